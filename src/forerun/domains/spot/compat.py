@@ -1,0 +1,215 @@
+"""The tick machine of the 2021 notebook, defect by defect.
+
+It walks the clock in ticks, looks at the last row of its own log to know what the job is doing, and completes
+at most one step a tick.  Every departure from the exact semantics is one field of `Switches`, so that each
+can be turned off alone; with all of them off and a short tick the machine approaches `simulate.replay`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from forerun.domains.spot.model import Membership
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switches:
+    """The tick machine's defects; the defaults are the notebook's.
+
+    strict: completions need time *after* their end, and topping up needs one node too many.
+    extend: an event during a reconfiguration adds a whole reconfiguration to the old end.
+    initial0: a loss before the first durable snapshot resumes at step 1 instead of 0.
+    missing_ws: a world size without step time stops the run (the notebook's KeyError); off, the job idles.
+    row_ws: rows of reconfigurations carry the node count before the re-plan.
+    tick_s: the clock's step.
+    """
+
+    strict: bool = True
+    extend: bool = True
+    initial0: bool = True
+    missing_ws: bool = True
+    row_ws: bool = True
+    tick_s: float = 5.0
+
+
+AS_PUBLISHED = Switches()
+CORRECTED = Switches(strict=False, extend=False, initial0=False, missing_ws=False, row_ws=False, tick_s=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TickRow:
+    """One line of the machine's log: nodes at that time, when, what, and the number of the step or pause."""
+
+    world_size: int
+    t_s: float
+    event: Literal["step", "reconfig"]
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.world_size},{self.t_s:.3f},{self.event},{self.number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickRun:
+    """What the tick machine did."""
+
+    rows: Sequence[TickRow]
+    error_world_size: int | None
+    t_end_s: float
+    step_counter: int
+    last_saved: int
+    steps_executed: int
+
+    @property
+    def final_step(self) -> int:
+        """The step the job stands at: after a trailing reconfiguration, the one behind the last durable."""
+        return self.last_saved + 1 if self.rows[-1].event == "reconfig" else self.step_counter
+
+    @property
+    def reconfig_rows(self) -> int:
+        """How many rows say that a reconfiguration began or began again."""
+        return sum(row.event == "reconfig" for row in self.rows)
+
+    def digest(self) -> str:
+        """SHA-256 of the rows, one line each."""
+        return hashlib.sha256("".join(f"{row}\n" for row in self.rows).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickJob:
+    """The tick machine's constants (the notebook's, unless said)."""
+
+    depth: int = 16
+    step_s: Mapping[int, float] = field(default_factory=lambda: {16: 18.0, 32: 11.0, 48: 9.0, 64: 8.0})
+    reconfig_s: float = 88.0
+    prep_s: float = 180.0
+    write_s: float = 89.0
+
+
+@dataclass(slots=True)
+class _Fleet:
+    """Nodes by state, and what the events of one tick did to them."""
+
+    events: Sequence[tuple[float, bool, int]]
+    active: set[int]
+    standby: set[int] = field(default_factory=set)
+    prepping: dict[int, float] = field(default_factory=dict)
+    next_event: int = 0
+
+    def apply_until(self, t_s: float, prep_s: float) -> bool:
+        """Events up to and at ``t_s``, then readiness, then this tick's additions; was an active node
+        lost?
+        """
+        lost, added = False, dict[int, None]()
+        while self.next_event < len(self.events) and self.events[self.next_event][0] <= t_s:
+            _, is_add, node = self.events[self.next_event]
+            self.next_event += 1
+            if is_add:
+                added[node] = None
+            elif node in self.active:
+                self.active.remove(node)
+                lost = True
+            else:
+                self.standby.discard(node)
+                self.prepping.pop(node, None)
+                added.pop(node, None)
+        for node in [node for node, since_s in self.prepping.items() if t_s - since_s >= prep_s]:
+            del self.prepping[node]
+            self.standby.add(node)
+        self.prepping.update(dict.fromkeys(added, t_s))
+        return lost
+
+    def call_up(self, nodes: int) -> None:
+        """Move the lowest standby nodes into the pipelines."""
+        moved = sorted(self.standby)[:nodes]
+        self.standby.difference_update(moved)
+        self.active.update(moved)
+
+    def send_back(self, nodes: int) -> None:
+        """Move the highest active nodes to standby."""
+        moved = sorted(self.active, reverse=True)[:nodes]
+        self.active.difference_update(moved)
+        self.standby.update(moved)
+
+    def replan(self, depth: int, lost: bool, new_pipeline: bool, strict: bool) -> None:
+        """The notebook's three cases: a loss, a new pipeline's worth of standby nodes, or both."""
+        surplus = len(self.active) % depth
+        missing = depth - surplus
+        if lost and new_pipeline:
+            self.call_up(depth * (len(self.standby) // depth) - surplus)
+            while len(self.standby) >= depth:
+                self.call_up(depth)
+        elif new_pipeline:
+            self.call_up(depth * (len(self.standby) // depth))
+        elif len(self.standby) > missing if strict else len(self.standby) >= missing:
+            self.call_up(missing)
+        else:
+            self.send_back(surplus)
+
+
+def run_ticks(
+    fleet: Membership, horizon_s: float, switches: Switches = AS_PUBLISHED, job: TickJob | None = None
+) -> TickRun:
+    """Drive the tick machine by a membership trace until ``horizon_s``; nodes added at 0 start active."""
+    job = job or TickJob()
+    listed = [
+        (instant.t_s, is_add, node)
+        for instant in fleet.instants
+        for is_add, nodes in ((False, instant.removed), (True, instant.added))
+        for node in nodes
+    ]
+    initial = {node for t_s, is_add, node in listed if t_s == 0 and is_add}
+    nodes = _Fleet([row for row in listed if not (row[0] == 0 and row[1])], initial)
+    rows = [TickRow(len(initial), 0.0, "step", 0)]
+    step = executed = pauses = ticks = 0
+    saved = 0 if switches.initial0 else -1
+    pause_end_s: float | None = None
+    write: tuple[float, int] | None = None
+    error: int | None = None
+
+    def over(t_s: float, end_s: float) -> bool:
+        return t_s > end_s if switches.strict else t_s >= end_s
+
+    while (t_s := ticks * switches.tick_s) < horizon_s:
+        lost = nodes.apply_until(t_s, job.prep_s)
+        new_pipeline = len(nodes.standby) >= job.depth
+        if write is not None and over(t_s, write[0] + job.write_s):
+            saved, write = write[1], None
+        last = rows[-1]
+        if last.event == "step":
+            if (step_s := job.step_s.get(last.world_size)) is None:
+                if switches.missing_ws:
+                    error = last.world_size
+                    break
+            elif over(t_s, end_s := last.t_s + step_s):
+                write = write or (end_s, step)
+                step += 1
+                executed += 1
+                rows.append(TickRow(last.world_size, end_s, "step", step))
+        elif pause_end_s is not None:
+            if lost or new_pipeline:
+                pause_end_s = (pause_end_s if switches.extend else t_s) + job.reconfig_s
+            if over(t_s, pause_end_s):
+                step = saved + 1
+                rows.append(TickRow(len(nodes.active), pause_end_s, "step", step))
+                pause_end_s = None
+        if lost or new_pipeline:
+            before = len(nodes.active)
+            nodes.replan(job.depth, lost, new_pipeline, switches.strict)
+            shown = before if switches.row_ws else len(nodes.active)
+            rows.append(TickRow(shown, t_s, "reconfig", pauses))
+            pauses += 1
+            pause_end_s = t_s + job.reconfig_s if pause_end_s is None else pause_end_s
+            write = None
+        ticks += 1
+    return TickRun(
+        rows=rows,
+        error_world_size=error,
+        t_end_s=t_s,
+        step_counter=step,
+        last_saved=saved,
+        steps_executed=executed,
+    )

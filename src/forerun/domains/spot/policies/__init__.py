@@ -1,0 +1,1 @@
+"""One policy a file, its paper named."""

@@ -1,0 +1,43 @@
+"""The decisions of the room, one recipe base each; a recipe's file in `policies/` names its paper.
+
+`GrowthRule` says when returning nodes are taken up, `Recovery` what a loss costs and what is kept,
+`DeadlineRule` which kind of instance a single job with a deadline holds.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from forerun.domains.spot.model import Absorb, GrowthPolicy, GrowthView
+from forerun.registry import Registry
+from forerun.scenario.spec import Recipe
+
+
+class GrowthRule(Recipe, frozen=True, kw_only=True):
+    """When nodes that would allow more pipelines are taken up.
+
+    A rule without memory is its own cook, so `build` returns the rule.  `kernel_code` names the rule inside
+    the Monte Carlo kernel; -1 for rules that only the exact simulator can follow.
+    """
+
+    kernel_code: ClassVar[int] = -1
+
+    def build(self, rng: np.random.Generator | None = None) -> GrowthPolicy:
+        """A policy for one run."""
+        return self
+
+    def absorb(self, view: GrowthView) -> Absorb:
+        """Decide for the nodes that stand ready now."""
+        raise TypeError(f"{type(self).__name__} does not say when to grow")
+
+
+def growth_rules() -> Registry[GrowthRule]:
+    """The growth rules known by name."""
+    return Registry(
+        "growth rule",
+        package="forerun.domains.spot.policies",
+        base=GrowthRule,
+        group="forerun.spot.growth_rules",
+    )

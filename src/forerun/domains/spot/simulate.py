@@ -1,0 +1,58 @@
+"""The core loop: one job on one fleet history, event by event, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+from forerun.domains.spot.model import (
+    FleetChange,
+    GrowthPolicy,
+    Job,
+    Membership,
+    ReconfigEnd,
+    Replay,
+    SnapshotDurable,
+    StepEnd,
+)
+from forerun.domains.spot.world import Outlook, World
+
+
+def replay(
+    fleet: Membership,
+    job: Job,
+    growth: GrowthPolicy,
+    outlook: Outlook,
+    *,
+    goal_steps: int | None = None,
+    after_event: Callable[[World], None] | None = None,
+) -> Replay:
+    """What becomes of ``job`` on ``fleet`` until its horizon, or until ``goal_steps`` steps are complete.
+
+    Completions exactly at the horizon count, changes of the fleet there do not.  ``after_event`` sees the
+    world after every event (tests check the conservation laws with it); it must not change it.
+    """
+    world = World(job, fleet, growth, outlook)
+    finished_s: float | None = None
+    while finished_s is None:
+        event = world.next_event()
+        if event.t_s > job.horizon_s:
+            break
+        match event:
+            case SnapshotDurable(t_s):
+                world.keep_snapshot(t_s)
+            case StepEnd(t_s):
+                world.complete_step(t_s)
+                if world.steps_completed == goal_steps:
+                    finished_s = t_s
+            case ReconfigEnd(t_s):
+                world.start_training(t_s)
+            case FleetChange(t_s):
+                if t_s == job.horizon_s:
+                    break
+                world.change_fleet(t_s)
+            case _:
+                assert_never(event)
+        if after_event is not None:
+            after_event(world)
+    return world.finish(job.horizon_s if finished_s is None else finished_s, finished_s)

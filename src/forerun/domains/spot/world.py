@@ -1,0 +1,444 @@
+"""The state of one run: every node, the job, the ledgers, and the transitions between them.
+
+`simulate.replay` decides which event is next; this module says what each one does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from forerun.domains.spot.model import (
+    NODE_LINES,
+    WALL_LINES,
+    Absorb,
+    Active,
+    Counts,
+    Event,
+    FleetChange,
+    GrowthPolicy,
+    GrowthView,
+    Idle,
+    Job,
+    JobState,
+    Membership,
+    NodeSpell,
+    NodeState,
+    Prepping,
+    ReconfigEnd,
+    Reconfiguring,
+    Replay,
+    SnapshotDurable,
+    Spell,
+    Standby,
+    StepEnd,
+    Training,
+    Write,
+    whole_steps,
+)
+
+StateName = Literal["training", "reconfiguring", "idle"]
+
+
+class Outlook(Protocol):
+    """What is known about coming removals."""
+
+    def hit_rate_per_s(self, *, active: int, alive: int, t_s: float, hits: int) -> float:
+        """Rate of removals that take one of ``active`` out of ``alive`` nodes or more; ``hits`` seen so
+        far.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class World:
+    """One job on one fleet at ``t_s``."""
+
+    job_spec: Job
+    fleet: Membership
+    growth: GrowthPolicy
+    outlook: Outlook
+    t_s: float = 0.0
+    job: JobState = field(default_factory=lambda: Idle(0.0))
+    cause: str = "start"
+    saved: int = -1
+    nodes: dict[int, NodeState] = field(default_factory=dict)
+    active: int = 0
+    standby: int = 0
+    prepping: int = 0
+    hits: int = 0
+    alive_node_s: float = 0.0
+    t_charged_s: float = 0.0
+    wall_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(WALL_LINES, 0.0))
+    node_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(NODE_LINES, 0.0))
+    counts: Counts = field(default_factory=Counts)
+    spells: list[Spell] = field(default_factory=list)
+    node_spells: list[NodeSpell] = field(default_factory=list)
+    _next_instant: int = 0
+    _ready_queue: deque[tuple[float, int]] = field(default_factory=deque)
+    _since_s: dict[int, float] = field(default_factory=dict)
+    _grow_due: bool = False
+
+    def __post_init__(self) -> None:
+        self.saved = self.job_spec.initial_saved
+
+    # ----------------------------------------------------------------- what comes next
+
+    def next_change_s(self) -> float:
+        """Time of the next removal, readiness or addition; infinity if there is none."""
+        queue, instants = self._ready_queue, self.fleet.instants
+        while queue and self.nodes.get(queue[0][1]) != Prepping(queue[0][0]):
+            queue.popleft()  # removed before it was ready
+        ready_s = queue[0][0] if queue else math.inf
+        listed_s = instants[self._next_instant].t_s if self._next_instant < len(instants) else math.inf
+        return min(ready_s, listed_s)
+
+    def next_event(self) -> Event:
+        """The next event; at one instant: durable, then step end, then reconfiguration end, then the
+        fleet.
+        """
+        change_s = self.next_change_s()
+        job = self.job
+        if isinstance(job, Training):
+            end_s, write = job.step_end_s, job.write
+            if write is not None and write.durable_s <= end_s:
+                if write.durable_s <= change_s:
+                    return SnapshotDurable(write.durable_s)
+            elif end_s <= change_s:
+                return StepEnd(end_s)
+        elif isinstance(job, Reconfiguring) and job.until_s <= change_s:
+            return ReconfigEnd(job.until_s)
+        return FleetChange(change_s)
+
+    @property
+    def steps_completed(self) -> int:
+        """Index of the last completed step that has not been rolled back, plus one."""
+        return self.job.next_step if isinstance(self.job, Training) else self.saved + 1
+
+    # ----------------------------------------------------------------- the four events
+
+    def complete_step(self, t_s: float) -> None:
+        """The running step is done; perhaps a snapshot of it begins, which blocks training for the stall."""
+        job = self.job
+        assert isinstance(job, Training)
+        self.t_s = t_s
+        step = job.next_step
+        job.steps_done += 1
+        self.counts.steps_executed += 1
+        rule = self.job_spec.snapshot
+        if job.write is None and rule.due(job.steps_done, job.step_s, t_s - job.last_snapshot_s):
+            self._start_snapshot(job, step, t_s)
+
+    def _start_snapshot(self, job: Training, step: int, t_s: float) -> None:
+        spec = self.job_spec
+        if spec.snapshot.write == "sync":
+            resume_s = durable_s = t_s + spec.stall_s + spec.write_s
+        else:
+            resume_s = t_s + spec.stall_s
+            # A write as long as whole steps ends with the step, whatever the rounding of their sum.
+            steps = whole_steps(spec.write_s, job.step_s)
+            durable_s = min(resume_s + spec.write_s, resume_s + steps * job.step_s)
+        job.write = Write(step, job.steps_done, resume_s, durable_s)
+        job.origin_s, job.origin_steps = resume_s, job.steps_done
+        job.last_snapshot_s = t_s
+        self.counts.snapshots_started += 1
+
+    def keep_snapshot(self, t_s: float) -> None:
+        """The running write is durable: its step and all before it can no longer be lost."""
+        job = self.job
+        assert isinstance(job, Training) and job.write is not None
+        self.t_s = t_s
+        write = job.write
+        self.saved = write.step
+        job.durable_steps = write.steps_done
+        job.durable_stall_s += write.blocked_until_s - job.last_snapshot_s
+        job.undurable_from_s = write.blocked_until_s
+        job.write = None
+        self.counts.snapshots_durable += 1
+        if job.regrow_when_durable and t_s < self.job_spec.horizon_s:
+            self._grow_due = True
+            if (
+                self.next_change_s() > t_s
+            ):  # otherwise the fleet change of this instant re-plans once for both
+                self._settle(t_s, lost_active=False)
+
+    def start_training(self, t_s: float) -> None:
+        """The pipelines stand: go on behind the last durable step."""
+        job = self.job
+        assert isinstance(job, Reconfiguring)
+        self._close_spell(t_s, final=False)
+        self._train(t_s, job.world_size, "reconfigured")
+
+    def change_fleet(self, t_s: float) -> None:
+        """Removals, then readies, then additions of this instant, then one re-plan."""
+        self._advance(t_s)
+        instants, lost_active = self.fleet.instants, False
+        instant = instants[self._next_instant] if self._next_instant < len(instants) else None
+        listed = instant is not None and instant.t_s == t_s
+        if instant is not None and listed:
+            self._next_instant += 1
+            lost_active = sum(self._remove(node) for node in instant.removed) > 0
+        while self._ready_queue and self._ready_queue[0][0] <= t_s:
+            ready_s, node = self._ready_queue.popleft()
+            if self.nodes.get(node) == Prepping(ready_s):
+                self._move(node, Standby(ready_s))
+        if instant is not None and listed:
+            for node in instant.added:
+                self._add(node)
+        self.hits += lost_active
+        self._settle(t_s, lost_active)
+
+    # ----------------------------------------------------------------- nodes
+
+    def _advance(self, t_s: float) -> None:
+        """Charge the time since the last change to the nodes that were alive."""
+        span_s = t_s - self.t_charged_s
+        self.node_s["standby"] += self.standby * span_s
+        self.node_s["prepping"] += self.prepping * span_s
+        self.alive_node_s += len(self.nodes) * span_s
+        self.t_charged_s = self.t_s = t_s
+
+    def _tally(self, state: NodeState, change: int) -> None:
+        match state:
+            case Prepping():
+                self.prepping += change
+            case Standby():
+                self.standby += change
+            case Active():
+                self.active += change
+
+    def _remove(self, node: int) -> bool:
+        """Take a node out; True if it was active.  A node that is not there is not an event."""
+        state = self.nodes.pop(node, None)
+        if state is None:
+            return False
+        self._close_node(node, state)
+        self._tally(state, -1)
+        match state:
+            case Prepping():
+                self.counts.removed_prepping += 1
+            case Standby():
+                self.counts.removed_standby += 1
+            case Active():
+                self.counts.removed_active += 1
+        return isinstance(state, Active)
+
+    def _add(self, node: int) -> None:
+        self.counts.adds += 1
+        spec = self.job_spec
+        ready_s = self.t_s if self.t_s == 0 and spec.warm_start else self.t_s + spec.prep_s
+        state = Standby(ready_s) if ready_s <= self.t_s else Prepping(ready_s)
+        self.nodes[node] = state
+        self._since_s[node] = self.t_s
+        self._tally(state, +1)
+        if isinstance(state, Prepping):
+            self._ready_queue.append((ready_s, node))
+
+    def _move(self, node: int, state: NodeState) -> None:
+        before = self.nodes[node]
+        self._close_node(node, before)
+        self._tally(before, -1)
+        self._tally(state, +1)
+        self.nodes[node] = state
+        self._since_s[node] = self.t_s
+
+    def _close_node(self, node: int, state: NodeState) -> None:
+        start_s = self._since_s.pop(node)
+        if self.t_s > start_s:
+            name: Literal["prepping", "standby", "active"] = "active"
+            if isinstance(state, Prepping):
+                name = "prepping"
+            elif isinstance(state, Standby):
+                name = "standby"
+            self.node_spells.append(NodeSpell(node, name, start_s, self.t_s))
+
+    # ----------------------------------------------------------------- the re-plan
+
+    def _settle(self, t_s: float, lost_active: bool) -> None:
+        """Re-plan once for the whole instant, if an active node was lost or growth is possible and wanted."""
+        spec = self.job_spec
+        pipelines = min(spec.max_pipelines, (self.active + self.standby) // spec.depth)
+        grows = pipelines * spec.depth > self.active
+        if lost_active:
+            self._replan(t_s, pipelines, "loss")
+        elif grows and (self._grow_due or self._absorb(pipelines) is Absorb.NOW):
+            self._replan(t_s, pipelines, "growth")
+        self._grow_due = False
+
+    def _absorb(self, pipelines: int) -> Absorb:
+        if self.t_s == 0 and isinstance(self.job, Idle):
+            return Absorb.NOW  # the start is not a decision
+        answer = self.growth.absorb(self._growth_view(pipelines))
+        if isinstance(self.job, Training):
+            self.job.regrow_when_durable = answer is Absorb.AT_NEXT_DURABLE
+        return answer
+
+    def _growth_view(self, pipelines: int) -> GrowthView:
+        spec, job = self.job_spec, self.job
+        return GrowthView(
+            t_s=self.t_s,
+            state=state_name(job),
+            pipelines=self.active // spec.depth,
+            possible_pipelines=pipelines,
+            step_s=math.inf if isinstance(job, Idle) else spec.step_s[job.world_size],
+            possible_step_s=spec.step_s[pipelines * spec.depth],
+            would_lose_s=self.t_s - job.undurable_from_s if isinstance(job, Training) else 0.0,
+            spent_s=self.t_s - job.start_s if isinstance(job, Reconfiguring) else 0.0,
+            reconfig_s=spec.reconfig_s,
+            write_s=spec.write_s,
+            hit_rate_per_s=self.outlook.hit_rate_per_s(
+                active=self.active, alive=len(self.nodes), t_s=self.t_s, hits=self.hits
+            ),
+        )
+
+    def _replan(self, t_s: float, pipelines: int, cause: str) -> None:
+        before = self.job
+        self._close_spell(t_s, final=False)
+        self._advance(t_s)
+        world_size = pipelines * self.job_spec.depth
+        self._fill(world_size)
+        self.cause = cause
+        if world_size == 0:
+            self.job = Idle(t_s)
+            self.counts.idle_spells += 1
+        elif t_s == 0 and self.job_spec.warm_start:
+            self._train(t_s, world_size, "start")
+        elif isinstance(before, Reconfiguring):
+            self.counts.reconfig_restarts += 1
+            from_s = before.until_s if self.job_spec.reconfig_rule == "extend" else t_s
+            self.job = Reconfiguring(world_size, before.start_s, from_s + self.job_spec.reconfig_s)
+        else:
+            self.counts.reconfigs += 1
+            self.job = Reconfiguring(world_size, t_s, t_s + self.job_spec.reconfig_s)
+
+    def _fill(self, world_size: int) -> None:
+        """Take standby nodes in the order they became ready, or let the highest active ones go."""
+        missing = world_size - self.active
+        if missing > 0:
+            waiting = sorted((s.ready_s, node) for node, s in self.nodes.items() if isinstance(s, Standby))
+            for ready_s, node in waiting[:missing]:
+                self._move(node, Active(ready_s))
+        elif missing < 0:
+            training = sorted((node for node, s in self.nodes.items() if isinstance(s, Active)), reverse=True)
+            for node in training[:-missing]:
+                self._move(node, Standby(self.nodes[node].ready_s))
+
+    def _train(self, t_s: float, world_size: int, cause: str) -> None:
+        self.cause = cause
+        self.job = Training(
+            world_size=world_size,
+            step_s=self.job_spec.step_s[world_size],
+            start_s=t_s,
+            first_step=self.saved + 1,
+            origin_s=t_s,
+            last_snapshot_s=t_s,
+            undurable_from_s=t_s,
+        )
+
+    # ----------------------------------------------------------------- ledgers
+
+    def _parts(self, t_s: float, final: bool) -> dict[str, float]:
+        """What the current spell's time has been, if it ends now: by disruption, or (``final``) by the
+        horizon.
+        """
+        job = self.job
+        match job:
+            case Training() if final:
+                return _kept_parts(job, t_s)
+            case Training():
+                return {
+                    "useful": job.durable_steps * job.step_s,
+                    "stall": job.durable_stall_s,
+                    "lost": t_s - job.undurable_from_s,
+                }
+            case Reconfiguring():
+                return {"reconfig": t_s - self._spell_start_s()}
+            case Idle():
+                return {"idle": t_s - job.start_s}
+
+    def _spell_start_s(self) -> float:
+        return self.spells[-1].end_s if self.spells else 0.0
+
+    def _close_spell(self, t_s: float, final: bool) -> None:
+        """End the current spell and charge its time; a disruption also takes back what was not durable."""
+        job, parts = self.job, self._parts(t_s, final)
+        world_size = 0 if isinstance(job, Idle) else job.world_size
+        executed = retained = 0
+        if isinstance(job, Training):
+            executed = job.steps_done
+            retained = executed if final else job.durable_steps
+            self.counts.steps_lost += executed - retained
+            self.counts.rollbacks += parts.get("lost", 0.0) > 0
+            self.counts.snapshots_aborted += job.write is not None and not final
+        for line, seconds in parts.items():
+            self.wall_s[line] += seconds
+            if line != "idle":
+                self.node_s[line] += seconds * world_size
+        start_s = self._spell_start_s()
+        if t_s > start_s:
+            first = job.first_step if isinstance(job, Training) else self.saved + 1
+            self.spells.append(
+                Spell(state_name(job), world_size, start_s, t_s, self.cause, parts, first, executed, retained)
+            )
+        self.t_s = t_s
+
+    def check(self) -> None:
+        """The laws that hold after every event: time and node time are conserved, world sizes are whole."""
+        job, now_s = self.job, self.t_s
+        parts = self._parts(now_s, final=True)
+        whole_s = math.fsum(self.wall_s.values()) + math.fsum(parts.values())
+        assert abs(whole_s - now_s) <= 1e-9 * max(1.0, now_s), (whole_s, now_s)
+        world_size = 0 if isinstance(job, Idle) else job.world_size
+        span_s = now_s - self.t_charged_s
+        charged = math.fsum(self.node_s.values()) + (self.standby + self.prepping) * span_s
+        charged += world_size * math.fsum(seconds for line, seconds in parts.items() if line != "idle")
+        alive = self.alive_node_s + len(self.nodes) * span_s
+        assert abs(charged - alive) <= 1e-9 * max(1.0, alive), (charged, alive)
+        assert self.active == world_size and world_size % self.job_spec.depth == 0
+        assert world_size <= self.job_spec.depth * self.job_spec.max_pipelines
+        assert self.active + self.standby + self.prepping == len(self.nodes)
+
+    def finish(self, t_s: float, finished_s: float | None) -> Replay:
+        """Close the books at ``t_s``: completed steps count as useful even if they are not durable."""
+        completed, state = self.steps_completed, state_name(self.job)
+        self._close_spell(t_s, final=True)
+        self._advance(t_s)
+        for node, node_state in sorted(self.nodes.items()):
+            self._close_node(node, node_state)
+        return Replay(
+            end_s=t_s,
+            steps_completed=completed,
+            steps_durable=self.saved + 1,
+            wall_s=self.wall_s,
+            node_s=self.node_s,
+            counts=self.counts,
+            final_state=state,
+            final_active=self.active,
+            final_standby=self.standby,
+            final_prepping=self.prepping,
+            spells=self.spells,
+            node_spells=self.node_spells,
+            finished_s=finished_s,
+        )
+
+
+def _kept_parts(job: Training, t_s: float) -> dict[str, float]:
+    """Where a segment's time went if nothing of it is taken back."""
+    stall_s = job.durable_stall_s
+    if job.write is not None:
+        stall_s += min(t_s, job.write.blocked_until_s) - job.last_snapshot_s
+    running_s = t_s - (job.origin_s + (job.steps_done - job.origin_steps) * job.step_s)
+    return {"useful": job.steps_done * job.step_s, "stall": stall_s, "inflight": max(0.0, running_s)}
+
+
+def state_name(job: JobState) -> StateName:
+    """The word for a job state in tables."""
+    match job:
+        case Training():
+            return "training"
+        case Reconfiguring():
+            return "reconfiguring"
+        case Idle():
+            return "idle"
