@@ -1,0 +1,180 @@
+"""Public formats, one reader a file: found by name, or recognised from the first lines.
+
+A reader is a record of options (`TraceReader`) that turns one file into a `Trace`. Readers are discovered
+in `forerun.trace.readers` and under the entry point group `forerun.trace_readers`; `read_trace` reads a
+file whose format is named or can be told from its content, and says which.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from forerun.errors import TraceError, UsageError, known_names
+from forerun.registry import Registry, member_name
+from forerun.scenario.spec import Recipe, to_data
+from forerun.trace.repair import RepairLog
+from forerun.trace.rows import Chunk, Field
+from forerun.trace.source import Limits, Source
+from forerun.trace.table import Provenance, Trace, schema_of, sort_rows
+
+HEAD_LINES = 8
+HEAD_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of a file, for recognising its format.
+
+    name: of the file, without `.gz` or `.xz`. lines: the first few, decoded. names: cells of the first line
+    at commas, stripped. A directory has no lines.
+    """
+
+    name: str
+    lines: tuple[str, ...] = ()
+    directory: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The cells of the first line."""
+        return tuple(cell.strip() for cell in self.lines[0].split(",")) if self.lines else ()
+
+    def has_columns(self, *wanted: str) -> bool:
+        """Whether the first line names all of these columns."""
+        return set(wanted) <= set(self.names)
+
+
+class TraceReader(Recipe, frozen=True, kw_only=True):
+    """One public format. Subclasses give it a name (`tag`), options as fields, and the two methods below.
+
+    about: the format in a line, with its publisher. makes: the kind of trace that comes out.
+    """
+
+    about: ClassVar[str] = ""
+    makes: ClassVar[str] = ""
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Whether a file that begins like this is of the format; never true for another format's files."""
+        return False
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        """The trace in the file or directory at `path`.
+
+        Raises TraceError naming file, line and field. Does not call `repairs.finish`: `read_trace` does.
+        """
+        raise AssertionError(f"{type(self).__name__} does not say how it reads")
+
+    def table(
+        self,
+        source: Source,
+        repairs: RepairLog,
+        fields: Sequence[Field],
+        rows: Chunk,
+        *,
+        time: str,
+        order: Literal["kept", "free"] = "kept",
+        **more: object,
+    ) -> Trace:
+        """The trace of rows read from `source`, sorted by `time`, ties in file order.
+
+        order: `kept` if the format promises sorted rows (those that are not are counted as repairs), `free`
+        if not. more: facts about the reading for the provenance. Fields without a column are left out.
+        """
+        where = None if order == "free" else lambda row: source.at(int(rows.lines[row]))
+        columns = sort_rows(rows.columns, time, where, repairs)
+        schema = schema_of(field for field in fields if field.name in columns)
+        made = self.provenance(source, repairs, **more)
+        return Trace(self.makes, schema, columns, time=time, provenance=made)
+
+    def provenance(self, source: Source, repairs: RepairLog, **more: object) -> Provenance:
+        """Provenance of a trace read from `source` to its end with these options."""
+        options = {key: value for key, value in to_data(self).items() if key != "name"}
+        return Provenance(
+            format=member_name(type(self)),
+            source=source.path.name,
+            sha256=source.sha256,
+            options={**options, **more},
+            repairs=tuple(repairs.rows()),
+        )
+
+
+@functools.cache
+def readers() -> Registry[TraceReader]:
+    """All trace readers, built in and announced by plugins."""
+    return Registry(
+        "trace format", package="forerun.trace.readers", base=TraceReader, group="forerun.trace_readers"
+    )
+
+
+def head_of(path: str | Path) -> Head:
+    """The beginning of a file or directory; TraceError if it cannot be read as text."""
+    path = Path(path)
+    name = path.name.removesuffix(".gz").removesuffix(".xz")
+    if path.is_dir():
+        return Head(name, directory=True)
+    source = Source(path, repairs=RepairLog(), limits=HEAD_LIMITS)
+    return Head(name, tuple(line for _, line in islice(source.lines(), HEAD_LINES)))
+
+
+def sniff(path: str | Path) -> tuple[str, ...]:
+    """Names of the formats that recognise the file, best none or one."""
+    head = head_of(path)
+    known = readers()
+    return tuple(name for name in known.names() if known.get(name).recognises(head))
+
+
+def reader_for(path: str | Path, format: str = "", options: Mapping[str, Any] | None = None) -> TraceReader:
+    """The reader for a file: of the named format, else of the one its content shows.
+
+    Raises UnknownName for a format that does not exist, UsageError for options it does not have or a file
+    that no format, or more than one, recognises.
+    """
+    known = readers()
+    if not format:
+        found = sniff(path)
+        if len(found) != 1:
+            what = f"could be {' or '.join(found)}" if found else "is of no format that is recognised"
+            raise UsageError.at(str(path), f"{what}; name it; {known_names('', known.names())}")
+        format = found[0]
+    reader = known.get(format, where=str(path))
+    try:
+        return msgspec.convert({"name": format, **(options or {})}, reader)
+    except msgspec.ValidationError as error:
+        fields = [field.name for field in msgspec.structs.fields(reader)]
+        has = f"it has {', '.join(fields)}" if fields else "it has none"
+        raise UsageError.at(f"options of {format}", f"{error}; {has}") from None
+
+
+def read_trace(
+    path: str | Path,
+    format: str = "",
+    *,
+    options: Mapping[str, Any] | None = None,
+    strict: bool = False,
+    repairs: RepairLog | None = None,
+) -> Trace:
+    """The trace in a file of a public format; `trace.provenance` names the format and lists the repairs.
+
+    format: a reader's name, or empty to tell it from the content. strict: repairs are errors. repairs: a
+    log to use instead of a fresh one. Raises TraceError, UnknownName or UsageError.
+    """
+    log = repairs if repairs is not None else RepairLog(strict=strict)
+    trace = reader_for(path, format, options).read(Path(path), log)
+    log.finish()
+    return trace
+
+
+def refuse_duplicates(names: Sequence[Any], lines: Sequence[int], source: Source, field: str) -> None:
+    """Raise TraceError naming both lines if an identifier occurs twice. lines: line number of each."""
+    first: dict[Any, int] = {}
+    for name, line in zip(names, lines, strict=True):
+        if name in first:
+            raise TraceError.at(source.at(line, field), f"{name!r} was already used on line {first[name]}")
+        first[name] = line

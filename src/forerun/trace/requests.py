@@ -1,0 +1,53 @@
+"""Traces of requests: the columns that their formats share, and their arrivals in milliseconds."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.errors import TraceError
+from forerun.trace.rows import Field
+from forerun.trace.table import Trace
+
+#: how many milliseconds a time column's unit has, by the suffix of its name
+SUFFIX_MS = {"_ms": 1.0, "_us": 1e-3, "_ns": 1e-6, "_s": 1e3, "_min": 6e4, "_h": 3.6e6}
+
+
+def arrivals_ms(trace: Trace) -> NDArray[np.float64]:
+    """Instants of arrival in milliseconds, ascending: float64[rows]; TraceError if the unit is not known."""
+    for suffix, scale in SUFFIX_MS.items():
+        if trace.time.endswith(suffix):
+            instants: NDArray[np.float64] = trace.instants.astype(np.float64)
+            return instants if scale == 1.0 else instants * scale
+    raise TraceError.at(
+        trace.kind, f"the unit of {trace.time} is not known; names end in {', '.join(SUFFIX_MS)}"
+    )
+
+
+def arrival(unit: str, column: str = "", meaning: str = "instant of arrival") -> Field:
+    """`arrival_s` or `arrival_ms`, never negative, called `column` in the file."""
+    return Field(name=f"arrival_{unit}", column=column, unit=unit, minimum=0, meaning=meaning)
+
+
+def prompt_tokens(column: str = "") -> Field:
+    """Tokens that go into a language model."""
+    return Field(
+        name="prompt_tokens",
+        column=column,
+        kind="int",
+        unit="tokens",
+        minimum=0,
+        meaning="tokens of the prompt",
+    )
+
+
+def output_tokens(column: str = "") -> Field:
+    """Tokens that come out of a language model."""
+    return Field(
+        name="output_tokens",
+        column=column,
+        kind="int",
+        unit="tokens",
+        minimum=0,
+        meaning="tokens generated",
+    )
