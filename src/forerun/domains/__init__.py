@@ -1,0 +1,53 @@
+"""The rooms: one package a domain, all with the same doors.
+
+Each room's package offers `Scenario`, `simulate(scenario, *, policy=None, watch=()) -> Result` and `POLICIES`, and
+where it has them `plan` and more; its docstring tells its world in ten sentences. A door that a room does not need is
+absent.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import pkgutil
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+from forerun.errors import UnknownName
+
+
+@functools.cache
+def rooms() -> tuple[str, ...]:
+    """The names of the rooms that stand, sorted."""
+    return tuple(
+        sorted(info.name for info in pkgutil.iter_modules(__path__) if info.ispkg and _stands(info.name))
+    )
+
+
+def room(name: str) -> ModuleType:
+    """The package of a room.
+
+    Raises UnknownName with what is known.
+    """
+    if name not in rooms():
+        raise UnknownName.among("room", name, rooms())
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def room_part(name: str, part: str) -> ModuleType | None:
+    """A module of a room (`figures`, `reproduce`, `plan`), or None if the room has no such part."""
+    package = room(name)
+    if not any(info.name == part for info in pkgutil.iter_modules(package.__path__)):
+        return None
+    return importlib.import_module(f"{__name__}.{name}.{part}")
+
+
+def simulate(scenario: Any, *, policy: Any = None, watch: Iterable[Any] = ()) -> Any:
+    """Run a scenario in its room and return the Result; touches no file and prints nothing."""
+    return room(scenario.domain).simulate(scenario, policy=policy, watch=watch)
+
+
+def _stands(name: str) -> bool:
+    return importlib.util.find_spec(f"{__name__}.{name}.scenario") is not None

@@ -1,0 +1,128 @@
+"""Every error forerun raises on purpose.
+
+    ForerunError                     (exit code 1)
+    ├── InputError                   (2) something the user gave is not usable
+    │   ├── UsageError                   a command or call that makes no sense
+    │   ├── ScenarioError                a scenario file or override
+    │   ├── TraceError                   a trace file or table
+    │   ├── ProfileError                 a measured profile
+    │   ├── UnknownName                  a policy, room, reader, dataset ... that does not exist
+    │   ├── DataError                    public data that is absent or not what was promised
+    │   └── StoreError                   a run directory or study store
+    ├── PolicyError                  (2) a policy decided something impossible
+    ├── Infeasible                   (3) the question has the answer "there is none"
+    └── CheckFailed                  (4) a law, certificate or published figure does not hold
+
+Each carries `problems`: one `Problem` a fault, each with *where* (file and line, a path in a scenario,
+a job and an instant) and *what* (what was found and what is known). `str(error)` is one line a problem.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One fault: `where` names file:line, scenario path or entity; `what` says what was found and what is known."""
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return " ".join(text.splitlines()) if "\n" in text else text
+
+
+class ForerunError(Exception):
+    """Base of all errors raised on purpose; its text is one line per problem."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, *problems: Problem) -> None:
+        if not problems:
+            raise ValueError("an error needs at least one problem")
+        super().__init__(*problems)
+        self.problems: tuple[Problem, ...] = problems
+
+    @classmethod
+    def at(cls, where: object, what: str) -> ForerunError:
+        """The error with a single problem."""
+        return cls(Problem(str(where), what))
+
+    def __str__(self) -> str:
+        return "\n".join(str(problem) for problem in self.problems)
+
+
+class InputError(ForerunError):
+    """Something the user gave is not usable."""
+
+    exit_code = 2
+
+
+class UsageError(InputError):
+    """A command or call that makes no sense."""
+
+
+class ScenarioError(InputError):
+    """A scenario file or an override is wrong."""
+
+
+class TraceError(InputError):
+    """A trace file or table is wrong."""
+
+
+class ProfileError(InputError):
+    """A measured profile is wrong or does not reach where it is asked."""
+
+
+class DataError(InputError):
+    """Public data are absent, or not what the registry promises."""
+
+
+class StoreError(InputError):
+    """A run directory or study store cannot be read or written."""
+
+
+class UnknownName(InputError):
+    """A name that nothing answers to."""
+
+    @classmethod
+    def among(cls, kind: str, name: str, known: Iterable[str], where: str = "") -> UnknownName:
+        """The error for `name`, listing what is known and the nearest match."""
+        return cls(Problem(where, f"no {kind} named {name!r}; {known_names(name, known)}"))
+
+
+class PolicyError(ForerunError):
+    """A policy decided something impossible; the problem names entity, instant and what was impossible."""
+
+    exit_code = 2
+
+
+class Infeasible(ForerunError):
+    """No answer exists; the problem names the constraint that binds."""
+
+    exit_code = 3
+
+
+class CheckFailed(ForerunError):
+    """A law, certificate or published figure does not hold."""
+
+    exit_code = 4
+
+
+def known_names(name: str, known: Iterable[str]) -> str:
+    """`did you mean 'x'? known: a, b, x` for messages about unknown names."""
+    names = sorted(known)
+    hint = suggestion(name, names)
+    shown = ", ".join(names[:30]) + (f", and {len(names) - 30} more" if len(names) > 30 else "")
+    return f"{hint}known: {shown}" if names else f"{hint}none are known"
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """`did you mean 'x'? ` if something known resembles `name`, else an empty string."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}? " if close else ""

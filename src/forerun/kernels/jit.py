@@ -1,0 +1,137 @@
+"""One compile policy for every kernel.
+
+A kernel is a plain function on numbers and arrays, decorated with `@kernel`. The policy is deterministic (no fast
+math, one division rule), releases the interpreter lock and caches compiled code on disk.
+
+The disk cache has a trap: numba notices an edit of the kernel's own file, but not of a file it calls into, and then
+runs stale code. So the cache folder is named by a digest of everything a kernel may reach: the Python and library
+versions, the shared kernels, and the kernel modules of the package it lives in. A kernel module may import only
+numpy, numba and other kernel modules (the architecture tests check it), so that digest misses nothing.
+
+The folder is `$FORERUN_CACHE_DIR/kernels`, else the user's cache folder; where neither can be written, a private
+temporary folder; where that fails too, nothing is cached. With NUMBA_DISABLE_JIT=1 kernels run as plain Python.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar, overload
+
+import numba
+import numpy as np
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+#: a module that contains this text holds kernels and belongs to the digest
+KERNEL_MARK: Final = "forerun.kernels"
+
+
+@overload
+def kernel(function: _F) -> _F: ...
+@overload
+def kernel(*, parallel: bool = False, inline: bool = False) -> Callable[[_F], _F]: ...
+def kernel(
+    function: _F | None = None, *, parallel: bool = False, inline: bool = False
+) -> _F | Callable[[_F], _F]:
+    """Compile a function on first use, under the project's policy.
+
+    `parallel` admits `numba.prange`; results must not depend on the number of threads. `inline` pastes the function
+    into its callers, for small functions in hot loops whose call numba would not remove by itself.
+    """
+    if function is None:
+        return functools.partial(_compile, parallel=parallel, inline=inline)
+    return _compile(function, parallel=parallel, inline=inline)
+
+
+def _compile(function: _F, *, parallel: bool, inline: bool) -> _F:
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "parallel": parallel}
+    if inline:
+        options["inline"] = "always"
+    folder = _cache_folder(Path(function.__code__.co_filename))
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(folder) if folder else before
+    try:
+        compiled: _F = numba.njit(cache=folder is not None, **options)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+    return compiled
+
+
+@functools.cache
+def cache_root() -> Path | None:
+    """The folder compiled kernels are kept in, or None where nothing can be written."""
+    named = os.environ.get("FORERUN_CACHE_DIR")
+    candidates = [Path(named)] if named else [_user_cache()]
+    for candidate in candidates:
+        if _usable(candidate / "kernels"):
+            return candidate / "kernels"
+    # Compiled code is loaded by unpickling: a shared folder is only safe if it is ours alone.
+    private = Path(tempfile.gettempdir()) / f"forerun-kernels-{_user_id()}"
+    return private if _usable(private) and _ours_alone(private) else None
+
+
+@functools.cache
+def _cache_folder(source: Path) -> Path | None:
+    root = cache_root()
+    if root is None or not source.is_file():
+        return None
+    return root / _digest(_package_of(source))
+
+
+@functools.cache
+def _digest(scope: tuple[Path, ...]) -> str:
+    versions = (platform.python_version(), numba.__version__, np.__version__, platform.machine())
+    digest = hashlib.blake2b(" ".join(versions).encode(), digest_size=12)
+    for path in scope:
+        text = path.read_bytes()
+        if KERNEL_MARK.encode() in text or path.parent == Path(__file__).parent:
+            digest.update(path.name.encode() + b"\0" + text)
+    return digest.hexdigest()
+
+
+@functools.cache
+def _package_of(source: Path) -> tuple[Path, ...]:
+    """The files that a kernel in `source` may reach: the shared kernels and its own package."""
+    shared = Path(__file__).parent
+    rooms = shared.parent / "domains"
+    files = set(shared.glob("*.py"))
+    if source.is_relative_to(rooms):
+        files |= set((rooms / source.relative_to(rooms).parts[0]).rglob("*.py"))
+    else:
+        files |= set(source.parent.glob("*.py"))
+    return tuple(sorted(files))
+
+
+def _user_cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    if base:
+        return Path(base) / "forerun"
+    try:
+        return Path.home() / ".cache" / "forerun"
+    except RuntimeError:  # no home folder is known for this user
+        return Path(tempfile.gettempdir()) / "forerun-no-home" / "never"
+
+
+def _usable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _ours_alone(folder: Path) -> bool:
+    state = folder.lstat()
+    return stat.S_ISDIR(state.st_mode) and state.st_uid == _user_id() and not state.st_mode & 0o077
+
+
+def _user_id() -> int:
+    return os.getuid() if hasattr(os, "getuid") else 0

@@ -1,0 +1,109 @@
+"""Names in files to classes.
+
+A registry holds the recipes of one kind (schedulers, batching policies, arrival processes, readers ...). Its members
+are *discovered*: every public class derived from the kind's base, in the modules of one package, and whatever
+installed packages announce under the kind's entry point group. Nothing is listed by hand, so a new policy is one new
+file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from forerun.errors import Problem, UnknownName, UsageError, known_names
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """The members of one kind, by name.
+
+    `kind` is the word for messages ("scheduling policy"); `package` the dotted name of the package whose modules hold
+    the built-in members; `base` the class they derive from; `group` the entry point group for plugins. A member's
+    name is its `tag` (a recipe's name in files), else its `name` attribute.
+    """
+
+    def __init__(self, kind: str, *, package: str, base: type[T], group: str) -> None:
+        self.kind = kind
+        self.package = package
+        self.base = base
+        self.group = group
+
+    def names(self) -> tuple[str, ...]:
+        """All known names, sorted."""
+        return tuple(sorted(self._members.keys() | self._plugins.keys()))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members or name in self._plugins
+
+    def get(self, name: str, *, where: str = "") -> type[T]:
+        """The member called `name`.
+
+        Raises UnknownName with what is known, UsageError if a plugin announces something unfit.
+        """
+        if name in self._members:
+            return self._members[name]
+        if name in self._plugins:
+            return self._load(self._plugins[name])
+        raise UnknownName(Problem(where, f"no {self.kind} named {name!r}; {known_names(name, self.names())}"))
+
+    @cached_property
+    def _members(self) -> dict[str, type[T]]:
+        package = importlib.import_module(self.package)
+        found: dict[str, type[T]] = {}
+        for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
+            if info.name.startswith("_"):
+                continue
+            module = importlib.import_module(f"{self.package}.{info.name}")
+            for member in vars(module).values():
+                if self._is_member(member, module.__name__):
+                    name = member_name(member)
+                    if name in found and found[name] is not member:
+                        raise AssertionError(f"two {self.kind}s are named {name!r} in {self.package}")
+                    found[name] = member
+        return found
+
+    def _is_member(self, member: Any, module: str) -> bool:
+        return (
+            inspect.isclass(member)
+            and issubclass(member, self.base)
+            and member is not self.base
+            and member.__module__ == module
+            and not member.__name__.startswith("_")
+            and not inspect.isabstract(member)
+            and bool(member_name(member))
+        )
+
+    @cached_property
+    def _plugins(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=self.group)}
+
+    def _load(self, point: EntryPoint) -> type[T]:
+        where = f"entry point {point.name!r} of {self.group}"
+        try:
+            member = point.load()
+        except Exception as error:  # a plugin may fail in any way; it must not look like our fault
+            raise UsageError(Problem(where, f"cannot be loaded: {type(error).__name__}: {error}")) from error
+        if not (inspect.isclass(member) and issubclass(member, self.base)):
+            raise UsageError(Problem(where, f"is not a subclass of {self.base.__name__}"))
+        if member_name(member) != point.name:
+            raise UsageError(Problem(where, f"announces a member that calls itself {member_name(member)!r}"))
+        return member
+
+
+def member_name(member: type[Any]) -> str:
+    """The name that files use for a member: its record tag, else its `name` attribute, else an empty string."""
+    config = getattr(member, "__struct_config__", None)
+    if config is not None and isinstance(config.tag, str):
+        return config.tag
+    name = getattr(member, "name", "")
+    return name if isinstance(name, str) else ""

@@ -1,0 +1,45 @@
+"""Ledgers: where every second (GPU-second, joule, dollar) went. The parts sum to the whole, always."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from forerun.errors import CheckFailed
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """One whole, split into parts.
+
+    `name` says what is accounted for ("GPU time"), `unit` in what, `whole` how much there was; `parts` are in the
+    order they are shown. `meanings` explains parts whose name does not. `tolerance` is the relative rounding allowed
+    (0 for integers).
+    """
+
+    name: str
+    unit: str
+    whole: float
+    parts: Mapping[str, float]
+    meanings: Mapping[str, str] | None = None
+    tolerance: float = 1e-9
+
+    def check(self) -> None:
+        """The conservation law. Raises CheckFailed if a part is negative or the parts miss the whole."""
+        total = math.fsum(self.parts.values())
+        allowed = self.tolerance * max(abs(self.whole), *(abs(part) for part in self.parts.values()), 0.0)
+        negative = [name for name, part in self.parts.items() if part < -allowed]
+        if negative:
+            raise CheckFailed.at(
+                f"ledger {self.name!r}", f"the part {negative[0]!r} is {self.parts[negative[0]]} {self.unit}"
+            )
+        if not abs(total - self.whole) <= allowed:
+            raise CheckFailed.at(
+                f"ledger {self.name!r}",
+                f"the parts sum to {total!r} {self.unit}, the whole is {self.whole!r} {self.unit}",
+            )
+
+    def shares(self) -> dict[str, float]:
+        """Each part as a share of the whole (all 0 if there is nothing to split)."""
+        return {name: part / self.whole if self.whole else 0.0 for name, part in self.parts.items()}

@@ -1,0 +1,91 @@
+"""Published results beside ours: one row a number, `ok` always computed, never written by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from forerun.result.figures import Figure
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published number beside ours.
+
+    name says what it is and carries a unit. published: as printed (None: not published). compat: in the original's
+    arithmetic; corrected: in ours. tolerance: absolute difference admitted between published and compat (or corrected,
+    where there is no compat); None: nothing is judged. note: why it differs, what was not public, how it was derived.
+    """
+
+    name: str
+    published: float | None
+    compat: float | None
+    corrected: float | None
+    tolerance: float | None = None
+    note: str = ""
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether ours is within the tolerance of the published number; None where nothing can be judged."""
+        ours = self.compat if self.compat is not None else self.corrected
+        if self.published is None or self.tolerance is None:
+            return None
+        if ours is None or math.isnan(ours):
+            return False
+        # A last-bit allowance, so that 0.30 against 0.31 within 0.01 is not refused by binary rounding.
+        return abs(ours - self.published) <= self.tolerance + 1e-12 * max(1.0, abs(self.published))
+
+    def data(self) -> dict[str, Any]:
+        """As plain data, for `--json`; a value that does not exist is null."""
+        return {
+            "name": self.name,
+            "published": _number(self.published),
+            "compat": _number(self.compat),
+            "corrected": _number(self.corrected),
+            "tolerance": _number(self.tolerance),
+            "ok": self.ok,
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What a reproduction gives: its rows, the figures drawn like the original's, and what to know."""
+
+    rows: tuple[Row, ...]
+    figures: tuple[Figure, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> tuple[Row, ...]:
+        """The rows that do not hold."""
+        return tuple(row for row in self.rows if row.ok is False)
+
+
+Progress = Callable[[str], None]
+
+
+def silent(_message: str) -> None:
+    """Progress that nobody watches."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A published table or figure that can be regenerated.
+
+    id as on the command line; source: the paper and the place in it; run(progress) does the work. datasets: names in
+    the registry of public data that it needs. minutes: rough time on two cores.
+    """
+
+    id: str
+    title: str
+    source: str
+    run: Callable[[Progress], Reproduced]
+    datasets: Sequence[str] = field(default_factory=tuple)
+    minutes: float = 0.1
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)

@@ -1,0 +1,318 @@
+"""`Result`: what `simulate` returns, and the run directory it can be kept in.
+
+A run directory holds scenario.json (resolved: simulating it again gives the same bytes), summary.json (names carry
+units), ledgers.json, provenance.json (versions, digests of inputs, host, wall time: all that may differ between
+machines) and one Parquet file a table. It appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import forerun
+from forerun.errors import StoreError
+from forerun.result.ledger import Ledger
+from forerun.result.tables import Table, read_parquet
+from forerun.result.timeline import Timeline
+from forerun.scenario.spec import Spec, content_id, to_data
+
+if TYPE_CHECKING:
+    import polars
+
+RUN_FORMAT: Final = 1
+TIMELINE_FILE: Final = "timeline.json.gz"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval [low, high] of a summary figure, and how it was found."""
+
+    low: float
+    high: float
+    confidence: float = 0.95
+    method: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of one run: a value; it has touched no file.
+
+    summary: figures under names that carry units. intervals: of those figures that have one. headline: the figures to
+    show first. why: one sentence, the dominant cause of the outcome. tables by name. ledgers: where the time, energy
+    or money went. notes: what a reader must know (repairs, flags, fallbacks). next_steps: overrides or commands worth
+    trying next, with `{scenario}` for the scenario file. provenance: what may differ from machine to machine (wall
+    time ...), never part of the result itself.
+    """
+
+    scenario: Any
+    summary: Mapping[str, Any]
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    ledgers: tuple[Ledger, ...] = ()
+    timeline: Timeline | None = None
+    why: str = ""
+    notes: tuple[str, ...] = ()
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    headline: tuple[str, ...] = ()
+    next_steps: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def domain(self) -> str:
+        """The room this result comes from."""
+        return str(self.scenario.domain)
+
+    @property
+    def id(self) -> str:
+        """The run id: a digest of the resolved scenario and the package version."""
+        assert isinstance(self.scenario, Spec)
+        return content_id(self.scenario, forerun.__version__)
+
+    def table(self, name: str) -> Table:
+        """A table by name. Raises UnknownName with what there is."""
+        if name not in self.tables:
+            from forerun.errors import UnknownName
+
+            raise UnknownName.among("table", name, self.tables, where=f"run {self.id}")
+        return self.tables[name]
+
+    def frame(self, name: str) -> polars.DataFrame:
+        """A table as a Polars frame."""
+        return self.table(name).frame()
+
+    def to_pandas(self, name: str) -> Any:
+        """A table as a pandas frame (pandas must be installed)."""
+        return self.frame(name).to_pandas()
+
+    def check(self) -> Result:
+        """Every ledger sums and the timeline is sound; returns self. Raises CheckFailed."""
+        for ledger in self.ledgers:
+            ledger.check()
+        if self.timeline is not None:
+            self.timeline.check()
+        return self
+
+    def data(self) -> dict[str, Any]:
+        """The result without its tables, as plain data (`--json`)."""
+        return {
+            "domain": self.domain,
+            "id": self.id,
+            "summary": _finite(dict(self.summary)),
+            "intervals": {name: asdict(interval) for name, interval in self.intervals.items()},
+            "headline": list(self.headline),
+            "why": self.why,
+            "notes": list(self.notes),
+            "next_steps": list(self.next_steps),
+            "ledgers": [_ledger_data(ledger) for ledger in self.ledgers],
+            "tables": {name: len(table) for name, table in self.tables.items()},
+        }
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the run directory; it appears whole or not at all.
+
+        Raises StoreError if the folder holds something already (and `overwrite` is not given, or what it holds is no
+        run), or cannot be written.
+        """
+        target = Path(folder)
+        if target.exists() and not (overwrite and _is_run(target)) and not _is_empty_folder(target):
+            known = "a run; choose another folder" if _is_run(target) else "something that is not a run"
+            raise StoreError.at(target, f"already holds {known}")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            building = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        except OSError as error:
+            raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
+        try:
+            self._write(building)
+            building.chmod(0o755)
+            if target.exists():
+                _swap(building, target)
+            else:
+                building.rename(target)
+        except OSError as error:
+            raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
+        finally:
+            # Also on Ctrl-C: no half-written run stays behind.
+            shutil.rmtree(building, ignore_errors=True)
+        return target
+
+    def _write(self, folder: Path) -> None:
+        _write_json(folder / "scenario.json", to_data(self.scenario))
+        _write_json(
+            folder / "summary.json", {key: value for key, value in self.data().items() if key != "tables"}
+        )
+        _write_json(folder / "provenance.json", {**host_provenance(), **dict(self.provenance)})
+        for name, table in self.tables.items():
+            table.write_parquet(folder / f"{name}.parquet")
+        if self.timeline is not None:
+            self.timeline.write_chrome_trace(folder / TIMELINE_FILE)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(key)}</td><td style='text-align:right'>{html.escape(format_number(value))}</td></tr>"
+            for key, value in self.summary.items()
+            if isinstance(value, (int, float, str))
+        )
+        why = f"<p>{html.escape(self.why)}</p>" if self.why else ""
+        return f"<h4>{html.escape(self.domain)} run {self.id}</h4>{why}<table>{rows}</table>"
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A run directory as read back: the resolved scenario as plain data, summary, ledgers and tables."""
+
+    folder: Path
+    scenario: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    intervals: Mapping[str, Interval]
+    headline: tuple[str, ...]
+    why: str
+    notes: tuple[str, ...]
+    next_steps: tuple[str, ...]
+    ledgers: tuple[Ledger, ...]
+    provenance: Mapping[str, Any]
+    tables: Mapping[str, Table]
+    id: str
+
+    @property
+    def domain(self) -> str:
+        """The room this run comes from."""
+        return str(self.scenario["domain"])
+
+
+def load_result(folder: str | os.PathLike[str]) -> SavedRun:
+    """The run in a directory.
+
+    Raises StoreError naming the file that is absent or damaged.
+    """
+    base = Path(folder)
+    if not base.is_dir():
+        raise StoreError.at(base, "is not a directory" if base.exists() else "no such run directory")
+    scenario = _read_json(base / "scenario.json")
+    about = _read_json(base / "summary.json")
+    try:
+        ledgers = tuple(_ledger_of(data) for data in about["ledgers"])
+        tables = {path.stem: read_parquet(path) for path in sorted(base.glob("*.parquet"))}
+        return SavedRun(
+            folder=base,
+            scenario=scenario,
+            summary=about["summary"],
+            intervals={name: Interval(**data) for name, data in about["intervals"].items()},
+            headline=tuple(about["headline"]),
+            why=about["why"],
+            notes=tuple(about["notes"]),
+            next_steps=tuple(about["next_steps"]),
+            ledgers=ledgers,
+            provenance=_read_json(base / "provenance.json"),
+            tables=tables,
+            id=about["id"],
+        )
+    except (KeyError, TypeError) as error:
+        raise StoreError.at(
+            base / "summary.json", f"is not the summary of a run: {error} is missing"
+        ) from error
+
+
+def host_provenance() -> dict[str, Any]:
+    """Versions and host, for provenance.json."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions: dict[str, str] = {"forerun": forerun.__version__, "python": platform.python_version()}
+    for name in ("numpy", "numba", "polars", "msgspec"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    return {
+        "run_format": RUN_FORMAT,
+        "versions": versions,
+        "host": {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count()},
+    }
+
+
+def format_number(value: Any) -> str:
+    """A number as people read it: four significant digits, thousands apart; other values as text."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "–"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        if value != value:
+            return "–"
+        if abs(value) >= 10_000:
+            return f"{value:,.0f}"
+        return f"{value:,.4g}" if abs(value) >= 1e-4 or value == 0 else f"{value:.3e}"
+    return str(value)
+
+
+def _ledger_data(ledger: Ledger) -> dict[str, Any]:
+    return {
+        "name": ledger.name,
+        "unit": ledger.unit,
+        "whole": float(ledger.whole),
+        "parts": {name: float(part) for name, part in ledger.parts.items()},
+        "meanings": dict(ledger.meanings or {}),
+    }
+
+
+def _ledger_of(data: Mapping[str, Any]) -> Ledger:
+    return Ledger(data["name"], data["unit"], data["whole"], data["parts"], data["meanings"])
+
+
+def _finite(data: Any) -> Any:
+    """Plain JSON data: numpy scalars become Python's, what is not finite becomes null."""
+    if isinstance(data, dict):
+        return {str(key): _finite(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(value) for value in data]
+    if hasattr(data, "item") and not isinstance(data, (str, bytes)):
+        data = data.item()
+    if isinstance(data, float) and (data != data or data in (float("inf"), float("-inf"))):
+        return None
+    return data
+
+
+def _write_json(path: Path, data: Any) -> None:
+    text = json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    path.write_text(text, encoding="utf-8")
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StoreError.at(path, f"cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise StoreError.at(path, f"is damaged: {error}") from error
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "scenario.json").is_file() and (folder / "summary.json").is_file()
+
+
+def _is_empty_folder(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def _swap(building: Path, target: Path) -> None:
+    """Put the finished directory in the target's place; the old one goes only once the new one stands."""
+    if _is_empty_folder(target):
+        target.rmdir()
+        building.rename(target)
+        return
+    old = target.with_name(f".{target.name}-old-{os.getpid()}")
+    target.rename(old)
+    try:
+        building.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

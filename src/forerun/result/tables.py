@@ -1,0 +1,131 @@
+"""Tables of a result: numpy columns under a schema that names each column's unit and meaning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from forerun.trace.table import Column
+
+if TYPE_CHECKING:
+    import polars
+
+__all__ = ["Column", "Table", "TableSchema", "spreadsheet_safe"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """The columns of a table, in order, and what a row is. `version` grows when their meaning changes."""
+
+    name: str
+    columns: tuple[Column, ...]
+    meaning: str = ""
+    version: int = 1
+
+    def data(self) -> dict[str, Any]:
+        """As plain data, for metadata."""
+        columns = {column.name: {"unit": column.unit, "meaning": column.meaning} for column in self.columns}
+        return {"table": self.name, "version": self.version, "meaning": self.meaning, "columns": columns}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: one numpy array a column, all of one length, in the schema's order.
+
+    Text columns are arrays of objects or of numpy strings. Raises AssertionError if the columns do not fit.
+    """
+
+    schema: TableSchema
+    columns: Mapping[str, np.ndarray[Any, Any]] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        wanted = [column.name for column in self.schema.columns]
+        assert list(self.columns) == wanted, (
+            f"{self.schema.name}: columns {list(self.columns)}, schema has {wanted}"
+        )
+        lengths = {len(column) for column in self.columns.values()}
+        assert len(lengths) <= 1, f"{self.schema.name}: columns of lengths {sorted(lengths)}"
+
+    @classmethod
+    def of(cls, schema: TableSchema, **columns: Any) -> Table:
+        """A table from columns given by name, in any order."""
+        return cls(schema, {column.name: np.asarray(columns[column.name]) for column in schema.columns})
+
+    @classmethod
+    def of_rows(cls, schema: TableSchema, rows: Iterable[Sequence[Any]]) -> Table:
+        """A table from rows in the schema's order."""
+        gathered = list(zip(*rows)) or [()] * len(schema.columns)
+        return cls(schema, {column.name: _array(values) for column, values in zip(schema.columns, gathered)})
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
+        return self.columns[name]
+
+    def frame(self) -> polars.DataFrame:
+        """As a Polars frame."""
+        import polars
+
+        return polars.DataFrame({name: _plain(values) for name, values in self.columns.items()})
+
+    def write_parquet(self, path: Path) -> None:
+        """Write as Parquet; the schema (units, meanings, version) is in the file's metadata under `forerun`."""
+        text = json.dumps(self.schema.data(), sort_keys=True, ensure_ascii=False)
+        self.frame().write_parquet(path, compression="zstd", statistics=True, metadata={"forerun": text})
+
+    def write_csv(self, path: Path) -> None:
+        """Write as CSV that spreadsheets open safely: a text that begins like a formula gets a leading apostrophe."""
+        import polars
+
+        frame = self.frame()
+        texts = [name for name, kind in frame.schema.items() if kind == polars.String]
+        safe = frame.with_columns(
+            polars.col(name).map_elements(spreadsheet_safe, return_dtype=polars.String) for name in texts
+        )
+        safe.write_csv(path)
+
+
+def read_parquet(path: Path) -> Table:
+    """A table written by `Table.write_parquet`.
+
+    Raises StoreError if the file is no such table.
+    """
+    import polars
+
+    from forerun.errors import StoreError
+
+    try:
+        metadata = polars.read_parquet_metadata(path)
+        described = json.loads(metadata["forerun"])
+        frame = polars.read_parquet(path)
+    except (OSError, KeyError, ValueError, polars.exceptions.PolarsError) as error:
+        raise StoreError.at(
+            path, f"is not a table of a forerun run: {type(error).__name__}: {error}"
+        ) from error
+    columns = tuple(
+        Column(name, unit=about["unit"], meaning=about["meaning"])
+        for name, about in described["columns"].items()
+    )
+    schema = TableSchema(described["table"], columns, described["meaning"], described["version"])
+    return Table(schema, {column.name: frame[column.name].to_numpy() for column in columns})
+
+
+def spreadsheet_safe(text: str) -> str:
+    """The text, with an apostrophe before what a spreadsheet would run as a formula."""
+    return "'" + text if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+def _array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
+    if any(isinstance(value, str) or value is None for value in values):
+        return np.array(values, dtype=object)
+    return np.asarray(values)
+
+
+def _plain(values: np.ndarray[Any, Any]) -> Any:
+    return values.tolist() if values.dtype.kind in "OUT" else values

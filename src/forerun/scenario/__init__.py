@@ -1,0 +1,1 @@
+"""Scenarios: everything a run depends on, as data, read strictly and resolved fully."""

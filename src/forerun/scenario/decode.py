@@ -1,0 +1,303 @@
+"""Plain data into typed records, reporting every problem of a file at once.
+
+The walk follows the declared types of the records: unknown keys get a suggestion, quantities become numbers of the
+field's unit, recipes are looked up in their registry, and each leaf is checked by msgspec. A record whose fields are
+all right is finally asked whether it holds together (`Spec.problems`).
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from forerun.errors import ForerunError, Problem, ScenarioError, known_names, suggestion
+from forerun.scenario.spec import Input, Recipe, Spec, field_types, registry_of
+from forerun.scenario.text import Document, Place
+from forerun.units import parse_quantity, unit_of
+
+S = TypeVar("S", bound=Spec)
+
+_MISSING: Any = object()
+
+
+def decode(document: Document, spec: type[S]) -> S:
+    """The record that a document describes.
+
+    Raises ScenarioError with every problem found: file, line, path, what was found and what is known.
+    """
+    decoder = _Decoder(document)
+    value = decoder.record(document.data, spec, ())
+    if decoder.problems:
+        raise ScenarioError(*decoder.problems)
+    assert isinstance(value, spec)
+    return value
+
+
+class _Decoder:
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.problems: list[Problem] = []
+
+    def problem(self, place: Place, what: str) -> Any:
+        self.problems.append(Problem(self.document.where(place), what))
+        return _MISSING
+
+    def value(self, data: Any, declared: Any, place: Place, unit: str | None) -> Any:
+        """One value of a declared type; `_MISSING` after a problem was noted."""
+        registry = registry_of(declared)
+        if registry is not None:
+            return self.chosen(data, registry, place, declared)
+        origin = get_origin(declared)
+        if origin is Annotated:
+            bare = get_args(declared)[0]
+            found = self.value(data, bare, place, unit)
+            return found if found is _MISSING else self.leaf(found, declared, place, checked=True)
+        if origin in (Union, types.UnionType):
+            return self.union(data, declared, place, unit)
+        if isinstance(declared, type) and issubclass(declared, Input) and isinstance(data, str):
+            return declared(path=data)
+        if isinstance(declared, type) and issubclass(declared, msgspec.Struct):
+            return self.record(data, declared, place)
+        if origin in (list, tuple, frozenset, set) or declared in (list, tuple):
+            return self.sequence(data, declared, place, unit)
+        if origin is dict:
+            return self.mapping(data, declared, place, unit)
+        if declared in (int, float) and isinstance(data, str) and unit is not None:
+            return self.quantity(data, declared, place, unit)
+        return self.leaf(data, declared, place)
+
+    def record(self, data: Any, spec: type[msgspec.Struct], place: Place) -> Any:
+        if not isinstance(data, dict):
+            keys = ", ".join(
+                msgspec.structs.fields(spec)[i].name for i in range(min(8, len(msgspec.structs.fields(spec))))
+            )
+            return self.problem(
+                place, f"a section with keys such as {keys} is wanted, {_kind(data)} was found"
+            )
+        before = len(self.problems)
+        declared = field_types(spec)
+        given: dict[str, Any] = {}
+        for key, item in data.items():
+            name = self.field_name(key, item, declared, spec, place)
+            if name is None:
+                continue
+            if name in given:
+                self.problem((*place, key), f"gives {name!r} a second time")
+                continue
+            given[name] = self.value(item, declared[name], (*place, key), unit_of(name))
+        for field in msgspec.structs.fields(spec):
+            if field.required and field.name not in given:
+                self.problem(place, f"the key {field.name!r} is missing")
+        if len(self.problems) > before:
+            return _MISSING
+        return self.whole(spec, given, place)
+
+    def field_name(
+        self, key: str, item: Any, declared: dict[str, Any], spec: type[msgspec.Struct], place: Place
+    ) -> str | None:
+        if key in declared:
+            return key
+        config = spec.__struct_config__
+        if config.tag_field == key:
+            if item != config.tag:
+                self.problem((*place, key), f"{item!r} was found, {config.tag!r} is wanted")
+            return None
+        with_unit = [name for name in declared if unit_of(name) and _stem(name) == key]
+        if len(with_unit) == 1 and isinstance(item, str):
+            return with_unit[0]
+        if len(with_unit) == 1:
+            self.problem(
+                (*place, key),
+                f"needs a unit: write {with_unit[0]!r}, or a quantity such as '10 {unit_of(with_unit[0])}'",
+            )
+            return None
+        self.problem((*place, key), f"unknown key {key!r}; {known_names(key, declared)}")
+        return None
+
+    def whole(self, spec: type[msgspec.Struct], given: dict[str, Any], place: Place) -> Any:
+        try:
+            record = spec(**given)
+        except (TypeError, ValueError, msgspec.ValidationError) as error:
+            return self.problem(place, str(error))
+        if isinstance(record, Spec):
+            found = record.problems()
+            for path, what in found:
+                steps: Place = tuple(
+                    int(part) if part.isdigit() else part for part in path.split(".") if part
+                )
+                self.problem((*place, *steps), what)
+            if found:
+                return _MISSING
+        return record
+
+    def chosen(self, data: Any, registry: Any, place: Place, declared: Any) -> Any:
+        """A recipe: its name alone, or a section with `name` and parameters."""
+        if isinstance(data, Recipe):
+            return data
+        if data is None and type(None) in get_args(get_args(declared)[0]):
+            return None
+        if isinstance(data, str):
+            data = {"name": data}
+        if not isinstance(data, dict) or not isinstance(data.get("name"), str):
+            return self.problem(
+                place,
+                f"a {registry.kind} is wanted (a name, or a section with `name`); known: {', '.join(registry.names())}",
+            )
+        name = data["name"]
+        if name not in registry:
+            return self.problem(
+                place, f"no {registry.kind} named {name!r}; {known_names(name, registry.names())}"
+            )
+        try:
+            member = registry.get(name)
+        except ForerunError as error:
+            self.problems.extend(error.problems)
+            return _MISSING
+        return self.record({key: item for key, item in data.items() if key != "name"}, member, place)
+
+    def union(self, data: Any, declared: Any, place: Place, unit: str | None) -> Any:
+        options = get_args(declared)
+        if data is None and type(None) in options:
+            return None
+        records = [
+            option for option in options if isinstance(option, type) and issubclass(option, msgspec.Struct)
+        ]
+        if isinstance(data, dict) and records:
+            return self.record_of(data, records, place)
+        plain = [option for option in options if option is not type(None) and option not in records]
+        if isinstance(data, str) and Input in records and str not in plain:
+            return Input(path=data)
+        if not plain:
+            return (
+                self.record_of(data, records, place)
+                if len(records) > 1
+                else self.record(data, records[0], place)
+            )
+        trials = []
+        for option in plain:
+            trial = _Decoder(self.document)
+            found = trial.value(data, option, place, unit)
+            if found is not _MISSING:
+                return found
+            trials.append(trial)
+        if len(plain) == 1:
+            self.problems.extend(trials[0].problems)
+            return _MISSING
+        names = ", ".join(_type_name(option) for option in plain)
+        return self.problem(place, f"{_kind(data)} was found, one of these is wanted: {names}")
+
+    def record_of(self, data: Any, records: list[type[msgspec.Struct]], place: Place) -> Any:
+        tagged = {
+            str(record.__struct_config__.tag): record for record in records if record.__struct_config__.tag
+        }
+        if tagged and isinstance(data, dict):
+            tag_field = next(iter(tagged.values())).__struct_config__.tag_field or "type"
+            name = data.get(tag_field)
+            if name not in tagged:
+                hint = suggestion(str(name), list(tagged)) if name is not None else ""
+                return self.problem(
+                    (*place, tag_field), f"{name!r} was found; {hint}known: {', '.join(sorted(tagged))}"
+                )
+            return self.record(data, tagged[name], place)
+        if isinstance(data, dict) and records:
+            return self.record(data, max(records, key=lambda record: _fit(data, record)), place)
+        return self.problem(place, f"a section is wanted, {_kind(data)} was found")
+
+    def sequence(self, data: Any, declared: Any, place: Place, unit: str | None) -> Any:
+        if not isinstance(data, list):
+            return self.problem(place, f"a list is wanted, {_kind(data)} was found")
+        arguments = get_args(declared)
+        origin = get_origin(declared) or declared
+        if origin is tuple and arguments and arguments[-1] is not Ellipsis:
+            if len(arguments) != len(data):
+                return self.problem(place, f"{len(arguments)} values are wanted, {len(data)} were found")
+            items = [
+                self.value(item, kind, (*place, i), unit)
+                for i, (item, kind) in enumerate(zip(data, arguments))
+            ]
+        else:
+            kind = arguments[0] if arguments else Any
+            items = [self.value(item, kind, (*place, i), unit) for i, item in enumerate(data)]
+        if any(item is _MISSING for item in items):
+            return _MISSING
+        build: Callable[[list[Any]], Any] = origin
+        return build(items)
+
+    def mapping(self, data: Any, declared: Any, place: Place, unit: str | None) -> Any:
+        if not isinstance(data, dict):
+            return self.problem(place, f"a section is wanted, {_kind(data)} was found")
+        key_type, value_type = get_args(declared)
+        found: dict[Any, Any] = {}
+        for key, item in data.items():
+            if key_type is int and isinstance(key, str) and key.lstrip("-").isdigit():
+                key = int(key)
+            checked = self.leaf(key, key_type, (*place, str(key)))
+            value = self.value(item, value_type, (*place, str(key)), unit or unit_of(str(key)))
+            if checked is not _MISSING and value is not _MISSING:
+                found[checked] = value
+        return found if len(found) == len(data) else _MISSING
+
+    def quantity(self, data: str, declared: Any, place: Place, unit: str) -> Any:
+        try:
+            number = parse_quantity(data, unit)
+        except ValueError as error:
+            return self.problem(place, str(error))
+        if declared is int:
+            if number != round(number):
+                return self.problem(place, f"{data!r} is {number} {unit}, a whole number is wanted")
+            return round(number)
+        return number
+
+    def leaf(self, data: Any, declared: Any, place: Place, *, checked: bool = False) -> Any:
+        bare = get_args(declared)[0] if get_origin(declared) is Annotated else declared
+        if checked and not isinstance(data, (int, float, str)):
+            return data
+        if isinstance(data, float) and data != data and bare in (int, float):
+            return self.problem(place, "nan was found, a number is wanted")
+        if isinstance(data, float) and data in (float("inf"), float("-inf")) and bare in (int, float):
+            return self.problem(place, f"{data} was found, a finite number is wanted")
+        if get_origin(bare) is Literal and data not in get_args(bare):
+            known = ", ".join(str(option) for option in get_args(bare))
+            hint = suggestion(data, [str(o) for o in get_args(bare)]) if isinstance(data, str) else ""
+            return self.problem(place, f"{data!r} was found; {hint}known: {known}")
+        try:
+            return msgspec.convert(data, declared, strict=True)
+        except msgspec.ValidationError as error:
+            message = str(error).replace("Expected", "expected").split(" - at ")[0].replace("`", "")
+            shown = "" if isinstance(data, (dict, list)) else f"{data!r} was found: "
+            return self.problem(place, shown + message)
+        except TypeError:
+            return (
+                data if typing.Any is declared else self.problem(place, f"{_kind(data)} cannot be used here")
+            )
+
+
+def _stem(name: str) -> str:
+    from forerun.units import SUFFIX_UNIT
+
+    return next(name.removesuffix(suffix) for suffix in SUFFIX_UNIT if name.endswith(suffix))
+
+
+def _fit(data: dict[str, Any], record: type[msgspec.Struct]) -> int:
+    names = set(record.__struct_fields__)
+    return sum(1 if key in names else -1 for key in data)
+
+
+def _kind(data: Any) -> str:
+    if data is None:
+        return "nothing (null)"
+    if isinstance(data, dict):
+        return "a section"
+    if isinstance(data, list):
+        return "a list"
+    return repr(data) if len(repr(data)) < 60 else repr(data)[:57] + "..."
+
+
+def _type_name(option: Any) -> str:
+    if get_origin(option) is Literal:
+        return " | ".join(repr(choice) for choice in get_args(option))
+    return str(getattr(option, "__name__", option))

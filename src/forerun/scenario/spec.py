@@ -1,0 +1,119 @@
+"""The types that scenarios are made of.
+
+`Spec` is a frozen, strict record. A field's suffix is its unit (`slo_ms`), and files may write quantities with units
+there (`350ms`, or the key without suffix: `slo: 350ms`). `Recipe` is a record with a name, chosen through a registry:
+`policy: edf` or `policy: {name: gandiva, slot: 60s}`. `Input` is a file, pinned by its digest once resolved.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_args, get_origin, get_type_hints
+
+import msgspec
+
+if TYPE_CHECKING:
+    from forerun.registry import Registry
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
+    """A frozen record of a scenario; unknown keys are errors.
+
+    A record that must hold together (one of two fields, a sum, an order) says so in `problems`.
+    """
+
+    def problems(self) -> list[tuple[str, str]]:
+        """What is wrong with this record as a whole: (path below it, what), empty if nothing is."""
+        return []
+
+    def with_(self, **changes: Any) -> Self:
+        """A copy with some fields changed, checked again."""
+        changed = msgspec.structs.replace(self, **changes)
+        found = changed.problems()
+        if found:
+            from forerun.errors import Problem, ScenarioError
+
+            raise ScenarioError(*(Problem(path, what) for path, what in found))
+        return changed
+
+
+class Recipe(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
+    """A named, parametrised choice (a policy, a process, a model), found through a registry.
+
+    Subclasses give their name in files as `tag`: `class Las(SchedulingPolicy, tag="las")`.
+    """
+
+
+class Input(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file the run reads. `path` is absolute and `sha256` filled in once the scenario is resolved.
+
+    A file whose content no longer has the digest is an error when the run starts.
+    """
+
+    path: str
+    sha256: str = ""
+
+
+def recipe(registry: Callable[[], Registry[Any]]) -> msgspec.Meta:
+    """The annotation of a field that holds a recipe: `policy: Annotated[Policy, recipe(policies)]`.
+
+    Takes a function that returns the registry, so that declaring a scenario imports no policy.
+    """
+    return msgspec.Meta(extra={"registry": registry})
+
+
+@functools.cache
+def field_types(spec: type[msgspec.Struct]) -> dict[str, Any]:
+    """The declared type of each field, annotations kept."""
+    hints = get_type_hints(spec, include_extras=True)
+    return {field.name: hints[field.name] for field in msgspec.structs.fields(spec)}
+
+
+def registry_of(declared: Any) -> Registry[Any] | None:
+    """The registry named in a field's annotation, if it has one."""
+    if get_origin(declared) is Annotated:
+        for extra in get_args(declared)[1:]:
+            if isinstance(extra, msgspec.Meta) and extra.extra and "registry" in extra.extra:
+                found: Registry[Any] = extra.extra["registry"]()
+                return found
+    return None
+
+
+def to_data(value: Any) -> Any:
+    """Plain data (dicts, lists, text, numbers) of a record, every default written out, recipes with their names."""
+    return msgspec.to_builtins(value)
+
+
+def canonical_json(value: Any) -> bytes:
+    """The one JSON text of a record or of plain data: keys sorted, no spaces, shortest exact numbers."""
+    return json.dumps(
+        to_data(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def content_id(scenario: Spec, version: str) -> str:
+    """The run id: a digest of the resolved scenario and the package version.
+
+    Files count by their content, not by where they lie, so a run has the same id on every machine.
+    """
+    digest = hashlib.sha256(version.encode() + b"\0" + canonical_json(_without_paths(to_data(scenario))))
+    return digest.hexdigest()[:16]
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _without_paths(data: Any) -> Any:
+    if isinstance(data, dict):
+        pinned = set(data) == {"path", "sha256"} and data["sha256"]
+        return {key: _without_paths(value) for key, value in data.items() if not (pinned and key == "path")}
+    if isinstance(data, list):
+        return [_without_paths(item) for item in data]
+    return data

@@ -1,0 +1,204 @@
+"""Units: the suffixes that names carry, and quantities as people write them.
+
+A field named `slo_ms` holds milliseconds. Where people write values they may write units: `350ms`, `0.35 s`,
+`30min`, `10Gbps`, `250W`, `$2.4/h`. `parse_quantity(text, unit)` turns such a text into a number of `unit`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+#: dimension of each unit and its size in the dimension's base unit
+_SCALE: Final[dict[str, tuple[str, float]]] = {
+    # time, base second
+    "ns": ("time", 1e-9),
+    "us": ("time", 1e-6),
+    "µs": ("time", 1e-6),
+    "ms": ("time", 1e-3),
+    "s": ("time", 1.0),
+    "sec": ("time", 1.0),
+    "min": ("time", 60.0),
+    "h": ("time", 3600.0),
+    "hr": ("time", 3600.0),
+    "d": ("time", 86400.0),
+    "day": ("time", 86400.0),
+    "days": ("time", 86400.0),
+    # information, base byte
+    "B": ("bytes", 1.0),
+    "bytes": ("bytes", 1.0),
+    "kB": ("bytes", 1e3),
+    "KB": ("bytes", 1e3),
+    "MB": ("bytes", 1e6),
+    "GB": ("bytes", 1e9),
+    "TB": ("bytes", 1e12),
+    "KiB": ("bytes", 1024.0),
+    "MiB": ("bytes", 1024.0**2),
+    "GiB": ("bytes", 1024.0**3),
+    "TiB": ("bytes", 1024.0**4),
+    # information rate, base byte per second
+    "B/s": ("byte rate", 1.0),
+    "kB/s": ("byte rate", 1e3),
+    "MB/s": ("byte rate", 1e6),
+    "GB/s": ("byte rate", 1e9),
+    "KiB/s": ("byte rate", 1024.0),
+    "MiB/s": ("byte rate", 1024.0**2),
+    "GiB/s": ("byte rate", 1024.0**3),
+    "bps": ("byte rate", 1.0 / 8),
+    "kbps": ("byte rate", 1e3 / 8),
+    "Mbps": ("byte rate", 1e6 / 8),
+    "Gbps": ("byte rate", 1e9 / 8),
+    "bytes_per_s": ("byte rate", 1.0),
+    # power, base watt
+    "mW": ("power", 1e-3),
+    "W": ("power", 1.0),
+    "w": ("power", 1.0),
+    "kW": ("power", 1e3),
+    # energy, base joule
+    "mJ": ("energy", 1e-3),
+    "J": ("energy", 1.0),
+    "j": ("energy", 1.0),
+    "kJ": ("energy", 1e3),
+    "MJ": ("energy", 1e6),
+    "Wh": ("energy", 3600.0),
+    "kWh": ("energy", 3.6e6),
+    # money and its rate, base dollar and dollar per hour
+    "usd": ("money", 1.0),
+    "USD": ("money", 1.0),
+    "usd_per_h": ("money rate", 1.0),
+    "usd/h": ("money rate", 1.0),
+    "USD/h": ("money rate", 1.0),
+    "usd/s": ("money rate", 3600.0),
+    "usd/d": ("money rate", 1.0 / 24),
+    "usd_per_kwh": ("energy price", 1.0),
+    "usd/kWh": ("energy price", 1.0),
+    "usd/MWh": ("energy price", 1e-3),
+    "usd_per_gb": ("byte price", 1.0),
+    "usd/GB": ("byte price", 1.0),
+    "g_per_kwh": ("carbon intensity", 1.0),
+    "g/kWh": ("carbon intensity", 1.0),
+    "kg/kWh": ("carbon intensity", 1e3),
+    # rates, base per second
+    "rps": ("rate", 1.0),
+    "qps": ("rate", 1.0),
+    "/s": ("rate", 1.0),
+    "per_s": ("rate", 1.0),
+    "/min": ("rate", 1.0 / 60),
+    "per_min": ("rate", 1.0 / 60),
+    "/h": ("rate", 1.0 / 3600),
+    "per_h": ("rate", 1.0 / 3600),
+    "hz": ("rate", 1.0),
+    "Hz": ("rate", 1.0),
+    # GPU-time, base GPU-second
+    "gpu_s": ("GPU time", 1.0),
+    "gpu_h": ("GPU time", 3600.0),
+    "GPU-s": ("GPU time", 1.0),
+    "GPU-h": ("GPU time", 3600.0),
+    "node_s": ("node time", 1.0),
+    "node_h": ("node time", 3600.0),
+    # shares
+    "%": ("share", 0.01),
+    "share": ("share", 1.0),
+}
+
+#: name suffixes (longest first) and the unit they stand for
+SUFFIX_UNIT: Final[dict[str, str]] = {
+    "_bytes_per_s": "bytes_per_s",
+    "_usd_per_kwh": "usd_per_kwh",
+    "_usd_per_gb": "usd_per_gb",
+    "_usd_per_h": "usd_per_h",
+    "_g_per_kwh": "g_per_kwh",
+    "_per_min": "per_min",
+    "_per_s": "per_s",
+    "_per_h": "per_h",
+    "_gpu_s": "gpu_s",
+    "_gpu_h": "gpu_h",
+    "_node_s": "node_s",
+    "_node_h": "node_h",
+    "_bytes": "bytes",
+    "_share": "share",
+    "_min": "min",
+    "_rps": "rps",
+    "_usd": "usd",
+    "_ms": "ms",
+    "_us": "us",
+    "_gb": "GB",
+    "_hz": "hz",
+    "_s": "s",
+    "_h": "h",
+    "_w": "w",
+    "_j": "j",
+}
+
+_QUANTITY: Final = re.compile(
+    r"""^\s*(?P<dollar>\$)?\s*(?P<number>[+-]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>[A-Za-zµ%/_.-]*)\s*$""",
+    re.VERBOSE,
+)
+
+
+def unit_of(field_name: str) -> str | None:
+    """The unit that a name's suffix stands for, or None: `slo_ms` -> `ms`, `replicas` -> None."""
+    for suffix, unit in SUFFIX_UNIT.items():
+        if field_name.endswith(suffix):
+            return unit
+    return None
+
+
+def parse_quantity(text: str, unit: str) -> float:
+    """The number of `unit` that `text` stands for.
+
+    >>> parse_quantity("30min", "s")
+    1800.0
+    >>> parse_quantity("$2.4/h", "usd_per_h")
+    2.4
+
+    Raises ValueError with what is known if the text is no quantity, has no unit, or one of another dimension.
+    """
+    match = _QUANTITY.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a quantity; write a number with a unit, such as {_example(unit)}")
+    given = match["unit"]
+    if match["dollar"]:
+        given = "usd" + given
+    dimension, size = _SCALE[unit]
+    if given not in _SCALE:
+        known = ", ".join(name for name, (dim, _) in _SCALE.items() if dim == dimension)
+        found = f"has the unknown unit {given!r}" if given else "has no unit"
+        raise ValueError(f"{text!r} {found}; known here: {known}")
+    given_dimension, given_size = _SCALE[given]
+    if given_dimension != dimension:
+        raise ValueError(
+            f"{text!r} is a {given_dimension}, a {dimension} is wanted, such as {_example(unit)}"
+        )
+    number = float(match["number"].replace("_", ""))
+    value = number if given_size == size else _convert(number, given_size, size)
+    if not math.isfinite(value):
+        raise ValueError(f"{text!r} is not finite")
+    return value
+
+
+def _convert(number: float, from_size: float, to_size: float) -> float:
+    # Dividing by an exact ratio loses less than multiplying by an inexact one (1 ms -> s: 1/1000, not 1*0.001).
+    ratio = from_size / to_size
+    if ratio >= 1 or ratio == 0:
+        return number * (round(ratio) if abs(ratio - round(ratio)) < 1e-9 * ratio else ratio)
+    inverse = to_size / from_size
+    return number / (round(inverse) if abs(inverse - round(inverse)) < 1e-9 * inverse else inverse)
+
+
+def _example(unit: str) -> str:
+    examples = {
+        "time": "30min",
+        "bytes": "16MiB",
+        "byte rate": "10Gbps",
+        "power": "250W",
+        "energy": "3kWh",
+        "money": "$12",
+        "money rate": "$2.4/h",
+        "rate": "100rps",
+        "share": "5%",
+        "energy price": "0.12usd/kWh",
+        "carbon intensity": "250g/kWh",
+    }
+    return examples.get(_SCALE[unit][0], f"10{unit}")
