@@ -1,0 +1,196 @@
+"""Many seeds of one job at once, by the compiled loops where they apply and by the readable ones elsewhere.
+
+The compiled loops know the published pair (`pruning-gts` or `gts` with `jit`) under compat rules; every other policy
+and the corrected rules go through `simulate`. Both give the same attempts, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.domains.energy.model import Floats, GroupRow, Ints, Rules
+from forerun.domains.energy.policies.gts import Gts
+from forerun.domains.energy.policies.jit import Jit
+from forerun.domains.energy.policies.pruning_gts import PruningGts
+from forerun.domains.energy.policy import KnobRecipe, Pair
+from forerun.domains.energy.simulate import Drift, Run, Shop, group, sequence
+from forerun.domains.energy.workload import Workload
+
+if TYPE_CHECKING:
+    from forerun.domains.energy.kernels import Optimiser, World
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """The attempts of one run as columns, in the order learned; energy and time as run, without the group's ratio.
+
+    `size` index into the workload's sizes; `limit_w` [W]; `ended` 0 reached, 1 bound, 2 max epochs, 3 never ran;
+    int64 or float64[attempts].
+    """
+
+    recurrence: Ints
+    attempt: Ints
+    size: Ints
+    limit_w: Floats
+    epochs: Ints
+    energy_j: Floats
+    time_s: Floats
+    cost_j: Floats
+    ended: Ints
+    profiled: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    def per_recurrence(self, values: Floats, recurrences: int) -> Floats:
+        """Sums over the attempts of each recurrence, float64[recurrences]."""
+        return np.bincount(self.recurrence, values, minlength=recurrences).astype(np.float64)
+
+
+ENDINGS = ("reached", "bound", "max_epochs", "never_ran")
+
+
+def run_many(
+    workload: Workload,
+    recipe: KnobRecipe,
+    *,
+    eta: float,
+    beta: float,
+    rules: Rules,
+    seeds: Iterable[int],
+    recurrences: int = 0,
+    rows: Sequence[GroupRow] = (),
+    drift: Sequence[Drift] = (),
+) -> list[Attempts]:
+    """One run a seed: `recurrences` in sequence, or the submissions of `rows`.
+
+    Raises what `simulate.sequence` and `simulate.group` raise.
+    """
+    if compiled(recipe, rules) and not drift:
+        return [_compiled(workload, recipe, eta, beta, rules, seed, recurrences, rows) for seed in seeds]
+    runs = []
+    for seed in seeds:
+        shop = Shop(workload, recipe, eta=eta, beta=beta, rules=rules, seed=seed, drift=drift)
+        runs.append(columns(group(shop, rows) if rows else sequence(shop, recurrences), workload))
+    return runs
+
+
+def compiled(recipe: KnobRecipe, rules: Rules) -> bool:
+    """Whether the compiled loops know this policy under these rules."""
+    known = (
+        isinstance(recipe, Pair)
+        and type(recipe.limit) is Jit
+        and type(recipe.batch_size) in (PruningGts, Gts)
+    )
+    return known and rules == Rules.of("compat")
+
+
+def columns(run: Run, workload: Workload) -> Attempts:
+    """The attempts of a run as columns."""
+    outcomes = [line.outcome for line in run.attempts]
+    place = {size: at for at, size in enumerate(workload.sizes.tolist())}
+    return Attempts(
+        recurrence=np.array([line.recurrence for line in run.attempts], np.int64),
+        attempt=np.array([line.attempt for line in run.attempts], np.int64),
+        size=np.array([place[outcome.batch_size] for outcome in outcomes], np.int64),
+        limit_w=np.array([outcome.limit_w for outcome in outcomes]),
+        epochs=np.array([outcome.epochs for outcome in outcomes], np.int64),
+        energy_j=np.array([outcome.energy_j for outcome in outcomes]),
+        time_s=np.array([outcome.time_s for outcome in outcomes]),
+        cost_j=np.array([outcome.cost_j for outcome in outcomes]),
+        ended=np.array([ENDINGS.index(outcome.ended_by) for outcome in outcomes], np.int64),
+        profiled=np.array([outcome.measured is not None for outcome in outcomes], bool),
+    )
+
+
+def kept_limits(workload: Workload, eta: float) -> Ints:
+    """Index of the limit that a full profile keeps for each size, -1 where nothing was measured."""
+    kept = []
+    for size in range(len(workload.sizes)):
+        measured = workload.measured(size)
+        costs = measured.epoch_cost_j(eta)
+        kept.append(workload.limit_index(measured.limits_w[costs.index(min(costs))]) if costs else -1)
+    return np.array(kept, np.int64)
+
+
+def _compiled(
+    workload: Workload,
+    recipe: KnobRecipe,
+    eta: float,
+    beta: float,
+    rules: Rules,
+    seed: int,
+    recurrences: int,
+    rows: Sequence[GroupRow],
+) -> Attempts:
+    from forerun.domains.energy import kernels
+
+    assert isinstance(recipe, Pair)
+    optimiser = _optimiser(recipe, workload)
+    kept = kept_limits(workload, eta)
+    status, learned, log = -1, None, np.empty((0, kernels.COLUMNS))
+    if workload.count.sum(axis=1).all() and optimiser.default >= 0:
+        world = _world(workload, kept, eta, beta)
+        streams = np.random.default_rng(seed), np.random.default_rng(seed)
+        if rows:
+            starts, ends = np.array([row.start_s for row in rows]), np.array([row.end_s for row in rows])
+            log, learned, status, _, _ = kernels.group(world, optimiser, starts, ends, *streams)
+        else:
+            log, status, _, _ = kernels.sequence(world, optimiser, recurrences, *streams)
+    if status != kernels.OK:  # the readable loop tells the same failure with its words
+        shop = Shop(workload, recipe, eta=eta, beta=beta, rules=rules, seed=seed)
+        return columns(group(shop, rows) if rows else sequence(shop, recurrences), workload)
+    if learned is not None:
+        log = log[learned]
+    size = log[:, kernels.SIZE].astype(np.int64)
+    return Attempts(
+        recurrence=log[:, kernels.RECURRENCE].astype(np.int64),
+        attempt=log[:, kernels.ATTEMPT].astype(np.int64),
+        size=size,
+        limit_w=workload.limits_w[kept[size]],
+        epochs=log[:, kernels.EPOCHS].astype(np.int64),
+        energy_j=log[:, kernels.ENERGY].copy(),
+        time_s=log[:, kernels.TIME].copy(),
+        cost_j=log[:, kernels.COST].copy(),
+        ended=log[:, kernels.ENDED].astype(np.int64),
+        profiled=log[:, kernels.PROFILED] > 0,
+    )
+
+
+def _optimiser(recipe: Pair, workload: Workload) -> Optimiser:
+    from forerun.domains.energy.kernels import Optimiser
+
+    chooser = recipe.batch_size
+    default = workload.size_index(workload.job.default_batch_size)
+    if isinstance(chooser, PruningGts):
+        prior = chooser.prior_mean, chooser.prior_precision
+        return Optimiser(0, default, chooser.window, chooser.concurrency, *prior, 0.0, 2)
+    assert isinstance(chooser, Gts)
+    kind = 2 if chooser.learn_precision else 1
+    prior = chooser.prior_mean, chooser.prior_precision
+    return Optimiser(kind, max(default, 0), 0, True, *prior, chooser.reward_precision, chooser.explorations)
+
+
+def _world(workload: Workload, kept: Ints, eta: float, beta: float) -> World:
+    from forerun.domains.energy.kernels import World
+
+    rows = np.arange(len(workload.sizes))
+    return World(
+        workload.start[rows, kept],
+        workload.count[rows, kept],
+        workload.epochs,
+        workload.epoch_s,
+        workload.epoch_j,
+        workload.split_s,
+        workload.split_j,
+        workload.top_limit_w,
+        float(workload.max_power_w),
+        workload.job.max_epochs,
+        float(eta),
+        float(beta),
+    )

@@ -1,0 +1,1 @@
+"""The policies of the energy room, one a file."""

@@ -1,0 +1,35 @@
+"""The team's own batch size at the highest limit: what optimising is compared with."""
+
+from __future__ import annotations
+
+import math
+
+from forerun.domains.energy.model import Knobs, Measured, Outcome, View
+from forerun.domains.energy.policy import KnobPolicy, KnobRecipe, Setting
+
+
+class Default(KnobRecipe, frozen=True, kw_only=True, tag="default"):
+    """The default batch size at its highest limit, without a bound."""
+
+    def build(self, setting: Setting) -> KnobPolicy:
+        """A cook without memory. Raises DefaultMissing or DefaultNotInRange."""
+        return Constant(setting.default(), 0.0)
+
+
+class Constant:
+    """One configuration, for ever; limit 0 stands for the highest measured."""
+
+    def __init__(self, batch_size: int, limit_w: float) -> None:
+        self._batch_size, self._limit_w = batch_size, limit_w
+
+    def choose(self, view: View) -> Knobs:
+        """The configuration."""
+        limit = self._limit_w or view.limits_w[self._batch_size][0]
+        return Knobs(self._batch_size, limit, math.inf)
+
+    def profiled(self, view: View, measured: Measured) -> float:
+        """Never asked: a constant does not profile."""
+        raise AssertionError("a constant policy profiles nothing")
+
+    def learn(self, outcome: Outcome) -> None:
+        """Nothing is learned."""

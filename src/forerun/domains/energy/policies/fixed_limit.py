@@ -1,0 +1,34 @@
+"""One power limit for every batch size."""
+
+from __future__ import annotations
+
+from forerun.domains.energy.model import Measured, View
+from forerun.domains.energy.policy import LimitPolicy, LimitRecipe, Setting
+
+
+class FixedLimit(LimitRecipe, frozen=True, kw_only=True, tag="fixed-limit"):
+    """Always `limit_w` [W]."""
+
+    limit_w: float
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A limit is positive."""
+        return [] if self.limit_w > 0 else [("limit_w", f"{self.limit_w:g} W is not above 0")]
+
+    def build(self, setting: Setting) -> LimitPolicy:
+        """A cook without memory."""
+        return FixedLimitCook(self.limit_w)
+
+
+class FixedLimitCook:
+    """Knows one number."""
+
+    def __init__(self, limit_w: float) -> None:
+        self._limit_w = limit_w
+
+    def choose(self, view: View, batch_size: int) -> float:
+        """The limit."""
+        return self._limit_w
+
+    def profiled(self, measured: Measured) -> None:
+        """Nothing is learned."""

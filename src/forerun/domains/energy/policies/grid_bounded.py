@@ -1,0 +1,14 @@
+"""Grid search that starts from the default and stops what costs too much."""
+
+from __future__ import annotations
+
+from forerun.domains.energy.policies.grid import GridCook
+from forerun.domains.energy.policy import KnobPolicy, KnobRecipe, Setting
+
+
+class GridBounded(KnobRecipe, frozen=True, kw_only=True, tag="grid-bounded"):
+    """The default at its highest limit first, then as `grid`, under the simulator's bound."""
+
+    def build(self, setting: Setting) -> KnobPolicy:
+        """A cook with the whole grid before it. Raises DefaultMissing or DefaultNotInRange."""
+        return GridCook(setting, bounded=True)

@@ -1,0 +1,80 @@
+"""Thompson sampling over all batch sizes, without exploration [You, Chung, Chowdhury, NSDI 2023, section 4.3]."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+from forerun.domains.energy.bandit import GaussianThompson, pooled_log_variance, precision_of
+from forerun.domains.energy.model import Outcome, View
+from forerun.domains.energy.policy import BatchSizePolicy, BatchSizeRecipe, Setting
+from forerun.errors import PolicyError, Problem
+
+
+class Gts(BatchSizeRecipe, frozen=True, kw_only=True, tag="gts"):
+    """One bandit over all sizes; whether an attempt reached its target is ignored.
+
+    `learn_precision` estimates each arm's reward precision from its rewards, else `reward_precision` [1/J^2] is
+    used; `prior_mean` [J], `prior_precision` [1/J^2]; `explorations` pulls of each arm before beliefs decide.
+    """
+
+    learn_precision: bool = False
+    reward_precision: float = 0.0
+    prior_mean: float = 0.0
+    prior_precision: float = 0.0
+    explorations: int = 1
+
+    def build(self, setting: Setting) -> BatchSizePolicy:
+        """A cook that knows nothing."""
+        return GtsCook(self, setting)
+
+
+class GtsCook:
+    """`history` holds (batch size, reward) of every observation, in order."""
+
+    def __init__(self, recipe: Gts, setting: Setting) -> None:
+        self._recipe = recipe
+        self.exploring = True
+        self.bound_j: float | None = None
+        self._pool = setting.rules.pooled_variance
+        self._fired = setting.fired
+        self.history: list[tuple[int, float]] = []
+        self._rewards: dict[int, list[float]] = defaultdict(list)
+        self.bandit = GaussianThompson(
+            setting.sizes,
+            setting.rng,
+            reward_precision=recipe.reward_precision,
+            prior_mean=recipe.prior_mean,
+            prior_precision=recipe.prior_precision,
+            explorations=recipe.explorations,
+        )
+
+    def choose(self, view: View) -> int:
+        """The bandit's draw."""
+        size = self.bandit.choose()
+        self.exploring = self.bandit.observations[size] < self._recipe.explorations
+        return size
+
+    def learn(self, outcome: Outcome) -> None:
+        """One reward more. Raises PolicyError for a size that is no arm."""
+        size, reward = outcome.batch_size, -outcome.observed_j
+        if size not in self.bandit.mean:
+            arms = ", ".join(map(str, self.bandit.arms))
+            raise PolicyError(Problem(f"batch size {size}", f"is no arm of gts; arms: {arms}"))
+        self.history.append((size, reward))
+        if not self._recipe.learn_precision:
+            self.bandit.fit(size, [reward], reset=False)
+            return
+        self._rewards[size].append(reward)
+        self.bandit.reward_precision[size] = self._precision(size)
+        self.bandit.fit(size, self._rewards[size], reset=True)
+
+    def _precision(self, size: int) -> float:
+        precision = precision_of(self._rewards[size])
+        self._fired["B22"] += math.isinf(precision)
+        if not (self._pool and math.isinf(precision)):
+            return precision
+        rewards = self._rewards[size]
+        mean = sum(rewards) / len(rewards)
+        costs = ([-reward for reward in arm if reward < 0] for arm in self._rewards.values())
+        return 1 / (mean * mean * pooled_log_variance(costs)) if mean else precision

@@ -1,0 +1,23 @@
+"""Profile a batch size's limits in its first epoch, keep the cheapest [You, Chung, Chowdhury, NSDI 2023, section 4.2]."""
+
+from __future__ import annotations
+
+from forerun.domains.energy.model import Measured
+from forerun.domains.energy.policy import LimitPolicy, LimitRecipe, Setting
+from forerun.domains.energy.profiling import ProfileThenKeep
+
+
+class Jit(LimitRecipe, frozen=True, kw_only=True, tag="jit"):
+    """Just in time: the first epoch of a new batch size is split over all its limits; the cheapest stays.
+
+    The cost of a limit is (eta * power + (1 - eta) * max power) * epoch time; the highest limit wins ties.
+    """
+
+    def build(self, setting: Setting) -> LimitPolicy:
+        """A cook that knows no limit yet."""
+
+        def cheapest(measured: Measured) -> float:
+            costs = measured.epoch_cost_j(setting.eta)
+            return measured.limits_w[costs.index(min(costs))]
+
+        return ProfileThenKeep(cheapest)

@@ -1,0 +1,17 @@
+"""Profile a batch size's limits in its first epoch, keep the one with the fewest joules an epoch."""
+
+from __future__ import annotations
+
+from forerun.domains.energy.policy import LimitPolicy, LimitRecipe, Setting
+from forerun.domains.energy.profiling import ProfileThenKeep
+from forerun.domains.energy.selectors import least_energy
+
+
+class LeastEnergy(LimitRecipe, frozen=True, kw_only=True, tag="least-energy"):
+    """The limit with the fewest joules an epoch, whatever the time; the highest wins ties."""
+
+    def build(self, setting: Setting) -> LimitPolicy:
+        """A cook that knows no limit yet."""
+        return ProfileThenKeep(
+            lambda found: least_energy(found.limits_w, [p * t for p, t in zip(found.power_w, found.epoch_s)])
+        )

@@ -1,0 +1,33 @@
+"""Profile a batch size's limits in its first epoch, keep the lowest that is not too slow [Zeus project, power limits]."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from forerun.domains.energy.policy import LimitPolicy, LimitRecipe, Setting
+from forerun.domains.energy.profiling import ProfileThenKeep
+from forerun.domains.energy.selectors import max_slowdown
+
+
+class MaxSlowdown(LimitRecipe, frozen=True, kw_only=True, tag="max-slowdown"):
+    """The lowest limit whose epoch takes at most `factor` times that of the highest limit, or of the fastest.
+
+    The highest limit need not be the fastest: measured times are not monotone.
+    """
+
+    factor: float = 1.1
+    of: Literal["highest", "fastest"] = "highest"
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A slowdown is at least one."""
+        return (
+            []
+            if self.factor >= 1
+            else [("factor", f"{self.factor} is below 1: nothing is faster than itself")]
+        )
+
+    def build(self, setting: Setting) -> LimitPolicy:
+        """A cook that knows no limit yet."""
+        return ProfileThenKeep(
+            lambda found: max_slowdown(found.limits_w, found.epoch_s, factor=self.factor, of=self.of)
+        )

@@ -1,0 +1,26 @@
+"""The best fixed configuration, known in advance: what regret is measured against."""
+
+from __future__ import annotations
+
+from forerun.domains.energy.model import OracleView
+from forerun.domains.energy.policies.default import Constant
+from forerun.domains.energy.policy import KnobPolicy, KnobRecipe, Setting
+from forerun.errors import Infeasible, Problem
+
+
+class Oracle(KnobRecipe, frozen=True, kw_only=True, tag="oracle"):
+    """The configuration with the least expected cost among those whose recorded paths all reach the target."""
+
+    def build(self, setting: Setting) -> KnobPolicy:
+        """A cook that has looked at the recorded paths. Raises Infeasible if no configuration always reaches."""
+        size, limit = best_configuration(setting.oracle, str(setting.job))
+        return Constant(size, limit)
+
+
+def best_configuration(view: OracleView, job: str) -> tuple[int, float]:
+    """Batch size and limit [W] with the least expected cost among those that always reach the target."""
+    certain = [point for point in view.configurations if point.reach == 1]
+    if not certain:
+        raise Infeasible(Problem(job, "no measured batch size reaches the target in every recorded run"))
+    best = min(certain, key=lambda point: point.cost_j)
+    return best.batch_size, best.limit_w

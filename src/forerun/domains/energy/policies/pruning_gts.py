@@ -1,0 +1,43 @@
+"""Pruning exploration, then Thompson sampling [You, Chung, Chowdhury, NSDI 2023, section 4]."""
+
+from __future__ import annotations
+
+from forerun.domains.energy.policy import BatchSizePolicy, BatchSizeRecipe, Setting
+from forerun.domains.energy.sampler import ExploreThenSample, Style
+
+
+class PruningGts(BatchSizeRecipe, frozen=True, kw_only=True, tag="pruning-gts"):
+    """Walk twice over the batch sizes from the default, dropping those that fail; then sample the survivors.
+
+    `prior_mean` [J], `prior_precision` [1/J^2] of an arm's reward; `window` the number of latest rewards that count,
+    0 for all; `concurrency` lets a submission that runs beside others answer for the exploration.
+    """
+
+    prior_mean: float = 0.0
+    prior_precision: float = 0.0
+    window: int = 0
+    concurrency: bool = False
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A window is a count, a precision not negative."""
+        found = []
+        if self.window < 0:
+            found.append(("window", f"{self.window} is negative; 0 keeps all rewards"))
+        if not self.prior_precision >= 0:
+            found.append(("prior_precision", f"{self.prior_precision} is negative"))
+        return found
+
+    def build(self, setting: Setting) -> BatchSizePolicy:
+        """A cook at the start of its exploration. Raises DefaultMissing or DefaultNotInRange."""
+        rules = setting.rules
+        style = Style(
+            prior_mean=self.prior_mean,
+            prior_precision=self.prior_precision,
+            window=self.window,
+            concurrency=self.concurrency or rules.best_by_mean,
+            cheapest_beside_others=rules.best_by_mean,
+            short_window=rules.window_pooled,
+            pool_variance=rules.pooled_variance,
+            censor=rules.censored_costs,
+        )
+        return ExploreThenSample(style, setting)

@@ -1,0 +1,215 @@
+"""Shared data of the energy tests: the public traces, read once, and the recorded histories."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.domains.energy.model import GroupRow, Job, Rules
+from forerun.domains.energy.policies.gts import Gts
+from forerun.domains.energy.policies.jit import Jit
+from forerun.domains.energy.policies.pruning_gts import PruningGts
+from forerun.domains.energy.policy import Pair
+from forerun.domains.energy.simulate import Run, Shop, group, sequence
+from forerun.domains.energy.workload import Workload, join
+from forerun.trace.readers.energy_power import PowerTrace, read_power
+from forerun.trace.readers.energy_train import TrainTrace, read_train
+
+GPUS = ("v100", "a40", "rtx6000", "p100")
+#: dataset: network, optimizer, target, max epochs, default batch size
+JOBS = {
+    "cifar100": ("shufflenetv2", "adadelta", 0.6, 100, 1024),
+    "imagenet": ("resnet50", "adadelta", 0.65, 100, 256),
+    "squad": ("bert_base_uncased", "adamw", 84.0, 6, 32),
+    "librispeech": ("deepspeech2", "adamw", 40.0, 16, 256),
+    "movielens-1m": ("ncf", "adam", 0.41, 100, 1024),
+    "sentiment140": ("bert_base_uncased", "adamw", 0.84, 10, 128),
+}
+
+
+def _shared() -> Path:
+    return Path(os.environ.get("FORERUN_SHARED", Path(__file__).resolve().parents[3] / "shared"))
+
+
+def _needed(path: Path) -> Path:
+    if not path.exists():
+        pytest.skip(f"{path.name} is not here: set FORERUN_SHARED to the folder that holds data/ and golden/")
+    return path
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of the public traces."""
+    return _needed(_shared() / "data" / "energy")
+
+
+@pytest.fixture(scope="session")
+def golden() -> Callable[[str], Any]:
+    """A recorded file by name."""
+
+    def load(name: str) -> Any:
+        path = _needed(_shared() / "golden" / "energy" / name)
+        text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return json.loads(text)
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def train(data: Path) -> TrainTrace:
+    """The public trainings."""
+    return read_train(data / "summary_train.csv")
+
+
+@pytest.fixture(scope="session")
+def powers(data: Path) -> dict[str, PowerTrace]:
+    """The public measured epochs by GPU."""
+    return {gpu: read_power(data / f"summary_power_{gpu}.csv") for gpu in GPUS}
+
+
+def toy_traces(
+    train_rows: Sequence[dict[str, Any]], power_rows: Sequence[dict[str, Any]]
+) -> tuple[TrainTrace, PowerTrace]:
+    """Traces from rows of plain data; `target_epoch` None is never."""
+
+    def keys(rows: Sequence[dict[str, Any]]) -> tuple[tuple[str, str, str], ...]:
+        return tuple((row["dataset"], row["network"], row["optimizer"]) for row in rows)
+
+    def column(rows: Sequence[dict[str, Any]], name: str, kind: type) -> Any:
+        return np.array([kind(row[name] or 0) for row in rows])
+
+    return (
+        TrainTrace(
+            keys(train_rows),
+            column(train_rows, "batch_size", int),
+            column(train_rows, "target_metric", float),
+            column(train_rows, "target_epoch", int),
+            np.arange(2, 2 + len(train_rows)),
+            "train.csv",
+        ),
+        PowerTrace(
+            keys(power_rows),
+            column(power_rows, "batch_size", int),
+            column(power_rows, "power_limit", float),
+            column(power_rows, "time_per_epoch", float),
+            column(power_rows, "average_power", float),
+            np.arange(2, 2 + len(power_rows)),
+            "power.csv",
+        ),
+    )
+
+
+def toy(
+    paths: dict[int, Sequence[int | None]],
+    epochs: dict[int, dict[float, tuple[float, float]]],
+    *,
+    default: int = 0,
+    max_epochs: int = 50,
+    rules: Rules | None = None,
+    target: float = 0.9,
+) -> Workload:
+    """A small world: epochs to target a batch size, and (seconds, watts) a batch size and limit."""
+    key = {"dataset": "toy", "network": "net", "optimizer": "adam"}
+    rows = [
+        {**key, "batch_size": size, "target_metric": target, "target_epoch": epoch}
+        for size, runs in paths.items()
+        for epoch in runs
+    ]
+    power = [
+        {**key, "batch_size": size, "power_limit": limit, "time_per_epoch": seconds, "average_power": watts}
+        for size, limits in epochs.items()
+        for limit, (seconds, watts) in limits.items()
+    ]
+    train, measured = toy_traces(rows, power)
+    job = Job(**key, target_metric=target, max_epochs=max_epochs, default_batch_size=default)
+    return join(train, measured, job, rules or Rules())
+
+
+@pytest.fixture(scope="session")
+def make_toy() -> Callable[..., Workload]:
+    """`toy`, for tests in other files."""
+    return toy
+
+
+@pytest.fixture(scope="session")
+def make_traces() -> Callable[..., tuple[TrainTrace, PowerTrace]]:
+    """`toy_traces`, for tests in other files."""
+    return toy_traces
+
+
+@pytest.fixture(scope="session")
+def public(train: TrainTrace, powers: dict[str, PowerTrace]) -> Callable[..., Workload]:
+    """A public workload by GPU and data set, its default batch size clipped to what was measured."""
+
+    def load(gpu: str, dataset: str, rules: Rules | None = None) -> Workload:
+        network, optimizer, target, max_epochs, default = JOBS[dataset]
+        key, power = (dataset, network, optimizer), powers[gpu]
+        largest = max(size for size, row in zip(power.batch_size.tolist(), power.workload) if row == key)
+        job = Job(
+            dataset=dataset,
+            network=network,
+            optimizer=optimizer,
+            target_metric=target,
+            max_epochs=max_epochs,
+            default_batch_size=min(default, largest),
+        )
+        return join(train, power, job, rules or Rules.of("compat"))
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def recorded(
+    golden: Callable[[str], Any], train: TrainTrace, powers: dict[str, PowerTrace]
+) -> Callable[[str], tuple[dict[str, Any], Workload, Pair]]:
+    """A recorded case by name: its file, its workload, its pair of policies."""
+
+    def load(name: str) -> tuple[dict[str, Any], Workload, Pair]:
+        case = golden(f"{name}.json")
+        config = case["config"]
+        traces = (train, powers.get(config["gpu"]))
+        if "train_rows" in config:
+            traces = toy_traces(config["train_rows"], config["power_rows"])
+        job = dict(config["job"])
+        job["default_batch_size"] = job.pop("default_bs") or 0
+        workload = join(*traces, Job(**job), Rules.of("compat"))
+        return case, workload, pair(config.get("bso") or {})
+
+    return load
+
+
+def pair(options: dict[str, Any]) -> Pair:
+    """The pair of policies that a recorded case names."""
+    known = {name: value for name, value in options.items() if name not in ("kind", "seed", "window_size")}
+    if options.get("kind", "pruning_gts") == "gts":
+        return Pair(batch_size=Gts(**known), limit=Jit())
+    return Pair(batch_size=PruningGts(**known, window=options.get("window_size", 0)), limit=Jit())
+
+
+@pytest.fixture(scope="session")
+def play() -> Callable[..., tuple[Run, Shop]]:
+    """Run a recorded case's configuration through the readable loops."""
+
+    def run(config: dict[str, Any], workload: Workload, recipe: Pair) -> tuple[Run, Shop]:
+        shop = Shop(
+            workload,
+            recipe,
+            eta=config["eta"],
+            beta=float(config["beta"]),
+            rules=Rules.of("compat"),
+            seed=config["seed"],
+            policy_seed=(config.get("bso") or {}).get("seed", config["seed"]),
+        )
+        if config["mode"] == "one_job":
+            return sequence(shop, config.get("num_recurrence") or workload.recurrences()), shop
+        rows = [GroupRow(row["start_time"], row["end_time"], row["runtime_ratio"]) for row in config["group"]]
+        return group(shop, rows), shop
+
+    return run

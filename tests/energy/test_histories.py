@@ -1,0 +1,161 @@
+"""Recorded histories of the public reference simulator, replayed bit for bit by both loops."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.domains.energy import batch
+from forerun.domains.energy.failures import FAILURES
+from forerun.domains.energy.model import GroupRow, Rules
+from forerun.domains.energy.sampler import ExploreThenSample
+
+HISTORIES = [
+    "s01_librispeech_v100_default",
+    "s02_cifar100_v100",
+    "s03_imagenet_a40_eta1",
+    "s04_squad_p100_eta0",
+    "s05_movielens_rtx6000_irregular_grid",
+    "s06_sentiment_a40_5pl",
+    "s07_cifar100_v100_beta_inf",
+    "a01_sequential_cifar100_v100",
+    "a02_overlap_librispeech_v100",
+    "a03_burst_same_start_squad_a40",
+    "a04_overlap_retries_cifar100_v100_beta1.2",
+    "a05_tied_end_times_cifar100_rtx6000",
+    "a06_sentiment_a40_eta1",
+    "t01_never_ran_in_TS_sequential",
+    "t02_never_ran_in_TS_group_zero_cost",
+    "t03_never_ran_group_overlap",
+    "t04_two_max_powers",
+    "t05_pl_tie",
+    "t06_zero_variance",
+    "t07_nan_and_max_epochs",
+    "t08_floordiv_edge",
+    "t09_duplicate_power_rows",
+]
+ERRORS = [
+    "e01_default_not_in_range",
+    "e02_default_none",
+    "e03_default_never_converges",
+    "e04_window1_asserts",
+    "e05_unknown_dataset",
+    "e06_target_absent_in_trace",
+]
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_the_readable_loop_replays_the_recording(name: str, recorded: Any, play: Any) -> None:
+    case, workload, recipe = recorded(name)
+    run, shop = play(case["config"], workload, recipe)
+    history, seen = case["result"]["history"], run.history()
+    assert [line.outcome.batch_size for line in seen] == history["bs"]
+    assert [line.outcome.limit_w for line in seen] == history["pl"]
+    assert [line.outcome.reached for line in seen] == history["reached"]
+    assert [line.outcome.energy_j * line.ratio for line in seen] == history["energy_j"]
+    assert [line.outcome.time_s * line.ratio for line in seen] == history["time_s"]
+    assert len(run.attempts) - len(seen) == case["result"]["never_ran"]
+    offered = case["result"].get("batch_size_range")
+    assert offered is None or workload.sizes.tolist() == offered
+    _same_beliefs(case["result"]["final_state"], shop)
+
+
+def _same_beliefs(final: dict[str, Any], shop: Any) -> None:
+    cook = shop.policy.batch_size
+    assert isinstance(cook, ExploreThenSample)
+    assert [[size, reward] for size, reward in cook.history] == final["bso_history"]
+    explorer = cook.explorer
+    assert (list(explorer.sizes), explorer.default) == (
+        final["pruning"]["batch_sizes"],
+        final["pruning"]["default"],
+    )
+    assert explorer.expecting == final["pruning"]["expecting"]
+    limits = shop.policy.limit
+    assert {str(size): limit for size, limit in limits.best.items()} == final["plo"]["best_pl"]
+    for size, measured in limits.measured.items():
+        assert len(measured.limits_w) == final["plo"]["observe_count"][str(size)]
+        cost = min(measured.epoch_cost_j(shop.eta))
+        assert cost == pytest.approx(final["plo"]["best_cost"][str(size)], rel=1e-12)
+    if not final.get("mab"):
+        assert cook.bandit is None
+        return
+    cook.refresh()
+    assert cook.bandit is not None and cook.bandit.arms == final["mab"]["arms"]
+    for mine, theirs in (
+        (cook.bandit.mean, "mean"),
+        (cook.bandit.precision, "prec"),
+        (cook.bandit.reward_precision, "reward_prec"),
+        (cook.bandit.observations, "nobs"),
+    ):
+        expected = {int(size): float(value) for size, value in final["mab"][theirs].items()}
+        assert mine.keys() == expected.keys()
+        for size, value in expected.items():
+            assert mine[size] == pytest.approx(value, rel=1e-9, nan_ok=True), (theirs, size)
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_the_compiled_loop_replays_the_recording(name: str, recorded: Any) -> None:
+    case, workload, recipe = recorded(name)
+    config, history = case["config"], case["result"]["history"]
+    rows = [
+        GroupRow(row["start_time"], row["end_time"], row["runtime_ratio"])
+        for row in config.get("group") or ()
+    ]
+    (log,) = batch.run_many(
+        workload,
+        recipe,
+        eta=config["eta"],
+        beta=float(config["beta"]),
+        rules=Rules.of("compat"),
+        seeds=[config["seed"]],
+        recurrences=config.get("num_recurrence") or workload.recurrences(),
+        rows=rows,
+    )
+    ran = log.ended != batch.ENDINGS.index("never_ran")
+    ratio = np.array([row.runtime_ratio for row in rows])[log.recurrence] if rows else np.ones(len(log))
+    assert workload.sizes[log.size][ran].tolist() == history["bs"]
+    assert log.limit_w[ran].tolist() == history["pl"]
+    assert (log.ended == 0)[ran].tolist() == history["reached"]
+    assert (log.energy_j * ratio)[ran].tolist() == history["energy_j"]
+    assert (log.time_s * ratio)[ran].tolist() == history["time_s"]
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_what_the_reference_cannot_do_is_a_named_error(
+    name: str, recorded: Any, play: Any, golden: Any
+) -> None:
+    kind = golden(f"{name}.json")["result"]["error"]["kind"]
+    with pytest.raises(FAILURES) as caught:
+        case, workload, recipe = recorded(name)
+        play(case["config"], workload, recipe)
+    assert caught.value.kind == kind  # type: ignore[attr-defined]
+    assert caught.value.exit_code in (2, 3)
+
+
+def test_customary_recurrences(recorded: Any) -> None:
+    for name in ("s01_librispeech_v100_default", "s02_cifar100_v100", "s06_sentiment_a40_5pl"):
+        case, workload, _ = recorded(name)
+        assert workload.recurrences() == case["config"]["num_recurrence_resolved"]
+
+
+def test_coverage_of_a_group_with_retries(recorded: Any, play: Any) -> None:
+    """The recording counts how often each branch fired; ours must have gone the same ways."""
+    case, workload, recipe = recorded("a04_overlap_retries_cifar100_v100_beta1.2")
+    run, _ = play(case["config"], workload, recipe)
+    stages = Counter("retry" if line.attempt else "submit" for line in run.attempts)
+    coverage = case["result"]["coverage"]
+    assert stages["submit"] == coverage["concurrent_submit"] + coverage["solo_submit"]
+    assert stages["retry"] == coverage["concurrent_retry"] + coverage["solo_retry"]
+
+
+def test_a_bound_of_zero_times_infinity_stops_at_once(recorded: Any, play: Any) -> None:
+    """The reference accepts beta 0 in library calls; its bound is then not a number and nothing reaches."""
+    case, workload, recipe = recorded("s02_cifar100_v100")
+    with pytest.raises(FAILURES) as caught:
+        play({**case["config"], "beta": 0.0}, workload, recipe)
+    assert caught.value.kind == "default_did_not_reach"  # type: ignore[attr-defined]
+    assert math.isnan(0.0 * math.inf)
