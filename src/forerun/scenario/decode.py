@@ -55,7 +55,7 @@ class _Decoder:
         if origin is Annotated:
             bare = get_args(declared)[0]
             found = self.value(data, bare, place, unit)
-            return found if found is _MISSING else self.leaf(found, declared, place, checked=True)
+            return found if found is _MISSING else self.leaf(found, declared, place, given=data)
         if origin in (Union, types.UnionType):
             return self.union(data, declared, place, unit)
         if isinstance(declared, type) and issubclass(declared, Input) and isinstance(data, str):
@@ -252,9 +252,9 @@ class _Decoder:
             return round(number)
         return number
 
-    def leaf(self, data: Any, declared: Any, place: Place, *, checked: bool = False) -> Any:
+    def leaf(self, data: Any, declared: Any, place: Place, *, given: Any = _MISSING) -> Any:
         bare = get_args(declared)[0] if get_origin(declared) is Annotated else declared
-        if checked and not isinstance(data, (int, float, str)):
+        if given is not _MISSING and not isinstance(data, (int, float, str)):
             return data
         if isinstance(data, float) and data != data and bare in (int, float):
             return self.problem(place, "nan was found, a number is wanted")
@@ -268,7 +268,8 @@ class _Decoder:
             return msgspec.convert(data, declared, strict=True)
         except msgspec.ValidationError as error:
             message = str(error).replace("Expected", "expected").split(" - at ")[0].replace("`", "")
-            shown = "" if isinstance(data, (dict, list)) else f"{data!r} was found: "
+            found = data if given is _MISSING else given
+            shown = "" if isinstance(found, (dict, list)) else f"{found!r} was found: "
             return self.problem(place, shown + message)
         except TypeError:
             return (

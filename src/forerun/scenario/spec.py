@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_args, get_origin, get_type_hints
@@ -58,10 +59,11 @@ class Input(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sha256: str = ""
 
 
-def recipe(registry: Callable[[], Registry[Any]]) -> msgspec.Meta:
-    """The annotation of a field that holds a recipe: `policy: Annotated[Policy, recipe(policies)]`.
+def recipe(registry: Registry[Any] | Callable[[], Registry[Any]]) -> msgspec.Meta:
+    """The annotation of a field that holds a recipe: `policy: Annotated[Policy, recipe(POLICIES)]`.
 
-    Takes a function that returns the registry, so that declaring a scenario imports no policy.
+    Takes the registry, or a function that returns it. A registry imports its members when it is first asked, so
+    declaring a scenario imports no policy.
     """
     return msgspec.Meta(extra={"registry": registry})
 
@@ -69,7 +71,13 @@ def recipe(registry: Callable[[], Registry[Any]]) -> msgspec.Meta:
 @functools.cache
 def field_types(spec: type[msgspec.Struct]) -> dict[str, Any]:
     """The declared type of each field, annotations kept."""
-    hints = get_type_hints(spec, include_extras=True)
+    hints: dict[str, Any] = {}
+    for base in reversed(spec.__mro__):
+        if annotations := base.__dict__.get("__annotations__"):
+            # Names are those of the module that declares the field, which inherited fields have of their own.
+            names = vars(sys.modules[base.__module__])
+            holder = type(base.__name__, (), {"__annotations__": dict(annotations), "__module__": base.__module__})
+            hints |= get_type_hints(holder, globalns=names, localns=names, include_extras=True)
     return {field.name: hints[field.name] for field in msgspec.structs.fields(spec)}
 
 
@@ -78,14 +86,14 @@ def registry_of(declared: Any) -> Registry[Any] | None:
     if get_origin(declared) is Annotated:
         for extra in get_args(declared)[1:]:
             if isinstance(extra, msgspec.Meta) and extra.extra and "registry" in extra.extra:
-                found: Registry[Any] = extra.extra["registry"]()
-                return found
+                named: Registry[Any] | Callable[[], Registry[Any]] = extra.extra["registry"]
+                return named() if callable(named) else named
     return None
 
 
 def to_data(value: Any) -> Any:
     """Plain data (dicts, lists, text, numbers) of a record, every default written out, recipes with their names."""
-    return msgspec.to_builtins(value)
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def canonical_json(value: Any) -> bytes:

@@ -1,0 +1,49 @@
+# Everything is created inside this folder: a virtual environment, compiled kernels, reports.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export FORERUN_CACHE_DIR ?= $(CURDIR)/$(VENV)/cache
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# An offline mirror of the public data, where one lies beside the checkout.
+ifneq ($(wildcard $(CURDIR)/../shared/data),)
+export FORERUN_DATA_DIR ?= $(abspath $(CURDIR)/../shared/data)
+endif
+
+.PHONY: demo test check bench clean help
+
+help:
+	@echo "make demo    install and answer the first question, ending in a report"
+	@echo "make test    install and run the whole test suite"
+	@echo "make check   lint, types and import contracts"
+	@echo "make bench   speed against the named peers, as ratios"
+	@echo "make clean   remove everything made here"
+
+demo: $(VENV)/.installed
+	@$(BIN)/forerun demo -o demo-report.html
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+check: $(VENV)/.installed-test
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.installed-test
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV) demo-report.html .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "forerun needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml $(BIN)/python
+	$(BIN)/python -m pip install --quiet --no-compile --editable .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $(VENV)/.installed $@

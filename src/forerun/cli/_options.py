@@ -1,0 +1,38 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+scenario_argument = click.argument("scenario", type=click.Path(path_type=Path), metavar="SCENARIO")
+set_option = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="A.B=C",
+    help="Change one value of the scenario; may be repeated.",
+)
+seed_option = click.option("--seed", type=click.IntRange(min=0), help="Replace the scenario's seed.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress and no hints.")
+out_option = click.option(
+    "-o",
+    "--out",
+    "out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Keep the run in a new directory.",
+)
+
+
+def scenario_options(function: F) -> F:
+    """One scenario, `--set`, `--seed`, `--json`, `--quiet`."""
+    for option in (quiet_option, json_option, seed_option, set_option, scenario_argument):
+        function = option(function)
+    return function

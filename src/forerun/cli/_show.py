@@ -1,0 +1,108 @@
+"""How results look in a terminal: ranked tables, a *why* line, the next command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forerun.units import SUFFIX_UNIT, unit_of
+
+if TYPE_CHECKING:
+    from forerun.result.run import Interval, Result
+
+
+def print_json(data: Any) -> None:
+    """Plain data as JSON on stdout."""
+    click.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "", chosen: int | None = None
+) -> None:
+    """A table on stdout: text left, numbers right, the chosen row marked."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    from forerun.result.run import format_number
+
+    gathered = [list(row) for row in rows]
+    numeric = [
+        bool(gathered) and all(isinstance(row[i], (int, float)) or row[i] is None for row in gathered)
+        for i in range(len(columns))
+    ]
+    table = RichTable(
+        title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
+    )
+    for name, right in zip(columns, numeric):
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for number, row in enumerate(gathered):
+        # Names come from users' files: they are shown as text, never read as markup.
+        cells = [Text(format_number(cell)) for cell in row]
+        table.add_row(*cells, style="bold green" if number == chosen else None)
+    width = None if sys.stdout.isatty() else 120
+    Console(width=width, highlight=False).print(table)
+
+
+def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:
+    """The headline figures with their intervals, the ledgers, the why line and what to run next."""
+    names = result.headline or tuple(result.summary)
+    print_table(
+        ("figure", "value", "unit", "95 % interval"), summary_rows(result.summary, result.intervals, names)
+    )
+    for ledger in result.ledgers:
+        click.echo()
+        shares = ledger.shares()
+        rows = [(part, amount, f"{shares[part]:.1%}") for part, amount in ledger.parts.items()]
+        print_table((ledger.name, ledger.unit, "share"), rows)
+    click.echo()
+    if result.why:
+        click.echo(f"why: {result.why}")
+    for note in result.notes:
+        click.echo(f"note: {note}")
+    if not quiet:
+        for step in result.next_steps:
+            click.echo(f"next: {step.format(scenario=scenario)}")
+
+
+def summary_rows(
+    summary: Mapping[str, Any], intervals: Mapping[str, Interval], names: Sequence[str]
+) -> Iterator[tuple[str, Any, str, str]]:
+    """(name without its unit, value, unit, interval) of each figure."""
+    from forerun.result.run import format_number
+
+    for name in names:
+        value = summary.get(name)
+        if isinstance(value, (dict, list, tuple)):
+            continue
+        interval = intervals.get(name)
+        span = f"{format_number(interval.low)} … {format_number(interval.high)}" if interval else ""
+        label, unit = split_name(name)
+        yield label, value, unit, span
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """`latency_p99_ms` -> ("latency p99", "ms")."""
+    unit = unit_of(name)
+    if unit is None:
+        return name.replace("_", " "), ""
+    suffix = next(suffix for suffix in SUFFIX_UNIT if name.endswith(suffix))
+    shown = unit.replace("_per_", "/").replace("gpu_", "GPU-").replace("share", "")
+    return name.removesuffix(suffix).replace("_", " "), shown
+
+
+@contextmanager
+def working(message: str, *, quiet: bool) -> Iterator[None]:
+    """A status line on stderr while something takes its time; silent when quiet or not at a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(message):
+        yield

@@ -1,0 +1,87 @@
+"""`forerun`: finds the verbs, turns errors into lines and exit codes.
+
+Exit codes: 0 ok, 1 a bug of ours, 2 bad usage or input, 3 infeasible, 4 a check failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+
+import click
+
+import forerun
+from forerun.errors import ForerunError, suggestion
+
+#: modules of this package that are no verbs
+_NOT_VERBS = {"main"}
+
+
+class Verbs(click.Group):
+    """The verbs of the command line, each in a module of its own, imported when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs there are."""
+        package = importlib.import_module("forerun.cli")
+        return sorted(
+            info.name
+            for info in pkgutil.iter_modules(package.__path__)
+            if not info.name.startswith("_") and info.name not in _NOT_VERBS
+        )
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb of a name, or None."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = importlib.import_module(f"forerun.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As usual, with a suggestion for a verb that does not exist."""
+        if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            known = self.list_commands(ctx)
+            hint = suggestion(args[0], known)
+            raise click.UsageError(f"no verb named {args[0]!r}; {hint}known: {', '.join(known)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(forerun.__version__, prog_name="forerun", message="%(prog)s %(version)s")
+def forerun_command() -> None:
+    """Run it before you run it: simulate and plan ML systems from traces and measured profiles."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the command line."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; errors go to stderr, one line a problem."""
+    try:
+        code = forerun_command.main(args=arguments, prog_name="forerun", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except ForerunError as error:
+        for problem in error.problems:
+            click.echo(f"forerun: {problem}", err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        message = " ".join(error.format_message().split())
+        click.echo(f"forerun: {message}", err=True)
+        context = getattr(error, "ctx", None)
+        if context is not None:
+            click.echo(f"Try '{context.command_path} --help'.", err=True)
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("forerun: interrupted; nothing half-written was left", err=True)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away (`forerun ... | head`): not an error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

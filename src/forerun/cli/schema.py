@@ -1,0 +1,17 @@
+"""`forerun schema`: the JSON Schema of a room's scenario files."""
+
+from __future__ import annotations
+
+import click
+
+from forerun.cli import _show
+
+
+@click.command(name="schema")
+@click.argument("domain", metavar="DOMAIN")
+def command(domain: str) -> None:
+    """Print the JSON Schema of the scenario files of DOMAIN."""
+    from forerun.domains import room
+    from forerun.scenario.schema import scenario_schema
+
+    _show.print_json(scenario_schema(room(domain).Scenario))

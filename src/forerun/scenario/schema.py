@@ -1,0 +1,111 @@
+"""The JSON Schema of scenario files, for editors and other programs.
+
+It follows the strict types, and adds what files may also say: a quantity with a unit where a field has one, a path
+alone for an input, a recipe's name alone or with its parameters.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from forerun.scenario.spec import Input, Spec, field_types, registry_of
+from forerun.units import unit_of
+
+_PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
+
+
+def scenario_schema(spec: type[Spec]) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a room's scenario type."""
+    definitions: dict[str, Any] = {}
+    root = _record(spec, definitions)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"forerun {_default(spec, 'domain')} scenario",
+        **root,
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def _default(spec: type[msgspec.Struct], name: str) -> Any:
+    field = next(field for field in msgspec.structs.fields(spec) if field.name == name)
+    return field.default
+
+
+def _record(spec: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str, Any]:
+    declared = field_types(spec)
+    properties: dict[str, Any] = {}
+    required = []
+    for field in msgspec.structs.fields(spec):
+        properties[field.name] = _of(declared[field.name], unit_of(field.name), definitions)
+        if field.required:
+            required.append(field.name)
+        elif isinstance(field.default, (bool, int, float, str)):
+            properties[field.name]["default"] = field.default
+    config = spec.__struct_config__
+    if config.tag_field:
+        properties[config.tag_field] = {"const": config.tag}
+        required.append(config.tag_field)
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        schema["required"] = required
+    if spec.__doc__:
+        schema["description"] = " ".join(spec.__doc__.split())
+    return schema
+
+
+def _of(declared: Any, unit: str | None, definitions: dict[str, Any]) -> dict[str, Any]:
+    registry = registry_of(declared)
+    if registry is not None:
+        sections = [_reference(registry.get(name), definitions) for name in registry.names()]
+        return {"anyOf": [{"enum": list(registry.names())}, *sections]}
+    origin = get_origin(declared)
+    if origin is Annotated:
+        bare, *extras = get_args(declared)
+        return {**_of(bare, unit, definitions), **_limits(extras)}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_of(option, unit, definitions) for option in get_args(declared)]}
+    if origin is Literal:
+        return {"enum": list(get_args(declared))}
+    if origin in (list, tuple):
+        arguments = get_args(declared)
+        if origin is tuple and arguments[-1] is not Ellipsis:
+            items = [_of(item, unit, definitions) for item in arguments]
+            return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+        return {"type": "array", "items": _of(arguments[0], unit, definitions)}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _of(get_args(declared)[1], unit, definitions)}
+    if isinstance(declared, type) and issubclass(declared, Input):
+        return {"anyOf": [{"type": "string"}, _reference(declared, definitions)]}
+    if isinstance(declared, type) and issubclass(declared, msgspec.Struct):
+        return _reference(declared, definitions)
+    if declared in (int, float) and unit is not None:
+        return {"type": [_PLAIN[declared], "string"], "description": f"in {unit}, or a quantity with a unit"}
+    return {"type": _PLAIN[declared]} if declared in _PLAIN else {}
+
+
+def _reference(spec: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str, Any]:
+    name = spec.__name__
+    if name not in definitions:
+        definitions[name] = {}  # a record may hold itself
+        definitions[name] = _record(spec, definitions)
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _limits(extras: list[Any]) -> dict[str, Any]:
+    words = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+    words |= {
+        "min_length": "minLength",
+        "max_length": "maxLength",
+        "pattern": "pattern",
+        "description": "description",
+    }
+    found: dict[str, Any] = {}
+    for extra in extras:
+        if isinstance(extra, msgspec.Meta):
+            found |= {
+                word: getattr(extra, name) for name, word in words.items() if getattr(extra, name) is not None
+            }
+    return found

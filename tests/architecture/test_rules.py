@@ -1,0 +1,178 @@
+"""The shape of the house: who may import whom, and what the tree may not hold."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "forerun"
+MODULES = sorted(SOURCE.rglob("*.py"))
+ROOMS = sorted(path.parent for path in (SOURCE / "domains").glob("*/scenario.py"))
+
+
+def test_import_contracts_hold() -> None:
+    command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def imports_of(path: Path) -> set[str]:
+    """The modules imported at the top level of a file, and inside its functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+KERNEL_MODULES = [path for path in MODULES if re.search(r"^@kernel", path.read_text(), re.MULTILINE)]
+
+
+@pytest.mark.parametrize("path", KERNEL_MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_kernel_modules_import_numbers_and_kernels_only(path: Path) -> None:
+    """Compiled code freezes what it imports; the cache's digest covers kernel modules, so nothing else may be reached."""
+    for name in imports_of(path):
+        root = name.split(".")[0]
+        if root != "forerun":
+            assert root in {"numpy", "numba", "typing", "__future__", "math", "collections"}, name
+            continue
+        home = _file_of(name)
+        assert "forerun.kernels" in home.read_text() or "kernels" in home.parts, f"{name} is no kernel module"
+
+
+def _file_of(name: str) -> Path:
+    parts = name.split(".")[1:]
+    for length in range(len(parts), 0, -1):
+        for candidate in (
+            SOURCE.joinpath(*parts[:length]).with_suffix(".py"),
+            SOURCE.joinpath(*parts[:length]) / "__init__.py",
+        ):
+            if candidate.is_file():
+                return candidate
+    raise AssertionError(f"{name} is not a module")
+
+
+#: calls that execute data, or open a shell
+UNSAFE = {
+    "eval",
+    "exec",
+    "pickle.load",
+    "pickle.loads",
+    "yaml.load",
+    "os.system",
+    "marshal.loads",
+    "shelve.open",
+}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_unsafe_calls_and_no_prints(path: Path) -> None:
+    imported = imports_of(path)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        assert called not in UNSAFE, f"{path}:{node.lineno}: {called}"
+        assert called != "print", f"{path}:{node.lineno}: library code does not print"
+        options = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        assert options.get("shell") != "True" and options.get("allow_pickle") != "True", (
+            f"{path}:{node.lineno}"
+        )
+        if called.endswith(".extractall"):
+            assert "filter" in options, f"{path}:{node.lineno}: archives are extracted with a filter"
+        assert not re.match(r"np\.random\.(seed|rand|randn|normal|choice|shuffle|uniform)$", called), (
+            f"{path}:{node.lineno}"
+        )
+        assert not ("random" in imported and called.startswith("random.")), (
+            f"{path}:{node.lineno}: a global generator"
+        )
+
+
+#: simulated time never looks at the host's clock
+CLOCKS = {
+    "time.time",
+    "time.monotonic",
+    "time.perf_counter",
+    "datetime.now",
+    "datetime.datetime.now",
+    "time.time_ns",
+}
+
+
+@pytest.mark.parametrize(
+    "path", sorted((SOURCE / "domains").rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE))
+)
+def test_rooms_do_not_look_at_the_clock(path: Path) -> None:
+    calls = {
+        ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+    }
+    assert not calls & CLOCKS
+
+
+@pytest.mark.parametrize("path", ROOMS, ids=lambda path: path.name)
+def test_every_room_has_the_same_doors(path: Path) -> None:
+    package = importlib.import_module(f"forerun.domains.{path.name}")
+    assert package.__doc__ and len(package.__doc__) > 400, "the docstring tells the room's world"
+    assert package.Scenario.__doc__ and callable(package.simulate)
+    assert package.POLICIES and all(registry.names() for registry in package.POLICIES.values())
+    for part in (
+        "simulate.py",
+        "model.py",
+        "policy.py",
+        "policies",
+        "tables.py",
+        "figures.py",
+        "reproduce.py",
+    ):
+        assert (path / part).exists(), f"the room {path.name} has no {part}"
+    assert not any((path / part).is_dir() and not any((path / part).iterdir()) for part in ("policies",))
+
+
+def test_the_names_of_the_house_are_kept() -> None:
+    """Words that the vocabulary leaves out do not name modules or classes."""
+    banned = re.compile(r"(^|_)(utils?|helpers?|manager|misc|common_utils)(_|$)")
+    assert [str(path) for path in MODULES if banned.search(path.stem)] == []
+    classes = [
+        node.name
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and re.search(r"(Manager|Helper|Handler|Engine)$", node.name)
+    ]
+    assert classes == []
+
+
+@pytest.mark.parametrize(
+    "module", ["forerun", "forerun.cli.main", *(f"forerun.domains.{path.name}" for path in ROOMS)]
+)
+def test_importing_the_doors_is_light(module: str) -> None:
+    """Heavy libraries are imported when they are used: `--help` stays fast."""
+    heavy = ["numba", "polars", "altair", "vl_convert", "scipy", "highspy", "ray", "pandas", "rich.console"]
+    code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_public_names_are_documented() -> None:
+    """Every public module, class and function of the package says what it means."""
+    bare = []
+    for path in MODULES:
+        tree = ast.parse(path.read_text())
+        if path.stem.startswith("_"):
+            continue
+        if not ast.get_docstring(tree):
+            bare.append(str(path.relative_to(ROOT)))
+        for node in tree.body:
+            named = isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_")
+            overloaded = named and any("overload" in ast.unparse(item) for item in node.decorator_list)
+            if named and not overloaded and not ast.get_docstring(node):
+                bare.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}")
+    assert bare == []
