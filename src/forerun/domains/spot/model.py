@@ -243,8 +243,8 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Reconfiguring:
-    """Building pipelines of ``world_size`` nodes.  -> Training at ``until_s``; restarts at a loss; ->
-    Idle.
+    """Building pipelines of ``world_size`` nodes since ``start_s``, the last start of its clock.  -> Training
+    at ``until_s``; restarts at a loss; -> Idle.
     """
 
     world_size: int
@@ -311,9 +311,9 @@ class Absorb(Enum):
 class GrowthView:
     """What a growth rule may know when standby nodes would allow more pipelines.
 
-    ``would_lose_s`` is the training time thrown away by growing now; ``spent_s`` the time the running
-    reconfiguration has taken (0 unless reconfiguring); ``hit_rate_per_s`` the rate of removals that hit an
-    active node, as far as it is known.
+    ``would_lose_s`` is the training time thrown away by growing now; ``spent_s`` the time since the
+    reconfiguration's clock last started, which growing would start again (0 unless reconfiguring);
+    ``hit_rate_per_s`` the rate of removals that hit an active node, as far as it is known.
     """
 
     t_s: float

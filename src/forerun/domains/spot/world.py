@@ -158,6 +158,7 @@ class World:
         job.write = None
         self.counts.snapshots_durable += 1
         if job.regrow_when_durable and t_s < self.job_spec.horizon_s:
+            job.regrow_when_durable = False
             self._grow_due = True
             if (
                 self.next_change_s() > t_s
@@ -308,7 +309,7 @@ class World:
         elif isinstance(before, Reconfiguring):
             self.counts.reconfig_restarts += 1
             from_s = before.until_s if self.job_spec.reconfig_rule == "extend" else t_s
-            self.job = Reconfiguring(world_size, before.start_s, from_s + self.job_spec.reconfig_s)
+            self.job = Reconfiguring(world_size, t_s, from_s + self.job_spec.reconfig_s)
         else:
             self.counts.reconfigs += 1
             self.job = Reconfiguring(world_size, t_s, t_s + self.job_spec.reconfig_s)

@@ -1,0 +1,311 @@
+"""Where nodes come from and go: random processes, as data, and the membership histories they generate.
+
+A process names its rates; the sizes of its batches are a `BatchSizes`.  `generate` draws one history over
+named nodes, from one random stream a purpose, so that changing one part of the process leaves the others'
+draws alone. The Monte Carlo kernel draws the same processes as counts (`trials`).
+"""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import TypeAlias
+
+import numpy as np
+
+from forerun.domains.spot.model import Membership
+from forerun.rng import stream
+from forerun.scenario.spec import Recipe, Spec
+
+Rows: TypeAlias = list[tuple[float, bool, str]]
+
+LARGEST_BATCH = 512
+
+
+# --------------------------------------------------------------------------- batch sizes
+
+
+class Marks(Recipe, frozen=True, kw_only=True, tag="marks"):
+    """Batch sizes as the 2021 notebook draws them: a normal, rounded, made positive, with 0 counted as 1.
+
+    It does not keep the mean it is given: a mean of 2.41 and deviation of 2.09 come out as 2.76.
+    """
+
+    mean: float = 0.0
+    std: float = 1.0
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A deviation is not negative."""
+        return [("std", f"{self.std} is negative or not finite")] if not 0 <= self.std < math.inf else []
+
+    def probabilities(self) -> np.ndarray:
+        """float64[k]: probability of a batch of 1 ... k nodes."""
+        top = min(LARGEST_BATCH, math.ceil(abs(self.mean) + 9 * self.std) + 1)
+        masses = [self._mass(size) + (self._mass(-size) if size else 0.0) for size in range(top + 1)]
+        masses[1] += masses[0]
+        return np.array(masses[1:])
+
+    def _mass(self, rounded: int) -> float:
+        if self.std == 0:
+            return float(round(self.mean) == rounded)
+        low, high = (rounded - 0.5 - self.mean) / self.std, (rounded + 0.5 - self.mean) / self.std
+        return 0.5 * (math.erfc(-high / math.sqrt(2)) - math.erfc(-low / math.sqrt(2)))
+
+
+class Geometric(Recipe, frozen=True, kw_only=True, tag="geometric"):
+    """Batch sizes 1, 2, ... with P(n) = p (1 - p)^(n - 1): the shape that fits the measured removals."""
+
+    p: float
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A probability above zero."""
+        return [] if 0 < self.p <= 1 else [("p", f"{self.p} is not in (0, 1]")]
+
+    def probabilities(self) -> np.ndarray:
+        """float64[k]: probability of a batch of 1 ... k nodes."""
+        if self.p == 1.0:
+            return np.array([1.0])
+        top = min(LARGEST_BATCH, math.ceil(math.log(1e-12) / math.log(1 - self.p)))
+        return self.p * (1 - self.p) ** np.arange(top)
+
+
+class Empirical(Recipe, frozen=True, kw_only=True, tag="empirical"):
+    """Batch sizes as counted: `counts[i]` batches of i + 1 nodes."""
+
+    counts: tuple[float, ...]
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Something was counted."""
+        if not self.counts or sum(self.counts) <= 0 or any(not 0 <= n < math.inf for n in self.counts):
+            return [("counts", "must be finite, not negative, and not all zero")]
+        return []
+
+    def probabilities(self) -> np.ndarray:
+        """float64[k]: probability of a batch of 1 ... k nodes."""
+        counts = np.asarray(self.counts, dtype=np.float64)
+        return counts / counts.sum()
+
+
+BatchSizes: TypeAlias = Marks | Geometric | Empirical
+
+
+class Burst(Spec, frozen=True, kw_only=True):
+    """Now and then a batch is large: with `probability`, uniform on `low` ... `high` nodes."""
+
+    probability: float = 0.0
+    low: int = 11
+    high: int = 31
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A probability, and a range that is one."""
+        found = []
+        if not 0 <= self.probability <= 1:
+            found.append(("probability", f"{self.probability} is not in [0, 1]"))
+        if not 1 <= self.low <= self.high <= LARGEST_BATCH:
+            found.append(
+                ("low", f"1 <= low <= high <= {LARGEST_BATCH} is needed, not {self.low} and {self.high}")
+            )
+        return found
+
+
+def with_burst(sizes: np.ndarray, burst: Burst) -> np.ndarray:
+    """float64[k]: batch sizes of which some are bursts."""
+    mixed = np.zeros(max(sizes.size, burst.high if burst.probability else 0))
+    mixed[: sizes.size] = sizes * (1.0 - burst.probability)
+    if burst.probability:
+        mixed[burst.low - 1 : burst.high] += burst.probability / (burst.high - burst.low + 1)
+    return mixed
+
+
+# --------------------------------------------------------------------------- processes
+
+
+class Poisson(Recipe, frozen=True, kw_only=True, tag="poisson"):
+    """Removals and additions as Poisson events of the whole fleet, in batches; victims uniform over nodes
+    alive.
+
+    `start` nodes are there at time 0; a batch that would exceed `cap`, or what exists, is cut.
+    """
+
+    removals_per_min: float
+    adds_per_min: float
+    removal_batch: BatchSizes = Marks()
+    add_batch: BatchSizes = Marks()
+    add_burst: Burst = Burst()
+    start: int = 32
+    cap: int = 64
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Rates are finite and not negative; the start fits."""
+        return _rate_problems(self, "removals_per_min", "adds_per_min") + _population_problems(
+            self.start, self.cap
+        )
+
+    def removal_sizes(self) -> np.ndarray:
+        """float64[k]: probability that a removal takes 1 ... k nodes."""
+        return self.removal_batch.probabilities()
+
+    def add_sizes(self) -> np.ndarray:
+        """float64[k]: probability that an addition brings 1 ... k nodes."""
+        return with_burst(self.add_batch.probabilities(), self.add_burst)
+
+    def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
+        """One history: (time in s, is it an addition, node)."""
+        removals = _events(
+            seed, trial, "removal", self.removals_per_min / 60.0, self.removal_sizes(), horizon_s
+        )
+        adds = _events(seed, trial, "addition", self.adds_per_min / 60.0, self.add_sizes(), horizon_s)
+        victims = stream(seed, "victims", trial)
+        alive = [f"node{i}" for i in range(self.start)]
+        rows: Rows = [(0.0, True, node) for node in alive]
+        born = self.start
+        for t_s, is_add, size in sorted(
+            [*((t, False, n) for t, n in removals), *((t, True, n) for t, n in adds)]
+        ):
+            if is_add:
+                fresh = [f"node{born + i}" for i in range(max(0, min(size, self.cap - len(alive))))]
+                born += len(fresh)
+                alive += fresh
+                rows += [(t_s, True, node) for node in fresh]
+            else:
+                for _ in range(min(size, len(alive))):
+                    rows.append((t_s, False, alive.pop(int(victims.integers(len(alive))))))
+        return rows
+
+
+class PerNode(Recipe, frozen=True, kw_only=True, tag="per_node"):
+    """Each node fails on its own, and each missing node returns on its own (a machine-repair model).
+
+    `removal_per_node_h` is the hazard of a node alive, `return_per_node_h` of one missing below `cap`.
+    """
+
+    removal_per_node_h: float
+    return_per_node_h: float
+    start: int = 32
+    cap: int = 64
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Rates are finite and not negative; the start fits."""
+        found = _rate_problems(self, "removal_per_node_h", "return_per_node_h")
+        return found + _population_problems(self.start, self.cap)
+
+    def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
+        """One history: (time in s, is it an addition, node)."""
+        clock, victims = stream(seed, "node events", trial), stream(seed, "victims", trial)
+        alive = [f"node{i}" for i in range(self.start)]
+        rows: Rows = [(0.0, True, node) for node in alive]
+        born, t_s = self.start, 0.0
+        while True:
+            out = self.removal_per_node_h * len(alive) / 3600.0
+            back = self.return_per_node_h * (self.cap - len(alive)) / 3600.0
+            t_s += clock.exponential(1.0 / (out + back)) if out + back > 0 else math.inf
+            if t_s >= horizon_s:
+                return rows
+            if clock.random() * (out + back) < out:
+                rows.append((t_s, False, alive.pop(int(victims.integers(len(alive))))))
+            else:
+                rows.append((t_s, True, f"node{born}"))
+                alive.append(f"node{born}")
+                born += 1
+
+
+class Tick(Recipe, frozen=True, kw_only=True, tag="tick"):
+    """The 2021 notebook's generator with its sampling repaired: at most one batch each way every tick.
+
+    Rates are used as the notebook uses them: rate x tick / 60 is the chance of an event in a tick.  Draws
+    come from Python's own generator, so a seed gives the same trace on any machine.
+    """
+
+    removals_per_min: float
+    adds_per_min: float
+    removal_batch: Marks = Marks()
+    add_batch: Marks = Marks()
+    add_burst: Burst = Burst(probability=0.058, low=11, high=31)
+    start: int = 32
+    cap: int = 64
+    tick_s: float = 5.0
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Rates are finite and not negative, chances at most one; the start fits."""
+        found = _rate_problems(self, "removals_per_min", "adds_per_min") + _population_problems(
+            self.start, self.cap
+        )
+        if not 0 < self.tick_s < math.inf:
+            found.append(("tick_s", f"{self.tick_s} is not positive and finite"))
+        elif max(self.removals_per_min, self.adds_per_min) * self.tick_s > 60:
+            found.append(("tick_s", "the chance of an event in a tick would exceed 1; use a shorter tick"))
+        return found
+
+    def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
+        """One history: (time in s, is it an addition, node); the trial is added to the seed."""
+        random = Random(seed + trial)
+        chance_add, chance_remove = (
+            rate * self.tick_s / 60 for rate in (self.adds_per_min, self.removals_per_min)
+        )
+        alive = [f"node{i}" for i in range(self.start)]
+        rows: Rows = [(0.0, True, node) for node in alive]
+        born, tick = self.start, 0
+        while (t_s := tick * self.tick_s) < horizon_s:
+            adds = removals = 0
+            if random.random() < chance_add:
+                if random.random() < self.add_burst.probability:
+                    adds = random.randrange(self.add_burst.low, self.add_burst.high + 1)
+                else:
+                    adds = _mark(random, self.add_batch)
+            if random.random() < chance_remove:
+                removals = min(len(alive), _mark(random, self.removal_batch))
+            if tick > 0:
+                for victim in random.sample(alive, removals):
+                    alive.remove(victim)
+                    rows.append((t_s, False, victim))
+                fresh = [f"node{born + i}" for i in range(min(adds, self.cap - len(alive)))]
+                born += len(fresh)
+                alive += fresh
+                rows += [(t_s, True, node) for node in fresh]
+            tick += 1
+        return rows
+
+
+def _mark(random: Random, sizes: Marks) -> int:
+    return abs(round(random.gauss(sizes.mean, sizes.std))) or 1
+
+
+def _events(
+    seed: int, trial: int, purpose: str, rate_per_s: float, sizes: np.ndarray, horizon_s: float
+) -> list[tuple[float, int]]:
+    """Poisson instants and their batch sizes, before the horizon."""
+    if rate_per_s == 0:
+        return []
+    clock, marks = stream(seed, f"{purpose} times", trial), stream(seed, f"{purpose} batches", trial)
+    cumulative = np.cumsum(sizes)
+    events, t_s = [], clock.exponential(1.0 / rate_per_s)
+    while t_s < horizon_s:
+        size = int(np.searchsorted(cumulative[:-1], marks.random(), side="right")) + 1
+        events.append((float(t_s), size))
+        t_s += clock.exponential(1.0 / rate_per_s)
+    return events
+
+
+def _rate_problems(process: Spec, *names: str) -> list[tuple[str, str]]:
+    return [
+        (name, f"{getattr(process, name)} is negative or not finite")
+        for name in names
+        if not 0 <= getattr(process, name) < math.inf
+    ]
+
+
+def _population_problems(start: int, cap: int) -> list[tuple[str, str]]:
+    found = []
+    if not 1 <= cap <= 100_000:
+        found.append(("cap", f"{cap} nodes is not between 1 and 100000"))
+    if not 0 <= start <= cap:
+        found.append(("start", f"{start} nodes at the start, but the cap is {cap}"))
+    return found
+
+
+Process: TypeAlias = Poisson | PerNode | Tick
+
+
+def generate(process: Process, *, seed: int, horizon_s: float, trial: int = 0) -> Membership:
+    """One history of the fleet from time 0 to the horizon."""
+    return Membership.from_rows(process.rows(seed, trial, horizon_s))

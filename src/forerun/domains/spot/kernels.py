@@ -1,0 +1,455 @@
+"""Monte Carlo of one job on a random fleet, by the million membership events.
+
+Between two changes of the fleet, training is a closed form, so a trial costs time proportional to its
+membership events and not to its steps.  The fleet is counts (active, standby, batches in preparation):
+victims are uniform over the nodes alive, so their categories are drawn one by one and names are never needed.
+
+Every trial draws from its own streams, one a purpose, each a counter under a key made of seed, trial and
+purpose: results do not depend on the number of threads, and the fleet's history does not depend on the job or
+its policy. The slow twin is `simulate.replay`, which walks step by step over named nodes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from forerun.kernels.jit import kernel
+
+REMOVAL_TIMES, REMOVAL_BATCHES, VICTIMS, ADD_TIMES, ADD_BATCHES = range(5)
+
+IMMEDIATE, LAZY, LAZY2, DRAIN, HAZARD, HAZARD_DRAIN = range(6)
+
+TRAINING, RECONFIGURING, IDLE = range(3)
+
+ROUNDING_S = 1e-7
+"""A run that acts exactly when a write is durable must find it durable, whatever the rounding of the
+instant.
+"""
+
+ACTIVE, STANDBY, PREPPING, BATCHES, STEADY = range(5)
+
+COLUMNS = (
+    "useful_s",
+    "stall_s",
+    "lost_s",
+    "reconfig_s",
+    "idle_s",
+    "inflight_s",
+    "useful_node_s",
+    "stall_node_s",
+    "lost_node_s",
+    "reconfig_node_s",
+    "inflight_node_s",
+    "standby_node_s",
+    "prepping_node_s",
+    "steps_completed",
+    "steps_durable",
+    "reconfigs",
+    "reconfig_restarts",
+    "rollbacks",
+    "removals",
+    "adds",
+    "end_s",
+    "finished",
+)
+"""What a trial reports, in this order; all are floats."""
+
+(
+    _USEFUL,
+    _STALL,
+    _LOST,
+    _RECONFIG,
+    _IDLE,
+    _INFLIGHT,
+    _USEFUL_N,
+    _STALL_N,
+    _LOST_N,
+    _RECONFIG_N,
+    _INFLIGHT_N,
+    _STANDBY_N,
+    _PREPPING_N,
+    _COMPLETED,
+    _DURABLE,
+    _RECONFIGS,
+    _RESTARTS,
+    _ROLLBACKS,
+    _REMOVALS,
+    _ADDS,
+    _END,
+    _FINISHED,
+) = range(22)
+
+
+class JobNumbers(NamedTuple):
+    """The job: times in seconds; arrays are indexed by the number of pipelines (entry 0 unused).
+
+    first_steps, spacing_steps: steps of a segment to its first snapshot, and from each snapshot to the next.
+    stall_s blocks training; hidden_write_s runs beside it (0 for synchronous writes, whose time is in
+    stall_s); write_s is the write's length either way.
+    goal_steps: stop when so many steps are complete; negative for none.
+    """
+
+    depth: int
+    max_pipelines: int
+    step_s: np.ndarray
+    first_steps: np.ndarray
+    spacing_steps: np.ndarray
+    stall_s: float
+    hidden_write_s: float
+    write_s: float
+    reconfig_s: float
+    prep_s: float
+    extend: bool
+    initial_saved: int
+    horizon_s: float
+    goal_steps: int
+    growth: int
+
+
+class FleetNumbers(NamedTuple):
+    """The fleet: Poisson removals and additions.
+
+    per_node: the rates are for each node alive and for each node missing up to `cap`, else for the whole
+    fleet. removal_cdf, add_cdf: float64[k], probability of a batch of at most 1..k nodes.
+    hit_rate_per_s: float64[cap + 1, cap + 1], rate of removals that hit an active node, by spot nodes alive
+    and active.  on_demand nodes never vanish, fill pipelines first and are not part of `cap`.
+    """
+
+    removal_per_s: float
+    add_per_s: float
+    per_node: bool
+    removal_cdf: np.ndarray
+    add_cdf: np.ndarray
+    start: int
+    cap: int
+    on_demand: int
+    hit_rate_per_s: np.ndarray
+
+
+@kernel
+def _mixed(z):
+    """A bijection of 64 bits that scatters neighbours (the finaliser of splitmix64, Steele et al.,
+    OOPSLA'14).
+    """
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@kernel
+def _uniform(streams, purpose):
+    """The next number of a stream, uniform on [0, 1): the mixed counter of that stream."""
+    streams[purpose] += np.uint64(0x9E3779B97F4A7C15)
+    return np.float64(_mixed(streams[purpose]) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+@kernel
+def _exponential(streams, purpose, rate):
+    """Waiting time at a rate; infinite at rate 0."""
+    if rate <= 0.0:
+        return np.inf
+    return -np.log(1.0 - _uniform(streams, purpose)) / rate
+
+
+@kernel
+def _batch(streams, purpose, cdf):
+    """A batch size, 1 or more, from its cumulative distribution."""
+    draw = _uniform(streams, purpose)
+    size = 0
+    while size < cdf.size - 1 and cdf[size] <= draw:
+        size += 1
+    return size + 1
+
+
+@kernel
+def durable_by(u, s, first, n, d, hidden):
+    """What of a segment is durable `u` seconds after its start: (steps, wall time up to which, stall in it).
+
+    The first snapshot follows step `first`, further ones come every `n` steps; each blocks for `d`, and is
+    durable `hidden` later.  K = n s + d is the time from snapshot to snapshot.
+    """
+    period = n * s + d
+    m = np.floor((u - first * s - d - hidden + ROUNDING_S) / period)
+    if m < 0.0:
+        return 0.0, 0.0, 0.0
+    return first + m * n, first * s + m * period + d, (m + 1.0) * d
+
+
+@kernel
+def executed_by(u, s, first, n, d):
+    """Steps complete `u` seconds after the start of a segment, and the stall until then."""
+    if u < first * s:
+        return np.floor(u / s), 0.0
+    period = n * s + d
+    beyond = u - first * s
+    whole = np.floor(beyond / period)
+    rest = beyond - whole * period
+    steps = first + n * whole + min(n - 1.0, np.floor(max(0.0, rest - d) / s))
+    return steps, whole * d + min(d, rest)
+
+
+@kernel
+def step_end(q, s, first, n, d):
+    """Seconds from the start of a segment to the end of its q-th step, q >= 1."""
+    if q <= first:
+        return q * s
+    snapshots = (q - first - 1) // n + 1
+    return q * s + snapshots * d
+
+
+@kernel
+def _next_durable(u, s, first, n, d, hidden):
+    """Seconds from the start of a segment to the first durable instant after `u`."""
+    period = n * s + d
+    m = np.floor((u - first * s - d - hidden + ROUNDING_S) / period)
+    return first * s + d + hidden + max(0.0, m + 1.0) * period
+
+
+@kernel
+def _wants_growth(job, state, pipelines, s1, s2, lost, spent, hit_rate):
+    """A growth rule's answer: 0 wait, 1 now, 2 at the next durable instant."""
+    rule = job.growth
+    if state == IDLE or rule == IMMEDIATE:
+        return 1
+    if rule == LAZY:
+        return 0
+    if rule == LAZY2:
+        return 0 if state == TRAINING and pipelines >= 2 else 1
+    if rule == DRAIN:
+        return 2 if state == TRAINING else 1
+    if hit_rate > 0.0:
+        cost = spent / s2
+        if state == TRAINING:
+            cost = (job.write_s if rule == HAZARD_DRAIN else lost) / s1 + job.reconfig_s / s2
+        if (1.0 / s2 - 1.0 / s1) / hit_rate <= cost:
+            return 0
+    return 2 if rule == HAZARD_DRAIN and state == TRAINING else 1
+
+
+@kernel
+def _take_victims(size, t, pool, fleet, streams, ready_s, ready_nodes, log, logged):
+    """Remove `size` spot nodes, uniform over those alive; returns (was an active one hit, rows logged)."""
+    hit = False
+    for _ in range(size):
+        active = pool[ACTIVE] - pool[STEADY]
+        standby = pool[STANDBY] - (fleet.on_demand - pool[STEADY])
+        at = np.int64(_uniform(streams, VICTIMS) * (active + standby + pool[PREPPING]))
+        code, value = 0.0, 0.0
+        if at < active:
+            pool[ACTIVE] -= 1
+            hit = True
+        elif at < active + standby:
+            pool[STANDBY] -= 1
+            code = 1.0
+        else:
+            at -= active + standby
+            i = 0
+            while at >= ready_nodes[i]:
+                at -= ready_nodes[i]
+                i += 1
+            code, value = 2.0, ready_s[i]
+            pool[PREPPING] -= 1
+            ready_nodes[i] -= 1
+            if ready_nodes[i] == 0:
+                _drop_batch(i, pool, ready_s, ready_nodes)
+        logged = _note(log, logged, t, code, value)
+    return hit, logged
+
+
+@kernel
+def _drop_batch(i, pool, ready_s, ready_nodes):
+    """Close the gap that batch `i` leaves."""
+    pool[BATCHES] -= 1
+    for k in range(i, pool[BATCHES]):
+        ready_s[k], ready_nodes[k] = ready_s[k + 1], ready_nodes[k + 1]
+
+
+@kernel
+def _note(log, logged, t, code, value):
+    """Write one row of the log if there is room."""
+    if logged < log.shape[0]:
+        log[logged, 0], log[logged, 1], log[logged, 2] = t, code, value
+        return logged + 1
+    return logged
+
+
+@kernel
+def _charge(out, state, world, u, s, first, n, d, hidden, final):
+    """Write a spell of `u` seconds into the ledger; returns the steps of it that are kept.
+
+    A segment that ends by a disruption keeps what is durable; at the end of the run (`final`), what is
+    complete.
+    """
+    if state == IDLE:
+        out[_IDLE] += u
+        return 0.0
+    if state == RECONFIGURING:
+        out[_RECONFIG] += u
+        out[_RECONFIG_N] += u * world
+        return 0.0
+    if final:
+        kept, stall = executed_by(u, s, first, n, d)
+        out[_INFLIGHT] += max(0.0, u - kept * s - stall)
+        out[_INFLIGHT_N] += max(0.0, u - kept * s - stall) * world
+    else:
+        kept, wall, stall = durable_by(u, s, first, n, d, hidden)
+        out[_LOST] += u - wall
+        out[_LOST_N] += (u - wall) * world
+        out[_ROLLBACKS] += u > wall + ROUNDING_S
+    out[_USEFUL] += kept * s
+    out[_USEFUL_N] += kept * s * world
+    out[_STALL] += stall
+    out[_STALL_N] += stall * world
+    return kept
+
+
+@kernel
+def run_trial(job, fleet, streams, out, ready_s, ready_nodes, log):
+    """One trial into the row `out`: membership events one by one, training between them in closed form.
+
+    `ready_s`, `ready_nodes` hold the batches in preparation, oldest first.  `log` receives (time, code,
+    value) rows: a victim that was active (0), standby (1) or in preparation (2, value its ready time), or an
+    addition (3, value the nodes); rows beyond its length are dropped.  Returns the rows written.
+    """
+    out[:] = 0.0
+    pool = np.zeros(5, np.int64)
+    pool[STANDBY] = fleet.start + fleet.on_demand
+    removal_rate = fleet.removal_per_s * (fleet.cap if fleet.per_node else 1)
+    add_rate = fleet.add_per_s * (fleet.cap if fleet.per_node else 1)
+    next_removal = _exponential(streams, REMOVAL_TIMES, removal_rate)
+    next_add = _exponential(streams, ADD_TIMES, add_rate)
+    state, world, spell = IDLE, 0, 0.0
+    until = drain_at = goal_at = np.inf
+    saved, logged = job.initial_saved, 0
+    s, first, n, d, hidden = 1.0, 1, 1, job.stall_s, job.hidden_write_s
+    t = 0.0
+    while True:
+        hit = grow = False
+        if t > 0.0 or out[_END] > 0.0:  # the start is a re-plan without an event
+            before = t
+            t = min(next_removal, next_add, until, drain_at, goal_at)
+            if pool[BATCHES] > 0:
+                t = min(t, ready_s[0])
+            if t > job.horizon_s or (t == job.horizon_s and t < until and t < goal_at):
+                t = job.horizon_s
+                out[_STANDBY_N] += pool[STANDBY] * (t - before)
+                out[_PREPPING_N] += pool[PREPPING] * (t - before)
+                break
+            out[_STANDBY_N] += pool[STANDBY] * (t - before)
+            out[_PREPPING_N] += pool[PREPPING] * (t - before)
+            spot = pool[ACTIVE] + pool[STANDBY] + pool[PREPPING] - fleet.on_demand
+            if goal_at <= t:
+                out[_FINISHED] = 1.0
+                break
+            elif until <= t:  # the pipelines stand: a segment begins
+                _charge(out, state, world, t - spell, s, first, n, d, hidden, False)
+                state, spell, until = TRAINING, t, np.inf
+                pipelines = world // job.depth
+                s, first, n = job.step_s[pipelines], job.first_steps[pipelines], job.spacing_steps[pipelines]
+                if job.goal_steps >= 0:
+                    goal_at = t + step_end(job.goal_steps - saved - 1, s, first, n, d)
+                continue
+            elif drain_at <= t:
+                grow, drain_at = True, np.inf
+            elif next_removal <= t:
+                next_removal = t + _exponential(streams, REMOVAL_TIMES, removal_rate)
+                size = min(_batch(streams, REMOVAL_BATCHES, fleet.removal_cdf), spot)
+                if fleet.per_node and _uniform(streams, REMOVAL_BATCHES) * fleet.cap >= spot:
+                    size = 0
+                if size == 0:
+                    continue
+                out[_REMOVALS] += size
+                hit, logged = _take_victims(size, t, pool, fleet, streams, ready_s, ready_nodes, log, logged)
+            elif pool[BATCHES] > 0 and ready_s[0] <= t:
+                pool[STANDBY] += ready_nodes[0]
+                pool[PREPPING] -= ready_nodes[0]
+                _drop_batch(0, pool, ready_s, ready_nodes)
+            else:
+                next_add = t + _exponential(streams, ADD_TIMES, add_rate)
+                size = max(0, min(_batch(streams, ADD_BATCHES, fleet.add_cdf), fleet.cap - spot))
+                if fleet.per_node and _uniform(streams, ADD_BATCHES) * fleet.cap < spot:
+                    size = 0
+                if size == 0:
+                    continue
+                out[_ADDS] += size
+                logged = _note(log, logged, t, 3.0, size)
+                if job.prep_s > 0.0:
+                    ready_s[pool[BATCHES]], ready_nodes[pool[BATCHES]] = t + job.prep_s, size
+                    pool[BATCHES] += 1
+                    pool[PREPPING] += size
+                else:
+                    pool[STANDBY] += size
+        # One re-plan for the instant: if an active node was hit, or growth is possible and wanted.
+        starting = out[_END] == 0.0
+        out[_END] = 1.0
+        pipelines = min(job.max_pipelines, (pool[ACTIVE] + pool[STANDBY]) // job.depth)
+        if not hit:
+            if pipelines * job.depth <= pool[ACTIVE]:
+                continue
+            if not (grow or starting):
+                kept_wall = durable_by(t - spell, s, first, n, d, hidden)[1]
+                spot = pool[ACTIVE] + pool[STANDBY] + pool[PREPPING] - fleet.on_demand
+                rate = fleet.hit_rate_per_s[spot, pool[ACTIVE] - pool[STEADY]]
+                now_s, then_s = job.step_s[max(1, world // job.depth)], job.step_s[pipelines]
+                lost, spent = t - spell - kept_wall, t - spell
+                answer = _wants_growth(job, state, world // job.depth, now_s, then_s, lost, spent, rate)
+                if state == TRAINING:
+                    drain_at = np.inf
+                    if answer == 2:
+                        drain_at = spell + _next_durable(t - spell, s, first, n, d, hidden)
+                if answer != 1:
+                    continue
+        saved += np.int64(_charge(out, state, world, t - spell, s, first, n, d, hidden, False))
+        world = pipelines * job.depth
+        pool[STANDBY] -= world - pool[ACTIVE]
+        pool[ACTIVE] = world
+        pool[STEADY] = min(fleet.on_demand, world)
+        spell, goal_at, drain_at = t, np.inf, np.inf
+        if world == 0:
+            state, until = IDLE, np.inf
+        elif starting:
+            state, until = RECONFIGURING, t  # a warm start builds its pipelines in no time
+        elif state == RECONFIGURING:
+            out[_RESTARTS] += 1.0
+            until = (until if job.extend else t) + job.reconfig_s
+        else:
+            out[_RECONFIGS] += 1.0
+            state, until = RECONFIGURING, t + job.reconfig_s
+    complete = _charge(out, state, world, t - spell, s, first, n, d, hidden, True)
+    out[_DURABLE] = saved + 1
+    if state == TRAINING:
+        out[_DURABLE] += durable_by(t - spell, s, first, n, d, hidden)[0]
+    out[_COMPLETED] = saved + 1 + complete
+    out[_END] = t
+    return logged
+
+
+@kernel
+def _open_streams(key, trial, streams):
+    """Put each purpose's counter where seed, trial and purpose say."""
+    for purpose in range(streams.size):
+        streams[purpose] = _mixed(_mixed(_mixed(key) + np.uint64(trial)) + np.uint64(purpose + 1))
+
+
+@kernel(parallel=True)
+def run_trials(job, fleet, key, first_trial, out):
+    """Trials first_trial, first_trial + 1, ... into the rows of `out`: float64[trials, len(COLUMNS)]."""
+    for row in numba.prange(out.shape[0]):
+        streams = np.empty(5, np.uint64)
+        _open_streams(key, first_trial + row, streams)
+        ready_s = np.empty(fleet.cap + 1, np.float64)
+        ready_nodes = np.empty(fleet.cap + 1, np.int64)
+        run_trial(job, fleet, streams, out[row], ready_s, ready_nodes, np.empty((0, 3), np.float64))
+
+
+@kernel
+def run_one_logged(job, fleet, key, trial, out, log):
+    """One trial as `run_trials` runs it, its fleet's history written to `log`; returns the rows written."""
+    streams = np.empty(5, np.uint64)
+    _open_streams(key, trial, streams)
+    ready_s = np.empty(fleet.cap + 1, np.float64)
+    ready_nodes = np.empty(fleet.cap + 1, np.int64)
+    return run_trial(job, fleet, streams, out, ready_s, ready_nodes, log)
