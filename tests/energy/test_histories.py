@@ -114,6 +114,7 @@ def test_the_compiled_loop_replays_the_recording(name: str, recorded: Any) -> No
         seeds=[config["seed"]],
         recurrences=config.get("num_recurrence") or workload.recurrences(),
         rows=rows,
+        compile_above=0,
     )
     ran = log.ended != batch.ENDINGS.index("never_ran")
     ratio = np.array([row.runtime_ratio for row in rows])[log.recurrence] if rows else np.ones(len(log))

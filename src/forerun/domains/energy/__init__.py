@@ -1,1 +1,39 @@
-"""Recurring training jobs: which batch size and which GPU power limit, and what it costs to find out."""
+"""Recurring training jobs: which batch size and which GPU power limit, and what it costs to find out.
+
+A team trains the same model again and again. Each submission, a recurrence, must reach its target; it may need
+several attempts. Two knobs are turned: a larger batch size takes more epochs and fewer seconds each, a lower power
+limit takes seconds and saves joules. What an attempt costs is a blend of energy and time, weighed by eta. Epochs to
+the target come from recorded trainings, seconds and watts of an epoch from measurements of each GPU type. A policy
+sees only what has run, chooses the knobs, and learns from outcomes; an attempt is stopped when its cost would cross a
+bound. Submissions follow each other, or overlap as in a group trace. The result says what was spent and on what,
+against the team's default configuration and against an oracle. A plan, which needs no learning, reads the frontier of
+time against energy off the measurements, with bounds, prices, carbon and the confidence that the data allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from forerun.domains.energy.policy import EnergyPolicy, KnobRecipe
+from forerun.domains.energy.policy import policies as _policies
+from forerun.domains.energy.scenario import Scenario
+
+if TYPE_CHECKING:
+    from forerun.registry import Registry
+    from forerun.result.run import Result
+
+__all__ = ["POLICIES", "Scenario", "simulate"]
+
+POLICIES: Registry[EnergyPolicy] = _policies()
+
+
+def simulate(scenario: Scenario, *, policy: KnobRecipe | None = None, watch: Iterable[Any] = ()) -> Result:
+    """Run a scenario and return its result; `policy` replaces the scenario's.
+
+    An observer in `watch` that has a method `attempt` is told of every attempt.
+    Raises TraceError, or the failures of `forerun.domains.energy.failures`.
+    """
+    from forerun.domains.energy.runs import run_scenario
+
+    return run_scenario(scenario, policy=policy, watch=watch)

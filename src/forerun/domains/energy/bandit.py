@@ -69,6 +69,15 @@ class GaussianThompson:
         samples = self._rng.normal([self.mean[arm] for arm in self.arms], sd)
         return self.arms[int(np.argmax(samples))]
 
+    def beliefs(self) -> list[tuple[int, float, float, int]]:
+        """Arm, mean cost, its standard deviation (nan before anything is known) and observations."""
+        found = []
+        for arm in self.arms:
+            precision = self.precision[arm]
+            sd = math.sqrt(1 / precision) if precision else math.nan
+            found.append((arm, -self.mean[arm], sd, self.observations[arm]))
+        return found
+
 
 def precision_of(rewards: Sequence[float]) -> float:
     """One over the population variance; infinite where the rewards do not vary."""

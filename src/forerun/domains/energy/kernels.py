@@ -2,7 +2,7 @@
 
 Covers `pruning-gts` and `gts` with the just-in-time limit under compat rules. A limit once profiled never changes, so
 each batch size enters with the slices and costs of its cheapest limit. Sums and variances follow numpy's pairwise
-order and permutations numpy's own sampling, so results equal `simulate.sequence` and `simulate.group` bit for bit.
+order and permutations numpy's own sampling, so results equal `loop.sequence` and `loop.group` bit for bit.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ ROUNDS_LEFT, TURNED, AHEAD, EXPECTING, INCUMBENT = range(5)
 REACHED, BOUND, MAX_EPOCHS, NEVER_RAN = range(4)
 #: columns of the log of attempts, in launch order
 SIZE, EPOCHS, ENERGY, TIME, COST, OBSERVED, BOUND_J, ENDED = range(8)
-RECURRENCE, ATTEMPT, PROFILED, INCUMBENT_SIZE, START, END, CONCURRENT = range(8, 15)
-COLUMNS = 15
+RECURRENCE, ATTEMPT, PROFILED, START, END = range(8, 13)
+COLUMNS = 13
 TRIES = 20
 
 
@@ -421,16 +421,6 @@ def attempt(world: World, size: int, bound: float, profiled: bool, rng: Rng, lin
 
 
 @kernel
-def incumbent(reached: I64, reached_cost: F64) -> int:
-    """The size with the lowest mean cost so far, -1 before any reached."""
-    best, lowest = -1, math.inf
-    for size in range(len(reached)):
-        if reached[size] and reached_cost[size] / reached[size] < lowest:
-            best, lowest = size, reached_cost[size] / reached[size]
-    return best
-
-
-@kernel
 def empty_state(sizes: int, optimiser: Optimiser) -> tuple[Walk, Beliefs]:
     """A walk and beliefs that know nothing."""
     walk = Walk(np.ones(sizes, np.bool_), np.zeros(sizes, np.bool_), np.zeros(5, np.int64), np.zeros(1))
@@ -460,7 +450,6 @@ def sequence(
     walk, beliefs = empty_state(sizes, optimiser)
     above = np.array([optimiser.default + 1])
     sampling = np.zeros(1, np.bool_)
-    reached, reached_cost = np.zeros(sizes, np.int64), np.zeros(sizes)
     capacity = recurrences + 2 * TRIES
     log, history, previous = np.zeros((capacity, COLUMNS)), np.empty(capacity), np.empty(capacity, np.int64)
     scratch, order = np.empty((2, capacity)), np.empty(sizes, np.int64)
@@ -477,11 +466,7 @@ def sequence(
             if status != OK:
                 return log[:n], status, beliefs, walk
             line = log[n]
-            line[RECURRENCE], line[ATTEMPT], line[INCUMBENT_SIZE] = (
-                recurrence,
-                tried,
-                incumbent(reached, reached_cost),
-            )
+            line[RECURRENCE], line[ATTEMPT] = recurrence, tried
             attempt(world, size, world.beta * least, not beliefs.profiled[size], path_rng, line)
             beliefs.profiled[size] = True
             ended = int(line[ENDED])
@@ -503,8 +488,6 @@ def sequence(
             if status != OK:
                 return log[:n], status, beliefs, walk
             if ended == REACHED:
-                reached[size] += 1
-                reached_cost[size] += line[COST]
                 break
             if recurrence == 0 and ended != NEVER_RAN:
                 return log[:n], DID_NOT_REACH, beliefs, walk
@@ -569,7 +552,6 @@ def group(
     walk, beliefs = empty_state(sizes, optimiser)
     above = np.array([optimiser.default + 1])
     sampling = np.zeros(1, np.bool_)
-    reached, reached_cost = np.zeros(sizes, np.int64), np.zeros(sizes)
     capacity = rows + 2 * TRIES
     log, history, previous = np.zeros((capacity, COLUMNS)), np.empty(capacity), np.empty(capacity, np.int64)
     learned = np.empty(capacity, np.int64)
@@ -595,8 +577,6 @@ def group(
             if status != OK:
                 return log[:launched], learned[:reaped], status, beliefs, walk
             if success:
-                reached[size] += 1
-                reached_cost[size] += cost
                 if cost < least:
                     least, best = cost, size
                 continue
@@ -615,8 +595,6 @@ def group(
             line[RECURRENCE], line[ATTEMPT] = next_row, 0
             line[START], line[END] = row_start[next_row], row_end[next_row]
             next_row += 1
-        line[INCUMBENT_SIZE] = incumbent(reached, reached_cost)
-        line[CONCURRENT] = flights > 0
         if flights:
             size = best
             if not beliefs.profiled[size]:

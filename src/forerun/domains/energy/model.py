@@ -167,7 +167,8 @@ class Outcome:
     """How an attempt ended.
 
     `cost_j` is what it cost; `observed_j` what a learner is told, which differs for an attempt that never ran.
-    `bound_j` is the bound it ran under (infinite without). `epochs` includes a profiling epoch.
+    `bound_j` is the bound it ran under (infinite without). `epochs` includes a profiling epoch, whose share of energy
+    and time is `profiling_j`, `profiling_s`.
     """
 
     batch_size: int
@@ -180,6 +181,8 @@ class Outcome:
     bound_j: float
     ended_by: EndedBy
     measured: Measured | None = None
+    profiling_j: float = 0.0
+    profiling_s: float = 0.0
 
     @property
     def reached(self) -> bool:
@@ -189,16 +192,20 @@ class Outcome:
 
 @dataclass(slots=True)
 class Standing:
-    """What finished attempts say about one batch size: reached and failed counts, sum of reached costs [J]."""
+    """What finished attempts say about one batch size: how many reached and failed, and what all of them cost [J]."""
 
     reached: int = 0
     failed: int = 0
-    reached_cost_j: float = 0.0
+    spent_j: float = 0.0
 
     @property
     def mean_j(self) -> float:
-        """Mean cost of the attempts that reached; infinite before the first."""
-        return self.reached_cost_j / self.reached if self.reached else float("inf")
+        """Cost of a success: what all attempts have cost, those that failed too, over the number that reached.
+
+        Infinite before the first success. Counting failures keeps one lucky run, which stops the runs after it, from
+        looking cheap for ever.
+        """
+        return self.spent_j / self.reached if self.reached else float("inf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from forerun.domains.energy.bandit import GaussianThompson, pooled_log_variance, precision_of, uncensored
 from forerun.domains.energy.explorer import ROUNDS, Explorer
-from forerun.domains.energy.failures import WindowTooSmall
+from forerun.domains.energy.failures import AllPruned, NothingSurvivedRound1, WindowTooSmall
 from forerun.domains.energy.model import Outcome, View
 from forerun.domains.energy.policy import Setting, cheapest_known
 from forerun.errors import Problem
@@ -66,12 +66,20 @@ class ExploreThenSample:
         if self.bandit is None:
             if view.in_flight and self.explorer.expecting and self._style.cheapest_beside_others:
                 return cheapest_known(view, self.explorer.in_play)
-            size = self.explorer.ask()
+            size = self._next_to_explore(view)
             if size is not None:
                 return size
             self.bandit = self._start_sampling(view)
         self.refresh()
         return self.bandit.choose()
+
+    def _next_to_explore(self, view: View) -> int | None:
+        try:
+            return self.explorer.ask()
+        except (NothingSurvivedRound1, AllPruned) as error:
+            where = f"{view.job} recurrence {view.recurrence}"
+            last = f"; the last to fail was {self.history[-1][0]}, the bound now is {view.bound_j:g} J"
+            raise type(error)(Problem(where, error.problems[0].what + last)) from error
 
     def learn(self, outcome: Outcome) -> None:
         """Note the reward; answer the explorer where it waits for this size."""
@@ -89,6 +97,11 @@ class ExploreThenSample:
             for size in self._stale:
                 self._refit(self.bandit, size)
             self._stale.clear()
+
+    def beliefs(self) -> list[tuple[int, float, float, int]]:
+        """Batch size, mean cost [J], its standard deviation [J] and observations of each survivor."""
+        self.refresh()
+        return self.bandit.beliefs() if self.bandit is not None else []
 
     def _start_sampling(self, view: View) -> GaussianThompson:
         style, arms = self._style, self.explorer.sizes

@@ -69,6 +69,10 @@ class GtsCook:
         self.bandit.reward_precision[size] = self._precision(size)
         self.bandit.fit(size, self._rewards[size], reset=True)
 
+    def beliefs(self) -> list[tuple[int, float, float, int]]:
+        """Batch size, mean cost [J], its standard deviation [J] and observations of each arm."""
+        return self.bandit.beliefs()
+
     def _precision(self, size: int) -> float:
         precision = precision_of(self._rewards[size])
         self._fired["B22"] += math.isinf(precision)

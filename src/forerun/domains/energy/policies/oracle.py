@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from forerun.domains.energy.model import OracleView
 from forerun.domains.energy.policies.default import Constant
 from forerun.domains.energy.policy import KnobPolicy, KnobRecipe, Setting
@@ -10,6 +12,8 @@ from forerun.errors import Infeasible, Problem
 
 class Oracle(KnobRecipe, frozen=True, kw_only=True, tag="oracle"):
     """The configuration with the least expected cost among those whose recorded paths all reach the target."""
+
+    omniscient: ClassVar[bool] = True
 
     def build(self, setting: Setting) -> KnobPolicy:
         """A cook that has looked at the recorded paths. Raises Infeasible if no configuration always reaches."""

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
 
 import numpy as np
@@ -272,8 +272,20 @@ class Shop:
         if cap == 0:
             return self._never_ran(knobs.batch_size, limit_w, bound)
         epochs, ended_by = _ended(target, cap, world.job.max_epochs)
-        energy_j, time_s = first_j + epoch_j * (epochs - 1), first_s + epoch_s * (epochs - 1)
-        return self._outcome(knobs.batch_size, limit_w, epochs, energy_j, time_s, bound, ended_by, measured)
+        if epochs == 0:  # a bound that is not a number: stopped before the first epoch
+            first_j = first_s = epoch_j = epoch_s = 0.0
+        return self._outcome(
+            knobs.batch_size,
+            limit_w,
+            epochs,
+            first_j + epoch_j * (epochs - 1),
+            first_s + epoch_s * (epochs - 1),
+            bound,
+            ended_by,
+            measured=measured,
+            profiling_j=first_j,
+            profiling_s=first_s,
+        )
 
     def _path(self, world: Workload, at: int, limit_w: float, where: str) -> tuple[int, float, float]:
         """Draw a path: epochs to target (0 never), seconds and joules of an epoch."""
@@ -311,20 +323,35 @@ class Shop:
         time_s: float,
         bound: float,
         ended_by: EndedBy,
+        *,
         measured: Measured | None = None,
+        profiling_j: float = 0.0,
+        profiling_s: float = 0.0,
     ) -> Outcome:
         cost = self.eta * energy_j + ((1 - self.eta) * self.workload.max_power_w) * time_s
-        return Outcome(batch_size, limit_w, epochs, energy_j, time_s, cost, cost, bound, ended_by, measured)
+        return Outcome(
+            batch_size=batch_size,
+            limit_w=limit_w,
+            epochs=epochs,
+            energy_j=energy_j,
+            time_s=time_s,
+            cost_j=cost,
+            observed_j=cost,
+            bound_j=bound,
+            ended_by=ended_by,
+            measured=measured,
+            profiling_j=profiling_j,
+            profiling_s=profiling_s,
+        )
 
     def learn(self, outcome: Outcome) -> None:
         """Tell the policy and count."""
         self.finished.append(outcome)
         standing = self.standing[outcome.batch_size]
-        if outcome.reached:
-            standing.reached += 1
-            standing.reached_cost_j += outcome.cost_j
-        else:
-            standing.failed += 1
+        standing.reached += outcome.reached
+        standing.failed += not outcome.reached
+        # An attempt that never ran would have cost at least its bound.
+        standing.spent_j += outcome.cost_j if outcome.ended_by != "never_ran" else outcome.bound_j
         self.policy.learn(outcome)
 
     def failed_at_first(self, outcome: Outcome, recurrence: int) -> DefaultDidNotReach:
@@ -391,18 +418,7 @@ def sequence(shop: Shop, recurrences: int) -> Run:
 
 def _observed(outcome: Outcome, cost_j: float) -> Outcome:
     """The same outcome as a learner is told it cost something else."""
-    return Outcome(
-        outcome.batch_size,
-        outcome.limit_w,
-        outcome.epochs,
-        outcome.energy_j,
-        outcome.time_s,
-        outcome.cost_j,
-        cost_j,
-        outcome.bound_j,
-        outcome.ended_by,
-        outcome.measured,
-    )
+    return replace(outcome, observed_j=cost_j)
 
 
 def group(shop: Shop, rows: Sequence[GroupRow]) -> Run:

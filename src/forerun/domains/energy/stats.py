@@ -1,0 +1,165 @@
+"""Intervals: over seeds, over the few recorded paths, and over both.
+
+Two hundred seeds on five recorded paths give a tight and wrong interval, because the paths themselves are a small
+sample. So epochs to target get a law a batch size (log-normal, with the posterior of its mean and spread under the
+usual non-informative prior), and worlds are drawn from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import NormalDist
+
+import numpy as np
+
+from forerun.domains.energy.model import Floats
+from forerun.domains.energy.workload import Workload
+
+#: spread of log epochs below which recorded paths cannot tell themselves from constant ones (epochs are whole)
+LEAST_LOG_SD = 0.02
+
+
+def student_t_quantile(p: float, freedom: float) -> float:
+    """The quantile of Student's t: bisection on its distribution, to about 1e-10.
+
+    >>> round(student_t_quantile(0.975, 4), 4)
+    2.7764
+    """
+    if p < 0.5:
+        return -student_t_quantile(1 - p, freedom)
+    low, high = 0.0, 2.0
+    while student_t_cdf(high, freedom) < p:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_t_cdf(middle, freedom) < p else (low, middle)
+    return (low + high) / 2
+
+
+def student_t_cdf(t: float, freedom: float) -> float:
+    """P(T <= t), by the regularised incomplete beta function."""
+    tail = 0.5 * _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
+    return 1 - tail if t > 0 else tail
+
+
+def _incomplete_beta(a: float, b: float, x: float) -> float:
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    front = math.exp(
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
+    if x < (a + 1) / (a + b + 2):
+        return front * _beta_fraction(a, b, x) / a
+    return 1 - front * _beta_fraction(b, a, 1 - x) / b
+
+
+def _beta_fraction(a: float, b: float, x: float) -> float:
+    """Continued fraction of the incomplete beta function (modified Lentz)."""
+    tiny = 1e-300
+    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or tiny)
+    total = d
+    for m in range(1, 400):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for step in (even, odd):
+            d = 1 / (1 + step * d or tiny)
+            c = 1 + step / c or tiny
+            total *= c * d
+        if abs(c * d - 1) < 1e-14:
+            break
+    return total
+
+
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+    """Student's interval of a mean; infinite for fewer than two values."""
+    x = np.asarray(values, dtype=np.float64)
+    if len(x) < 2:
+        return -math.inf, math.inf
+    half = student_t_quantile(0.5 + confidence / 2, len(x) - 1) * float(x.std(ddof=1)) / math.sqrt(len(x))
+    return float(x.mean()) - half, float(x.mean()) + half
+
+
+def mean_epochs_interval(paths: Sequence[int], confidence: float = 0.95) -> tuple[float, float]:
+    """Interval of the mean of log-normal epochs from a few paths: Student's t on m + s^2 / 2 [Cox].
+
+    One path says nothing about spread: the interval is then infinite.
+    """
+    logs = np.log(np.asarray(paths, dtype=np.float64))
+    n = len(logs)
+    if n < 2:
+        return 0.0, math.inf
+    variance = float(logs.var(ddof=1))
+    centre = float(logs.mean()) + variance / 2
+    error = math.sqrt(variance / n + variance**2 / (2 * (n - 1)))
+    half = student_t_quantile(0.5 + confidence / 2, n - 1) * error
+    return math.exp(centre - half), math.exp(centre + half)
+
+
+def drawn_world(workload: Workload, rng: np.random.Generator, paths: int = 60) -> Workload:
+    """A world whose path laws are drawn from their posterior: `paths` new epochs a size, the share that never
+    reaches drawn too. Measured seconds and joules stay."""
+    laws = _laws(workload)
+    pooled = _pooled_log_variance(workload)
+    sizes, limits = workload.count.shape
+    start, count = np.zeros((sizes, limits), np.int64), np.zeros((sizes, limits), np.int64)
+    epochs: list[Floats] = []
+    seconds: list[Floats] = []
+    joules: list[Floats] = []
+    total = 0
+    for s in range(sizes):
+        new = _drawn_paths(laws[s], workload.job.max_epochs, pooled, rng, paths)
+        for p in np.flatnonzero(workload.count[s]):
+            first = workload.start[s, p]
+            start[s, p], count[s, p] = total, paths
+            total += paths
+            epochs.append(new)
+            seconds.append(np.full(paths, workload.epoch_s[first]))
+            joules.append(np.full(paths, workload.epoch_j[first]))
+    return replace(
+        workload,
+        start=start,
+        count=count,
+        epochs=np.concatenate(epochs).astype(np.int64),
+        epoch_s=np.concatenate(seconds),
+        epoch_j=np.concatenate(joules),
+    )
+
+
+def _laws(workload: Workload) -> list[np.ndarray]:
+    return [workload.paths_of(size) for size in range(len(workload.sizes))]
+
+
+def _pooled_log_variance(workload: Workload) -> float:
+    squares, freedom = 0.0, 0
+    for paths in _laws(workload):
+        logs = np.log(paths[paths > 0])
+        if len(logs) > 1:
+            squares += float(((logs - logs.mean()) ** 2).sum())
+            freedom += len(logs) - 1
+    return max(squares / freedom if freedom else 0.0, LEAST_LOG_SD**2)
+
+
+def _drawn_paths(
+    recorded: np.ndarray, max_epochs: int, pooled: float, rng: np.random.Generator, paths: int
+) -> np.ndarray:
+    """Epochs of `paths` new runs; 0 where a run never reaches."""
+    reached = np.log(recorded[recorded > 0])
+    n = len(reached)
+    if not n:
+        return np.zeros(paths, np.int64)
+    variance = float(reached.var(ddof=1)) if n > 1 else pooled
+    variance = max(variance, LEAST_LOG_SD**2)
+    drawn = variance * (n - 1) / rng.chisquare(n - 1) if n > 1 else variance
+    mean = rng.normal(float(reached.mean()), math.sqrt(drawn / n))
+    epochs = np.maximum(1, np.round(np.exp(rng.normal(mean, math.sqrt(drawn), paths)))).astype(np.int64)
+    never = len(recorded) - n
+    if never:
+        epochs[rng.random(paths) < rng.beta(never + 0.5, n + 0.5)] = 0
+    return epochs
+
+
+def normal_quantile(p: float) -> float:
+    """The quantile of the standard normal."""
+    return NormalDist().inv_cdf(p)
