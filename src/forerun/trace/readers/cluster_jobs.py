@@ -1,0 +1,102 @@
+"""Jobs of a training cluster with models, deadlines and iterations: the ElasticFlow traces and their kin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from forerun.errors import TraceError
+from forerun.trace.reader import Head, TraceReader, refuse_duplicates
+from forerun.trace.repair import RepairLog
+from forerun.trace.rows import Chunk, Field, gathered, read_rows
+from forerun.trace.source import Source
+from forerun.trace.table import Trace
+
+_NATIVE: Final = ("job_id", "submit_time", "num_gpu", "duration")
+_MICROSOFT: Final = ("job_id", "submission_time", "num_gpu", "duration")
+
+#: our name, kind, unit, meaning, and the names in files
+_COLUMNS: Final = (
+    ("job_id", "text", "", "identifier", ("job_id",)),
+    ("submit_s", "int", "s", "submission, seconds since the collection began", ("submit_time", "submission_time")),
+    ("iterations", "int", "", "steps of the global batch", ("iteration", "num_iteration")),
+    ("model", "text", "", "model trained", ("model_name",)),
+    ("deadline_s", "int", "s", "absolute deadline as written; none where best_effort is 1", ("ddl", "deadline")),
+    ("batch", "int", "", "global batch", ("batch_size",)),
+    ("gpus", "int", "GPUs", "GPUs requested", ("num_gpu",)),
+    ("duration_s", "int", "s", "duration on the requested GPUs", ("duration",)),
+    ("best_effort", "int", "", "1: no deadline", ("best_effort",)),
+    ("real_duration_s", "int", "s", "duration in the original log", ("real_duration",)),
+    ("real_iterations", "int", "", "iterations in the original log", ("real_iteration",)),
+)
+_NEEDED: Final = ("job_id", "submit_s", "gpus", "duration_s")
+_ALL_OR_NONE: Final = ("iterations", "model", "deadline_s", "batch")
+
+
+class ClusterJobs(TraceReader, tag="cluster_jobs", frozen=True, kw_only=True):
+    """CSV in one of four headers: native (`submit_time,iteration,...`), Microsoft's (`submission_time,num_iteration,
+    ...`), that of a Philly virtual cluster (with `real_*` columns), or the raw one (id, submission, duration, GPUs).
+
+    Whole seconds; deadlines absolute. A deadline before the submission is kept and counted: nobody can meet it.
+    MIT and Apache-2.0 [Gu et al., ASPLOS'23].
+    """
+
+    about: ClassVar[str] = "cluster jobs with models and deadlines (CSV, four headers)"
+    makes: ClassVar[str] = "jobs"
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        return head.has_columns(*_NATIVE) or head.has_columns(*_MICROSOFT)
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        source = Source(path, repairs=repairs)
+        fields = _fields_of(source)
+        rows = gathered(read_rows(source, fields))
+        refuse_duplicates(rows.columns["job_id"].tolist(), rows.lines.tolist(), source, "job_id")
+        rows = self._with_deadlines(source, rows, repairs)
+        return self.table(source, repairs, fields, rows, time="submit_s")
+
+    def _with_deadlines(self, source: Source, rows: Chunk, repairs: RepairLog) -> Chunk:
+        columns: dict[str, Any] = dict(rows.columns)
+        if "deadline_s" in columns:
+            effort = columns.get("best_effort", np.zeros(len(rows), np.int64)) == 1
+            hopeless = (columns["deadline_s"] < columns["submit_s"]) & ~effort
+            first = [source.at(int(line), "ddl") for line in rows.lines[hopeless][:3]]
+            repairs.note_many("deadline before submission kept; it cannot be met", first, int(hopeless.sum()))
+        empty = columns["duration_s"] == 0
+        first = [source.at(int(line), "duration") for line in rows.lines[empty][:3]]
+        repairs.note_many("job of zero seconds dropped", first, int(empty.sum()))
+        if empty.all():
+            raise TraceError.at(source.name, "no usable job is left")
+        return Chunk(rows.lines[~empty], {name: values[~empty] for name, values in columns.items()})
+
+
+def _fields_of(source: Source) -> list[Field]:
+    """The columns of this file, under our names."""
+    line = next(Source(source.path, repairs=RepairLog()).lines())[1]
+    present = [name.strip().strip('"') for name in line.split(",")]
+    fields = []
+    for name, kind, unit, meaning, headers in _COLUMNS:
+        found = [header for header in headers if header in present]
+        if len(found) > 1:
+            raise TraceError.at(source.at(1), f"has both {' and '.join(found)}; one of them is wanted")
+        if found:
+            fields.append(_field(name, kind, unit, meaning, found[0]))
+    have = {field.name for field in fields}
+    lacking = [headers[0] for name, *_, headers in _COLUMNS if name in _NEEDED and name not in have]
+    some = have.intersection(_ALL_OR_NONE)
+    if some:
+        lacking += [headers[0] for name, *_, headers in _COLUMNS if name in _ALL_OR_NONE and name not in have]
+    if lacking:
+        raise TraceError.at(source.at(1), f"misses the columns {', '.join(lacking)}")
+    return fields
+
+
+def _field(name: str, kind: str, unit: str, meaning: str, header: str) -> Field:
+    if kind == "text":
+        return Field(name=name, kind="text", meaning=meaning, column=header)
+    least = 1 if name in ("gpus", "batch", "iterations") else None if name == "deadline_s" else 0
+    most = 1 if name == "best_effort" else None
+    return Field(name=name, kind="int", unit=unit, meaning=meaning, column=header, minimum=least, maximum=most)

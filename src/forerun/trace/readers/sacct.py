@@ -1,0 +1,259 @@
+"""Slurm's accounting, as `sacct` prints it: parsable text or JSON."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from forerun.errors import TraceError
+from forerun.trace.jobs import ABSENT, JobRows, hours_minutes, job_trace
+from forerun.trace.reader import Head, TraceReader
+from forerun.trace.repair import Complaints, RepairLog, shown
+from forerun.trace.rows import parse_instant, read_json
+from forerun.trace.source import Source
+from forerun.trace.table import Trace
+
+#: the command whose output this reader wants; its last column may hold anything, so `|` in job names is harmless
+SACCT_COMMAND: Final = (
+    "sacct --parsable2 -a -X --format=JobID,User,Partition,Submit,Start,End,State,ElapsedRaw,AllocTRES,ReqTRES,"
+    "Timelimit,NNodes,JobName"
+)
+_NEEDED: Final = ("JobID", "Submit", "State")
+_TRES: Final = re.compile(r"(?:^|,)gres/gpu(:[^=,]+)?=([0-9]+)(?=,|$)")
+_ARRAY_RANGE: Final = re.compile(r"[0-9]+_\[.*")
+_STEP: Final = re.compile(r"[^.]+\.(?:batch|extern|interactive|[0-9]+)")
+
+
+class Sacct(TraceReader, tag="sacct", frozen=True, kw_only=True):
+    """Output of `sacct --parsable2`: a header line, then `|`-separated rows; the command is `SACCT_COMMAND`.
+
+    Job steps and array ranges still pending are dropped, `Unknown` times count as missing, a requeued job (same id
+    twice) keeps each run, `CANCELLED by uid` becomes CANCELLED. GPUs are those allocated, else those asked for. A time
+    limit is no deadline and is not read as one. Jobs without GPUs are dropped and counted unless cpu_jobs.
+    """
+
+    cpu_jobs: bool = False
+
+    about: ClassVar[str] = f"Slurm accounting, text: {SACCT_COMMAND}"
+    makes: ClassVar[str] = "jobs"
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        names = head.lines[0].split("|") if head.lines else []
+        return len(names) > 1 and "JobID" in names and "Submit" in names
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
+        names: list[str] = []
+        for number, line in source.lines():
+            if not line.strip():
+                repairs.note("blank line dropped", source.at(number))
+            elif not names:
+                names = _header(line, source, number)
+            else:
+                self._row(number, line, names, source, rows, repairs, complaints)
+        complaints.finish()
+        if not rows.lines and not len(repairs):
+            raise TraceError.at(source.name, "holds no rows of data")
+        return job_trace(
+            self, source, repairs, rows, cpu_jobs=self.cpu_jobs, same_id="suffix", clock="local, no zone"
+        )
+
+    def _row(
+        self,
+        number: int,
+        line: str,
+        names: list[str],
+        source: Source,
+        rows: JobRows,
+        repairs: RepairLog,
+        complaints: Complaints,
+    ) -> None:
+        cells = line.split("|", len(names) - 1) if names[-1] == "JobName" else line.split("|")
+        if len(cells) != len(names):
+            complaints.add(source.at(number), f"has {len(cells)} fields, the header has {len(names)}")
+            return
+        row = dict(zip(names, (cell.strip() for cell in cells), strict=True))
+        if not row["JobID"]:
+            complaints.add(source.at(number, "JobID"), "is empty")
+        elif _STEP.fullmatch(row["JobID"]):
+            repairs.note("job step dropped", source.at(number))
+        elif _ARRAY_RANGE.fullmatch(row["JobID"]):
+            repairs.note("array range that never started dropped", source.at(number))
+        else:
+            times = {
+                name: _instant(row.get(name, ""), source, number, name, complaints)
+                for name in ("Submit", "Start", "End")
+            }
+            rows.add(
+                number,
+                job_id=row["JobID"],
+                user=row.get("User", ""),
+                vc=row.get("Partition", ""),
+                submit_s=times["Submit"],
+                start_s=times["Start"],
+                end_s=times["End"],
+                duration_s=_elapsed(row, times["End"], source, number, complaints),
+                gpus=_gpus(row.get("AllocTRES", "")) or _gpus(row.get("ReqTRES", "")),
+                state=row["State"].split(" by ")[0],
+            )
+
+
+def _header(line: str, source: Source, number: int) -> list[str]:
+    names = [name.strip() for name in line.split("|")]
+    missing = [name for name in _NEEDED if name not in names]
+    if missing:
+        raise TraceError.at(
+            source.at(number), f"misses the columns {', '.join(missing)}; print the log with: {SACCT_COMMAND}"
+        )
+    if len(set(names)) < len(names):
+        raise TraceError.at(source.at(number), "names a column twice")
+    return names
+
+
+def _instant(text: str, source: Source, number: int, name: str, complaints: Complaints) -> float:
+    if text in ABSENT:
+        return float("nan")
+    try:
+        return parse_instant(text) / 1e9
+    except ValueError as error:
+        complaints.add(source.at(number, name), str(error))
+        return float("nan")
+
+
+def _elapsed(row: dict[str, str], end_s: float, source: Source, number: int, complaints: Complaints) -> float:
+    """Seconds the job ran, from `ElapsedRaw` or `Elapsed`; nan if neither says, or if it runs still."""
+    if np.isnan(end_s):
+        return float("nan")
+    for name in ("ElapsedRaw", "Elapsed"):
+        text = row.get(name, "")
+        if text in ABSENT:
+            continue
+        if re.fullmatch(r"[0-9]{1,12}", text):
+            return float(text)
+        try:
+            return hours_minutes(text).total_seconds()
+        except ValueError as error:
+            complaints.add(source.at(number, name), str(error))
+    return float("nan")
+
+
+def _gpus(tres: str) -> float:
+    """GPUs in a TRES list such as `cpu=8,gres/gpu=4,gres/gpu:a100=4`: the untyped total, else the sum of types."""
+    found = _TRES.findall(tres)
+    totals = [int(count) for kind, count in found if not kind]
+    return float(totals[0] if totals else sum(int(count) for _, count in found))
+
+
+class SacctJson(TraceReader, tag="sacct_json", frozen=True, kw_only=True):
+    """Output of `sacct --json` (data parser of Slurm 21.08 or later): an object with `jobs`.
+
+    Times are seconds since 1970, 0 where unknown; numbers may be wrapped as `{set, infinite, number}`; GPUs come from
+    `tres.allocated`, else `tres.requested`. The rules are those of the text format.
+    """
+
+    cpu_jobs: bool = False
+
+    about: ClassVar[str] = "Slurm accounting, JSON: sacct -a -X --json"
+    makes: ClassVar[str] = "jobs"
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        text = "".join(head.lines)
+        return text.lstrip().startswith("{") and ('"jobs"' in text or '"meta"' in text or "slurm" in text)
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
+        document = read_json(source, limit_bytes=1 << 30)
+        jobs = document.get("jobs") if isinstance(document, dict) else None
+        if not isinstance(jobs, list):
+            raise TraceError.at(source.name, 'an object with a list "jobs" is expected, as sacct --json prints it')
+        for number, job in enumerate(jobs):
+            where = f"{source.name}: job {number}"
+            try:
+                self._job(number, job, rows)
+            except ValueError as error:
+                complaints.add(where, str(error))
+        complaints.finish()
+        return job_trace(self, source, repairs, rows, cpu_jobs=self.cpu_jobs, same_id="suffix", clock="UTC")
+
+    def _job(self, number: int, job: Any, rows: JobRows) -> None:
+        if not isinstance(job, dict) or not isinstance(job.get("time"), dict):
+            raise ValueError("an object with job_id and time is expected")
+        identifier = _wrapped(job.get("job_id"), "job_id")
+        if np.isnan(identifier):
+            raise ValueError("has no job_id")
+        name = str(int(identifier))
+        array = job.get("array")
+        if isinstance(array, dict):
+            parent = _wrapped(array.get("job_id"), "array.job_id")
+            index = _wrapped(array.get("task_id"), "array.task_id")
+            if parent > 0 and np.isfinite(index):
+                name = f"{int(parent)}_{int(index)}"
+        times = job["time"]
+        instants = {key: _wrapped(times.get(key), f"time.{key}") for key in ("submission", "start", "end")}
+        instants = {key: value if value > 0 else float("nan") for key, value in instants.items()}
+        tres = job.get("tres") if isinstance(job.get("tres"), dict) else {}
+        assert isinstance(tres, dict)
+        rows.add(
+            number + 1,
+            job_id=name,
+            user=_words(job.get("user"), "user"),
+            vc=_words(job.get("partition"), "partition"),
+            submit_s=instants["submission"],
+            start_s=instants["start"],
+            end_s=instants["end"],
+            duration_s=_wrapped(times.get("elapsed"), "time.elapsed") if instants["end"] > 0 else float("nan"),
+            gpus=_listed_gpus(tres.get("allocated")) or _listed_gpus(tres.get("requested")),
+            state=_state(job.get("state")),
+        )
+
+
+def _wrapped(value: Any, name: str) -> float:
+    """A number, plain or as `{set, infinite, number}`; nan if it is not set."""
+    if isinstance(value, dict):
+        if value.get("set") is False or value.get("infinite") is True:
+            return float("nan")
+        value = value.get("number")
+    if value is None:
+        return float("nan")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} is {shown(value)}, a number is expected")
+    return float(value)
+
+
+def _words(value: Any, name: str) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {shown(value)}, a text is expected")
+    return value
+
+
+def _state(value: Any) -> str:
+    """`{"current": ["COMPLETED"]}` or `{"current": "COMPLETED"}` or `"COMPLETED"`."""
+    if isinstance(value, dict):
+        value = value.get("current")
+    if isinstance(value, list):
+        value = value[0] if value else None
+    return _words(value, "state")
+
+
+def _listed_gpus(listed: Any) -> float:
+    """GPUs in a list of `{type, name, count}`."""
+    if listed is None:
+        return 0.0
+    if not isinstance(listed, list) or any(not isinstance(item, dict) for item in listed):
+        raise ValueError("tres is no list of {type, name, count}")
+    untyped = typed = 0.0
+    for item in listed:
+        kind, name = str(item.get("type")), str(item.get("name"))
+        if kind == "gres" and (name == "gpu" or name.startswith("gpu:")):
+            count = _wrapped(item.get("count"), "tres count")
+            count = 0.0 if np.isnan(count) else count
+            untyped += count if name == "gpu" else 0.0
+            typed += count if name != "gpu" else 0.0
+    return untyped or typed

@@ -1,0 +1,497 @@
+"""Job logs of seven public formats: what they mean, the dirt they are known for, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.errors import ForerunError, TraceError
+from forerun.trace.jobs import LocalClock, cannot_have_run_on, demand, hours_minutes
+from forerun.trace.reader import read_trace, sniff
+from forerun.trace.readers.sacct import SACCT_COMMAND
+from forerun.trace.repair import RepairLog
+
+from .conftest import DATA, shared_or_skip
+
+NATIVE = """job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration,best_effort
+a,0,100,vgg16,2000,64,1,1000,0
+b,10,200,bert,9000,128,2,3000,1
+c,20,300,gpt2,9500,128,8,5000,0
+"""
+HELIOS = """job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
+1,u1,vcA,1,1,1,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:01,2020-06-10 04:55:09,36848,0
+2,u2,vcB,4,16,1,FAILED,2020-06-09 18:41:27,2020-06-09 18:41:28,2020-06-09 18:45:37,249,1
+3,u3,vcA,0,1,1,CANCELLED,2020-06-09 18:41:28,2020-06-09 18:41:28,2020-06-17 14:15:21,675233,0
+"""
+DERIVED = """timestamp,duration,num_gpus,gpu_time,cluster
+2017-10-09 07:01:55,66.0,1,66.0,11cb48
+2017-10-09 06:13:03,2951.0,2,5902.0,6214e9
+2017-09-29 07:58:32,860662.0,1,860662.0,6c71a0
+"""
+OPENB = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+p1,88000,327680,8,1000,,Burstable,Succeeded,9437497,10769854,9437497
+p2,4000,15258,1,220,,BE,Running,9679175,9973826,9679175
+p3,16000,32768,1,1000,V100M16|V100M32,LS,Running,9967058,9968575,9967063
+"""
+SPOT = """job_name,organization,gpu_model,cpu_request,gpu_request,worker_num,submit_time,duration,job_type
+1,13,A10,20,1,1,0,2764799,HP
+2,13,A10,8,2,3,5,15897599,HP
+3,57,A100-SXM4-80GB,15,1,16,9589663,41060,Spot
+"""
+SACCT = """JobID|User|Partition|Submit|Start|End|State|ElapsedRaw|AllocTRES|ReqTRES|Timelimit|NNodes|JobName
+10|ann|gpu|2024-03-01T10:00:00|2024-03-01T10:05:00|2024-03-01T11:05:00|COMPLETED|3600|cpu=8,gres/gpu=4,gres/gpu:a100=4|gres/gpu=4|1-00:00:00|1|train
+11|bob|gpu|2024-03-01T10:01:00|2024-03-01T10:06:00|2024-03-01T10:16:00|CANCELLED by 1002|600|cpu=8,gres/gpu:a100=2|gres/gpu=2|02:00:00|1|a|b|c
+12|bob|gpu|2024-03-01T10:02:00|2024-03-01T10:06:00|2024-03-01T10:16:00|FAILED|600|cpu=8||02:00:00|1|cpu only
+"""
+SWF = """; Version: 2.2
+; MaxProcs: 128
+1 0 10 100 8 -1 -1 8 200 -1 1 3 1 -1 1 -1 -1 -1
+2 5 -1 -1 -1 -1 -1 16 200 -1 5 4 1 -1 1 -1 -1 -1
+3 9 0 50 -1 -1 -1 4 200 -1 0 5 1 -1 2 7 -1 -1
+"""
+PHILLY: list[dict[str, Any]] = [
+    {
+        "status": "Pass",
+        "vc": "ee9e8c",
+        "jobid": "application_1",
+        "attempts": [
+            {
+                "start_time": "2017-10-07 01:12:09",
+                "end_time": "2017-10-07 01:13:23",
+                "detail": [{"ip": "m47", "gpus": ["gpu0", "gpu1"]}],
+            },
+            {
+                "start_time": "2017-10-07 01:13:30",
+                "end_time": "2017-10-07 02:13:30",
+                "detail": [{"ip": "m41", "gpus": ["gpu0"]}, {"ip": "m42", "gpus": ["gpu0"]}],
+            },
+        ],
+        "submitted_time": "2017-10-07 01:11:39",
+        "user": "ce2f4c",
+    },
+    {
+        "status": "Killed",
+        "vc": "x",
+        "jobid": "application_2",
+        "attempts": [],
+        "submitted_time": "2017-10-07 01:20:00",
+        "user": "u",
+    },
+]
+SACCT_JSON: dict[str, Any] = {
+    "meta": {"slurm": {"version": {"major": "23"}}},
+    "jobs": [
+        {
+            "job_id": 100,
+            "array": {"job_id": 0, "task_id": {"set": False, "infinite": False, "number": 0}},
+            "user": "ann",
+            "partition": "gpu",
+            "state": {"current": ["COMPLETED"]},
+            "time": {"submission": 1700000000, "start": 1700000060, "end": 1700003660, "elapsed": 3600},
+            "tres": {"allocated": [{"type": "cpu", "name": "", "count": 8}, {"type": "gres", "name": "gpu", "count": 4}]},
+        },
+        {
+            "job_id": 102,
+            "array": {"job_id": 101, "task_id": {"set": True, "infinite": False, "number": 7}},
+            "user": "bob",
+            "partition": "gpu",
+            "state": {"current": "FAILED"},
+            "time": {"submission": 1700000100, "start": 1700000160, "end": 1700000760, "elapsed": 600},
+            "tres": {"allocated": [{"type": "gres", "name": "gpu:a100", "count": {"set": True, "number": 2}}]},
+        },
+    ],
+}
+
+TEXTS = {
+    "cluster_jobs": NATIVE,
+    "helios": HELIOS,
+    "philly_csv": DERIVED,
+    "alibaba_openb": OPENB,
+    "alibaba_spot": SPOT,
+    "sacct": SACCT,
+    "swf": SWF,
+    "philly": json.dumps(PHILLY, indent=1),
+    "sacct_json": json.dumps(SACCT_JSON, indent=1),
+}
+
+
+def written(folder: Path, text: str | bytes, name: str = "log.txt") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def read(folder: Path, format: str, text: str | bytes, **options: Any) -> tuple[Any, list[str]]:
+    log = RepairLog()
+    trace = read_trace(written(folder, text), format, options=options, repairs=log)
+    return trace, [repair.rule for repair in log.repairs]
+
+
+@pytest.mark.parametrize("format", TEXTS)
+def test_each_format_is_recognised_by_itself_alone(tmp_path: Path, format: str) -> None:
+    assert sniff(written(tmp_path, TEXTS[format])) == (format,)
+
+
+def test_native_jobs(tmp_path: Path) -> None:
+    trace, rules = read(tmp_path, "cluster_jobs", NATIVE)
+    assert trace["gpus"].tolist() == [1, 2, 8]
+    assert trace["deadline_s"].tolist() == [2000, 9000, 9500]
+    assert trace["model"].tolist() == ["vgg16", "bert", "gpt2"]
+    assert not rules
+
+
+def test_the_other_three_headers(tmp_path: Path) -> None:
+    microsoft = NATIVE.replace("submit_time", "submission_time").replace("iteration", "num_iteration").replace("ddl", "deadline")
+    assert read(tmp_path, "cluster_jobs", microsoft)[0] == read(tmp_path, "cluster_jobs", NATIVE)[0]
+    raw, _ = read(tmp_path, "cluster_jobs", "job_id,submission_time,duration,num_gpu\na,0,10,1\nb,5,20,2")
+    assert raw["duration_s"].tolist() == [10, 20] and "model" not in raw
+    philly = (
+        "job_id,submit_time,real_iteration,model_name,ddl,batch_size,num_gpu,real_duration,duration,iteration\n"
+        "a,0,7,vgg16,100,64,1,70,50,5\n"
+    )
+    trace, _ = read(tmp_path, "cluster_jobs", philly)
+    assert (trace["iterations"][0], trace["real_iterations"][0], trace["duration_s"][0]) == (5, 7, 50)
+
+
+def test_public_traces_are_whole() -> None:
+    shared_or_skip()
+    counts = {"cluster01": 1595, "cluster05": 3629, "cluster10": 260, "195job": 195}
+    for name, jobs in counts.items():
+        assert len(read_trace(DATA / "elasticflow_traces" / f"{name}.csv", strict=True)) == jobs
+    assert len(read_trace(DATA / "philly_103959.csv", strict=True)) == 876
+
+
+def test_the_derived_philly_list_is_whole_and_its_dirt_is_counted() -> None:
+    shared_or_skip()
+    log = RepairLog()
+    trace = read_trace(DATA / "philly" / "philly_adaptdl.csv.gz", repairs=log)
+    dropped = sum(repair.count for repair in log.repairs if "dropped" in repair.rule)
+    assert len(trace) + dropped == 82_248
+    assert trace["submit_s"][0] == 0 and np.all(np.diff(trace["submit_s"]) >= 0)
+
+
+def test_helios_drops_jobs_without_gpus_and_counts_them(tmp_path: Path) -> None:
+    trace, rules = read(tmp_path, "helios", HELIOS)
+    assert trace["job_id"].tolist() == ["1", "2"]
+    assert trace["submit_s"].tolist() == [0, 26]
+    assert trace["duration_s"].tolist() == [36848, 249]
+    assert rules == ["job without GPUs dropped"]
+    everyone, rules = read(tmp_path, "helios", HELIOS, cpu_jobs=True)
+    assert len(everyone) == 3 and not rules
+
+
+def test_philly_attempts_joined_and_each(tmp_path: Path) -> None:
+    joined, rules = read(tmp_path, "philly", TEXTS["philly"])
+    assert (joined["duration_s"][0], joined["gpus"][0], joined["start_s"][0]) == (74 + 3600, 2, 30)
+    assert rules == ["job without attempts dropped"]
+    each, _ = read(tmp_path, "philly", TEXTS["philly"], attempts="each")
+    assert each["job_id"].tolist() == ["application_1", "application_1#2"]
+    assert each["submit_s"].tolist() == [0, 104]
+    assert each["duration_s"].tolist() == [74, 3600]
+
+
+def test_philly_clocks_went_back_in_november() -> None:
+    repairs = RepairLog()
+    clock = LocalClock("America/Los_Angeles", repairs)
+    before = clock.utc_s("2017-11-05 00:59:59", "x")
+    first = clock.utc_s("2017-11-05 01:30:00", "x")
+    second = clock.utc_s("2017-11-05 01:10:00", "x", not_before_s=first)
+    after = clock.utc_s("2017-11-05 02:00:00", "x")
+    assert (first - before, second - first, after - before) == (1801, 2400, 7201)
+    assert repairs.repairs[0].count == 2
+    spring = clock.utc_s("2018-03-11 02:30:00", "x")
+    assert spring == clock.utc_s("2018-03-11 03:30:00", "x")
+    assert "skipped in spring" in repairs.repairs[1].rule
+
+
+def test_openb_keeps_fractions_of_a_gpu(tmp_path: Path) -> None:
+    trace, _ = read(tmp_path, "alibaba_openb", OPENB)
+    assert trace["gpus"].tolist() == [8, 0.22, 1]
+
+
+def test_spot_jobs_multiply_workers(tmp_path: Path) -> None:
+    trace, _ = read(tmp_path, "alibaba_spot", SPOT)
+    assert trace["gpus"].tolist() == [1, 6, 16]
+    only, rules = read(tmp_path, "alibaba_spot", SPOT, gpu_model="A10")
+    assert len(only) == 2 and rules == ["job of another GPU type dropped"]
+
+
+def pai(folder: Path, jobs: str, tasks: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    written(folder, jobs, "pai_job_table.csv")
+    written(folder, tasks, "pai_task_table.csv")
+    return folder
+
+
+def test_pai_adds_up_the_tasks_of_a_job(tmp_path: Path) -> None:
+    jobs = "j1,i1,u1,Terminated,100.0,900.0\nj2,i2,u1,Running,200.0,\nj3,i3,u2,Failed,300.0,400.0\nj1,i9,u1,Failed,950.0,960.0\n"
+    tasks = (
+        "j1,ps,1.0,Terminated,110.0,900.0,600.0,29.3,,MISC\nj1,worker,2.0,Terminated,120.0,900.0,400.0,29.3,50.0,V100\n"
+        "j1,worker,2.0,Terminated,120.0,900.0,400.0,29.3,50.0,V100\nj2,worker,1.0,Running,210.0,,400.0,29.3,100.0,V100\n"
+    )
+    log = RepairLog()
+    trace = read_trace(pai(tmp_path / "pai_2020", jobs, tasks), repairs=log)
+    assert trace["job_id"].tolist() == ["j1"]
+    assert (trace["gpus"][0], trace["start_s"][0], trace["duration_s"][0]) == (1.0, 10.0, 790.0)
+    rules = {repair.rule: repair.count for repair in log.repairs}
+    assert rules["task listed twice, later one dropped"] == 1
+    assert rules["job without tasks dropped"] == 1
+    assert rules["job that never ran or has no end dropped"] == 1
+    assert rules["start before submission, submission moved to the start"] == 1
+    assert rules["job id used again, later row dropped"] == 1
+
+
+def test_sacct_text(tmp_path: Path) -> None:
+    trace, rules = read(tmp_path, "sacct", SACCT)
+    assert trace["job_id"].tolist() == ["10", "11"]
+    assert trace["gpus"].tolist() == [4, 2]
+    assert trace["state"].tolist() == ["COMPLETED", "CANCELLED"]
+    assert trace["start_s"].tolist() == [300, 360]
+    assert rules == ["job without GPUs dropped"]
+    assert "JobName" in SACCT_COMMAND.split(",")[-1]
+
+
+def test_sacct_dirt(tmp_path: Path) -> None:
+    row = SACCT.splitlines()[1]
+    dirt = [
+        row.replace("10|", "10.batch|", 1),
+        row.replace("10|", "12_[3-9]|", 1),
+        row.replace("10|", "12_3|", 1),
+        row.replace("|2024-03-01T11:05:00|", "|Unknown|").replace("10|", "13|", 1),
+        row.replace("2024-03-01T10:00:00", "2024-03-01T09:00:00"),
+        row.replace("10|", "14|", 1).replace("|3600|", "|1-00:00:01.50|"),
+    ]
+    trace, rules = read(tmp_path, "sacct", "\n".join([SACCT.splitlines()[0], row, *dirt]))
+    assert sorted(trace["job_id"].tolist()) == ["10", "10#2", "12_3", "14"]
+    assert rules == [
+        "job step dropped",
+        "array range that never started dropped",
+        "recorded duration differs from end less start, which is taken",
+        "job that never ran or has no end dropped",
+        "job id used again, kept as a run of its own",
+    ]
+
+
+def test_sacct_json(tmp_path: Path) -> None:
+    trace, rules = read(tmp_path, "sacct_json", TEXTS["sacct_json"])
+    assert trace["job_id"].tolist() == ["100", "101_7"]
+    assert trace["gpus"].tolist() == [4, 2]
+    assert trace["state"].tolist() == ["COMPLETED", "FAILED"]
+    assert not rules
+
+
+def test_swf(tmp_path: Path) -> None:
+    trace, rules = read(tmp_path, "swf", SWF)
+    assert trace["gpus"].tolist() == [8, 4]
+    assert trace["start_s"].tolist() == [10, 9]
+    assert trace["vc"].tolist() == ["", "7"]
+    assert rules == ["job that never ran or has no end dropped"]
+
+
+def test_slurm_durations() -> None:
+    assert hours_minutes("1-02:03:04").total_seconds() == 93784
+    assert hours_minutes("02:03.5").total_seconds() == 123.5
+    with pytest.raises(ValueError, match="not a duration"):
+        hours_minutes("forever")
+
+
+def test_demand_above_capacity_is_said(tmp_path: Path) -> None:
+    trace, _ = read(tmp_path, "helios", HELIOS)
+    at, used = demand(trace)
+    assert used.max() == 5 and used[-1] == 0 and len(at) == 4
+    assert cannot_have_run_on(trace, 8) == ""
+    assert "cannot have run on this cluster" in cannot_have_run_on(trace, 4)
+
+
+def test_strict_refuses_what_is_otherwise_repaired(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="refused by strict"):
+        read_trace(written(tmp_path, HELIOS), strict=True)
+
+
+# --- malformed inputs -------------------------------------------------------------------------------------------------
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 133\n"
+
+#: whole files that are not what they should be, whatever the format; each must be refused by name
+NOT_A_LOG: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "empty"),
+    "blank": (b"\n\n\n", ""),
+    "git lfs pointer": (POINTER, "LFS pointer"),
+    "spreadsheet": (b"PK\x03\x04....", "spreadsheet"),
+    "utf-16": ("\ufeffjob_id,submit_time\n1,2\n".encode("utf-16-le"), "UTF-16"),
+    "nul bytes": (b"job_id,submit_time\n1,\x00\x00\n", "NUL"),
+    "latin-1": (b"job_id,submit_time\n1,\xe9\n", "not UTF-8"),
+    "parquet": (b"PAR1....", "Parquet"),
+    "gzip cut short": (gzip.compress(b"job_id,submit_time\n" * 500)[:40], "cut short"),
+    "one long line": (b"x" * (5 << 20), ""),
+    "another table": (b"a,b,c\n1,2,3\n", ""),
+    "a lone brace": (b"{", ""),
+    "a list of numbers": (b"[1, 2, 3]\n", ""),
+    "prose": (b"Dear colleague,\nplease find the log attached.\n", ""),
+}
+
+
+@pytest.mark.parametrize("format", TEXTS)
+@pytest.mark.parametrize("what", NOT_A_LOG)
+def test_files_that_are_no_log_are_refused(tmp_path: Path, format: str, what: str) -> None:
+    content, said = NOT_A_LOG[what]
+    with pytest.raises(TraceError, match=said or None) as caught:
+        read(tmp_path, format, content)
+    assert caught.value.exit_code == 2
+    assert "log.txt" in str(caught.value)
+
+
+def changed(format: str, old: str, new: str) -> str:
+    assert old in TEXTS[format], (format, old)
+    return TEXTS[format].replace(old, new, 1)
+
+
+#: (format, what stands there, what is written instead, what is said)
+CELLS = [
+    ("cluster_jobs", "a,0,100", "a,-5,100", "submit_time: -5 is negative"),
+    ("cluster_jobs", "a,0,100", "a,0.5,100", "not a whole number"),
+    ("cluster_jobs", "a,0,100", "a,,100", "empty"),
+    ("cluster_jobs", "a,0,100", "a,0,none", "not a number"),
+    ("cluster_jobs", "64,1,1000", "64,0,1000", "num_gpu"),
+    ("cluster_jobs", "64,1,1000", "64,1,nan", "duration"),
+    ("cluster_jobs", "1000,0", "1000,2", "best_effort"),
+    ("cluster_jobs", "b,10", "a,10", "already used on line 2"),
+    ("cluster_jobs", "iteration,", "steps,", "misses the columns iteration"),
+    ("cluster_jobs", "num_gpu", "gpus", "misses the columns num_gpu"),
+    ("cluster_jobs", "a,0,100", "a,0,100,extra", ""),
+    ("cluster_jobs", "a,0,100", "a,1e30,100", ""),
+    ("helios", "2020-06-09 18:41:01,2020", "2020-13-09 18:41:01,2020", "submit_time: .*calendar"),
+    ("helios", "2020-06-09 18:41:01,2020", "yesterday,2020", "not a time"),
+    ("helios", "vcA,1,1", "vcA,-2,1", "gpu_num: -2 is negative"),
+    ("helios", "vcA,1,1", "vcA,one,1", "not a number"),
+    ("helios", "vcA,1,1", 'vcA,"1,5",1', "decimal comma"),
+    ("helios", "36848,0", "inf,0", "not a finite"),
+    ("helios", "gpu_num", "gpus", "gpu_num"),
+    ("helios", "1,u1", "1,u1,u1", ""),
+    ("philly_csv", "66.0,1,66", "-66.0,1,66", "negative"),
+    ("philly_csv", "66.0,1,66", "0x42,1,66", "not a number"),
+    ("philly_csv", "2017-10-09 07:01:55", "09/10/2017 07:01", "not a time"),
+    ("philly_csv", "2017-10-09 07:01:55", "2017-02-30 07:01:55", "calendar"),
+    ("philly_csv", "num_gpus", "gpus", "num_gpus"),
+    ("philly_csv", "66.0,1,66", "66.0,1e999,66", ""),
+    ("alibaba_openb", "9437497,1", "soon,1", "not a number"),
+    ("alibaba_openb", "327680,8", "327680,-8", "negative"),
+    ("alibaba_openb", "1,220", "1,-220", "negative"),
+    ("alibaba_openb", "creation_time", "created", "creation_time"),
+    ("alibaba_openb", "p2,4000", "p2,4000,1", ""),
+    ("alibaba_openb", "1,220", "1,2_20", "not a number"),
+    ("alibaba_spot", "20,1,1,0", "20,1,1,-3", "negative"),
+    ("alibaba_spot", "20,1,1,0", "20,one,1,0", "not a number"),
+    ("alibaba_spot", "2764799", "1e400", ""),
+    ("alibaba_spot", "worker_num", "workers", "worker_num"),
+    ("alibaba_spot", "1,13,A10,20", "1,13,A10", ""),
+    ("alibaba_spot", "15897599", "1589,7599", ""),
+    ("sacct", "2024-03-01T10:00:00", "2024-03-32T10:00:00", "calendar"),
+    ("sacct", "2024-03-01T10:00:00", "now", "not a time"),
+    ("sacct", "|3600|", "|an hour|", "not a duration"),
+    ("sacct", "10|ann|gpu|", "|ann|gpu|", "JobID: is empty"),
+    ("sacct", "Submit|", "Eligible|", "print the log with: sacct"),
+    ("sacct", "User|", "User|User|", "twice"),
+    ("sacct", "10|ann|gpu|2024-03-01T10:00:00|", "10|ann|", "fields"),
+    ("swf", "1 0 10 100", "1 0 10", "17 numbers"),
+    ("swf", "1 0 10 100", "1 0 ten 100", "not a number"),
+    ("swf", "1 0 10 100", "1 0 10 1e5", "not a number"),
+    ("swf", "1 0 10 100", "1 0 10 nan", "not a number"),
+    ("swf", "1 0 10 100", "1 0 10 100 5", "19 numbers"),
+    ("swf", "1 0 10 100", "1 0 10 9999999999999999999999", "too long"),
+    ("swf", "1 0 10 100", "1 0 --10 100", ""),
+    ("philly", '"ee9e8c"', "7", "a text is expected"),
+    ("philly", '"2017-10-07 01:12:09"', '"2017-10-07"', "not a time"),
+    ("philly", '"2017-10-07 01:12:09"', '"2017-99-07 01:12:09"', "calendar"),
+    ("philly", '"2017-10-07 01:12:09"', "5", "start_time is"),
+    ("philly", '"jobid": "application_1"', '"id": "application_1"', "jobid"),
+    ("philly", '"attempts": []', '"attempts": 3', "a list is expected"),
+    ("philly", '"attempts": []', '"attempts": [3]', "an object is expected"),
+    ("philly", '"attempts": []', '"attempts": NaN', "JSON"),
+    ("philly", '"ip": "m47",', '"ip": "m47", "ip": "m48",', ""),
+    ("sacct_json", '"job_id": 100,', "", "no job_id"),
+    ("sacct_json", '"job_id": 100', '"job_id": "x"', "a number is expected"),
+    ("sacct_json", '"jobs"', '"rows"', 'a list "jobs"'),
+    ("sacct_json", "1700000060", '"noon"', "a number is expected"),
+    ("sacct_json", "1700000060", "true", "a number is expected"),
+    ("sacct_json", '"user": "ann"', '"user": ["ann"]', "a text is expected"),
+    ("sacct_json", '"count": 8', '"count": 8,', "JSON"),
+]
+
+
+@pytest.mark.parametrize(("format", "old", "new", "said"), CELLS, ids=lambda value: str(value)[:24])
+def test_wrong_cells_are_named(tmp_path: Path, format: str, old: str, new: str, said: str) -> None:
+    with pytest.raises(TraceError, match=said or None) as caught:
+        read(tmp_path, format, changed(format, old, new))
+    assert "log.txt" in str(caught.value)
+
+
+#: (format, what stands there, what is written instead, the repair that is counted)
+REPAIRS = [
+    ("cluster_jobs", "c,20", "c,5", "row out of order, sorted"),
+    ("cluster_jobs", "a,0,100,vgg16,2000", "a,0,100,vgg16,-7", "deadline before submission"),
+    ("cluster_jobs", "64,1,1000", "64,1,0", "job of zero seconds dropped"),
+    ("cluster_jobs", "\na,0", "\n\na,0", "blank line dropped"),
+    ("helios", "2020-06-10 04:55:09,36848", ",", "job that never ran or has no end dropped"),
+    ("helios", "2020-06-10 04:55:09", "2020-06-08 04:55:09", "recorded duration differs"),
+    ("helios", "2020-06-10 04:55:09,36848", "2020-06-08 04:55:09,", "job that ends before it starts dropped"),
+    ("helios", "2,u2,vcB", "1,u2,vcB", "job id used again"),
+    ("helios", "2020-06-09 18:41:27,", "None,", "job without submission time dropped"),
+    ("philly_csv", "66.0,1,66.0", "66.0,1,67.5", "gpu_time is not duration x GPUs"),
+    ("philly_csv", "66.0,1,66.0", "66.0,0,0", "job without GPUs dropped"),
+    ("philly_csv", "66.0,1,66.0", "66.0,,", "job with unknown GPUs dropped"),
+    ("philly_csv", "66.0,1,66.0", "0,1,0", "job of zero seconds dropped"),
+    ("alibaba_openb", "9973826", "", "job that never ran or has no end dropped"),
+    ("alibaba_openb", "8,1000", "8,500", "share of a GPU ignored"),
+    ("alibaba_spot", "2764799", "0", "job of zero seconds dropped"),
+    ("alibaba_spot", "2,13", "1,13", "job id used again"),
+    ("swf", "; MaxProcs: 128\n1 0 10 100", "1 -1 10 100", "job without submission time dropped"),
+    ("philly", '"2017-10-07 02:13:30"', "null", "attempt without start, end or GPUs dropped"),
+    ("philly", '"2017-10-07 01:12:09"', '"None"', "attempt without start, end or GPUs dropped"),
+    ("philly", '"2017-10-07 01:11:39"', '"2017-10-07 01:12:39"', "start before submission"),
+    ("sacct", "2024-03-01T11:05:00", "Unknown", "job that never ran or has no end dropped"),
+    ("sacct", "2024-03-01T11:05:00", "2024-03-01T11:06:00", "recorded duration differs"),
+    ("sacct_json", "1700003660", "0", "job that never ran or has no end dropped"),
+    ("sacct_json", "1700003660", "1700009999", "recorded duration differs"),
+]
+
+
+@pytest.mark.parametrize(("format", "old", "new", "rule"), REPAIRS, ids=lambda value: str(value)[:24])
+def test_known_dirt_is_repaired_and_counted(tmp_path: Path, format: str, old: str, new: str, rule: str) -> None:
+    trace, rules = read(tmp_path, format, changed(format, old, new))
+    assert len(trace) >= 1
+    assert any(rule in found for found in rules), rules
+
+
+@pytest.mark.parametrize("format", TEXTS)
+def test_marks_of_other_systems_are_repaired(tmp_path: Path, format: str) -> None:
+    plain, _ = read(tmp_path, format, TEXTS[format])
+    marked, rules = read(tmp_path, format, b"\xef\xbb\xbf" + TEXTS[format].replace("\n", "\r\n").encode())
+    assert marked == plain
+    assert "byte-order mark dropped" in rules and "CRLF line ends read as LF" in rules
+
+
+@pytest.mark.parametrize("format", TEXTS)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_a_damaged_file_is_read_or_refused_never_more(tmp_path_factory: Any, format: str, data: Any) -> None:
+    """Cut, doubled or overwritten anywhere, a log gives a trace or an error of ours."""
+    text = TEXTS[format].encode()
+    start = data.draw(st.integers(0, len(text) - 1))
+    end = data.draw(st.integers(start, min(len(text), start + 40)))
+    middle = data.draw(st.binary(max_size=8) | st.sampled_from([b",", b"\n", b'"', b"-1", b"1e308", b"|", b"[]", b"{}"]))
+    folder = tmp_path_factory.mktemp("damaged")
+    try:
+        trace, _ = read(folder, format, text[:start] + middle + text[end:])
+    except ForerunError as error:
+        assert str(error)
+    else:
+        assert np.all(np.diff(trace["submit_s"]) >= 0)
+        assert len(trace) >= 1
