@@ -8,7 +8,7 @@ file whose format is named or can be told from its content, and says which.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,9 +19,10 @@ import msgspec
 from forerun.errors import TraceError, UsageError, known_names
 from forerun.registry import Registry, member_name
 from forerun.scenario.spec import Recipe, to_data
+from forerun.scenario.text import parse_scalar
 from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Chunk, Field
-from forerun.trace.source import Limits, Source
+from forerun.trace.source import Limits, Source, is_parquet
 from forerun.trace.table import Provenance, Trace, schema_of, sort_rows
 
 HEAD_LINES = 8
@@ -33,12 +34,13 @@ class Head:
     """The beginning of a file, for recognising its format.
 
     name: of the file, without `.gz` or `.xz`. lines: the first few, decoded. names: cells of the first line
-    at commas, stripped. A directory has no lines.
+    at commas, stripped. A directory or a Parquet file has no lines.
     """
 
     name: str
     lines: tuple[str, ...] = ()
     directory: bool = False
+    parquet: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,6 +121,8 @@ def head_of(path: str | Path) -> Head:
     name = path.name.removesuffix(".gz").removesuffix(".xz")
     if path.is_dir():
         return Head(name, directory=True)
+    if is_parquet(path):
+        return Head(name, parquet=True)
     source = Source(path, repairs=RepairLog(), limits=HEAD_LIMITS)
     return Head(name, tuple(line for _, line in islice(source.lines(), HEAD_LINES)))
 
@@ -145,11 +149,19 @@ def reader_for(path: str | Path, format: str = "", options: Mapping[str, Any] | 
         format = found[0]
     reader = known.get(format, where=str(path))
     try:
-        return msgspec.convert({"name": format, **(options or {})}, reader)
+        return msgspec.convert({"name": format, **_listed(reader, options or {})}, reader)
     except msgspec.ValidationError as error:
         fields = [field.name for field in msgspec.structs.fields(reader)]
         has = f"it has {', '.join(fields)}" if fields else "it has none"
         raise UsageError.at(f"options of {format}", f"{error}; {has}") from None
+
+
+def _listed(reader: type[TraceReader], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, a single value where a list is wanted put into one."""
+    lists = {f.name for f in msgspec.structs.fields(reader) if isinstance(f.default, tuple)}
+    return {
+        key: [value] if key in lists and isinstance(value, str) else value for key, value in options.items()
+    }
 
 
 def read_trace(
@@ -178,3 +190,31 @@ def refuse_duplicates(names: Sequence[Any], lines: Sequence[int], source: Source
         if name in first:
             raise TraceError.at(source.at(line, field), f"{name!r} was already used on line {first[name]}")
         first[name] = line
+
+
+def options_from(texts: Iterable[str]) -> dict[str, Any]:
+    """Options of a format from texts `key=value`; a value with commas is a list. UsageError for one without
+    `=`.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, raw = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError.at(f"--option {text}", "write an option as key=value")
+        items = [parse_scalar(item.strip()) for item in raw.split(",")]
+        found[key.strip()] = items if len(items) > 1 else items[0]
+    return found
+
+
+def described_formats() -> list[dict[str, str]]:
+    """Every format: name, kind of trace it makes, options with their defaults, what it is."""
+    known = readers()
+    return [
+        {
+            "format": name,
+            "makes": reader.makes,
+            "options": " ".join(f"{f.name}={f.default}" for f in msgspec.structs.fields(reader)),
+            "about": reader.about,
+        }
+        for name, reader in ((name, known.get(name)) for name in known.names())
+    ]

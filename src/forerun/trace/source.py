@@ -325,3 +325,14 @@ def _nearby(path: Path) -> str:
         return ""
     close = difflib.get_close_matches(path.name, names, n=1)
     return f"; did you mean {shown(close[0])}?" if close else ""
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file begins as Parquet does."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(4) == b"PAR1"
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,120 @@
+"""From any public format to forerun's own trace files, and what can be said of a file without converting it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forerun.errors import InputError, Problem
+from forerun.registry import member_name
+from forerun.trace.files import save_trace, write_whole
+from forerun.trace.reader import reader_for
+from forerun.trace.repair import Repair, RepairLog
+from forerun.trace.table import Trace
+
+LOG_SUFFIX = ".repairs.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Whether a file is a usable trace: its format, how it was found, what was repaired, what is wrong.
+
+    format: empty if it could not be told. guessed: the format was told from the content. rows: 0 if unusable.
+    """
+
+    path: str
+    format: str
+    guessed: bool
+    rows: int
+    repairs: tuple[Repair, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are no problems."""
+        return not self.problems
+
+    def data(self) -> dict[str, object]:
+        """As plain data, for JSON."""
+        return {
+            "path": self.path,
+            "format": self.format,
+            "guessed": self.guessed,
+            "ok": self.ok,
+            "rows": self.rows,
+            "repairs": [{"rule": r.rule, "count": r.count, "first": list(r.first)} for r in self.repairs],
+            "problems": [{"where": p.where, "what": p.what} for p in self.problems],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A trace that was read and saved: the trace, its repairs, where it and its repair log lie."""
+
+    trace: Trace
+    guessed: bool
+    repairs: tuple[Repair, ...]
+    path: Path
+    log_path: Path
+
+    def data(self) -> dict[str, object]:
+        """As plain data, for JSON."""
+        made = self.trace.provenance
+        return {
+            "path": str(self.path),
+            "log": str(self.log_path),
+            "format": made.format,
+            "guessed": self.guessed,
+            "kind": self.trace.kind,
+            "rows": len(self.trace),
+            "columns": [{"name": c.name, "unit": c.unit, "meaning": c.meaning} for c in self.trace.schema],
+            "digest": self.trace.digest,
+            "provenance": made.data(),
+        }
+
+
+def check_trace(
+    path: str | Path, format: str = "", *, options: Mapping[str, Any] | None = None, strict: bool = False
+) -> Check:
+    """Read a file to its end and say what is wrong with it, instead of raising; strict: repairs are problems."""
+    log = RepairLog(strict=strict)
+    guessed = not format
+    try:
+        reader = reader_for(path, format, options)
+        format = member_name(type(reader))
+        trace = reader.read(Path(path), log)
+        log.finish()
+    except InputError as error:
+        return Check(str(path), format, guessed, 0, log.repairs, error.problems)
+    return Check(str(path), format, guessed, len(trace), log.repairs, ())
+
+
+def import_trace(
+    path: str | Path,
+    out: str | Path,
+    format: str = "",
+    *,
+    options: Mapping[str, Any] | None = None,
+    strict: bool = False,
+) -> Imported:
+    """Read a file of a public format and save it as forerun's own, with the log of repairs beside it.
+
+    out: ends in `.parquet` or `.csv`; the log is `OUT.repairs.json`. Raises TraceError, UsageError or
+    UnknownName, with nothing written.
+    """
+    log = RepairLog(strict=strict)
+    trace = reader_for(path, format, options).read(Path(path), log)
+    log.finish()
+    target = Path(out)
+    save_trace(trace, target)
+    beside = target.with_name(target.name + LOG_SUFFIX)
+    text = json.dumps({"source": str(Path(path).name), "repairs": log.rows()}, indent=2, ensure_ascii=False)
+    write_whole(beside, lambda file: _write_text(file, text + "\n"))
+    return Imported(trace, not format, log.repairs, target, beside)
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

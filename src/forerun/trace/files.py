@@ -1,0 +1,209 @@
+"""forerun's own trace files: Parquet, or CSV where a text file is wanted, with units and provenance inside.
+
+Parquet keeps the description in the file's metadata under `forerun`; CSV in its first line, after `#
+forerun trace`. Both give back the same trace, digest included. Files are written beside their name and
+moved there whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from forerun.errors import TraceError, UsageError
+from forerun.trace.repair import RepairLog
+from forerun.trace.rows import Chunk, Field, Kind, gathered, parse_json, read_rows
+from forerun.trace.source import Source, is_parquet
+from forerun.trace.table import Array, Column, Provenance, Trace
+
+MARK = "# forerun trace "
+VERSION = 1
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "'")
+
+
+class _Described(msgspec.Struct, forbid_unknown_fields=True):
+    """What a trace file says about itself."""
+
+    trace: int
+    kind: str
+    time: str
+    columns: list[tuple[str, str, str, str]]
+    provenance: dict[str, Any]
+
+
+def save_trace(trace: Trace, path: str | Path) -> None:
+    """Write a trace as Parquet or CSV, as the name ends; UsageError for another ending, TraceError if it
+    cannot be.
+    """
+    target = Path(path)
+    writers: dict[str, Callable[[Trace, Path], None]] = {".parquet": _write_parquet, ".csv": _write_csv}
+    if target.suffix not in writers:
+        raise UsageError.at(str(path), f"a trace file ends in {' or '.join(writers)}, not {target.suffix!r}")
+    write_whole(target, lambda beside: writers[target.suffix](trace, beside))
+
+
+def load_trace(path: str | Path, repairs: RepairLog | None = None) -> Trace:
+    """The trace in a file that `save_trace` wrote; TraceError if it is none, or is damaged."""
+    target = Path(path)
+    log = repairs if repairs is not None else RepairLog()
+    return _read_parquet(target) if is_parquet(target) else _read_csv(target, log)
+
+
+def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Have `write` fill a file beside `path`, then move it there; a failure leaves nothing behind."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+    except OSError as error:
+        raise TraceError.at(str(path), f"cannot be written: {error.strerror or error}") from None
+    beside = Path(name)
+    try:
+        write(beside)
+        beside.chmod(0o644)
+        beside.replace(path)
+    except OSError as error:
+        raise TraceError.at(str(path), f"cannot be written: {error.strerror or error}") from None
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _description(trace: Trace) -> str:
+    columns = [[c.name, c.unit, c.meaning, _kind_of(trace[c.name])] for c in trace.schema]
+    made = trace.provenance.data()
+    data = {"trace": VERSION, "kind": trace.kind, "time": trace.time, "columns": columns, "provenance": made}
+    return json.dumps(data, ensure_ascii=True, allow_nan=False)
+
+
+def _described(text: str, where: str) -> _Described:
+    try:
+        found = msgspec.convert(parse_json(text), _Described)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise TraceError.at(where, f"the description of the trace is damaged: {error}") from None
+    if found.trace != VERSION:
+        raise TraceError.at(
+            where, f"is a trace file of version {found.trace}; this forerun reads version {VERSION}"
+        )
+    return found
+
+
+def _rebuilt(found: _Described, columns: Mapping[str, Array], where: str) -> Trace:
+    try:
+        made = msgspec.convert(found.provenance, Provenance)
+    except msgspec.ValidationError as error:
+        raise TraceError.at(where, f"the provenance of the trace is damaged: {error}") from None
+    schema = [Column(name, unit, meaning) for name, unit, meaning, _ in found.columns]
+    try:
+        return Trace(found.kind, schema, columns, time=found.time, provenance=made)
+    except TraceError as error:
+        raise TraceError.at(where, "; ".join(problem.what for problem in error.problems)) from None
+
+
+def _kind_of(values: Array) -> str:
+    return {"f": "float", "i": "int", "b": "flag", "T": "text"}[values.dtype.kind]
+
+
+def _write_parquet(trace: Trace, path: Path) -> None:
+    trace.to_polars().write_parquet(path, compression="zstd", metadata={"forerun": _description(trace)})
+
+
+def _read_parquet(path: Path) -> Trace:
+    import polars
+
+    try:
+        metadata = polars.read_parquet_metadata(path)
+        if "forerun" not in metadata:
+            raise TraceError.at(
+                str(path), "is Parquet, but not a trace file of forerun; see `forerun trace import`"
+            )
+        found = _described(metadata["forerun"], str(path))
+        frame = polars.read_parquet(path)
+    except (OSError, polars.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TraceError.at(str(path), f"is not readable Parquet: {reason}") from None
+    columns = {name: _numpy(frame, name, kind, str(path)) for name, _, _, kind in found.columns}
+    return _rebuilt(found, columns, str(path))
+
+
+def _numpy(frame: Any, name: str, kind: str, where: str) -> Array:
+    import polars
+
+    wanted = {"float": polars.Float64, "int": polars.Int64, "flag": polars.Boolean, "text": polars.String}
+    if name not in frame.columns:
+        raise TraceError.at(where, f"column {name} is missing")
+    series = frame[name]
+    if kind not in wanted or (
+        series.dtype != wanted[kind] and not (kind == "text" and series.dtype == polars.Null)
+    ):
+        raise TraceError.at(where, f"column {name} holds {series.dtype}, described as {kind}")
+    if kind != "text" and series.null_count():
+        raise TraceError.at(where, f"column {name} has holes")
+    if kind == "text":
+        return np.array(series.to_list(), dtype=object)
+    values: Array = series.to_numpy()
+    return values
+
+
+def _write_csv(trace: Trace, path: Path) -> None:
+    texts = [_cells(values) for values in trace.columns.values()]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(f"{MARK}{_description(trace)}\n")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(trace.columns)
+        writer.writerows(zip(*texts, strict=True))
+
+
+def _cells(values: Array) -> list[str]:
+    if values.dtype.kind == "T":
+        return [_text_cell(text) for text in values.tolist()]
+    if values.dtype.kind == "b":
+        return [str(int(value)) for value in values.tolist()]
+    return ["" if value != value else repr(value) for value in values.tolist()]
+
+
+def _text_cell(text: str | None) -> str:
+    """A text as a cell: an apostrophe keeps spreadsheets from running it; a missing one is empty."""
+    if text is None:
+        return ""
+    if text.splitlines() != [text] or text != text.strip():
+        raise TraceError.at("csv", f"{text!r} does not fit a line of CSV; write Parquet instead")
+    return "'" + text if text.startswith(FORMULA_STARTS) else text
+
+
+def _read_csv(path: Path, repairs: RepairLog) -> Trace:
+    source = Source(path, repairs=repairs)
+    first = next(source.lines())[1]
+    if not first.startswith(MARK):
+        raise TraceError.at(source.at(1), f"a trace file of forerun begins with {MARK!r}")
+    found = _described(first.removeprefix(MARK), source.at(1))
+    fields = [_field(name, kind, source) for name, _, _, kind in found.columns]
+    rows = gathered(read_rows(Source(path, repairs=repairs), fields, comment=MARK))
+    columns = {name: _unescaped(rows, name, kind) for name, _, _, kind in found.columns}
+    return _rebuilt(found, columns, source.name)
+
+
+def _field(name: str, kind: str, source: Source) -> Field:
+    kinds: dict[str, Kind] = {"float": "float", "int": "int", "flag": "int", "text": "text"}
+    if kind not in kinds:
+        raise TraceError.at(
+            source.at(1), f"column {name} is described as {kind!r}; known: {', '.join(kinds)}"
+        )
+    missing = () if kind in ("int", "flag") else ("",)
+    low, high = (0.0, 1.0) if kind == "flag" else (None, None)
+    return Field(name=name, kind=kinds[kind], missing=missing, minimum=low, maximum=high, longest=1 << 20)
+
+
+def _unescaped(rows: Chunk, name: str, kind: str) -> Array:
+    values = rows.columns[name]
+    if kind == "flag":
+        return values.astype(bool)
+    if kind == "text":
+        return np.array([t[1:] if t and t[0] == "'" else t for t in values.tolist()], dtype=object)
+    return values

@@ -1,0 +1,62 @@
+"""Traces made by a process instead of recorded from the world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+from forerun.errors import UsageError
+from forerun.scenario.decode import decode
+from forerun.scenario.load import apply_overrides, resolve
+from forerun.scenario.spec import Spec, recipe, to_data
+from forerun.scenario.text import Document, read_document
+from forerun.trace.arrivals import ArrivalProcess, processes
+from forerun.trace.table import Column, Provenance, Trace
+from forerun.units import parse_quantity
+
+ARRIVAL = Column("arrival_ms", "ms", "instant of arrival")
+FILE_KINDS = (".yaml", ".yml", ".json", ".toml")
+
+
+class _Chosen(Spec, frozen=True, kw_only=True):
+    process: Annotated[ArrivalProcess, recipe(processes)]
+
+
+def process_from(name_or_file: str, settings: Iterable[str] = ()) -> ArrivalProcess:
+    """A process by its name (`gamma`) or from a file that describes one, with texts `rate_rps=100` applied.
+
+    Values may carry units (`mean_on_s=2min`). Raises ScenarioError with every problem, UsageError for a
+    setting without `=`.
+    """
+    path = Path(name_or_file)
+    from_file = path.suffix in FILE_KINDS
+    document = read_document(path) if from_file else Document("process", {"name": name_or_file})
+    _, document = apply_overrides(document, settings, domain="")
+    lines = {("process", *place): line for place, line in document.lines.items()}
+    whole = Document(document.name, {"process": document.data}, lines)
+    base = path.resolve().parent if from_file else Path.cwd()
+    chosen: _Chosen = resolve(decode(whole, _Chosen), base=base, document=whole)
+    return chosen.process
+
+
+def generate(
+    process: ArrivalProcess, *, seed: int, n: int | None = None, horizon_s: float | None = None
+) -> Trace:
+    """A trace of the first `n` requests of a process, or of those before `horizon_s`, with how it was made.
+
+    Raises ScenarioError as `ArrivalProcess.arrivals_ms` does.
+    """
+    instants = process.arrivals_ms(seed, n=n, horizon_s=horizon_s)
+    options: dict[str, object] = {"process": to_data(process), "seed": seed}
+    options |= {"n": n} if n is not None else {"horizon_s": horizon_s}
+    made = Provenance(format="generated", options=options)
+    return Trace("requests", [ARRIVAL], {"arrival_ms": instants}, time="arrival_ms", provenance=made)
+
+
+def seconds(text: str) -> float:
+    """A time as people write it (`10min`, `90`) in seconds; UsageError if it is none."""
+    try:
+        return parse_quantity(text if text.strip()[-1:].isalpha() else f"{text}s", "s")
+    except ValueError as error:
+        raise UsageError.at("time", str(error)) from None

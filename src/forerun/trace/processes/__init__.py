@@ -1,0 +1,1 @@
+"""Arrival processes, one a file."""

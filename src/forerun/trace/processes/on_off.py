@@ -1,0 +1,66 @@
+"""Bursts: a rate that switches between two levels at random instants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from forerun.rng import stream
+from forerun.trace.arrivals import CHUNK, ArrivalProcess, Floats, NotNegative, Positive, positive
+
+
+class OnOff(ArrivalProcess, tag="on_off", frozen=True, kw_only=True):
+    """Poisson arrivals whose rate is `rate_rps` while on and `off_rate_rps` while off.
+
+    mean_on_s, mean_off_s: means of the exponential times in either state. It starts in a state drawn from
+    the long-run shares, so it is stationary: a Markov-modulated Poisson process of two states, an
+    interrupted Poisson process if the off-rate is 0.
+    """
+
+    rate_rps: Positive
+    mean_on_s: Positive
+    mean_off_s: Positive
+    off_rate_rps: NotNegative = 0.0
+
+    paper: ClassVar[str] = "Fischer and Meier-Hellstern, The MMPP cookbook, 1993; Kuczura, BSTJ 1973"
+
+    def problems(self) -> list[tuple[str, str]]:
+        given = {"rate_rps": self.rate_rps, "mean_on_s": self.mean_on_s, "mean_off_s": self.mean_off_s}
+        found = positive(given)
+        if not 0 <= self.off_rate_rps < np.inf:
+            found.append(("off_rate_rps", f"{self.off_rate_rps} is not a finite number from 0 on"))
+        return found
+
+    @property
+    def mean_rate_rps(self) -> float:
+        """Arrivals per second in the long run."""
+        on, off = self.mean_on_s, self.mean_off_s
+        return (self.rate_rps * on + self.off_rate_rps * off) / (on + off)
+
+    @property
+    def dispersion_limit(self) -> float:
+        """Variance over mean of the arrivals in a long window, in the limit.
+
+        1 + 2 (a - b)^2 p q / ((p + q)^2 (a q + b p)), a and b the rates while on and off, p and q the rates
+        of leaving on and off (Fischer and Meier-Hellstern, 1993).
+        """
+        a, b, p, q = self.rate_rps, self.off_rate_rps, 1 / self.mean_on_s, 1 / self.mean_off_s
+        return 1 + 2 * (a - b) ** 2 * p * q / ((p + q) ** 2 * (a * q + b * p))
+
+    def chunks(self, seed: int) -> Iterator[Floats]:
+        states, counts, places = (stream(seed, "arrivals", part) for part in ("states", "counts", "places"))
+        on = bool(states.random() < self.mean_on_s / (self.mean_on_s + self.mean_off_s))
+        start_ms = 0.0
+        pair = self.rate_rps * self.mean_on_s + self.off_rate_rps * self.mean_off_s
+        sojourns = 2 * int(min(max(CHUNK / pair, 1), CHUNK))
+        while True:
+            is_on = np.arange(sojourns) % 2 == (0 if on else 1)
+            lengths = states.standard_exponential(sojourns) * np.where(is_on, self.mean_on_s, self.mean_off_s)
+            ends_ms = np.cumsum(np.concatenate([[start_ms], lengths * 1e3]))
+            number = counts.poisson(lengths * np.where(is_on, self.rate_rps, self.off_rate_rps))
+            # Given how many fall into a sojourn, Poisson arrivals are independent and uniform within it.
+            begin, width = np.repeat(ends_ms[:-1], number), np.repeat(lengths * 1e3, number)
+            yield np.sort(begin + places.random(len(begin)) * width)
+            start_ms = float(ends_ms[-1])

@@ -1,0 +1,120 @@
+"""Traffic that changes: one process after another, or a rate and burstiness that move from one to the next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from forerun.rng import stream, stream_key
+from forerun.scenario.spec import Spec, recipe
+from forerun.trace.arrivals import ArrivalProcess, Floats, Positive, positive, processes
+from forerun.trace.processes.gamma import Gamma
+from forerun.trace.processes.poisson import Poisson
+
+
+class Phase(Spec, frozen=True, kw_only=True):
+    """A process and how long it lasts."""
+
+    process: Annotated[ArrivalProcess, recipe(processes)]
+    duration_s: Positive
+
+    def problems(self) -> list[tuple[str, str]]:
+        return positive({"duration_s": self.duration_s})
+
+
+class Phases(ArrivalProcess, tag="phases", frozen=True, kw_only=True):
+    """One process after another.
+
+    interpolate false: each phase starts its process afresh, with a stream of its own, and is cut at its
+    end. interpolate true: phases are `poisson` or `gamma`; rate and scv move linearly from a phase's values
+    at its start to the next phase's at its end, and stay in the last. Gaps of mean 1 with the scv of the
+    instant they start at are laid on the clock that runs with the rate, so a gap reaches across a border
+    without a seam. repeat: start again after the last phase (a day, every day); interpolation then leads
+    back to the first.
+    """
+
+    phases: tuple[Phase, ...]
+    interpolate: bool = False
+    repeat: bool = False
+
+    paper: ClassVar[str] = "piecewise traces as in InferLine (Crankshaw et al., SoCC'20, section 7)"
+
+    def problems(self) -> list[tuple[str, str]]:
+        found = [] if self.phases else [("phases", "at least one phase is needed")]
+        for number, phase in enumerate(self.phases):
+            inner = phase.problems() + [(f"process.{path}", what) for path, what in phase.process.problems()]
+            found.extend((f"phases.{number}.{path}".rstrip("."), what) for path, what in inner)
+            if self.interpolate and not isinstance(phase.process, Poisson | Gamma):
+                what = "only poisson and gamma phases have a rate and scv to interpolate"
+                found.append((f"phases.{number}.process", what))
+        return found
+
+    def chunks(self, seed: int) -> Iterator[Floats]:
+        return self._moving(seed) if self.interpolate else self._in_turn(seed)
+
+    def _turns(self) -> Iterator[tuple[int, float, Phase]]:
+        """Number, start in seconds and phase of each turn."""
+        number, start_s = 0, 0.0
+        while number < len(self.phases) or self.repeat:
+            phase = self.phases[number % len(self.phases)]
+            yield number, start_s, phase
+            start_s += phase.duration_s
+            number += 1
+
+    def _in_turn(self, seed: int) -> Iterator[Floats]:
+        for number, start_s, phase in self._turns():
+            own_seed = stream_key(seed, "arrivals", "phase", number)
+            end_ms = phase.duration_s * 1e3
+            for chunk in phase.process.chunks(own_seed):
+                inside = chunk[: np.searchsorted(chunk, end_ms)]
+                yield inside + start_s * 1e3
+                if len(inside) < len(chunk):
+                    break
+
+    def _moving(self, seed: int) -> Iterator[Floats]:
+        draws = stream(seed, "arrivals")
+        left, scv = None, 0.0
+        for number, start_s, phase in self._turns():
+            rate, rate_end, scv_start, scv_end = self._slopes(number)
+            length_s, found, now_s = phase.duration_s, [], 0.0
+            while True:
+                if left is None:
+                    scv = scv_start + (scv_end - scv_start) * now_s / length_s
+                    left = draws.standard_gamma(1 / scv) * scv
+                now_s, left = _advance(now_s, left, rate, rate_end, length_s)
+                if left is not None:
+                    break
+                found.append((start_s + now_s) * 1e3)
+            yield np.array(found)
+
+    def _slopes(self, number: int) -> tuple[float, float, float, float]:
+        """Rate at start and end, scv at start and end, of a turn."""
+        last = number + 1 >= len(self.phases) and not self.repeat
+        here, there = (
+            self.phases[turn % len(self.phases)].process for turn in (number, number if last else number + 1)
+        )
+        assert isinstance(here, Poisson | Gamma) and isinstance(there, Poisson | Gamma)
+        return here.rate_rps, there.rate_rps, _scv(here), _scv(there)
+
+
+def _scv(process: Poisson | Gamma) -> float:
+    return process.squared_cv if isinstance(process, Gamma) else 1.0
+
+
+def _advance(
+    now_s: float, left: float, rate: float, rate_end: float, length_s: float
+) -> tuple[float, float | None]:
+    """Where a gap that still needs `left` on the rate's clock ends: (instant in the phase, None), or
+    (end of the phase, what is left then).
+
+    The clock shows rate*t + slope*t^2/2 at t; the quadratic is solved in the form that does not cancel.
+    """
+    slope = (rate_end - rate) / length_s
+    speed = rate + slope * now_s
+    whole = (speed + rate_end) / 2 * (length_s - now_s)
+    if left >= whole:
+        return length_s, left - whole
+    return now_s + 2 * left / (speed + math.sqrt(max(0.0, speed * speed + 2 * slope * left))), None
