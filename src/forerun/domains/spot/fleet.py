@@ -12,6 +12,7 @@ from random import Random
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.domains.spot.model import Membership
 from forerun.rng import stream
@@ -38,7 +39,7 @@ class Marks(Recipe, frozen=True, kw_only=True, tag="marks"):
         """A deviation is not negative."""
         return [("std", f"{self.std} is negative or not finite")] if not 0 <= self.std < math.inf else []
 
-    def probabilities(self) -> np.ndarray:
+    def probabilities(self) -> NDArray[np.float64]:
         """float64[k]: probability of a batch of 1 ... k nodes."""
         top = min(LARGEST_BATCH, math.ceil(abs(self.mean) + 9 * self.std) + 1)
         masses = [self._mass(size) + (self._mass(-size) if size else 0.0) for size in range(top + 1)]
@@ -61,7 +62,7 @@ class Geometric(Recipe, frozen=True, kw_only=True, tag="geometric"):
         """A probability above zero."""
         return [] if 0 < self.p <= 1 else [("p", f"{self.p} is not in (0, 1]")]
 
-    def probabilities(self) -> np.ndarray:
+    def probabilities(self) -> NDArray[np.float64]:
         """float64[k]: probability of a batch of 1 ... k nodes."""
         if self.p == 1.0:
             return np.array([1.0])
@@ -80,7 +81,7 @@ class Empirical(Recipe, frozen=True, kw_only=True, tag="empirical"):
             return [("counts", "must be finite, not negative, and not all zero")]
         return []
 
-    def probabilities(self) -> np.ndarray:
+    def probabilities(self) -> NDArray[np.float64]:
         """float64[k]: probability of a batch of 1 ... k nodes."""
         counts = np.asarray(self.counts, dtype=np.float64)
         return counts / counts.sum()
@@ -108,7 +109,7 @@ class Burst(Spec, frozen=True, kw_only=True):
         return found
 
 
-def with_burst(sizes: np.ndarray, burst: Burst) -> np.ndarray:
+def with_burst(sizes: NDArray[np.float64], burst: Burst) -> NDArray[np.float64]:
     """float64[k]: batch sizes of which some are bursts."""
     mixed = np.zeros(max(sizes.size, burst.high if burst.probability else 0))
     mixed[: sizes.size] = sizes * (1.0 - burst.probability)
@@ -141,11 +142,11 @@ class Poisson(Recipe, frozen=True, kw_only=True, tag="poisson"):
             self.start, self.cap
         )
 
-    def removal_sizes(self) -> np.ndarray:
+    def removal_sizes(self) -> NDArray[np.float64]:
         """float64[k]: probability that a removal takes 1 ... k nodes."""
         return self.removal_batch.probabilities()
 
-    def add_sizes(self) -> np.ndarray:
+    def add_sizes(self) -> NDArray[np.float64]:
         """float64[k]: probability that an addition brings 1 ... k nodes."""
         return with_burst(self.add_batch.probabilities(), self.add_burst)
 
@@ -271,7 +272,7 @@ def _mark(random: Random, sizes: Marks) -> int:
 
 
 def _events(
-    seed: int, trial: int, purpose: str, rate_per_s: float, sizes: np.ndarray, horizon_s: float
+    seed: int, trial: int, purpose: str, rate_per_s: float, sizes: NDArray[np.float64], horizon_s: float
 ) -> list[tuple[float, int]]:
     """Poisson instants and their batch sizes, before the horizon."""
     if rate_per_s == 0:

@@ -11,10 +11,11 @@ its policy. The slow twin is `simulate.replay`, which walks step by step over na
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.kernels.jit import kernel
 
@@ -94,9 +95,9 @@ class JobNumbers(NamedTuple):
 
     depth: int
     max_pipelines: int
-    step_s: np.ndarray
-    first_steps: np.ndarray
-    spacing_steps: np.ndarray
+    step_s: NDArray[Any]
+    first_steps: NDArray[Any]
+    spacing_steps: NDArray[Any]
     stall_s: float
     hidden_write_s: float
     write_s: float
@@ -121,16 +122,16 @@ class FleetNumbers(NamedTuple):
     removal_per_s: float
     add_per_s: float
     per_node: bool
-    removal_cdf: np.ndarray
-    add_cdf: np.ndarray
+    removal_cdf: NDArray[Any]
+    add_cdf: NDArray[Any]
     start: int
     cap: int
     on_demand: int
-    hit_rate_per_s: np.ndarray
+    hit_rate_per_s: NDArray[Any]
 
 
 @kernel
-def _mixed(z):
+def _mixed(z: Any) -> Any:
     """A bijection of 64 bits that scatters neighbours (the finaliser of splitmix64, Steele et al.,
     OOPSLA'14).
     """
@@ -140,14 +141,14 @@ def _mixed(z):
 
 
 @kernel
-def _uniform(streams, purpose):
+def _uniform(streams: Any, purpose: Any) -> Any:
     """The next number of a stream, uniform on [0, 1): the mixed counter of that stream."""
     streams[purpose] += np.uint64(0x9E3779B97F4A7C15)
     return np.float64(_mixed(streams[purpose]) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
 @kernel
-def _exponential(streams, purpose, rate):
+def _exponential(streams: Any, purpose: Any, rate: Any) -> Any:
     """Waiting time at a rate; infinite at rate 0."""
     if rate <= 0.0:
         return np.inf
@@ -155,7 +156,7 @@ def _exponential(streams, purpose, rate):
 
 
 @kernel
-def _batch(streams, purpose, cdf):
+def _batch(streams: Any, purpose: Any, cdf: Any) -> Any:
     """A batch size, 1 or more, from its cumulative distribution."""
     draw = _uniform(streams, purpose)
     size = 0
@@ -165,7 +166,7 @@ def _batch(streams, purpose, cdf):
 
 
 @kernel
-def durable_by(u, s, first, n, d, hidden):
+def durable_by(u: Any, s: Any, first: Any, n: Any, d: Any, hidden: Any) -> Any:
     """What of a segment is durable `u` seconds after its start: (steps, wall time up to which, stall in it).
 
     The first snapshot follows step `first`, further ones come every `n` steps; each blocks for `d`, and is
@@ -179,7 +180,7 @@ def durable_by(u, s, first, n, d, hidden):
 
 
 @kernel
-def executed_by(u, s, first, n, d):
+def executed_by(u: Any, s: Any, first: Any, n: Any, d: Any) -> Any:
     """Steps complete `u` seconds after the start of a segment, and the stall until then."""
     if u < first * s:
         return np.floor(u / s), 0.0
@@ -192,7 +193,7 @@ def executed_by(u, s, first, n, d):
 
 
 @kernel
-def step_end(q, s, first, n, d):
+def step_end(q: Any, s: Any, first: Any, n: Any, d: Any) -> Any:
     """Seconds from the start of a segment to the end of its q-th step, q >= 1."""
     if q <= first:
         return q * s
@@ -201,7 +202,7 @@ def step_end(q, s, first, n, d):
 
 
 @kernel
-def _next_durable(u, s, first, n, d, hidden):
+def _next_durable(u: Any, s: Any, first: Any, n: Any, d: Any, hidden: Any) -> Any:
     """Seconds from the start of a segment to the first durable instant after `u`."""
     period = n * s + d
     m = np.floor((u - first * s - d - hidden + ROUNDING_S) / period)
@@ -209,7 +210,9 @@ def _next_durable(u, s, first, n, d, hidden):
 
 
 @kernel
-def _wants_growth(job, state, pipelines, s1, s2, lost, spent, hit_rate):
+def _wants_growth(
+    job: Any, state: Any, pipelines: Any, s1: Any, s2: Any, lost: Any, spent: Any, hit_rate: Any
+) -> Any:
     """A growth rule's answer: 0 wait, 1 now, 2 at the next durable instant."""
     rule = job.growth
     if state == IDLE or rule == IMMEDIATE:
@@ -230,7 +233,17 @@ def _wants_growth(job, state, pipelines, s1, s2, lost, spent, hit_rate):
 
 
 @kernel
-def _take_victims(size, t, pool, fleet, streams, ready_s, ready_nodes, log, logged):
+def _take_victims(
+    size: Any,
+    t: Any,
+    pool: Any,
+    fleet: Any,
+    streams: Any,
+    ready_s: Any,
+    ready_nodes: Any,
+    log: Any,
+    logged: Any,
+) -> Any:
     """Remove `size` spot nodes, uniform over those alive; returns (was an active one hit, rows logged)."""
     hit = False
     for _ in range(size):
@@ -260,7 +273,7 @@ def _take_victims(size, t, pool, fleet, streams, ready_s, ready_nodes, log, logg
 
 
 @kernel
-def _drop_batch(i, pool, ready_s, ready_nodes):
+def _drop_batch(i: Any, pool: Any, ready_s: Any, ready_nodes: Any) -> Any:
     """Close the gap that batch `i` leaves."""
     pool[BATCHES] -= 1
     for k in range(i, pool[BATCHES]):
@@ -268,7 +281,7 @@ def _drop_batch(i, pool, ready_s, ready_nodes):
 
 
 @kernel
-def _note(log, logged, t, code, value):
+def _note(log: Any, logged: Any, t: Any, code: Any, value: Any) -> Any:
     """Write one row of the log if there is room."""
     if logged < log.shape[0]:
         log[logged, 0], log[logged, 1], log[logged, 2] = t, code, value
@@ -277,7 +290,9 @@ def _note(log, logged, t, code, value):
 
 
 @kernel
-def _charge(out, state, world, u, s, first, n, d, hidden, final):
+def _charge(
+    out: Any, state: Any, world: Any, u: Any, s: Any, first: Any, n: Any, d: Any, hidden: Any, final: Any
+) -> Any:
     """Write a spell of `u` seconds into the ledger; returns the steps of it that are kept.
 
     A segment that ends by a disruption keeps what is durable; at the end of the run (`final`), what is
@@ -307,7 +322,7 @@ def _charge(out, state, world, u, s, first, n, d, hidden, final):
 
 
 @kernel
-def run_trial(job, fleet, streams, out, ready_s, ready_nodes, log):
+def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_nodes: Any, log: Any) -> Any:
     """One trial into the row `out`: membership events one by one, training between them in closed form.
 
     `ready_s`, `ready_nodes` hold the batches in preparation, oldest first.  `log` receives (time, code,
@@ -428,14 +443,14 @@ def run_trial(job, fleet, streams, out, ready_s, ready_nodes, log):
 
 
 @kernel
-def _open_streams(key, trial, streams):
+def _open_streams(key: Any, trial: Any, streams: Any) -> Any:
     """Put each purpose's counter where seed, trial and purpose say."""
     for purpose in range(streams.size):
         streams[purpose] = _mixed(_mixed(_mixed(key) + np.uint64(trial)) + np.uint64(purpose + 1))
 
 
 @kernel(parallel=True)
-def run_trials(job, fleet, key, first_trial, out):
+def run_trials(job: Any, fleet: Any, key: Any, first_trial: Any, out: Any) -> Any:
     """Trials first_trial, first_trial + 1, ... into the rows of `out`: float64[trials, len(COLUMNS)]."""
     for row in numba.prange(out.shape[0]):
         streams = np.empty(5, np.uint64)
@@ -446,7 +461,7 @@ def run_trials(job, fleet, key, first_trial, out):
 
 
 @kernel
-def run_one_logged(job, fleet, key, trial, out, log):
+def run_one_logged(job: Any, fleet: Any, key: Any, trial: Any, out: Any, log: Any) -> Any:
     """One trial as `run_trials` runs it, its fleet's history written to `log`; returns the rows written."""
     streams = np.empty(5, np.uint64)
     _open_streams(key, trial, streams)

@@ -1,0 +1,164 @@
+"""Bamboo's, Oobleck's and Varuna's published simulators, reproduced; and Bamboo's with its defects mended."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forerun.domains.spot.elastic import Checkpoints, ElasticJob, hours, run_elastic
+from forerun.domains.spot.rendezvous import HOUR_MS, MENDED, Defects, HourlyFleet, RingJob, run_ring
+
+Golden = Callable[[str], Any]
+
+
+def ring_job(profiles: Any, model: str) -> RingJob:
+    bamboo = profiles["bamboo"]
+    steps = bamboo["step_ms_by_pipelines"][model]
+    return RingJob(
+        stages=steps["stages"],
+        step_ms={int(n): ms for n, ms in steps.items() if n.isdigit()},
+        samples_per_step=bamboo["samples_per_step"][model],
+        capacity=bamboo["capacity"][model],
+        local_ms=bamboo["local_rendezvous_ms"][model],
+    )
+
+
+def rows_of(path: Path) -> list[tuple[int, bool, str]]:
+    with path.open(newline="") as file:
+        return [(int(t_ms), verb == "add", node) for t_ms, verb, node in csv.reader(file)]
+
+
+def test_bamboo_as_published(golden: Golden, data_folder: Path) -> None:
+    """15 generated runs and four trace runs, every printed figure."""
+    profiles = golden("peer_profiles.json")
+    for case in golden("bamboo_runs.json"):
+        job = ring_job(profiles, case["model"])
+        if case["kind"] == "generated":
+            fleet = HourlyFleet(remove=[case["p"]] * 24, seed=case["seed"], start_hour=case["start_hour"])
+            done = run_ring(job, fleet, goal_steps=profiles["bamboo"]["steps_per_run"][case["model"]])
+        else:
+            trace = rows_of(data_folder / f"bamboo/traces/{case['trace']}-trace.csv")
+            done = run_ring(job, trace, stop_ms=12 * HOUR_MS)
+        figures = done.summary(0.91)
+        for name, value in figures.items():
+            assert value == pytest.approx(case[name], rel=1e-9), (case, name)
+        assert hours(done.end_ms) == pytest.approx(case["sim_hours"], rel=1e-12)
+        assert done.versions == case["rendezvous_version"]
+
+
+@pytest.mark.parametrize("p, seeds", [("0.25", 60)])
+def test_bamboo_table(golden: Golden, p: str, seeds: int) -> None:
+    """One row of the published table, over all 60 seeds, to their four decimals (`reproduce` makes the
+    others).
+    """
+    profiles, row = golden("peer_profiles.json"), golden("bamboo_table.json")[p]
+    job = ring_job(profiles, "BERT")
+    runs = [
+        run_ring(job, HourlyFleet(remove=[float(p)] * 24, seed=seed), goal_steps=22194).summary(0.91)
+        for seed in range(1, seeds + 1)
+    ]
+    for name, published in row.items():
+        if name != "n":
+            assert statistics.mean(run[name] for run in runs) == pytest.approx(
+                published["mean"], abs=5.1e-5
+            ), name
+
+
+def test_oobleck_and_varuna_as_published(golden: Golden, data_folder: Path) -> None:
+    """72 runs: four models, six traces, Oobleck, Varuna and Varuna with free checkpoints."""
+    profiles = golden("peer_profiles.json")["oobleck_artifact"]
+    cases = [case for case in golden("elastic_runs.json") if case["system"] != "bamboo"]
+    assert len(cases) == 72
+    for case in cases:
+        model = profiles[case["model"]]
+        trace = rows_of(data_folder / f"oobleck/{case['trace']}.csv")
+        done = run_elastic(*elastic_job(model, case["system"], trace))
+        assert done.samples_per_s == pytest.approx(case["average_performance"], rel=1e-9), case
+        assert done.steps == case["num_steps_complete"]
+        assert done.preemptions == case["num_preemptions"]
+        assert done.mean_nodes == pytest.approx(case["average_instances"], rel=1e-9)
+        assert hours(done.end_ms) == pytest.approx(case["sim_hours"], rel=1e-12)
+
+
+def elastic_job(model: Any, system: str, trace: Any) -> tuple[ElasticJob, Any, Checkpoints | None]:
+    numbers = model["oobleck" if system == "oobleck" else "varuna"]
+    by_nodes = numbers.get("pause_ms_by_nodes")
+    job = ElasticJob(
+        step_ms={int(n): ms for n, ms in numbers["step_ms_by_nodes"].items()},
+        samples_per_step=model["samples_per_step"],
+        pause_ms=numbers["pause_ms"] if system == "oobleck" else numbers["first_pause_ms"],
+        pause_ms_by_nodes=by_nodes and {int(n): ms for n, ms in by_nodes.items()},
+        min_nodes=model["min_nodes"],
+    )
+    if system == "oobleck":
+        return job, trace, None
+    return (
+        job,
+        trace,
+        Checkpoints(
+            every_steps=numbers["checkpoint_every_steps"],
+            checkpoint_ms=numbers["checkpoint_ms"],
+            free=system == "varuna_nockpt",
+        ),
+    )
+
+
+# --------------------------------------------------------------------- mended
+
+SMALL = RingJob(stages=2, step_ms={1: 10_000, 2: 6_000}, samples_per_step=8, capacity=4, local_ms=5_000)
+
+
+def test_mended_ring_accounts_for_every_millisecond(golden: Golden, data_folder: Path) -> None:
+    job = ring_job(golden("peer_profiles.json"), "BERT")
+    for seed in range(1, 6):
+        done = run_ring(job, HourlyFleet(remove=[0.5] * 24, seed=seed), defects=MENDED, goal_steps=3000)
+        assert sum(done.wall_ms.values()) == done.end_ms
+        assert done.wall_ms["slowdown"] > 0
+    done = run_ring(
+        job, rows_of(data_folder / "bamboo/traces/p3-trace.csv"), defects=MENDED, stop_ms=12 * HOUR_MS
+    )
+    assert min(done.wall_ms.values()) >= 0
+
+
+def test_a_neighbour_takes_over_and_a_second_loss_is_fatal() -> None:
+    """Four nodes, two pipelines: one loss stretches steps, the loss of the neighbour too stops training."""
+    start = [(0, True, f"node{i}") for i in range(4)]
+    calm = run_ring(SMALL, start, defects=MENDED, stop_ms=400_000)
+    one = run_ring(SMALL, [*start, (200_000, False, "node1")], defects=MENDED, stop_ms=400_000)
+    both = run_ring(
+        SMALL, [*start, (200_000, False, "node1"), (201_000, False, "node0")], defects=MENDED, stop_ms=400_000
+    )
+    assert (calm.fatal, one.fatal, both.fatal) == (0, 0, 1)
+    assert calm.steps > one.steps > both.steps
+    assert one.wall_ms["slowdown"] > 0 == calm.wall_ms["slowdown"]
+    assert both.wall_ms["lost"] > 0
+
+
+def test_a_run_without_steps_has_figures() -> None:
+    done = run_ring(SMALL, [(0, True, "node0")], stop_ms=100_000)
+    assert done.summary(0.91)["average_performance"] == 0.0
+    assert run_elastic(ElasticJob(step_ms={15: 10}, samples_per_step=1, pause_ms=5), []).samples_per_s == 0.0
+
+
+def test_each_defect_changes_a_run() -> None:
+    """No switch is idle: each changes the outcome of some run."""
+    job = RingJob(
+        stages=3,
+        step_ms={n: 30_000 // n for n in range(1, 5)},
+        samples_per_step=8,
+        capacity=12,
+        local_ms=9_000,
+    )
+    for name in ("no_rollback", "steps_in_pause", "ghost_timeouts", "stale_waiting"):
+        differs = False
+        for seed in range(12):
+            fleet = HourlyFleet(remove=[0.9] * 24, add=[0.9] * 24, seed=seed)
+            one = run_ring(job, fleet, stop_ms=4 * HOUR_MS)
+            other = run_ring(job, fleet, defects=Defects(**{name: False}), stop_ms=4 * HOUR_MS)
+            differs = differs or one.steps != other.steps or one.versions != other.versions
+        assert differs, name
