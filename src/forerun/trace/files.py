@@ -8,6 +8,7 @@ moved there whole.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import os
 import tempfile
@@ -95,6 +96,10 @@ def _described(text: str, where: str) -> _Described:
 
 
 def _rebuilt(found: _Described, columns: Mapping[str, Array], where: str) -> Trace:
+    unknown = set(found.provenance) - {field.name for field in dataclasses.fields(Provenance)}
+    if unknown:
+        what = f"the provenance of the trace is damaged: unknown key {sorted(unknown)[0]!r}"
+        raise TraceError.at(where, what)
     try:
         made = msgspec.convert(found.provenance, Provenance)
     except msgspec.ValidationError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -236,6 +237,8 @@ def json_number(field: Field, value: Any) -> float | int:
         value = int(value)
     if isinstance(value, int) and abs(value) > LARGEST_INT:
         raise ValueError(f"{shown(value)} is beyond 2^53, where numbers stop being exact")
+    if not math.isfinite(value):
+        raise ValueError("is too large a number")
     if reason := _out_of_range(field, float(value)):
         raise ValueError(reason)
     return float(value) if field.kind == "float" else value
@@ -288,7 +291,7 @@ class _Layout:
 def _layout(source: Source, line: int, header: list[str], fields: Sequence[Field], delimiter: str) -> _Layout:
     names = [name.strip() for name in header]
     wanted = [field.header for field in fields]
-    absent = [f.header for f in fields if f.required and f.header not in names]
+    absent = [repr(f.header) for f in fields if f.required and f.header not in names]
     if absent:
         other = next(
             (c for c in (",", ";", "\t", "|") if c != delimiter and len(names) == 1 and c in names[0]), ""
@@ -298,11 +301,10 @@ def _layout(source: Source, line: int, header: list[str], fields: Sequence[Field
                 source.at(line), f"the header is separated by {other!r}; {delimiter!r} is expected"
             )
         found = ", ".join(shown(name, 40) for name in names[:12]) + (", ..." if len(names) > 12 else "")
-        near = "".join(suggestion(name, names[:200]) for name in absent[:1]).strip()
+        near = suggestion(absent[0].strip("'"), names[:200]).strip()
+        lacking = ", ".join(absent[:6]) + (f" and {len(absent) - 6} more" if len(absent) > 6 else "")
         hint = f"; {near}" if near else ""
-        raise TraceError.at(
-            source.at(line), f"the header lacks {', '.join(map(repr, absent))}{hint}; it has {found}"
-        )
+        raise TraceError.at(source.at(line), f"the header lacks {lacking}{hint}; it has {found}")
     twice = sorted({name for name in names if names.count(name) > 1 and name in wanted})
     if twice:
         raise TraceError.at(source.at(line, twice[0]), "the header names this column twice")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from forerun.errors import TraceError
-from forerun.trace.reader import Head, TraceReader, head_of, refuse_duplicates
+from forerun.trace.reader import Head, TraceReader, refuse_duplicates
 from forerun.trace.repair import RepairLog
 from forerun.trace.requests import arrival, output_tokens, prompt_tokens
 from forerun.trace.rows import Field, gathered, read_rows
@@ -37,7 +37,7 @@ class TableCsv(TraceReader, tag="csv", frozen=True, kw_only=True):
         return head.has_columns("arrival_s") or head.has_columns("arrival_ms")
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
-        names = head_of(path).names
+        names = _names(Source(path, repairs=RepairLog()))
         times = [name for name in names if name in ARRIVALS]
         if len(times) != 1:
             found = "has both arrival_s and arrival_ms" if times else "has neither arrival_s nor arrival_ms"
@@ -48,6 +48,13 @@ class TableCsv(TraceReader, tag="csv", frozen=True, kw_only=True):
         if "id" in rows.columns:
             refuse_duplicates(rows.columns["id"].tolist(), rows.lines.tolist(), source, "id")
         return self.table(source, repairs, fields, rows, time=times[0])
+
+
+def _names(source: Source) -> list[str]:
+    for _, line in source.lines():
+        if line.strip():
+            return [cell.strip() for cell in line.replace('"', "").split(",")]
+    raise TraceError.at(source.name, "holds no rows of data")
 
 
 def _field(name: str) -> Field | None:
