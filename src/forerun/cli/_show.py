@@ -106,3 +106,21 @@ def working(message: str, *, quiet: bool) -> Iterator[None]:
 
     with Console(stderr=True).status(message):
         yield
+
+
+def span(interval: Interval | None) -> str:
+    """`1.2 … 3.4`, or nothing."""
+    from forerun.result.run import format_number
+
+    return f"{format_number(interval.low)} … {format_number(interval.high)}" if interval else ""
+
+
+def plain(data: Any) -> Any:
+    """Plain JSON data; what is not finite becomes null."""
+    if isinstance(data, Mapping):
+        return {str(key): plain(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [plain(value) for value in data]
+    if isinstance(data, float) and (data != data or data in (float("inf"), float("-inf"))):
+        return None
+    return data

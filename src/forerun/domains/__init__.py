@@ -12,18 +12,21 @@ import importlib
 import importlib.util
 import pkgutil
 from collections.abc import Iterable
+from importlib.metadata import entry_points
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from forerun.errors import UnknownName
+
+#: entry point group of rooms that other packages bring
+GROUP: Final = "forerun.rooms"
 
 
 @functools.cache
 def rooms() -> tuple[str, ...]:
-    """The names of the rooms that stand, sorted."""
-    return tuple(
-        sorted(info.name for info in pkgutil.iter_modules(__path__) if info.ispkg and _stands(info.name))
-    )
+    """The names of the rooms that stand, sorted: ours, and those that installed packages announce."""
+    ours = {info.name for info in pkgutil.iter_modules(__path__) if info.ispkg and _stands(info.name)}
+    return tuple(sorted(ours | _announced().keys()))
 
 
 def room(name: str) -> ModuleType:
@@ -33,7 +36,7 @@ def room(name: str) -> ModuleType:
     """
     if name not in rooms():
         raise UnknownName.among("room", name, rooms())
-    return importlib.import_module(f"{__name__}.{name}")
+    return importlib.import_module(_announced().get(name, f"{__name__}.{name}"))
 
 
 def room_part(name: str, part: str) -> ModuleType | None:
@@ -41,7 +44,12 @@ def room_part(name: str, part: str) -> ModuleType | None:
     package = room(name)
     if not any(info.name == part for info in pkgutil.iter_modules(package.__path__)):
         return None
-    return importlib.import_module(f"{__name__}.{name}.{part}")
+    return importlib.import_module(f"{package.__name__}.{part}")
+
+
+@functools.cache
+def _announced() -> dict[str, str]:
+    return {point.name: point.value for point in entry_points(group=GROUP)}
 
 
 def simulate(scenario: Any, *, policy: Any = None, watch: Iterable[Any] = ()) -> Any:

@@ -184,8 +184,9 @@ class _Decoder:
             if found is not _MISSING:
                 return found
             trials.append(trial)
-        if len(plain) == 1:
-            self.problems.extend(trials[0].problems)
+        alike = [trial for trial, option in zip(trials, plain) if _same_kind(data, option)]
+        if len(plain) == 1 or len(alike) == 1:
+            self.problems.extend((alike or trials)[0].problems)
             return _MISSING
         names = ", ".join(_type_name(option) for option in plain)
         return self.problem(place, f"{_kind(data)} was found, one of these is wanted: {names}")
@@ -298,7 +299,18 @@ def _kind(data: Any) -> str:
     return repr(data) if len(repr(data)) < 60 else repr(data)[:57] + "..."
 
 
+def _same_kind(data: Any, option: Any) -> bool:
+    """Whether plain data are of an option's kind, though perhaps out of its limits."""
+    bare = get_args(option)[0] if get_origin(option) is Annotated else option
+    bare = get_origin(bare) or bare
+    if bare in (list, tuple):
+        return isinstance(data, list)
+    return isinstance(bare, type) and isinstance(data, bare) and not (isinstance(data, bool) and bare is not bool)
+
+
 def _type_name(option: Any) -> str:
+    if get_origin(option) is Annotated:
+        return _type_name(get_args(option)[0])
     if get_origin(option) is Literal:
         return " | ".join(repr(choice) for choice in get_args(option))
     return str(getattr(option, "__name__", option))

@@ -1,0 +1,120 @@
+"""`forerun compare`: variants of one scenario against each other, on the same randomness."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from forerun.cli import _options, _show
+
+if TYPE_CHECKING:
+    from forerun.study.compare import Variant
+
+
+@click.command(name="compare")
+@_options.scenario_options
+@click.option(
+    "--policy", "policies", multiple=True, metavar="NAME", help="A policy to compare; repeat for each."
+)
+@click.option(
+    "--with",
+    "variants",
+    multiple=True,
+    metavar="[NAME:]A=B[,C=D]",
+    help="A variant made of overrides; repeat for each.",
+)
+@click.option(
+    "--objective", default="", metavar="FIGURE[:higher|:lower]", help="The summary figure to rank by."
+)
+@click.option(
+    "--seeds", default=20, show_default=True, type=click.IntRange(min=1), help="Common seeds to run."
+)
+@click.option(
+    "--precision",
+    default=0.0,
+    type=click.FloatRange(min=0),
+    help="Add seeds until half widths are this small.",
+)
+@click.option("--workers", "-j", default=1, show_default=True, type=click.IntRange(min=1), help="Processes.")
+def command(
+    scenario: Path,
+    overrides: tuple[str, ...],
+    seed: int | None,
+    as_json: bool,
+    quiet: bool,
+    policies: tuple[str, ...],
+    variants: tuple[str, ...],
+    objective: str,
+    seeds: int,
+    precision: float,
+    workers: int,
+) -> None:
+    """Compare variants of SCENARIO: policies (--policy) or overrides (--with); the first is the reference."""
+    import forerun
+    from forerun.study.compare import Variant, compare, pick_objective
+    from forerun.study.executors import Here
+    from forerun.study.executors.processes import Processes
+
+    resolved = forerun.load(scenario, overrides, seed=seed)
+    candidates = [Variant(name, (("policy", name),)) for name in policies]
+    candidates += [_variant(text) for text in variants]
+    if len(candidates) == 1:
+        candidates.insert(0, Variant("as given", ()))
+    first = forerun.simulate(resolved).summary if objective else {}
+    ranked_by = pick_objective(resolved.domain, objective, first)
+    with _show.working("comparing", quiet=quiet or as_json):
+        found = compare(
+            resolved, candidates, ranked_by, seeds=seeds, precision=precision,
+            executor=Processes(workers) if workers > 1 else Here(),
+        )  # fmt: skip
+    if as_json:
+        _show.print_json(_show.plain(asdict(found)))
+        return
+    rows = [
+        (
+            standing.variant.name + (" (reference)" if standing.variant.name == found.reference else ""),
+            standing.value,
+            _show.span(standing.interval),
+            standing.difference,
+            _show.span(standing.difference_interval)
+            or ("exact" if found.exact and standing.difference is not None else ""),
+            standing.p,
+        )
+        for standing in found.standings
+    ]
+    columns = (
+        "variant",
+        found.objective.title,
+        "95 % interval",
+        "difference",
+        "its 95 % interval",
+        "p (Holm)",
+    )
+    _show.print_table(columns, rows, chosen=0)
+    for name, reason in found.failed.items():
+        click.echo(f"failed: {name}: {' '.join(reason.split())}")
+    click.echo(f"\nwhy: {found.why}\nmethod: {found.method}")
+    if not quiet:
+        best = found.standings[0].variant
+        changes = "".join(f" --set {name}={value}" for name, value in best.overrides)
+        click.echo(f"next: forerun simulate {scenario}{changes} -o runs/{best.name}")
+
+
+def _variant(text: str) -> Variant:
+    from forerun.errors import UsageError
+    from forerun.scenario.text import parse_scalar
+    from forerun.study.compare import Variant
+
+    name, colon, rest = text.partition(":")
+    if not colon or "=" in name:
+        name, rest = text, text
+    pairs = []
+    for part in rest.split(","):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip():
+            raise UsageError.at(f"--with {text}", "write a variant as a=b, or as name:a=b,c=d")
+        pairs.append((key.strip(), parse_scalar(value.strip())))
+    return Variant(name.strip(), tuple(pairs))

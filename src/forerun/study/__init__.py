@@ -1,0 +1,1 @@
+"""Studies: one scenario, many variations, compared pairwise on the same randomness."""

@@ -1,0 +1,318 @@
+"""Variants of one scenario against each other, on the same randomness.
+
+Every variant meets the same seeds, so a difference is between variants and not between arrivals. With randomness the
+difference carries Student's paired interval, Holm's correction where there are several, and seeds are added until the
+interval is as narrow as asked. Where the seed changes nothing (a replayed trace), the difference is exact, and split
+by where the ledgers' seconds, joules or dollars went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.errors import Problem, UsageError, known_names
+from forerun.result.run import Interval
+from forerun.scenario.load import build
+from forerun.scenario.spec import to_data
+from forerun.scenario.text import Document
+from forerun.study.cell import Done, Failed
+from forerun.study.executors import Executor, Here
+from forerun.study.expand import Cell, Plan
+from forerun.study.objective import Objective
+from forerun.study.statistics import holm, mean_interval, paired_interval, paired_p
+
+#: seeds before the first look at the precision, and the factor by which they grow
+FIRST_SEEDS: Final = 5
+GROWTH: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One candidate: a name and the overrides that make it."""
+
+    name: str
+    overrides: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a variant did. Differences are against the reference variant (None for the reference itself).
+
+    value: mean of the objective over the seeds, with `interval`. difference: paired; `exact` ones need no interval.
+    p: Holm-adjusted. parts: mean difference of each ledger part, largest first.
+    """
+
+    variant: Variant
+    value: float
+    interval: Interval | None
+    difference: float | None = None
+    difference_interval: Interval | None = None
+    p: float | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+    why: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Variants ranked best first by an objective. exact: the seed changes nothing here. seeds: how many were run."""
+
+    objective: Objective
+    standings: tuple[Standing, ...]
+    reference: str
+    seeds: int
+    exact: bool
+    method: str
+    why: str
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+def compare(
+    scenario: Any,
+    variants: Sequence[Variant],
+    objective: Objective,
+    *,
+    seeds: int = 20,
+    precision: float = 0.0,
+    most_seeds: int = 400,
+    confidence: float = 0.95,
+    executor: Executor | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Compare variants of a resolved scenario; the first is the reference.
+
+    `precision` > 0: seeds are added (from FIRST_SEEDS on, up to `most_seeds`) until every paired interval's half width
+    is at most that much, in the objective's unit. Raises UsageError for fewer than two variants or an objective that
+    the results do not have; ScenarioError if a variant is no scenario.
+    """
+    _check(scenario, variants)
+    runner = _Runner(scenario, variants, executor or Here(), progress)
+    runner.extend(min(2, seeds))
+    exact = runner.seeds > 1 and runner.repeats()
+    target = seeds if not precision else FIRST_SEEDS
+    while not exact:
+        runner.extend(target)
+        if (
+            not precision
+            or runner.seeds >= most_seeds
+            or _half_width(runner, objective, confidence) <= precision
+        ):
+            break
+        target = min(most_seeds, int(runner.seeds * GROWTH) + 1)
+    return _conclude(runner, objective, exact, precision, confidence)
+
+
+def pick_objective(domain: str, named: str, summary: Mapping[str, Any]) -> Objective:
+    """The objective a user names, or the room's first.
+
+    Raises UsageError if there is none of that name, with what is known.
+    """
+    import importlib
+
+    room = importlib.import_module("forerun.domains").room(domain)
+    offered: dict[str, Objective] = {
+        objective.key: objective for objective in getattr(room, "OBJECTIVES", ())
+    }
+    if not named and offered:
+        return next(iter(offered.values()))
+    key, _, better = named.partition(":")
+    if key in offered:
+        return offered[key]
+    numbers = [name for name, value in summary.items() if isinstance(value, (int, float))]
+    if key not in numbers or better not in ("", "higher", "lower"):
+        raise UsageError(Problem("--objective", f"no figure named {key!r}; {known_names(key, numbers)}"))
+    return Objective(key, "higher" if better == "higher" else "lower")
+
+
+class _Runner:
+    """Runs every variant on the same seeds, more of them when asked."""
+
+    def __init__(
+        self, scenario: Any, variants: Sequence[Variant], executor: Executor, progress: Callable[[str], None]
+    ) -> None:
+        self.base = to_data(scenario)
+        self.first_seed = int(scenario.seed)
+        self.variants = tuple(variants)
+        self.executor = executor
+        self.progress = progress
+        self.seeds = 0
+        self.found: dict[str, list[Done]] = {variant.name: [] for variant in variants}
+        self.failed: dict[str, str] = {}
+
+    def extend(self, target: int) -> None:
+        """Run the seeds up to `target` that were not run yet."""
+        fresh = range(self.seeds, target)
+        if not fresh:
+            return
+        alive = [variant for variant in self.variants if variant.name not in self.failed]
+        cells = [
+            Cell(number, variant.overrides, self.first_seed + seed)
+            for number, (seed, variant) in enumerate((seed, variant) for seed in fresh for variant in alive)
+        ]
+        outcomes = {}
+        for outcome in self.executor.run(self._plan(), cells):
+            outcomes[outcome.number] = outcome
+            self.progress(f"{len(outcomes)} of {len(cells)} runs")
+        for number, variant in enumerate([variant for _ in fresh for variant in alive]):
+            outcome = outcomes[number]
+            if isinstance(outcome, Failed):
+                self.failed.setdefault(variant.name, outcome.reason)
+            else:
+                self.found[variant.name].append(outcome)
+        self.seeds = max(self.seeds, target)
+
+    def repeats(self) -> bool:
+        """Whether the seed changes nothing: both first runs of every variant gave the same figures."""
+        runs = [found for name, found in self.found.items() if name not in self.failed]
+        return bool(runs) and all(_figures(done[0]) == _figures(done[1]) for done in runs)
+
+    def _plan(self) -> Plan:
+        from pathlib import Path
+
+        return Plan("compare", self.base, Path.cwd(), (), (self.first_seed,), ())
+
+
+def _check(scenario: Any, variants: Sequence[Variant]) -> None:
+    names = [variant.name for variant in variants]
+    if len(variants) < 2:
+        raise UsageError.at("compare", "at least two variants are needed")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError.at("compare", f"the variant {twice!r} is given twice")
+    for variant in variants:
+        overrides = [f"{name}={_text(value)}" for name, value in variant.overrides]
+        from pathlib import Path
+
+        build(Document(variant.name, to_data(scenario)), base=Path.cwd(), overrides=overrides)
+
+
+def _values(done: Sequence[Done], key: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    missing = [outcome for outcome in done if not isinstance(outcome.summary.get(key), (int, float))]
+    if missing:
+        numbers = [name for name, value in missing[0].summary.items() if isinstance(value, (int, float))]
+        raise UsageError(
+            Problem("--objective", f"the results have no figure {key!r}; {known_names(key, numbers)}")
+        )
+    return np.array([float(outcome.summary[key]) for outcome in done])
+
+
+def _half_width(runner: _Runner, objective: Objective, confidence: float) -> float:
+    alive = [variant.name for variant in runner.variants if variant.name not in runner.failed]
+    reference = _values(runner.found[alive[0]], objective.key)
+    widths = [0.0]
+    for name in alive[1:]:
+        interval = paired_interval(_values(runner.found[name], objective.key), reference, confidence)
+        widths.append((interval.high - interval.low) / 2)
+    return max(widths)
+
+
+def _conclude(
+    runner: _Runner, objective: Objective, exact: bool, precision: float, confidence: float
+) -> Comparison:
+    alive = [variant for variant in runner.variants if variant.name not in runner.failed]
+    if not alive:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in runner.failed.items())
+        raise UsageError(Problem("compare", f"every variant failed: {reasons}"))
+    reference = alive[0]
+    against = _values(runner.found[reference.name], objective.key)
+    others = [variant for variant in alive[1:] if not exact and runner.seeds > 1]
+    p_values = holm([paired_p(_values(runner.found[v.name], objective.key), against) for v in others])
+    adjusted = dict(zip((variant.name for variant in others), p_values))
+    standings = [
+        _standing(runner, variant, reference, objective, exact, adjusted, confidence) for variant in alive
+    ]
+    standings.sort(key=lambda standing: -standing.value if objective.better == "higher" else standing.value)
+    return Comparison(
+        objective,
+        tuple(standings),
+        reference.name,
+        1 if exact else runner.seeds,
+        exact,
+        _method(runner.seeds, exact, precision, len(alive)),
+        _why(standings, objective, exact),
+        dict(runner.failed),
+    )
+
+
+def _standing(
+    runner: _Runner, variant: Variant, reference: Variant, objective: Objective,
+    exact: bool, adjusted: Mapping[str, float], confidence: float,
+) -> Standing:  # fmt: skip
+    done, base = runner.found[variant.name], runner.found[reference.name]
+    values, against = _values(done, objective.key), _values(base, objective.key)
+    random = not exact and len(values) > 1
+    itself = variant.name == reference.name
+    return Standing(
+        variant,
+        float(values.mean()),
+        mean_interval(values, confidence) if random else None,
+        None if itself else float((values - against).mean()),
+        paired_interval(values, against, confidence) if random and not itself else None,
+        adjusted.get(variant.name),
+        {} if itself else _part_differences(done, base),
+        done[0].why,
+        {
+            name: float(np.mean([_number(one.summary.get(name)) for one in done]))
+            for name in _figures(done[0])
+        },
+    )
+
+
+def _part_differences(done: Sequence[Done], base: Sequence[Done]) -> dict[str, float]:
+    names = dict.fromkeys([*base[0].parts, *done[0].parts])
+    differences = {
+        name: float(
+            np.mean([one.parts.get(name, 0.0) - other.parts.get(name, 0.0) for one, other in zip(done, base)])
+        )
+        for name in names
+    }
+    return dict(sorted(differences.items(), key=lambda item: -abs(item[1])))
+
+
+def _figures(done: Done) -> dict[str, Any]:
+    return {name: value for name, value in done.summary.items() if isinstance(value, (int, float))}
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else float("nan")
+
+
+def _method(seeds: int, exact: bool, precision: float, variants: int) -> str:
+    if exact:
+        return "the seed changes nothing here: differences are exact"
+    if seeds < 2:
+        return "one seed: differences are of one draw, without an interval"
+    text = f"paired over {seeds} common seeds, Student's t, 95 %"
+    if variants > 2:
+        text += ", p values after Holm"
+    return text + (f"; seeds were added until half widths were at most {precision:g}" if precision else "")
+
+
+def _why(standings: Sequence[Standing], objective: Objective, exact: bool) -> str:
+    best = standings[0]
+    if len(standings) < 2:
+        return f"only {best.variant.name} could be run"
+    second = standings[1]
+    gap = abs(best.value - second.value)
+    text = f"{best.variant.name} has the best {objective.title}, {gap:.4g} ahead of {second.variant.name}"
+    unsure = [s for s in standings if s.p is not None and s.p > 0.05]
+    if gap == 0:
+        text = f"{best.variant.name} and {second.variant.name} tie on {objective.title}"
+    elif unsure and (best in unsure or second in unsure):
+        text += ", but the data do not tell it apart from the reference (Holm p > 0.05)"
+    told = best if best.parts else second
+    moved = [(name, amount) for name, amount in told.parts.items() if amount]
+    if moved:
+        name, amount = moved[0]
+        text += f"; the largest shift against the reference is {name} ({amount:+.4g})"
+    return text + (f"; {best.why}" if best.why and exact else "")
+
+
+def _text(value: Any) -> str:
+    from forerun.scenario.spec import canonical_json
+
+    return value if isinstance(value, str) else canonical_json(value).decode()

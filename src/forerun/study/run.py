@@ -1,0 +1,74 @@
+"""Run a study: do what is not done yet, keep every outcome, then tell what came out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from forerun.study.cell import Outcome
+from forerun.study.executors import Executor
+from forerun.study.expand import Cell, Plan
+from forerun.study.store import Store
+
+#: outcomes kept at most this many seconds after they came
+KEEP_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a study is: cells done and failed (also those of earlier runs), of how many."""
+
+    done: int
+    failed: int
+    total: int
+
+
+def run_study(
+    plan: Plan,
+    store_path: Path,
+    executor: Executor,
+    *,
+    retry: bool = False,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> Progress:
+    """Do the cells that are not done, keeping outcomes as they come; killed at any instant, it goes on from there.
+
+    `retry` does failed cells again. Raises StoreError if the store cannot be used.
+    """
+    with Store(store_path, plan, writing=True) as store:
+        done, failed = store.done(), store.failed()
+        if retry:
+            failed = set()
+        skip = done | failed
+        state = Progress(len(done), len(failed), len(plan))
+        progress(state)
+        todo: Iterator[Cell] = (cell for cell in plan.cells() if cell.number not in skip)
+        batch: list[Outcome] = []
+        kept_s = time.monotonic()
+        try:
+            for outcome in executor.run(plan, todo):
+                batch.append(outcome)
+                if time.monotonic() - kept_s > KEEP_S:
+                    state = _keep(store, batch, state)
+                    progress(state)
+                    kept_s = time.monotonic()
+        finally:
+            # Also on Ctrl-C: what was simulated is kept.
+            state = _keep(store, batch, state)
+            progress(state)
+    return state
+
+
+def _keep(store: Store, batch: list[Outcome], state: Progress) -> Progress:
+    from forerun.study.cell import Done
+
+    if not batch:
+        return state
+    store.add(batch)
+    good = sum(isinstance(outcome, Done) for outcome in batch)
+    state = Progress(state.done + good, state.failed + len(batch) - good, state.total)
+    batch.clear()
+    return state

@@ -1,0 +1,169 @@
+"""Intervals for what simulations estimate; each says which assumption it stands on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from forerun.result.run import Interval
+
+
+def student_quantile(share: float, degrees: float) -> float:
+    """The quantile of Student's t distribution: t with P(T <= t) = share, for any degrees of freedom >= 1.
+
+    Solved by bisection on the distribution function (regularised incomplete beta by its continued fraction), to 1e-12.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"a share lies strictly between 0 and 1, not {share}")
+    if degrees < 1:
+        raise ValueError(f"degrees of freedom are at least 1, not {degrees}")
+    if share < 0.5:
+        return -student_quantile(1 - share, degrees)
+    low, high = 0.0, 1.0
+    while student_distribution(high, degrees) < share:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        if student_distribution(middle, degrees) < share:
+            low = middle
+        else:
+            high = middle
+        if high - low < 1e-12 * max(1.0, high):
+            break
+    return (low + high) / 2
+
+
+def student_distribution(t: float, degrees: float) -> float:
+    """P(T <= t) for Student's t."""
+    if t == 0:
+        return 0.5
+    tail = 0.5 * _incomplete_beta(degrees / 2, 0.5, degrees / (degrees + t * t))
+    return 1 - tail if t > 0 else tail
+
+
+def _incomplete_beta(a: float, b: float, x: float) -> float:
+    """The regularised incomplete beta function I_x(a, b)."""
+    if x in (0.0, 1.0):
+        return x
+    front = math.exp(
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
+    if x < (a + 1) / (a + b + 2):
+        return front * _beta_fraction(a, b, x) / a
+    return 1 - front * _beta_fraction(b, a, 1 - x) / b
+
+
+def _beta_fraction(a: float, b: float, x: float) -> float:
+    # Lentz's evaluation of the continued fraction of the incomplete beta function.
+    tiny = 1e-300
+    c, d = 1.0, 1 - (a + b) * x / (a + 1)
+    d = 1 / (d if abs(d) > tiny else tiny)
+    value = d
+    for m in range(1, 500):
+        for numerator in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d = 1 + numerator * d
+            d = 1 / (d if abs(d) > tiny else tiny)
+            c = 1 + numerator / c
+            c = c if abs(c) > tiny else tiny
+            value *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return value
+
+
+def mean_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Student's interval of the mean of independent replications; needs at least two."""
+    sample = np.asarray(values, dtype=float)
+    count = len(sample)
+    if count < 2:
+        raise ValueError(f"an interval needs at least two replications, {count} given")
+    mean = float(sample.mean())
+    half = student_quantile(0.5 + confidence / 2, count - 1) * float(sample.std(ddof=1)) / math.sqrt(count)
+    return Interval(mean - half, mean + half, confidence, f"Student's t over {count} replications")
+
+
+def paired_interval(ones: ArrayLike, others: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Student's interval of the mean difference of pairs that met the same randomness."""
+    one, other = np.asarray(ones, dtype=float), np.asarray(others, dtype=float)
+    if one.shape != other.shape:
+        raise ValueError(f"pairs need equal lengths, {one.shape} and {other.shape} given")
+    found = mean_interval(one - other, confidence)
+    return Interval(found.low, found.high, confidence, f"paired Student's t over {len(one)} seeds")
+
+
+def batch_means_interval(values: ArrayLike, confidence: float = 0.95, batches: int = 20) -> Interval:
+    """Interval of a steady-state mean from one long run: Student's t over the means of contiguous batches.
+
+    Sound where the batches are long against the correlation of the series; that is for the caller to know.
+    """
+    sample = np.asarray(values, dtype=float)
+    if len(sample) < 2 * batches:
+        raise ValueError(f"{batches} batches need at least {2 * batches} values, {len(sample)} given")
+    length = len(sample) // batches
+    means = sample[: length * batches].reshape(batches, length).mean(axis=1)
+    found = mean_interval(means, confidence)
+    return Interval(found.low, found.high, confidence, f"{batches} batch means of {length} values")
+
+
+def two_level_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Interval of the grand mean where both a path and what happens on it vary.
+
+    values: float64[paths, seeds]. Paths are independent, seeds within a path share it: the path means are the
+    independent observations, and their spread already holds the spread within, so Student's t is over the paths.
+    """
+    table = np.asarray(values, dtype=float)
+    if table.ndim != 2:
+        raise ValueError("values are a table of paths by seeds")
+    found = mean_interval(table.mean(axis=1), confidence)
+    method = f"Student's t over {table.shape[0]} paths of {table.shape[1]} seeds each"
+    return Interval(found.low, found.high, confidence, method)
+
+
+def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:
+    """Wilson's interval of a proportion."""
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"{successes} successes in {trials} trials")
+    z = student_quantile(0.5 + confidence / 2, 1e9)
+    share = successes / trials
+    centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    low = 0.0 if successes == 0 else centre - half
+    high = 1.0 if successes == trials else centre + half
+    return Interval(low, high, confidence, f"Wilson's interval, {successes} of {trials}")
+
+
+@dataclass(frozen=True, slots=True)
+class PairedTest:
+    """Whether a paired difference is real. p: two-sided p value of Student's t; adjusted: after Holm's correction."""
+
+    p: float
+    adjusted: float
+
+
+def paired_p(ones: ArrayLike, others: ArrayLike) -> float:
+    """Two-sided p value of Student's paired test of no difference (1 where no pair differs)."""
+    differences = np.asarray(ones, dtype=float) - np.asarray(others, dtype=float)
+    spread = float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
+    mean = float(differences.mean())
+    if spread == 0:
+        return 1.0 if mean == 0 else 0.0
+    t = abs(mean) / (spread / math.sqrt(len(differences)))
+    return 2 * (1 - student_distribution(t, len(differences) - 1))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down adjustment: comparing each to 0.05 keeps the chance of any false claim below 5 %."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted = [0.0] * len(p_values)
+    running = 0.0
+    for rank, index in enumerate(order):
+        running = max(running, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = running
+    return adjusted

@@ -1,0 +1,280 @@
+"""The store of a study: one SQLite file in write-ahead mode.
+
+A cell's outcome is there whole or not at all, whatever instant the process is killed at. One process writes; a second
+is refused and told who does. Nothing in the store depends on the host, the clock or the order of completion, so an
+interrupted and resumed study ends in the same tables as an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import socket
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import forerun
+from forerun.errors import StoreError
+from forerun.scenario.spec import canonical_json
+from forerun.study.cell import Done, Failed, Outcome
+from forerun.study.expand import Plan
+
+STORE_FORMAT: Final = 1
+
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS cells (
+    number INTEGER PRIMARY KEY, state TEXT NOT NULL CHECK (state IN ('done', 'failed')),
+    summary TEXT NOT NULL, parts TEXT NOT NULL, why TEXT NOT NULL, reason TEXT NOT NULL
+) STRICT;
+"""
+
+
+class Store:
+    """An open store, as a context. `writing` claims it for this process.
+
+    Raises StoreError for a store of another study or version, one that is being written, or one that is damaged.
+    """
+
+    def __init__(self, path: Path, plan: Plan | None = None, *, writing: bool = False) -> None:
+        self.path = path
+        self.plan = plan
+        self._claim = _Claim(path) if writing else None
+        if not writing and not path.is_file():
+            raise StoreError.at(path, "no such study store")
+        try:
+            self._connection = self._open(writing)
+        except BaseException:
+            if self._claim is not None:
+                self._claim.release()
+            raise
+
+    def _open(self, writing: bool) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(self.path, isolation_level=None, timeout=30)
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+            if writing:
+                connection.executescript(_TABLES)
+            about = dict(connection.execute("SELECT key, value FROM about"))
+        except sqlite3.DatabaseError as error:
+            raise _unreadable(self.path, error) from error
+        if self.plan is not None:
+            self._belongs(about, connection, writing)
+        return connection
+
+    def _belongs(self, about: dict[str, str], connection: sqlite3.Connection, writing: bool) -> None:
+        assert self.plan is not None
+        if not about and writing:
+            entries = {"format": str(STORE_FORMAT), "study": self.plan.id, "version": forerun.__version__}
+            entries["axes"] = canonical_json([list(axis) for axis in self.plan.axes]).decode()
+            entries["seeds"] = canonical_json(list(self.plan.seeds)).decode()
+            entries["base"] = canonical_json(self.plan.base).decode()
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany("INSERT INTO about VALUES (?, ?)", entries.items())
+            connection.execute("COMMIT")
+            return
+        if about.get("format") != str(STORE_FORMAT):
+            raise StoreError.at(
+                self.path, f"has store format {about.get('format')}, this forerun reads {STORE_FORMAT}"
+            )
+        if about.get("version") != forerun.__version__:
+            raise StoreError.at(
+                self.path,
+                f"was written by forerun {about.get('version')}, this is {forerun.__version__}; start a new store",
+            )
+        if about.get("study") != self.plan.id:
+            raise StoreError.at(
+                self.path,
+                f"holds another study ({about.get('study')}, this one is {self.plan.id}): its scenario, axes, seeds or "
+                "input files differ; name another store",
+            )
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+        if self._claim is not None:
+            self._claim.release()
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        """Keep outcomes, all or none. Raises StoreError if the disk refuses them; what was kept stays."""
+        rows = [_row(outcome) for outcome in outcomes]
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.executemany("INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?)", rows)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            raise StoreError.at(
+                self.path, f"cannot be written: {error}; the cells kept so far are safe"
+            ) from error
+
+    def done(self) -> set[int]:
+        """The numbers of the cells that were simulated."""
+        return {
+            number for (number,) in self._connection.execute("SELECT number FROM cells WHERE state = 'done'")
+        }
+
+    def failed(self) -> set[int]:
+        """The numbers of the cells that failed."""
+        return {
+            number
+            for (number,) in self._connection.execute("SELECT number FROM cells WHERE state = 'failed'")
+        }
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Every kept outcome, in the order of the cells."""
+        try:
+            for row in self._connection.execute("SELECT * FROM cells ORDER BY number"):
+                yield _outcome(row)
+        except sqlite3.DatabaseError as error:
+            raise _unreadable(self.path, error) from error
+
+    def about(self) -> dict[str, str]:
+        """What the store says of itself: format, study, version, axes, seeds, base."""
+        return dict(self._connection.execute("SELECT key, value FROM about ORDER BY key"))
+
+
+def salvage(path: Path, target: Path) -> int:
+    """Copy every readable cell of a damaged store into a new one; returns how many.
+
+    Raises StoreError if nothing can be read, not even what the study was.
+    """
+    if target.exists():
+        raise StoreError.at(target, "exists already; name a new store")
+    with tempfile.TemporaryDirectory() as folder:
+        whole = _padded(path, Path(folder) / "copy.sqlite")
+        try:
+            source = sqlite3.connect(whole)
+            about = dict(source.execute("SELECT key, value FROM about"))
+            total = math.prod(len(values) for _, values in json.loads(about["axes"])) * len(
+                json.loads(about["seeds"])
+            )
+        except (sqlite3.DatabaseError, KeyError, ValueError) as error:
+            raise StoreError.at(path, f"nothing can be read: {error}") from error
+        copy = sqlite3.connect(target, isolation_level=None)
+        copy.executescript(_TABLES)
+        copy.execute("BEGIN")
+        copy.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+        kept = 0
+        for row in filter(_sound, _readable(source, total)):
+            copy.execute("INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?)", row)
+            kept += 1
+        copy.execute("COMMIT")
+        copy.close()
+        source.close()
+    return kept
+
+
+def _padded(path: Path, copy: Path) -> Path:
+    """A copy as long as its header says it was: SQLite refuses a shorter file outright, but reads around empty pages."""
+    content = path.read_bytes()
+    if len(content) >= 100 and content.startswith(b"SQLite format 3"):
+        page = int.from_bytes(content[16:18], "big")
+        pages = int.from_bytes(content[28:32], "big")
+        content = content.ljust((65536 if page == 1 else page) * min(pages, 1 << 22), b"\0")
+    copy.write_bytes(content)
+    return copy
+
+
+def _readable(source: sqlite3.Connection, total: int) -> Iterator[tuple[Any, ...]]:
+    """Rows in order; where a page cannot be read, the cells are asked for one by one."""
+    reached = -1
+    try:
+        for row in source.execute("SELECT * FROM cells ORDER BY number"):
+            reached = row[0]
+            yield row
+    except sqlite3.DatabaseError:
+        for number in range(reached + 1, total):
+            with contextlib.suppress(sqlite3.DatabaseError):
+                yield from source.execute("SELECT * FROM cells WHERE number = ?", (number,))
+
+
+def _sound(row: tuple[Any, ...]) -> bool:
+    """Whether a row read from a damaged file is what was written: a lost overflow page leaves holes in it."""
+    try:
+        outcome = _outcome(row)
+    except (TypeError, ValueError):
+        return False
+    return row[1] in ("done", "failed") and _row(outcome) == row
+
+
+def _unreadable(path: Path, error: sqlite3.Error) -> StoreError:
+    busy = "locked" in str(error)
+    what = (
+        "is in use"
+        if busy
+        else f"is damaged or no study store: {error}; `forerun study --salvage` keeps what can be read"
+    )
+    made = StoreError.at(path, what)
+    assert isinstance(made, StoreError)
+    return made
+
+
+def _row(outcome: Outcome) -> tuple[int, str, str, str, str, str]:
+    if isinstance(outcome, Done):
+        summary, parts = (
+            canonical_json(dict(outcome.summary)).decode(),
+            canonical_json(dict(outcome.parts)).decode(),
+        )
+        return outcome.number, "done", summary, parts, outcome.why, ""
+    return outcome.number, "failed", "{}", "{}", "", outcome.reason
+
+
+def _outcome(row: tuple[Any, ...]) -> Outcome:
+    number, state, summary, parts, why, reason = row
+    return (
+        Done(number, json.loads(summary), json.loads(parts), why)
+        if state == "done"
+        else Failed(number, reason)
+    )
+
+
+class _Claim:
+    """The right to write, held as a lock that the system releases whenever the process ends, however it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.with_name(path.name + ".lock")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StoreError.at(path, f"cannot be written: {error.strerror}") from error
+        try:
+            _lock(self._file)
+        except OSError as error:
+            holder = os.pread(self._file, 200, 0).decode(errors="replace").strip() or "another process"
+            os.close(self._file)
+            raise StoreError.at(
+                path, f"is being written by {holder}; wait for it or name another store"
+            ) from error
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Give the right back. The empty lock file stays: removing it would race with the next writer."""
+        os.ftruncate(self._file, 0)
+        os.close(self._file)
+
+
+def _lock(file: int) -> None:
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

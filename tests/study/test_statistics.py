@@ -1,0 +1,139 @@
+"""Intervals cover what they claim, against closed forms and by counting over synthetic truths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forerun.rng import stream
+from forerun.study.statistics import (
+    batch_means_interval,
+    holm,
+    mean_interval,
+    paired_interval,
+    paired_p,
+    proportion_interval,
+    student_distribution,
+    student_quantile,
+    two_level_interval,
+)
+
+scipy_stats = pytest.importorskip("scipy.stats")
+
+TRUTHS = 1000
+#: 95 % of 1,000 truths, give or take three standard errors of a binomial count
+ACCEPTED = (0.95 - 3 * (0.95 * 0.05 / TRUTHS) ** 0.5, 0.95 + 3 * (0.95 * 0.05 / TRUTHS) ** 0.5)
+
+
+@given(st.floats(0.001, 0.999), st.integers(1, 500))
+def test_student_quantiles_agree_with_scipy(share: float, degrees: int) -> None:
+    assert student_quantile(share, degrees) == pytest.approx(
+        scipy_stats.t.ppf(share, degrees), rel=1e-7, abs=1e-9
+    )
+
+
+@given(st.floats(-50, 50), st.floats(1, 300))
+def test_student_distribution_agrees_with_scipy(t: float, degrees: float) -> None:
+    assert student_distribution(t, degrees) == pytest.approx(scipy_stats.t.cdf(t, degrees), abs=1e-11)
+
+
+def covered(interval_of, draw) -> float:  # type: ignore[no-untyped-def]
+    """Share of synthetic truths (all 0) that lie in their intervals."""
+    hits = 0
+    for truth in range(TRUTHS):
+        interval = interval_of(draw(stream(5, "truth", truth)))
+        hits += interval.low <= 0 <= interval.high
+    return hits / TRUTHS
+
+
+def test_mean_intervals_cover() -> None:
+    share = covered(mean_interval, lambda rng: rng.normal(size=8))
+    assert ACCEPTED[0] <= share <= ACCEPTED[1]
+
+
+def test_paired_intervals_cover_and_are_narrow_where_randomness_is_common() -> None:
+    def pair(rng):  # type: ignore[no-untyped-def]
+        common = rng.normal(size=10) * 10
+        return common + rng.normal(size=10), common + rng.normal(size=10)
+
+    share = covered(lambda both: paired_interval(*both), pair)
+    assert ACCEPTED[0] <= share <= ACCEPTED[1]
+    one, other = pair(stream(1, "pair"))
+    paired = paired_interval(one, other)
+    alone = mean_interval(one)
+    assert (paired.high - paired.low) < 0.5 * (alone.high - alone.low)
+
+
+def test_two_level_intervals_cover() -> None:
+    """Paths with a spread of 1, seeds within a path with a spread of 3: treating all values alike would not cover."""
+
+    def table(rng):  # type: ignore[no-untyped-def]
+        return rng.normal(size=(6, 1)) + 0.3 * rng.normal(size=(6, 20))
+
+    assert ACCEPTED[0] <= covered(two_level_interval, table) <= ACCEPTED[1]
+    assert covered(lambda values: mean_interval(values.ravel()), table) < 0.7
+
+
+def test_batch_means_cover_an_autocorrelated_mean() -> None:
+    def series(rng):  # type: ignore[no-untyped-def]
+        noise = rng.normal(size=4000)
+        values = np.empty(4000)
+        level = 0.0
+        for i, shock in enumerate(noise):
+            level = 0.8 * level + shock
+            values[i] = level
+        return values
+
+    hits = 0
+    for truth in range(300):
+        interval = batch_means_interval(series(stream(6, "series", truth)))
+        hits += interval.low <= 0 <= interval.high
+    # The batches are 200 long and the correlation dies within 20: coverage within three standard errors of 95 %.
+    assert abs(hits / 300 - 0.95) < 3 * (0.95 * 0.05 / 300) ** 0.5 + 0.01
+
+
+@given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_agrees_with_scipy(case: tuple[int, int]) -> None:
+    successes, trials = case
+    ours = proportion_interval(successes, trials)
+    theirs = scipy_stats.binomtest(successes, trials).proportion_ci(method="wilson")
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=3, max_size=12), st.integers(0, 10))
+def test_paired_p_agrees_with_scipy(values: list[float], seed: int) -> None:
+    one = np.array(values)
+    other = one + stream(seed, "other").normal(size=len(one))
+    assert paired_p(one, other) == pytest.approx(scipy_stats.ttest_rel(one, other).pvalue, abs=1e-9)
+
+
+def test_paired_p_of_equal_and_of_shifted_values() -> None:
+    assert paired_p([1, 2, 3], [1, 2, 3]) == 1.0
+    assert paired_p([2, 3, 4], [1, 2, 3]) == 0.0
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]) == [0.03, 0.06, 0.06]
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_holm_keeps_false_claims_rare() -> None:
+    """Five comparisons without any true difference: at most 5 % of families claim one (plus three standard errors)."""
+    claims = 0
+    for family in range(TRUTHS):
+        rng = stream(9, "family", family)
+        p_values = [paired_p(rng.normal(size=10), rng.normal(size=10)) for _ in range(5)]
+        claims += min(holm(p_values)) < 0.05
+    assert claims / TRUTHS < 0.05 + 3 * (0.05 * 0.95 / TRUTHS) ** 0.5
+
+
+@pytest.mark.parametrize("call", [
+    lambda: mean_interval([1.0]), lambda: paired_interval([1.0, 2.0], [1.0]), lambda: proportion_interval(3, 2),
+    lambda: student_quantile(0, 3), lambda: student_quantile(0.5, 0), lambda: batch_means_interval([1.0] * 10),
+])  # fmt: skip
+def test_what_cannot_have_an_interval_says_so(call) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=r"\d"):
+        call()

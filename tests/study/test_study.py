@@ -1,0 +1,283 @@
+"""Studies: expanded in order, resumed after any death, the same bytes however they are run."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from forerun.errors import ScenarioError, StoreError, UsageError
+from forerun.study.cell import Done, Failed
+from forerun.study.executors import Here
+from forerun.study.executors.processes import Processes
+from forerun.study.expand import Plan, load_study
+from forerun.study.run import run_study
+from forerun.study.store import Store, salvage
+from forerun.study.summary import cells_table, points
+
+STUDY = """
+base: {domain: toy, noise: 1.0}
+axes:
+  x: {start: 0, stop: 2, step: 1}
+  policy: [plain, half]
+seeds: 3
+"""
+
+
+def plan_of(tmp_path: Path, text: str = STUDY, name: str = "study.yaml") -> Plan:
+    (tmp_path / name).write_text(text)
+    return load_study(tmp_path / name)
+
+
+def table_bytes(plan: Plan, store: Path, folder: Path) -> bytes:
+    with Store(store, plan) as opened:
+        table = cells_table(plan, list(opened.outcomes()))
+    table.write_csv(folder / "cells.csv")
+    table.write_parquet(folder / "cells.parquet")
+    return (folder / "cells.csv").read_bytes() + (folder / "cells.parquet").read_bytes()
+
+
+def test_cells_come_in_order(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    cells = list(plan.cells())
+    assert len(plan) == len(cells) == 18
+    assert [(dict(c.overrides)["x"], dict(c.overrides)["policy"], c.seed) for c in cells[:4]] == [
+        (0, "plain", 0), (0, "plain", 1), (0, "plain", 2), (0, "half", 0),
+    ]  # fmt: skip
+    assert plan.scenario(cells[3]).policy == "half"
+
+
+def test_the_same_bytes_at_any_worker_count(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    found = set()
+    for name, executor in (("here", Here()), ("one", Processes(1)), ("two", Processes(2))):
+        run_study(plan, tmp_path / f"{name}.sqlite", executor)
+        found.add(table_bytes(plan, tmp_path / f"{name}.sqlite", tmp_path))
+    assert len(found) == 1
+
+
+def test_a_study_tells_each_combination_with_its_interval(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    run_study(plan, tmp_path / "s.sqlite", Here())
+    with Store(tmp_path / "s.sqlite", plan) as store:
+        found = points(plan, list(store.outcomes()))
+    assert [point.values for point in found][:3] == [(0, "plain"), (0, "half"), (1, "plain")]
+    assert all(
+        point.seeds == 3 and point.intervals["total_s"].low < point.means["total_s"] for point in found
+    )
+
+
+MISFORTUNES = {
+    "error": "toy: x is unlucky", "bug": "ZeroDivisionError: a bug of the room", "memory": "ran out of memory",
+    "die": "ended by SIGKILL; the machine may have run out of memory", "hang": "longer than the limit of 0.5 s",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("misfortune", MISFORTUNES)
+def test_one_bad_cell_never_sinks_the_study(tmp_path: Path, misfortune: str) -> None:
+    text = f"base: {{domain: toy, unlucky_x: 7, misfortune: {misfortune}}}\naxes: {{x: {{start: 1, stop: 40, step: 1}}}}\n"
+    plan = plan_of(tmp_path, text)
+    state = run_study(plan, tmp_path / "s.sqlite", Processes(2, limit_s=0.5))
+    assert (state.done, state.failed) == (39, 1)
+    with Store(tmp_path / "s.sqlite", plan) as store:
+        bad = [outcome for outcome in store.outcomes() if isinstance(outcome, Failed)]
+    assert [outcome.number for outcome in bad] == [6] and MISFORTUNES[misfortune] in bad[0].reason
+
+
+def test_failed_cells_are_done_again_on_request_only(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "base: {domain: toy, unlucky_x: 2}\naxes: {x: [1, 2, 3]}\n")
+    for retry, runs in ((False, 3), (False, 0), (True, 1)):
+        seen: list[int] = []
+
+        class Counting(Here):
+            def run(self, plan, cells):  # type: ignore[no-untyped-def]
+                return super().run(plan, (seen.append(cell.number) or cell for cell in cells))  # noqa: B023
+
+        state = run_study(plan, tmp_path / "s.sqlite", Counting(), retry=retry)
+        assert len(seen) == runs and (state.done, state.failed) == (2, 1)
+
+
+KILLS = 100
+
+
+def test_killed_at_any_instant_it_goes_on_and_ends_in_the_same_tables(tmp_path: Path) -> None:
+    """A hundred deaths by SIGKILL at random instants: no finished cell is lost or done twice."""
+    text = "base: {domain: toy, noise: 1.0, sleep_s: 0.004}\naxes: {x: {start: 1, stop: 300, step: 1}}\nseeds: 3\n"
+    plan = plan_of(tmp_path, text)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[3])\n"
+        "from pathlib import Path\n"
+        "from forerun.study import run\n"
+        "from forerun.study.expand import load_study\n"
+        "from forerun.study.executors import Here\n"
+        "run.KEEP_S = 0.002\n"
+        "print('go', flush=True)\n"
+        "run.run_study(load_study(sys.argv[1]), Path(sys.argv[2]), Here())\n"
+    )
+    toy = str(Path(__file__).parent / "toy")
+    command = [sys.executable, "-c", code, str(tmp_path / "study.yaml"), str(tmp_path / "killed.sqlite"), toy]
+    luck = random.Random(4)
+    before: dict[int, str] = {}
+    # One process is forked over and over: starting Python a hundred times would measure nothing else.
+    for _ in range(KILLS):
+        _fork_run_kill(plan, tmp_path / "killed.sqlite", luck.uniform(0.0, 0.05))
+        before = _kept_and_none_lost(tmp_path / "killed.sqlite", before)
+    assert 0 < len(before) < len(plan), "the deaths came while the study was running"
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    run_study(plan, tmp_path / "whole.sqlite", Here())
+    killed, whole = (table_bytes(plan, tmp_path / f"{name}.sqlite", tmp_path) for name in ("killed", "whole"))
+    assert killed == whole
+
+
+def _fork_run_kill(plan: Plan, store: Path, after_s: float) -> None:
+    from forerun.study import run as run_module
+
+    pid = os.fork()
+    if pid == 0:
+        run_module.KEEP_S = 0.002
+        try:
+            run_study(plan, store, Here())
+        finally:
+            os._exit(0)
+    time.sleep(after_s)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def _kept_and_none_lost(store: Path, before: dict[int, str]) -> dict[int, str]:
+    if not store.exists():
+        return before
+    connection = sqlite3.connect(store)
+    try:
+        rows = connection.execute("SELECT number, summary FROM cells").fetchall()
+    except sqlite3.OperationalError:  # killed before the tables were made
+        rows = []
+    connection.close()
+    now = dict(rows)
+    assert len(now) == len(rows) and before.items() <= now.items()
+    return now
+
+
+def test_a_second_writer_is_refused_and_told_who_writes(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    path = tmp_path / "s.sqlite"
+    with (
+        Store(path, plan, writing=True),
+        pytest.raises(StoreError, match=f"is being written by process {os.getpid()} on"),
+        Store(path, plan, writing=True),
+    ):
+        raise AssertionError("two writers")
+    with Store(path, plan, writing=True):
+        pass  # free again
+
+
+def test_a_store_of_another_study_is_refused(tmp_path: Path) -> None:
+    run_study(plan_of(tmp_path), tmp_path / "s.sqlite", Here())
+    other = plan_of(tmp_path, STUDY.replace("seeds: 3", "seeds: 4"), "other.yaml")
+    with pytest.raises(StoreError, match="holds another study"):
+        run_study(other, tmp_path / "s.sqlite", Here())
+
+
+def test_a_store_of_another_version_is_refused(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    for key, message in (("version", "was written by forerun 0.0.0"), ("format", "has store format 0.0.0")):
+        path = tmp_path / f"{key}.sqlite"
+        run_study(plan, path, Here())
+        connection = sqlite3.connect(path)
+        connection.execute("UPDATE about SET value = '0.0.0' WHERE key = ?", (key,))
+        connection.commit()
+        connection.close()
+        with pytest.raises(StoreError, match=message):
+            run_study(plan, path, Here())
+
+
+def test_a_damaged_store_is_said_plainly_and_what_is_readable_is_kept(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "base: {domain: toy}\naxes: {x: {start: 1, stop: 2000, step: 1}}\n")
+    run_study(plan, tmp_path / "s.sqlite", Here())
+    content = (tmp_path / "s.sqlite").read_bytes()
+    torn = tmp_path / "torn.sqlite"
+    torn.write_bytes(content[: len(content) // 2])
+    with pytest.raises(StoreError, match="damaged"), Store(torn, plan) as store:
+        list(store.outcomes())
+    kept = salvage(torn, tmp_path / "saved.sqlite")
+    assert 0 < kept < 2000
+    state = run_study(plan, tmp_path / "saved.sqlite", Here())
+    assert state.done == 2000
+    assert table_bytes(plan, tmp_path / "saved.sqlite", tmp_path) == table_bytes(
+        plan, tmp_path / "s.sqlite", tmp_path
+    )
+    nonsense = tmp_path / "nonsense.sqlite"
+    nonsense.write_bytes(b"not a database at all" * 100)
+    with pytest.raises(StoreError, match="damaged or no study store"):
+        Store(nonsense, plan)
+    with pytest.raises(StoreError, match="nothing can be read"):
+        salvage(nonsense, tmp_path / "x.sqlite")
+
+
+def test_a_full_disk_loses_nothing_that_was_kept(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "base: {domain: toy}\naxes: {x: {start: 1, stop: 3000, step: 1}}\n")
+    path = tmp_path / "s.sqlite"
+    outcomes = [Done(number, {"total_s": float(number), "pad": "x" * 200}) for number in range(3000)]
+    with Store(path, plan, writing=True) as store:
+        store._connection.execute("PRAGMA max_page_count = 40")
+        kept = 0
+        with pytest.raises(StoreError, match="full; the cells kept so far are safe"):
+            for start in range(0, 3000, 50):
+                store.add(outcomes[start : start + 50])
+                kept += 50
+        assert store.done() == set(range(kept)) and 0 < kept < 3000
+        store._connection.execute("PRAGMA max_page_count = 100000")
+    assert run_study(plan, path, Here()).done == 3000
+
+
+MALFORMED = {
+    "base: {domain: toy}\naxes: {z: [1]}": r"axes.z: unknown key 'z'",
+    "base: {domain: toy}\naxes: {policyy: [a]}": r"did you mean 'policy'",
+    "base: {domain: toy}\naxes: {x: []}": "has no values",
+    "base: {domain: toy}\naxes: {x: [1, 1]}": "a value twice",
+    "base: {domain: toy}\nseeds: []": "at least one",
+    "base: {domain: toy}\nseeds: [1, 1]": "different whole numbers",
+    "base: {domain: toy}\nseeds: 0": ">= 1",
+    "base: {domain: toy}\naxes: {x: {start: 1, stop: 1000000, step: 1}}\nseeds: 1000": "1000000000 cells",
+    "base: {domain: toy}\naxes: {x: {start: 1, stop: 5}}": "exactly one of 'step' and 'count'",
+    "base: {domain: toy}\naxes: {x: {start: 5, stop: 1, step: 1}}": "before start",
+    "base: {domain: toy}\naxes: {x: {start: 5, stop: 9, step: 0}}": "> 0",
+    "base: {domain: toy}\naxes: {y: [-1]}": ">= 0",
+    "base: {domain: nowhere}": "no room named 'nowhere'",
+    "base: missing.yaml": "no such file",
+    "base: {domain: toy, xx: 1}": "unknown key 'xx'",
+    "axes: {x: [1]}": "'base' is missing",
+    "base: {domain: toy}\nexecutor: ray": "unknown key 'executor'",
+}
+
+
+@pytest.mark.parametrize("text", MALFORMED, ids=lambda text: text[-40:])
+def test_malformed_studies(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ScenarioError, match=MALFORMED[text]):
+        plan_of(tmp_path, text)
+
+
+def test_a_range_of_values(tmp_path: Path) -> None:
+    plan = plan_of(
+        tmp_path,
+        "base: {domain: toy}\naxes: {x: {start: 0, stop: 0.3, step: 0.1}, y: {start: 1, stop: 2, count: 3}}",
+    )
+    assert [values for _, values in plan.axes] == [(0, 0.1, 0.2, 0.30000000000000004), (1, 1.5, 2)]
+
+
+def test_an_unreachable_ray_is_said_plainly(tmp_path: Path) -> None:
+    from forerun.study.executors.ray import OnRay
+
+    with pytest.raises(UsageError, match="name the Ray cluster's address"):
+        OnRay("")
+    pytest.importorskip("ray", reason="Ray is not installed (extra [ray])")
+    with pytest.raises(StoreError, match="no Ray cluster can be reached"):
+        list(OnRay("127.0.0.1:1").run(plan_of(tmp_path), []))
