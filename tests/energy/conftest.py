@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.energy.loop import Run, Shop, group, sequence
 from forerun.domains.energy.model import GroupRow, Job, Rules
 from forerun.domains.energy.policies.gts import Gts
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
+from forerun.domains.energy.simulate import Run, Shop, group, sequence
 from forerun.domains.energy.workload import Workload, join
 from forerun.trace.readers.energy_power import PowerTrace, read_power
 from forerun.trace.readers.energy_train import TrainTrace, read_train

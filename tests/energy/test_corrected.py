@@ -19,7 +19,6 @@ from forerun.domains.energy.failures import (
     TriesExhausted,
     WindowTooSmall,
 )
-from forerun.domains.energy.loop import Shop, group, sequence
 from forerun.domains.energy.model import GroupRow, Job, Outcome, Rules
 from forerun.domains.energy.policies.default import Default
 from forerun.domains.energy.policies.fixed import Fixed
@@ -27,6 +26,7 @@ from forerun.domains.energy.policies.gts import Gts
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import KnobRecipe, Pair
+from forerun.domains.energy.simulate import Shop, group, sequence
 from forerun.domains.energy.workload import Workload, join
 from forerun.errors import ForerunError, TraceError
 

@@ -15,20 +15,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from forerun.domains.energy.policy import EnergyPolicy, KnobRecipe
-from forerun.domains.energy.policy import policies as _policies
+# The loops' module has the name of the door: imported first, so that the door's name stays.
+import forerun.domains.energy.simulate as _loops  # noqa: F401
+from forerun.domains.energy.policy import Chooser, choosers, limit_policies
 from forerun.domains.energy.scenario import Scenario
+from forerun.registry import Registry
+from forerun.study.objective import Objective
 
 if TYPE_CHECKING:
-    from forerun.registry import Registry
     from forerun.result.run import Result
 
-__all__ = ["POLICIES", "Scenario", "simulate"]
+__all__ = ["OBJECTIVES", "POLICIES", "Scenario", "simulate"]
 
-POLICIES: Registry[EnergyPolicy] = _policies()
+POLICIES: dict[str, Registry[Any]] = {"policy": choosers(), "limit_policy": limit_policies()}
+
+OBJECTIVES = (
+    Objective("cost_j", "lower", "cost"),
+    Objective("energy_j", "lower", "energy"),
+    Objective("time_s", "lower", "training time"),
+    Objective("cost_ratio_to_oracle", "lower", "cost over the oracle's"),
+    Objective("energy_saved_percent", "higher", "energy saved against the default"),
+)
 
 
-def simulate(scenario: Scenario, *, policy: KnobRecipe | None = None, watch: Iterable[Any] = ()) -> Result:
+def simulate(scenario: Scenario, *, policy: Chooser | None = None, watch: Iterable[Any] = ()) -> Result:
     """Run a scenario and return its result; `policy` replaces the scenario's.
 
     An observer in `watch` that has a method `attempt` is told of every attempt.

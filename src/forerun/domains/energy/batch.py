@@ -1,7 +1,7 @@
 """Many seeds of one job at once, by the compiled loops where they apply and by the readable ones elsewhere.
 
 The compiled loops know the published pair (`pruning-gts` or `gts` with `jit`) under compat rules; every other policy
-and the corrected rules go through `loop`. Both give the same attempts, to the last bit.
+and the corrected rules go through `simulate`. Both give the same attempts, to the last bit.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.energy.loop import Drift, Run, Shop, group, sequence
 from forerun.domains.energy.model import Floats, GroupRow, Ints, Rules
 from forerun.domains.energy.policies.gts import Gts
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import KnobRecipe, Pair
+from forerun.domains.energy.simulate import Drift, Run, Shop, group, sequence
 from forerun.domains.energy.workload import Workload
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def run_many(
     """One run a seed: `recurrences` in sequence, or the submissions of `rows`.
 
     The compiled loops are used above `compile_above` recurrences in all, where compiling them pays.
-    Raises what `loop.sequence` and `loop.group` raise.
+    Raises what `simulate.sequence` and `simulate.group` raise.
     """
     seeds = list(seeds)
     work = len(seeds) * (len(rows) or recurrences)

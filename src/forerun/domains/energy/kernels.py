@@ -2,7 +2,7 @@
 
 Covers `pruning-gts` and `gts` with the just-in-time limit under compat rules. A limit once profiled never changes, so
 each batch size enters with the slices and costs of its cheapest limit. Sums and variances follow numpy's pairwise
-order and permutations numpy's own sampling, so results equal `loop.sequence` and `loop.group` bit for bit.
+order and permutations numpy's own sampling, so results equal `simulate.sequence` and `simulate.group` bit for bit.
 """
 
 from __future__ import annotations

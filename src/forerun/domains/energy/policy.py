@@ -93,19 +93,19 @@ class KnobPolicy(Protocol):
         """An attempt has ended."""
 
 
-class EnergyPolicy(Recipe, frozen=True, kw_only=True):
-    """Base of all recipes of this room."""
+class Chooser(Recipe, frozen=True, kw_only=True):
+    """Who chooses the batch size, alone or together with the limit: what a scenario names as its policy."""
 
 
-class BatchSizeRecipe(EnergyPolicy, frozen=True, kw_only=True):
-    """A batch size policy in a file."""
+class BatchSizeRecipe(Chooser, frozen=True, kw_only=True):
+    """A batch size policy in a file; it works beside a limit policy."""
 
     def build(self, setting: Setting) -> BatchSizePolicy:
         """A fresh cook."""
         raise AssertionError("a recipe builds its own cook")
 
 
-class LimitRecipe(EnergyPolicy, frozen=True, kw_only=True):
+class LimitRecipe(Recipe, frozen=True, kw_only=True):
     """A power limit policy in a file."""
 
     def build(self, setting: Setting) -> LimitPolicy:
@@ -113,7 +113,7 @@ class LimitRecipe(EnergyPolicy, frozen=True, kw_only=True):
         raise AssertionError("a recipe builds its own cook")
 
 
-class KnobRecipe(EnergyPolicy, frozen=True, kw_only=True):
+class KnobRecipe(Chooser, frozen=True, kw_only=True):
     """A policy for both knobs in a file."""
 
     def build(self, setting: Setting) -> KnobPolicy:
@@ -125,29 +125,17 @@ _PACKAGE = "forerun.domains.energy.policies"
 
 
 @cache
-def policies() -> Registry[EnergyPolicy]:
-    """All policies of this room, whichever knobs they choose."""
-    return Registry("energy policy", package=_PACKAGE, base=EnergyPolicy, group="forerun.energy.policies")
-
-
-@cache
-def batch_size_policies() -> Registry[BatchSizeRecipe]:
-    """Batch size policies."""
+def choosers() -> Registry[Chooser]:
+    """Policies for the batch size, or for both knobs."""
     return Registry(
-        "batch size policy", package=_PACKAGE, base=BatchSizeRecipe, group="forerun.energy.batch_size"
+        "policy for recurring jobs", package=_PACKAGE, base=Chooser, group="forerun.energy.policies"
     )
 
 
 @cache
 def limit_policies() -> Registry[LimitRecipe]:
     """Power limit policies."""
-    return Registry("power limit policy", package=_PACKAGE, base=LimitRecipe, group="forerun.energy.limit")
-
-
-@cache
-def knob_policies() -> Registry[KnobRecipe]:
-    """Policies for both knobs."""
-    return Registry("knob policy", package=_PACKAGE, base=KnobRecipe, group="forerun.energy.knobs")
+    return Registry("power limit policy", package=_PACKAGE, base=LimitRecipe, group="forerun.energy.limits")
 
 
 class Pair(KnobRecipe, frozen=True, kw_only=True):

@@ -11,10 +11,10 @@ import numpy as np
 
 from forerun.domains.energy import tables
 from forerun.domains.energy.batch import Attempts, columns, run_many
-from forerun.domains.energy.loop import Drift, Run, Shop, group, sequence
 from forerun.domains.energy.model import Expected, Floats
-from forerun.domains.energy.policy import KnobRecipe
-from forerun.domains.energy.scenario import Scenario
+from forerun.domains.energy.policy import Chooser, KnobRecipe
+from forerun.domains.energy.scenario import Scenario, paired
+from forerun.domains.energy.simulate import Drift, Run, Shop, group, sequence
 from forerun.domains.energy.stats import drawn_world, mean_interval
 from forerun.domains.energy.workload import Workload
 from forerun.domains.energy.world import World, read_world, signal
@@ -36,12 +36,10 @@ class Reference:
     oracle: Expected | None
 
 
-def run_scenario(
-    scenario: Scenario, *, policy: KnobRecipe | None = None, watch: Iterable[Any] = ()
-) -> Result:
+def run_scenario(scenario: Scenario, *, policy: Chooser | None = None, watch: Iterable[Any] = ()) -> Result:
     """The result of a scenario; `policy` replaces its policy. Raises the room's named failures."""
     world = read_world(scenario)
-    recipe = policy or scenario.policy
+    recipe = paired(policy, scenario.limit_policy) if policy else scenario.chooser
     shop, run = play(scenario, world, recipe, scenario.first_seed)
     for observer in watch:
         if hasattr(observer, "attempt"):

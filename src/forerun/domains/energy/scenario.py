@@ -11,11 +11,11 @@ from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import (
     BatchSizeRecipe,
+    Chooser,
     KnobRecipe,
     LimitRecipe,
     Pair,
-    batch_size_policies,
-    knob_policies,
+    choosers,
     limit_policies,
 )
 from forerun.scenario.spec import Input, Spec, recipe
@@ -100,7 +100,8 @@ class Goal(Spec, frozen=True, kw_only=True):
 
     `minimise` cost (the taste `eta`), time, energy, usd or gco2. Bounds: `max_time_s`, `max_energy_j`, `max_slowdown`
     (times the default configuration's), `power_cap_w` on the average draw of all `gpus` GPUs, `max_usd`, `max_gco2`,
-    each on one training to the target. `deadline_s` allows waiting for a cheaper or cleaner hour.
+    each on one training to the target. `deadline_s` allows waiting for a cheaper or cleaner hour;
+    `all_gpus` chooses among all GPU types measured.
     """
 
     minimise: Literal["cost", "time", "energy", "usd", "gco2"] = "cost"
@@ -112,6 +113,7 @@ class Goal(Spec, frozen=True, kw_only=True):
     max_gco2: float = 0.0
     deadline_s: float = 0.0
     gpus: int = 1
+    all_gpus: bool = False
     confidence: float = 0.95
     pausing: Pausing | None = None
 
@@ -134,6 +136,7 @@ class Goal(Spec, frozen=True, kw_only=True):
 class Scenario(Spec, frozen=True, kw_only=True):
     """A recurring training job, what was measured of it, and who chooses its knobs.
 
+    `policy` chooses the batch size, and `limit_policy` the power limit; a policy for both knobs needs no second.
     `eta` weighs energy against time in costs; `beta` times the lowest cost stops an attempt, unless `early_stopping`
     is off. `recurrences` 0 is the customary number, twice the batch sizes times the limits. `rules` overrides single
     switches of the mode. `max_power_w` 0 takes the trace's top limit. `trials` seeds give the intervals.
@@ -153,9 +156,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
     allow_small_beta: bool = False
     recurrences: int = 0
     group: Group | None = None
-    batch_size_policy: Annotated[BatchSizeRecipe, recipe(batch_size_policies)] = PruningGts()
+    policy: Annotated[Chooser, recipe(choosers)] = PruningGts()
     limit_policy: Annotated[LimitRecipe, recipe(limit_policies)] = Jit()
-    knob_policy: Annotated[KnobRecipe | None, recipe(knob_policies)] = None
     max_power_w: float = 0.0
     drift: tuple[Drift, ...] = ()
     signals: Signals = Signals()
@@ -185,9 +187,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
             found.append(("recurrences", "a group's rows are its recurrences; leave one of the two out"))
         if self.group is not None and not self.job.default_batch_size:
             found.append(("job.default_batch_size", "a group starts from a default batch size"))
-        window = getattr(self.batch_size_policy, "window", 0)
-        if self.mode == "compat" and self.knob_policy is None and window == 1:
-            found.append(("batch_size_policy.window", "1 leaves one cost a size; compat mode needs two"))
+        if self.mode == "compat" and isinstance(self.policy, PruningGts) and self.policy.window == 1:
+            found.append(("policy.window", "1 leaves one cost a size; compat mode needs two"))
         return found
 
     @property
@@ -213,6 +214,14 @@ class Scenario(Spec, frozen=True, kw_only=True):
         return Rules.of(self.mode).with_(**self.rules)
 
     @property
-    def policy(self) -> KnobRecipe:
-        """Who chooses: the knob policy, else the pair."""
-        return self.knob_policy or Pair(batch_size=self.batch_size_policy, limit=self.limit_policy)
+    def chooser(self) -> KnobRecipe:
+        """Who chooses both knobs: the policy, or the pair that it makes with the limit policy."""
+        return paired(self.policy, self.limit_policy)
+
+
+def paired(policy: Chooser, limit: LimitRecipe) -> KnobRecipe:
+    """A policy for both knobs: itself, or a batch size policy beside a limit policy."""
+    if isinstance(policy, KnobRecipe):
+        return policy
+    assert isinstance(policy, BatchSizeRecipe), f"{policy} chooses no batch size"
+    return Pair(batch_size=policy, limit=limit)

@@ -10,66 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import NormalDist
 
 import numpy as np
 
 from forerun.domains.energy.model import Floats
 from forerun.domains.energy.workload import Workload
+from forerun.study.statistics import student_quantile
 
 #: spread of log epochs below which recorded paths cannot tell themselves from constant ones (epochs are whole)
 LEAST_LOG_SD = 0.02
-
-
-def student_t_quantile(p: float, freedom: float) -> float:
-    """The quantile of Student's t: bisection on its distribution, to about 1e-10.
-
-    >>> round(student_t_quantile(0.975, 4), 4)
-    2.7764
-    """
-    if p < 0.5:
-        return -student_t_quantile(1 - p, freedom)
-    low, high = 0.0, 2.0
-    while student_t_cdf(high, freedom) < p:
-        high *= 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_t_cdf(middle, freedom) < p else (low, middle)
-    return (low + high) / 2
-
-
-def student_t_cdf(t: float, freedom: float) -> float:
-    """P(T <= t), by the regularised incomplete beta function."""
-    tail = 0.5 * _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
-    return 1 - tail if t > 0 else tail
-
-
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    front = math.exp(
-        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    )
-    if x < (a + 1) / (a + b + 2):
-        return front * _beta_fraction(a, b, x) / a
-    return 1 - front * _beta_fraction(b, a, 1 - x) / b
-
-
-def _beta_fraction(a: float, b: float, x: float) -> float:
-    """Continued fraction of the incomplete beta function (modified Lentz)."""
-    tiny = 1e-300
-    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or tiny)
-    total = d
-    for m in range(1, 400):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        for step in (even, odd):
-            d = 1 / (1 + step * d or tiny)
-            c = 1 + step / c or tiny
-            total *= c * d
-        if abs(c * d - 1) < 1e-14:
-            break
-    return total
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
@@ -77,7 +26,7 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     x = np.asarray(values, dtype=np.float64)
     if len(x) < 2:
         return -math.inf, math.inf
-    half = student_t_quantile(0.5 + confidence / 2, len(x) - 1) * float(x.std(ddof=1)) / math.sqrt(len(x))
+    half = student_quantile(0.5 + confidence / 2, len(x) - 1) * float(x.std(ddof=1)) / math.sqrt(len(x))
     return float(x.mean()) - half, float(x.mean()) + half
 
 
@@ -93,7 +42,7 @@ def mean_epochs_interval(paths: Sequence[int], confidence: float = 0.95) -> tupl
     variance = float(logs.var(ddof=1))
     centre = float(logs.mean()) + variance / 2
     error = math.sqrt(variance / n + variance**2 / (2 * (n - 1)))
-    half = student_t_quantile(0.5 + confidence / 2, n - 1) * error
+    half = student_quantile(0.5 + confidence / 2, n - 1) * error
     return math.exp(centre - half), math.exp(centre + half)
 
 
@@ -160,6 +109,23 @@ def _drawn_paths(
     return epochs
 
 
-def normal_quantile(p: float) -> float:
-    """The quantile of the standard normal."""
-    return NormalDist().inv_cdf(p)
+def drawn_mean_epochs(workload: Workload, size: int, rng: np.random.Generator, draws: int) -> Floats:
+    """Draws of a size's expected epochs (retries counted) over the recorded mean, from the posterior of its law."""
+    recorded, cap = workload.paths_of(size), workload.job.max_epochs
+    good = recorded[(recorded > 0) & (recorded <= cap)]
+    n, failed = len(good), len(recorded) - len(good)
+    if not n:
+        return np.full(draws, math.inf)
+    logs = np.log(good)
+    pooled = _pooled_log_variance(workload)
+    variance = max(float(logs.var(ddof=1)) if n > 1 else pooled, LEAST_LOG_SD**2)
+    drawn = variance * (n - 1) / rng.chisquare(n - 1, draws) if n > 1 else np.full(draws, variance)
+    mean = rng.normal(float(logs.mean()), np.sqrt(drawn / n))
+    # Two or three paths leave the variance so open that some draws overflow: 50 is beyond any training already.
+    epochs = np.exp(np.minimum(mean + drawn / 2, 50.0))
+    recorded_mean = float(good.mean())
+    if failed:
+        share = rng.beta(n + 0.5, failed + 0.5, draws)
+        epochs = epochs + (1 - share) / share * cap
+        recorded_mean += failed / n * cap
+    return np.asarray(epochs / recorded_mean)

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.energy.loop import Attempt, Run
 from forerun.domains.energy.model import ODDITIES, Expected
 from forerun.domains.energy.policy import KnobPolicy
+from forerun.domains.energy.simulate import Attempt, Run
 from forerun.result.ledger import Ledger
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.result.timeline import Timeline
