@@ -1,0 +1,29 @@
+"""Inference pipelines: models as queues, batching replicas on some hardware, and a latency objective.
+
+A *query* arrives from outside and passes through several models, the *stages* of a feed-forward graph. It enters a stage
+when the last of the parents it takes has finished, so joins and merges of exclusive branches are one rule; edges may be
+conditional, drawn with a probability or recorded. A stage is one first-in-first-out queue, R identical replicas and a
+largest batch B; a batch of n takes s[n], measured. When a replica is idle the stage's *batching policy* decides whether
+what is queued starts now. A query ends when its last stage ends; its latency is that instant minus its arrival, and it
+*misses* if that is above the objective.
+
+Time is float64 milliseconds. At one instant the order is: changes of the number of replicas, completions, arrivals,
+starts; so results do not depend on how events are scheduled. The pipeline is simulated stage by stage by compiled
+kernels, or event by event by a plain loop; where both apply they agree bit for bit. `mode: compat` instead reproduces the
+semantics of an early InferLine notebook query by query. Not modelled: the network between stages, failures, models that
+share a device.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from forerun.domains.serving.policy import batching_policies
+from forerun.domains.serving.scenario import Scenario
+from forerun.domains.serving.simulate import simulate
+from forerun.registry import Registry
+
+__all__ = ["POLICIES", "Scenario", "simulate"]
+
+#: kinds of policy in this room
+POLICIES: Final[dict[str, Registry[Any]]] = {"batching": batching_policies()}

@@ -1,0 +1,82 @@
+"""How sure the headline is: other runs of the same world, or batches of the one there is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from forerun.domains.serving.model import Floats
+from forerun.result.run import Interval
+
+#: consecutive parts that a replayed trace is cut into
+BATCHES = 20
+
+
+def headline(latency_ms: Floats, slo_ms: float) -> dict[str, float]:
+    """The figures that get an interval."""
+    return {
+        "latency_mean_ms": float(latency_ms.mean()),
+        "latency_p50_ms": float(np.quantile(latency_ms, 0.5)),
+        "latency_p99_ms": float(np.quantile(latency_ms, 0.99)),
+        "attainment": float(np.count_nonzero(latency_ms <= slo_ms) / len(latency_ms)),
+    }
+
+
+def from_replications(runs: Sequence[Mapping[str, float]], confidence: float) -> dict[str, Interval]:
+    """Where one more run of this length, on fresh arrivals, would fall: Student's t prediction interval."""
+    n = len(runs)
+    half = t_quantile(0.5 + confidence / 2, n - 1) * math.sqrt(1 + 1 / n)
+    method = f"t prediction interval for one run of this length, from {n} runs on fresh arrivals"
+    return {
+        name: _bounded(name, *_span([run[name] for run in runs], half), confidence, method)
+        for name in runs[0]
+    }
+
+
+def from_batches(latency_ms: Floats, slo_ms: float, confidence: float) -> dict[str, Interval]:
+    """Batch means: the trace in consecutive parts, the spread of their figures, Student's t."""
+    if len(latency_ms) < 2 * BATCHES:
+        return {}
+    parts = [headline(part, slo_ms) for part in np.array_split(latency_ms, BATCHES)]
+    half = t_quantile(0.5 + confidence / 2, BATCHES - 1) / math.sqrt(BATCHES)
+    method = f"batch means over {BATCHES} consecutive parts of the replayed trace, Student's t"
+    return {
+        name: _bounded(name, *_span([part[name] for part in parts], half), confidence, method)
+        for name in parts[0]
+    }
+
+
+def t_quantile(probability: float, freedom: int) -> float:
+    """The quantile of Student's t for a whole number of degrees of freedom, by bisection of its closed form."""
+    low, high = 0.0, 1e7
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_below(middle, freedom) < probability else (low, middle)
+    return high
+
+
+def _t_below(t: float, freedom: int) -> float:
+    """P(T <= t) for t >= 0 [Abramowitz and Stegun, 26.7.3 and 26.7.4]."""
+    angle = math.atan2(t, math.sqrt(freedom))
+    cosine, sine = math.cos(angle), math.sin(angle)
+    term = total = cosine if freedom % 2 else 1.0
+    for k in range(3 if freedom % 2 else 2, freedom, 2):
+        term *= cosine**2 * (k - 1) / k
+        total += term
+    if freedom % 2:
+        inside = 2 / math.pi * (angle + sine * (total if freedom > 1 else 0.0))
+    else:
+        inside = sine * total
+    return 0.5 + inside / 2
+
+
+def _span(values: list[float], half: float) -> tuple[float, float]:
+    mean, spread = float(np.mean(values)), float(np.std(values, ddof=1))
+    return mean - half * spread, mean + half * spread
+
+
+def _bounded(name: str, low: float, high: float, confidence: float, method: str) -> Interval:
+    most = 1.0 if name == "attainment" else math.inf
+    return Interval(max(0.0, low), min(most, high), confidence, method)

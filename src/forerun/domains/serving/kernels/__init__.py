@@ -1,0 +1,1 @@
+"""Stage-by-stage simulation: arrays in, arrays out, resumable at any instant."""

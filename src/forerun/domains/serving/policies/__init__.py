@@ -1,0 +1,1 @@
+"""Batching policies, one a file; each is discovered by being here."""

@@ -1,0 +1,170 @@
+"""The figures of a run, and the sentence that explains them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from forerun.domains.serving.account import JOIN, QUEUE, SERVICE, Account
+from forerun.domains.serving.inputs import Inputs, mean_rate_rps
+from forerun.domains.serving.model import Floats, Run, Stage
+from forerun.domains.serving.routing import visited_stages
+from forerun.domains.serving.scenario import Scenario
+from forerun.domains.serving.tables import stretches
+from forerun.result.ledger import Ledger
+
+HEADLINE = ("latency_p50_ms", "latency_p99_ms", "attainment", "misses", "cost_usd_per_h")
+
+
+def summarise(scenario: Scenario, inputs: Inputs, run: Run, loads: Mapping[str, float]) -> dict[str, Any]:
+    """Figures under names that carry units."""
+    queries = len(inputs.arrivals_ms)
+    allowed = scenario.allowed_misses(queries)
+    cost, hours = _cost(inputs, run)
+    busiest = max(loads, key=lambda name: loads[name])
+    figures: dict[str, Any] = {
+        "queries": queries,
+        "rate_rps": mean_rate_rps(inputs.arrivals_ms),
+        "slo_ms": scenario.slo_ms,
+        "attainment_wanted": scenario.attainment,
+        "misses": run.misses,
+        "misses_allowed": allowed,
+        "slo_met": run.misses <= allowed,
+        "attainment": 1 - run.misses / queries,
+        "cost_usd_per_h": cost,
+        "tie_count": run.tie_count,
+        "busiest_stage": busiest,
+        "busiest_load": loads[busiest],
+        "overloaded_stages": ", ".join(name for name, load in loads.items() if load >= 1),
+    }
+    if len(run.finish_ms):
+        figures |= latency_figures(run.latency_ms)
+        figures["makespan_ms"] = float(run.finish_ms.max())
+        figures["cost_usd"] = cost * hours
+    return figures
+
+
+def latency_figures(latency: Floats) -> dict[str, float]:
+    """Mean, quantiles (linear between order statistics) and maximum of the latencies."""
+    p50, p95, p99 = np.quantile(latency, [0.5, 0.95, 0.99])
+    return {
+        "latency_mean_ms": float(latency.mean()),
+        "latency_p50_ms": float(p50),
+        "latency_p95_ms": float(p95),
+        "latency_p99_ms": float(p99),
+        "latency_max_ms": float(latency.max()),
+    }
+
+
+def offered_loads(inputs: Inputs) -> dict[str, float]:
+    """Per stage the queries offered a second over the most its replicas can carry, at their most and best batch size."""
+    rate = mean_rate_rps(inputs.arrivals_ms)
+    visited = visited_stages(inputs.pipeline, len(inputs.arrivals_ms))
+    loads = {}
+    for stage, came in zip(inputs.pipeline.stages, visited):
+        offered = rate * float(came.mean()) if np.isfinite(rate) else 0.0
+        loads[stage.name] = offered / capacity_rps(stage)
+    return loads
+
+
+def capacity_rps(stage: Stage) -> float:
+    """The most queries a second that a stage's replicas can carry, over all batch sizes."""
+    sizes = np.arange(1, stage.max_batch + 1)
+    return float((stage.most_replicas * sizes * 1e3 / stage.service.table_ms[1 : stage.max_batch + 1]).max())
+
+
+def overload_notes(inputs: Inputs, loads: Mapping[str, float]) -> list[str]:
+    """One sentence per stage that gets more than it can carry."""
+    rate = mean_rate_rps(inputs.arrivals_ms)
+    notes = []
+    for stage in inputs.pipeline.stages:
+        load = loads[stage.name]
+        if load >= 1:
+            carried = capacity_rps(stage)
+            growth = (load - 1) * carried * 3600
+            notes.append(
+                f"overload: {stage.name} is offered {load * carried:.4g} queries/s and can carry {carried:.4g} "
+                f"(of {rate:.4g} that arrive); its queue grows by {growth:,.0f} queries an hour, so latencies depend on "
+                "how long the trace is"
+            )
+    return notes
+
+
+def ledger_of(account: Account, run: Run, name: str) -> Ledger:
+    """The mean latency, split; parts that are nothing everywhere are left out."""
+    means = account.parts_ms.mean(axis=1)
+    parts = {
+        f"{stage}: {kind}" if stage else kind: float(mean)
+        for (stage, kind), mean, row in zip(account.names, means, account.parts_ms)
+        if row.any() or (not stage and kind == JOIN)
+    }
+    return Ledger(name, "ms", float(run.latency_ms.mean()), parts)
+
+
+def wait_shares(critical: Account, run: Run) -> dict[str, float]:
+    """Per stage the share of all latency that queries wait there, on the path that decides their latency."""
+    whole = float(run.latency_ms.sum())
+    shares: dict[str, float] = {}
+    for (stage, kind), row in zip(critical.names, critical.parts_ms):
+        if kind != SERVICE and stage:
+            shares[stage] = shares.get(stage, 0.0) + (float(row.sum()) / whole if whole else 0.0)
+    return shares
+
+
+def explain(
+    scenario: Scenario, inputs: Inputs, run: Run, critical: Account, loads: Mapping[str, float]
+) -> tuple[str, tuple[str, ...]]:
+    """Why the outcome is what it is, in a sentence, and what to try next."""
+    latency = run.latency_ms
+    p99 = float(np.quantile(latency, 0.99))
+    late = latency >= p99
+    spent = critical.parts_ms[:, late].mean(axis=1)
+    worst = int(np.argmax(spent))
+    stage, kind = critical.names[worst]
+    share = float(spent[worst] / latency[late].mean()) if latency[late].mean() else 0.0
+    met = run.misses <= scenario.allowed_misses(len(latency))
+    where = f"{share:.0%} of the latency of the slowest 1 % is {kind} at {stage}"
+    carried = f"which carries {loads[stage]:.0%} of the most its {_machines(inputs, stage)} can"
+    verdict = (
+        f"{1 - run.misses / len(latency):.2%} of the queries keep {scenario.slo_ms:g} ms ({scenario.attainment:.4g} "
+        f"wanted): {'met' if met else 'missed'}"
+    )
+    return f"{verdict}; {where}, {carried}", _next_steps(scenario, stage, kind, met)
+
+
+def _machines(inputs: Inputs, stage: str) -> str:
+    number = inputs.pipeline.names.index(stage)
+    count = inputs.pipeline.stages[number].replicas
+    return f"{count} {inputs.hardware[number]} replica{'s' if count > 1 else ''}"
+
+
+def _next_steps(scenario: Scenario, stage: str, kind: str, met: bool) -> tuple[str, ...]:
+    placed = scenario.configuration[stage]
+    setting = f"configuration.{stage}"
+    if met and placed.replicas > 1:
+        change = f"{setting}.replicas={placed.replicas - 1}"
+    elif met:
+        change = f"slo_ms={max(1.0, round(scenario.slo_ms * 0.9)):g}"
+    elif kind == QUEUE:
+        change = f"{setting}.replicas={placed.replicas + 1}"
+    else:
+        change = f"{setting}.max_batch={max(1, placed.max_batch // 2)}"
+    return (f"forerun simulate {{scenario}} --set {change}",)
+
+
+def _cost(inputs: Inputs, run: Run) -> tuple[float, float]:
+    """$ per hour, averaged over the run, and its hours."""
+    begin_ms = float(inputs.arrivals_ms[0])
+    end_ms = float(run.finish_ms.max()) if len(run.finish_ms) else float(inputs.arrivals_ms[-1])
+    hours = (end_ms - begin_ms) / 3.6e6
+    priced = list(zip(inputs.pipeline.stages, inputs.prices_usd_per_h))
+    if not any(stage.capacity for stage in inputs.pipeline.stages) or hours <= 0:
+        return sum(price * stage.replicas for stage, price in priced), hours
+    paid = sum(
+        price * count * (to - at) / 3.6e6
+        for stage, price in priced
+        for at, to, count in stretches(stage, begin_ms, end_ms)
+    )
+    return paid / hours, hours

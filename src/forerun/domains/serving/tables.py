@@ -1,0 +1,236 @@
+"""What a run records: its tables and its timeline. Time in milliseconds, on the timeline in seconds."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.domains.serving.compat import CompatRun
+from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.model import Floats, Run, Stage
+from forerun.result.tables import Column, Table, TableSchema
+from forerun.result.timeline import Timeline
+
+_QUERY: Final = Column("query", "", "number of the query, in order of arrival")
+_STAGE: Final = Column("stage", "", "name of the stage")
+_REPLICA: Final = Column("replica", "", "number of the replica within its stage")
+_START: Final = Column("start_ms", "ms", "when the batch starts")
+_END: Final = Column("end_ms", "ms", "when the batch ends")
+
+QUERIES: Final = TableSchema(
+    "queries",
+    (
+        Column("query", "", "number of the query, in order of arrival"),
+        Column("arrival_ms", "ms", "instant of arrival"),
+        Column("finish_ms", "ms", "when its last stage ends"),
+        Column("latency_ms", "ms", "finish minus arrival"),
+        Column("missed", "", "latency above the SLO"),
+    ),
+    "one query",
+)
+VISITS: Final = TableSchema(
+    "visits",
+    (
+        _QUERY,
+        _STAGE,
+        Column("enqueue_ms", "ms", "when its last taken parent ends: it joins the queue"),
+        _START,
+        _END,
+        Column("batch", "", "queries in its batch"),
+        _REPLICA,
+    ),
+    "one query at one stage",
+)
+BATCHES: Final = TableSchema(
+    "batches",
+    (_STAGE, _REPLICA, _START, _END, Column("size", "", "queries in the batch")),
+    "one batch, in start order within its stage",
+)
+STAGES: Final = TableSchema(
+    "stages",
+    (
+        _STAGE,
+        Column("hardware", "", "what its replicas run on"),
+        Column("max_batch", "", "largest batch"),
+        Column("replicas", "", "replicas at the start"),
+        Column("load", "", "queries offered over the most its replicas can carry; 1 or more is overload"),
+        Column("utilisation", "", "share of replica time spent serving"),
+        Column("mean_batch", "", "queries per batch"),
+        Column("queue_mean", "queries", "queue length, averaged over time"),
+        Column("queue_max", "queries", "longest queue"),
+        Column("wait_mean_ms", "ms", "time in the queue, averaged over visits"),
+        Column("service_mean_ms", "ms", "time in service, averaged over visits"),
+        Column("wait_share", "", "share of all latency that is spent on the critical path in this queue"),
+        Column("visits", "", "queries that came by"),
+    ),
+    "one stage",
+)
+REPLICAS: Final = TableSchema(
+    "replicas",
+    (
+        _STAGE,
+        Column("from_ms", "ms", "from this instant"),
+        Column("to_ms", "ms", "to this instant"),
+        Column("count", "", "replicas there are"),
+        Column("cost_usd", "usd", "their price over that time"),
+    ),
+    "one stretch of time with a constant number of replicas",
+)
+
+
+def queries_table(run: Run, slo_ms: float) -> Table:
+    """One row a query."""
+    latency = run.latency_ms
+    return Table.of(
+        QUERIES,
+        query=np.arange(len(latency)),
+        arrival_ms=run.arrival_ms,
+        finish_ms=run.finish_ms,
+        latency_ms=latency,
+        missed=latency > slo_ms,
+    )
+
+
+def visits_table(inputs: Inputs, run: Run) -> Table:
+    """One row a visit, stage by stage."""
+    came = [np.flatnonzero(visits.batch > 0) for visits in run.visits]
+    together = {
+        name: np.concatenate([getattr(visits, name)[rows] for visits, rows in zip(run.visits, came)])
+        for name in ("enqueue_ms", "start_ms", "end_ms", "batch", "replica")
+    }
+    stage = np.repeat(np.array(inputs.pipeline.names, dtype=object), [len(rows) for rows in came])
+    return Table.of(VISITS, query=np.concatenate(came), stage=stage, **together)
+
+
+def batches_table(inputs: Inputs, run: Run) -> Table:
+    """One row a batch, stage by stage."""
+    together = {
+        name: np.concatenate([getattr(batches, name) for batches in run.batches])
+        for name in ("replica", "start_ms", "end_ms", "size")
+    }
+    lengths = [len(batches.size) for batches in run.batches]
+    return Table.of(
+        BATCHES, stage=np.repeat(np.array(inputs.pipeline.names, dtype=object), lengths), **together
+    )
+
+
+def stages_table(inputs: Inputs, run: Run, loads: dict[str, float], wait_share: dict[str, float]) -> Table:
+    """One row a stage."""
+    begin_ms, end_ms = float(run.arrival_ms[0]), float(run.finish_ms.max())
+    rows = []
+    for stage, hardware, visits, batches in zip(
+        inputs.pipeline.stages, inputs.hardware, run.visits, run.batches
+    ):
+        came = visits.batch > 0
+        wait = visits.start_ms[came] - visits.enqueue_ms[came]
+        served = float((batches.end_ms - batches.start_ms).sum())
+        offered = sum((to - at) * count for at, to, count in stretches(stage, begin_ms, end_ms))
+        rows.append(
+            (
+                stage.name,
+                hardware,
+                stage.max_batch,
+                stage.replicas,
+                loads[stage.name],
+                served / offered if offered else 0.0,
+                _mean(batches.size),
+                float(wait.sum()) / (end_ms - begin_ms) if end_ms > begin_ms else 0.0,
+                longest_queue(visits.enqueue_ms[came], visits.start_ms[came]),
+                _mean(wait),
+                _mean(visits.end_ms[came] - visits.start_ms[came]),
+                wait_share[stage.name],
+                int(came.sum()),
+            )
+        )
+    return Table.of_rows(STAGES, rows)
+
+
+def replicas_table(inputs: Inputs, run: Run) -> Table:
+    """One row a stretch with a constant number of replicas, from the first arrival to the last finish."""
+    begin_ms, end_ms = float(run.arrival_ms[0]), float(run.finish_ms.max())
+    rows = [
+        (stage.name, at, to, count, count * price * (to - at) / 3.6e6)
+        for stage, price in zip(inputs.pipeline.stages, inputs.prices_usd_per_h)
+        for at, to, count in stretches(stage, begin_ms, end_ms)
+    ]
+    return Table.of_rows(REPLICAS, rows)
+
+
+def lineage_table(inputs: Inputs, run: CompatRun) -> Table:
+    """The notebook's lineage: one row a query, four stamps a model."""
+    columns = [
+        Column("id", "", "number of the query"),
+        Column("source", "ms", "sent"),
+        Column("sink", "ms", "completed"),
+    ]
+    data: dict[str, Any] = {"id": np.arange(len(run.source_ms)), "source": run.source_ms, "sink": run.sink_ms}
+    for name, visits in zip(inputs.pipeline.names, run.visits):
+        stamps = (
+            ("enqueue_time", "ms", visits.enqueue_ms),
+            ("dequeue_time", "ms", visits.dequeue_ms),
+            ("batchsize", "", visits.batch),
+            ("service_time", "ms", visits.service_ms),
+        )
+        for stamp, unit, values in stamps:
+            columns.append(Column(f"{name}_{stamp}", unit, "as the notebook stamps it"))
+            data[f"{name}_{stamp}"] = values
+    columns.append(Column("sink_rank", "", "place in completion order"))
+    data["sink_rank"] = run.sink_rank
+    return Table.of(TableSchema("lineage", tuple(columns), "one query, as the notebook records it"), **data)
+
+
+def queue_series_table(inputs: Inputs, run: CompatRun) -> Table:
+    """The notebook's queue series: queue length before each arrival and each take."""
+    schema = TableSchema(
+        "queue_series",
+        (_STAGE, Column("at_ms", "ms", "instant"), Column("queued", "queries", "queue length before it")),
+        "one query's arrival, or one take",
+    )
+    stages = np.repeat(np.array(inputs.pipeline.names, dtype=object), [len(s) for s in run.queue_series])
+    series = np.concatenate(run.queue_series)
+    return Table.of(schema, stage=stages, at_ms=series[:, 0], queued=series[:, 1].astype(np.int64))
+
+
+def timeline(inputs: Inputs, run: Run) -> Timeline:
+    """One track a replica, one interval a batch."""
+    entities: list[str] = []
+    groups: list[str] = []
+    codes: list[NDArray[np.int64]] = []
+    for name, batches in zip(inputs.pipeline.names, run.batches):
+        count = int(batches.replica.max(initial=-1)) + 1
+        codes.append(batches.replica.astype(np.int64) + len(entities))
+        entities += [f"{name} #{replica}" for replica in range(count)]
+        groups += [name] * count
+    sizes = np.concatenate([batches.size for batches in run.batches])
+    texts = np.array([f"batch of {size}" for size in range(int(sizes.max(initial=0)) + 1)], dtype=object)
+    return Timeline(
+        entities=tuple(entities),
+        states=("serving",),
+        entity=np.concatenate(codes),
+        state=np.zeros(len(sizes), dtype=np.int64),
+        from_s=np.concatenate([batches.start_ms for batches in run.batches]) / 1e3,
+        to_s=np.concatenate([batches.end_ms for batches in run.batches]) / 1e3,
+        label=texts[sizes],
+        groups=tuple(groups),
+    )
+
+
+def stretches(stage: Stage, begin_ms: float, end_ms: float) -> list[tuple[float, float, int]]:
+    """(from, to, replicas) within [begin, end], where their number is constant."""
+    counts = [stage.replicas, *(count for _, count in stage.capacity)]
+    cuts = [begin_ms, *(min(max(at, begin_ms), end_ms) for at, _ in stage.capacity), end_ms]
+    return [(at, to, count) for at, to, count in zip(cuts, cuts[1:], counts) if to > at]
+
+
+def longest_queue(enqueue_ms: Floats, start_ms: Floats) -> int:
+    """The longest queue, after the arrivals and before the starts of an instant."""
+    if not len(enqueue_ms):
+        return 0
+    come, gone = np.sort(enqueue_ms), np.sort(start_ms)
+    return int((np.searchsorted(come, come, side="right") - np.searchsorted(gone, come, side="left")).max())
+
+
+def _mean(values: Any) -> float:
+    return float(values.mean()) if len(values) else 0.0
