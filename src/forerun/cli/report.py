@@ -1,0 +1,38 @@
+"""`forerun report`: runs as one page, and their figures as pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from forerun.cli import _options, _show
+
+
+@click.command(name="report")
+@click.argument("runs", type=click.Path(path_type=Path), metavar="RUN...", nargs=-1, required=True)
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), metavar="PAGE", help="The page to write [report.html]."
+)
+@click.option("--png", type=click.Path(path_type=Path), metavar="DIR", help="Write every figure as PNG.")
+@click.option("--svg", type=click.Path(path_type=Path), metavar="DIR", help="Write every figure as SVG.")
+@_options.quiet_option
+def command(
+    runs: tuple[Path, ...], out: Path | None, png: Path | None, svg: Path | None, quiet: bool
+) -> None:
+    """Write one self-contained page of a run directory, or of several side by side.
+
+    With --png or --svg alone only the pictures are written.
+    """
+    from forerun.report import write_page, write_pictures
+    from forerun.result.run import load_result
+
+    found = [load_result(run) for run in runs]
+    if out is not None or (png is None and svg is None):
+        with _show.working("drawing the page", quiet=quiet):
+            click.echo(write_page(found, out or Path("report.html")))
+    with _show.working("drawing the pictures", quiet=quiet):
+        written = write_pictures(found, png, "png") if png is not None else []
+        written += write_pictures(found, svg, "svg") if svg is not None else []
+    for path in written:
+        click.echo(path)

@@ -1,0 +1,279 @@
+"""Whole pages: of one run, of several side by side, of a reproduction."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from forerun.errors import Problem, StoreError, UsageError
+from forerun.report import compare, sections
+from forerun.report.contents import Run, figures_of, label, labels, scenario_data
+from forerun.report.drawing import draw
+from forerun.report.images import stems
+from forerun.report.markup import Content, Html, join, tag
+from forerun.report.page import BEGINNING, page
+from forerun.report.palette import VARIABLES
+from forerun.report.quantities import format_number, title_of
+from forerun.report.sections import Section
+from forerun.result.figures import Figure
+from forerun.result.reproduction import Reproduced, Reproduction, Row
+from forerun.result.run import TIMELINE_FILE, SavedRun
+
+#: runs that fit beside each other in a table
+MOST_RUNS = 12
+
+
+def run_page(run: Run) -> str:
+    """The page of one run."""
+    figures = figures_of(run)
+    found = [
+        Section("headline", "Headline", sections.headline(run)),
+        Section(
+            "ledgers",
+            "Where it went",
+            tag("div", (sections.ledger(entry) for entry in run.ledgers), class_="ledgers"),
+            "Ledgers",
+        )
+        if run.ledgers
+        else None,
+        Section("figures", "Figures", _drawn(figures)) if figures else None,
+        Section("notes", "Notes", sections.notes(run)) if run.notes else None,
+        Section("next", "What to run next", sections.commands(_commands(run))),
+        Section(
+            "scenario",
+            "Scenario",
+            join(
+                (tag("p", "Resolved: every default is written out.", class_="soft"), sections.scenario(run))
+            ),
+        ),
+        Section("tables", "Tables", sections.tables(run.tables)) if run.tables else None,
+        Section("provenance", "Provenance", sections.provenance(run)),
+    ]
+    lead = join(
+        (
+            tag("p", _facts(run), class_="meta"),
+            tag("p", run.why, class_="why") if run.why else None,
+        )
+    )
+    title = (
+        f"{title_of(run.domain)} run {label(run)}"
+        if isinstance(run, SavedRun)
+        else f"{title_of(run.domain)} run {run.id[:8]}"
+    )
+    return page(title, lead, [section for section in found if section], charts=bool(figures))
+
+
+def runs_page(runs: Sequence[Run]) -> str:
+    """The page of several runs side by side.
+
+    Raises UsageError for more runs than a table holds.
+    """
+    if len(runs) == 1:
+        return run_page(runs[0])
+    if len(runs) > MOST_RUNS:
+        raise UsageError(Problem("report", f"{len(runs)} runs were given; a page holds at most {MOST_RUNS}"))
+    names = labels(runs)
+    groups = [figures_of(run) for run in runs]
+    common, used = compare.shared_figures(groups, names)
+    alone = [
+        tuple(figure for at, figure in enumerate(group) if at not in mine)
+        for group, mine in zip(groups, used)
+    ]
+    whys = tag(
+        "dl",
+        (
+            tag("div", tag("dt", tag("strong", name)), tag("dd", run.why))
+            for name, run in zip(names, runs)
+            if run.why
+        ),
+        class_="commands",
+    )
+    found: list[Section] = [
+        Section("headline", "Headline", join((whys, compare.summaries(runs, names)))),
+        Section("differences", "Where the scenarios differ", compare.differences(runs, names), "Differences"),
+    ]
+    if any(run.ledgers for run in runs):
+        found.append(Section("ledgers", "Where it went", compare.ledgers(runs, names), "Ledgers"))
+    if common:
+        found.append(Section("figures", "Figures", _drawn(common)))
+    for number, (name, figures) in enumerate(zip(names, alone), start=1):
+        if figures:
+            found.append(
+                Section(f"run-{number}", f"Figures of {name}", _drawn(figures, f"run-{number}"), name)
+            )
+    noted = [
+        tag("li", tag("strong", f"{name}: "), note) for name, run in zip(names, runs) for note in run.notes
+    ]
+    if noted:
+        found.append(Section("notes", "Notes", tag("ul", noted, class_="notes")))
+    found.append(
+        Section(
+            "provenance",
+            "Provenance",
+            join(_folded(name, sections.provenance(run)) for name, run in zip(names, runs)),
+        )
+    )
+    found.append(
+        Section(
+            "scenarios",
+            "Scenarios",
+            join(_folded(name, sections.scenario(run)) for name, run in zip(names, runs)),
+        )
+    )
+    lead = tag(
+        "p",
+        f"{', '.join(dict.fromkeys(run.domain for run in runs))} · {len(runs)} runs; changes are against {names[0]}",
+        class_="meta",
+    )
+    return page(f"{len(runs)} runs side by side", lead, found, charts=any(groups))
+
+
+def reproduction_page(entry: Reproduction, found: Reproduced) -> str:
+    """The page of a reproduction: published numbers beside ours, and the figures."""
+    rows: list[list[Content]] = [
+        [
+            row.name,
+            *(_number(value) for value in (row.published, row.compat, row.corrected, row.tolerance)),
+            _badge(row),
+            row.note,
+        ]
+        for row in found.rows
+    ]
+    head = ("What", "Published", "Compat", "Corrected", "Tolerance", "Within", "Note")
+    table = data_table_of_rows(head, rows)
+    judged = [row for row in found.rows if row.ok is not None]
+    holds = sum(1 for row in judged if row.ok)
+    verdict = f"{holds} of {len(judged)} judged numbers within tolerance"
+    rest = len(found.rows) - len(judged)
+    explained = tag(
+        "p",
+        "Compat: in the original's arithmetic. Corrected: in ours. The tolerance is the absolute difference admitted "
+        "between the published number and compat (corrected, where there is no compat).",
+        class_="soft under",
+    )
+    body = [Section("numbers", "Published beside ours", join((table, explained)), "Numbers")]
+    if found.figures:
+        body.append(Section("figures", "Figures", _drawn(found.figures)))
+    if found.notes:
+        body.append(
+            Section("notes", "Notes", tag("ul", (tag("li", note) for note in found.notes), class_="notes"))
+        )
+    again = [
+        (f"forerun reproduce {entry.id}", "Do it again."),
+        (f"forerun reproduce {entry.id} --json", "The numbers as data."),
+    ]
+    body.append(Section("next", "What to run next", sections.commands(again)))
+    lead = join(
+        (
+            tag("p", entry.source, class_="meta"),
+            tag("p", f"{verdict}{f'; {rest} not judged' if rest else ''}.", class_="why"),
+        )
+    )
+    return page(entry.title, lead, body, charts=bool(found.figures))
+
+
+def data_table_of_rows(head: Sequence[Content], rows: Sequence[Sequence[Content]]) -> Html:
+    """The table of a reproduction."""
+    return sections.data_table(
+        head, rows, label="Published numbers beside ours", right=(1, 2, 3, 4), wide=True
+    )
+
+
+def write_text(text: str, path: str | os.PathLike[str]) -> Path:
+    """Write a page; it appears whole or not at all, and replaces only a page of ours.
+
+    Raises StoreError if something else is there, or it cannot be written.
+    """
+    target = Path(path)
+    try:
+        if target.is_dir():
+            raise StoreError.at(target, "is a directory; name the page, for example report.html in it")
+        if target.exists() and not _is_ours(target):
+            raise StoreError.at(target, "already holds something that is not a forerun page")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}-", delete=False) as file:
+            building = Path(file.name)
+            try:
+                # Names may hold lone surrogates (from broken file systems): they become question marks.
+                file.write(text.encode("utf-8", "replace"))
+                file.close()
+                building.chmod(0o644)
+                building.replace(target)
+            finally:
+                building.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
+    return target
+
+
+def _is_ours(path: Path) -> bool:
+    beginning = BEGINNING.encode()
+    with path.open("rb") as file:
+        first = file.read(len(beginning))
+    return first == beginning or first == b""
+
+
+def _drawn(figures: Sequence[Figure], prefix: str = "figure") -> Html:
+    names = [f"{prefix}-{stem}" for stem in stems(figures)]
+    return sections.figures([draw(figure, VARIABLES) for figure in figures], names)
+
+
+def _folded(name: str, body: Html) -> Html:
+    return tag("details", tag("summary", name), body)
+
+
+def _facts(run: Run) -> str:
+    """Room, id, seed, policy and version on one line."""
+    data = scenario_data(run)
+    policy = data.get("policy")
+    named: Any = policy.get("name") if isinstance(policy, dict) else policy
+    version = run.provenance.get("versions", {}).get("forerun")
+    facts = [
+        str(run.domain),
+        f"run {run.id}",
+        f"seed {data['seed']}" if "seed" in data else "",
+        f"policy {named}" if named else "",
+        f"forerun {version}" if version else "",
+    ]
+    return " · ".join(fact for fact in facts if fact)
+
+
+def _commands(run: Run) -> list[tuple[str, str]]:
+    """The room's next steps, then what can be done with any run."""
+    if not isinstance(run, SavedRun):
+        return [(step.format(scenario="SCENARIO"), "") for step in run.next_steps]
+    folder = str(run.folder)
+    lines = [(step.replace("{scenario}", f"{folder}/scenario.json"), "") for step in run.next_steps]
+    lines.append(
+        (
+            f"forerun simulate {folder}/scenario.json",
+            "The same run again: the same scenario gives the same bytes.",
+        )
+    )
+    lines.append(
+        (
+            f"forerun report {folder} --png {folder}/figures --svg {folder}/figures",
+            "These figures as pictures.",
+        )
+    )
+    if (run.folder / TIMELINE_FILE).is_file():
+        lines.append(
+            (f"{folder}/{TIMELINE_FILE}", "The timeline, for Perfetto (ui.perfetto.dev, Open trace file).")
+        )
+    return lines
+
+
+def _number(value: float | None) -> str:
+    return (
+        "–"
+        if value is None
+        else format_number(int(value) if float(value).is_integer() and abs(value) < 1e15 else value)
+    )
+
+
+def _badge(row: Row) -> Html:
+    words = {True: ("yes", "good"), False: ("no", "bad"), None: ("not judged", "open")}[row.ok]
+    return tag("span", words[0], class_=f"badge {words[1]}")

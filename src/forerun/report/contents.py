@@ -1,0 +1,165 @@
+"""What a page says about a run, before any layout: figures, ledgers as figures, scenario text, labels."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from forerun.errors import StoreError, UnknownName
+from forerun.report.quantities import readable_unit
+from forerun.result.figures import Axis, Figure
+from forerun.result.ledger import Ledger
+from forerun.result.run import Result, SavedRun
+from forerun.scenario.spec import to_data
+
+Run: TypeAlias = Result | SavedRun
+
+#: lines of scenario text above which the rest is left to scenario.json
+MOST_LINES: Final = 1_500
+_PLAIN: Final = re.compile(r"[A-Za-z_/.][A-Za-z0-9_./+ -]*\Z")
+_WORDS: Final = {"true", "false", "null", "yes", "no", "on", "off", "~"}
+
+
+def figures_of(run: Run) -> tuple[Figure, ...]:
+    """The figures that the run's room draws of it; none if the room draws none.
+
+    Raises StoreError if the run lacks a table or column that its room's figures need.
+    """
+    from forerun.domains import room_part
+
+    module = room_part(run.domain, "figures")
+    if module is None:
+        return ()
+    try:
+        return tuple(module.figures(run))
+    except (KeyError, UnknownName) as error:
+        where = run.folder if isinstance(run, SavedRun) else f"run {run.id}"
+        raise StoreError.at(where, f"its figures need what the run does not hold: {error}") from error
+
+
+def ledger_figures(ledgers: Sequence[Ledger]) -> tuple[Figure, ...]:
+    """One stacked bar for each ledger, for pictures."""
+    found = []
+    for ledger in ledgers:
+        parts = [name for name, amount in ledger.parts.items() if amount]
+        if not parts:
+            continue
+        found.append(
+            Figure(
+                id=f"ledger-{ledger.name}",
+                title=f"Where the {ledger.name} went",
+                kind="bar",
+                x=Axis("amount", ledger.name, readable_unit(ledger.unit)),
+                y=Axis("part", "part"),
+                data={"amount": [float(ledger.parts[name]) for name in parts], "part": parts},
+                caption=f"The parts sum to the whole. {_shares(ledger, parts)}",
+            )
+        )
+    return tuple(found)
+
+
+def label(run: Run) -> str:
+    """A short name of a run: its folder, else its room and id."""
+    if isinstance(run, SavedRun) and run.folder.name:
+        return run.folder.name
+    return f"{run.domain} {run.id[:8]}"
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """Short names that tell the runs apart."""
+    names = [label(run) for run in runs]
+    if len(set(names)) == len(names):
+        return names
+    longer = ["/".join(run.folder.parts[-2:]) if isinstance(run, SavedRun) else label(run) for run in runs]
+    return [
+        name if longer.count(name) == 1 else f"{name} ({number})"
+        for number, name in enumerate(longer, start=1)
+    ]
+
+
+def scenario_data(run: Run) -> dict[str, Any]:
+    """The resolved scenario as plain data."""
+    data: dict[str, Any] = to_data(run.scenario)
+    return data
+
+
+def as_yaml(data: Any) -> str:
+    """Plain data as YAML to read: short lists on one line, at most some 1,500 lines."""
+    lines: list[str] = []
+    for line in _lines(data, 0):
+        lines.append(line)
+        if len(lines) >= MOST_LINES:
+            lines.append("# ... the rest is in scenario.json")
+            break
+    return "\n".join(lines)
+
+
+def flat(data: Any, prefix: str = "") -> dict[str, Any]:
+    """Plain data as path -> scalar: {"a": {"b": [1]}} becomes {"a.b[0]": 1}."""
+    if isinstance(data, Mapping):
+        found: dict[str, Any] = {}
+        for key, value in data.items():
+            found |= flat(value, f"{prefix}.{key}" if prefix else str(key))
+        return found
+    if isinstance(data, (list, tuple)):
+        if all(not isinstance(item, (Mapping, list, tuple)) for item in data):
+            return {
+                prefix: ", ".join(_scalar(item) for item in data[:12]) + (" ..." if len(data) > 12 else "")
+            }
+        found = {}
+        for number, value in enumerate(data):
+            found |= flat(value, f"{prefix}[{number}]")
+        return found
+    return {prefix: data}
+
+
+def _shares(ledger: Ledger, parts: Sequence[str]) -> str:
+    shares = ledger.shares()
+    largest = sorted(parts, key=lambda name: -shares[name])[:3]
+    return "Largest: " + ", ".join(f"{name} {shares[name]:.1%}" for name in largest) + "."
+
+
+def _lines(data: Any, depth: int) -> Iterator[str]:
+    pad = "  " * depth
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            if _nested(value):
+                yield f"{pad}{_scalar(str(key))}:"
+                yield from _lines(value, depth + 1)
+            else:
+                yield f"{pad}{_scalar(str(key))}: {_inline(value)}"
+    elif isinstance(data, (list, tuple)):
+        for value in data:
+            inner = list(_lines(value, depth + 1)) if _nested(value) else [f"{pad}  {_inline(value)}"]
+            yield f"{pad}- {inner[0].lstrip()}"
+            yield from inner[1:]
+    else:
+        yield pad + _inline(data)
+
+
+def _nested(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return bool(value)
+    if isinstance(value, (list, tuple)):
+        return any(isinstance(item, (Mapping, list, tuple)) for item in value)
+    return False
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{}"
+    if isinstance(value, (list, tuple)):
+        shown = [_scalar(item) for item in value[:40]]
+        return "[" + ", ".join(shown) + (f", ... {len(value) - 40:,} more" if len(value) > 40 else "") + "]"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        plain = _PLAIN.match(value) and value.lower() not in _WORDS and not value.endswith(" ")
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    return str(value)

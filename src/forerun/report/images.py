@@ -1,0 +1,78 @@
+"""Figures as PNG and SVG files, drawn without a browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from forerun.errors import StoreError
+from forerun.report.bundle import VEGA_LITE
+from forerun.report.drawing import draw
+from forerun.report.palette import LIGHT, Palette
+from forerun.result.figures import Figure
+
+Format = Literal["png", "svg"]
+
+WIDTH_PX: Final = 640
+#: pixels of a PNG for one of the drawing's
+SCALE: Final = 2.0
+
+
+def svg(figure: Figure, palette: Palette = LIGHT) -> str:
+    """The figure as an SVG text, with title and caption."""
+    import vl_convert
+
+    spec = draw(figure, palette, width=WIDTH_PX).vega_lite()
+    text: str = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
+    return text
+
+
+def png(figure: Figure, palette: Palette = LIGHT) -> bytes:
+    """The figure as the bytes of a PNG, with title and caption."""
+    import vl_convert
+
+    return bytes(vl_convert.svg_to_png(svg(figure, palette), scale=SCALE))
+
+
+def write_images(
+    figures: Iterable[Figure], folder: Path, kind: Format, palette: Palette = LIGHT
+) -> list[Path]:
+    """Write each figure as `<id>.png` or `<id>.svg` into a folder, which is made if it is absent.
+
+    Figures of the same id get a number; those without data are left out. Raises StoreError if a file cannot be written.
+    """
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        drawn = [figure for figure in figures if len(figure.data[figure.x.column])]
+        for name, figure in zip(stems(drawn), drawn):
+            path = folder / f"{name}.{kind}"
+            path.write_bytes(png(figure, palette) if kind == "png" else svg(figure, palette).encode())
+            written.append(path)
+    except OSError as error:
+        raise StoreError.at(folder, f"pictures cannot be written: {error.strerror}") from error
+    return written
+
+
+def file_stem(text: str) -> str:
+    """The text as a file name that needs no care anywhere."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:80] or "figure"
+
+
+def stems(figures: Iterable[Figure]) -> list[str]:
+    """A file name for each figure, without suffix, all different."""
+    names: list[str] = []
+    for figure in figures:
+        stem = file_stem(figure.id)
+        taken = sum(1 for name in names if name == stem or re.fullmatch(re.escape(stem) + r"-\d+", name))
+        names.append(f"{stem}-{taken + 1}" if stem in names else stem)
+    return names
+
+
+def chart(figure: Figure) -> Any:
+    """The figure as an Altair chart, to change or combine in a notebook."""
+    import altair
+
+    return altair.Chart.from_dict(draw(figure, width=WIDTH_PX).vega_lite())
