@@ -1,0 +1,129 @@
+"""Caches of items with sizes: lru, fifo, clock and pinned, as linked lists in arrays.
+
+A cache keeps its items in a list from the next to leave (head) to the newest (tail). An item that is not held is put
+in at once, after others have left to make room; an item larger than the cache is never kept. `pinned` keeps what came
+first and lets nothing leave. `clock` marks an item that is hit; the hand moves marked items to the back, unmarked,
+until it finds one without a mark.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.kernels.jit import kernel
+
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+
+LRU: Final = 0
+FIFO: Final = 1
+CLOCK: Final = 2
+PINNED: Final = 3
+NOBODY: Final = -1
+
+# rows of `links`
+BEFORE: Final = 0
+AFTER: Final = 1
+MARKED: Final = 2
+# columns of `ends`
+HEAD: Final = 0
+TAIL: Final = 1
+POLICY: Final = 2
+# columns of `about`
+HELD_BYTES: Final = 0
+MOST_BYTES: Final = 1
+CAPACITY_BYTES: Final = 2
+HIT_LATENCY_S: Final = 3
+HIT_BYTES_PER_S: Final = 4
+
+
+class Caches(NamedTuple):
+    """Several caches over one set of keys, one a row.
+
+    `links` int64[C, 3, keys]: neighbours in the list, and the mark; `size_bytes` float64[C, keys], -1 if not held;
+    `ends` int64[C, 3]: head, tail, policy; `about` float64[C, 5]: bytes held, most held, capacity, and latency [s] and
+    bandwidth [bytes/s] of a hit.
+    """
+
+    links: I64
+    size_bytes: F64
+    ends: I64
+    about: F64
+
+
+@kernel
+def cache_detach(caches: Caches, c: int, key: int) -> None:
+    """Take an item out of its list; its bytes are still counted."""
+    before, after = caches.links[c, BEFORE, key], caches.links[c, AFTER, key]
+    if before == NOBODY:
+        caches.ends[c, HEAD] = after
+    else:
+        caches.links[c, AFTER, before] = after
+    if after == NOBODY:
+        caches.ends[c, TAIL] = before
+    else:
+        caches.links[c, BEFORE, after] = before
+
+
+@kernel
+def cache_append(caches: Caches, c: int, key: int) -> None:
+    """Put an item at the back of its list."""
+    tail = caches.ends[c, TAIL]
+    caches.links[c, BEFORE, key] = tail
+    caches.links[c, AFTER, key] = NOBODY
+    if tail == NOBODY:
+        caches.ends[c, HEAD] = key
+    else:
+        caches.links[c, AFTER, tail] = key
+    caches.ends[c, TAIL] = key
+
+
+@kernel
+def cache_evict(caches: Caches, c: int) -> None:
+    """Let the next item leave."""
+    leaving = caches.ends[c, HEAD]
+    while caches.ends[c, POLICY] == CLOCK and caches.links[c, MARKED, leaving]:
+        caches.links[c, MARKED, leaving] = 0
+        cache_detach(caches, c, leaving)
+        cache_append(caches, c, leaving)
+        leaving = caches.ends[c, HEAD]
+    cache_detach(caches, c, leaving)
+    caches.about[c, HELD_BYTES] -= caches.size_bytes[c, leaving]
+    caches.size_bytes[c, leaving] = -1.0
+
+
+@kernel
+def cache_access(caches: Caches, c: int, key: int, size_bytes: float) -> bool:
+    """Whether the item is held; if not, it is now, where the policy lets it in."""
+    policy = caches.ends[c, POLICY]
+    if caches.size_bytes[c, key] >= 0:
+        if policy == LRU:
+            cache_detach(caches, c, key)
+            cache_append(caches, c, key)
+        elif policy == CLOCK:
+            caches.links[c, MARKED, key] = 1
+        return True
+    room = caches.about[c, CAPACITY_BYTES] - size_bytes
+    if room < 0 or (policy == PINNED and caches.about[c, HELD_BYTES] > room):
+        return False
+    while caches.about[c, HELD_BYTES] > room:
+        cache_evict(caches, c)
+    caches.size_bytes[c, key] = size_bytes
+    caches.links[c, MARKED, key] = 0
+    caches.about[c, HELD_BYTES] += size_bytes
+    caches.about[c, MOST_BYTES] = max(caches.about[c, MOST_BYTES], caches.about[c, HELD_BYTES])
+    cache_append(caches, c, key)
+    return False
+
+
+@kernel
+def cache_hits(caches: Caches, c: int, keys: I64, sizes_bytes: F64) -> Bool:
+    """Whether each access of a sequence is a hit; the cache keeps its state."""
+    hits = np.zeros(len(keys), np.bool_)
+    for i in range(len(keys)):
+        hits[i] = cache_access(caches, c, keys[i], sizes_bytes[i])
+    return hits

@@ -1,0 +1,211 @@
+"""Closed forms: what bounds a loader, what would hide it, what caches and merging are worth.
+
+The laws are upper bounds on the event model: they know no start-up, no granularity of blocks and no lock-step (with
+equal sizes and a fixed latency all threads read together and then decode together). None of them is measured here;
+each is a sum or a ratio of the quantities it names.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from forerun.domains.loading.model import F64
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the laws are about: threads, samples a block, and the quantities of store, decode and step.
+
+    sample_bytes: mean size of a sample. decode_s: wall time of decoding one in a thread, decode_cpu_s the part that
+    needs a core. slots 0 and infinite rates are no limit. step_s: a step on a batch of `batch` samples.
+    """
+
+    threads: int
+    block_samples: int
+    sample_bytes: float
+    latency_s: float
+    decode_s: float
+    step_s: float
+    batch: int
+    conn_bytes_per_s: float = math.inf
+    shared_bytes_per_s: float = math.inf
+    decode_cpu_s: float = 0.0
+    cores: float = math.inf
+    slots: int = 0
+    requests_per_s: float = math.inf
+
+    @property
+    def read_s(self) -> float:
+        """A request for a block, from being served to its last byte."""
+        return self.latency_s + self.block_samples * self.sample_bytes / self.conn_bytes_per_s
+
+
+def _ratio(amount: float, seconds: float) -> float:
+    return amount / seconds if seconds > 0 else math.inf
+
+
+def terms(setting: Setting) -> dict[str, float]:
+    """Samples a second that each law admits, infinite where it does not bind, in the order in which ties are named."""
+    n = setting.block_samples
+    return {
+        "thread": _ratio(setting.threads * n, setting.read_s + n * setting.decode_s),
+        "slots": _ratio(setting.slots * n, setting.read_s) if setting.slots else math.inf,
+        "link": setting.shared_bytes_per_s / setting.sample_bytes,
+        "iops": setting.requests_per_s * n,
+        "cpu": _ratio(setting.cores, setting.decode_cpu_s),
+        "compute": _ratio(setting.batch, setting.step_s),
+    }
+
+
+@dataclass(frozen=True)
+class Hiding:
+    """What would hide loading behind the step.
+
+    slack_s: time a sample's turn leaves for latency (negative: more threads are needed). blocks_of: least whole
+    number of samples a block, None if no size hides it. (0: any does). least_threads: fewest threads that can hide it at some size.
+    """
+
+    slack_s: float
+    exact_samples: float | None
+    blocks_of: int | None
+    least_threads: int
+
+
+def hiding(setting: Setting) -> Hiding:
+    """The least block size for these threads, and the least number of threads for any block size."""
+    per_sample_s = setting.sample_bytes / setting.conn_bytes_per_s + setting.decode_s
+    slack_s = setting.threads * setting.step_s / setting.batch - per_sample_s
+    needed = _ratio(per_sample_s * setting.batch, setting.step_s)
+    least = math.floor(needed) + 1 if math.isfinite(needed) else 0
+    if slack_s <= 0:
+        return Hiding(slack_s, None, None, least)
+    exact = setting.latency_s / slack_s
+    return Hiding(slack_s, exact, math.ceil(exact), least)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Every law's bound, which one binds, how far the next is, and a sentence.
+
+    samples_per_s: the least bound. in_flight: mean requests in service at that rate (Little). headroom: second least
+    bound over the least. cautions: assumptions of the laws that do not hold here.
+    """
+
+    terms: dict[str, float]
+    bottleneck: str
+    samples_per_s: float
+    headroom: float
+    in_flight: float
+    hiding: Hiding
+    sentence: str
+    cautions: tuple[str, ...]
+
+
+def explain(setting: Setting, *, samples: int = 0, memory_budget_bytes: float = math.inf) -> Explanation:
+    """What binds and what would help. `samples` in an epoch lets it judge start-up and granularity (0: unknown)."""
+    found = terms(setting)
+    ranked = sorted(found, key=lambda name: found[name])
+    bottleneck, rate = ranked[0], found[ranked[0]]
+    hide = hiding(setting)
+    in_flight = rate / setting.block_samples * setting.read_s if math.isfinite(rate) else math.inf
+    return Explanation(
+        terms=found,
+        bottleneck=bottleneck,
+        samples_per_s=rate,
+        headroom=found[ranked[1]] / rate if rate else math.inf,
+        in_flight=in_flight,
+        hiding=hide,
+        sentence=_sentence(found, bottleneck, hide),
+        cautions=tuple(_cautions(setting, samples, memory_budget_bytes)),
+    )
+
+
+def _sentence(found: dict[str, float], bottleneck: str, hide: Hiding) -> str:
+    if bottleneck == "compute":
+        return f"loading is hidden: the step binds at {found['compute']:.4g} samples/s"
+    short = (
+        f"{found['compute'] / found[bottleneck]:.3g}× short of hiding"
+        if math.isfinite(found["compute"])
+        else ""
+    )
+    text = f"the {bottleneck} law binds at {found[bottleneck]:.4g} samples/s" + (
+        f", {short}" if short else ""
+    )
+    if bottleneck != "thread":
+        cures = {
+            "slots": "more slots, or larger blocks",
+            "link": "a faster link, smaller samples or a cache",
+            "iops": "larger blocks, or a higher request rate",
+            "cpu": "more cores, or cheaper decoding",
+        }
+        return f"{text}; {cures[bottleneck]} would help"
+    if hide.blocks_of is not None:
+        return f"{text}; blocks of {max(1, hide.blocks_of)} would hide it"
+    return f"{text}; no block size hides it with so few threads, at least {hide.least_threads} are needed"
+
+
+def _cautions(setting: Setting, samples: int, memory_budget_bytes: float) -> list[str]:
+    found = []
+    blocks = samples / setting.block_samples
+    if samples and blocks < 4 * setting.threads:
+        found.append(
+            f"{blocks:.0f} blocks for {setting.threads} threads: below 4 a thread the last ones idle"
+        )
+    startup_s = setting.latency_s + (
+        setting.block_samples * setting.sample_bytes * setting.threads / setting.shared_bytes_per_s
+    )
+    if samples and startup_s > 0.05 * samples * setting.step_s / setting.batch > 0:
+        found.append(f"start-up takes {startup_s:.3g} s, more than a twentieth of the steps")
+    memory = setting.threads * setting.block_samples * setting.sample_bytes
+    if memory > memory_budget_bytes:
+        found.append(f"blocks in hand take {memory:.3g} bytes, the budget is {memory_budget_bytes:.3g}")
+    if setting.slots and setting.threads > setting.slots:
+        found.append(f"{setting.threads - setting.slots} threads wait for a slot")
+    return found
+
+
+def equal_batches_total_s(batches: int, workers: int, build_s: float, step_s: float) -> float:
+    """Total of `batches` equal batches by workers that start at once, for any prefetch of one or more.
+
+    max over k of (floor(k / W) + 1) * build + (N - k) * step.
+    """
+    k = np.arange(batches)
+    return float(np.max((k // workers + 1) * build_s + (batches - k) * step_s))
+
+
+def pinned_hit_share(cache_share: ArrayLike) -> F64:
+    """Hits of a cache that keeps what came first and never lets go, when each epoch is a fresh permutation."""
+    return np.asarray(cache_share, np.float64)
+
+
+def lru_hit_share(cache_share: ArrayLike) -> F64:
+    """Hits of an LRU cache that holds a share x of the data, each epoch a fresh permutation: x + (1-x) ln(1-x)."""
+    x = np.asarray(cache_share, np.float64)
+    rest = 1 - x
+    return x + np.where(rest > 0, rest * np.log(np.where(rest > 0, rest, 1.0)), 0.0)
+
+
+def cached_rate(limit: float, remote: float, cache_share: float) -> float:
+    """Throughput with a share of the data at hand: the remote link carries the rest [SiloD, EuroSys'23]."""
+    return min(limit, remote / (1 - cache_share)) if cache_share < 1 else limit
+
+
+def payback_epochs(merge_s: float, epoch_unmerged_s: float, epoch_merged_s: float) -> float:
+    """Epochs until merging has paid for itself; infinite if it saves nothing."""
+    return _ratio(merge_s, max(0.0, epoch_unmerged_s - epoch_merged_s))
+
+
+def get_usd_per_epoch(samples: int, block_samples: int, per_1k_get_usd: float) -> float:
+    """What an epoch's requests cost."""
+    return -(-samples // block_samples) / 1000 * per_1k_get_usd
+
+
+def equal_jobs_rate(
+    batch: int, step_s: float, shared_bytes_per_s: float, sample_bytes: float, jobs: int
+) -> float:
+    """Samples a second of each of several equal jobs on one link."""
+    return min(_ratio(batch, step_s), shared_bytes_per_s / (jobs * sample_bytes))

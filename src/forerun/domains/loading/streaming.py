@@ -1,0 +1,233 @@
+"""Runs of threads over a store: from loaders and a store to what each did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from forerun.domains.loading.kernels import cache as cached
+from forerun.domains.loading.kernels import stream as kernels
+from forerun.domains.loading.model import (
+    F64,
+    I64,
+    CacheModel,
+    Reader,
+    Requests,
+    StoreModel,
+    Streamed,
+    StreamRun,
+)
+from forerun.errors import Infeasible
+
+_POLICIES = {"lru": cached.LRU, "fifo": cached.FIFO, "clock": cached.CLOCK, "pinned": cached.PINNED}
+
+
+def open_caches(models: Sequence[CacheModel], keys: int) -> cached.Caches:
+    """Empty caches for items numbered below `keys`."""
+    ends = np.full((len(models), 3), cached.NOBODY)
+    about = np.zeros((len(models), 5))
+    for c, model in enumerate(models):
+        ends[c, cached.POLICY] = _POLICIES[model.policy]
+        about[c, cached.CAPACITY_BYTES] = model.capacity_bytes
+        about[c, cached.HIT_LATENCY_S] = model.latency_s
+        about[c, cached.HIT_BYTES_PER_S] = model.bytes_per_s
+    links = np.full((len(models), 3, keys), cached.NOBODY)
+    return cached.Caches(links=links, size_bytes=np.full((len(models), keys), -1.0), ends=ends, about=about)
+
+
+def hits_of(
+    caches: cached.Caches, number: int, keys: ArrayLike, sizes_bytes: ArrayLike
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Whether each access of a sequence is a hit in one of the caches, which keeps its state."""
+    found = cached.cache_hits(
+        caches,
+        number,
+        np.asarray(keys, np.int64),
+        np.broadcast_to(np.asarray(sizes_bytes, np.float64), np.shape(keys)),
+    )
+    return np.asarray(found, np.bool_)
+
+
+@dataclass(frozen=True)
+class _Arrays:
+    """The two arrays of a run and where its columns lie."""
+
+    f: F64
+    i: I64
+    at: kernels.At
+
+    def floats(self, name: str, first: int, last: int) -> F64:
+        start = getattr(self.at, name)
+        return self.f[start + first : start + last]
+
+    def ints(self, name: str, first: int, last: int) -> I64:
+        start = getattr(self.at, name)
+        return self.i[start + first : start + last]
+
+
+def stream(
+    readers: Sequence[Reader],
+    store: StoreModel,
+    *,
+    latency_s: ArrayLike = 0.0,
+    caches: cached.Caches | None = None,
+    cuts: Sequence[float] = (),
+) -> StreamRun:
+    """Let loaders read from one store until each consumer has taken its last step.
+
+    latency_s: one value, or one a request in the order in which the store begins to serve. caches: from
+    `open_caches`; they keep what they hold for a next epoch. cuts: instants at which the run is stopped and taken up
+    again, which changes nothing.
+    Raises Infeasible, naming the block, if a request failed once more than the store's retries.
+    """
+    world = _lay_out(readers, store, np.atleast_1d(np.asarray(latency_s, np.float64)))
+    held = caches if caches is not None else open_caches((), 0)
+    f, i = world.f, world.i
+    kernels.begin(f, i, world.at)
+    for until_s in (*sorted(cuts), math.inf):
+        kernels.advance(f, i, world.at, held, float(until_s))
+    failed = int(i[kernels.FAILED_BLOCK])
+    if failed >= 0:
+        job_block = world.ints("job_block", 0, len(readers) + 1)
+        job = int(np.searchsorted(job_block, failed, side="right")) - 1
+        raise Infeasible.at(
+            f"job {job}, block {failed - int(job_block[job])}, {float(f[kernels.NOW]):.6g} s",
+            f"its request failed {store.retries + 1} times, {store.retries} retries are allowed",
+        )
+    end_s = float(world.floats("end_s", 0, len(readers)).max())
+    in_flight = f[kernels.FLIGHT_SUM] + i[kernels.IN_FLIGHT] * (end_s - f[kernels.FLIGHT_SINCE])
+    return StreamRun(
+        jobs=tuple(_record(world, job) for job in range(len(readers))),
+        most_in_flight=int(i[kernels.MOST_IN_FLIGHT]),
+        mean_in_flight=float(in_flight / end_s) if end_s > 0 else 0.0,
+        bytes_requested=float(f[kernels.BYTES]),
+        attempts=int(i[kernels.ATTEMPTS]),
+        end_s=end_s,
+        cache_most_bytes=held.about[:, cached.MOST_BYTES].copy(),
+    )
+
+
+def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _Arrays:
+    """The loaders and the store in the two arrays that the kernel works on."""
+    counts = [len(reader.blocks) for reader in readers]
+    block_samples = [len(block) for reader in readers for block in reader.blocks]
+    steps = [np.atleast_1d(np.asarray(reader.step_s, np.float64)) for reader in readers]
+    batches = [reader.batch_samples for reader in readers]
+    threads, jobs, blocks = sum(reader.threads for reader in readers), len(readers), len(block_samples)
+    samples, taken = sum(block_samples), sum(len(sizes) for sizes in batches)
+    decode_s = _per_sample([(reader.decode_s, reader.samples) for reader in readers])
+    cpu_s = _per_sample([(reader.decode_cpu_s, reader.samples) for reader in readers])
+    layers = max((len(reader.caches) for reader in readers), default=0)
+    job_cache = np.full((jobs, layers), -1, np.int64)
+    for job, reader in enumerate(readers):
+        job_cache[job, : len(reader.caches)] = reader.caches
+    room = threads + jobs + 1
+    per_block = np.full(blocks, np.nan)
+    floats: dict[str, ArrayLike] = {
+        "block_bytes": [float(np.sum(block)) for reader in readers for block in reader.blocks],
+        "decode_s": decode_s, "cpu_s": cpu_s, "start_s": [reader.start_s for reader in readers],
+        "step_s": np.concatenate(steps), "latency_s": latency_s,
+        "event_s": np.zeros(room), "link_mark": np.zeros(room), "cpu_mark": np.zeros(room),
+        "wait_since_s": np.zeros(threads), "ask_s": np.full(taken, np.nan), "got_s": np.full(taken, np.nan),
+        "taken_s": per_block, "grant_s": per_block, "first_byte_s": per_block, "done_s": per_block,
+        "left_s": per_block, "put_wait_s": np.zeros(blocks), "end_s": np.full(jobs, np.nan),
+    }  # fmt: skip
+    zeros = {
+        "thread_job": threads, "event_order": room, "event_who": room, "link_order": room, "link_who": room,
+        "cpu_order": room, "cpu_who": room, "slot_queue": threads, "put_queue": threads, "put_head": jobs,
+        "put_queued": jobs, "block": threads, "sample": threads, "failed": threads, "next_block": jobs,
+        "buffered": jobs, "in_hand": jobs, "waiting": jobs, "batch": jobs, "put": jobs, "most_buffered": jobs,
+        "queue": taken,
+    }  # fmt: skip
+    ints: dict[str, ArrayLike] = {
+        "block_at": _offsets(block_samples),
+        "block_key": _joined([_or(reader.keys, np.arange(n)) for reader, n in zip(readers, counts)]),
+        "block_failures": _joined([_or(reader.failures, np.zeros(n)) for reader, n in zip(readers, counts)]),
+        "job_block": _offsets(counts), "job_thread": _offsets([reader.threads for reader in readers]),
+        "job_step": _offsets([len(step) for step in steps]), "job_batch": _offsets([len(b) for b in batches]),
+        "batch_samples": _joined(batches), "buffer": [reader.buffer_samples for reader in readers],
+        "job_cache": job_cache.ravel(), **{name: np.zeros(n, np.int64) for name, n in zeros.items()},
+        "by_thread": np.full(blocks, -1), "source": np.full(blocks, -1), "put_block": np.full(samples, -1),
+    }  # fmt: skip
+    given_f = np.zeros(kernels.F_FIXED)
+    given_f[: kernels.CORES + 1] = (
+        store.conn_bytes_per_s, store.shared_bytes_per_s, store.requests_per_s, store.burst, store.client_s,
+        store.client_s_per_byte, store.timeout_s, store.backoff_s, store.cores,
+    )  # fmt: skip
+    given_i = np.zeros(kernels.I_FIXED, np.int64)
+    given_i[: kernels.LAYERS + 1] = (store.slots, store.retries, store.one_core_python, jobs, threads, layers)
+    f, f_at = _packed(given_f, floats)
+    i, i_at = _packed(given_i, ints)
+    many = {"decode_many": len(decode_s) > 1, "cpu_many": len(cpu_s) > 1, "latency_many": len(latency_s) > 1}
+    at = kernels.At(**f_at, **i_at, **{name: int(value) for name, value in many.items()})
+    return _Arrays(f, i, at)
+
+
+def _packed(fixed: np.ndarray, columns: dict[str, ArrayLike]) -> tuple[np.ndarray, dict[str, int]]:
+    """One array that holds the fixed numbers and then each column, and where each begins."""
+    parts = [np.asarray(values, fixed.dtype) for values in columns.values()]
+    starts = len(fixed) + np.concatenate(([0], np.cumsum([len(part) for part in parts])))
+    return np.concatenate([fixed, *parts]), {name: int(at) for name, at in zip(columns, starts)}
+
+
+def _or(given: I64 | None, otherwise: ArrayLike) -> I64:
+    return np.asarray(otherwise if given is None else given, np.int64)
+
+
+def _joined(parts: Sequence[I64]) -> I64:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _offsets(counts: Sequence[int]) -> I64:
+    return np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+
+
+def _per_sample(given: Sequence[tuple[ArrayLike, int]]) -> F64:
+    """One value for all samples where they are equal, else one a sample."""
+    values = [np.atleast_1d(np.asarray(value, np.float64)) for value, _ in given]
+    if all(len(value) == 1 and value[0] == values[0][0] for value in values):
+        return values[0]
+    return np.concatenate(
+        [
+            np.broadcast_to(value, samples) if len(value) == 1 else value
+            for value, (_, samples) in zip(values, given)
+        ]
+    )
+
+
+def _record(world: _Arrays, job: int) -> Streamed:
+    def span(name: str) -> tuple[int, int]:
+        first, last = world.ints(name, job, job + 2)
+        return int(first), int(last)
+
+    batches, blocks, steps = span("job_batch"), span("job_block"), span("job_step")
+    first_sample = int(world.ints("block_at", blocks[0], blocks[0] + 1)[0])
+    put = int(world.ints("put", job, job + 1)[0])
+    step_s = world.floats("step_s", *steps)
+    ask, got = world.floats("ask_s", *batches), world.floats("got_s", *batches)
+    times = {
+        name: world.floats(name, *blocks)
+        for name in ("taken_s", "grant_s", "first_byte_s", "done_s", "left_s", "put_wait_s")
+    }
+    return Streamed(
+        ask_s=ask,
+        got_s=got,
+        load_s=got - ask,
+        queue=world.ints("queue", *batches),
+        step_s=np.broadcast_to(step_s, len(ask)) if len(step_s) == 1 else step_s[: len(ask)],
+        batch_samples=world.ints("batch_samples", *batches),
+        requests=Requests(
+            size_bytes=world.floats("block_bytes", *blocks),
+            thread=world.ints("by_thread", *blocks) - span("job_thread")[0],
+            source=world.ints("source", *blocks),
+            **times,
+        ),
+        put_block=world.ints("put_block", first_sample, first_sample + put) - blocks[0],
+        most_buffered=int(world.ints("most_buffered", job, job + 1)[0]),
+        start_s=float(world.floats("start_s", job, job + 1)[0]),
+        end_s=float(world.floats("end_s", job, job + 1)[0]),
+    )
