@@ -1,0 +1,62 @@
+"""`forerun data`: the public data there is, and getting it."""
+
+from __future__ import annotations
+
+import click
+
+from forerun.cli import _options, _show
+
+
+@click.group(name="data")
+def command() -> None:
+    """List public data with licences and citations, and fetch it into the cache."""
+
+
+@command.command(name="list")
+@click.argument("name", required=False, metavar="[NAME]")
+@_options.json_option
+def list_(name: str | None, as_json: bool) -> None:
+    """List all sources, or the files of NAME (a source, a folder or a file)."""
+    from forerun.data import known_sources, status
+    from forerun.data.registry import select
+
+    if name is None:
+        sources = [source.describe() for source in known_sources()]
+        if as_json:
+            _show.print_json(sources)
+            return
+        rows = [
+            (s["room"], s["name"], s["files"], s["size_bytes"], s["licence"], s["title"]) for s in sources
+        ]
+        _show.print_table(("room", "name", "files", "bytes", "licence", "what"), rows)
+        click.echo("next: forerun data list NAME, forerun data fetch NAME")
+        return
+    files = [(source.describe_file(file), status(source, file)) for source, file in select(name)]
+    if as_json:
+        _show.print_json([described | {"status": where} for described, where in files])
+        return
+    rows = [(f["name"], f["size_bytes"], where, f["url"] or f["how"]) for f, where in files]
+    _show.print_table(("name", "bytes", "status", "from"), rows)
+    for source in dict.fromkeys(source for source, _ in select(name)):
+        click.echo(f"{source.name}: {source.licence}; cite {source.citation}")
+        if source.note:
+            click.echo(f"{source.name}: {source.note}")
+
+
+@command.command(name="fetch")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@_options.json_option
+@_options.quiet_option
+def fetch_(names: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+    """Fetch and verify the files of each NAME (a source, a folder or a file); print where they lie."""
+    from forerun.data import fetch
+
+    paths = []
+    for name in names:
+        with _show.working(f"fetching {name}", quiet=quiet or as_json):
+            paths.extend(fetch(name))
+    if as_json:
+        _show.print_json([str(path) for path in paths])
+    else:
+        for path in paths:
+            click.echo(str(path))

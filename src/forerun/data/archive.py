@@ -1,0 +1,145 @@
+"""Unpacking archives from the network: only regular files, only below the target, only so much."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from forerun.errors import DataError
+
+BLOCK_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLimits:
+    """How much is unpacked before an archive is refused: members looked at, bytes written, bytes read in all."""
+
+    members: int = 100_000
+    total_bytes: int = 4 << 30
+    expansion: int = 400
+
+
+DEFAULT_LIMITS = ArchiveLimits()
+
+
+@contextmanager
+def unpacked(
+    archive: Path, *, wanted: Collection[str] = (), limits: ArchiveLimits = DEFAULT_LIMITS
+) -> Iterator[tuple[Path, ...]]:
+    """The files of a tar or zip archive in a temporary folder that goes away afterwards.
+
+    wanted: file names to unpack, without folders; all if empty. The whole archive is inspected all the
+    same: one member with an absolute name, a way out of the folder, a link or a device refuses it, as do
+    too many members or bytes. Raises DataError naming archive and member.
+    """
+    with tempfile.TemporaryDirectory(prefix="forerun-archive-") as folder:
+        yield tuple(_unpack(archive, Path(folder), set(wanted), limits))
+
+
+def _unpack(archive: Path, folder: Path, wanted: set[str], limits: ArchiveLimits) -> Iterator[Path]:
+    budget = _Budget(archive, limits)
+    try:
+        if tarfile.is_tarfile(archive):
+            yield from _untar(archive, folder, wanted, budget)
+        elif zipfile.is_zipfile(archive):
+            yield from _unzip(archive, folder, wanted, budget)
+        else:
+            raise DataError.at(archive.name, "is neither a tar nor a zip archive")
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        raise DataError.at(archive.name, f"is damaged or not readable: {error}") from None
+
+
+class _Budget:
+    """What an archive may still use; `spend` raises when it has used too much."""
+
+    def __init__(self, archive: Path, limits: ArchiveLimits) -> None:
+        self.name = archive.name
+        self.limits = limits
+        self.members = 0
+        self.bytes = 0
+        self.most = min(limits.total_bytes, max(64 << 20, limits.expansion * archive.stat().st_size))
+
+    def next_member(self, size: int) -> None:
+        self.members += 1
+        if self.members > self.limits.members:
+            raise DataError.at(self.name, f"has more than {self.limits.members} members")
+        if self.bytes + size > self.most:
+            raise DataError.at(self.name, f"unpacks to more than {self.most} bytes; taken for a bomb")
+
+    def spend(self, count: int) -> None:
+        self.bytes += count
+        if self.bytes > self.most:
+            raise DataError.at(self.name, f"unpacks to more than {self.most} bytes; taken for a bomb")
+
+
+def _untar(archive: Path, folder: Path, wanted: set[str], budget: _Budget) -> Iterator[Path]:
+    with tarfile.open(archive, "r:*") as tar:
+        for member in tar:
+            budget.next_member(member.size)
+            if member.islnk() or member.issym():
+                raise DataError.at(
+                    f"{archive.name}:{member.name}", "is a link; archives with links are refused"
+                )
+            if not (member.isfile() or member.isdir()):
+                raise DataError.at(f"{archive.name}:{member.name}", "is neither a file nor a folder")
+            target = _target(archive, member.name, folder)
+            try:
+                tarfile.data_filter(member, str(folder))
+            except tarfile.FilterError as error:
+                raise DataError.at(f"{archive.name}:{member.name}", f"is refused: {error}") from None
+            if member.isdir() or (wanted and target.name not in wanted):
+                budget.spend(member.size)
+                continue
+            content = tar.extractfile(member)
+            assert content is not None, "a regular file has content"
+            yield _written(content, target, f"{archive.name}:{member.name}", budget)
+
+
+def _unzip(archive: Path, folder: Path, wanted: set[str], budget: _Budget) -> Iterator[Path]:
+    with zipfile.ZipFile(archive) as packed:
+        for member in packed.infolist():
+            budget.next_member(member.file_size)
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                what = (
+                    "a link; archives with links are refused" if kind == stat.S_IFLNK else "no regular file"
+                )
+                raise DataError.at(f"{archive.name}:{member.filename}", f"is {what}")
+            target = _target(archive, member.filename, folder)
+            if member.is_dir() or (wanted and target.name not in wanted):
+                budget.spend(member.file_size)
+                continue
+            with packed.open(member) as content:
+                yield _written(content, target, f"{archive.name}:{member.filename}", budget)
+
+
+def _target(archive: Path, name: str, folder: Path) -> Path:
+    """Where a member goes; DataError unless that is below the folder on every system."""
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    if not parts or "\0" in name:
+        raise DataError.at(f"{archive.name}:{name!r}", "is no name of a file")
+    if parts[0].startswith("/") or ":" in parts[0] or ".." in parts:
+        raise DataError.at(f"{archive.name}:{name}", "leads out of the folder it is unpacked to")
+    return folder.joinpath(*parts)
+
+
+def _written(content: IO[bytes], target: Path, name: str, budget: _Budget) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:
+        raise DataError.at(name, "stands twice in the archive") from None
+    with os.fdopen(handle, "wb") as file:
+        while block := content.read(BLOCK_BYTES):
+            budget.spend(len(block))
+            file.write(block)
+    return target

@@ -1,0 +1,184 @@
+"""Getting public data: from an offline mirror, from the cache, or from its publisher, and always verified."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from forerun.data.archive import unpacked
+from forerun.data.registry import File, Source, select
+from forerun.errors import DataError, Problem
+
+MIRROR_VARIABLE = "FORERUN_DATA_DIR"
+CACHE_VARIABLE = "FORERUN_CACHE_DIR"
+
+
+def dataset(name: str) -> Path:
+    """The path of public data: of a file, of a folder with all its files, or of the folder that holds a
+    source.
+
+    Raises UnknownName, or DataError saying the name, its address and the mirror's variable.
+    """
+    files = select(name)
+    paths = fetch(name)
+    if len(files) == 1:
+        return paths[0]
+    root, relative = _root_of(paths[0], files[0][1], files[0][0])
+    wanted = root / name.strip("/")
+    return wanted if wanted.is_dir() else root / relative
+
+
+def fetch(name: str) -> tuple[Path, ...]:
+    """All files that a name stands for, fetched where needed and verified; DataError lists every one that
+    failed.
+    """
+    paths: list[Path] = []
+    problems: list[Problem] = []
+    for source, file in select(name):
+        try:
+            paths.append(_place(source, file))
+        except DataError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise DataError(*problems)
+    return tuple(paths)
+
+
+def status(source: Source, file: File) -> Literal["mirror", "cached", "to fetch", "by hand"]:
+    """Where a file is now, or how it would come; digests are not looked at."""
+    mirror = mirror_dir()
+    if mirror is not None and (mirror / source.full_name(file)).is_file():
+        return "mirror"
+    if (cache_dir() / source.full_name(file)).is_file():
+        return "cached"
+    return "to fetch" if source.url(file) and mirror is None else "by hand"
+
+
+def mirror_dir() -> Path | None:
+    """The offline mirror, laid out as room/path; None if the environment names none."""
+    named = os.environ.get(MIRROR_VARIABLE, "")
+    return Path(named).expanduser() if named else None
+
+
+def cache_dir() -> Path:
+    """Where downloaded files are kept: FORERUN_CACHE_DIR/data, else below the user's cache folder."""
+    named = os.environ.get(CACHE_VARIABLE, "")
+    if named:
+        return Path(named).expanduser() / "data"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base else Path.home() / ".cache") / "forerun" / "data"
+
+
+def _place(source: Source, file: File) -> Path:
+    """The verified path of one file."""
+    name = source.full_name(file)
+    mirror = mirror_dir()
+    if mirror is not None and (mirror / name).exists():
+        _verify(mirror / name, file, name)
+        return mirror / name
+    cached = cache_dir() / name
+    if cached.exists():
+        _verify(cached, file, name)
+        return cached
+    url = source.url(file)
+    if mirror is not None:
+        raise DataError.at(
+            name,
+            f"is not in the mirror {mirror} ({MIRROR_VARIABLE}), and with a mirror nothing is "
+            f"downloaded; {_origin(url, file)}",
+        )
+    if not url:
+        raise DataError.at(name, f"{_origin(url, file)}; put it at {MIRROR_VARIABLE}/{name}")
+    _download(url, cached, source, file)
+    return cached
+
+
+def _origin(url: str, file: File) -> str:
+    return f"it is served at {url}" if url else f"no address serves it: {file.how}"
+
+
+def _verify(path: Path, file: File, name: str) -> None:
+    if not path.is_file():
+        raise DataError.at(name, f"{path} is not a file")
+    size = path.stat().st_size
+    if size != file.size:
+        pointer = " (a pointer left by Git LFS?)" if size < 200 < file.size else ""
+        raise DataError.at(name, f"{path} has {size} bytes, {file.size} are expected{pointer}")
+    with path.open("rb") as opened:
+        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    if found != file.sha256:
+        raise DataError.at(name, f"{path} has sha256 {found}, {file.sha256} is expected")
+
+
+def _download(url: str, target: Path, source: Source, file: File) -> None:
+    """Fetch one file into the cache; it appears there whole and verified, or not at all."""
+    name = source.full_name(file)
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if file.archive:
+            archive = _retrieve(url, None, cache_dir() / "archives")
+            with unpacked(archive, wanted=[Path(file.path).name]) as members:
+                _take(members, file, name, partial)
+        else:
+            fetched = _retrieve(url, file.sha256, partial.parent / f".{target.name}.download")
+            shutil.move(fetched, partial)
+            shutil.rmtree(fetched.parent, ignore_errors=True)
+        _verify(partial, file, name)
+        partial.replace(target)
+    except DataError as error:
+        raise DataError(*(_at(problem, name) for problem in error.problems)) from None
+    except OSError as error:
+        raise DataError.at(name, _failed(url, name, error)) from None
+    except ValueError:
+        what = f"{url} no longer serves the file of the registry (sha256 {file.sha256}); {_by_hand(name)}"
+        raise DataError.at(name, what) from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _retrieve(url: str, sha256: str | None, folder: Path) -> Path:
+    """Download with pooch; OSError (requests' errors are) or ValueError (another digest)."""
+    import pooch
+
+    pooch.get_logger().setLevel("WARNING")
+    fname = hashlib.sha256(url.encode()).hexdigest()[:16] + "-" + url.rsplit("/", 1)[-1]
+    return Path(pooch.retrieve(url, f"sha256:{sha256}" if sha256 else None, fname=fname, path=folder))
+
+
+def _take(members: Iterable[Path], file: File, name: str, target: Path) -> None:
+    """Of the unpacked files with the right name, the one with the right bytes."""
+    for member in members:
+        try:
+            _verify(member, file, name)
+        except DataError:
+            continue
+        shutil.move(member, target)
+        return
+    raise DataError.at(name, f"no file in the archive {file.archive} is the one of the registry")
+
+
+def _at(problem: Problem, name: str) -> Problem:
+    return problem if problem.where == name else Problem(name, str(problem))
+
+
+def _failed(url: str, name: str, error: OSError) -> str:
+    reason = type(error).__name__ if not error.strerror else error.strerror
+    return f"could not be fetched from {url} ({reason}); {_by_hand(name)}"
+
+
+def _by_hand(name: str) -> str:
+    return f"without a network, name an offline mirror that has {name} in {MIRROR_VARIABLE}"
+
+
+def _root_of(path: Path, file: File, source: Source) -> tuple[Path, Path]:
+    """The folder that holds rooms, and the room with the part of the path that a source's files share."""
+    root = path
+    for _ in Path(source.full_name(file)).parts:
+        root = root.parent
+    shared = Path(os.path.commonpath([str(Path(source.full_name(one)).parent) for one in source.files]))
+    return root, shared

@@ -1,0 +1,151 @@
+"""Archives from the network: what is hostile is refused by name, and nothing lands outside the folder."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import stat
+import tarfile
+import time
+import zipfile
+
+import pytest
+
+from forerun.data.archive import ArchiveLimits, unpacked
+from forerun.errors import DataError
+
+
+def tar_of(path, *members, mode="w:gz"):
+    """A tar archive of (name, data) or TarInfo members."""
+    with tarfile.open(path, mode) as tar:
+        for member in members:
+            if isinstance(member, tarfile.TarInfo):
+                tar.addfile(member)
+            else:
+                info = tarfile.TarInfo(member[0])
+                info.size = len(member[1])
+                tar.addfile(info, io.BytesIO(member[1]))
+    return path
+
+
+def zip_of(path, *members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, data in members:
+            packed.writestr(name, data)
+    return path
+
+
+def special(name, kind, target=""):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+@pytest.mark.parametrize("make", [tar_of, zip_of], ids=["tar", "zip"])
+def test_regular_files_are_unpacked_below_the_folder(tmp_path, make):
+    archive = make(tmp_path / "a", ("x/one.csv", b"1"), ("two.csv", b"22"), ("./y/three.csv", b"333"))
+    with unpacked(archive) as files:
+        assert [path.read_bytes() for path in files] == [b"1", b"22", b"333"]
+        folder = files[1].parent
+        assert all(path.is_relative_to(folder) for path in files)
+    assert not folder.exists()
+    with unpacked(archive, wanted=["three.csv"]) as files:
+        assert [path.name for path in files] == ["three.csv"]
+
+
+HOSTILE_TARS = {
+    "way out": ([("../../evil", b"x")], "leads out of the folder"),
+    "way out inside": ([("a/../../evil", b"x")], "leads out of the folder"),
+    "absolute": ([("/tmp/evil", b"x")], "leads out of the folder"),
+    "drive": ([("C:/evil", b"x")], "leads out of the folder"),
+    "backslashes": ([("..\\..\\evil", b"x")], "leads out of the folder"),
+    "symbolic link": ([special("link", tarfile.SYMTYPE, "/etc")], "is a link"),
+    "link then file": ([special("d", tarfile.SYMTYPE, "/tmp"), ("d/evil", b"x")], "is a link"),
+    "hard link": ([special("link", tarfile.LNKTYPE, "/etc/passwd")], "is a link"),
+    "device": ([special("dev", tarfile.CHRTYPE)], "neither a file nor a folder"),
+    "pipe": ([special("pipe", tarfile.FIFOTYPE)], "neither a file nor a folder"),
+    "twice": ([("a.csv", b"x"), ("a.csv", b"y")], "stands twice"),
+    "empty name": ([("./", b"")], "is no name of a file"),
+}
+
+
+# What is not unpacked cannot be overwritten: a name that stands twice only matters if it is wanted.
+CASES = [
+    (name, wanted)
+    for name in HOSTILE_TARS
+    for wanted in ((), ("harmless.csv",))
+    if name != "twice" or not wanted
+]
+
+
+@pytest.mark.parametrize(("name", "wanted"), CASES)
+def test_hostile_tars_are_refused(tmp_path, name, wanted):
+    members, what = HOSTILE_TARS[name]
+    archive = tar_of(tmp_path / "hostile.tar.gz", ("harmless.csv", b"1"), *members)
+    with pytest.raises(DataError, match=f"hostile.tar.gz.*{what}"), unpacked(archive, wanted=wanted):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["hostile.tar.gz"]
+
+
+@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil", "C:\\evil", "..\\evil"])
+def test_hostile_zips_are_refused(tmp_path, name):
+    archive = zip_of(tmp_path / "hostile.zip", ("harmless.csv", b"1"), (name, b"x"))
+    with pytest.raises(DataError, match=r"hostile.zip:.*leads out of the folder"), unpacked(archive):
+        pass
+
+
+def test_links_in_zips_are_refused(tmp_path):
+    archive = tmp_path / "hostile.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        info = zipfile.ZipInfo("link")
+        info.external_attr = (stat.S_IFLNK | 0o777) << 16
+        packed.writestr(info, "/etc/passwd")
+    with pytest.raises(DataError, match="is a link"), unpacked(archive):
+        pass
+
+
+@pytest.mark.parametrize("wanted", [(), ("other.csv",)], ids=["all", "some"])
+@pytest.mark.parametrize("make", [tar_of, zip_of], ids=["tar", "zip"])
+def test_bombs_are_refused_in_bounded_time(tmp_path, make, wanted):
+    archive = make(tmp_path / "bomb", ("zeros.csv", bytes(100 << 20)))
+    began = time.perf_counter()
+    with pytest.raises(DataError, match=r"bomb.*taken for a bomb"), unpacked(archive, wanted=wanted):
+        pass
+    assert time.perf_counter() - began < 5
+
+
+def test_a_zip_that_lies_about_its_size_is_refused(tmp_path):
+    """The directory says 10 bytes; the compressed data has 100 MiB."""
+    archive = zip_of(tmp_path / "liar.zip", ("zeros.csv", bytes(100 << 20)))
+    data = archive.read_bytes()
+    archive.write_bytes(data.replace((100 << 20).to_bytes(4, "little"), (10).to_bytes(4, "little")))
+    with pytest.raises(DataError), unpacked(archive):
+        pass
+
+
+def test_too_many_members_are_refused(tmp_path):
+    archive = tar_of(tmp_path / "many.tar", *((f"{i}.csv", b"") for i in range(30)), mode="w")
+    with (
+        pytest.raises(DataError, match="has more than 20 members"),
+        unpacked(archive, limits=ArchiveLimits(members=20)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
+def test_archives_cut_short_are_refused(tmp_path, share):
+    whole = tar_of(
+        tmp_path / "a.tar.gz", *((f"{i}.csv", str(i).encode() * 5000) for i in range(50))
+    ).read_bytes()
+    path = tmp_path / "cut.tar.gz"
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(DataError, match=r"cut.tar.gz.*(damaged|neither)"), unpacked(path):
+        pass
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", gzip.compress(b"hello"), b"PK\x03\x04"])
+def test_what_is_no_archive_is_refused(tmp_path, data):
+    path = tmp_path / "not-an-archive"
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="is neither a tar nor a zip archive"), unpacked(path):
+        pass
