@@ -33,7 +33,7 @@ def print_table(
 
     gathered = [list(row) for row in rows]
     numeric = [
-        bool(gathered) and all(isinstance(row[i], (int, float)) or row[i] is None for row in gathered)
+        bool(gathered) and all(_right(row[i]) for row in gathered)
         for i in range(len(columns))
     ]
     table = RichTable(
@@ -47,6 +47,11 @@ def print_table(
         table.add_row(*cells, style="bold green" if number == chosen else None)
     width = None if sys.stdout.isatty() else 120
     Console(width=width, highlight=False).print(table)
+
+
+def _right(cell: Any) -> bool:
+    """Whether a cell reads as a number."""
+    return cell is None or isinstance(cell, (int, float)) or (isinstance(cell, str) and cell.endswith("%"))
 
 
 def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:

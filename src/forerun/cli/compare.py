@@ -54,6 +54,7 @@ def command(
 ) -> None:
     """Compare variants of SCENARIO: policies (--policy) or overrides (--with); the first is the reference."""
     import forerun
+    from forerun.domains import room
     from forerun.study.compare import Variant, compare, pick_objective
     from forerun.study.executors import Here
     from forerun.study.executors.processes import Processes
@@ -63,7 +64,8 @@ def command(
     candidates += [_variant(text) for text in variants]
     if len(candidates) == 1:
         candidates.insert(0, Variant("as given", ()))
-    first = forerun.simulate(resolved).summary if objective else {}
+    offered = getattr(room(resolved.domain), "OBJECTIVES", ())
+    first = {} if offered and not objective else forerun.simulate(resolved).summary
     ranked_by = pick_objective(resolved.domain, objective, first)
     with _show.working("comparing", quiet=quiet or as_json):
         found = compare(

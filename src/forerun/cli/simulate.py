@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -25,9 +27,11 @@ def command(
 
     resolved = forerun.load(scenario, overrides, seed=seed)
     with _show.working(f"simulating {scenario.name}", quiet=quiet or as_json):
+        start_s = time.perf_counter()
         result = forerun.simulate(resolved).check()
+        wall_s = time.perf_counter() - start_s
     if out is not None:
-        result.save(out)
+        replace(result, provenance={**result.provenance, "wall_s": wall_s}).save(out)
     if as_json:
         _show.print_json(result.data())
         return

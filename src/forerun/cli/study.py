@@ -15,6 +15,7 @@ from forerun.cli import _options, _show
 if TYPE_CHECKING:
     from forerun.study.executors import Executor
     from forerun.study.run import Progress
+    from forerun.study.summary import Point
 
 
 @click.command(name="study")
@@ -70,11 +71,10 @@ def command(
         (table.write_csv if out.suffix == ".csv" else table.write_parquet)(out)
     found = points(plan, outcomes)
     if as_json:
-        _show.print_json(_show.plain([
-            {"values": dict(zip((name for name, _ in plan.axes), point.values)), "seeds": point.seeds, "failed": point.failed,
-             "means": point.means, "intervals": {name: [one.low, one.high] for name, one in point.intervals.items()}}
-            for point in found
-        ]))  # fmt: skip
+        names = [name for name, _ in plan.axes]
+        _show.print_json(
+            _show.plain([{"values": dict(zip(names, point.values)), **_figures(point)} for point in found])
+        )
         return
     metrics = plan.metrics or tuple(dict.fromkeys(name for point in found for name in point.means))[:4]
     columns = [
@@ -102,6 +102,11 @@ def command(
         )
     if not quiet:
         click.echo(f"kept in {path}; next: forerun study {study} -o cells.csv")
+
+
+def _figures(point: Point) -> dict[str, object]:
+    intervals = {name: [interval.low, interval.high] for name, interval in point.intervals.items()}
+    return {"seeds": point.seeds, "failed": point.failed, "means": point.means, "intervals": intervals}
 
 
 def _executor(kind: str, workers: int, address: str, limit_s: float) -> Executor:

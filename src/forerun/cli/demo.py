@@ -1,0 +1,48 @@
+"""`forerun demo`: a question a room, answered on embedded data, ending in a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from forerun.cli import _options, _show
+
+
+@click.command(name="demo")
+@click.argument("names", metavar="[ROOM]...", nargs=-1)
+@_options.json_option
+@_options.quiet_option
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), default=Path("forerun-demo.html"), show_default=True,
+    metavar="PAGE", help="The page to write.",
+)  # fmt: skip
+def command(names: tuple[str, ...], as_json: bool, quiet: bool, out: Path) -> None:
+    """Answer one question in each ROOM (all rooms, if none is named) offline, on data that come with forerun."""
+    import forerun
+    from forerun.domains.demos import demo, demos
+    from forerun.report import write_page
+
+    chosen = [demo(name) for name in names] or list(demos())
+    results = []
+    for entry in chosen:
+        with _show.working(f"simulating the {entry.room} demonstration", quiet=quiet or as_json):
+            result = forerun.simulate(forerun.load(entry.scenario)).check()
+        results.append(result)
+        if not as_json:
+            click.secho(f"{entry.room}: {entry.question}", bold=True)
+            _show.print_result(result, scenario=str(entry.scenario), quiet=True)
+            click.echo()
+    with _show.working("drawing the page", quiet=quiet or as_json):
+        page = write_page(results, out)
+    if as_json:
+        _show.print_json([result.data() for result in results])
+        return
+    click.echo(f"the page: {page}")
+    if not quiet:
+        for entry, result in zip(chosen, results):
+            for step in result.next_steps[:1]:
+                click.echo(f"next: {step.format(scenario=entry.scenario)}")
+        click.echo(
+            "next: copy a demo.yaml, put in your own trace and profiles, and run `forerun simulate` on it"
+        )

@@ -1,0 +1,115 @@
+"""What the documents say is true: their commands run, their links lead somewhere, their code works."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+BIN = Path(sys.executable).parent
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def environment() -> dict[str, str]:
+    """The tests' own environment, with this Python's commands first."""
+    return {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1", "COLUMNS": "120"}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in DOCUMENTS if "```console" in path.read_text()], ids=lambda path: path.name
+)
+def test_the_commands_of_a_document_run(path: Path, tmp_path: Path) -> None:
+    """Blocks in order: yaml and csv blocks that name a file are written, console lines run, python blocks run."""
+    for kind, text in BLOCK.findall(path.read_text()):
+        named = re.match(r"# file: (\S+)\n", text)
+        if named and kind in {"yaml", "csv", "text"}:
+            (tmp_path / named[1]).write_text(text.partition("\n")[2] if kind == "csv" else text)
+        elif kind == "console":
+            for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
+                run_line(line, tmp_path)
+        elif kind == "python":
+            done = subprocess.run(
+                [sys.executable, "-c", text],
+                cwd=tmp_path,
+                env=environment(),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, f"{text}\n{done.stderr}"
+
+
+def run_line(line: str, folder: Path) -> None:
+    command, _, comment = line.partition("  #")
+    wanted = int(found[1]) if (found := re.search(r"exit (\d+)", comment)) else 0
+    words = shlex.split(command)
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
+        return
+    done = subprocess.run(words, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == wanted, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):
+        if not target.startswith(("http://", "https://", "mailto:")):
+            assert (path.parent / target).exists(), f"{path}: {target}"
+
+
+def test_every_document_is_reachable_from_the_index() -> None:
+    seen: set[Path] = set()
+    todo = [ROOT / "docs" / "index.md"]
+    while todo:
+        path = todo.pop().resolve()
+        if path in seen or path.suffix != ".md":
+            continue
+        seen.add(path)
+        todo += [path.parent / target for target in re.findall(r"\]\(([^)#\s:]+)[^)]*\)", path.read_text())]
+    assert {path for path in DOCUMENTS if "docs" in path.parts} <= seen
+
+
+def test_the_example_plugin_installs_and_runs(tmp_path: Path) -> None:
+    """examples/batching-plugin, installed as a user would, is found and used by a scenario."""
+    place = tmp_path / "site"
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        str(place),
+    ]
+    source = tmp_path / "plugin"
+    source.mkdir()
+    for file in (ROOT / "examples" / "batching-plugin").rglob("*"):
+        if file.is_file() and "__pycache__" not in file.parts:
+            copy = source / file.relative_to(ROOT / "examples" / "batching-plugin")
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(file.read_bytes())
+    done = subprocess.run([*install, str(source)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    path = os.pathsep.join([str(place), *filter(None, [os.environ.get("PYTHONPATH", "")])])
+    scenario = ROOT / "src" / "forerun" / "domains" / "serving" / "demo.yaml"
+    setting = "configuration.LogReg.batching={name: half-full, patience: 5ms}"
+    for command, wanted in (
+        (["policies", "serving"], "half-full"),
+        (["simulate", str(scenario), "--set", "trace.queries=500", "--set", setting], "latency p99"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "forerun", *command], env={**environment(), "PYTHONPATH": path},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0 and wanted in done.stdout, done.stderr

@@ -1,0 +1,138 @@
+"""The command line: exit codes, one line a problem, nothing half-written, quick help."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from forerun.cli.main import forerun_command, run
+from forerun.domains.demos import demos
+
+SERVING = next(demo.scenario for demo in demos() if demo.room == "serving")
+SMALL = ["--set", "trace.queries=2000"]
+
+
+def forerun(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "forerun", *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def verbs() -> list[str]:
+    import click
+
+    return forerun_command.list_commands(click.Context(forerun_command))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_every_verb_tells_what_it_does(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([verb, "--help"]) == 0
+    assert "Usage: forerun" in capsys.readouterr().out
+
+
+def test_help_is_quick() -> None:
+    """`forerun --help` costs under 150 ms of processor time (the best of five, on a shared machine)."""
+    spent = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert forerun("--help").returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(spent) < 0.150
+
+
+def test_json_is_json_and_results_go_to_stdout() -> None:
+    done = forerun("simulate", str(SERVING), *SMALL, "--json")
+    data = json.loads(done.stdout)
+    assert done.returncode == 0 and data["domain"] == "serving" and data["summary"] and data["why"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["simulat"], "did you mean 'simulate'"),
+        (["simulate"], "Missing argument"),
+        (["simulate", "nowhere.yaml"], "no such file"),
+        (["simulate", str(SERVING), "--set", "slo=300W"], "is a power"),
+        (["simulate", str(SERVING), "--set", "sloo_ms=3"], "did you mean 'slo_ms'"),
+        (["simulate", str(SERVING), "--seed", "-1"], "-1"),
+        (["simulate", str(SERVING), "--colour"], "No such option"),
+        (["schema", "servng"], "did you mean 'serving'"),
+        (["policies", "nowhere"], "no room named"),
+        (["reproduce", "inferline"], "no reproduction named"),
+        (["reproduce"], "name what to reproduce"),
+        (["report", "nowhere"], "no such run directory"),
+        (["compare", str(SERVING), "--with", "x"], "write a variant as"),
+        (["study", str(SERVING)], "'base' is missing"),
+        (["demo", "nowhere"], "no demonstration named"),
+    ],
+)
+def test_bad_usage_is_exit_code_2_and_lines_without_a_traceback(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(words) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and message in shown.err and "Traceback" not in shown.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_is_kept_and_never_overwritten(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert forerun("simulate", str(SERVING), *SMALL, "-o", str(folder)).returncode == 0
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    again = forerun("simulate", str(SERVING), *SMALL, "-o", str(folder))
+    assert again.returncode == 2 and "already holds a run" in again.stderr
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("after_s", [0.3, 0.8, 1.2])
+def test_ctrl_c_leaves_no_partial_run(tmp_path: Path, after_s: float) -> None:
+    command = [sys.executable, "-m", "forerun", "simulate", str(SERVING), "--set", "trace.queries=3000000"]
+    process = subprocess.Popen(
+        [*command, "-o", str(tmp_path / "run")], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    time.sleep(after_s)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    left = [path.name for path in tmp_path.iterdir()]
+    assert left == [] or process.returncode == 0
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m forerun schema serving | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+
+
+def test_no_colour_codes_outside_a_terminal() -> None:
+    assert "\x1b[" not in forerun("simulate", str(SERVING), *SMALL).stdout
+
+
+def test_a_read_only_installation_without_a_home_works(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("needs the right to run as nobody")
+    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "TMPDIR": str(tmp_path)}
+    tmp_path.chmod(0o777)
+    code = (
+        "import os; os.setgroups([]); os.setgid(65534); os.setuid(65534); os.umask(0o022)\n"
+        "from forerun.kernels.jit import cache_root\nprint(cache_root())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    if "PermissionError" in done.stderr or "Permission denied" in done.stderr or "No module" in done.stderr:
+        pytest.skip("this Python cannot be read by nobody here")
+    assert done.returncode == 0 and done.stdout.strip().startswith(str(tmp_path)), done.stderr
