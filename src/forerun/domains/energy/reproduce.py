@@ -1,0 +1,443 @@
+"""Published results of Zeus [You, Chung, Chowdhury, NSDI 2023] that the public traces allow, beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.energy.batch import Attempts, run_many
+from forerun.domains.energy.generate import REGIMES, regime
+from forerun.domains.energy.model import Floats, Rules
+from forerun.domains.energy.policies.default import Default
+from forerun.domains.energy.policies.grid import Grid
+from forerun.domains.energy.policies.grid_bounded import GridBounded
+from forerun.domains.energy.policies.jit import Jit
+from forerun.domains.energy.policies.pruning_gts import PruningGts
+from forerun.domains.energy.policy import KnobRecipe, Pair
+from forerun.domains.energy.public import DATASETS, GPUS, JOBS, public_workload
+from forerun.domains.energy.runs import Reference, Savings, of_attempts, reference
+from forerun.domains.energy.simulate import Drift
+from forerun.domains.energy.workload import Workload
+from forerun.errors import Infeasible
+from forerun.result.figures import Axis, Figure, Rule
+from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
+
+PAPER: Final = "You, Chung, Chowdhury: Zeus, NSDI 2023"
+COMPAT: Final = Rules.of("compat")
+CORRECTED: Final = Rules.of("corrected")
+#: baselines begin with configurations that may fail: they get the retries that the reference's loop refuses at first
+BASELINE: Final = COMPAT.with_(first_may_retry=True)
+ETA, BETA = 0.5, 2.0
+PUBLISHED: Final = Pair(batch_size=PruningGts(), limit=Jit())
+UNKNOWN: Final = "the paper's seeds and way of averaging are not public"
+
+
+def _runs(
+    workload: Workload,
+    recipe: KnobRecipe,
+    seeds: Sequence[int],
+    rules: Rules,
+    *,
+    eta: float = ETA,
+    beta: float = BETA,
+) -> list[Attempts]:
+    return run_many(
+        workload,
+        recipe,
+        eta=eta,
+        beta=beta,
+        rules=rules,
+        seeds=seeds,
+        recurrences=workload.recurrences(),
+        compile_above=1000,
+    )
+
+
+def _mean(saved: Sequence[Savings], what: str) -> float:
+    return float(np.mean([getattr(one, what) for one in saved]))
+
+
+# --- what could be saved at most --------------------------------------------------------------------------------
+
+
+def potential(gpu: str, dataset: str, rules: Rules) -> dict[str, float]:
+    """Least energy of both knobs, of the limit alone and of the batch size alone: change against default [%]."""
+    workload = public_workload(gpu, dataset, rules)
+    default = reference(workload, ETA).default
+    if default is None:
+        raise Infeasible.at(str(workload.job), "the default never reaches the target")
+    certain = [point for point in workload.expected(ETA) if point.reach == 1]
+    found = {
+        "joint": certain,
+        "power limit only": [point for point in certain if point.batch_size == default.batch_size],
+        "batch size only": [point for point in certain if point.limit_w == default.limit_w],
+    }
+    return {
+        name: 100 * (min(point.energy_j for point in points) / default.energy_j - 1)
+        for name, points in found.items()
+    }
+
+
+def _potential(progress: Progress) -> Reproduced:
+    rows, bars = [], []
+    table = {dataset: potential("v100", dataset, COMPAT) for dataset in JOBS}
+    again = {dataset: potential("v100", dataset, CORRECTED) for dataset in JOBS}
+    for knob, low, high in (("joint", 23.8, 74.7), ("power limit only", 3.0, 31.5)):
+        for which, published, pick in (("least", low, min), ("most", high, max)):
+            ours = pick(-found[knob] for found in table.values())
+            mine = pick(-found[knob] for found in again.values())
+            rows.append(
+                Row(
+                    f"{knob}: {which} energy saved, percent",
+                    published,
+                    ours,
+                    mine,
+                    0.1,
+                    "range over six jobs",
+                )
+            )
+    for dataset, found in table.items():
+        for knob, change in found.items():
+            rows.append(Row(f"{dataset}, {knob}: energy change percent", None, change, again[dataset][knob]))
+            bars.append((dataset, knob, change))
+    figure = Figure(
+        id="zeus-savings-potential",
+        title="Energy that the best configuration saves against the default, V100",
+        kind="points",
+        x=Axis("change", "energy against the default", "%"),
+        y=Axis("job", "job"),
+        data={"job": [b[0] for b in bars], "knob": [b[1] for b in bars], "change": [b[2] for b in bars]},
+        series="knob",
+        caption="Least energy over all measured configurations whose recorded runs all reach the target.",
+    )
+    return Reproduced(tuple(rows), (figure,))
+
+
+# --- one job again and again -------------------------------------------------------------------------------------
+
+
+def last_five(gpu: str, dataset: str, rules: Rules, seeds: Sequence[int]) -> list[Savings]:
+    """Savings of the published policy, one a seed."""
+    workload = public_workload(gpu, dataset, rules)
+    against, n = reference(workload, ETA), workload.recurrences()
+    return [of_attempts(log, n, against) for log in _runs(workload, PUBLISHED, seeds, rules)]
+
+
+def _single(progress: Progress) -> Reproduced:
+    rows = []
+    compat, corrected = {}, {}
+    for dataset in JOBS:
+        progress(f"zeus-single: {dataset}")
+        compat[dataset] = last_five("v100", dataset, COMPAT, range(1, 201))
+        corrected[dataset] = last_five("v100", dataset, CORRECTED, range(1, 21))
+    for which, published, pick in (("least", 15.3, min), ("most", 75.8, max)):
+        ours = pick(_mean(found, "energy_last") for found in compat.values())
+        mine = pick(_mean(found, "energy_last") for found in corrected.values())
+        rows.append(
+            Row(f"{which} energy saved in the last five, percent", published, ours, mine, None, UNKNOWN)
+        )
+    for dataset, saved in compat.items():
+        again = corrected[dataset]
+        for label, what in (("energy", "energy_last"), ("time", "time_last")):
+            note = "seeds 1-200 in compat, 1-20 in corrected"
+            name = f"{dataset}: {label} saved in the last five, percent"
+            rows.append(Row(name, None, _mean(saved, what), _mean(again, what), None, note))
+    example = public_workload("v100", "librispeech", COMPAT)
+    (log,) = _runs(example, PUBLISHED, [1], COMPAT)
+    rows.append(
+        Row("the public example: energy of 210 recurrences, J", None, float(log.energy_j.sum()), None)
+    )
+    return Reproduced(tuple(rows), (_choices(example, log),))
+
+
+def _choices(workload: Workload, log: Attempts) -> Figure:
+    return Figure(
+        id="zeus-single-choices",
+        title="Batch sizes over recurrences: the public example",
+        kind="points",
+        x=Axis("recurrence", "recurrence"),
+        y=Axis("batch_size", "batch size", log=True),
+        data={
+            "recurrence": log.recurrence.tolist(),
+            "batch_size": workload.sizes[log.size].tolist(),
+            "ended": [("reached", "stopped", "gave up", "never ran")[code] for code in log.ended],
+        },
+        series="ended",
+        caption="Two walks over the sizes, then sampling of the survivors.",
+    )
+
+
+# --- regret ------------------------------------------------------------------------------------------------------
+
+#: recipe, rules and seeds of each policy
+REGRET_POLICIES: Final[dict[str, tuple[KnobRecipe, Rules, int]]] = {
+    "pruning-gts": (PUBLISHED, COMPAT, 200),
+    "default": (Default(), BASELINE, 10),
+    "grid-bounded": (GridBounded(), BASELINE, 10),
+    "grid": (Grid(), BASELINE, 2),
+}
+
+
+def mean_ratios(name: str, seeds: int = 0) -> dict[tuple[str, str], float]:
+    """Mean cost over the oracle's of one policy on each of the 24 public workloads, in compat."""
+    recipe, rules, usual = REGRET_POLICIES[name]
+    found = {}
+    for gpu in GPUS:
+        for dataset in JOBS:
+            workload = public_workload(gpu, dataset, COMPAT)
+            against, n = reference(workload, ETA), workload.recurrences()
+            logs = _runs(workload, recipe, range(1, (seeds or usual) + 1), rules)
+            found[gpu, dataset] = _mean([of_attempts(log, n, against) for log in logs], "cost_ratio")
+    return found
+
+
+def _regret(progress: Progress) -> Reproduced:
+    rows = []
+    for name, (_, _, seeds) in REGRET_POLICIES.items():
+        progress(f"zeus-regret: {name} on 24 workloads")
+        ratios = list(mean_ratios(name).values())
+        note = f"24 workloads, {seeds} seeds; the paper's curves carry no numbers"
+        rows.append(
+            Row(f"{name}: mean cost over the oracle's", None, float(np.mean(ratios)), None, None, note)
+        )
+        rows.append(Row(f"{name}: worst workload", None, max(ratios), None))
+    figures = tuple(_regret_figure(dataset) for dataset in ("librispeech", "cifar100"))
+    return Reproduced(tuple(rows), figures)
+
+
+def _regret_figure(dataset: str) -> Figure:
+    workload = public_workload("v100", dataset, COMPAT)
+    against, n = reference(workload, ETA), workload.recurrences()
+    columns: dict[str, list[float | str]] = {
+        name: [] for name in ("recurrence", "regret", "low", "high", "policy")
+    }
+    for name, (recipe, rules, seeds) in REGRET_POLICIES.items():
+        if name == "grid":
+            continue
+        curves = regret_curves(_runs(workload, recipe, range(1, max(seeds, 20) + 1), rules), n, against)
+        low, middle, high = np.percentile(curves, [5, 50, 95], axis=0)
+        columns["recurrence"] += list(range(1, n + 1))
+        columns["regret"] += middle.tolist()
+        columns["low"] += low.tolist()
+        columns["high"] += high.tolist()
+        columns["policy"] += [name] * n
+    return Figure(
+        id=f"zeus-regret-{dataset}",
+        title=f"Cumulative regret, {dataset} on V100",
+        kind="line",
+        x=Axis("recurrence", "recurrence"),
+        y=Axis("regret", "cumulative regret", "J"),
+        data=columns,
+        series="policy",
+        low="low",
+        high="high",
+        caption="Median and 5 to 95 % of seeds; regret is cost above the oracle's expected cost.",
+    )
+
+
+def regret_curves(logs: Sequence[Attempts], recurrences: int, against: Reference) -> Floats:
+    """Cumulative regret of each run, float64[runs, recurrences] [J]."""
+    oracle = against.oracle.cost_j if against.oracle else float("nan")
+    return np.array([np.cumsum(log.per_recurrence(log.cost_j, recurrences) - oracle) for log in logs])
+
+
+# --- groups ------------------------------------------------------------------------------------------------------
+
+
+def _groups(progress: Progress) -> Reproduced:
+    rows = []
+    note = "synthetic groups: the published group trace is not obtainable; paper: 7 to 52 % energy over real groups"
+    recipe = Pair(batch_size=PruningGts(concurrency=True), limit=Jit())
+    for name in REGIMES:
+        progress(f"zeus-groups: {name}")
+        for dataset in JOBS:
+            found = {}
+            for rules, label in ((COMPAT, "compat"), (CORRECTED, "corrected")):
+                found[label] = group_saving(dataset, name, rules, recipe, seeds=range(1, 6))
+            text = f"{dataset}, {name}: energy saved, percent"
+            rows.append(Row(text, None, found["compat"], found["corrected"], None, note))
+    return Reproduced(tuple(rows), notes=("groups are drawn, not the published ones",))
+
+
+def group_saving(dataset: str, name: str, rules: Rules, recipe: KnobRecipe, seeds: Sequence[int]) -> float:
+    """Mean energy saved in a synthetic group of 120 submissions, percent; seeds that end in a failure are left out."""
+    workload = public_workload("v100", dataset, rules)
+    against = reference(workload, ETA)
+    assert against.default is not None
+    saved = []
+    for seed in seeds:
+        rows = regime(name, 120, against.default.time_s, seed)  # type: ignore[arg-type]
+        try:
+            (log,) = run_many(
+                workload,
+                recipe,
+                eta=ETA,
+                beta=BETA,
+                rules=rules,
+                seeds=[seed],
+                rows=rows,
+                compile_above=10**9,
+            )
+        except Infeasible:
+            continue
+        ratio = np.array([row.runtime_ratio for row in rows])[log.recurrence]
+        base = against.default.energy_j * sum(row.runtime_ratio for row in rows)
+        saved.append(100 * (1 - float((log.energy_j * ratio).sum()) / base))
+    return float(np.mean(saved)) if saved else float("nan")
+
+
+# --- frontiers, GPUs, sensitivity, drift ---------------------------------------------------------------------------
+
+
+def _pareto(progress: Progress) -> Reproduced:
+    from forerun.domains.energy.plan import Point, knee, pareto
+
+    rows, figures = [], []
+    for dataset in JOBS:
+        workload = public_workload("v100", dataset, CORRECTED)
+        at = [p for p in workload.expected(ETA) if p.reach == 1]
+        points = [
+            Point("v100", p.batch_size, p.limit_w, 1.0, p.time_s, p.energy_j, p.cost_j, 0.0) for p in at
+        ]
+        frontier, _ = pareto(points, range(len(points)))
+        bend = points[knee(points, frontier)]
+        rows.append(Row(f"{dataset}: configurations on the frontier", None, len(frontier), len(frontier)))
+        rows.append(Row(f"{dataset}: batch size at the knee", None, bend.batch_size, bend.batch_size))
+        rows.append(Row(f"{dataset}: limit at the knee, W", None, bend.limit_w, bend.limit_w))
+        on = [at in set(frontier) for at in range(len(points))]
+        figures.append(
+            Figure(
+                id=f"zeus-pareto-{dataset}",
+                title=f"Time and energy to the target, {dataset} on V100",
+                kind="points",
+                x=Axis("time_s", "time to the target", "s", log=True),
+                y=Axis("energy_j", "energy to the target", "J", log=True),
+                data={
+                    "time_s": [point.time_s for point in points],
+                    "energy_j": [point.energy_j for point in points],
+                    "which": ["frontier" if yes else "dominated" for yes in on],
+                },
+                series="which",
+                order=("frontier", "dominated"),
+                rules=(Rule(bend.time_s, f"knee: {bend.batch_size} at {bend.limit_w:g} W"),),
+            )
+        )
+    return Reproduced(tuple(rows), tuple(figures))
+
+
+def _gpus(progress: Progress) -> Reproduced:
+    rows = []
+    for gpu in GPUS[1:]:
+        for dataset in JOBS:
+            progress(f"zeus-gpus: {gpu} {dataset}")
+            found, mine = potential(gpu, dataset, COMPAT), potential(gpu, dataset, CORRECTED)
+            for knob, change in found.items():
+                rows.append(Row(f"{gpu} {dataset}, {knob}: energy change percent", None, change, mine[knob]))
+            saved = last_five(gpu, dataset, COMPAT, range(1, 201))
+            for label, what in (("energy", "energy_last"), ("time", "time_last")):
+                name = f"{gpu} {dataset}: {label} saved in the last five, percent"
+                rows.append(Row(name, None, _mean(saved, what), None, None, "seeds 1-200"))
+    return Reproduced(tuple(rows))
+
+
+def _sensitivity(progress: Progress) -> Reproduced:
+    rows = []
+    for dataset in JOBS:
+        progress(f"zeus-sensitivity: {dataset}")
+        workload = public_workload("v100", dataset, COMPAT)
+        n = workload.recurrences()
+        for eta in (0.0, 0.25, 0.5, 0.75, 1.0):
+            logs = _runs(workload, PUBLISHED, range(1, 51), COMPAT, eta=eta)
+            saved = [of_attempts(log, n, reference(workload, eta)) for log in logs]
+            rows.append(
+                Row(f"{dataset}, eta {eta}: energy saved, percent", None, _mean(saved, "energy"), None)
+            )
+            rows.append(Row(f"{dataset}, eta {eta}: time saved, percent", None, _mean(saved, "time"), None))
+        for beta in (1.2, 1.5, 2.0, 3.0, float("inf")):
+            ratio = _ratio(workload, PUBLISHED, beta)
+            rows.append(Row(f"{dataset}, beta {beta}: cost over the oracle's", None, ratio, None))
+        for window in (0, 3, 10):
+            ratio = _ratio(workload, Pair(batch_size=PruningGts(window=window), limit=Jit()), BETA)
+            rows.append(Row(f"{dataset}, window {window}: cost over the oracle's", None, ratio, None))
+    return Reproduced(tuple(rows), notes=("50 seeds each; seeds at which the policy fails are left out",))
+
+
+def _ratio(workload: Workload, recipe: KnobRecipe, beta: float) -> float | None:
+    against, n = reference(workload, ETA), workload.recurrences()
+    found = []
+    for seed in range(1, 51):
+        try:
+            found += _runs(workload, recipe, [seed], COMPAT, beta=beta)
+        except Infeasible:
+            continue
+    return _mean([of_attempts(log, n, against) for log in found], "cost_ratio") if found else None
+
+
+#: GPU, data set, exponent, pivot of the five synthetic changes
+DRIFTS: Final = (
+    ("v100", "librispeech", -0.6, 48.0),
+    ("v100", "squad", -0.35, 16.0),
+    ("v100", "librispeech", 0.25, 48.0),
+    ("rtx6000", "librispeech", -0.6, 32.0),
+    ("v100", "sentiment140", -0.4, 64.0),
+)
+DRIFT_AT, DRIFT_RECURRENCES = 120, 240
+
+
+def drift_excess(
+    world: tuple[str, str, float, float], recipe: KnobRecipe, rules: Rules, seeds: Sequence[int]
+) -> list[float]:
+    """Cost after the change over the new optimum's, minus one, one a seed."""
+    gpu, dataset, exponent, pivot = world
+    workload = public_workload(gpu, dataset, rules)
+    after = reference(workload.drifted(exponent, pivot), ETA).oracle
+    assert after is not None
+    change = (Drift(DRIFT_AT, exponent, pivot),)
+    logs = run_many(
+        workload,
+        recipe,
+        eta=ETA,
+        beta=BETA,
+        rules=rules,
+        seeds=seeds,
+        recurrences=DRIFT_RECURRENCES,
+        drift=change,
+    )
+    costs = [log.per_recurrence(log.cost_j, DRIFT_RECURRENCES)[DRIFT_AT:] for log in logs]
+    return [float(cost.mean()) / after.cost_j - 1 for cost in costs]
+
+
+def _drift(progress: Progress) -> Reproduced:
+    rows = []
+    for world in DRIFTS:
+        for window in (0, 10, 3):
+            progress(f"zeus-drift: {world[0]} {world[1]} window {window}")
+            recipe = Pair(batch_size=PruningGts(window=window), limit=Jit())
+            excess = float(np.mean(drift_excess(world, recipe, COMPAT, range(1, 21))))
+            name = (
+                f"{world[0]} {world[1]}, exponent {world[2]}, window {window}: excess cost after the change"
+            )
+            rows.append(Row(name, None, excess, None, None, "synthetic change, 20 seeds"))
+    return Reproduced(
+        tuple(rows), notes=("the paper's drifting data set is not public; the change here is synthetic",)
+    )
+
+
+def _entry(
+    name: str, title: str, place: str, run: Callable[[Progress], Reproduced], minutes: float
+) -> Reproduction:
+    return Reproduction(name, title, f"{PAPER}, {place}", run, DATASETS, minutes)
+
+
+REPRODUCTIONS: tuple[Reproduction, ...] = (
+    _entry("zeus-savings-potential", "What both knobs can save at most", "introduction", _potential, 0.1),
+    _entry("zeus-single", "Savings of the published policy, job by job", "abstract", _single, 0.3),
+    _entry("zeus-regret", "Cumulative regret of optimiser and baselines", "evaluation", _regret, 0.7),
+    _entry("zeus-groups", "Savings when submissions overlap", "evaluation", _groups, 0.3),
+    _entry("zeus-pareto", "Frontier of time against energy", "motivation", _pareto, 0.1),
+    _entry("zeus-gpus", "Potential and savings on three more GPU types", "evaluation", _gpus, 0.3),
+    _entry("zeus-sensitivity", "Taste, early stopping and window", "evaluation", _sensitivity, 0.3),
+    _entry("zeus-drift", "Windowed learning when the job changes", "evaluation", _drift, 0.5),
+)
