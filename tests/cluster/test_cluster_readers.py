@@ -45,9 +45,10 @@ SPOT = """job_name,organization,gpu_model,cpu_request,gpu_request,worker_num,sub
 2,13,A10,8,2,3,5,15897599,HP
 3,57,A100-SXM4-80GB,15,1,16,9589663,41060,Spot
 """
-SACCT = """JobID|User|Partition|Submit|Start|End|State|ElapsedRaw|AllocTRES|ReqTRES|Timelimit|NNodes|JobName
-10|ann|gpu|2024-03-01T10:00:00|2024-03-01T10:05:00|2024-03-01T11:05:00|COMPLETED|3600|cpu=8,gres/gpu=4,gres/gpu:a100=4|gres/gpu=4|1-00:00:00|1|train
-11|bob|gpu|2024-03-01T10:01:00|2024-03-01T10:06:00|2024-03-01T10:16:00|CANCELLED by 1002|600|cpu=8,gres/gpu:a100=2|gres/gpu=2|02:00:00|1|a|b|c
+SACCT = """\
+JobID|User|Partition|Submit|Start|End|State|ElapsedRaw|AllocTRES|ReqTRES|Timelimit|NNodes|JobName
+10|ann|gpu|2024-03-01T10:00:00|2024-03-01T10:05:00|2024-03-01T11:05:00|COMPLETED|3600|gres/gpu=4,gres/gpu:a100=4|gres/gpu=4|1-00:00:00|1|train
+11|bob|gpu|2024-03-01T10:01:00|2024-03-01T10:06:00|2024-03-01T10:16:00|CANCELLED by 1002|600|gres/gpu:a100=2|gres/gpu=2|02:00:00|1|a|b|c
 12|bob|gpu|2024-03-01T10:02:00|2024-03-01T10:06:00|2024-03-01T10:16:00|FAILED|600|cpu=8||02:00:00|1|cpu only
 """
 SWF = """; Version: 2.2
@@ -148,7 +149,8 @@ def test_native_jobs(tmp_path: Path) -> None:
 
 
 def test_the_other_three_headers(tmp_path: Path) -> None:
-    microsoft = NATIVE.replace("submit_time", "submission_time").replace("iteration", "num_iteration").replace("ddl", "deadline")
+    microsoft = NATIVE.replace("submit_time", "submission_time").replace("iteration", "num_iteration")
+    microsoft = microsoft.replace("ddl", "deadline")
     assert read(tmp_path, "cluster_jobs", microsoft)[0] == read(tmp_path, "cluster_jobs", NATIVE)[0]
     raw, _ = read(tmp_path, "cluster_jobs", "job_id,submission_time,duration,num_gpu\na,0,10,1\nb,5,20,2")
     assert raw["duration_s"].tolist() == [10, 20] and "model" not in raw
@@ -231,7 +233,10 @@ def pai(folder: Path, jobs: str, tasks: str) -> Path:
 
 
 def test_pai_adds_up_the_tasks_of_a_job(tmp_path: Path) -> None:
-    jobs = "j1,i1,u1,Terminated,100.0,900.0\nj2,i2,u1,Running,200.0,\nj3,i3,u2,Failed,300.0,400.0\nj1,i9,u1,Failed,950.0,960.0\n"
+    jobs = (
+        "j1,i1,u1,Terminated,100.0,900.0\nj2,i2,u1,Running,200.0,\n"
+        "j3,i3,u2,Failed,300.0,400.0\nj1,i9,u1,Failed,950.0,960.0\n"
+    )
     tasks = (
         "j1,ps,1.0,Terminated,110.0,900.0,600.0,29.3,,MISC\nj1,worker,2.0,Terminated,120.0,900.0,400.0,29.3,50.0,V100\n"
         "j1,worker,2.0,Terminated,120.0,900.0,400.0,29.3,50.0,V100\nj2,worker,1.0,Running,210.0,,400.0,29.3,100.0,V100\n"

@@ -1,0 +1,411 @@
+"""Chronus: leases planned backwards from deadlines [Gao et al., SoCC'21], as published for comparison.
+
+Time is cut into leases. A job with a deadline is admitted if the leases it needs can still be packed before it; it
+then runs exactly in its leases, planned as late as possible. Everybody else fills what is left over, most urgent first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated, ClassVar, Final, Literal
+
+import msgspec
+import numpy as np
+
+from forerun.domains.cluster.eventlog import EventLog
+from forerun.domains.cluster.leases import Claim, LeaseBook, fill_backwards, packs
+from forerun.domains.cluster.model import NO_DEADLINE_S, World
+from forerun.domains.cluster.policy import QuietRules, Rules, Schedule, Step
+from forerun.domains.cluster.record import Record
+
+_LEASE_S: Final = 240
+_RESTART_S: Final = 0.5
+_ESTIMATE: Final = 1.1
+
+
+class Chronus(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="chronus"):
+    """Deadline jobs get leases, admitted if they can be packed; others fill the rest.
+
+    `lease_s`: length of a lease and of the backfill slot. `solver`: `greedy` plans newly admitted jobs around the old
+    plans, as the original does when its solver fails; `highs` plans all of them again each lease, to optimality.
+    `solver_nodes`, `solver_gap`: when HiGHS gives up and the greedy plan is kept; never seconds of the host.
+    """
+
+    lease_s: Annotated[int, msgspec.Meta(ge=1)] = _LEASE_S
+    solver: Literal["greedy", "highs"] = "greedy"
+    solver_nodes: Annotated[int, msgspec.Meta(ge=1)] = 200
+    solver_gap: Annotated[float, msgspec.Meta(ge=0)] = 1e-6
+
+    paper: ClassVar[str] = "Chronus: A Novel Deadline-aware Scheduler for Deep Learning Training Jobs, SoCC'21"
+    needs: ClassVar[tuple[str, ...]] = ("gpus", "duration", "deadline")
+    guarantees: ClassVar[str] = "an admitted job gets the leases its estimate needs before its deadline"
+    cost: ClassVar[str] = "O(batch x horizon) per lease; an integer program per lease with solver: highs"
+
+    def rules(self, world: World, record: Record) -> Rules:
+        """The schedule at work on a world."""
+        return ChronusRules(self, world, record)
+
+
+class Rank(IntEnum):
+    """Where a job stands: `LATE` cannot meet its deadline, `LEASED` is admitted, `SPARE` fills, then best effort."""
+
+    LATE = -1
+    LEASED = 0
+    SPARE = 1
+    BEST_EFFORT = 2
+
+
+@dataclass(slots=True, eq=False)
+class LeaseJob:
+    """A job as Chronus sees it. `done_s` excludes restarts, of which each costs `restart_s`.
+
+    `plan` holds lease numbers still to come, ascending; None where the job has no plan. `promised_s` is the deadline
+    the schedule works with, from submission.
+    """
+
+    row: int
+    submit_s: int
+    expect_s: int
+    duration_s: int
+    gpus: int
+    size: int
+    restart_s: float
+    estimate_s: int
+    still: int
+    rank: Rank = Rank.LEASED
+    plan: list[int] | None = None
+    plan_end: int = 0
+    promised_s: int = 0
+    done_s: int = 0
+    since_s: int = 0
+    resumes: int = 0
+    holds_lease: bool = False
+    may_lease: bool = True
+    overran: int = 0
+    urgency: int = 0
+
+
+def bin_of(gpus: int) -> int:
+    """GPUs as the packing counts them: 3 as 4, 5 to 7 as 8."""
+    return 4 if gpus in (3, 4) else 8 if 5 <= gpus <= 7 else gpus
+
+
+def _written_deadlines_s(world: World) -> list[int]:
+    """Deadlines as the trace gives them, also to best-effort jobs; without any, the generator's loosest.
+
+    The published conversion forgets which jobs are best effort, so they compete with the deadline of their row.
+    """
+    jobs = world.jobs
+    written = jobs.written_deadline_s
+    loosest = jobs.submit_s + 3 * jobs.duration_s // 2
+    deadlines: list[int] = np.where(written < NO_DEADLINE_S, written, loosest).tolist()
+    return deadlines
+
+
+class ChronusRules(QuietRules):
+    """A tick counts work; on a lease boundary all running jobs are put back and leases handed out; on a backfill slot
+    newcomers are admitted and spare GPUs given away."""
+
+    order: tuple[Step, ...] = (Step.ADVANCE, Step.ROUND, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
+
+    def __init__(self, recipe: Chronus, world: World, record: Record) -> None:
+        from forerun.domains.cluster.lease_program import Limits
+
+        self.recipe, self.world, self.record = recipe, world, record
+        self.log = EventLog(record)
+        self.lease_s = recipe.lease_s
+        self.tick_s = math.gcd(world.slot_s, recipe.lease_s)
+        self.slot_s = self.tick_s if world.is_corrected("chronus_slot_constant") else recipe.lease_s
+        self.keeps_refused = not world.is_corrected("chronus_refused_stay")
+        self.knows_best_effort = world.is_corrected("chronus_best_effort_lost")
+        self.limits = Limits(nodes=recipe.solver_nodes, gap=recipe.solver_gap)
+        self.submit_s: list[int] = world.jobs.submit_s.tolist()
+        self.deadline_s: list[int] = world.jobs.deadline_s.tolist()
+        self.written_deadline_s = _written_deadlines_s(world)
+        self.arrived = 0
+        self.pending: list[LeaseJob] = []
+        self.running: list[LeaseJob] = []
+        self.book = LeaseBook(world.cluster.gpus)
+        self.lease = 0  # number of the next lease to be handed out
+        self.now_s = 0
+        self.spare_waiting = False
+        self.solved: dict[str, int] = {}
+        self.touched: dict[int, int] = {}
+        self.held = [0] * len(self.submit_s)
+        self._skip_idle()
+
+    def next_moment(self) -> int | None:
+        """The next tick; idle stretches are skipped on the grid."""
+        if self.pending or self.running or self.arrived < len(self.submit_s):
+            return self.now_s
+        self.log.flush()
+        return None
+
+    def advance(self, now_s: int) -> None:
+        """Running jobs work; those done leave, those beyond their estimate lose their lease for good."""
+        still_running = []
+        for job in self.running:
+            passed_s = now_s - job.since_s
+            overhead_s = job.resumes * job.restart_s
+            if passed_s + job.done_s >= job.duration_s + overhead_s:
+                self._end(job, job.since_s + job.duration_s - job.done_s + overhead_s, now_s)
+                continue
+            if passed_s + job.done_s >= job.estimate_s and (now_s % self.lease_s == 0 or not job.holds_lease):
+                self._drop_plan(job)
+                job.rank = Rank.SPARE if job.rank is not Rank.BEST_EFFORT else job.rank
+                job.overran, job.may_lease = 1, False
+            job.done_s += passed_s
+            job.since_s = now_s
+            still_running.append(job)
+        self.running = still_running
+
+    def on_round(self, now_s: int) -> None:
+        """On a lease boundary: everybody is put back, plans are renewed, holders of the new lease run."""
+        if now_s % self.lease_s:
+            return
+        before = self.running
+        self.pending += before
+        for job in before:
+            job.since_s = now_s
+        self._renew_plans()
+        runs = [job for job in self.pending if self._claims_lease(job)]
+        for job in runs:
+            job.still -= 1
+        self._switch(before, runs, now_s)
+        self.lease += 1
+
+    def arrive(self, now_s: int) -> None:
+        """On a backfill slot: admit those whose leases can be packed beside the others that came with them."""
+        if now_s % self.slot_s or self.arrived == len(self.submit_s) or self.submit_s[self.arrived] > now_s:
+            return
+        batch = [self._claim(job) for job in self.pending if self._wants_plan(job)]
+        while self.arrived < len(self.submit_s) and self.submit_s[self.arrived] <= now_s:
+            job = self._newcomer(self.arrived)
+            self.arrived += 1
+            self.record.admitted[job.row] = 1
+            if job.rank is Rank.LEASED:
+                self._admit(job, batch)
+            job.since_s = now_s
+            self.pending.append(job)
+
+    def decide(self, now_s: int) -> None:
+        """On a backfill slot: jobs without a lease fill what is free, most urgent first."""
+        if now_s % self.slot_s == 0:
+            self._judge(now_s)
+            self.pending.sort(key=lambda job: (job.rank, job.urgency, job.submit_s), reverse=True)
+            free = self.world.cluster.gpus - sum(job.gpus for job in self.running)
+            if free > 0:
+                self._backfill(free, now_s)
+            jobs = (*self.pending, *self.running)
+            self.spare_waiting = any(job.rank is Rank.SPARE for job in jobs)
+        changed = {row: gpus for row, gpus in self.touched.items() if self.held[row] != gpus}
+        if changed or now_s % self.lease_s == 0:
+            self.log.add(now_s, list(changed), list(changed.values()), len(self.pending))
+        for row, gpus in changed.items():
+            self.held[row] = gpus
+        self.touched = {}
+
+    def charge(self, now_s: int) -> None:
+        """The clock goes on by a tick."""
+        self.now_s = now_s + self.tick_s
+        self._skip_idle()
+
+    def _skip_idle(self) -> None:
+        """With nobody here, go to the tick at or before the next arrival, counting the leases passed over."""
+        if self.pending or self.running or self.arrived == len(self.submit_s):
+            return
+        ahead_s = self.submit_s[self.arrived] // self.tick_s * self.tick_s
+        if ahead_s > self.now_s:
+            self.lease += -(-ahead_s // self.lease_s) + (-self.now_s // self.lease_s)
+            self.now_s = ahead_s
+
+    def _end(self, job: LeaseJob, end_s: float, now_s: int) -> None:
+        self._drop_plan(job)
+        self.touched[job.row] = 0
+        late = end_s > self.deadline_s[job.row]
+        self.record.overhead_s[job.row] = job.resumes * job.restart_s
+        self.record.finish(job.row, end_s, declined=late, log_time_s=now_s)
+        self.record.accepted += int(self.deadline_s[job.row] < NO_DEADLINE_S and not late)
+
+    def _drop_plan(self, job: LeaseJob) -> None:
+        if job.plan is not None:
+            self.book.give(job.plan, job.gpus)
+            job.plan = None
+
+    def _within(self, job: LeaseJob) -> int:
+        """Leases that end before the job's deadline, from the next one on."""
+        return (job.submit_s + job.expect_s) // self.lease_s - self.lease
+
+    def _claim(self, job: LeaseJob) -> Claim:
+        return Claim(job.size, job.still, self._within(job))
+
+    def _wants_plan(self, job: LeaseJob) -> bool:
+        return job.rank is Rank.LEASED and job.may_lease and job.still > 0 and job.plan is None
+
+    def _renew_plans(self) -> None:
+        """Leases no longer needed are given back, first ones first; admitted jobs without a plan get one."""
+        for job in self.pending:
+            if job.rank is Rank.LEASED:
+                needed = math.ceil((job.estimate_s - job.done_s) / self.lease_s)
+                if needed < job.still:
+                    if job.plan is not None:
+                        self.book.give(job.plan[: job.still - needed], job.gpus)
+                        del job.plan[: job.still - needed]
+                    job.still = needed
+        newly = [job for job in self.pending if self._wants_plan(job)]
+        for job in sorted(newly, key=self._plan_order):
+            self._plan(job)
+        if self.recipe.solver == "highs":
+            self._solve()
+
+    def _plan_order(self, job: LeaseJob) -> tuple[int, int, int]:
+        """Large jobs first, then tight ones, then those with far deadlines; all values are equal."""
+        within = self._within(job)
+        return -job.size, within - job.still, -within
+
+    def _plan(self, job: LeaseJob) -> None:
+        within = self._within(job)
+        if within <= 0:
+            return
+        leases = fill_backwards(self.book.free(self.lease, within), job.size, job.still)
+        if leases is not None:
+            self._set_plan(job, (leases + self.lease).tolist())
+
+    def _set_plan(self, job: LeaseJob, plan: list[int]) -> None:
+        self.book.take(plan, job.gpus)
+        job.plan, job.plan_end = plan, self.lease + self._within(job)
+
+    def _solve(self) -> None:
+        """Plan all admitted jobs anew, starting from the plans they have."""
+        from forerun.domains.cluster.lease_program import best_plan
+
+        jobs = [job for job in self.pending if job.rank is Rank.LEASED and job.may_lease and job.still > 0]
+        if not jobs:
+            return
+        incumbent = [None if job.plan is None else [lease - self.lease for lease in job.plan] for job in jobs]
+        planned = best_plan(
+            [self._claim(job) for job in jobs],
+            self.world.cluster.gpus,
+            use_now=not self.spare_waiting,
+            incumbent=incumbent,
+            limits=self.limits,
+        )
+        self.solved[planned.proof.name] = self.solved.get(planned.proof.name, 0) + 1
+        for job in jobs:
+            self._drop_plan(job)
+        for job, leases in zip(jobs, planned.leases, strict=True):
+            if leases is not None:
+                self._set_plan(job, [lease + self.lease for lease in leases])
+
+    def _claims_lease(self, job: LeaseJob) -> bool:
+        """Whether the job holds the lease now beginning; an admitted job without a plan loses its standing."""
+        job.holds_lease = False
+        if job.rank is Rank.LEASED:
+            if job.plan is None:
+                job.rank = Rank.SPARE
+            elif job.plan and job.plan[0] == self.lease:
+                self.book.give(job.plan[:1], job.gpus)
+                del job.plan[0]
+                job.holds_lease = True
+        return job.holds_lease
+
+    def _switch(self, before: Sequence[LeaseJob], runs: list[LeaseJob], now_s: int) -> None:
+        """The running jobs become `runs`; who was not running resumes, who no longer does is preempted."""
+        were, are = {job.row for job in before}, {job.row for job in runs}
+        for job in runs:
+            if job.row not in were:
+                self._resume(job)
+        for job in before:
+            if job.row not in are:
+                self.record.preempts[job.row] += 1
+                self.touched[job.row] = 0
+        self.running = runs
+        self.pending = [job for job in self.pending if job.row not in are]
+
+    def _resume(self, job: LeaseJob) -> None:
+        job.resumes += 1
+        self.record.resumes[job.row] += 1
+        self.record.restarts[job.row] += 1
+        self.touched[job.row] = job.gpus
+
+    def _newcomer(self, row: int) -> LeaseJob:
+        """A job as it is at arrival: its estimate allows for a restart and a tenth more."""
+        jobs = self.world.jobs
+        duration_s, gpus = int(jobs.duration_s[row]), int(jobs.gpus[row])
+        weight = 1.0 + math.log2(gpus)
+        estimate_s = int(duration_s * (1.0 + _RESTART_S * weight / self.lease_s) * _ESTIMATE)
+        job = LeaseJob(
+            row=row,
+            submit_s=self.submit_s[row],
+            expect_s=self._expected_s(row),
+            duration_s=duration_s,
+            gpus=gpus,
+            size=bin_of(gpus),
+            restart_s=_RESTART_S * weight,
+            estimate_s=estimate_s,
+            still=math.ceil(estimate_s / self.lease_s),
+        )
+        if self.knows_best_effort and self.deadline_s[row] == NO_DEADLINE_S:
+            job.rank, job.may_lease = Rank.BEST_EFFORT, False
+        return job
+
+    def _expected_s(self, row: int) -> int:
+        """Seconds from submission to the deadline; a best-effort job has the one written in its file."""
+        return self.written_deadline_s[row] - self.submit_s[row]
+
+    def _admit(self, job: LeaseJob, batch: list[Claim]) -> None:
+        """Admit if everybody of the batch still packs; as published, the refused go on weighing on their batch."""
+        claim = self._claim(job)
+        horizon = max([claim.within, 0, *(other.within for other in batch)])
+        if claim.wanted <= claim.within and packs([*batch, claim], self.book.free(self.lease, horizon)):
+            job.promised_s = self.lease_s * (claim.within + self.lease) - job.submit_s
+            batch.append(claim)
+            return
+        job.rank, job.may_lease, job.promised_s = Rank.SPARE, False, job.expect_s
+        if self.keeps_refused:
+            batch.append(self._first_packing(claim, batch))
+
+    def _first_packing(self, claim: Claim, batch: list[Claim]) -> Claim:
+        """The refused claim with the earliest deadline at which it would pack, by bisection."""
+        planned = (job.plan_end - self.lease for job in (*self.pending, *self.running) if job.plan is not None)
+        low = max(claim.within, claim.wanted)
+        high = max([claim.within, *(other.within for other in batch), *planned, 0]) + claim.wanted + 1
+        free = self.book.free(self.lease, max(high, low))
+        while low < high:
+            middle = (low + high) // 2
+            if packs([*batch, Claim(claim.size, claim.wanted, middle)], free):
+                high = middle
+            else:
+                low = middle + 1
+        return Claim(claim.size, claim.wanted, low)
+
+    def _judge(self, now_s: int) -> None:
+        """Who can no longer meet the deadline is late; how urgent everybody is."""
+        for job in self.pending:
+            hopeless = job.promised_s + job.submit_s < now_s + job.duration_s - job.done_s
+            if job.rank in (Rank.LEASED, Rank.SPARE) and hopeless:
+                job.rank = Rank.LATE
+            job.since_s = now_s
+            if job.rank in (Rank.SPARE, Rank.BEST_EFFORT):
+                job.urgency = -(job.estimate_s - job.done_s) * job.gpus
+            else:
+                slack_s = job.promised_s + job.submit_s - now_s - job.estimate_s + job.done_s
+                job.urgency = -slack_s * job.gpus
+
+    def _backfill(self, free: int, now_s: int) -> None:
+        """Give free GPUs to jobs without a lease, those that overran first."""
+        self.pending.sort(
+            key=lambda job: (job.overran, min(job.rank, Rank.SPARE), job.urgency, -job.submit_s), reverse=True
+        )
+        waiting = []
+        for job in self.pending:
+            if job.rank is not Rank.LEASED and job.gpus <= free:
+                free -= job.gpus
+                self.running.append(job)
+                self._resume(job)
+            else:
+                waiting.append(job)
+        self.pending = waiting

@@ -1,0 +1,298 @@
+"""Gandiva: affinity classes, packing and time slicing [Xiao et al., OSDI'18, section 3], as published for comparison.
+
+Nodes are lent to classes of jobs of equal size, in proportion to the classes' demand. A set of nodes runs as many
+jobs at once as fit; more jobs than that take turns. Nobody is refused, nobody's duration need be known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from forerun.domains.cluster.arrivals import Arrivals
+from forerun.domains.cluster.eventlog import EventLog
+from forerun.domains.cluster.model import NO_DEADLINE_S, World
+from forerun.domains.cluster.policy import QuietRules, Rules, Schedule, Step
+from forerun.domains.cluster.record import Record
+
+_TURN_S: Final = 60
+
+
+class Gandiva(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="gandiva"):
+    """Node sets per job size, shared out by demand; jobs beyond a set's room take turns of a minute."""
+
+    paper: ClassVar[str] = "Gandiva: Introspective Cluster Scheduling for Deep Learning, OSDI'18"
+    needs: ClassVar[tuple[str, ...]] = ("gpus", "duration")
+    guarantees: ClassVar[str] = "none; early feedback to every job by time slicing"
+    cost: ClassVar[str] = "O(active jobs) per event"
+
+    def rules(self, world: World, record: Record) -> Rules:
+        """The schedule at work on a world."""
+        return GandivaRules(world, record)
+
+
+@dataclass(slots=True, eq=False)
+class GpuSet:
+    """Whole nodes lent to jobs of one size: the first `room` of `jobs` run, the rest wait for their turn.
+
+    `added` counts the jobs ever put here: the published measure of how busy a set is.
+    """
+
+    nodes: int
+    room: int
+    added: int = 0
+    jobs: list[int] = field(default_factory=list)
+
+
+class GandivaRules(QuietRules):
+    """Rebalance the classes, run until now, take in arrivals, look ahead.
+
+    As published the clock goes from arrival to arrival and frees GPUs only there; after the last arrival it goes slot
+    by slot. `free_nodes` plus the nodes of all sets is the cluster, always.
+    """
+
+    order: tuple[Step, ...] = (Step.ROUND, Step.ADVANCE, Step.ARRIVE, Step.WAKE, Step.DECIDE, Step.CHARGE)
+
+    def __init__(self, world: World, record: Record) -> None:
+        from forerun.domains.cluster.kernels.common import overhead_s
+
+        jobs, cluster = world.jobs, world.cluster
+        self.record, self.log = record, EventLog(record)
+        self.slot_s, self.total_gpus, self.node_gpus = world.slot_s, cluster.gpus, cluster.gpus_per_node
+        self.free_nodes = cluster.gpus // cluster.gpus_per_node
+        self.full_room = world.is_corrected("gandiva_strict")
+        self.rank_present = world.is_corrected("gandiva_util")
+        self.acts_between = world.is_corrected("gandiva_between_arrivals")
+        self.counts_growth = world.is_corrected("gandiva_loop_variable")
+        self.scans_all = world.is_corrected("gandiva_pending_scan")
+        self.pays_changes_only = world.is_corrected("overhead_when_unchanged")
+        self.gpus: list[int] = jobs.gpus.tolist()
+        self.duration_s: list[int] = jobs.duration_s.tolist()
+        self.deadline_s: list[int] = jobs.deadline_s.tolist()
+        self.restart_s = {
+            (gpus, tick): int(overhead_s(gpus, tick, False, cluster.gpus))
+            for gpus in set(self.gpus)
+            for tick in (False, True)
+        }
+        self.arrivals = Arrivals(jobs.submit_s)
+        self.sets: defaultdict[int, list[GpuSet]] = defaultdict(list)
+        self.running: dict[int, None] = {}  # placed in a set, whether or not it is their turn
+        self.pending: list[int] = []
+        self.once_pending: set[int] = set()
+        self.done_s = [0] * len(jobs)
+        self.owed_s = [0] * len(jobs)
+        self.held: dict[int, int] = {}
+        self.returned = False
+        self.placed = False
+        self.scheduled = 0
+        self.now_s = self.arrivals.next_s or 0
+        self.passed_s = 0
+
+    def next_moment(self) -> int | None:
+        """The instant the last one chose; None once nobody is left or nothing can change any more."""
+        if self.pending and not (self.arrivals or self.running or self.placed):
+            self.record.ended_because = f"{len(self.pending)} waiting jobs can never be placed"
+        elif self.arrivals or self.pending or self.running:
+            return self.now_s
+        self.log.flush()
+        return None
+
+    def on_round(self, now_s: int) -> None:
+        """Nodes follow demand: each class is due its share of all demanded GPUs."""
+        demand = {gpus: gpus * sum(len(s.jobs) for s in sets) for gpus, sets in self.sets.items()}
+        total = sum(demand.values())
+        for gpus in sorted(gpus for gpus, wanted in demand.items() if wanted):
+            held = self.node_gpus * sum(s.nodes for s in self.sets[gpus])
+            due = min(math.floor(demand[gpus] / total * self.total_gpus), demand[gpus])
+            if due > held:
+                self._grow(gpus, due - held)
+            elif due < held:
+                self._shrink(gpus, held - due)
+
+    def advance(self, now_s: int) -> None:
+        """Jobs whose turn it is work; those done leave, turns change on the minute, empty sets give nodes back."""
+        self.returned = self.placed = False
+        for gpus, sets in self.sets.items():
+            emptied = False
+            for s in sets:
+                turn = s.jobs[: s.room]
+                done = [row for row in turn if self._work(row, now_s)]
+                if len(s.jobs) > s.room and now_s % _TURN_S == 0:
+                    s.jobs = s.jobs[s.room :] + turn
+                for row in done:
+                    s.jobs.remove(row)
+                if not s.jobs:
+                    self.free_nodes += s.nodes
+                    emptied = True
+            if emptied:
+                self.sets[gpus] = [s for s in sets if s.jobs]
+                self.returned = True
+        for row in self.running:
+            if row in self.once_pending:
+                self.owed_s[row] = 0
+
+    def arrive(self, now_s: int) -> None:
+        """New jobs are placed if any set or free node takes them, else they wait."""
+        for row in self.arrivals.take(now_s):
+            self.record.admitted[row] = 1
+            if not self._start(row):
+                self.pending.append(row)
+                self.once_pending.add(row)
+
+    def wake(self, now_s: int) -> None:
+        """Nodes came back: waiting jobs try again.
+
+        As published the list shrinks under the scan, so the job after each one that starts is passed over.
+        """
+        if not self.returned:
+            return
+        if self.scans_all:
+            self.pending = [row for row in self.pending if not self._start(row)]
+            return
+        at = 0
+        while at < len(self.pending):
+            if self._start(self.pending[at]):
+                del self.pending[at]
+            at += 1
+
+    def decide(self, now_s: int) -> None:
+        """Record who is having a turn."""
+        gpus = self.gpus
+        held = {row: gpus[row] for sets in self.sets.values() for s in sets for row in s.jobs[: s.room]}
+        before = self.held
+        self.fresh = [row for row in held if row not in before]
+        gone = [row for row in before if row not in held]
+        rows = self.fresh + gone
+        waiting = len(self.running) + len(self.pending) - len(held)
+        self.log.add(now_s, rows, [held.get(row, 0) for row in rows], waiting)
+        for row in gone:
+            self.record.preempts[row] += row in self.running
+        for row in self.fresh:
+            self.record.restarts[row] += 1
+        self.held = held
+
+    def charge(self, now_s: int) -> None:
+        """Everybody placed owes a restart at each event while arrivals remain; choose the next instant."""
+        if self.arrivals:
+            tick = self.scheduled > 0 and self.scheduled % self.slot_s == 0
+            self.scheduled += 1
+            for row in self.fresh if self.pays_changes_only else self.running:
+                self.owed_s[row] = self.restart_s[self.gpus[row], tick]
+        if self.acts_between:
+            next_s = self._next_change_s(now_s)
+        elif self.arrivals:
+            self.arrivals.merge(now_s, self.slot_s)
+            next_s = self.arrivals.next_s or now_s
+        else:
+            next_s = now_s + self.slot_s
+        self.passed_s, self.now_s = next_s - now_s, next_s
+
+    def _work(self, row: int, now_s: int) -> bool:
+        """Let a job work since the last event; whether it is done."""
+        work_s = max(self.passed_s - self.owed_s[row], 0)
+        self.record.overhead_s[row] += self.passed_s - work_s
+        self.done_s[row] += work_s
+        self.owed_s[row] = 0
+        over_s = self.done_s[row] - self.duration_s[row]
+        if over_s < 0:
+            return False
+        end_s = now_s - over_s
+        late = end_s > self.deadline_s[row]
+        self.record.accepted -= late
+        self.record.finish(row, end_s, declined=late, log_time_s=now_s)
+        del self.running[row]
+        return True
+
+    def _start(self, row: int) -> bool:
+        if not self._place(row):
+            return False
+        self.placed = True
+        self.running[row] = None
+        self.record.accepted += self.deadline_s[row] < NO_DEADLINE_S
+        return True
+
+    def _place(self, row: int) -> bool:
+        """Into the next set with room, else onto free nodes, else into a set to take turns."""
+        gpus = self.gpus[row]
+        sets = self.sets[gpus]
+        if sets:
+            first = sets.pop(0)
+            sets.append(first)
+            if self._load(first) + (not self.full_room) < first.room:
+                return self._add(sets, first, row)
+        if self._nodes_of(gpus) <= self.free_nodes:
+            return self._add(sets, self._open(gpus), row)
+        if sets:
+            first = sets.pop(0)
+            sets.append(first)
+            return self._add(sets, first, row)
+        return False
+
+    def _load(self, s: GpuSet) -> int:
+        return len(s.jobs) if self.rank_present else s.added
+
+    def _add(self, sets: list[GpuSet], chosen: GpuSet, row: int) -> bool:
+        chosen.added += 1
+        chosen.jobs.append(row)
+        sets.sort(key=self._load)
+        return True
+
+    def _nodes_of(self, gpus: int) -> int:
+        return -(-gpus // self.node_gpus)
+
+    def _open(self, gpus: int) -> GpuSet:
+        nodes = self._nodes_of(gpus)
+        opened = GpuSet(nodes=nodes, room=nodes * self.node_gpus // gpus)
+        self.free_nodes -= nodes
+        self.sets[gpus].append(opened)
+        return opened
+
+    def _grow(self, gpus: int, missing_gpus: int) -> None:
+        """Open sets while nodes are free, then spread the class's jobs over all its sets.
+
+        As published a loop variable is reused: the spreading is left out when the last round opened a single node.
+        """
+        nodes = self._nodes_of(gpus)
+        if self.counts_growth:
+            opened = min(-(-missing_gpus // (nodes * self.node_gpus)), self.free_nodes // nodes)
+            for _ in range(opened):
+                self._open(gpus)
+            spread = opened > 0
+        else:
+            spread = True
+            for _ in range(math.ceil(missing_gpus / gpus)):
+                fits = nodes <= self.free_nodes
+                if fits:
+                    self._open(gpus)
+                spread = not fits or nodes > 1
+        if spread:
+            sets = self.sets[gpus]
+            jobs = [row for s in sets for row in s.jobs]
+            for s in sets:
+                s.jobs, s.added = [], 0
+            for row in jobs:
+                self._add(sets, sets[0], row)
+
+    def _shrink(self, gpus: int, spare_gpus: int) -> None:
+        """Give the first sets back, all but one at most; their jobs join the least busy sets."""
+        sets = self.sets[gpus]
+        moved = []
+        for _ in range(min(math.ceil(spare_gpus / gpus), len(sets) - 1)):
+            closed = sets.pop(0)
+            self.free_nodes += closed.nodes
+            moved += closed.jobs
+        for row in moved:
+            self._add(sets, sets[0], row)
+
+    def _next_change_s(self, now_s: int) -> int:
+        """The next arrival, slot or end of a job having its turn, whichever comes first."""
+        arrival_s = self.arrivals.next_s
+        if not self.running and arrival_s is not None:
+            return arrival_s
+        candidates = [now_s + self.slot_s - now_s % self.slot_s]
+        if arrival_s is not None:
+            candidates.append(arrival_s)
+        candidates += [now_s + self.duration_s[row] - self.done_s[row] + self.owed_s[row] for row in self.held]
+        return max(min(candidates), now_s + 1)

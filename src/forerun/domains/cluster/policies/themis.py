@@ -1,0 +1,134 @@
+"""Themis: finish-time fairness [Mahajan et al., NSDI'20, section 3], as published for comparison.
+
+Each slot the jobs that would most lose against running alone on their share of the cluster go first. The published
+simulator asks a convex solver; here the same optimum is found in closed form (docstring of the kernel), so that it
+does not depend on a solver's version.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final, Literal
+
+import msgspec
+import numpy as np
+
+from forerun.domains.cluster.model import F64, NO_DEADLINE_S, World
+from forerun.domains.cluster.policy import QuietRules, Rules, Schedule, Step
+from forerun.domains.cluster.record import Record
+
+_BLOCK_EVENTS: Final = 8192
+_ORDERS: Final = ("centre", "least", "leximin")
+
+
+class Themis(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="themis"):
+    """The largest slowdown against a fair share is minimised each slot; jobs keep their requested GPUs.
+
+    `themis_order`: how jobs are ranked where the optimum leaves a choice: its analytic `centre` (what an
+    interior-point solver returns), the `least` shares that attain it, or `leximin`. `block_events`: slots a kernel
+    call plays at most; it does not change the result.
+    """
+
+    themis_order: Literal["centre", "least", "leximin"] = "centre"
+    block_events: Annotated[int, msgspec.Meta(ge=1)] = _BLOCK_EVENTS
+
+    paper: ClassVar[str] = "Themis: Fair and Efficient GPU Cluster Scheduling, NSDI'20"
+    needs: ClassVar[tuple[str, ...]] = ("gpus", "duration", "iterations", "profile")
+    guarantees: ClassVar[str] = "the largest finish-time slowdown against an equal share is least, slot by slot"
+    cost: ClassVar[str] = "O(active jobs x 60) per slot"
+
+    def rules(self, world: World, record: Record) -> Rules:
+        """The schedule at work on a world."""
+        return ThemisSlots(self, world, record)
+
+
+def requested_rate(world: World) -> F64:
+    """Iterations per second of each job on the GPUs it asks for: the profile's, else what its duration implies."""
+    jobs = world.jobs
+    implied = np.maximum(jobs.iterations, 1) / np.maximum(jobs.duration_s, 1)
+    if world.profile is None or not len(jobs):
+        return implied
+    table = world.profile.rate_at()
+    known = (jobs.kind >= 0) & (jobs.gpus < table.shape[1])
+    rate = np.where(known, table[np.where(known, jobs.kind, 0), np.where(known, jobs.gpus, 0)], 0.0)
+    return np.where(rate > 0, rate, implied)
+
+
+class ThemisSlots(QuietRules):
+    """Blocks of slots, each played by one kernel call; the clock is the slot the kernel stopped at."""
+
+    order: tuple[Step, ...] = (Step.DECIDE, Step.FINISH)
+
+    def __init__(self, recipe: Themis, world: World, record: Record) -> None:
+        from forerun.domains.cluster.kernels import themis as kernels
+
+        jobs, count = world.jobs, len(world.jobs)
+        self.record = record
+        self.advance_kernel = kernels.advance
+        self.deadline_s = jobs.deadline_s
+        self.jobs = kernels.ThemisJobs(jobs.submit_s, jobs.gpus, requested_rate(world))
+        work = np.maximum(jobs.iterations, 1).astype(np.float64)
+        self.state = kernels.ThemisState(
+            clock=np.zeros(7, np.int64),
+            order=np.zeros(count, np.int64),
+            held=np.zeros(count, np.int64),
+            left=work.copy(),
+            remaining_s=jobs.duration_s.astype(np.float64),
+            isolated=np.zeros(count),
+            left_before=work.copy(),
+            share_before=np.ones(count),
+            overhead_s=record.overhead_s,
+            end_s=np.full(count, -1.0),
+            ended=np.zeros(count, np.int64),
+            ended_at_s=np.full(count, -1, np.int64),
+        )
+        self.clock = self.state.clock
+        self.clock[: kernels.ARRIVED] = jobs.submit_s[0] if count else 0
+        self.clock[kernels.OVER] = count == 0
+        self.now_at, self.active_at = kernels.NOW_S, kernels.ACTIVE
+        self.ended_at, self.over_at = kernels.ENDED, kernels.OVER
+        self.rules = kernels.ThemisRules(
+            total_gpus=world.cluster.gpus,
+            slot_s=world.slot_s,
+            order_by=_ORDERS.index(recipe.themis_order),
+            unit_is_throughput=world.is_corrected("themis_unit"),
+            now_is_present=world.is_corrected("themis_now"),
+            restarts_cost=world.is_corrected("themis_overhead"),
+        )
+        events = recipe.block_events
+        changes = max(1 << 16, 4 * count)
+        self.block = kernels.EventBlock(
+            *(np.zeros(size, np.int64) for size in (events, events, events + 1, changes, changes))
+        )
+        self.seen = 0
+        record.admitted[:] = 1
+
+    def next_moment(self) -> int | None:
+        """The next slot, until everybody is done."""
+        if not self.clock[self.over_at]:
+            return int(self.clock[self.now_at])
+        if waiting := int(self.clock[self.active_at]):
+            self.record.ended_because = f"{waiting} waiting jobs can never be placed"
+        return None
+
+    def decide(self, now_s: int) -> None:
+        """Play a block of slots and record its events."""
+        count = self.advance_kernel(self.jobs, self.state, self.rules, self.block)
+        block = self.block
+        changed = block.first[count]
+        self.record.block(
+            block.time_s[:count],
+            block.pending[:count],
+            block.first[: count + 1],
+            block.rows[:changed],
+            block.gpus[:changed],
+        )
+
+    def finish(self, now_s: int) -> None:
+        """Tell the record who ended within the block."""
+        ended = int(self.clock[self.ended_at])
+        for row in self.state.ended[self.seen : ended].tolist():
+            end_s = float(self.state.end_s[row])
+            late = end_s > self.deadline_s[row]
+            self.record.finish(row, end_s, declined=late, log_time_s=int(self.state.ended_at_s[row]))
+            self.record.accepted += int(self.deadline_s[row] < NO_DEADLINE_S and not late)
+        self.seen = ended

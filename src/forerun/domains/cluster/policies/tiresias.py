@@ -1,0 +1,241 @@
+"""Tiresias: discretised two-dimensional least attained service [Gu et al., NSDI'19, section 3.2].
+
+Jobs are ranked by the GPU-seconds they have had (GPUs x time), in a few queues so that small differences do not
+cause preemptions: a job starts in the first queue and falls into the next when it has had the queue's limit.
+Durations need not be known.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Final
+
+import numpy as np
+
+from forerun.domains.cluster.arrivals import Arrivals
+from forerun.domains.cluster.eventlog import EventLog
+from forerun.domains.cluster.model import NO_DEADLINE_S, World
+from forerun.domains.cluster.policy import QuietRules, Rules, Schedule, Step
+from forerun.domains.cluster.record import Record
+
+_NEVER_S: Final = 1 << 62
+_FITTED_SHARES: Final = (1 / 3, 2 / 3)
+
+
+class Tiresias(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="dlas-gpu"):
+    """Discretised two-dimensional LAS: three queues by attained GPU-seconds, first come first served in each.
+
+    `queue_limits_gpu_s`: what a job may have had before it leaves the first and the second queue (values of the
+    published simulator). `promote_after`: with the switch `tiresias_promotion`, a job that has waited this many times
+    as long as it has run returns to the first queue (the paper's PROMOTEKNOB).
+    """
+
+    queue_limits_gpu_s: tuple[float, float] = (3250.0, 7200.0)
+    promote_after: float = 8.0
+
+    paper: ClassVar[str] = "Tiresias: A GPU Cluster Manager for Distributed Deep Learning, NSDI'19"
+    needs: ClassVar[tuple[str, ...]] = ("gpus", "duration")
+    guarantees: ClassVar[str] = "none; favours jobs with little service, without knowing durations"
+    cost: ClassVar[str] = "O(active jobs) per event"
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Limits must rise, the promotion factor be positive."""
+        first, second = self.queue_limits_gpu_s
+        found = []
+        if not 0 < first < second:
+            found.append(("queue_limits_gpu_s", f"must rise from above 0, not {first:g}, {second:g}"))
+        if not self.promote_after > 0:
+            found.append(("promote_after", f"must be positive, not {self.promote_after:g}"))
+        return found
+
+    def rules(self, world: World, record: Record) -> Rules:
+        """The schedule at work on a world."""
+        return TiresiasRules(self, world, record)
+
+
+def fitted_limits_gpu_s(world: World) -> tuple[float, float]:
+    """Queue limits that split the trace's jobs into three equal parts by their GPU-seconds."""
+    size_gpu_s = world.jobs.gpus * world.jobs.duration_s
+    first, second = np.quantile(size_gpu_s, _FITTED_SHARES) if len(size_gpu_s) else (1.0, 2.0)
+    return float(first), float(max(second, first + 1.0))
+
+
+class TiresiasRules(QuietRules):
+    """The clock stops at arrivals, at the earliest predicted end, and when a job is due to change queue."""
+
+    order: tuple[Step, ...] = (Step.FINISH, Step.ARRIVE, Step.ADVANCE, Step.DECIDE, Step.CHARGE)
+
+    def __init__(self, recipe: Tiresias, world: World, record: Record) -> None:
+        from forerun.domains.cluster.kernels.common import overhead_s
+
+        jobs, total_gpus = world.jobs, world.cluster.gpus
+        self.record, self.log = record, EventLog(record)
+        self.slot_s, self.total_gpus = world.slot_s, total_gpus
+        self.limits = fitted_limits_gpu_s(world) if world.is_corrected("queue_limits") else recipe.queue_limits_gpu_s
+        self.promote_after = recipe.promote_after if world.is_corrected("tiresias_promotion") else math.inf
+        self.overhead_in_end = world.is_corrected("tiresias_overhead_in_end")
+        self.gpus: list[int] = jobs.gpus.tolist()
+        self.duration_s: list[int] = jobs.duration_s.tolist()
+        self.deadline_s: list[int] = jobs.deadline_s.tolist()
+        self.restart_s = {
+            (gpus, tick): int(overhead_s(gpus, tick, False, total_gpus))
+            for gpus in set(self.gpus)
+            for tick in (False, True)
+        }
+        count = len(jobs)
+        self.arrivals = Arrivals(jobs.submit_s)
+        self.runnable: list[int] = []
+        self.queues: list[list[int]] = [[], [], []]
+        self.queue_of = [0] * count
+        self.running = [False] * count
+        self.since_s = [0] * count  # when the job's account was last brought up to date
+        self.waiting_since_s = [0] * count
+        self.done_s = [0] * count
+        self.attained_s = [0] * count  # since the last promotion; equal to done_s where nobody is promoted
+        self.owed_s = [0] * count  # restart overhead still to be paid
+        self.end_s = [0] * count
+        self.ending: list[int] = []
+        self.ending_s: int = _NEVER_S
+        self.jump_s: int = _NEVER_S
+        self.due: list[int] = []
+        self.changed: dict[int, int] = {}
+        self.scheduled = 0
+
+    def next_moment(self) -> int | None:
+        """The next arrival or predicted end, unless a queue change comes first."""
+        arrival_s = self.arrivals.next_s
+        arrival_s = _NEVER_S if arrival_s is None else arrival_s
+        now_s = min(arrival_s, self.ending_s)
+        if now_s > self.jump_s:
+            self.due = []
+            return self.jump_s
+        if now_s == _NEVER_S:
+            self.log.flush()
+            return None
+        self.due = self.ending if self.ending_s == now_s else []
+        return now_s
+
+    def finish(self, now_s: int) -> None:
+        """Jobs predicted to end now leave."""
+        for row in self.due:
+            self.runnable.remove(row)
+            self.queues[self.queue_of[row]].remove(row)
+            self.running[row] = False
+            self.changed[row] = 0
+            late = self.end_s[row] > self.deadline_s[row]
+            self.record.finish(row, self.end_s[row], declined=late, log_time_s=now_s)
+            self.record.accepted += self.deadline_s[row] < NO_DEADLINE_S and not late
+
+    def arrive(self, now_s: int) -> None:
+        """New jobs join the first queue."""
+        for row in self.arrivals.take(now_s):
+            self.runnable.append(row)
+            self.queues[0].append(row)
+            self.since_s[row] = self.waiting_since_s[row] = now_s
+            self.record.admitted[row] = 1
+
+    def advance(self, now_s: int) -> None:
+        """Service since the last event is counted; a job over its queue's limit falls into the next."""
+        for row in self.runnable:
+            if self.running[row]:
+                passed_s = now_s - self.since_s[row]
+                work_s = max(passed_s - self.owed_s[row], 0)
+                self.record.overhead_s[row] += passed_s - work_s
+                self.done_s[row] += work_s
+                self.attained_s[row] += work_s
+                self.owed_s[row] = 0
+                level = self.queue_of[row]
+                if level < 2 and self.attained_s[row] * self.gpus[row] >= self.limits[level]:
+                    self._move(row, level + 1)
+            elif now_s - self.waiting_since_s[row] > self.promote_after * max(self.done_s[row], 1):
+                self.attained_s[row] = 0
+                self.waiting_since_s[row] = now_s
+                self._move(row, 0)
+            self.since_s[row] = now_s
+
+    def decide(self, now_s: int) -> None:
+        """Serve the queues in order; whoever does not fit waits, whoever comes later may still fit."""
+        tick = self._tick()
+        free = self.total_gpus
+        started, stopped = [], []
+        for queue in self.queues:
+            for row in queue:
+                need = self.gpus[row]
+                if need <= free:
+                    free -= need
+                    if not self.running[row]:
+                        started.append(row)
+                elif self.running[row]:
+                    stopped.append(row)
+        for row in stopped:
+            self._stop(row, now_s)
+        for row in started:
+            self._start(row, tick)
+        self._reorder()
+        self._predict(now_s, tick)
+        waiting = len(self.runnable) - sum(map(self.running.__getitem__, self.runnable))
+        self.log.add(now_s, list(self.changed), list(self.changed.values()), waiting)
+        self.changed = {}
+
+    def charge(self, now_s: int) -> None:
+        """Arrivals within a slot are joined."""
+        self.arrivals.merge(now_s, self.slot_s)
+
+    def _tick(self) -> bool:
+        """Whether the periodic rebuild of communication groups falls on this event."""
+        tick = self.scheduled > 0 and self.scheduled % self.slot_s == 0
+        self.scheduled += 1
+        return tick
+
+    def _move(self, row: int, level: int) -> None:
+        if level != self.queue_of[row]:
+            self.queues[self.queue_of[row]].remove(row)
+            self.queues[level].append(row)
+            self.queue_of[row] = level
+
+    def _start(self, row: int, tick: bool) -> None:
+        self.running[row] = True
+        self.owed_s[row] = self.restart_s[self.gpus[row], tick]
+        self.changed[row] = self.gpus[row]
+        self.record.restarts[row] += 1
+
+    def _stop(self, row: int, now_s: int) -> None:
+        self.running[row] = False
+        self.waiting_since_s[row] = now_s
+        self.changed[row] = 0
+        self.record.preempts[row] += 1
+
+    def _reorder(self) -> None:
+        """Large jobs first in the list of jobs, running jobs first in each queue; otherwise the order stays."""
+        self.runnable.sort(key=lambda row: -self.gpus[row])
+        running = self.running
+        for level, queue in enumerate(self.queues):
+            self.queues[level] = [row for row in queue if running[row]] + [row for row in queue if not running[row]]
+
+    def _predict(self, now_s: int, tick: bool) -> None:
+        """Find the earliest predicted end, at least a slot away, and the earliest change of queue.
+
+        A job's own end is refreshed only while it is the earliest so far, as published.
+        """
+        self.ending, self.ending_s, self.jump_s = [], _NEVER_S, _NEVER_S
+        soonest_s = now_s + self.slot_s
+        for row in self.runnable:
+            if not self.running[row]:
+                continue
+            left_s = self.duration_s[row] - self.done_s[row]
+            if tick:
+                self.owed_s[row] = self.restart_s[self.gpus[row], True]
+            if tick or self.overhead_in_end:
+                left_s += self.owed_s[row]
+            end_s = now_s + left_s
+            event_s = max(soonest_s, end_s)
+            if event_s < self.ending_s:
+                self.ending, self.ending_s = [row], event_s
+                self.end_s[row] = end_s
+            elif event_s == self.ending_s:
+                self.ending.append(row)
+                self.end_s[row] = end_s
+            if self.queue_of[row] < 2:
+                # The published distance to the limit forgets to multiply the attained time by the GPUs.
+                short = (self.limits[self.queue_of[row]] - self.attained_s[row]) / self.gpus[row]
+                self.jump_s = min(self.jump_s, max(math.ceil(short) + now_s, soonest_s))
