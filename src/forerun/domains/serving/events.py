@@ -19,7 +19,7 @@ import numpy as np
 
 from forerun.domains.serving.model import SOURCE, Batches, Floats, Law, Pipeline, Run, Stage, Visits
 from forerun.domains.serving.policy import QueueView, Start, Wait, Wake
-from forerun.domains.serving.routing import taken_edges
+from forerun.domains.serving.routing import mix, taken_edges
 from forerun.errors import PolicyError
 from forerun.rng import stream
 
@@ -264,7 +264,7 @@ def _service(stage: Stage) -> Callable[[int, int], float]:
         return lambda size, order: table[size]
     from forerun.domains.serving.kernels.draws import drawn_ms, unit
 
-    key = np.uint64(service.key)
+    key = np.uint64(mix(service.key))
     if service.law is Law.MEASURED:
         return lambda size, order: float(
             service.measured_ms[size][int(unit(key, order) * len(service.measured_ms[size]))]

@@ -47,7 +47,8 @@ def _broken(stage: Stage, run: Run, number: int) -> list[str]:
         "more replicas work than there are": _most_at_once(stage, run, number),
     }
     if stage.service.law is Law.TABLE:
-        exact = batches.start_ms + stage.service.table_ms[batches.size] == batches.end_ms
+        size = np.clip(batches.size, 0, stage.max_batch)
+        exact = batches.start_ms + stage.service.table_ms[size] == batches.end_ms
         laws["a batch does not end at start + s[n]"] = bool(exact.all())
     if stage.batching.compiled() == ("hold", 0.0):
         freed = np.concatenate([batches.end_ms, [at for at, _ in stage.capacity]])

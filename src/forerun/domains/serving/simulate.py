@@ -53,7 +53,6 @@ def simulate(scenario: Scenario, *, policy: Batching | None = None, watch: Itera
     loads = offered_loads(inputs)
     summary = summarise(scenario, inputs, run, loads) | extra
     notes = [*inputs.notes, *notes, *overload_notes(inputs, loads)]
-    provenance = {"wall_s": 0.0}
     if scenario.tie_rules == "both":
         summary |= _both_rules(scenario, inputs)
     intervals = _intervals(scenario, inputs, run, policy) if len(run.finish_ms) else {}
@@ -61,8 +60,7 @@ def simulate(scenario: Scenario, *, policy: Batching | None = None, watch: Itera
     result = Result(scenario, summary, recorded, notes=tuple(notes), intervals=intervals, headline=HEADLINE)
     if run.visits:
         result = _presented(scenario, inputs, run, compat, result, loads)
-    provenance["wall_s"] = time.perf_counter() - began
-    return _with(result, provenance=provenance).check()
+    return _with(result, provenance={"wall_s": time.perf_counter() - began}).check()
 
 
 def _run(
@@ -189,6 +187,7 @@ def _presented(
         "batches": tables.batches_table(inputs, run),
         "stages": tables.stages_table(inputs, run, loads, wait_shares(path, run)),
         "replicas": tables.replicas_table(inputs, run),
+        "splits": tables.splits_table(path, run),
     }
     if compat is not None:
         recorded["lineage"] = tables.lineage_table(inputs, compat)

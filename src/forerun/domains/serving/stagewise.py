@@ -18,12 +18,10 @@ from forerun.domains.serving.kernels import layout
 from forerun.domains.serving.kernels.advance import advance
 from forerun.domains.serving.kernels.layout import Plan, Record, State
 from forerun.domains.serving.model import Batches, Edge, Floats, Law, Pipeline, Run, Stage, Visits
-from forerun.domains.serving.routing import edge_key
+from forerun.domains.serving.routing import edge_key, mix
 
 #: queries per slice: times, stops and ids of a few streams stay in the processor's second-level cache
 SLICE: Final = 8192
-
-_MASK: Final = 2**64 - 1
 
 
 def reasons_against(pipeline: Pipeline) -> list[str]:
@@ -163,10 +161,10 @@ def plan_of(pipeline: Pipeline, slo_ms: float) -> Plan:
         max_batch=_ints([stage.max_batch for stage in stages]),
         batching=_ints([layout.WAKE if way == "wake" else layout.HOLD for way, _ in compiled]),
         delay_ms=np.array([delay_ms for _, delay_ms in compiled], dtype=np.float64),
-        service_ms=_padded([stage.service.table_ms for stage in stages], widest),
+        service_ms=_padded([stage.service.table_ms[: stage.max_batch + 1] for stage in stages], widest),
         law=_ints([stage.service.law for stage in stages]),
         spread=np.array([math.sqrt(math.log1p(stage.service.cv**2)) for stage in stages], dtype=np.float64),
-        draw_key=np.array([stage.service.key & _MASK for stage in stages], dtype=np.uint64),
+        draw_key=np.array([mix(stage.service.key) for stage in stages], dtype=np.uint64),
         measured_at=measured_at,
         measured_ms=measured_ms,
         change_at=_offsets([len(stage.capacity) for stage in stages]),

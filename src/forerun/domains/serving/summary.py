@@ -125,11 +125,11 @@ def explain(
     stage, kind = critical.names[worst]
     share = float(spent[worst] / latency[late].mean()) if latency[late].mean() else 0.0
     met = run.misses <= scenario.allowed_misses(len(latency))
-    where = f"{share:.0%} of the latency of the slowest 1 % is {kind} at {stage}"
-    carried = f"which carries {loads[stage]:.0%} of the most its {_machines(inputs, stage)} can"
+    where = f"{share * 100:.0f} % of the latency of the slowest 1 % is {kind} at {stage}"
+    carried = f"whose {_machines(inputs, stage)} at {loads[stage] * 100:.0f} % of the most possible"
     verdict = (
-        f"{1 - run.misses / len(latency):.2%} of the queries keep {scenario.slo_ms:g} ms ({scenario.attainment:.4g} "
-        f"wanted): {'met' if met else 'missed'}"
+        f"the SLO is {'met' if met else 'missed'}: {100 - 100 * run.misses / len(latency):.4g} % of the queries stay within "
+        f"{scenario.slo_ms:g} ms, {scenario.attainment * 100:.6g} % are wanted"
     )
     return f"{verdict}; {where}, {carried}", _next_steps(scenario, stage, kind, met)
 
@@ -137,7 +137,8 @@ def explain(
 def _machines(inputs: Inputs, stage: str) -> str:
     number = inputs.pipeline.names.index(stage)
     count = inputs.pipeline.stages[number].replicas
-    return f"{count} {inputs.hardware[number]} replica{'s' if count > 1 else ''}"
+    one = count == 1
+    return f"{'one' if one else count} {inputs.hardware[number]} replica{' runs' if one else 's run'}"
 
 
 def _next_steps(scenario: Scenario, stage: str, kind: str, met: bool) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.domains.serving.account import Account
 from forerun.domains.serving.compat import CompatRun
 from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.model import Floats, Run, Stage
@@ -77,6 +78,25 @@ REPLICAS: Final = TableSchema(
         Column("cost_usd", "usd", "their price over that time"),
     ),
     "one stretch of time with a constant number of replicas",
+)
+
+#: queries grouped by how slow they are: name, from this quantile of the latency, to this one
+BANDS: Final = (
+    ("fastest 50 %", 0.0, 0.5),
+    ("next 40 %", 0.5, 0.9),
+    ("next 9 %", 0.9, 0.99),
+    ("slowest 1 %", 0.99, 1.0),
+)
+
+SPLITS: Final = TableSchema(
+    "splits",
+    (
+        Column("band", "", "queries grouped by latency"),
+        _STAGE,
+        Column("kind", "", "queue wait, batch wait or service"),
+        Column("mean_ms", "ms", "its part of the critical path, averaged over the band's queries"),
+    ),
+    "one part of the latency of one band of queries; a band's parts sum to its mean latency",
 )
 
 
@@ -156,6 +176,17 @@ def replicas_table(inputs: Inputs, run: Run) -> Table:
         for at, to, count in stretches(stage, begin_ms, end_ms)
     ]
     return Table.of_rows(REPLICAS, rows)
+
+
+def splits_table(account: Account, run: Run) -> Table:
+    """Where the time of fast and of slow queries went."""
+    order = np.argsort(run.latency_ms, kind="stable")
+    rows = []
+    for band, low, high in BANDS:
+        members = order[int(low * len(order)) : max(int(high * len(order)), int(low * len(order)) + 1)]
+        means = account.parts_ms[:, members].mean(axis=1)
+        rows += [(band, stage, kind, mean) for (stage, kind), mean in zip(account.names, means.tolist())]
+    return Table.of_rows(SPLITS, rows)
 
 
 def lineage_table(inputs: Inputs, run: CompatRun) -> Table:

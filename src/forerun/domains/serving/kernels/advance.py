@@ -82,25 +82,23 @@ def _feed(plan: Plan, state: State, arrivals_ms: Floats, taken: np.ndarray) -> N
     """New queries join the source's stream and the window, their ways through the pipeline decided."""
     row, window, times, stops = state.streams[0], state.window, state.times[0], state.stops[0]
     fresh, runs, count = arrivals_ms.shape[0], row[RUNS], row[COUNT]
-    at = window[FED] - window[FIRST]
-    state.arrival_ms[at : at + fresh] = arrivals_ms
-    times[runs : runs + fresh] = arrivals_ms
+    first = window[FED] - window[FIRST]
+    ends = np.int32(0)
+    for s in range(plan.may_end.shape[0]):
+        ends += plan.may_end[s]
     for i in range(fresh):
-        stops[runs + i] = count + i + 1
+        times[runs + i], stops[runs + i] = arrivals_ms[i], count + i + 1
+        state.arrival_ms[first + i] = state.finish_ms[first + i] = arrivals_ms[i]
+        state.left[first + i] = ends
     row[RUNS], row[COUNT] = runs + fresh, count + fresh
-    if not plan.sink_ordered:
-        state.finish_ms[at : at + fresh] = arrivals_ms
     if plan.routed:
         for i in range(fresh):
-            _route(at + i, window[FED] + i, i, plan, state, taken)
+            _route(first + i, window[FED] + i, i, plan, state, taken)
     else:
-        ends = np.int32(0)
         for s in range(plan.may_end.shape[0]):
-            ends += plan.may_end[s]
             if plan.input_kind[s] == MERGED:
-                state.joining[s, at : at + fresh] = plan.edge_at[s + 1] - plan.edge_at[s]
-        if not plan.sink_ordered:
-            state.left[at : at + fresh] = ends
+                for i in range(fresh):
+                    state.joining[s, first + i] = plan.edge_at[s + 1] - plan.edge_at[s]
     window[FED] += fresh
 
 
@@ -178,7 +176,8 @@ def _finish_ordered(plan: Plan, state: State, record: Record) -> None:
         if stop < 0:
             break
         if write:
-            record.finish_ms[query - record.base : stop - record.base] = end_ms
+            for i in range(query - record.base, stop - record.base):
+                record.finish_ms[i] = end_ms
         late = query
         while late < stop and end_ms - arrival_ms[late - first] > slo_ms:
             late += 1

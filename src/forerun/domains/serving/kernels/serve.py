@@ -62,7 +62,8 @@ def serve(s: int, plan: Plan, state: State, record: Record, until_ms: float, ful
         else:
             held = serve_many(s, plan, state, record, constant_ms, full, emitted, held)
         if changing:
-            change_replicas(s, plan.change_to[own[CHANGE]], constant_ms, state)
+            numbered = full or plan.batching[s] == WAKE
+            change_replicas(s, plan.change_to[own[CHANGE]], constant_ms, numbered, state)
             own[FRESH] = 1
             own[CHANGE] += 1
     close_stream(s + 1, held, state)

@@ -51,12 +51,17 @@ def take_number(numbers: Bytes) -> int:
 
 
 @kernel
-def change_replicas(s: int, replicas: int, at_ms: float, state: State) -> None:
+def change_replicas(s: int, replicas: int, at_ms: float, numbered: bool, state: State) -> None:
     """From `at_ms` the stage has `replicas`. Up: retirements are cancelled before idle replicas are added, with the
-    lowest free numbers. Down: idle ones go first, highest number first; the rest retire as they complete."""
+    lowest free numbers. Down: idle ones go first, highest number first; the rest retire as they complete. `numbered`:
+    replicas are told apart."""
     own, numbers = state.stages[s], state.numbers[s]
     working = own[BUSY] + own[WOKEN]
     idle = max(0, own[REPLICAS] - working)
+    own[REPLICAS] = replicas
+    state.now_ms[s] = at_ms
+    if not numbered:
+        return
     wanted = max(0, replicas - working)
     number = 0
     while idle < wanted:
@@ -70,8 +75,6 @@ def change_replicas(s: int, replicas: int, at_ms: float, state: State) -> None:
             numbers[number] = 0
             idle -= 1
         number -= 1
-    own[REPLICAS] = replicas
-    state.now_ms[s] = at_ms
 
 
 @kernel
