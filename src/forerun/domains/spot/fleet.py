@@ -67,7 +67,7 @@ class Geometric(Recipe, frozen=True, kw_only=True, tag="geometric"):
         if self.p == 1.0:
             return np.array([1.0])
         top = min(LARGEST_BATCH, math.ceil(math.log(1e-12) / math.log(1 - self.p)))
-        return self.p * (1 - self.p) ** np.arange(top)
+        return np.asarray(self.p * (1 - self.p) ** np.arange(top), dtype=np.float64)
 
 
 class Empirical(Recipe, frozen=True, kw_only=True, tag="empirical"):
@@ -84,7 +84,7 @@ class Empirical(Recipe, frozen=True, kw_only=True, tag="empirical"):
     def probabilities(self) -> NDArray[np.float64]:
         """float64[k]: probability of a batch of 1 ... k nodes."""
         counts = np.asarray(self.counts, dtype=np.float64)
-        return counts / counts.sum()
+        return np.asarray(counts / counts.sum(), dtype=np.float64)
 
 
 BatchSizes: TypeAlias = Marks | Geometric | Empirical

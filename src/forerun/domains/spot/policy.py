@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from forerun.domains.spot.deadline import DeadlineView, Held
 from forerun.domains.spot.model import Absorb, GrowthPolicy, GrowthView
 from forerun.registry import Registry
 from forerun.scenario.spec import Recipe
@@ -40,4 +41,26 @@ def growth_rules() -> Registry[GrowthRule]:
         package="forerun.domains.spot.policies",
         base=GrowthRule,
         group="forerun.spot.growth_rules",
+    )
+
+
+class DeadlineRule(Recipe, frozen=True, kw_only=True):
+    """Which kind of instance a single job with a deadline holds; without memory, so it is its own cook."""
+
+    def build(self, rng: np.random.Generator | None = None) -> DeadlineRule:
+        """A policy for one run."""
+        return self
+
+    def choose(self, view: DeadlineView) -> Held:
+        """Decide at the start of a tick."""
+        raise TypeError(f"{type(self).__name__} does not say what to hold")
+
+
+def deadline_rules() -> Registry[DeadlineRule]:
+    """The deadline rules known by name."""
+    return Registry(
+        "deadline rule",
+        package="forerun.domains.spot.policies",
+        base=DeadlineRule,
+        group="forerun.spot.deadline_rules",
     )

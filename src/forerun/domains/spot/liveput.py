@@ -1,0 +1,169 @@
+"""Liveput: the samples a shape of the job is expected to make when some of its nodes are about to vanish.
+
+A strategy is (replicas, stages): node i of replicas x stages holds stage i mod stages, the others are spares.
+ Of `nodes`, `removed` vanish, all sets equally likely.  [Duan et al., Parcae: proactive, liveput-optimized
+ DNN training
+on preemptible instances, NSDI'24.]  Where the paper samples, the probabilities here are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import product
+from math import comb
+from typing import TypeAlias
+
+Strategy: TypeAlias = tuple[int, int]
+"""(replicas, stages); (0, 0) is no training."""
+
+
+@lru_cache(maxsize=65_536)
+def survival(nodes: int, replicas: int, stages: int, removed: int, keep: int) -> Fraction:
+    """P(each of `stages` keeps at least `keep` of its `replicas` when `removed` of `nodes` vanish).
+
+    Counts the sets of victims stage by stage: ways[k] sets of k victims among the stages so far, none losing
+    more than replicas - keep; the rest are among the spares.
+    """
+    if not 0 <= removed <= nodes or replicas * stages > nodes or keep < 0:
+        raise ValueError(
+            f"{removed} of {nodes} nodes, {replicas} x {stages} of them training, keeping {keep}"
+        )
+    if keep > replicas:
+        return Fraction(0)
+    ways = [1] + [0] * removed
+    for _ in range(stages):
+        following = [0] * (removed + 1)
+        for gone, count in enumerate(ways):
+            if count:
+                for lost in range(min(replicas - keep, removed - gone) + 1):
+                    following[gone + lost] += count * comb(replicas, lost)
+        ways = following
+    spares = nodes - replicas * stages
+    fitting = sum(count * comb(spares, removed - gone) for gone, count in enumerate(ways))
+    return Fraction(fitting, comb(nodes, removed))
+
+
+@lru_cache(maxsize=65_536)
+def expected_missing(nodes: int, replicas: int, stages: int, removed: int) -> Fraction:
+    """Expected number of stages that lose all their replicas."""
+    trained = replicas * stages
+    if removed < replicas:
+        return Fraction(0)
+    assert trained <= nodes
+    return stages * Fraction(comb(nodes - replicas, removed - replicas), comb(nodes, removed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moves:
+    """What changes of shape cost, in seconds.
+
+    regroup_s: same stages, fewer replicas, every stage still held.  restart_s: a process restarts.  copy_s: a
+    missing stage's states are copied over the link.  repartition_s: other stages, all states move.
+    """
+
+    regroup_s: float = 6.6
+    restart_s: float = 0.24
+    copy_s: float = 5.0
+    repartition_s: float = 14.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shapes:
+    """What can be trained: samples a second of each strategy, the length of an interval, what moves cost."""
+
+    samples_per_s: Mapping[Strategy, float]
+    interval_s: float = 60.0
+    moves: Moves = Moves()
+
+    def fitting(self, nodes: int) -> list[Strategy]:
+        """Strategies that `nodes` can run; (0, 0) always."""
+        return [(0, 0), *sorted(s for s in self.samples_per_s if s[0] * s[1] <= nodes)]
+
+    def rate(self, strategy: Strategy) -> float:
+        """Samples a second; 0 for shapes that were not measured."""
+        return self.samples_per_s.get(strategy, 0.0)
+
+    def change_s(self, before: Strategy, after: Strategy) -> float:
+        """Seconds without training when the shape changes on purpose."""
+        if before == after or after == (0, 0):
+            return 0.0
+        if before[1] == after[1]:
+            copies = 0.0 if after[0] <= before[0] else self.moves.copy_s
+            return self.moves.regroup_s + copies
+        return self.moves.repartition_s
+
+    def liveput(self, strategy: Strategy, nodes: int, removed: int) -> float:
+        """Expected samples of an interval at whose start `removed` of `nodes` vanish.
+
+        Nobody training lost: full speed.  Every stage keeps D' >= 1 replicas: regroup to D'.  Otherwise: copy
+        the missing stages, restart, and go on with as many replicas as are left.
+        """
+        replicas, stages = strategy
+        if strategy == (0, 0):
+            return 0.0
+        removed = min(removed, nodes)
+        total = 0.0
+        for kept in range(replicas, 0, -1):
+            share = survival(nodes, replicas, stages, removed, kept)
+            share -= survival(nodes, replicas, stages, removed, kept + 1)
+            pause_s = 0.0 if kept == replicas else self.moves.regroup_s
+            total += float(share) * self.rate((kept, stages)) * max(0.0, self.interval_s - pause_s)
+        broken = 1 - survival(nodes, replicas, stages, removed, 1)
+        left = min(replicas, (nodes - removed) // stages)
+        if broken and left >= 1:
+            missing = expected_missing(nodes, replicas, stages, removed) / broken
+            pause_s = self.moves.restart_s + self.moves.regroup_s + float(missing) * self.moves.copy_s
+            total += float(broken) * self.rate((left, stages)) * max(0.0, self.interval_s - pause_s)
+        return total
+
+    def plan_value(
+        self, plan: Sequence[Strategy], start: Strategy, forecast: Sequence[tuple[int, int]]
+    ) -> float:
+        """Expected samples of a sequence of strategies under a forecast of (nodes, removed) for each
+        interval.
+        """
+        total, before = 0.0, start
+        for strategy, (nodes, removed) in zip(plan, forecast, strict=True):
+            total += self._step_value(before, strategy, nodes, removed)
+            before = strategy
+        return total
+
+    def _step_value(self, before: Strategy, after: Strategy, nodes: int, removed: int) -> float:
+        usable = max(0.0, 1.0 - self.change_s(before, after) / self.interval_s)
+        return usable * self.liveput(after, nodes, removed)
+
+    def look_ahead(
+        self, start: Strategy, forecast: Sequence[tuple[int, int]]
+    ) -> tuple[list[Strategy], float]:
+        """The sequence of strategies with the largest expected samples over the forecast, by dynamic
+        programming.
+        """
+        value: dict[Strategy, tuple[float, list[Strategy]]] = {start: (0.0, [])}
+        for nodes, removed in forecast:
+            following: dict[Strategy, tuple[float, list[Strategy]]] = {}
+            for after in self.fitting(nodes):
+                following[after] = max(
+                    (
+                        (total + self._step_value(before, after, nodes, removed), [*path, after])
+                        for before, (total, path) in value.items()
+                    ),
+                    key=lambda found: found[0],
+                )
+            value = following
+        best, path = max(value.values(), key=lambda found: found[0])
+        return path, best
+
+    def look_ahead_by_enumeration(
+        self, start: Strategy, forecast: Sequence[tuple[int, int]]
+    ) -> tuple[list[Strategy], float]:
+        """The same by trying every sequence; for checking."""
+        plans = product(*(self.fitting(nodes) for nodes, _ in forecast))
+        best = max(plans, key=lambda plan: self.plan_value(plan, start, forecast))
+        return list(best), self.plan_value(best, start, forecast)
+
+    def fastest(self, nodes: int) -> Strategy:
+        """The strategy with the largest throughput, blind to removals: the paper's baseline."""
+        return max(self.fitting(nodes), key=self.rate)
