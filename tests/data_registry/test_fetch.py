@@ -78,7 +78,7 @@ def published(tmp_path, monkeypatch):
 
     handler = functools.partial(Handler, directory=str(tmp_path / "server"))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     monkeypatch.setattr(registry, "RAW", f"http://127.0.0.1:{server.server_port}/")
     monkeypatch.setattr(registry, "known_sources", lambda: (SOURCE,))
     monkeypatch.setenv("FORERUN_CACHE_DIR", str(tmp_path / "cache"))

@@ -166,6 +166,17 @@ def test_limits_can_be_lowered(tmp_path):
         Source(path, repairs=RepairLog()).read(100)
 
 
+def test_the_head_of_a_file_needs_only_its_beginning(tmp_path):
+    path = tmp_path / "data"
+    path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n" + b"x" * 20_000_000)
+    head = Source(path, repairs=RepairLog()).head(3)
+    assert head[:2] == ("one", "two")
+    assert len(head[2]) < BLOCK_BYTES
+    path.write_bytes(b"")
+    with pytest.raises(TraceError, match="the file is empty"):
+        Source(path, repairs=RepairLog()).head(3)
+
+
 def test_the_digest_is_not_known_before_the_end(tmp_path):
     path = tmp_path / "data"
     path.write_bytes(TEXT)

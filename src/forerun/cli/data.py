@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from forerun.cli import _options, _show
@@ -35,8 +37,8 @@ def list_(name: str | None, as_json: bool) -> None:
     if as_json:
         _show.print_json([described | {"status": where} for described, where in files])
         return
-    rows = [(f["name"], f["size_bytes"], where, f["url"] or f["how"]) for f, where in files]
-    _show.print_table(("name", "bytes", "status", "from"), rows)
+    lines = [(f["name"], f["size_bytes"], where, f["url"] or f["how"]) for f, where in files]
+    _show.print_table(("name", "bytes", "status", "from"), lines)
     for source in dict.fromkeys(source for source, _ in select(name)):
         click.echo(f"{source.name}: {source.licence}; cite {source.citation}")
         if source.note:
@@ -51,7 +53,7 @@ def fetch_(names: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Fetch and verify the files of each NAME (a source, a folder or a file); print where they lie."""
     from forerun.data import fetch
 
-    paths = []
+    paths: list[Path] = []
     for name in names:
         with _show.working(f"fetching {name}", quiet=quiet or as_json):
             paths.extend(fetch(name))

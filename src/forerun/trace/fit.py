@@ -25,6 +25,7 @@ from forerun.trace.stats import FEWEST_WINDOWS, counts_in_windows, dispersion, l
 Floats = NDArray[np.float64]
 
 FEWEST_ARRIVALS = 50
+MOST_JUDGED = 50_000
 WINDOWS_IN_GAPS = (10, 100, 1000)
 EM_ROUNDS = 200
 BINS = 20_000
@@ -76,14 +77,21 @@ class Fit:
 
 
 def fit_all(instants_ms: ArrayLike, *, seed: int = 0, traces: int = 60) -> tuple[Fit, ...]:
-    """Every process that can be fitted, the one with the best agreement first, the simpler of equals first."""
-    fits = []
+    """Every process that can be fitted, the one with the best agreement first, the simpler of equals first.
+
+    Parameters come from the whole trace. They are judged on its first 50,000 arrivals if it has more, as
+    the note then says.
+    """
+    instants = np.asarray(instants_ms, dtype=np.float64)
+    fits: list[Fit] = []
     for fitted in (fit_poisson, fit_gamma, fit_on_off):
         try:
-            process, note = fitted(instants_ms)
+            process, note = fitted(instants)
         except TraceError:
             continue  # this process cannot look like this trace; the others may
-        fits.append(judge(process, instants_ms, note=note, seed=seed, traces=traces))
+        if len(instants) > MOST_JUDGED:
+            note += f"; judged on the first {MOST_JUDGED:,} arrivals"
+        fits.append(judge(process, instants[:MOST_JUDGED], note=note, seed=seed, traces=traces))
     if not fits:
         raise TraceError.at("arrivals", "no process can be fitted")
     return tuple(sorted(fits, key=lambda fit: (-fit.agreement, round(fit.ks_distance, 2))))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -22,11 +21,10 @@ from forerun.scenario.spec import Recipe, to_data
 from forerun.scenario.text import parse_scalar
 from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Chunk, Field
-from forerun.trace.source import Limits, Source, is_parquet
+from forerun.trace.source import Source, is_parquet
 from forerun.trace.table import Provenance, Trace, schema_of, sort_rows
 
 HEAD_LINES = 8
-HEAD_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +121,7 @@ def head_of(path: str | Path) -> Head:
         return Head(name, directory=True)
     if is_parquet(path):
         return Head(name, parquet=True)
-    source = Source(path, repairs=RepairLog(), limits=HEAD_LIMITS)
-    return Head(name, tuple(line for _, line in islice(source.lines(), HEAD_LINES)))
+    return Head(name, Source(path, repairs=RepairLog()).head(HEAD_LINES))
 
 
 def sniff(path: str | Path) -> tuple[str, ...]:

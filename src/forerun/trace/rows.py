@@ -193,7 +193,9 @@ _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"|[][{}]', re.DOTALL)
 
 
 def _depth(text: str) -> int:
-    """How deep brackets nest, at most one more than allowed; looked at first, since decoding recurses."""
+    """How deep brackets nest, as far as that can be too deep; looked at first, since decoding recurses."""
+    if text.count("[") + text.count("{") <= DEEPEST_JSON:
+        return 0
     depth = deepest = 0
     for match in _BRACKETS.finditer(text):
         mark = match.group()

@@ -16,7 +16,8 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -121,6 +122,15 @@ class Source:
         elif number == 1:
             raise TraceError.at(self.name, "the file is empty")
 
+    def head(self, count: int) -> tuple[str, ...]:
+        """The first few lines, from the first block alone; a longer line is cut, bad bytes are replaced."""
+        with closing(self._text_blocks()) as blocks:
+            first = next(blocks, None)
+        if first is None:
+            raise TraceError.at(self.name, "the file is empty")
+        lines = first.decode("utf-8", "replace").split("\n", count)[:count]
+        return tuple(line.removesuffix("\r") for line in lines)
+
     def read(self, limit_bytes: int) -> str:
         """The whole text, for formats that are one document; refused beyond `limit_bytes`."""
         pieces, size = [], 0
@@ -163,7 +173,7 @@ class Source:
             self.repairs.note_many("CRLF line ends read as LF", wheres, len(ended))
         return lines
 
-    def _text_blocks(self) -> Iterator[bytes]:
+    def _text_blocks(self) -> Generator[bytes, None, None]:
         """Decompressed blocks without byte-order mark, checked to be text."""
         with _opened(self.path, self.name) as raw:
             counted = _Counted(raw)
@@ -206,11 +216,7 @@ class Source:
             )
 
     def _checked_start(self, block: bytes) -> bytes:
-        for magic, what in _POINTERS:
-            if block[:200].startswith(magic):
-                size = re.search(rb"\nsize (\d+)", block[:400])
-                tail = f" (the file has {size.group(1).decode()} bytes)" if size else ""
-                raise TraceError.at(self.name, what + tail)
+        refuse_pointer(block, self.name)
         if block.startswith((b"\xff\xfe", b"\xfe\xff")) or _looks_like_utf16(block):
             raise TraceError.at(self.name, "the file is UTF-16; save it as UTF-8")
         for magic, what in _NOT_TEXT:
@@ -290,6 +296,15 @@ def _decompressed(raw: _Counted, name: str) -> IO[bytes]:
         kind = name[-2:]
         raise TraceError.at(name, f"is named .{kind} but does not start as {kind} does: {shown(start[:16])}")
     return again
+
+
+def refuse_pointer(start: bytes, name: str) -> None:
+    """Raise TraceError if a file that starts like this is a pointer left by Git LFS or git-annex."""
+    for magic, what in _POINTERS:
+        if start.startswith(magic):
+            size = re.search(rb"\nsize (\d+)", start[:400])
+            tail = f" (the file has {size.group(1).decode()} bytes)" if size else ""
+            raise TraceError.at(name, what + tail)
 
 
 def _looks_like_utf16(block: bytes) -> bool:

@@ -91,7 +91,7 @@ def arrival_stats(
         gap_scv=cv**2 if cv is not None else None,
         gap_correlation=lag_one_correlation(gaps),
         zero_gaps=int((gaps == 0).sum()),
-        tied=_tied(gaps),
+        tied=int(_shared(gaps == 0).sum()),
         duplicates=duplicates,
         windows=tuple(_window(instants, w) for w in windows_s if span_s >= FEWEST_WINDOWS * w),
     )
@@ -121,14 +121,17 @@ def _window(instants: NDArray[np.float64], window_s: float) -> WindowStats:
     return WindowStats(window_s, len(counts), float(counts.max() / counts.mean()), dispersion(counts))
 
 
-def _tied(gaps: NDArray[np.float64]) -> int:
-    same = gaps == 0
-    return int((np.concatenate([same, [False]]) | np.concatenate([[False], same])).sum())
+def _shared(same_as_next: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which arrivals share their instant with a neighbour, from which gaps are zero."""
+    shared: NDArray[np.bool_] = np.append(same_as_next, False) | np.append(False, same_as_next)
+    return shared
 
 
 def _duplicates(trace: Trace) -> int:
     """Rows equal to an earlier one in every column; a lone time column has ties, not duplicates."""
     if len(trace.columns) < 2:
         return 0
-    rows = list(zip(*(values.tolist() for values in trace.columns.values()), strict=True))
+    # Equal rows are equal in time, so only rows that share their instant need to be compared.
+    tied = trace.where(_shared(np.diff(trace.instants) == 0))
+    rows = list(zip(*(values.tolist() for values in tied.columns.values()), strict=True))
     return len(rows) - len(set(rows))

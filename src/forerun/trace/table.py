@@ -230,9 +230,9 @@ def _frozen(columns: Mapping[str, ArrayLike], name: str, kind: str) -> Array:
             values = values.astype(np.float64)
         case "i" | "u":
             values = values.astype(np.int64)
-        case "b":
+        case "b" | "T":
             values = values.copy()
-        case "T" | "U" | "O":
+        case "U" | "O":
             values = np.array(_texts(values, name, kind), dtype=TEXT)
         case other:
             raise TraceError.at(kind, f"column {name} holds values of kind {other!r}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
@@ -10,9 +9,11 @@ import numpy as np
 
 from forerun.rng import stream, stream_key
 from forerun.scenario.spec import Spec, recipe
-from forerun.trace.arrivals import ArrivalProcess, Floats, Positive, positive, processes
+from forerun.trace.arrivals import CHUNK, ArrivalProcess, Floats, Positive, positive, processes
 from forerun.trace.processes.gamma import Gamma
 from forerun.trace.processes.poisson import Poisson
+
+SCV_STEPS = 1000
 
 
 class Phase(Spec, frozen=True, kw_only=True):
@@ -76,19 +77,26 @@ class Phases(ArrivalProcess, tag="phases", frozen=True, kw_only=True):
 
     def _moving(self, seed: int) -> Iterator[Floats]:
         draws = stream(seed, "arrivals")
-        left, scv = None, 0.0
+        left: float | None = None  # what the gap that reaches into this turn still needs
         for number, start_s, phase in self._turns():
-            rate, rate_end, scv_start, scv_end = self._slopes(number)
-            length_s, found, now_s = phase.duration_s, [], 0.0
+            rate, rate_end, scv, scv_end = self._slopes(number)
+            clock = _Clock(rate, rate_end, phase.duration_s)
+            block = int(min(max(clock.whole / SCV_STEPS, 1), CHUNK))
+            shown = 0.0
             while True:
                 if left is None:
-                    scv = scv_start + (scv_end - scv_start) * now_s / length_s
-                    left = draws.standard_gamma(1 / scv) * scv
-                now_s, left = _advance(now_s, left, rate, rate_end, length_s)
-                if left is not None:
+                    share = float(clock.instants(np.array([shown]))[0]) / phase.duration_s
+                    here = scv + (scv_end - scv) * share
+                    gaps = draws.standard_gamma(1 / here, block) * here
+                else:
+                    gaps, left = np.array([left]), None
+                marks = shown + np.cumsum(gaps)
+                inside = marks[: np.searchsorted(marks, clock.whole)]
+                yield (start_s + clock.instants(inside)) * 1e3
+                if len(inside) < len(marks):
+                    left = float(marks[len(inside)]) - clock.whole
                     break
-                found.append((start_s + now_s) * 1e3)
-            yield np.array(found)
+                shown = float(marks[-1])
 
     def _slopes(self, number: int) -> tuple[float, float, float, float]:
         """Rate at start and end, scv at start and end, of a turn."""
@@ -104,17 +112,20 @@ def _scv(process: Poisson | Gamma) -> float:
     return process.squared_cv if isinstance(process, Gamma) else 1.0
 
 
-def _advance(
-    now_s: float, left: float, rate: float, rate_end: float, length_s: float
-) -> tuple[float, float | None]:
-    """Where a gap that still needs `left` on the rate's clock ends: (instant in the phase, None), or
-    (end of the phase, what is left then).
+class _Clock:
+    """A clock that runs with a rate on its straight way from `rate` to `rate_end` in `length_s`.
 
-    The clock shows rate*t + slope*t^2/2 at t; the quadratic is solved in the form that does not cancel.
+    It shows rate*t + slope*t^2/2 at t, so gaps of mean 1 on it are gaps of mean 1/rate in time.
     """
-    slope = (rate_end - rate) / length_s
-    speed = rate + slope * now_s
-    whole = (speed + rate_end) / 2 * (length_s - now_s)
-    if left >= whole:
-        return length_s, left - whole
-    return now_s + 2 * left / (speed + math.sqrt(max(0.0, speed * speed + 2 * slope * left))), None
+
+    def __init__(self, rate: float, rate_end: float, length_s: float) -> None:
+        self.rate = rate
+        self.slope = (rate_end - rate) / length_s
+        self.length_s = length_s
+        self.whole = (rate + rate_end) / 2 * length_s
+
+    def instants(self, shown: Floats) -> Floats:
+        """When the clock shows each value: the quadratic solved in the form that does not cancel."""
+        root = np.sqrt(np.maximum(0.0, self.rate**2 + 2 * self.slope * shown))
+        found: Floats = np.minimum(2 * shown / (self.rate + root), self.length_s)
+        return found

@@ -1,0 +1,44 @@
+"""docs/traces.md: its examples run, and its tables name what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from forerun.cli.main import run
+from forerun.trace.arrivals import processes
+from forerun.trace.reader import readers
+
+PAGE = (Path(__file__).parents[2] / "docs" / "traces.md").read_text()
+
+
+def names_in_table(after: str) -> set[str]:
+    parts = [part.strip() for part in PAGE.split(after, 1)[1].split("\n\n")]
+    rows = next(part for part in parts if part.startswith("|")).splitlines()[2:]
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+
+
+def test_the_tables_name_what_there_is():
+    requests = {name for name in readers().names() if readers().get(name).makes in ("requests", "any")}
+    assert names_in_table("Those for requests:") <= set(readers().names())
+    assert {"deltas", "azure_llm", "csv", "forerun"} <= names_in_table("Those for requests:") <= requests
+    assert names_in_table("-o day.parquet\n```\n") == set(processes().names())
+
+
+def test_the_process_file_and_commands_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    block = PAGE.split("```yaml\n", 1)[1].split("```", 1)[0]
+    (tmp_path / "day.yaml").write_text(block)
+    commands = re.findall(r"^\$ forerun (trace generate .*)$", PAGE, flags=re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        assert run(command.replace("24h", "1h").split()) == 0, capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"day.yaml", "bursty.parquet", "day.parquet"}
+
+
+def test_the_check_example_prints_what_the_page_shows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.csv").write_text("arrival_s\n1\nsoon\n-1\n")
+    assert run(["trace", "check", "bad.csv"]) == 2
+    shown = PAGE.split("$ forerun trace check bad.csv\n", 1)[1].split("```", 1)[0]
+    assert capsys.readouterr().err == shown
