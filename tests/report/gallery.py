@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
-import pytest
 
 from forerun.result.figures import Axis, Figure, Rule
 from forerun.result.ledger import Ledger
@@ -242,7 +241,9 @@ def gantt_tall() -> Figure:
 
 
 def empty() -> Figure:
-    return Figure("empty", "Nothing happened", "line", Axis("x", "x"), Axis("y", "y"), {"x": [], "y": []}, "No rows.")
+    return Figure(
+        "empty", "Nothing happened", "line", Axis("x", "x"), Axis("y", "y"), {"x": [], "y": []}, "No rows."
+    )
 
 
 def result(seed: int = 7, **scenario: Any) -> Result:
@@ -289,19 +290,10 @@ def reproduction() -> tuple[Reproduction, Reproduced]:
         figures=(cdf(), bar()),
         notes=("The trace is not public.",),
     )
-    return Reproduction("gallery-1", "Table 1 of the gallery", "Made up, table 1", lambda progress: found), found
+    return Reproduction(
+        "gallery-1", "Table 1 of the gallery", "Made up, table 1", lambda progress: found
+    ), found
 
 
-@pytest.fixture
-def gallery_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets runs of the domain `gallery` be drawn with a figure of every kind."""
-    import forerun.domains
-
-    part: Any = SimpleNamespace(figures=lambda run: every_kind())
-
-    def room_part(name: str, part_name: str) -> ModuleType | None:
-        assert (name, part_name) == ("gallery", "figures")
-        found: ModuleType = part
-        return found
-
-    monkeypatch.setattr(forerun.domains, "room_part", room_part)
+#: what a room's `figures` module offers
+FIGURES = SimpleNamespace(figures=lambda run: every_kind())

@@ -151,7 +151,11 @@ def _beside(parts: Parts, share: float, row: int) -> tuple[dict[str, Any], dict[
     left = share > 0.5
     # The foot of a cumulative curve is empty, its head is not.
     foot = parts.kind == "cdf"
-    look = {"align": "right" if left else "left", "dx": -5 if left else 5, "baseline": "middle"}
+    look: dict[str, Any] = {
+        "align": "right" if left else "left",
+        "dx": -5 if left else 5,
+        "baseline": "middle",
+    }
     look["dy"] = (-1 if foot else 1) * (8 + 15 * row)
     room = share if left else 1.0 - share
     look["limit"] = {"expr": f"max(50, {room:.4f} * width - 8)"}
