@@ -10,7 +10,7 @@ deadlines, NSDI'24.]
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
@@ -253,5 +253,5 @@ def costs(
 ) -> list[float]:
     """What a rule costs on the paper's traces 0, 1, ..."""
     ticks = math.ceil((until_s or job.deadline_s) / job.tick_s) + 2
-    make: Callable[[int], list[bool]] = lambda i: hourly_rate_trace(rate_per_h, ticks, job.tick_s, i)  # noqa:
-    E731 return [run_deadline(job, rule, make(i)).cost_usd for i in range(traces)]
+    drawn = (hourly_rate_trace(rate_per_h, ticks, job.tick_s, seed) for seed in range(traces))
+    return [run_deadline(job, rule, available).cost_usd for available in drawn]
