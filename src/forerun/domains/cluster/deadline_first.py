@@ -1,0 +1,114 @@
+"""Published EDF at work, with and without admission control."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forerun.domains.cluster.kernels import deadline_first as dk
+from forerun.domains.cluster.kernels import machine as mk
+from forerun.domains.cluster.model import BOOL, I64, World
+from forerun.domains.cluster.policy import Step
+from forerun.domains.cluster.published import PublishedRules, by_column, require_published_world
+from forerun.domains.cluster.record import Record
+from forerun.errors import PolicyError
+
+
+class DeadlineFirstRules(PublishedRules):
+    """What both forms of EDF share: planning everybody in deadline order, placing."""
+
+    def __init__(self, world: World, record: Record) -> None:
+        super().__init__(world, record, by_column(world, require_published_world(world)))
+        self.exact = world.is_corrected("edf_key_overwrite")
+        self.gpus: I64 = np.zeros(len(world.jobs), np.int64)
+        self.ends: I64 = np.zeros(len(world.jobs), np.int64)
+
+    def plan(self, rows: I64, now_s: int) -> None:
+        """Plan jobs in deadline order (sorting them); the plans wait in `gpus` and `ends`."""
+        dk.plan_everybody(self.m, rows, len(rows), now_s, self.world.slot_s, self.exact, self.gpus, self.ends)
+
+    def would_be_late(self, rows: I64) -> BOOL:
+        """Which of some jobs would miss their deadlines by the plan just made."""
+        return (self.ends[rows] > self.m.deadline[rows]) & self.m.slo[rows]
+
+    def place(self, rows: I64, now_s: int) -> None:
+        """Put jobs on nodes, in the order given."""
+        if not dk.place_in_order(self.m, rows, len(rows), self.gpus_per_node):
+            raise PolicyError.at(f"t={now_s} s", "the buddy placement found no nodes for a planned job")
+
+
+class EdfRules(DeadlineFirstRules):
+    """EDF without admission control: late means declined, nobody is refused."""
+
+    order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
+
+    def finish(self, now_s: int) -> None:
+        """Jobs that are done leave."""
+        self.leave(now_s, late_by_plan=False)
+
+    def arrive(self, now_s: int) -> None:
+        """Plan everybody with the newcomers; they are taken in."""
+        newcomers = np.array(self.arrivals, np.int64)
+        if len(newcomers):
+            self.plan(np.concatenate((self.runnable(), newcomers)), now_s)
+        else:
+            self.plan(self.m.runnable[: self.runnable_count], now_s)
+        for row in newcomers:
+            self.admit(int(row))
+
+    def decide(self, now_s: int) -> None:
+        """Everybody takes what the plan gives now, largest jobs are placed first."""
+        mk.release_all(self.m, self.m.runnable, self.runnable_count)
+        dk.take_plans(self.m, self.gpus, self.ends, True, False, False)
+        largest_first = self.runnable().copy()
+        mk.sort_by_gpus(largest_first, len(largest_first), self.m.gpus)
+        self.place(largest_first, now_s)
+        self.note(now_s)
+
+    def charge(self, now_s: int) -> None:
+        """Scaling is free as published; the scheduling event is counted."""
+        if self.world.is_corrected("edf_overhead"):
+            rows = self.m.running[: self.m.meta[mk.RUNNING]]
+            mk.learn_groups(self.m, rows, len(rows), self.gpus_per_node)
+            self.pay(rows)
+        else:
+            mk.tick(self.m, self.world.slot_s)
+
+
+class AdmittingEdfRules(DeadlineFirstRules):
+    """EDF that takes newcomers one by one, if nobody would be late by the plan."""
+
+    order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
+
+    def finish(self, now_s: int) -> None:
+        """Jobs that are done leave; everybody's GPUs are given back."""
+        rows = self.runnable()
+        self.m.old_end[rows] = self.m.end[rows]
+        self.leave(now_s, late_by_plan=False)
+        mk.release_all(self.m, self.m.runnable, self.runnable_count)
+
+    def arrive(self, now_s: int) -> None:
+        """Each newcomer is planned with everybody and taken in if all would be in time."""
+        accepted = False
+        for row in self.arrivals:
+            everybody = np.append(self.runnable(), row)
+            self.plan(everybody, now_s)
+            if self.would_be_late(everybody).any():
+                self.refuse(row, "with it, a deadline would be missed")
+                continue
+            accepted = True
+            self.admit(row)
+            dk.take_plans(self.m, self.gpus, self.ends, False, False, True)
+        if not accepted:
+            self.plan(self.m.runnable[: self.runnable_count], now_s)
+            dk.take_plans(self.m, self.gpus, self.ends, False, True, True)
+
+    def decide(self, now_s: int) -> None:
+        """Jobs are placed in list order, and the groups learnt."""
+        rows = self.m.runnable[: self.runnable_count]
+        self.place(rows, now_s)
+        mk.learn_groups(self.m, rows, len(rows), self.gpus_per_node)
+        self.note(now_s)
+
+    def charge(self, now_s: int) -> None:
+        """Running jobs that hold GPUs pay."""
+        self.pay(self.m.running[: self.m.meta[mk.RUNNING]])

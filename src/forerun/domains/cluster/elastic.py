@@ -1,0 +1,130 @@
+"""ElasticFlow at work: the steps of an instant, with and without admission control."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forerun.domains.cluster.kernels import elastic as ek
+from forerun.domains.cluster.kernels import machine as mk
+from forerun.domains.cluster.model import BOOL, I64, World
+from forerun.domains.cluster.policy import Step
+from forerun.domains.cluster.published import PublishedRules, by_fixed_limit, fastest_levels, require_published_world
+from forerun.domains.cluster.record import Record
+from forerun.errors import PolicyError
+
+
+class ElasticRules(PublishedRules):
+    """What both forms of ElasticFlow share: the planner's flags, boosting, placing."""
+
+    def __init__(self, world: World, record: Record) -> None:
+        profile = require_published_world(world)
+        corrected = world.is_corrected("max_gpus_rule")
+        top = fastest_levels(profile)[world.jobs.kind] if corrected else by_fixed_limit(world, profile)
+        super().__init__(world, record, top)
+        self.flags: I64 = np.zeros(8, np.int64)
+        self.flags[ek.LEAST_FIRST] = world.is_corrected("marginal_order")
+        self.flags[ek.ANCHOR_ZERO] = world.is_corrected("grid_anchor")
+        self.reserve_s: I64 = np.zeros(len(world.jobs), np.int64)
+        self.trials = 0
+
+    def plan(self, rows: I64, now_s: int, *, record: bool = True) -> BOOL:
+        """Plan jobs afresh and commit; which of them, by position after sorting, would be late."""
+        late = np.zeros(len(rows), np.bool_)
+        ek.plan_all(self.m, rows, len(rows), now_s, self.world.slot_s, self.flags, self.reserve_s, record, late)
+        return late
+
+    def boost(self, now_s: int, *, registered: bool) -> None:
+        """Hand out spare GPUs."""
+        self.trials += ek.boost(self.m, now_s, self.world.slot_s, self.flags, self.reserve_s, registered)
+
+    def place(self, rows: I64, now_s: int) -> None:
+        """Put jobs on nodes and find out whose communication groups are known."""
+        if not ek.place_all(self.m, rows, len(rows), self.gpus_per_node):
+            raise PolicyError.at(f"t={now_s} s", "the buddy placement found no nodes for a planned job")
+        mk.learn_groups(self.m, rows, len(rows), self.gpus_per_node)
+
+
+class AdmittingRules(ElasticRules):
+    """ElasticFlow with admission control: arrivals of one instant are planned with everybody, all or none."""
+
+    order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
+
+    def finish(self, now_s: int) -> None:
+        """Jobs that are done leave; they are late by their planned end."""
+        self.leave(now_s, late_by_plan=not self.world.is_corrected("late_test"))
+        rows = self.runnable()
+        self.m.old_end[rows] = self.m.end[rows]
+
+    def arrive(self, now_s: int) -> None:
+        """Admit the newcomers if with them everybody meets the deadline; then plan everybody."""
+        newcomers = np.array(self.arrivals, np.int64)
+        admitted = False
+        if len(newcomers):
+            everybody = np.concatenate((self.runnable(), newcomers))
+            admitted = not self.plan(everybody, now_s).any()
+            for row in newcomers:
+                if admitted or not self.m.slo[row]:
+                    self.admit(int(row))
+                else:
+                    self.refuse(int(row), "with it, a deadline would be missed")
+                    mk.give_slot(self.m, int(row))
+        if not admitted:
+            self.plan(self.m.runnable[: self.runnable_count], now_s, record=not len(newcomers))
+
+    def decide(self, now_s: int) -> None:
+        """Everybody takes what the plan gives now, plans are made again, spare GPUs go out, jobs are placed."""
+        rows = self.m.runnable[: self.runnable_count]
+        mk.sort_stably(rows, len(rows), self.m.deadline)
+        ek.apply_plans(self.m, now_s, False)
+        self.plan(rows, now_s, record=False)
+        ek.start_due(self.m, now_s, False, False)
+        self.boost(now_s, registered=False)
+        mk.sort_by_gpus(self.m.runnable, self.runnable_count, self.m.gpus)
+        self.place(self.m.runnable[: self.runnable_count], now_s)
+        self.note(now_s)
+        ek.look_ahead(self.m, now_s)
+
+    def charge(self, now_s: int) -> None:
+        """All that hold GPUs pay."""
+        self.pay(self.m.runnable[: self.runnable_count])
+
+
+class OpenRules(ElasticRules):
+    """ElasticFlow without admission control: everybody waits for a turn in the plan."""
+
+    order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
+
+    def next_moment(self) -> int | None:
+        """Where no event is left but jobs are, the clock goes on by ten seconds."""
+        moment = super().next_moment()
+        if moment is None and self.runnable_count:
+            self.m.meta[mk.FIRST] = self.m.meta[mk.ARRIVED]
+            self.m.meta[mk.ENDS] = 0
+            self.elapsed_s = 10
+            self.now_s += 10
+            return self.now_s
+        return moment
+
+    def finish(self, now_s: int) -> None:
+        """Jobs that are done leave."""
+        self.leave(now_s, late_by_plan=False)
+
+    def arrive(self, now_s: int) -> None:
+        """Everybody is taken in, and everybody planned."""
+        for row in self.arrivals:
+            self.admit(row)
+        self.plan(self.m.runnable[: self.runnable_count], now_s)
+
+    def decide(self, now_s: int) -> None:
+        """Everybody takes what the plan gives now, spare GPUs go out, running jobs are placed."""
+        ek.apply_plans(self.m, now_s, True)
+        ek.start_due(self.m, now_s, True, True)
+        self.boost(now_s, registered=True)
+        running = self.m.running[: self.m.meta[mk.RUNNING]]
+        self.place(running, now_s)
+        self.note(now_s)
+        ek.wake_at_changes(self.m, now_s)
+
+    def charge(self, now_s: int) -> None:
+        """Running jobs that hold GPUs pay."""
+        self.pay(self.m.running[: self.m.meta[mk.RUNNING]])

@@ -1,0 +1,371 @@
+"""ElasticFlow at one instant: plan everybody, admit, hand out what is spare, place, look ahead.
+
+The planner is in `planner`, the machine in `machine`. Flags: `FLAG_*` places of an int64 array, 1 where the published
+behaviour is put right.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.cluster.kernels.arrays import BOOL, F64, I64
+from forerun.domains.cluster.kernels.machine import (
+    HOLDING,
+    KEYS,
+    PENDING,
+    RUNNABLE,
+    RUNNING,
+    WAITING,
+    Machine,
+    add_wake,
+    place,
+    register,
+    release_all,
+    set_end,
+    sort_by_gpus,
+    sort_stably,
+    start,
+    take_slot,
+)
+from forerun.domains.cluster.kernels.planner import gpu_time, grid_up, key_before, plan, tidy, whole_up
+from forerun.kernels.jit import kernel
+
+LEAST_FIRST: Final = 0  # marginal_order
+ANCHOR_ZERO: Final = 1  # grid_anchor
+RESERVE: Final = 2  # admission_overhead
+
+
+@kernel
+def plan_job(
+    m: Machine, job: int, now_s: int, slot_s: int, flags: I64, reserve_s: I64,
+    free_t: I64, free_g: I64, free_n: int, assign: int, out_t: I64, out_g: I64, new_t: I64, new_g: I64,
+):  # type: ignore[no-untyped-def]
+    """`planner.plan` with a job's own numbers; the deadline is moved forward by what is reserved for overhead."""
+    return plan(
+        m.left[job], m.deadline[job] - reserve_s[job], m.rate[m.kind[job]], m.top[job], m.levels, m.floor_level,
+        now_s, slot_s, 0 if flags[ANCHOR_ZERO] else -1, free_t, free_g, free_n, assign, out_t, out_g, new_t, new_g,
+    )
+
+
+@kernel
+def commit(m: Machine, job: int, end_s: int, real_s: int, times: I64, gpus: I64, entries: int, new_t: I64, new_g: I64, keys: int) -> None:
+    """Take a plan over: the job's own and the profile it leaves."""
+    take_slot(m, job)
+    at = m.slot[job]
+    for i in range(entries):
+        m.plan_t[at, i] = times[i]
+        m.plan_g[at, i] = gpus[i]
+    m.plan_n[at] = entries
+    for i in range(keys):
+        m.free_t[i] = new_t[i]
+        m.free_g[i] = new_g[i]
+    m.meta[KEYS] = keys
+    m.end[job] = end_s
+    m.planned[job] = real_s
+
+
+@kernel
+def plan_all(
+    m: Machine, rows: I64, count: int, now_s: int, slot_s: int, flags: I64, reserve_s: I64, record: bool, late: BOOL
+) -> bool:
+    """Plan a list of jobs afresh, earliest deadline first, and commit; whether all meet their deadlines.
+
+    Sorts `rows`. With `record` their present ends count as the old ones. `late` tells which do not, by position.
+    """
+    sort_stably(rows, count, m.deadline)
+    if record:
+        for i in range(count):
+            m.old_end[rows[i]] = m.end[rows[i]]
+    release_all(m, rows, count)
+    m.free_t[0] = now_s
+    m.free_g[0] = len(m.floor_level) - 1
+    m.meta[KEYS] = 1
+    room = len(m.free_t)
+    out_t, out_g = np.empty(room, np.int64), np.empty(room, np.int64)
+    new_t, new_g = np.empty(room, np.int64), np.empty(room, np.int64)
+    fine = True
+    for i in range(count):
+        job = rows[i]
+        found = plan_job(
+            m, job, now_s, slot_s, flags, reserve_s, m.free_t, m.free_g, m.meta[KEYS], -1, out_t, out_g, new_t, new_g
+        )
+        commit(m, job, found.end_s, found.real_s, out_t, out_g, found.entries, new_t, new_g, found.keys)
+        late[i] = not found.in_time
+        fine &= found.in_time
+    return fine
+
+
+@kernel
+def present_gpus(m: Machine, job: int, now_s: int) -> int:
+    """What a job's plan gives it now."""
+    at = m.slot[job]
+    spot = key_before(m.plan_t[at], m.plan_n[at], now_s + 1)
+    return m.plan_g[at, spot] if spot >= 0 else 0
+
+
+@kernel
+def first_turn_on(m: Machine, job: int) -> int:
+    """When a job's plan first gives it GPUs."""
+    at = m.slot[job]
+    for i in range(m.plan_n[at]):
+        if m.plan_g[at, i] > 0:
+            return m.plan_t[at, i]
+    return np.int64(1) << 60
+
+
+@kernel
+def next_change(m: Machine, job: int, now_s: int) -> int:
+    """When a job's plan next has an entry after now; -1 if never."""
+    at = m.slot[job]
+    spot = key_before(m.plan_t[at], m.plan_n[at], now_s + 1) + 1
+    return m.plan_t[at, spot] if spot < m.plan_n[at] else -1
+
+
+@kernel
+def hold(m: Machine, job: int, gpus: int) -> None:
+    """Give a job a number of GPUs, and remember which level that is."""
+    m.gpus[job] = gpus
+    m.level[job] = m.floor_level[gpus] if gpus > 0 else -1
+
+
+@kernel
+def apply_plans(m: Machine, now_s: int, also_waiting: bool) -> None:
+    """Jobs take what their plans give them now; end events follow (those of waiting jobs too, where asked)."""
+    for i in range(m.meta[RUNNABLE]):
+        job = m.runnable[i]
+        hold(m, job, present_gpus(m, job, now_s))
+        if also_waiting or m.state[job] == HOLDING:
+            set_end(m, job)
+        m.old_end[job] = m.end[job]
+
+
+@kernel
+def start_due(m: Machine, now_s: int, wake_others: bool, registered: bool) -> None:
+    """Waiting jobs whose plan begins by now start; for the others a wake-up is asked for, where wanted."""
+    waiting = m.pending[: m.meta[PENDING]].copy()
+    for job in waiting:
+        first = first_turn_on(m, job)
+        if first <= now_s:
+            start(m, job)
+            if not registered:
+                register(m, job)
+        elif wake_others:
+            add_wake(m, first)
+
+
+@kernel
+def trial_profile(m: Machine, job: int, out_t: I64, out_g: I64) -> int:
+    """The free profile with a job's own plan given back, tidy; the number of entries."""
+    at = m.slot[job]
+    own_t, own_g, own_n = m.plan_t[at], m.plan_g[at], m.plan_n[at]
+    end_s = m.end[job]
+    keys = m.meta[KEYS]
+    i, k, count = 0, 0, 0
+    free, own = 0, 0
+    ended = False
+    while i < keys or k < own_n or not ended:
+        time_s = np.int64(1) << 62
+        if i < keys:
+            time_s = m.free_t[i]
+        if k < own_n and own_t[k] < time_s:
+            time_s = own_t[k]
+        if not ended and end_s < time_s:
+            time_s = end_s
+        if i < keys and m.free_t[i] == time_s:
+            free = m.free_g[i]
+            i += 1
+        if k < own_n and own_t[k] == time_s:
+            own = own_g[k]
+            k += 1
+        if time_s >= end_s:
+            ended = True
+        value = free if ended else free + own
+        if count == 0 or out_g[count - 1] != value:
+            out_t[count] = time_s
+            out_g[count] = value
+            count += 1
+    return count
+
+
+@kernel
+def ends_in_first_segment(m: Machine, job: int, now_s: int, slot_s: int, flags: I64, reserve_s: I64, want: int) -> int:
+    """The end of a boost trial that needs no plan: the work is done before the profile first changes; else -1."""
+    rate = m.rate[m.kind[job], want]
+    real = whole_up(now_s + m.left[job] / rate)
+    if real > m.deadline[job] - reserve_s[job]:
+        return -1
+    end = grid_up(0 if flags[ANCHOR_ZERO] else now_s, real, slot_s)
+    at = m.slot[job]
+    own_t, own_g, own_n = m.plan_t[at], m.plan_g[at], m.plan_n[at]
+    held = m.free_g[0] + own_g[0]
+    free, own = m.free_g[0], own_g[0]
+    i, k = 1, 1
+    while True:
+        time_s = end
+        if i < m.meta[KEYS] and m.free_t[i] < time_s:
+            time_s = m.free_t[i]
+        if k < own_n and own_t[k] < time_s:
+            time_s = own_t[k]
+        if m.end[job] < time_s and own > 0:
+            time_s = m.end[job]
+        if time_s >= end:
+            return end
+        if i < m.meta[KEYS] and m.free_t[i] == time_s:
+            free = m.free_g[i]
+            i += 1
+        if k < own_n and own_t[k] == time_s:
+            own = own_g[k]
+            k += 1
+        if time_s >= m.end[job]:
+            own = 0
+            k = own_n
+        if free + own != held:
+            return -1
+
+
+@kernel
+def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, registered: bool) -> int:
+    """Hand spare GPUs out, one level to one job at a time, by the GPU time that a level more costs; the trials made.
+
+    A trial gives the job one level more until the profile first changes and plans the rest afresh. The order of equals
+    is that of the rounds before, so `runnable` keeps every sort.
+    """
+    count = m.meta[RUNNABLE]
+    total = len(m.floor_level) - 1
+    spare = total
+    for i in range(count):
+        spare -= m.gpus[m.runnable[i]]
+    if spare <= 0 or count == 0:
+        return 0
+    sign = -1.0 if flags[LEAST_FIRST] else 1.0
+    room = len(m.free_t)
+    trial_t, trial_g = np.empty(room, np.int64), np.empty(room, np.int64)
+    out_t, out_g = np.empty(room, np.int64), np.empty(room, np.int64)
+    new_t, new_g = np.empty(room, np.int64), np.empty(room, np.int64)
+    worth = np.empty(len(m.left))
+    spent = np.empty(len(m.left), np.int64)
+    rows = m.runnable[:count].copy()
+    trials = 0
+    for i in range(count):
+        job = rows[i]
+        worth[job] = -np.inf
+        at = m.slot[job]
+        spent[job] = gpu_time(m.plan_t[at], m.plan_g[at], m.plan_n[at], m.end[job])
+    first_round = True
+    while True:
+        for i in range(count):
+            job = rows[i]
+            want = m.level[job] + 1
+            if want >= m.top[job]:
+                if first_round:
+                    worth[job] = -np.inf
+                continue
+            more = m.levels[want] - m.gpus[job]
+            if more > spare:
+                worth[job] = -np.inf
+            elif m.gpus[job] == 0:
+                worth[job] = np.inf
+            else:
+                end = ends_in_first_segment(m, job, now_s, slot_s, flags, reserve_s, want)
+                if end >= 0:
+                    after = m.levels[want] * (end - now_s)
+                else:
+                    entries = trial_profile(m, job, trial_t, trial_g)
+                    trials += 1
+                    after = plan_job(
+                        m, job, now_s, slot_s, flags, reserve_s, trial_t, trial_g, entries, want,
+                        out_t, out_g, new_t, new_g,
+                    ).gpu_s
+                worth[job] = sign * (after - spent[job]) / more
+        first_round = False
+        order = np.argsort(-worth[rows], kind="mergesort")
+        rows = rows[order]
+        if spare <= 0:
+            break
+        chosen = -1
+        for i in range(count):
+            job = rows[i]
+            want = m.level[job] + 1
+            if want < m.top[job] and m.levels[want] - m.gpus[job] <= spare:
+                chosen = job
+                break
+        if chosen < 0:
+            break
+        want = m.level[chosen] + 1
+        entries = trial_profile(m, chosen, trial_t, trial_g)
+        found = plan_job(
+            m, chosen, now_s, slot_s, flags, reserve_s, trial_t, trial_g, entries, want, out_t, out_g, new_t, new_g
+        )
+        m.old_end[chosen] = m.end[chosen]
+        commit(m, chosen, found.end_s, found.real_s, out_t, out_g, found.entries, new_t, new_g, found.keys)
+        spare -= m.levels[want] - m.gpus[chosen]
+        hold(m, chosen, m.levels[want])
+        spent[chosen] = found.gpu_s
+        if m.state[chosen] == WAITING:
+            start(m, chosen)
+            if registered:
+                set_end(m, chosen)
+            else:
+                register(m, chosen)
+        else:
+            set_end(m, chosen)
+    for i in range(count):
+        m.runnable[i] = rows[i]
+    return trials
+
+
+@kernel
+def place_all(m: Machine, rows: I64, count: int, gpus_per_node: int) -> bool:
+    """Place whole-node jobs in list order, then smaller classes downwards; false if the nodes do not suffice."""
+    for i in range(count):
+        job = rows[i]
+        if m.gpus[job] >= gpus_per_node and not place(m, job, gpus_per_node):
+            return False
+    for level in range(len(m.levels) - 1, -1, -1):
+        if m.levels[level] >= gpus_per_node:
+            continue
+        for i in range(count):
+            job = rows[i]
+            if m.gpus[job] == m.levels[level] and not place(m, job, gpus_per_node):
+                return False
+    return True
+
+
+@kernel
+def look_ahead(m: Machine, now_s: int) -> None:
+    """Ask for one wake-up, at the first change of any plan, if it comes before all events."""
+    first = np.int64(1) << 62
+    for i in range(m.meta[RUNNABLE]):
+        time_s = next_change(m, m.runnable[i], now_s)
+        if time_s >= 0:
+            first = min(first, time_s)
+    if first == np.int64(1) << 62:
+        return
+    if first < first_event(m):
+        add_wake(m, first)
+
+
+@kernel
+def first_event(m: Machine) -> int:
+    """The instant of the first event ahead; far away if there is none."""
+    least = np.int64(1) << 62
+    if m.meta[6] < len(m.submit):
+        least = m.submit[m.meta[6]]
+    if m.meta[3] > 0:
+        least = min(least, m.wakes[0])
+    for i in range(m.meta[RUNNABLE]):
+        time_s = m.at[m.runnable[i]]
+        if time_s >= 0:
+            least = min(least, time_s)
+    return least
+
+
+@kernel
+def wake_at_changes(m: Machine, now_s: int) -> None:
+    """Ask for a wake-up at the first change of each running job's plan."""
+    for i in range(m.meta[RUNNING]):
+        time_s = next_change(m, m.running[i], now_s)
+        if time_s >= 0:
+            add_wake(m, time_s)

@@ -1,0 +1,606 @@
+"""The machine that the elastic and deadline-first schedules of the published simulator share.
+
+It keeps jobs, the events ahead, the placement of GPU sets on nodes and the cache of communication groups. Lists that
+the published code keeps in an order of their own are arrays of rows with a count in `meta`. An event is not an object:
+a job knows the instant of the end event it sits in (`at`) and its turn there (`turn`); arrivals are a pointer into the
+sorted submissions; wake-ups are a sorted array. Source: the published ElasticFlow simulator's rules.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from forerun.domains.cluster.kernels.arrays import BOOL, F64, I8, I64
+from forerun.domains.cluster.kernels.common import overhead_s
+from forerun.domains.cluster.kernels.planner import key_before, whole_up
+from forerun.kernels.jit import kernel
+
+#: places in `meta`
+RUNNABLE: Final = 0
+PENDING: Final = 1
+RUNNING: Final = 2
+WAKES: Final = 3
+FREE_NODES: Final = 4
+TURN: Final = 5
+ARRIVED: Final = 6  # jobs that have been submitted
+FIRST: Final = 7  # the first job of the present arrivals
+ENDS: Final = 8
+TICKS: Final = 9
+SETS: Final = 10
+KEYS: Final = 11
+ACCEPTED: Final = 12
+FINISHED: Final = 13
+SORTED: Final = 14  # whether the free nodes are sorted yet
+
+#: states of a job
+ABSENT: Final = 0
+WAITING: Final = 1
+HOLDING: Final = 2
+GONE: Final = 3
+
+#: size classes of GPU sets
+CLASSES: Final = np.array([1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 88, 128, 256], np.int64)
+
+
+class Machine(NamedTuple):
+    """Columns have one element a job unless stated. Times in seconds; -1 is "none".
+
+    `planned`: end before rounding to slots; `charged`: overhead still to be served; `plan_t, plan_g`: int64[slots,
+    keys], the committed plans, in row `slot` of a job; `free_t, free_g`: the profile of free GPUs, with `KEYS` entries;
+    `node_turn`: int64[nodes], number of a node in its switch; `set_*`: the GPU sets in use; `known`: bool[gpus, top],
+    communication groups met, by first rank and size; `changed`: GPUs held at the last charge.
+    """
+
+    submit: I64
+    deadline: I64
+    slo: BOOL
+    rate: F64
+    kind: I64
+    top: I64
+    left: F64
+    gpus: I64
+    end: I64
+    old_end: I64
+    planned: I64
+    charged: I64
+    at: I64
+    turn: I64
+    state: I8
+    slot: I64
+    level: I64
+    last_gpus: I64
+    meta: I64
+    runnable: I64
+    pending: I64
+    running: I64
+    ends: I64
+    wakes: I64
+    free_slots: I64
+    plan_t: I64
+    plan_g: I64
+    plan_n: I64
+    free_t: I64
+    free_g: I64
+    levels: I64
+    floor_level: I64
+    node_turn: I64
+    free_nodes: I64
+    node_set: I64
+    set_of: I64
+    set_cap: I64
+    set_used: I64
+    set_first: I64
+    set_nodes: I64
+    set_jobs: I64
+    set_job_n: I64
+    set_class: I64
+    class_sets: I64
+    class_n: I64
+    known: BOOL
+    hit: BOOL
+
+
+@kernel
+def is_wake(m: Machine, time_s: int) -> bool:
+    """Whether an empty wake-up event stands at an instant."""
+    place = key_before(m.wakes, m.meta[WAKES], time_s) + 1
+    return place < m.meta[WAKES] and m.wakes[place] == time_s
+
+
+@kernel
+def is_event(m: Machine, time_s: int) -> bool:
+    """Whether any event stands at an instant."""
+    if is_wake(m, time_s):
+        return True
+    place = m.meta[ARRIVED] + np.searchsorted(m.submit[m.meta[ARRIVED] :], time_s)
+    if place < len(m.submit) and m.submit[place] == time_s:
+        return True
+    for i in range(m.meta[RUNNABLE]):
+        if m.at[m.runnable[i]] == time_s:
+            return True
+    return False
+
+
+@kernel
+def add_wake(m: Machine, time_s: int) -> None:
+    """Put an empty event at an instant if none is there."""
+    if is_event(m, time_s):
+        return
+    count = m.meta[WAKES]
+    place = key_before(m.wakes, count, time_s) + 1
+    for i in range(count, place, -1):
+        m.wakes[i] = m.wakes[i - 1]
+    m.wakes[place] = time_s
+    m.meta[WAKES] = count + 1
+
+
+@kernel
+def drop_wake(m: Machine, time_s: int) -> None:
+    """Take the empty event at an instant away."""
+    place = key_before(m.wakes, m.meta[WAKES], time_s) + 1
+    for i in range(place, m.meta[WAKES] - 1):
+        m.wakes[i] = m.wakes[i + 1]
+    m.meta[WAKES] -= 1
+
+
+@kernel
+def register(m: Machine, job: int) -> None:
+    """Put a job into the event at its end."""
+    m.at[job] = m.end[job]
+    m.turn[job] = m.meta[TURN]
+    m.meta[TURN] += 1
+
+
+@kernel
+def set_end(m: Machine, job: int) -> None:
+    """Move a job from the event at its old end to the one at its new end; an event left empty goes, wake-up or not."""
+    old = m.old_end[job]
+    if old == m.end[job]:
+        return
+    if m.at[job] == old and old >= 0:
+        m.at[job] = -1
+        if is_wake(m, old):
+            alone = True
+            for i in range(m.meta[RUNNABLE]):
+                alone &= m.at[m.runnable[i]] != old
+            if alone:
+                drop_wake(m, old)
+    register(m, job)
+
+
+@kernel
+def merge(m: Machine, now_s: int, slot_s: int) -> int:
+    """The next instant: events within a slot of now are drawn together to the slot's end; -1 if no event is left.
+
+    A lone last event is not postponed. Fills `ends` with the rows that end then, in order, and moves `FIRST` and
+    `ARRIVED` around the rows that arrive then.
+    """
+    jobs = len(m.submit)
+    first, second = np.int64(1) << 62, np.int64(1) << 62
+    arrived = m.meta[ARRIVED]
+    if arrived < jobs:
+        first = m.submit[arrived]
+        later = np.searchsorted(m.submit[arrived:], first, side="right") + arrived
+        if later < jobs:
+            second = m.submit[later]
+    for i in range(m.meta[WAKES]):
+        if i > 1:
+            break
+        first, second = two_least(first, second, m.wakes[i])
+    for i in range(m.meta[RUNNABLE]):
+        time_s = m.at[m.runnable[i]]
+        if time_s >= 0:
+            first, second = two_least(first, second, time_s)
+    if first == np.int64(1) << 62:
+        return -1
+    moment = first
+    if first - now_s <= slot_s and second < np.int64(1) << 62:
+        moment = now_s + slot_s
+    m.meta[FIRST] = arrived
+    while arrived < jobs and m.submit[arrived] <= moment:
+        arrived += 1
+    m.meta[ARRIVED] = arrived
+    gone = 0
+    while gone < m.meta[WAKES] and m.wakes[gone] <= moment:
+        gone += 1
+    for i in range(gone, m.meta[WAKES]):
+        m.wakes[i - gone] = m.wakes[i]
+    m.meta[WAKES] -= gone
+    _collect_ends(m, moment)
+    return moment
+
+
+@kernel
+def two_least(first: int, second: int, time_s: int) -> tuple[int, int]:
+    """The two least distinct instants, with one more looked at."""
+    if time_s < first:
+        return time_s, first
+    if first < time_s < second:
+        return first, time_s
+    return first, second
+
+
+@kernel
+def _collect_ends(m: Machine, moment: int) -> None:
+    """The rows whose end events were drawn to this moment, by (instant, turn)."""
+    count = 0
+    for i in range(m.meta[RUNNABLE]):
+        job = m.runnable[i]
+        if 0 <= m.at[job] <= moment:
+            place = count
+            while place > 0 and _later(m, m.ends[place - 1], job):
+                m.ends[place] = m.ends[place - 1]
+                place -= 1
+            m.ends[place] = job
+            count += 1
+    for i in range(count):
+        m.at[m.ends[i]] = -1
+    m.meta[ENDS] = count
+
+
+@kernel
+def _later(m: Machine, one: int, other: int) -> bool:
+    return m.at[one] > m.at[other] or (m.at[one] == m.at[other] and m.turn[one] > m.turn[other])
+
+
+@kernel
+def progress(m: Machine, elapsed_s: int, now_s: int) -> None:
+    """Count the work done since the last instant; a job whose work is done before its end event ends now."""
+    for i in range(m.meta[RUNNABLE]):
+        job = m.runnable[i]
+        if m.gpus[job] <= 0:
+            continue
+        rate = m.rate[m.kind[job], m.level[job]]
+        spent = elapsed_s
+        until = m.planned[job] if m.planned[job] >= 0 else m.end[job]
+        if now_s > until:
+            spent -= now_s - until
+        spent = max(0, spent - m.charged[job])
+        work = spent * rate
+        if m.left[job] <= work and m.end[job] > now_s:
+            m.old_end[job] = m.end[job]
+            ended = now_s - elapsed_s + whole_up(m.left[job] / rate)
+            spent = m.end[job] - now_s + elapsed_s
+            work = spent * rate
+            m.end[job] = now_s
+            set_end(m, job)
+            m.at[job] = -1
+            m.ends[m.meta[ENDS]] = job
+            m.meta[ENDS] += 1
+            m.end[job] = ended
+        m.left[job] -= work
+        m.charged[job] = 0
+
+
+@kernel
+def remove(rows: I64, count: int, job: int) -> int:
+    """Take a job out of a list, keeping its order; the new count."""
+    kept = 0
+    for i in range(count):
+        if rows[i] != job:
+            rows[kept] = rows[i]
+            kept += 1
+    return kept
+
+
+@kernel
+def finish(m: Machine, late_by_plan: bool, out: I64, late: BOOL) -> int:
+    """Jobs of this instant's end events leave, if they hold GPUs; their rows and lateness go to `out`, `late`."""
+    count = 0
+    for i in range(m.meta[ENDS]):
+        job = m.ends[i]
+        if m.set_of[job] < 0:
+            continue
+        m.meta[RUNNABLE] = remove(m.runnable, m.meta[RUNNABLE], job)
+        m.meta[RUNNING] = remove(m.running, m.meta[RUNNING], job)
+        release(m, job)
+        m.state[job] = GONE
+        m.at[job] = -1
+        give_slot(m, job)
+        out[count] = job
+        late[count] = m.slo[job] and (m.planned[job] if late_by_plan else m.end[job]) > m.deadline[job]
+        if late[count]:
+            m.meta[ACCEPTED] -= 1
+        count += 1
+    m.meta[FINISHED] += count
+    return count
+
+
+@kernel
+def take_slot(m: Machine, job: int) -> None:
+    """Give a job a row for its plan."""
+    if m.slot[job] < 0:
+        m.slot[job] = m.free_slots[m.free_slots[0]]
+        m.free_slots[0] -= 1
+
+
+@kernel
+def give_slot(m: Machine, job: int) -> None:
+    """Take a job's plan row back."""
+    if m.slot[job] >= 0:
+        m.free_slots[0] += 1
+        m.free_slots[m.free_slots[0]] = m.slot[job]
+        m.slot[job] = -1
+
+
+@kernel
+def admit(m: Machine, job: int) -> None:
+    """A job joins the waiting ones."""
+    m.runnable[m.meta[RUNNABLE]] = job
+    m.meta[RUNNABLE] += 1
+    m.pending[m.meta[PENDING]] = job
+    m.meta[PENDING] += 1
+    m.state[job] = WAITING
+
+
+@kernel
+def start(m: Machine, job: int) -> None:
+    """A waiting job begins to run."""
+    m.meta[PENDING] = remove(m.pending, m.meta[PENDING], job)
+    m.running[m.meta[RUNNING]] = job
+    m.meta[RUNNING] += 1
+    m.state[job] = HOLDING
+    if m.slo[job]:
+        m.meta[ACCEPTED] += 1
+
+
+@kernel
+def sort_stably(rows: I64, count: int, keys: I64) -> None:
+    """Sort a list of rows by a column, ascending, keeping the order of equals."""
+    if count > 24:
+        copy = rows[:count].copy()
+        order = np.argsort(keys[copy], kind="mergesort")
+        for i in range(count):
+            rows[i] = copy[order[i]]
+        return
+    for i in range(1, count):
+        job = rows[i]
+        value = keys[job]
+        place = i
+        while place > 0 and keys[rows[place - 1]] > value:
+            rows[place] = rows[place - 1]
+            place -= 1
+        rows[place] = job
+
+
+@kernel
+def sort_by_gpus(rows: I64, count: int, gpus: I64) -> None:
+    """Sort a list of rows by GPUs held, most first, keeping the order of equals."""
+    copy = rows[:count].copy()
+    order = np.argsort(-gpus[copy], kind="mergesort")
+    for i in range(count):
+        rows[i] = copy[order[i]]
+
+
+# -- placement ---------------------------------------------------------------------------------------------------
+
+
+@kernel
+def class_of(size: int) -> int:
+    """The class of a free space: the largest class that divides it."""
+    for c in range(len(CLASSES) - 1, -1, -1):
+        if CLASSES[c] <= size and size % CLASSES[c] == 0:
+            return c
+    return 0
+
+
+@kernel
+def class_index(gpus: int) -> int:
+    """The list for a job of `gpus`: its own class, or the largest below."""
+    found = 0
+    for c in range(len(CLASSES)):
+        if CLASSES[c] <= gpus:
+            found = c
+    return found
+
+
+@kernel
+def join_class(m: Machine, which: int, c: int) -> None:
+    """Append a GPU set to a class and sort the class by GPUs used."""
+    members = m.class_sets[c]
+    count = m.class_n[c]
+    members[count] = which
+    m.class_n[c] = count + 1
+    m.set_class[which] = c
+    sort_class(m, c)
+
+
+@kernel
+def sort_class(m: Machine, c: int) -> None:
+    """Sort a class by GPUs used, keeping the order of equals."""
+    sort_stably(m.class_sets[c], m.class_n[c], m.set_used)
+
+
+@kernel
+def leave_class(m: Machine, which: int) -> None:
+    """Take a GPU set out of its class and sort the class."""
+    c = m.set_class[which]
+    m.class_n[c] = remove(m.class_sets[c], m.class_n[c], which)
+    m.set_class[which] = -1
+    sort_class(m, c)
+
+
+@kernel
+def settle(m: Machine, which: int, gpus: int) -> None:
+    """Put a GPU set into the class of its free space; a full one into that of the job just placed."""
+    if m.set_class[which] >= 0:
+        leave_class(m, which)
+    free = m.set_cap[which] - m.set_used[which]
+    join_class(m, which, class_index(gpus) if free == 0 else class_of(free))
+
+
+@kernel
+def place(m: Machine, job: int, gpus_per_node: int) -> bool:
+    """Find room for a job among the GPU sets, own class first, then larger ones downwards; else open fresh nodes."""
+    gpus = m.gpus[job]
+    own = class_index(gpus)
+    for step in range(len(CLASSES) - own):
+        c = own if step == 0 else len(CLASSES) - step
+        if m.class_n[c] == 0:
+            continue
+        which = m.class_sets[c, 0]
+        if m.set_cap[which] - m.set_used[which] < gpus:
+            for i in range(1, m.class_n[c]):
+                m.class_sets[c, i - 1] = m.class_sets[c, i]
+            m.class_sets[c, m.class_n[c] - 1] = which
+            continue
+        _put_job(m, which, job, gpus)
+        return True
+    nodes = -(-gpus // gpus_per_node)
+    if nodes > m.meta[FREE_NODES]:
+        return False
+    which = m.meta[SETS]
+    m.meta[SETS] += 1
+    first = 0 if which == 0 else m.set_first[which - 1] + m.set_cap[which - 1] // gpus_per_node
+    m.set_first[which] = first
+    m.set_cap[which] = nodes * gpus_per_node
+    m.set_used[which] = 0
+    m.set_job_n[which] = 0
+    m.set_class[which] = -1
+    for i in range(nodes):
+        m.set_nodes[first + i] = m.free_nodes[i]
+        m.node_set[m.free_nodes[i]] = which
+    for i in range(nodes, m.meta[FREE_NODES]):
+        m.free_nodes[i - nodes] = m.free_nodes[i]
+    m.meta[FREE_NODES] -= nodes
+    _put_job(m, which, job, gpus)
+    return True
+
+
+@kernel
+def _put_job(m: Machine, which: int, job: int, gpus: int) -> None:
+    m.set_jobs[which, m.set_job_n[which]] = job
+    m.set_job_n[which] += 1
+    m.set_used[which] += gpus
+    m.set_of[job] = which
+    settle(m, which, gpus)
+
+
+@kernel
+def release(m: Machine, job: int) -> None:
+    """Give a job's GPUs back; a set without jobs returns its nodes, which stay sorted by number in the switch."""
+    which = m.set_of[job]
+    m.set_of[job] = -1
+    m.set_used[which] -= m.gpus[job]
+    m.set_job_n[which] = remove(m.set_jobs[which], m.set_job_n[which], job)
+    free = m.set_cap[which] - m.set_used[which]
+    if m.set_used[which] > 0:
+        if free != CLASSES[m.set_class[which]]:
+            leave_class(m, which)
+            join_class(m, which, class_of(free))
+        return
+    if not m.meta[SORTED]:
+        sort_stably(m.free_nodes, m.meta[FREE_NODES], m.node_turn)
+        m.meta[SORTED] = 1
+    for i in range(_node_count(m, which)):
+        node = m.set_nodes[m.set_first[which] + i]
+        m.node_set[node] = -1
+        count = m.meta[FREE_NODES]
+        spot = count
+        while spot > 0 and m.node_turn[m.free_nodes[spot - 1]] > m.node_turn[node]:
+            m.free_nodes[spot] = m.free_nodes[spot - 1]
+            spot -= 1
+        m.free_nodes[spot] = node
+        m.meta[FREE_NODES] = count + 1
+    leave_class(m, which)
+
+
+@kernel
+def _node_count(m: Machine, which: int) -> int:
+    return m.set_cap[which] // (m.known.shape[0] // len(m.node_turn))
+
+
+@kernel
+def release_all(m: Machine, rows: I64, count: int) -> None:
+    """Give the GPUs of a list of jobs back, in its order; nobody else may hold any."""
+    for i in range(count):
+        if m.set_of[rows[i]] >= 0:
+            release(m, rows[i])
+    m.meta[SETS] = 0
+
+
+@kernel
+def learn_groups(m: Machine, rows: I64, count: int, gpus_per_node: int) -> None:
+    """Walk the nodes with a rank counter; `hit` tells which jobs' groups were known, then all are."""
+    rank = 0
+    for i in range(count):
+        m.hit[rows[i]] = False
+    seen = -1
+    for node in range(len(m.node_turn)):
+        which = m.node_set[node]
+        if which < 0:
+            rank += gpus_per_node
+            continue
+        job = m.set_jobs[which, 0]
+        if m.set_cap[which] > gpus_per_node or m.gpus[job] >= gpus_per_node:
+            if m.set_first[which] >= 0 and not _counted(m, which, node):
+                m.hit[job] = m.known[rank, m.level[job]]
+            rank += gpus_per_node
+        else:
+            begin = rank
+            for i in range(m.set_job_n[which]):
+                job = m.set_jobs[which, i]
+                m.hit[job] = m.known[rank, m.level[job]]
+                rank += m.gpus[job]
+            rank = begin + gpus_per_node
+        seen = node
+    rank = 0
+    for node in range(seen + 1):
+        which = m.node_set[node]
+        if which < 0:
+            rank += gpus_per_node
+            continue
+        job = m.set_jobs[which, 0]
+        if m.set_cap[which] > gpus_per_node or m.gpus[job] >= gpus_per_node:
+            if not _counted(m, which, node):
+                m.known[rank, m.level[job]] = True
+            rank += gpus_per_node
+        else:
+            begin = rank
+            for i in range(m.set_job_n[which]):
+                job = m.set_jobs[which, i]
+                m.known[rank, m.level[job]] = True
+                rank += m.gpus[job]
+            rank = begin + gpus_per_node
+
+
+@kernel
+def _counted(m: Machine, which: int, node: int) -> bool:
+    """Whether an earlier node of the same set was already walked."""
+    nodes = _node_count(m, which)
+    for i in range(nodes):
+        if m.set_nodes[m.set_first[which] + i] < node:
+            return True
+    return False
+
+
+@kernel
+def tick(m: Machine, slot_s: int) -> bool:
+    """Count a scheduling event; every so many of them all communication groups are forgotten."""
+    rebuilt = m.meta[TICKS] > 0 and m.meta[TICKS] % slot_s == 0
+    m.meta[TICKS] += 1
+    if rebuilt:
+        m.known[:] = False
+    return rebuilt
+
+
+@kernel
+def charge(m: Machine, rows: I64, count: int, rebuilt: bool, unchanged_free: bool, total_gpus: int) -> int:
+    """Jobs that hold GPUs pay for their restart: their end moves by the overhead. The seconds charged in all.
+
+    `unchanged_free`: a job that holds what it held at the last event pays nothing.
+    """
+    paid = 0
+    for i in range(count):
+        job = rows[i]
+        if m.gpus[job] > 0 and not (unchanged_free and m.gpus[job] == m.last_gpus[job]):
+            cost = overhead_s(m.gpus[job], rebuilt, m.hit[job], total_gpus)
+            m.charged[job] = cost
+            paid += cost
+            m.old_end[job] = m.end[job]
+            m.end[job] += cost
+            set_end(m, job)
+        m.last_gpus[job] = m.gpus[job]
+    return paid

@@ -1,0 +1,34 @@
+"""The core loop: one instant after another, each with its steps in the schedule's own order."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from forerun.domains.cluster.policy import Rules, Step
+
+
+def run(rules: Rules) -> None:
+    """Play a world to its end.
+
+    The clock says when something happens next; what happens is a sequence of steps. That order, the clock and the
+    quirks of a published schedule are the rules' own; nothing else differs between schedules.
+    """
+    while (now_s := rules.next_moment()) is not None:
+        for step in rules.order:
+            match step:
+                case Step.ADVANCE:
+                    rules.advance(now_s)
+                case Step.FINISH:
+                    rules.finish(now_s)
+                case Step.ROUND:
+                    rules.on_round(now_s)
+                case Step.ARRIVE:
+                    rules.arrive(now_s)
+                case Step.WAKE:
+                    rules.wake(now_s)
+                case Step.DECIDE:
+                    rules.decide(now_s)
+                case Step.CHARGE:
+                    rules.charge(now_s)
+                case _:
+                    assert_never(step)

@@ -1,0 +1,271 @@
+"""The published machine, built from a world: what the elastic and deadline-first schedules run on.
+
+`PublishedRules` holds the compiled machine's arrays and the steps that these four schedules share; each schedule adds
+its own way of admitting, planning and starting jobs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.cluster.kernels import machine as mk
+from forerun.domains.cluster.model import BOOL, I64, NO_DEADLINE_S, Profile, World
+from forerun.domains.cluster.record import Record
+from forerun.errors import Problem, ProfileError, ScenarioError, TraceError
+
+#: largest useful GPU counts that the published ElasticFlow code fixes by hand, by GPU type, model and batch
+_A100_LIMITS: Final = {
+    ("gpt2", 128): 16,
+    ("gpt2", 256): 32,
+    ("bert", 64): 8,
+    ("inception3", 64): 16,
+    ("inception3", 128): 32,
+    ("resnet50", 64): 32,
+    ("vgg16", 64): 32,
+}
+_T4_LIMITS: Final = {"bert": 16, "cifar10": 16, "yolov3": 4, "ncf": 1}
+
+
+def fixed_limit(gpu_type: str, model: str, batch: int) -> int:
+    """The GPU count beyond which the published ElasticFlow code never scales a job."""
+    if gpu_type == "T4":
+        return 32 if (model, batch) == ("deepspeech2", 320) else _T4_LIMITS.get(model, 64)
+    if model == "bert":
+        return _A100_LIMITS.get((model, batch), 16)
+    return _A100_LIMITS.get((model, batch), batch if model == "deepspeech2" else min(batch, 64))
+
+
+def usable_levels(profile: Profile, counts: I64) -> I64:
+    """How many of the profile's levels lie within each of some GPU counts."""
+    return np.searchsorted(profile.levels, counts, side="right").astype(np.int64)
+
+
+def fastest_levels(profile: Profile) -> I64:
+    """How many levels to use so that the last is the one of greatest throughput, per kind (the least of equals)."""
+    return np.nanargmax(np.where(np.isnan(profile.rate), -1.0, profile.rate), axis=1).astype(np.int64) + 1
+
+
+def build_machine(world: World, profile: Profile, top: I64) -> mk.Machine:
+    """The machine at the start of a run. `top`: int64[jobs], how many levels each job may use."""
+    jobs, total = world.jobs, world.cluster.gpus
+    count, nodes = len(jobs), world.cluster.nodes
+    levels = profile.levels
+    floor_level = np.searchsorted(levels, np.arange(total + 1), side="right").astype(np.int64) - 1
+    slots, keys = 64, 160
+    meta = np.zeros(16, np.int64)
+    meta[mk.FREE_NODES] = nodes
+
+    def never() -> I64:
+        return np.full(count, -1, np.int64)
+
+    def zeros(size: int) -> I64:
+        return np.zeros(size, np.int64)
+
+    return mk.Machine(
+        submit=jobs.submit_s.copy(),
+        deadline=jobs.deadline_s.copy(),
+        slo=jobs.deadline_s < NO_DEADLINE_S,
+        rate=np.nan_to_num(profile.rate, nan=0.0),
+        kind=jobs.kind.copy(),
+        top=top,
+        left=jobs.iterations.astype(np.float64),
+        gpus=zeros(count),
+        end=never(),
+        old_end=never(),
+        planned=never(),
+        charged=zeros(count),
+        at=never(),
+        turn=zeros(count),
+        state=np.zeros(count, np.int8),
+        slot=never(),
+        level=never(),
+        last_gpus=zeros(count),
+        meta=meta,
+        runnable=zeros(count),
+        pending=zeros(count),
+        running=zeros(count),
+        ends=zeros(2 * count),
+        wakes=zeros(4 * count + 1024),
+        free_slots=np.concatenate(([slots], np.arange(slots))).astype(np.int64),
+        plan_t=np.zeros((slots, keys), np.int64),
+        plan_g=np.zeros((slots, keys), np.int64),
+        plan_n=zeros(slots),
+        free_t=zeros(2 * keys),
+        free_g=zeros(2 * keys),
+        levels=levels.copy(),
+        floor_level=floor_level,
+        node_turn=np.concatenate([np.arange(group.count) for group in world.cluster.groups]).astype(np.int64),
+        free_nodes=np.arange(nodes, dtype=np.int64),
+        node_set=np.full(nodes, -1, np.int64),
+        set_of=never(),
+        set_cap=zeros(nodes + 1),
+        set_used=zeros(nodes + 1),
+        set_first=zeros(nodes + 1),
+        set_nodes=zeros(nodes + 1),
+        set_jobs=zeros((nodes + 1) * (world.cluster.gpus_per_node + 1)).reshape(nodes + 1, -1),
+        set_job_n=zeros(nodes + 1),
+        set_class=np.full(nodes + 1, -1, np.int64),
+        class_sets=zeros(len(mk.CLASSES) * (nodes + 1)).reshape(len(mk.CLASSES), -1),
+        class_n=zeros(len(mk.CLASSES)),
+        known=np.zeros((total, len(levels)), np.bool_),
+        hit=np.zeros(count, np.bool_),
+    )
+
+
+def require_published_world(world: World) -> Profile:
+    """The profile, once it is sure that the published machine can play this world.
+
+    Raises ScenarioError, TraceError or ProfileError with everything that stands against it.
+    """
+    if world.profile is None:
+        raise ProfileError.at("profile", "elastic schedules need throughput: give a table or the analytic profile")
+    problems: list[Problem] = []
+    if not world.cluster.is_uniform:
+        problems.append(Problem("cluster", "the published schedules know one kind of node; these nodes differ"))
+    if problems:
+        raise ScenarioError(*problems)
+    jobs = world.jobs
+    for row in np.flatnonzero(jobs.kind < 0)[:20]:
+        problems.append(Problem(f"job {jobs.id[row]}", "has no model with throughput, which elastic schedules need"))
+    for row in np.flatnonzero((jobs.kind >= 0) & (jobs.iterations < 1))[:20]:
+        problems.append(Problem(f"job {jobs.id[row]}", "has no iterations, which elastic schedules need"))
+    if problems:
+        raise TraceError(*problems)
+    rate = np.nan_to_num(world.profile.rate, nan=0.0)
+    for kind in np.unique(jobs.kind):
+        if rate[kind, 0] <= 0:
+            model, batch = world.profile.kinds[kind]
+            problems.append(Problem(f"{model} at batch {batch}", "has no throughput at the least GPU count"))
+    if problems:
+        raise ProfileError(*problems)
+    return world.profile
+
+
+class PublishedRules:
+    """The steps that the four schedules of the published machine have in common.
+
+    `late_by_plan`: lateness is judged by the planned end instead of the real one. Subclasses decide.
+    """
+
+    def __init__(self, world: World, record: Record, top: I64) -> None:
+        self.world = world
+        self.record = record
+        self.profile = require_published_world(world)
+        self.m = build_machine(world, self.profile, top)
+        self.now_s = int(world.jobs.submit_s[0])
+        self.elapsed_s = 0
+        self.started = False
+        self.done: I64 = np.zeros(len(world.jobs), np.int64)
+        self.late: BOOL = np.zeros(len(world.jobs), np.bool_)
+        self.held: I64 = np.zeros(0, np.int64)
+        self.gpus_per_node = world.cluster.gpus_per_node
+
+    @property
+    def arrivals(self) -> range:
+        """The rows submitted at this instant."""
+        return range(int(self.m.meta[mk.FIRST]), int(self.m.meta[mk.ARRIVED]))
+
+    @property
+    def runnable_count(self) -> int:
+        """Jobs that wait or run."""
+        return int(self.m.meta[mk.RUNNABLE])
+
+    def runnable(self) -> I64:
+        """Jobs that wait or run, in the schedule's own order."""
+        return self.m.runnable[: self.m.meta[mk.RUNNABLE]]
+
+    def next_moment(self) -> int | None:
+        """Events within a slot are drawn together to its end; a lone last event is not postponed."""
+        slot_s = self.world.slot_s if self.started else 0
+        moment = mk.merge(self.m, self.now_s, slot_s)
+        if moment < 0:
+            return None
+        self.elapsed_s = moment - self.now_s if self.started else 0
+        self.started = True
+        self.now_s = moment
+        self.make_room()
+        return int(moment)
+
+    def make_room(self) -> None:
+        """Enlarge the tables of plans before an instant that may need more."""
+        active = self.runnable_count + len(self.arrivals)
+        slots, keys = self.m.plan_t.shape
+        if active < slots and 2 * active + 16 < keys:
+            return
+        new_slots, new_keys = max(slots, 2 * active), max(keys, 4 * active + 32)
+        plan_t, plan_g = np.zeros((2, new_slots, new_keys), np.int64)
+        plan_t[:slots, :keys], plan_g[:slots, :keys] = self.m.plan_t, self.m.plan_g
+        plan_n = np.zeros(new_slots, np.int64)
+        plan_n[:slots] = self.m.plan_n
+        free_slots = np.zeros(new_slots + 1, np.int64)
+        spare = int(self.m.free_slots[0])
+        free_slots[1 : spare + 1] = self.m.free_slots[1 : spare + 1]
+        free_slots[spare + 1 : spare + 1 + new_slots - slots] = np.arange(slots, new_slots)
+        free_slots[0] = spare + new_slots - slots
+        free_t, free_g = np.zeros((2, 2 * new_keys), np.int64)
+        free_t[: len(self.m.free_t)], free_g[: len(self.m.free_g)] = self.m.free_t, self.m.free_g
+        self.m = self.m._replace(
+            plan_t=plan_t, plan_g=plan_g, plan_n=plan_n, free_slots=free_slots, free_t=free_t, free_g=free_g
+        )
+
+    def advance(self, now_s: int) -> None:
+        """Count the work done since the last instant."""
+        mk.progress(self.m, self.elapsed_s, now_s)
+
+    def leave(self, now_s: int, late_by_plan: bool) -> None:
+        """Jobs whose end event this is leave and are written down."""
+        count = mk.finish(self.m, late_by_plan, self.done, self.late)
+        for row, late in zip(self.done[:count], self.late[:count], strict=True):
+            if self.m.planned[row] >= 0:
+                self.record.real_end_s[row] = self.m.planned[row]
+            self.record.finish(int(row), int(self.m.end[row]), declined=bool(late), log_time_s=now_s)
+
+    def refuse(self, row: int, because: str) -> None:
+        """Turn a job away."""
+        self.m.state[row] = mk.GONE
+        self.record.refuse(row, because)
+
+    def admit(self, row: int) -> None:
+        """Take a job in, waiting."""
+        mk.admit(self.m, row)
+        self.record.admit(row)
+
+    def note(self, now_s: int) -> None:
+        """Write the scheduling event down: who holds what from now on."""
+        holding = self.runnable()
+        holding = holding[self.m.gpus[holding] > 0]
+        before = self.held
+        gone = before[(self.m.state[before] == mk.GONE) | (self.m.gpus[before] == 0)]
+        rows = np.concatenate((holding, gone))
+        gpus = np.concatenate((self.m.gpus[holding], np.zeros(len(gone), np.int64)))
+        self.record.snapshot(now_s, rows, gpus, int(self.m.meta[mk.PENDING]))
+        self.record.accepted = int(self.m.meta[mk.ACCEPTED])
+        self.held = holding.copy()
+
+    def pay(self, rows: I64) -> None:
+        """Jobs pay for their restarts; on some events all communication groups are forgotten first."""
+        rebuilt = mk.tick(self.m, self.world.slot_s)
+        unchanged_free = self.world.is_corrected("overhead_when_unchanged")
+        mk.charge(self.m, rows, len(rows), rebuilt, unchanged_free, self.world.cluster.gpus)
+
+    def on_round(self, now_s: int) -> None:
+        """These schedules have no rounds."""
+
+    def wake(self, now_s: int) -> None:
+        """A wake-up needs nothing of its own: every instant replans everybody."""
+
+
+def by_column(world: World, profile: Profile) -> I64:
+    """Usable levels by the published rule for EDF: the largest column not literally `nan`, within 64 and the batch."""
+    if world.is_corrected("max_gpus_rule"):
+        return fastest_levels(profile)[world.jobs.kind]
+    most = np.minimum(np.minimum(profile.largest_column[world.jobs.kind], 64), world.jobs.batch)
+    return usable_levels(profile, most)
+
+
+def by_fixed_limit(world: World, profile: Profile) -> I64:
+    """Usable levels by the published ElasticFlow code's table."""
+    limits = np.array([fixed_limit(world.gpu_type, model, batch) for model, batch in profile.kinds], np.int64)
+    return usable_levels(profile, limits)[world.jobs.kind]

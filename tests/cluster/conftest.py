@@ -1,0 +1,145 @@
+"""Worlds from the shared public traces, and the reference's outcomes for them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.domains.cluster.inputs import jobs_of, read_cluster, read_jobs, read_profile
+from forerun.domains.cluster.loop import run
+from forerun.domains.cluster.model import NO_DEADLINE_S, Profile, World
+from forerun.domains.cluster.record import Record
+
+ROOT = Path(os.environ.get("FORERUN_SHARED", Path(__file__).parents[3] / "shared"))
+DATA = Path(os.environ.get("FORERUN_DATA_DIR", ROOT / "data")) / "cluster"
+GOLDEN = ROOT / "golden" / "cluster"
+
+
+def shared_or_skip() -> None:
+    if not DATA.is_dir() or not GOLDEN.is_dir():
+        pytest.skip("the public traces and reference outputs (../shared, or FORERUN_SHARED) are absent")
+
+
+def trace_path(name: str) -> Path:
+    for folder in (DATA, DATA / "elasticflow_traces", DATA / "generated", GOLDEN / "worlds"):
+        if (folder / name).exists():
+            return folder / name
+    raise FileNotFoundError(name)
+
+
+@cache
+def profile(gpu_type: str) -> Profile:
+    return read_profile(DATA / f"throughputs_{gpu_type}", gpu_type)
+
+
+def world(
+    trace: str,
+    cluster: str | tuple[int, int, int],
+    slot_s: int,
+    gpu_type: str = "A100",
+    corrected: tuple[str, ...] | frozenset[str] = (),
+) -> World:
+    """A world of the public data: trace file name, cluster specification name (or its three numbers)."""
+    shared_or_skip()
+    from forerun.domains.cluster.model import Cluster
+
+    machines = (
+        read_cluster(DATA / "cluster_specs" / f"{cluster}.csv") if isinstance(cluster, str) else Cluster.uniform(*cluster)
+    )
+    rates = profile(gpu_type)
+    return World(
+        jobs=jobs_of(read_jobs(trace_path(trace)), rates),
+        cluster=machines,
+        profile=rates,
+        slot_s=slot_s,
+        gpu_type=gpu_type,
+        corrected=frozenset(corrected),
+    )
+
+
+@cache
+def runs() -> tuple[dict[str, Any], ...]:
+    """The records of the reference runs; empty where the data are absent, so that collecting tests does not fail."""
+    path = GOLDEN / "runs.json"
+    return tuple(json.loads(path.read_text())) if path.exists() else ()
+
+
+@cache
+def small_worlds() -> tuple[dict[str, Any], ...]:
+    path = GOLDEN / "worlds" / "worlds.json.gz"
+    return tuple(json.loads(gzip.decompress(path.read_bytes()))) if path.exists() else ()
+
+
+def golden_jobs(name: str) -> dict[str, list[str]]:
+    """Columns of one reference run's job table, as text, in the order of the trace file."""
+    with gzip.open(GOLDEN / f"{name}.jobs.csv.gz", "rt") as file:
+        rows = list(csv.DictReader(file))
+    return {key: [row[key] for row in rows] for key in rows[0]}
+
+
+def golden_alloc(name: str) -> dict[str, Any] | None:
+    path = GOLDEN / f"{name}.alloc.json.gz"
+    return json.loads(gzip.decompress(path.read_bytes())) if path.exists() else None
+
+
+def play(policy: Any, world: World) -> Record:
+    """Run a schedule on a world; what it left behind."""
+    record = Record(world)
+    run(policy.rules(world, record))
+    return record
+
+
+def in_file_order(world: World, column: Any) -> list[Any]:
+    """A column of the record in the order of the trace file."""
+    placed: list[Any] = [None] * len(world.jobs)
+    for row, at in enumerate(world.jobs.file_row):
+        placed[int(at)] = column[row]
+    return placed
+
+
+def assert_equals_reference(record: Record, run_record: dict[str, Any]) -> None:
+    """Counters, events and every job's fate equal one record of runs.json and its tables."""
+    world = record.world
+    assert record.accepted == run_record["accepted"]
+    assert record.declined_count == run_record["declined"]
+    if "completed" in run_record:
+        assert len(record.completed) == run_record["completed"]
+    assert len(record.events()[0]) == run_record["events"]
+    table = golden_jobs(run_record["run"])
+    ends = [float(text) if text else -1.0 for text in table["end"]]
+    assert [float(end) for end in in_file_order(world, record.end_s)] == ends
+    refused = [int(text) for text in table["admitted"]]
+    assert [int(value != 0) for value in in_file_order(world, record.admitted)] == refused
+    met = [text == "1" for text in table["met_ref"]]
+    slo = world.jobs.deadline_s < NO_DEADLINE_S
+    has_deadline = in_file_order(world, slo)
+    ours = in_file_order(world, record.met_reference)
+    assert [bool(a) for a, s in zip(ours, has_deadline) if s] == [m for m, s in zip(met, has_deadline) if s]
+    planned = [float(text) for text in table["real_end"] if text]
+    if planned:
+        real = in_file_order(world, record.real_end_s)
+        assert [real[i] for i, text in enumerate(table["real_end"]) if text] == planned
+    reference = golden_alloc(run_record["run"])
+    if reference is not None:
+        assert_same_allocations(record, reference)
+
+
+def assert_same_allocations(record: Record, reference: dict[str, Any]) -> None:
+    times, rows, gpus = record.changes()
+    file_row = record.world.jobs.file_row
+    ours: dict[int, dict[int, int]] = {}
+    for time_s, row, count in zip(times, rows, gpus):
+        ours.setdefault(int(time_s), {})[int(file_row[row])] = int(count)
+    theirs = {int(t): {int(k): v for k, v in change.items()} for t, change in reference["alloc_changes"] if change}
+    assert ours == theirs
+    event_times, _, _, _, efficiency = record.events()
+    assert [int(t) for t, _ in reference["ce"]] == event_times.tolist()
+    np.testing.assert_allclose(efficiency, [ce for _, ce in reference["ce"]], rtol=0, atol=1e-9)
