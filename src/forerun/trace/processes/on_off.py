@@ -54,7 +54,7 @@ class OnOff(ArrivalProcess, tag="on_off", frozen=True, kw_only=True):
         on = bool(states.random() < self.mean_on_s / (self.mean_on_s + self.mean_off_s))
         start_ms = 0.0
         pair = self.rate_rps * self.mean_on_s + self.off_rate_rps * self.mean_off_s
-        sojourns = 2 * int(min(max(CHUNK / pair, 1), CHUNK))
+        sojourns = 2 * int(min(max(CHUNK / 8 / pair, 1), CHUNK))
         while True:
             is_on = np.arange(sojourns) % 2 == (0 if on else 1)
             lengths = states.standard_exponential(sojourns) * np.where(is_on, self.mean_on_s, self.mean_off_s)

@@ -14,6 +14,7 @@ from forerun.trace.processes.gamma import Gamma
 from forerun.trace.processes.poisson import Poisson
 
 SCV_STEPS = 1000
+FEWEST_GAPS = 8
 
 
 class Phase(Spec, frozen=True, kw_only=True):
@@ -30,11 +31,12 @@ class Phases(ArrivalProcess, tag="phases", frozen=True, kw_only=True):
     """One process after another.
 
     interpolate false: each phase starts its process afresh, with a stream of its own, and is cut at its
-    end. interpolate true: phases are `poisson` or `gamma`; rate and scv move linearly from a phase's values
-    at its start to the next phase's at its end, and stay in the last. Gaps of mean 1 with the scv of the
-    instant they start at are laid on the clock that runs with the rate, so a gap reaches across a border
-    without a seam. repeat: start again after the last phase (a day, every day); interpolation then leads
-    back to the first.
+    end.
+    interpolate true: phases are `poisson` or `gamma`; rate and scv move linearly from a phase's values at
+    its start to the next phase's at its end, and stay in the last. Gaps of mean 1 are laid on a clock that
+    runs with the rate, so a gap reaches across a border without a seam; their scv moves in steps of a
+    thousandth of the phase's gaps, or eight gaps if that is more.
+    repeat: start again after the last phase (a day, every day); interpolation then leads back to the first.
     """
 
     phases: tuple[Phase, ...]
@@ -81,7 +83,8 @@ class Phases(ArrivalProcess, tag="phases", frozen=True, kw_only=True):
         for number, start_s, phase in self._turns():
             rate, rate_end, scv, scv_end = self._slopes(number)
             clock = _Clock(rate, rate_end, phase.duration_s)
-            block = int(min(max(clock.whole / SCV_STEPS, 1), CHUNK))
+            steps = 1 if scv == scv_end else SCV_STEPS
+            block = int(min(max(clock.whole / steps, FEWEST_GAPS), CHUNK))
             shown = 0.0
             while True:
                 if left is None:
