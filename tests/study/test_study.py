@@ -281,3 +281,18 @@ def test_an_unreachable_ray_is_said_plainly(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed (extra [ray])")
     with pytest.raises(StoreError, match="no Ray cluster can be reached"):
         list(OnRay("127.0.0.1:1").run(plan_of(tmp_path), []))
+
+
+@pytest.mark.slow
+def test_the_same_bytes_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ray of this test's own, on loopback, at an explicit address."""
+    pytest.importorskip("ray", reason="Ray is not installed (extra [ray])")
+    from forerun.study.executors.ray import OnRay
+
+    paths = [str(Path(__file__).parent / "toy"), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    plan = plan_of(tmp_path)
+    run_study(plan, tmp_path / "here.sqlite", Here())
+    run_study(plan, tmp_path / "ray.sqlite", OnRay("local", workers=2))
+    here, on_ray = (table_bytes(plan, tmp_path / f"{name}.sqlite", tmp_path) for name in ("here", "ray"))
+    assert here == on_ray

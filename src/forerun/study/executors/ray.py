@@ -7,6 +7,7 @@ Ray of its own on this machine, anything else joins the cluster that listens the
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -66,6 +67,7 @@ class OnRay:
             raise UsageError.at(
                 "--executor ray", "Ray is not installed; pip install 'forerun[ray]'"
             ) from error
+        _answers(self.address)
         # Under `uv run` Ray would rebuild the environment for every worker, and hang.
         os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         options: dict[str, Any] = {"address": self.address, "log_to_driver": False, "logging_level": "ERROR"}
@@ -79,6 +81,19 @@ class OnRay:
             what = f"no Ray cluster can be reached: {' '.join(str(error).split())[:300]}"
             raise StoreError.at(f"--address {self.address}", what) from error
         return ray
+
+
+def _answers(address: str) -> None:
+    """Whether anything listens at `host:port`: Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise StoreError.at(
+            f"--address {address}", f"no Ray cluster can be reached: {error.strerror or error}"
+        ) from error
 
 
 def _run_chunk(plan: Plan, cells: list[Cell]) -> list[Outcome]:
