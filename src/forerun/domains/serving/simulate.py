@@ -8,7 +8,6 @@ present      tables, ledgers, timeline, figures with intervals, and why
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
 import numpy as np
@@ -44,7 +43,6 @@ def simulate(scenario: Scenario, *, policy: Batching | None = None, watch: Itera
     policy: a batching policy for every stage, instead of the scenario's. watch: look on after every instant (this takes
     the event loop). Touches no file but the scenario's inputs.
     """
-    began = time.perf_counter()
     watchers = tuple(watch)
     inputs = prepare(scenario, batching=policy)
     run, notes, extra, compat = _run(scenario, inputs, watchers)
@@ -60,7 +58,7 @@ def simulate(scenario: Scenario, *, policy: Batching | None = None, watch: Itera
     result = Result(scenario, summary, recorded, notes=tuple(notes), intervals=intervals, headline=HEADLINE)
     if run.visits:
         result = _presented(scenario, inputs, run, compat, result, loads)
-    return _with(result, provenance={"wall_s": time.perf_counter() - began}).check()
+    return result.check()
 
 
 def _run(
