@@ -197,6 +197,29 @@ def histogram() -> Figure:
     )  # fmt: skip
 
 
+def histogram_of_stages() -> Figure:
+    parts = [np.histogram(random(8 + k).poisson(3 + 4 * k, 4_000), bins=np.arange(20)) for k in range(3)]
+    return Figure(
+        "sizes-by-stage", "Batch sizes by stage", "histogram", Axis("from", "batch size"), Axis("batches", "batches"),
+        {
+            "from": np.concatenate([edges[:-1] - 0.5 for _, edges in parts]),
+            "to": np.concatenate([edges[:-1] + 0.5 for _, edges in parts]),
+            "batches": np.concatenate([counts for counts, _ in parts]),
+            "stage": np.repeat(np.array(["resnet", "svm", "logreg"], dtype=object), 19),
+        },
+        "Outlines keep apart.", series="stage", series_label="stage", x2="to",
+    )  # fmt: skip
+
+
+def stacked_many() -> Figure:
+    parts = [f"part {k}" for k in range(11)]
+    return Figure(
+        "eleven-parts", "More parts than colours", "stacked_bar", Axis("policy", "policy"), Axis("cost", "cost", "usd"),
+        {"policy": ["a"] * 11 + ["b"] * 11, "cost": np.arange(22.0) % 7 + 1, "part": parts * 2},
+        "Pale forms follow the colours.", series="part", order=("b", "a"),
+    )  # fmt: skip
+
+
 def many_lines() -> Figure:
     x = np.linspace(1, 50, 60)
     names = [f"job {k}" for k in range(12)]
@@ -230,7 +253,8 @@ def hostile_series() -> Figure:
 def every_kind() -> tuple[Figure, ...]:
     return (
         cdf(), line(), step(), histogram(), bar(), bar_crowded(), bar_grouped(), stacked(), stacked_in_time(),
-        points(), points_named(), many_lines(), heatmap(), gantt(), gantt_tall(), hostile(), hostile_series(), empty(),
+        points(), points_named(), many_lines(), histogram_of_stages(), stacked_many(),
+        heatmap(), gantt(), gantt_tall(), hostile(), hostile_series(), empty(),
     )  # fmt: skip
 
 

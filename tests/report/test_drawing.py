@@ -149,6 +149,20 @@ def test_more_series_than_colours_are_told_apart_by_dashes(gallery: Any) -> None
     assert len({entry.shape for entry in shapes}) == 2
 
 
+def test_more_parts_than_colours_are_told_apart_by_tints(gallery: Any) -> None:
+    drawing = draw(gallery.stacked_many(), LIGHT)
+    assert len({entry.colour for entry in drawing.legend}) == 11
+    assert list(dict.fromkeys(drawing.columns["x"])) == ["b", "a"]
+
+
+def test_outlines_of_histograms_end_at_zero() -> None:
+    data = {"from": [0, 1, 5, 1], "to": [1, 2, 6, 3], "n": [4, 2, 1, 7], "who": ["a", "a", "a", "b"]}
+    figure = Figure("f", "F", "histogram", Axis("from", "x"), Axis("n", "n"), data, x2="to", series="who")
+    columns = draw(figure, LIGHT).columns
+    rows = list(zip(columns["series"], columns["x"], columns["y"]))
+    assert rows == [("a", 0, 4), ("a", 1, 2), ("a", 2, 0), ("a", 5, 1), ("a", 6, 0), ("b", 1, 7), ("b", 3, 0)]
+
+
 def test_a_gap_stays_a_gap_and_what_cannot_be_drawn_is_counted() -> None:
     data = {"x": [1.0, 2.0, 3.0, 4.0], "y": [1.0, float("nan"), float("inf"), 2.0]}
     drawing = draw(Figure("f", "F", "line", Axis("x", "x"), Axis("y", "y"), data), LIGHT)

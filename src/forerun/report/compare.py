@@ -10,7 +10,7 @@ import numpy as np
 
 from forerun.report.contents import Run, flat, scenario_data
 from forerun.report.markup import Content, Html, join, tag
-from forerun.report.palette import LIGHT
+from forerun.report.palette import VARIABLES
 from forerun.report.quantities import format_number, readable_unit, split_name, title_of
 from forerun.report.sections import data_table
 from forerun.result.figures import Figure
@@ -128,7 +128,7 @@ def _cell(run: Run, key: str, first: Any, *, is_first: bool) -> Content:
 def _ledger(runs: Sequence[Run], names: Sequence[str], name: str, unit: str) -> Html:
     entries = [next((e for e in run.ledgers if (e.name, e.unit) == (name, unit)), None) for run in runs]
     parts = list(dict.fromkeys(part for entry in entries if entry for part in entry.parts))
-    colour = {part: f"var(--s{at % len(LIGHT.series)})" for at, part in enumerate(parts)}
+    colour = {part: VARIABLES.area_colour(at) for at, part in enumerate(parts)}
     largest = max((float(entry.whole) for entry in entries if entry), default=0.0) or 1.0
     bars: list[Content] = []
     for run_name, entry in zip(names, entries):

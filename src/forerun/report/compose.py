@@ -46,7 +46,10 @@ def run_page(run: Run) -> str:
             "scenario",
             "Scenario",
             join(
-                (tag("p", "Resolved: every default is written out.", class_="soft"), sections.scenario(run))
+                (
+                    tag("p", "Resolved: every default is written out.", class_="soft over"),
+                    sections.scenario(run),
+                )
             ),
         ),
         Section("tables", "Tables", sections.tables(run.tables)) if run.tables else None,
@@ -58,11 +61,8 @@ def run_page(run: Run) -> str:
             tag("p", run.why, class_="why") if run.why else None,
         )
     )
-    title = (
-        f"{title_of(run.domain)} run {label(run)}"
-        if isinstance(run, SavedRun)
-        else f"{title_of(run.domain)} run {run.id[:8]}"
-    )
+    name = label(run) if isinstance(run, SavedRun) else f"run {run.id[:8]}"
+    title = f"{title_of(run.domain)}: {name}"
     return page(title, lead, [section for section in found if section], charts=bool(figures))
 
 

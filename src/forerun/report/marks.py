@@ -118,7 +118,7 @@ def legend(parts: Parts) -> tuple[Legend, ...]:
         entries.append(
             Legend(
                 name,
-                parts.palette.series_colour(number),
+                _colour(parts, number),
                 _dash(parts, number) if shape == "line" else (),
                 _SHAPES[number % len(_SHAPES)] if parts.kind == "points" else shape,
             )
@@ -418,26 +418,40 @@ def _gantt(parts: Parts) -> list[Layer]:
 
 
 def _histogram(parts: Parts) -> list[Layer]:
-    log_y = parts.axes["y"].log
+    if len(parts.series) > 1:
+        parts.columns = _outlines(parts.columns)
+    foot = 0.8 if parts.axes["y"].log else 0
     encoding = {
         "x": axis_of(parts.axes["x"], parts.numbers("x", "x2"), zero=_near_zero(parts.numbers("x"))),
-        "x2": {"field": "x2"},
         "y": axis_of(parts.axes["y"], parts.numbers("y"), zero=True),
-        "y2": {"datum": 0.8 if log_y else 0},
     }
-    if log_y:
-        encoding["y"]["scale"] |= {"domainMin": 0.8}
     encoding["x"]["scale"] |= {"nice": False}
-    many = len(parts.series) > 1
-    look = {
-        "type": "rect",
-        "tooltip": True,
-        "fillOpacity": 0.55 if many else 0.95,
-        "stroke": parts.palette.card,
-        "strokeWidth": 0.4,
-        **_plain_colour(parts),
-    }
-    return [{"mark": look, "encoding": encoding | _colours(parts, "color") | _tooltip(parts)}]
+    if foot:
+        encoding["y"]["scale"] |= {"domainMin": foot}
+    if len(parts.series) > 1:
+        # Bars on top of each other would mix their colours: outlines stay apart.
+        colours = _colours(parts, "color")
+        line = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.9, "tooltip": None}
+        area = {"type": "area", "interpolate": "step-after", "opacity": 0.1, "tooltip": None}
+        filled = encoding | {"y2": {"datum": foot}, "y": {**encoding["y"], "stack": None}}
+        return [{"mark": area, "encoding": filled | colours}, {"mark": line, "encoding": encoding | colours}]
+    look = {"type": "rect", "tooltip": True, "stroke": parts.palette.card, "strokeWidth": 0.4}
+    bins = encoding | {"x2": {"field": "x2"}, "y2": {"datum": foot}}
+    colour = _colours(parts, "color")
+    return [{"mark": look | _plain_colour(parts), "encoding": bins | colour | _tooltip(parts)}]
+
+
+def _outlines(columns: Columns) -> Columns:
+    """The bins of each series, with an empty bin after each that has no neighbour: there its outline ends."""
+    codes = codes_of(columns["series"])[1]
+    order = np.lexsort((columns["x"].astype(np.float64), codes))
+    bins = {name: values[order] for name, values in columns.items()}
+    last = np.ones(len(order), dtype=bool)
+    last[:-1] = (codes[order][1:] != codes[order][:-1]) | (bins["x"][1:] > bins["x2"][:-1])
+    ends = {name: values[last] for name, values in bins.items()}
+    ends = {**ends, "x": ends["x2"], "y": np.zeros(int(last.sum()))}
+    place = np.argsort(np.concatenate([np.arange(len(order)), np.flatnonzero(last)]), kind="stable")
+    return {name: np.concatenate([bins[name], ends[name]])[place] for name in columns}
 
 
 MARKS: Final[dict[str, Callable[[Parts], list[Layer]]]] = {
@@ -527,7 +541,7 @@ def _whiskers(parts: Parts, encoding: Mapping[str, Any], colour: str | None) -> 
 def _colours(parts: Parts, channel: str, *, quiet: bool = False) -> dict[str, Any]:
     if not parts.series:
         return {}
-    colours = [parts.palette.series_colour(number) for number in range(len(parts.series))]
+    colours = [_colour(parts, number) for number in range(len(parts.series))]
     return {
         channel: {
             "field": "series",
@@ -548,6 +562,12 @@ def _legend(parts: Parts) -> dict[str, Any] | None:
 
 def _plain_colour(parts: Parts) -> dict[str, Any]:
     return {} if parts.series else {"color": parts.palette.series_colour(0)}
+
+
+def _colour(parts: Parts, number: int) -> str:
+    """The colour of a series: lines and points have dashes and shapes beyond the colours, areas have tints."""
+    area = parts.kind in ("bar", "stacked_bar", "gantt")
+    return parts.palette.area_colour(number) if area else parts.palette.series_colour(number)
 
 
 def _dash(parts: Parts, number: int) -> tuple[int, ...]:

@@ -22,7 +22,8 @@ class Palette:
     """One set of colours, as texts that CSS and SVG understand.
 
     paper: behind everything. card: behind charts. ink: text. soft: secondary text. line: hairlines and grids.
-    accent: links and marks of attention. series: the colours of series, in order.
+    accent: links and marks of attention. series: the colours of series, in order; tints: their pale
+    forms, for areas beyond the colours (lines take dashes instead).
     """
 
     paper: str
@@ -34,6 +35,7 @@ class Palette:
     good: str
     bad: str
     series: tuple[str, ...]
+    tints: tuple[str, ...]
 
     def variables(self) -> dict[str, str]:
         """CSS variables by name."""
@@ -47,11 +49,16 @@ class Palette:
             "--good": self.good,
             "--bad": self.bad,
         }
-        return named | {f"--s{number}": colour for number, colour in enumerate(self.series)}
+        named |= {f"--s{number}": colour for number, colour in enumerate(self.series)}
+        return named | {f"--t{number}": colour for number, colour in enumerate(self.tints)}
 
     def series_colour(self, number: int) -> str:
         """The colour of series `number`."""
         return self.series[number % len(self.series)]
+
+    def area_colour(self, number: int) -> str:
+        """The colour of area `number`: the colours, then their pale forms, then from the beginning."""
+        return (*self.series, *self.tints)[number % (2 * len(self.series))]
 
 
 LIGHT: Final = Palette(
@@ -64,6 +71,7 @@ LIGHT: Final = Palette(
     good="#1a7048",
     bad="#b3400a",
     series=("#0072b2", "#d55e00", "#00875f", "#b8578c", "#b37700", "#3a8fc4", "#65707c", "#857a00"),
+    tints=("#80b8d8", "#eaae80", "#80c3af", "#dcabc6", "#d9bb80", "#9cc7e2", "#b2b8be", "#c2bc80"),
 )
 
 DARK: Final = Palette(
@@ -76,6 +84,7 @@ DARK: Final = Palette(
     good="#5fd0a0",
     bad="#ff9a62",
     series=("#56a8e0", "#f28444", "#35c49a", "#e093bf", "#eab54a", "#9bd2f4", "#a9b3bf", "#ddd35a"),
+    tints=("#386484", "#865236", "#287260", "#7e5a73", "#826a38", "#5b798e", "#626a73", "#7c7a40"),
 )
 
 #: every colour as a CSS variable, for charts drawn in a page
@@ -89,4 +98,5 @@ VARIABLES: Final = Palette(
     good="var(--good)",
     bad="var(--bad)",
     series=tuple(f"var(--s{number})" for number in range(len(LIGHT.series))),
+    tints=tuple(f"var(--t{number})" for number in range(len(LIGHT.tints))),
 )

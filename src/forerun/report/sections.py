@@ -11,7 +11,7 @@ from forerun.report.contents import Run, as_yaml, scenario_data
 from forerun.report.drawing import Drawing
 from forerun.report.marks import Legend
 from forerun.report.markup import Content, Html, join, script_json, tag
-from forerun.report.palette import LIGHT
+from forerun.report.palette import VARIABLES
 from forerun.report.quantities import format_number, readable_unit, split_name, title_of
 from forerun.result.ledger import Ledger
 from forerun.result.tables import Table
@@ -87,7 +87,7 @@ def headline(run: Run) -> Html:
     deep = [_nested(name, value) for name, value in run.summary.items() if _deep(value)]
     title = tag("summary", f"All {len(names):,} figures")
     return join(
-        (tiles, tag("details", title, tag("div", table, deep, class_="beside"), open=len(names) <= 20))
+        (tiles, tag("details", title, tag("div", table, deep, class_="beside"), open=len(names) <= 30))
     )
 
 
@@ -115,7 +115,7 @@ def ledger(entry: Ledger) -> Html:
     """A ledger as a bar of its parts and a table that explains them."""
     shares = entry.shares()
     unit = readable_unit(entry.unit)
-    colours = {name: f"var(--s{number % len(LIGHT.series)})" for number, name in enumerate(entry.parts)}
+    colours = {name: VARIABLES.area_colour(number) for number, name in enumerate(entry.parts)}
     words = ", ".join(f"{name} {shares[name]:.1%}" for name in entry.parts if shares[name] >= 0.0005)
     bar = tag(
         "div",
