@@ -16,6 +16,7 @@ from forerun.cli.main import run
 from forerun.data import dataset, fetch, registry, status
 from forerun.data.registry import File, Source
 from forerun.errors import DataError
+from forerun.trace.generate import process_from
 
 ONE, TWO = b"arrival_s\n1\n2\n", b"arrival_s\n5\n"
 
@@ -185,6 +186,15 @@ def test_a_folder_in_place_of_a_file_is_refused(published, tmp_path, monkeypatch
     (tmp_path / "mirror" / "serving" / "plain.csv").mkdir(parents=True)
     with pytest.raises(DataError, match="is not a file"):
         dataset("serving/plain.csv")
+
+
+def test_scenario_files_may_name_public_data(published, tmp_path):
+    process = tmp_path / "replay.yaml"
+    process.write_text("name: scale\ntrace: data:serving/plain.csv\nstretch: 2\n")
+    replay = process_from(str(process))
+    assert replay.trace.path == str(tmp_path / "cache" / "data" / "serving" / "plain.csv")
+    assert replay.trace.sha256 == SOURCE.files[0].sha256
+    assert replay.arrivals_ms(0, n=2).tolist() == [0, 2000]
 
 
 def test_all_failures_of_a_source_are_named(published):

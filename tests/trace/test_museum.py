@@ -154,6 +154,28 @@ def test_a_malformed_table_is_refused(sample, exhibit, tmp_path):
     refused(tmp_path / sample.name, sample.format, exhibit, sample.options)
 
 
+@pytest.mark.parametrize(
+    ("stamp", "what"),
+    [
+        ("", "is empty"),
+        ("2023-11-16", "is not a time like"),
+        ("2023-02-30 00:00:00", "is no instant of the calendar"),
+        ("2023-11-16 25:00:00", "is no instant of the calendar"),
+        ("16/11/2023 18:17", "is not a time like"),
+        ("2023-11-16 18:17:04,03", "cells"),
+        ("1700158624", "is not a time like"),
+        ("1023-11-16 18:17:04", "outside the years"),
+        ("2023-11-16 18:17:04Z", "some rows have a time zone"),
+        ("2023-11-16 18:17:04.12345678901", "is not a time like"),
+    ],
+)
+def test_a_malformed_stamp_is_refused(tmp_path, stamp, what):
+    sample = next(sample for sample in CSV_SAMPLES if sample.format == "azure_llm")
+    where = ":3" if what == "cells" else ":3:TIMESTAMP"
+    exhibit = Exhibit(stamp, sample.with_cell(1, 0, stamp), where, what)
+    refused(tmp_path / sample.name, sample.format, exhibit, sample.options)
+
+
 def test_every_table_reader_meets_at_least_twenty_exhibits():
     for sample in CSV_SAMPLES:
         assert len([*any_text_file(sample.data()), *any_table(sample)]) >= 20, sample.format

@@ -40,9 +40,8 @@ def test_plain_gzip_and_xz_read_alike(tmp_path, pack):
 def test_a_last_line_without_end_counts(tmp_path):
     path = tmp_path / "data"
     path.write_bytes(b"one\ntwo")
-    lines, source, _ = read(path)
+    lines, _, _ = read(path)
     assert lines == [(1, "one"), (2, "two")]
-    assert not source.ends_with_newline
 
 
 def test_lines_do_not_depend_on_block_borders(tmp_path):

@@ -122,6 +122,7 @@ def test_kolmogorov_smirnov_distance_by_hand():
     [
         (fit_poisson, np.arange(10.0), "10 are too few"),
         (fit_poisson, np.zeros(100), "all are at one instant"),
+        (fit_all, np.arange(10.0), "^arrivals: 10 are too few to fit a process; at least 50 are needed$"),
         (fit_gamma, np.arange(100.0), "all gaps are equal"),
         (fit_on_off, np.arange(1000.0), "the two levels come out the same"),
     ],

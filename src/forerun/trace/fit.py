@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from forerun.errors import TraceError
+from forerun.errors import Problem, TraceError
 from forerun.scenario.spec import to_data
 from forerun.trace.arrivals import ArrivalProcess
 from forerun.trace.processes.gamma import Gamma
@@ -84,16 +84,18 @@ def fit_all(instants_ms: ArrayLike, *, seed: int = 0, traces: int = 60) -> tuple
     """
     instants = np.asarray(instants_ms, dtype=np.float64)
     fits: list[Fit] = []
+    reasons: list[Problem] = []
     for fitted in (fit_poisson, fit_gamma, fit_on_off):
         try:
             process, note = fitted(instants)
-        except TraceError:
-            continue  # this process cannot look like this trace; the others may
+        except TraceError as error:  # this process cannot look like this trace; the others may
+            reasons.extend(problem for problem in error.problems if problem not in reasons)
+            continue
         if len(instants) > MOST_JUDGED:
             note += f"; judged on the first {MOST_JUDGED:,} arrivals"
         fits.append(judge(process, instants[:MOST_JUDGED], note=note, seed=seed, traces=traces))
     if not fits:
-        raise TraceError.at("arrivals", "no process can be fitted")
+        raise TraceError(*reasons)
     return tuple(sorted(fits, key=lambda fit: (-fit.agreement, round(fit.ks_distance, 2))))
 
 

@@ -84,7 +84,6 @@ class Source:
         self.repairs = repairs
         self.limits = limits
         self.crlf_usual = crlf_usual
-        self.ends_with_newline = True
         self._digest: str | None = None
 
     @property
@@ -116,7 +115,6 @@ class Source:
                 number += len(lines)
             if len(carry) > self.limits.line_bytes:
                 self._refuse(number, f"the line is longer than {self.limits.line_bytes} bytes")
-        self.ends_with_newline = not carry
         if carry:
             yield number, self._decoded(carry, number)
         elif number == 1:
