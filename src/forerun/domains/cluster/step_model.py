@@ -62,7 +62,7 @@ def fit_step_model(seen: F64, start: StepModel | None = None) -> FittedStep:
     What the measurements cannot tell is pinned low, as the paper does: the exchange across nodes without such a row
     (then at least 1.1 times the exchange within a node), within a node without such a row, its growth without more
     than two replicas; with a single local batch half of the gradient time counts as fixed. `start`: an earlier fit to
-    begin from, besides the fixed starts.
+    begin from, besides the first of the fixed starts.
     """
     from forerun.domains.cluster.kernels import step_model as kernels
 
@@ -70,7 +70,7 @@ def fit_step_model(seen: F64, start: StepModel | None = None) -> FittedStep:
     free, pinned = _free_parameters(seen)
     starts = [np.array(values) for values in _STARTS]
     if start is not None:
-        starts.insert(0, start.array())
+        starts = [start.array(), starts[0]]
     best, least = np.empty(7), np.inf
     for values in starts:
         begin = np.where(free, values, pinned)
