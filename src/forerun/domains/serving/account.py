@@ -22,8 +22,8 @@ QUEUE, BATCH, SERVICE, JOIN = "queue wait", "batch wait", "service", "join wait"
 class Account:
     """A split of every query's latency.
 
-    names: (stage or empty, kind) of each part. parts_ms: float64[parts, queries]; summed from the first part to the last,
-    a column gives the query's latency to the last bit.
+    names: (stage or empty, kind) of each part. parts_ms: float64[parts, queries]; the sum of a column is the query's
+    latency to the last bit, in whatever order it is summed.
     """
 
     names: tuple[tuple[str, str], ...]
@@ -121,19 +121,16 @@ def _last_weights(taken: list[list[tuple[int, Bools]]], visited: list[Bools]) ->
 
 
 def _exact(pipeline: Pipeline, rows: dict[tuple[str, str], Floats], run: Run) -> Account:
-    """Parts in stage order; what rounding leaves over goes to each query's largest part."""
+    """Parts in stage order, on the grid of the latency's last bit: there every sum of them is exact, in any order.
+
+    What rounding to the grid leaves over goes to each query's largest part.
+    """
     kinds = (QUEUE, BATCH, SERVICE)
     names = [(stage.name, kind) for stage in pipeline.stages for kind in kinds]
     names += [name for name in rows if name not in names]
-    parts = np.stack([rows[name] for name in names])
     latency = run.latency_ms
-    everyone = np.arange(len(latency))
-    wrong = everyone
-    for attempt in range(40):
-        rest = latency[wrong] - parts[:, wrong].sum(axis=0)
-        wrong, rest = wrong[rest != 0], rest[rest != 0]
-        if not len(wrong):
-            break
-        largest = np.argsort(parts[:, wrong], axis=0)[-1 - attempt % 2]
-        parts[largest, wrong] += rest
+    grid = np.spacing(latency)
+    parts = np.round(np.stack([rows[name] for name in names]) / grid) * grid
+    largest, everyone = np.argmax(parts, axis=0), np.arange(len(latency))
+    parts[largest, everyone] += latency - parts.sum(axis=0)
     return Account(tuple(names), parts)

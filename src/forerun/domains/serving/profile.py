@@ -106,6 +106,9 @@ class Profile:
 
     def table_ms(self, model: str, hardware: str, kind: str, max_batch: int, *, where: str = "") -> Floats:
         """float64[max_batch + 1]: service time of a batch of n at index n, 0 at index 0."""
+        self.service_ms(
+            model, hardware, kind, max_batch, where=where
+        )  # names the batch asked for, if it is outside
         sizes = range(1, max_batch + 1)
         return np.array([0.0, *(self.service_ms(model, hardware, kind, n, where=where) for n in sizes)])
 

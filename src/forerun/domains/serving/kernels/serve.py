@@ -184,7 +184,7 @@ def serve_many(
             if last_ms == start_ms and times[run - 1] == start_ms:
                 # once an instant: two completions are counted above, two arrivals below, one of each here
                 two_arrive = run - 1 > seen and times[run - 2] == start_ms
-                ties += (coming == 1 and not two_arrive) - (coming >= 2 and two_arrive)
+                ties += int(coming == 1 and not two_arrive) - int(coming >= 2 and two_arrive)
         while busy < replicas and head < admitted:
             size = min(most, admitted - head)
             if (
