@@ -42,7 +42,13 @@ def command(names: tuple[str, ...], as_json: bool, quiet: bool, out: Path) -> No
     if not quiet:
         for entry, result in zip(chosen, results):
             for step in result.next_steps[:1]:
-                click.echo(f"next: {step.format(scenario=entry.scenario)}")
+                click.echo(f"next: {step.format(scenario=_near(entry.scenario))}")
         click.echo(
             "next: copy a demo.yaml, put in your own trace and profiles, and run `forerun simulate` on it"
         )
+
+
+def _near(path: Path) -> Path:
+    """The path as seen from here, where it lies below this folder."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
