@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.errors import TraceError
-from forerun.trace.repair import RepairLog
+from forerun.trace.repair import Complaints, RepairLog
 from forerun.trace.rows import (
     Field,
     gathered,
+    json_field,
     json_number,
     parse_column,
     parse_instant,
@@ -257,6 +258,19 @@ def test_json_lines_hold_objects(tmp_path):
 def test_json_values_are_not_coerced(value, what):
     with pytest.raises(ValueError, match=what):
         json_number(FIELDS[1], value)
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [(3, "3 is a number; a text is needed"), ("", "is empty"), ("c", "'c' is not one of a, b")],
+)
+def test_json_texts_are_checked_as_cells_are(tmp_path, value, what):
+    path = tmp_path / "t.jsonl"
+    path.write_text("{}")
+    source, complaints = Source(path, repairs=RepairLog()), Complaints()
+    assert json_field(source, 4, {"kind": "a"}, FIELDS[2], complaints) == "a"
+    assert json_field(source, 4, {"kind": value}, FIELDS[2], complaints) is None
+    assert [str(problem) for problem in complaints.problems] == [f"{path}:4:kind: {what}"]
 
 
 def test_text_arrays_hold_strings():

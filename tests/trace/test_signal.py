@@ -102,6 +102,32 @@ def test_a_malformed_signal_is_refused(times, values, end, what):
         Signal(times, values, unit="nodes", end_s=end)
 
 
+@pytest.mark.parametrize(
+    ("ask", "what"),
+    [
+        (lambda: PRICE.resampled([0]), "at least two increasing edges"),
+        (lambda: PRICE.resampled([0, 5, 5]), "at least two increasing edges"),
+        (lambda: PRICE.resampled([0, 31]), "has no value at 31 s"),
+        (lambda: PRICE.window(5, 31), "is not a part of"),
+        (lambda: PRICE.window(5, 5), "is not a part of"),
+        (lambda: PRICE.integral(0, math.inf), "has no value at inf s"),
+        (lambda: PRICE.held().repeated(100), "only a signal with an end can be repeated"),
+        (lambda: PRICE.repeated(math.inf), "up to a finite instant"),
+    ],
+)
+def test_questions_without_an_answer_are_refused(ask, what):
+    with pytest.raises(TraceError, match=what):
+        ask()
+
+
+def test_equal_signals_are_equal():
+    same = Signal([0, 10, 20], [1.0, 3.0, 2.0], unit="usd_per_h", end_s=30)
+    assert same == PRICE and hash(same) == hash(PRICE)
+    assert PRICE.mapped(lambda price: price * 2, unit="usd_per_h") != PRICE
+    assert repr(PRICE) == "<Signal signal in usd_per_h: 3 steps on [0, 30) s>"
+    assert PRICE.shifted(5).at(5) == PRICE.at(0)
+
+
 def test_a_signal_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
         PRICE.values[0] = 9

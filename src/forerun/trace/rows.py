@@ -1,79 +1,42 @@
-"""Typed columns out of somebody else's text: delimited rows and JSON, every value checked.
+"""Delimited text as typed columns, every value checked; with `cells` and `objects`, what readers are built
+from.
 
 A reader declares the columns of its format as `Field`s; `read_rows` streams chunks of typed arrays and
-gathers problems as `file:line:field: what was found`. Numbers are parsed to the nearest double and must be
-finite, plain decimal numbers within the field's range; nothing is coerced.
+gathers problems as `file:line:field: what was found`.
 """
 
 from __future__ import annotations
 
 import csv
-import json
-import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.errors import TraceError, suggestion
+from forerun.trace.cells import LARGEST_INT, TEXT, Array, Field, Kind, parse_column, parse_instant
+from forerun.trace.objects import json_field, json_number, parse_json, read_json, read_objects
 from forerun.trace.repair import Complaints, shown
 from forerun.trace.source import Source
 
-Kind: TypeAlias = Literal["float", "int", "text", "datetime"]
-Array: TypeAlias = NDArray[Any]
-
-_PLAIN_INSTANTS = re.compile(
-    r"(?:(?:19|20|21)[0-9]{2}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9}+)?+\n)*+"
-)
-LARGEST_INT = 2**53
-DEEPEST_JSON = 64
-TEXT = np.dtypes.StringDType(na_object=None)
-
-# Possessive quantifiers: a hostile text of a million digits is refused in linear time.
-_DECIMALS = re.compile(r"(?:[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+\n)*+")
-_INTEGERS = re.compile(r"(?:[+-]?+[0-9]{1,18}+\n)*+")
-_INSTANT = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})"
-    r"(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}:?[0-9]{2})?"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
-    """One column of a public format: what it is called there and here, its unit, and what it may hold.
-
-    name: ours, with the unit as suffix. column: its header there (default: the same). kind: `float`, `int`
-    (whole, at most 2^53), `text`, or `datetime` (int64 nanoseconds since 1970 on the file's clock, or UTC
-    if the file gives a zone). missing: texts that stand for "no value": NaN in a float column, None in a
-    text one; not allowed elsewhere. minimum, maximum: inclusive. whole_decimals: an `int` may be written
-    `12.0`. required: the column must be there.
-    """
-
-    name: str
-    kind: Kind = "float"
-    unit: str = ""
-    meaning: str = ""
-    column: str = ""
-    required: bool = True
-    missing: tuple[str, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
-    choices: tuple[str, ...] = ()
-    whole_decimals: bool = False
-    longest: int = 4096
-
-    def __post_init__(self) -> None:
-        assert not (self.missing and self.kind in ("int", "datetime")), (
-            "no array value stands for a missing one"
-        )
-
-    @property
-    def header(self) -> str:
-        """The column's name in the file."""
-        return self.column or self.name
+__all__ = [
+    "LARGEST_INT",
+    "TEXT",
+    "Array",
+    "Chunk",
+    "Field",
+    "Kind",
+    "gathered",
+    "json_field",
+    "json_number",
+    "parse_column",
+    "parse_instant",
+    "parse_json",
+    "read_json",
+    "read_objects",
+    "read_rows",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,157 +91,13 @@ def read_rows(
         raise TraceError.at(source.name, "holds no rows of data")
 
 
-def read_objects(
-    source: Source, *, complaints: Complaints | None = None
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """JSON Lines: one object a line, strictly decoded, with its line number; problems as in `read_rows`."""
-    complaints = complaints if complaints is not None else Complaints()
-    kept = 0
-    for number, line in source.lines():
-        if not line.strip():
-            source.repairs.note("blank line dropped", source.at(number))
-            continue
-        try:
-            value = parse_json(line)
-        except ValueError as error:
-            complaints.add(source.at(number), str(error))
-            continue
-        if not isinstance(value, dict):
-            complaints.add(
-                source.at(number), f"an object {{...}} is expected on each line, found {_json_kind(value)}"
-            )
-            continue
-        kept += 1
-        if kept > source.limits.rows:
-            raise TraceError.at(source.name, f"has more than {source.limits.rows} rows, the limit here")
-        yield number, value
-    complaints.finish()
-    if not kept:
-        raise TraceError.at(source.name, "holds no rows of data")
-
-
-def read_json(source: Source, *, limit_bytes: int = 256 << 20) -> Any:
-    """A whole JSON document, strictly decoded; `TraceError` names the line of the first fault."""
-    text = source.read(limit_bytes)
-    try:
-        return parse_json(text)
-    except _JsonFault as error:
-        raise TraceError.at(source.at(error.line), str(error)) from None
-
-
-class _JsonFault(ValueError):
-    def __init__(self, line: int, what: str) -> None:
-        super().__init__(what)
-        self.line = line
-
-
-def parse_json(text: str) -> Any:
-    """Strict JSON: no NaN or Infinity, no repeated keys, nested at most 64 deep; ValueError says what is
-    wrong.
-    """
-    deepest = _depth(text)
-    if deepest > DEEPEST_JSON:
-        raise _JsonFault(1, f"the JSON is nested more than {DEEPEST_JSON} deep")
-    try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
-    except json.JSONDecodeError as error:
-        raise _JsonFault(error.lineno, f"is not JSON: {error.msg} at column {error.colno}") from None
-    except _JsonFault:
-        raise
-    except ValueError as error:
-        raise _JsonFault(1, f"is not usable JSON: {error}") from None
-
-
-_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"|[][{}]', re.DOTALL)
-
-
-def _depth(text: str) -> int:
-    """How deep brackets nest, as far as that can be too deep; looked at first, since decoding recurses."""
-    if text.count("[") + text.count("{") <= DEEPEST_JSON:
-        return 0
-    depth = deepest = 0
-    for match in _BRACKETS.finditer(text):
-        mark = match.group()
-        if mark in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-            if deepest > DEEPEST_JSON:
-                break
-        elif mark in "]}":
-            depth -= 1
-    return deepest
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise _JsonFault(1, f"the key {shown(key)} stands twice in one object")
-            seen.add(key)
-    return found
-
-
-def _constant(name: str) -> NoReturn:
-    raise _JsonFault(1, f"{name} is not a JSON number; a finite number is needed")
-
-
-def _json_kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
-    return kinds.get(type(value), "a number")
-
-
-def json_number(field: Field, value: Any) -> float | int:
-    """A decoded JSON value as the number that `field` wants; ValueError says why it is not one."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{shown(value)} is {_json_kind(value)}; a number is needed")
-    if field.kind == "int" and isinstance(value, float):
-        if not (field.whole_decimals and value.is_integer()):
-            raise ValueError(f"{value!r} is not a whole number")
-        value = int(value)
-    if isinstance(value, int) and abs(value) > LARGEST_INT:
-        raise ValueError(f"{shown(value)} is beyond 2^53, where numbers stop being exact")
-    if not math.isfinite(value):
-        raise ValueError("is too large a number")
-    if reason := _out_of_range(field, float(value)):
-        raise ValueError(reason)
-    return float(value) if field.kind == "float" else value
-
-
-def json_field(
-    source: Source, line: int, record: dict[str, Any], field: Field, complaints: Complaints
-) -> Any:
-    """The value of `field` in a decoded object; a complaint and None if it is absent or not as declared."""
-    where = source.at(line, field.header)
-    if field.header not in record:
-        if field.required:
-            complaints.add(where, f"is missing{_near_key(field.header, record)}")
-        return None
-    value = record[field.header]
-    try:
-        return _json_text(field, value) if field.kind == "text" else json_number(field, value)
-    except ValueError as error:
-        complaints.add(where, str(error))
-        return None
-
-
-def _json_text(field: Field, value: Any) -> str | None:
-    if not isinstance(value, str):
-        raise ValueError(f"{shown(value)} is {_json_kind(value)}; a text is needed")
-    _, faults = parse_column(field, [value])
-    if faults:
-        raise ValueError(faults[0][1])
-    return value
-
-
-def _near_key(name: str, record: dict[str, Any]) -> str:
-    hint = suggestion(name, list(record)[:200])
-    return (
-        f"; {hint.strip()}"
-        if hint
-        else f"; the object has {', '.join(map(shown, list(record)[:8])) or 'no keys'}"
-    )
+def gathered(chunks: Iterable[Chunk]) -> Chunk:
+    """All chunks as one, in order."""
+    parts = list(chunks)
+    assert parts, "read_rows never ends without a row"
+    names = parts[0].columns
+    lines = np.concatenate([part.lines for part in parts])
+    return Chunk(lines, {name: np.concatenate([part.columns[name] for part in parts]) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,174 +191,3 @@ def _of_width(
             tail = " (is the file cut short?)" if len(row) < layout.width and i == len(rows) - 1 else ""
             complaints.add(source.at(number), f"has {len(row)} {cells}, {layout.width} are expected{tail}")
     return [numbers[i] for i in good], [rows[i] for i in good]
-
-
-def parse_column(field: Field, texts: Sequence[str]) -> tuple[Array, list[tuple[int, str]]]:
-    """Texts as an array of the field's kind, and the faults: (index, what was found). Bad places hold a
-    filler.
-    """
-    cells = [text.strip() for text in texts]
-    match field.kind:
-        case "text":
-            return _text_column(field, cells)
-        case "datetime":
-            return _datetime_column(cells)
-        case "int":
-            return _int_column(field, cells)
-        case "float":
-            return _float_column(field, cells)
-
-
-def _text_column(field: Field, cells: list[str]) -> tuple[Array, list[tuple[int, str]]]:
-    faults = []
-    values: list[str | None] = list(cells)
-    for i, cell in enumerate(cells):
-        if cell in field.missing:
-            values[i] = None
-        elif not cell:
-            faults.append((i, "is empty"))
-        elif len(cell) > field.longest:
-            faults.append((i, f"is longer than {field.longest} characters: {shown(cell)}"))
-        elif field.choices and cell not in field.choices:
-            faults.append((i, f"{shown(cell)} is not one of {', '.join(field.choices)}"))
-    return np.array(values, dtype=TEXT), faults
-
-
-def _float_column(field: Field, cells: list[str]) -> tuple[Array, list[tuple[int, str]]]:
-    absent = [i for i, cell in enumerate(cells) if cell in field.missing] if field.missing else []
-    for i in absent:
-        cells[i] = "0"
-    faults: list[tuple[int, str]] = []
-    if not _DECIMALS.fullmatch("\n".join(cells) + "\n"):
-        for i, cell in enumerate(cells):
-            if not _DECIMALS.fullmatch(cell + "\n"):
-                faults.append((i, _not_a_number(cell)))
-                cells[i] = "0"
-    values = np.fromiter(map(float, cells), dtype=np.float64, count=len(cells))
-    bad = {i for i, _ in faults} | set(absent)
-    low = -np.inf if field.minimum is None else field.minimum
-    high = np.inf if field.maximum is None else field.maximum
-    for i in np.flatnonzero(~np.isfinite(values) | (values < low) | (values > high)).tolist():
-        if i not in bad:
-            faults.append(
-                (i, _out_of_range(field, float(values[i])) or f"{shown(cells[i])} is too large a number")
-            )
-    values[absent] = np.nan
-    return values, faults
-
-
-def _int_column(field: Field, cells: list[str]) -> tuple[Array, list[tuple[int, str]]]:
-    faults: list[tuple[int, str]] = []
-    if not _INTEGERS.fullmatch("\n".join(cells) + "\n"):
-        for i, cell in enumerate(cells):
-            if not _INTEGERS.fullmatch(cell + "\n"):
-                cells[i] = _whole(field, cell)
-                if not cells[i]:
-                    faults.append((i, _not_a_whole_number(cell)))
-                    cells[i] = "0"
-    values = np.fromiter(map(int, cells), dtype=np.int64, count=len(cells))
-    bad = {i for i, _ in faults}
-    low = -LARGEST_INT if field.minimum is None else max(field.minimum, -LARGEST_INT)
-    high = LARGEST_INT if field.maximum is None else min(field.maximum, LARGEST_INT)
-    for i in np.flatnonzero((values < low) | (values > high)).tolist():
-        if i not in bad:
-            value = int(values[i])
-            beyond = f"{value} is beyond 2^53, where numbers stop being exact"
-            faults.append((i, beyond if abs(value) > LARGEST_INT else _out_of_range(field, value) or beyond))
-    return values, faults
-
-
-def _whole(field: Field, cell: str) -> str:
-    """`12.0` as `12` where the field allows it, else an empty text."""
-    if field.whole_decimals and len(cell) <= 32 and _DECIMALS.fullmatch(cell + "\n"):
-        value = float(cell)
-        if value.is_integer() and abs(value) <= LARGEST_INT:
-            return str(int(value))
-    return ""
-
-
-def _not_a_whole_number(cell: str) -> str:
-    if re.fullmatch(r"[+-]?[0-9]+", cell):
-        return f"{shown(cell)} is beyond 2^53, where numbers stop being exact"
-    if _DECIMALS.fullmatch(cell + "\n"):
-        return f"{shown(cell)} is not a whole number"
-    return _not_a_number(cell)
-
-
-def _not_a_number(cell: str) -> str:
-    if not cell:
-        return "is empty; a number is needed"
-    bare = cell.lstrip("+-").lower()
-    if bare in ("nan", "inf", "infinity"):
-        return f"{shown(cell)} is not a finite number"
-    if re.fullmatch(r"[+-]?[0-9]{1,40},[0-9]{1,40}", cell):
-        return f"{shown(cell)} is written with a decimal comma; write a point"
-    return f"{shown(cell)} is not a number"
-
-
-def _out_of_range(field: Field, value: float) -> str:
-    number = f"{value:g}" if not float(value).is_integer() or abs(value) > 1e15 else str(int(value))
-    if field.minimum is not None and value < field.minimum:
-        return f"{number} is negative" if field.minimum == 0 else f"{number} is below {field.minimum:g}"
-    if field.maximum is not None and value > field.maximum:
-        return f"{number} is above {field.maximum:g}"
-    return ""
-
-
-def _datetime_column(cells: list[str]) -> tuple[Array, list[tuple[int, str]]]:
-    if _PLAIN_INSTANTS.fullmatch("\n".join(cells) + "\n"):
-        try:
-            return np.array(cells, dtype="datetime64[ns]").astype(np.int64), []
-        except ValueError:
-            pass  # some cell is no instant of the calendar: find out which below
-    values = np.zeros(len(cells), dtype=np.int64)
-    faults: list[tuple[int, str]] = []
-    zoned = bool(cells) and _zone_of(cells[0]) is not None
-    for i, cell in enumerate(cells):
-        try:
-            values[i] = parse_instant(cell)
-        except ValueError as error:
-            faults.append((i, str(error)))
-            continue
-        if (_zone_of(cell) is not None) != zoned:
-            faults.append((i, f"{shown(cell)}: some rows have a time zone and some have none"))
-    return values, faults
-
-
-def _zone_of(cell: str) -> str | None:
-    match = _INSTANT.fullmatch(cell)
-    return match.group(8) if match else None
-
-
-def parse_instant(text: str) -> int:
-    """`2023-11-16 18:17:03.9799600` as whole nanoseconds since 1970-01-01 00:00:00; a zone is applied if
-    given.
-
-    Up to nine decimals are kept exactly. ValueError says what is wrong.
-    """
-    match = _INSTANT.fullmatch(text)
-    if match is None:
-        raise ValueError(
-            f"{shown(text)} is not a time like 2023-11-16 18:17:03.97996" if text else "is empty"
-        )
-    year, month, day, hour, minute, second, fraction, zone = match.groups()
-    try:
-        base = np.datetime64(f"{year}-{month}-{day}T{hour}:{minute}:{second}", "s")
-    except ValueError:
-        raise ValueError(f"{shown(text)} is no instant of the calendar") from None
-    if not 1900 <= int(year) < 2200:
-        raise ValueError(f"{shown(text)} lies outside the years 1900 to 2199")
-    offset = 0
-    if zone and zone != "Z":
-        digits = zone[1:].replace(":", "")
-        offset = (int(digits[:2]) * 3600 + int(digits[2:]) * 60) * (1 if zone[0] == "+" else -1)
-    return (int(base.astype(np.int64)) - offset) * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
-
-
-def gathered(chunks: Iterable[Chunk]) -> Chunk:
-    """All chunks as one, in order."""
-    parts = list(chunks)
-    assert parts, "read_rows never ends without a row"
-    names = parts[0].columns
-    lines = np.concatenate([part.lines for part in parts])
-    return Chunk(lines, {name: np.concatenate([part.columns[name] for part in parts]) for name in names})

@@ -1,0 +1,173 @@
+"""JSON from somebody else: documents and JSON Lines, strictly decoded, values checked against fields.
+
+No NaN or Infinity, no key twice in an object, no nesting beyond 64; a text is not a number, and a fraction
+is not a count.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from forerun.errors import TraceError, suggestion
+from forerun.trace.cells import LARGEST_INT, Field, out_of_range, parse_column
+from forerun.trace.repair import Complaints, shown
+from forerun.trace.source import Source
+
+DEEPEST_JSON = 64
+
+
+def read_objects(
+    source: Source, *, complaints: Complaints | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """JSON Lines: one object a line, strictly decoded, with its line number; problems as in `read_rows`."""
+    complaints = complaints if complaints is not None else Complaints()
+    kept = 0
+    for number, line in source.lines():
+        if not line.strip():
+            source.repairs.note("blank line dropped", source.at(number))
+            continue
+        try:
+            value = parse_json(line)
+        except ValueError as error:
+            complaints.add(source.at(number), str(error))
+            continue
+        if not isinstance(value, dict):
+            complaints.add(
+                source.at(number), f"an object {{...}} is expected on each line, found {_json_kind(value)}"
+            )
+            continue
+        kept += 1
+        if kept > source.limits.rows:
+            raise TraceError.at(source.name, f"has more than {source.limits.rows} rows, the limit here")
+        yield number, value
+    complaints.finish()
+    if not kept:
+        raise TraceError.at(source.name, "holds no rows of data")
+
+
+def read_json(source: Source, *, limit_bytes: int = 256 << 20) -> Any:
+    """A whole JSON document, strictly decoded; `TraceError` names the line of the first fault."""
+    text = source.read(limit_bytes)
+    try:
+        return parse_json(text)
+    except _JsonFault as error:
+        raise TraceError.at(source.at(error.line), str(error)) from None
+
+
+class _JsonFault(ValueError):
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(what)
+        self.line = line
+
+
+def parse_json(text: str) -> Any:
+    """Strict JSON: no NaN or Infinity, no repeated keys, nested at most 64 deep; ValueError says what is
+    wrong.
+    """
+    deepest = _depth(text)
+    if deepest > DEEPEST_JSON:
+        raise _JsonFault(1, f"the JSON is nested more than {DEEPEST_JSON} deep")
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+    except json.JSONDecodeError as error:
+        raise _JsonFault(error.lineno, f"is not JSON: {error.msg} at column {error.colno}") from None
+    except _JsonFault:
+        raise
+    except ValueError as error:
+        raise _JsonFault(1, f"is not usable JSON: {error}") from None
+
+
+_BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"|[][{}]', re.DOTALL)
+
+
+def _depth(text: str) -> int:
+    """How deep brackets nest, as far as that can be too deep; looked at first, since decoding recurses."""
+    if text.count("[") + text.count("{") <= DEEPEST_JSON:
+        return 0
+    depth = deepest = 0
+    for match in _BRACKETS.finditer(text):
+        mark = match.group()
+        if mark in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+            if deepest > DEEPEST_JSON:
+                break
+        elif mark in "]}":
+            depth -= 1
+    return deepest
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _JsonFault(1, f"the key {shown(key)} stands twice in one object")
+            seen.add(key)
+    return found
+
+
+def _constant(name: str) -> NoReturn:
+    raise _JsonFault(1, f"{name} is not a JSON number; a finite number is needed")
+
+
+def _json_kind(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
+def json_number(field: Field, value: Any) -> float | int:
+    """A decoded JSON value as the number that `field` wants; ValueError says why it is not one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{shown(value)} is {_json_kind(value)}; a number is needed")
+    if field.kind == "int" and isinstance(value, float):
+        if not (field.whole_decimals and value.is_integer()):
+            raise ValueError(f"{value!r} is not a whole number")
+        value = int(value)
+    if isinstance(value, int) and abs(value) > LARGEST_INT:
+        raise ValueError(f"{shown(value)} is beyond 2^53, where numbers stop being exact")
+    if not math.isfinite(value):
+        raise ValueError("is too large a number")
+    if reason := out_of_range(field, float(value)):
+        raise ValueError(reason)
+    return float(value) if field.kind == "float" else value
+
+
+def json_field(
+    source: Source, line: int, record: dict[str, Any], field: Field, complaints: Complaints
+) -> Any:
+    """The value of `field` in a decoded object; a complaint and None if it is absent or not as declared."""
+    where = source.at(line, field.header)
+    if field.header not in record:
+        if field.required:
+            complaints.add(where, f"is missing{_near_key(field.header, record)}")
+        return None
+    value = record[field.header]
+    try:
+        return _json_text(field, value) if field.kind == "text" else json_number(field, value)
+    except ValueError as error:
+        complaints.add(where, str(error))
+        return None
+
+
+def _json_text(field: Field, value: Any) -> str | None:
+    if not isinstance(value, str):
+        raise ValueError(f"{shown(value)} is {_json_kind(value)}; a text is needed")
+    _, faults = parse_column(field, [value])
+    if faults:
+        raise ValueError(faults[0][1])
+    return value
+
+
+def _near_key(name: str, record: dict[str, Any]) -> str:
+    hint = suggestion(name, list(record)[:200])
+    return (
+        f"; {hint.strip()}"
+        if hint
+        else f"; the object has {', '.join(map(shown, list(record)[:8])) or 'no keys'}"
+    )
