@@ -36,6 +36,13 @@ class GalleryScenario(Spec):
     stages: tuple[Stage, ...] = (Stage(), Stage(name="svm: fast", replicas=30))
 
 
+class OtherScenario(Spec):
+    """A scenario of another room."""
+
+    domain: Literal["attic"] = "attic"
+    seed: int = 1
+
+
 def random(seed: int = 1) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(seed))
 

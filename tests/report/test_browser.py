@@ -16,6 +16,24 @@ pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("gallery_room")]
 _MARKS = ", ".join(f"g.role-mark.mark-{kind} path" for kind in ("line", "area", "rect", "symbol"))
 
 
+#: pairs of different texts of one chart that lie on each other
+_OVERLAPS = """(() => {
+  const found = [];
+  for (const svg of document.querySelectorAll('.chart svg')) {
+    const boxes = [...svg.querySelectorAll('text')]
+      .filter((t) => t.textContent && getComputedStyle(t).opacity !== '0' && t.getAttribute('opacity') !== '0')
+      .map((t) => [t.textContent, t.getBoundingClientRect()]);
+    boxes.forEach(([one, a], at) => boxes.slice(at + 1).forEach(([other, b]) => {
+      if (one === other) return;
+      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (wide > 1 && high > 4) found.push([svg.closest('figure').id, one, other]);
+    }));
+  }
+  return found;
+})()"""
+
+
 @pytest.fixture
 def page_file(gallery: Any, tmp_path: Path) -> Path:
     return write_page([gallery.result()], tmp_path / "page.html")
@@ -106,24 +124,7 @@ def test_no_text_of_a_chart_lies_on_another(
 ) -> None:
     page = open_page(page_file, width=width)
     # Halos are texts of the same place and content; everything else must keep apart.
-    overlaps = page.value(
-        """(() => {
-          const found = [];
-          for (const svg of document.querySelectorAll('.chart svg')) {
-            const boxes = [...svg.querySelectorAll('text')]
-              .filter((t) => t.textContent && getComputedStyle(t).opacity !== '0' && t.getAttribute('opacity') !== '0')
-              .map((t) => [t.textContent, t.getBoundingClientRect()]);
-            boxes.forEach(([one, a], at) => boxes.slice(at + 1).forEach(([other, b]) => {
-              if (one === other) return;
-              const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
-              const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-              if (wide > 1 && high > 4) found.push([svg.closest('figure').id, one, other]);
-            }));
-          }
-          return found;
-        })()"""
-    )
-    assert overlaps == []
+    assert page.value(_OVERLAPS) == []
 
 
 def test_the_cursor_reads_the_curves(open_page: Callable[..., Any], page_file: Path) -> None:
@@ -176,3 +177,18 @@ def test_without_scripts_the_data_is_there(chromium: Any, page_file: Path) -> No
     rows = page.value("document.querySelectorAll('#figure-cost details.data tbody tr').length")
     page.close()
     assert rows == 3
+
+
+def test_the_demonstrations_of_all_rooms_are_drawn(
+    open_page: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the real rooms, not the gallery
+    import forerun
+    from forerun.domains.demos import demos
+
+    results = [forerun.simulate(forerun.load(entry.scenario)) for entry in demos()]
+    page = open_page(write_page(results, tmp_path / "demo.html"))
+    assert page.value("document.documentElement.dataset.failed") == "0"
+    assert int(page.value("document.documentElement.dataset.drawn")) >= 3
+    assert page.value(_OVERLAPS) == []
+    assert page.complaints() == []

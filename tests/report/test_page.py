@@ -270,3 +270,43 @@ def test_importing_the_report_draws_in_nothing_heavy() -> None:
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
     assert forerun.__version__
+
+
+def test_names_and_units_as_people_read_them() -> None:
+    from forerun.report.quantities import split_name, title_of
+
+    assert split_name("latency_p99_ms") == ("latency p99", "ms")
+    assert split_name("cost_usd_per_h") == ("cost", "USD/h")
+    assert split_name("busy_share") == ("busy share", "")
+    assert split_name("slo_met") == ("SLO met", "")
+    assert title_of("queue wait") == "Queue wait"
+
+
+def test_runs_of_different_rooms_follow_one_another(gallery: Any) -> None:
+    from dataclasses import replace
+
+    one = gallery.result()
+    other = replace(one, scenario=gallery.OtherScenario())
+    page = Reader(html_page([one, other]))
+    shown = " ".join(" ".join(page.texts).split())
+    assert "2 runs of 2 rooms: gallery, attic" in shown
+    assert "against" not in shown.split("Where it went")[0]
+    assert shown.count("Query time") == 2
+    ids = [a["id"] for _, a in page.elements if a.get("id")]
+    assert len(ids) == len(set(ids))
+
+
+def test_runs_of_every_room_that_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # the real rooms, not the gallery
+    from forerun.domains.demos import demos
+    from forerun.report.contents import figures_of
+
+    for entry in demos():
+        folder = forerun.simulate(forerun.load(entry.scenario)).save(tmp_path / entry.room)
+        saved = load_result(folder)
+        drawn = figures_of(saved)
+        shown = " ".join(Reader(html_page([saved])).texts)
+        assert saved.why in shown
+        for figure in drawn:
+            assert figure.caption, figure.id
+            assert figure.caption in shown

@@ -103,25 +103,35 @@ def _overlaid(found: Sequence[Figure], names: Sequence[str]) -> Figure:
         np.array(names, dtype=object), [len(figure.data[first.x.column]) for figure in found]
     )
     rules = tuple(dict.fromkeys(rule for figure in found for rule in figure.rules))
+    captions = [figure.caption for figure in found]
+    same = len(set(captions)) == 1
+    caption = (
+        first.caption if same else " ".join(f"{name}: {text}" for name, text in zip(names, captions) if text)
+    )
     return replace(
-        first, data=data, series="run", series_label="run", rules=rules, order=(*names, *first.order)
+        first,
+        data=data,
+        series="run",
+        series_label="run",
+        rules=rules,
+        order=(*names, *first.order),
+        caption=caption,
     )
 
 
 def _cell(run: Run, key: str, first: Any, *, is_first: bool) -> Content:
+    """A value, its interval, and how far it is from the first run's."""
     value: Any = run.summary.get(key)
     shown = int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
-    interval = run.intervals.get(key)
     pieces: list[Content] = [format_number(shown)]
-    numbers = (
-        isinstance(value, (int, float)) and isinstance(first, (int, float)) and not isinstance(value, bool)
-    )
-    if not is_first and numbers and first and value != first:
-        change = float(value) / float(first) - 1
-        pieces += [tag("br"), tag("span", f"{change:+.1%}", class_="soft")]
+    interval = run.intervals.get(key)
     if interval:
         span = f"{format_number(interval.low)} … {format_number(interval.high)}"
         pieces += [tag("br"), tag("span", span, class_="soft")]
+    numbers = all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in (value, first))
+    if not is_first and numbers and first and value != first:
+        change = f"{float(value) / float(first) - 1:+.1%}".replace("-", "−")
+        pieces += [tag("br"), tag("span", change, class_="soft")]
     return join(pieces)
 
 

@@ -67,7 +67,7 @@ def run_page(run: Run) -> str:
 
 
 def runs_page(runs: Sequence[Run]) -> str:
-    """The page of several runs side by side.
+    """The page of several runs: of one room side by side, of different rooms one after another.
 
     Raises UsageError for more runs than a table holds.
     """
@@ -75,6 +75,8 @@ def runs_page(runs: Sequence[Run]) -> str:
         return run_page(runs[0])
     if len(runs) > MOST_RUNS:
         raise UsageError(Problem("report", f"{len(runs)} runs were given; a page holds at most {MOST_RUNS}"))
+    if len({run.domain for run in runs}) > 1:
+        return rooms_page(runs)
     names = labels(runs)
     groups = [figures_of(run) for run in runs]
     common, used = compare.shared_figures(groups, names)
@@ -129,6 +131,31 @@ def runs_page(runs: Sequence[Run]) -> str:
         class_="meta",
     )
     return page(f"{len(runs)} runs side by side", lead, found, charts=any(groups))
+
+
+def rooms_page(runs: Sequence[Run]) -> str:
+    """The page of runs of different rooms: they share no figure, so each is shown by itself."""
+    names = [name if run.domain in name else f"{run.domain}: {name}" for name, run in zip(labels(runs), runs)]
+    found = []
+    for number, (name, run) in enumerate(zip(names, runs), start=1):
+        ledgers = tag("div", (sections.ledger(entry) for entry in run.ledgers), class_="ledgers")
+        body = (
+            tag("p", _facts(run), class_="soft over"),
+            tag("p", run.why, class_="why over") if run.why else None,
+            sections.headline(run),
+            tag("h3", "Where it went", class_="part") if run.ledgers else None,
+            ledgers if run.ledgers else None,
+            tag("h3", "Figures", class_="part"),
+            _drawn(figures_of(run), f"run-{number}"),
+            sections.notes(run) if run.notes else None,
+            _folded("What to run next", sections.commands(_commands(run))),
+            _folded("Scenario", sections.scenario(run)),
+            _folded("Provenance", sections.provenance(run)),
+        )
+        found.append(Section(f"run-{number}", title_of(name), join(body)))
+    rooms = list(dict.fromkeys(run.domain for run in runs))
+    lead = tag("p", f"{len(runs)} runs of {len(rooms)} rooms: {', '.join(rooms)}", class_="meta")
+    return page(f"{len(runs)} runs", lead, found, charts=True)
 
 
 def reproduction_page(entry: Reproduction, found: Reproduced) -> str:

@@ -32,6 +32,8 @@ _SHOWN: Final = {
     "g_per_kwh": "g/kWh",
 }
 
+_ACRONYMS: Final = {"slo", "gpu", "cpu", "jct", "ttft", "tpot", "id", "io", "ssd"}
+
 #: unit -> coarser units, coarsest first: (from how many, coarser unit, how many make one)
 _COARSER: Final[dict[str, tuple[tuple[float, str, float], ...]]] = {
     "ms": ((3 * 3.6e6, "h", 3.6e6), (20_000.0, "s", 1e3)),
@@ -62,10 +64,14 @@ def split_name(name: str) -> tuple[str, str]:
     """Label and unit of a name that carries its unit: `latency_p99_ms` -> ("latency p99", "ms")."""
     unit = unit_of(name)
     if unit is None:
-        return name.replace("_", " "), ""
+        return _words(name), ""
     suffix = next(suffix for suffix in SUFFIX_UNIT if name.endswith(suffix))
     bare = name.removesuffix(suffix) if unit != "share" else name
-    return bare.replace("_", " "), readable_unit(unit)
+    return _words(bare), readable_unit(unit)
+
+
+def _words(name: str) -> str:
+    return " ".join(word.upper() if word in _ACRONYMS else word for word in name.split("_"))
 
 
 def title_of(text: str) -> str:
