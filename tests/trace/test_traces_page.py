@@ -42,3 +42,38 @@ def test_the_check_example_prints_what_the_page_shows(tmp_path, monkeypatch, cap
     assert run(["trace", "check", "bad.csv"]) == 2
     shown = PAGE.split("$ forerun trace check bad.csv\n", 1)[1].split("```", 1)[0]
     assert capsys.readouterr().err == shown
+
+
+def test_the_import_example_prints_what_the_page_shows(tmp_path, monkeypatch, capsys, shared):
+    name = "AzureLLMInferenceTrace_code.csv.gz"
+    (tmp_path / name).write_bytes(shared("golden", "serving", "readers", name).read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert run(["trace", "import", name, "-o", "code.parquet"]) == 0
+    captured = capsys.readouterr()
+    shown = PAGE.split("-o code.parquet\n", 1)[1].split("```", 1)[0]
+    assert captured.err + captured.out == shown
+
+
+def test_the_reader_of_the_page_reads(tmp_path):
+    from typing import ClassVar
+
+    from forerun.trace.reader import Head, TraceReader, head_of
+    from forerun.trace.repair import RepairLog
+    from forerun.trace.requests import arrival
+    from forerun.trace.rows import Field, gathered, read_rows
+    from forerun.trace.source import Source
+    from forerun.trace.table import Trace
+
+    tools = (ClassVar, Head, TraceReader, Path, RepairLog, arrival, Field, gathered, read_rows, Source, Trace)
+    block = next(
+        part for part in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL) if "class Mine" in part
+    )
+    names = {tool.__name__: tool for tool in tools[1:]} | {"ClassVar": ClassVar}
+    exec(block, names)
+    path = tmp_path / "gateway.log"
+    path.write_text("when,size\n1.5,100\n2,7\n")
+    mine = names["Mine"]
+    assert mine.recognises(head_of(path))
+    trace = mine().read(path, RepairLog())
+    assert trace["size_bytes"].tolist() == [100, 7]
+    assert trace.provenance.format == "mine"
