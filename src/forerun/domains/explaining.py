@@ -1,0 +1,27 @@
+"""A kept run explained by its own room's question and levers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from forerun.domains import room_part, simulate
+from forerun.result.run import SavedRun
+from forerun.scenario.load import build
+from forerun.scenario.text import Document
+from forerun.study.explain import Explanation, explain
+
+
+def explain_run(run: SavedRun) -> Explanation:
+    """Explain a run; rooms without a `levers` module tell causes and what binds only."""
+    part = room_part(run.domain, "levers")
+    document = Document(str(run.folder / "scenario.json"), dict(run.scenario))
+
+    def simulate_with(path: str, value: Any) -> Any:
+        return simulate(build(document, base=Path.cwd(), overrides=[f"{path}={json.dumps(value)}"]))
+
+    if part is None:
+        return explain(run, None, (), simulate_with)
+    scenario = build(document, base=Path.cwd())
+    return explain(run, part.answer, part.levers(scenario, run), simulate_with)

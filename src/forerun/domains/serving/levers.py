@@ -1,0 +1,51 @@
+"""The room's question, and what a user can turn to change its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from forerun.domains.serving.scenario import Generated, Scenario
+from forerun.result.run import Result, SavedRun
+from forerun.study.explain import Answer, Lever
+
+
+def answer(summary: Mapping[str, Any]) -> Answer:
+    """Whether the latency objective is met."""
+    question = f"Do {summary['attainment_wanted']:.4g} of the queries stay within {summary['slo_ms']:.4g} ms?"
+    return Answer(question, bool(summary["slo_met"]))
+
+
+def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
+    """More or fewer replicas a stage, other batch limits, a looser or tighter objective, less or more traffic."""
+    met = bool(run.summary["slo_met"])
+    found = []
+    for name, stage in scenario.configuration.items():
+        now = stage.replicas
+        replicas = range(now - 1, 0, -1) if met else range(now + 1, now + 5)
+        if list(replicas):
+            found.append(Lever(f"configuration.{name}.replicas", now, tuple(replicas), f"replicas of {name}"))
+        batches = sorted({1, 2, 4, 8, 16} - {stage.max_batch}, key=lambda batch: abs(batch - stage.max_batch))
+        found.append(
+            Lever(
+                f"configuration.{name}.max_batch", stage.max_batch, tuple(batches), f"largest batch of {name}"
+            )
+        )
+    steps = (0.95, 0.9, 0.8, 0.7, 0.5) if met else (1.05, 1.1, 1.25, 1.5, 2.0)
+    found.append(
+        Lever("slo_ms", scenario.slo_ms, tuple(scenario.slo_ms * step for step in steps), "objective in ms")
+    )
+    rate = (
+        getattr(scenario.trace.process, "rate_rps", None) if isinstance(scenario.trace, Generated) else None
+    )
+    if rate:
+        shares = (1.05, 1.1, 1.25, 1.5, 2.0) if met else (0.95, 0.9, 0.8, 0.7, 0.5)
+        found.append(
+            Lever(
+                "trace.process.rate_rps",
+                rate,
+                tuple(rate * share for share in shares),
+                "arrival rate per second",
+            )
+        )
+    return tuple(found)
