@@ -51,7 +51,7 @@ def summaries(runs: Sequence[Run], names: Sequence[str]) -> Html:
         cells = [_cell(run, key, values[0], is_first=at == 0) for at, run in enumerate(runs)]
         rows.append([title_of(label), unit, *cells])
     return data_table(
-        ("Figure", "Unit", *names), rows, label="Figures of all runs", right=range(2, 2 + len(runs))
+        ("Quantity", "Unit", *names), rows, label="Values of all runs", right=range(2, 2 + len(runs))
     )
 
 

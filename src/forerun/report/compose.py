@@ -154,8 +154,8 @@ def rooms_page(runs: Sequence[Run]) -> str:
         )
         found.append(Section(f"run-{number}", title_of(name), join(body)))
     rooms = list(dict.fromkeys(run.domain for run in runs))
-    lead = tag("p", f"{len(runs)} runs of {len(rooms)} rooms: {', '.join(rooms)}", class_="meta")
-    return page(f"{len(runs)} runs", lead, found, charts=True)
+    lead = tag("p", f"{len(runs)} runs of {len(rooms)} rooms", class_="meta")
+    return page(title_of(", ".join(rooms)), lead, found, charts=True)
 
 
 def reproduction_page(entry: Reproduction, found: Reproduced) -> str:

@@ -85,9 +85,9 @@ def headline(run: Run) -> Html:
     names = [*first, *(name for name in flat if name not in first)]
     table = _figures_table(run, names)
     deep = [_nested(name, value) for name, value in run.summary.items() if _deep(value)]
-    title = tag("summary", f"All {len(names):,} figures")
+    title = tag("summary", f"All {len(names):,} values")
     return join(
-        (tiles, tag("details", title, tag("div", table, deep, class_="beside"), open=len(names) <= 30))
+        (tiles, tag("details", title, tag("div", table, deep, class_="beside"), open=len(names) <= 14))
     )
 
 
@@ -95,10 +95,10 @@ def _figures_table(run: Run, names: Sequence[str]) -> Html:
     rows = [
         [_named(name)[0], _amount(run.summary[name]), _named(name)[1], _interval(run, name)] for name in names
     ]
-    head = ["Figure", "Value", "Unit", "Interval"]
+    head = ["Quantity", "Value", "Unit", "Interval"]
     if not any(row[3] for row in rows):
         head, rows = head[:3], [row[:3] for row in rows]
-    table = data_table(head, rows, label="All figures of the run", right=(1, 3))
+    table = data_table(head, rows, label="All values of the summary", right=(1, 3))
     ways = {f"{i.confidence:.0%}{', ' + i.method if i.method else ''}" for i in run.intervals.values()}
     note = tag("p", f"Intervals: {'; '.join(sorted(ways))}.", class_="soft under") if ways else None
     return tag("div", table, note)
