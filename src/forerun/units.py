@@ -145,6 +145,14 @@ def unit_of(field_name: str) -> str | None:
     return None
 
 
+def stem(field_name: str) -> str:
+    """A name without its unit: `slo_ms` -> `slo`, `replicas` -> `replicas`."""
+    for suffix in SUFFIX_UNIT:
+        if field_name.endswith(suffix):
+            return field_name.removesuffix(suffix)
+    return field_name
+
+
 def parse_quantity(text: str, unit: str) -> float:
     """The number of `unit` that `text` stands for.
 

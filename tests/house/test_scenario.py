@@ -236,6 +236,14 @@ def test_overrides() -> None:
     assert (world.shape, world.mode, world.rates) == (Round(wait_ms=2000.0), "compat", {"x": 1.5, "y": 2.5})
 
 
+@pytest.mark.parametrize("written", ["slo: 350ms", "slo_ms: 350"])
+@pytest.mark.parametrize("override", ["slo=0.3s", "slo_ms=300"])
+def test_an_override_replaces_either_spelling_of_a_field(written: str, override: str) -> None:
+    document = parse_document(f"domain: test\n{written}", name="w.yaml", kind=".yaml")
+    _, changed = apply_overrides(document, [override], domain="test")
+    assert decode(changed, World).slo_ms == 300.0
+
+
 def test_an_override_turns_a_name_into_a_section() -> None:
     document = parse_document("slo_ms: 1\nshape: round", name="w.yaml", kind=".yaml")
     _, changed = apply_overrides(document, ["shape.wait_ms=4"], domain="test")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forerun.units import SUFFIX_UNIT, unit_of
+from forerun.units import stem, unit_of
 
 if TYPE_CHECKING:
     from forerun.result.run import Interval, Result
@@ -96,9 +96,8 @@ def split_name(name: str) -> tuple[str, str]:
     unit = unit_of(name)
     if unit is None:
         return name.replace("_", " "), ""
-    suffix = next(suffix for suffix in SUFFIX_UNIT if name.endswith(suffix))
     shown = unit.replace("_per_", "/").replace("gpu_", "GPU-").replace("share", "")
-    return name.removesuffix(suffix).replace("_", " "), shown
+    return stem(name).replace("_", " "), shown
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import msgspec
 from forerun.errors import ForerunError, Problem, ScenarioError, known_names, suggestion
 from forerun.scenario.spec import Input, Recipe, Spec, field_types, registry_of
 from forerun.scenario.text import Document, Place
-from forerun.units import parse_quantity, unit_of
+from forerun.units import parse_quantity, stem, unit_of
 
 S = TypeVar("S", bound=Spec)
 
@@ -106,7 +106,7 @@ class _Decoder:
             if item != config.tag:
                 self.problem((*place, key), f"{item!r} was found, {config.tag!r} is wanted")
             return None
-        with_unit = [name for name in declared if unit_of(name) and _stem(name) == key]
+        with_unit = [name for name in declared if unit_of(name) and stem(name) == key]
         if len(with_unit) == 1 and isinstance(item, str):
             return with_unit[0]
         if len(with_unit) == 1:
@@ -276,12 +276,6 @@ class _Decoder:
             return (
                 data if typing.Any is declared else self.problem(place, f"{_kind(data)} cannot be used here")
             )
-
-
-def _stem(name: str) -> str:
-    from forerun.units import SUFFIX_UNIT
-
-    return next(name.removesuffix(suffix) for suffix in SUFFIX_UNIT if name.endswith(suffix))
 
 
 def _fit(data: dict[str, Any], record: type[msgspec.Struct]) -> int:

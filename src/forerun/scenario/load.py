@@ -17,6 +17,7 @@ from forerun.errors import Problem, ScenarioError, UsageError, known_names
 from forerun.scenario.decode import decode
 from forerun.scenario.spec import Input, Spec, file_digest
 from forerun.scenario.text import Document, Place, parse_document, parse_scalar, read_document
+from forerun.units import stem
 
 SPEC_VERSION = 1
 
@@ -149,6 +150,7 @@ def _assign(data: Any, steps: Place, value: Any) -> str:
                 here = here[index]
         elif isinstance(here, dict):
             if last:
+                _drop_other_spelling(here, str(step))
                 here[str(step)] = value
             else:
                 # A recipe given by name alone becomes a section, so that a parameter can be set.
@@ -158,6 +160,13 @@ def _assign(data: Any, steps: Place, value: Any) -> str:
         else:
             return f"{'.'.join(map(str, steps[:position]))} is a single value and has no {step!r}"
     return ""
+
+
+def _drop_other_spelling(section: dict[str, Any], key: str) -> None:
+    """`slo` and `slo_ms` are one field: what is set replaces either spelling of it."""
+    for other in list(section):
+        if other != key and (stem(other) == key or stem(key) == other):
+            del section[other]
 
 
 def _index_of(items: list[Any], step: str | int) -> int | None:
