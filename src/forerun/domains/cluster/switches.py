@@ -75,6 +75,9 @@ SWITCHES: Final[dict[str, Switch]] = {
     "chronus_best_effort_lost": Switch(
         ("chronus",), "best-effort jobs are treated as deadline jobs", "they stay best effort"
     ),
+    "chronus_waiting_counts": Switch(
+        ("chronus",), "the slot a job waits before its first lease counts as work", "only time with GPUs counts"
+    ),
     "chronus_slot_constant": Switch(("chronus",), "the backfill slot is 240 s always", "it follows the scenario's slot"),
 }
 

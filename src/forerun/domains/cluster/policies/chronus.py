@@ -120,6 +120,7 @@ class ChronusRules(QuietRules):
         self.tick_s = math.gcd(world.slot_s, recipe.lease_s)
         self.slot_s = self.tick_s if world.is_corrected("chronus_slot_constant") else recipe.lease_s
         self.keeps_refused = not world.is_corrected("chronus_refused_stay")
+        self.waiting_counts = not world.is_corrected("chronus_waiting_counts")
         self.knows_best_effort = world.is_corrected("chronus_best_effort_lost")
         self.limits = Limits(nodes=recipe.solver_nodes, gap=recipe.solver_gap)
         self.submit_s: list[int] = world.jobs.submit_s.tolist()
@@ -174,6 +175,8 @@ class ChronusRules(QuietRules):
         runs = [job for job in self.pending if self._claims_lease(job)]
         for job in runs:
             job.still -= 1
+            if not self.waiting_counts:
+                job.since_s = now_s
         self._switch(before, runs, now_s)
         self.lease += 1
 

@@ -174,8 +174,8 @@ class GandivaRules(QuietRules):
         self.held = held
 
     def charge(self, now_s: int) -> None:
-        """Everybody placed owes a restart at each event while arrivals remain; choose the next instant."""
-        if self.arrivals:
+        """Everybody placed owes a restart at each event (as published, while arrivals remain); choose the next instant."""
+        if self.arrivals or self.acts_between:
             tick = self.scheduled > 0 and self.scheduled % self.slot_s == 0
             self.scheduled += 1
             for row in self.fresh if self.pays_changes_only else self.running:

@@ -110,6 +110,8 @@ class TiresiasRules(QuietRules):
             self.due = []
             return self.jump_s
         if now_s == _NEVER_S:
+            if self.runnable:
+                self.record.ended_because = f"{len(self.runnable)} waiting jobs can never be placed"
             self.log.flush()
             return None
         self.due = self.ending if self.ending_s == now_s else []
