@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -73,7 +74,7 @@ def field_types(spec: type[msgspec.Struct]) -> dict[str, Any]:
     """The declared type of each field, annotations kept."""
     hints: dict[str, Any] = {}
     for base in reversed(spec.__mro__):
-        if annotations := base.__dict__.get("__annotations__"):
+        if annotations := inspect.get_annotations(base):
             # Names are those of the module that declares the field, which inherited fields have of their own.
             names = vars(sys.modules[base.__module__])
             holder = type(base.__name__, (), {"__annotations__": dict(annotations), "__module__": base.__module__})
