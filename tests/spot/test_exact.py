@@ -230,7 +230,7 @@ def test_order_within_an_instant_and_names_do_not_matter(world: Any, growth: str
 
 
 @settings(max_examples=150, deadline=None)
-@given(worlds(), GROWTH, st.sampled_from([2.0, 0.5, 60.0]))
+@given(worlds(), GROWTH, st.sampled_from([2.0, 0.5, 64.0]))
 def test_scaling_all_times_scales_the_ledger(world: Any, growth: str, k: float) -> None:
     rows, job = world
     rule = job.snapshot

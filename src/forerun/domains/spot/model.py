@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, Protocol
 
-ROUNDING_S = 1e-12
+ROUNDING_S = 1e-9
 """Two instants closer than this are the same instant when a snapshot rule compares them."""
 
 
@@ -192,9 +192,20 @@ class Job:
     snapshot: SnapshotRule
     horizon_s: float
     load_s: float = 0.0
+    min_pipelines: int = 1
     reconfig_rule: Literal["restart", "extend"] = "restart"
     warm_start: bool = True
     initial_saved: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continuation:
+    """Survivors go on without rolling back: after ``pause_s``, if at most ``tolerates`` nodes vanish at
+    once.
+    """
+
+    pause_s: float
+    tolerates: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from forerun.domains.spot.deadline import DeadlineView, Held
-from forerun.domains.spot.model import Absorb, GrowthPolicy, GrowthView
+from forerun.domains.spot.model import Absorb, GrowthPolicy, GrowthView, Job, Membership, Replay
+from forerun.domains.spot.world import Outlook
 from forerun.registry import Registry
 from forerun.scenario.spec import Recipe
 
@@ -63,4 +65,36 @@ def deadline_rules() -> Registry[DeadlineRule]:
         package="forerun.domains.spot.policies",
         base=DeadlineRule,
         group="forerun.spot.deadline_rules",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a recovery policy recovers in: the fleet, the job, the growth rule, what is known, the steps
+    wanted.
+    """
+
+    fleet: Membership
+    job: Job
+    growth: GrowthPolicy
+    outlook: Outlook
+    goal_steps: int | None = None
+    samples_per_step: int = 1
+
+
+class RecoveryPolicy(Recipe, frozen=True, kw_only=True):
+    """What a loss costs and what is kept: a way to train on a fleet that vanishes."""
+
+    def replay(self, setting: Setting) -> Replay:
+        """What becomes of the job."""
+        raise TypeError(f"{type(self).__name__} does not say how to recover")
+
+
+def recovery_policies() -> Registry[RecoveryPolicy]:
+    """The recovery policies known by name."""
+    return Registry(
+        "recovery policy",
+        package="forerun.domains.spot.policies",
+        base=RecoveryPolicy,
+        group="forerun.spot.recovery_policies",
     )

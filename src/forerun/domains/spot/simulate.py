@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from forerun.domains.spot.model import (
+    Continuation,
     FleetChange,
     GrowthPolicy,
     Job,
@@ -25,14 +26,17 @@ def replay(
     outlook: Outlook,
     *,
     goal_steps: int | None = None,
+    continuation: Continuation | None = None,
     after_event: Callable[[World], None] | None = None,
 ) -> Replay:
     """What becomes of ``job`` on ``fleet`` until its horizon, or until ``goal_steps`` steps are complete.
 
     Completions exactly at the horizon count, changes of the fleet there do not.  ``after_event`` sees the
-    world after every event (tests check the conservation laws with it); it must not change it.
+    world after every event (tests check the conservation laws with it); it must not change it.  With
+    ``continuation`` a loss does not roll back to the last durable snapshot, unless too many nodes vanish at
+    once.
     """
-    world = World(job, fleet, growth, outlook)
+    world = World(job, fleet, growth, outlook, continuation)
     finished_s: float | None = None
     while finished_s is None:
         event = world.next_event()

@@ -12,9 +12,11 @@ from typing import Literal, Protocol
 
 from forerun.domains.spot.model import (
     NODE_LINES,
+    ROUNDING_S,
     WALL_LINES,
     Absorb,
     Active,
+    Continuation,
     Counts,
     Event,
     FleetChange,
@@ -60,6 +62,7 @@ class World:
     fleet: Membership
     growth: GrowthPolicy
     outlook: Outlook
+    continuation: Continuation | None = None
     t_s: float = 0.0
     job: JobState = field(default_factory=lambda: Idle(0.0))
     cause: str = "start"
@@ -163,7 +166,7 @@ class World:
             if (
                 self.next_change_s() > t_s
             ):  # otherwise the fleet change of this instant re-plans once for both
-                self._settle(t_s, lost_active=False)
+                self._settle(t_s, lost=0)
 
     def start_training(self, t_s: float) -> None:
         """The pipelines stand: go on behind the last durable step."""
@@ -175,12 +178,12 @@ class World:
     def change_fleet(self, t_s: float) -> None:
         """Removals, then readies, then additions of this instant, then one re-plan."""
         self._advance(t_s)
-        instants, lost_active = self.fleet.instants, False
+        instants, lost = self.fleet.instants, 0
         instant = instants[self._next_instant] if self._next_instant < len(instants) else None
         listed = instant is not None and instant.t_s == t_s
         if instant is not None and listed:
             self._next_instant += 1
-            lost_active = sum(self._remove(node) for node in instant.removed) > 0
+            lost = sum(self._remove(node) for node in instant.removed)
         while self._ready_queue and self._ready_queue[0][0] <= t_s:
             ready_s, node = self._ready_queue.popleft()
             if self.nodes.get(node) == Prepping(ready_s):
@@ -188,8 +191,8 @@ class World:
         if instant is not None and listed:
             for node in instant.added:
                 self._add(node)
-        self.hits += lost_active
-        self._settle(t_s, lost_active)
+        self.hits += lost > 0
+        self._settle(t_s, lost)
 
     # ----------------------------------------------------------------- nodes
 
@@ -257,15 +260,18 @@ class World:
 
     # ----------------------------------------------------------------- the re-plan
 
-    def _settle(self, t_s: float, lost_active: bool) -> None:
-        """Re-plan once for the whole instant, if an active node was lost or growth is possible and wanted."""
+    def _settle(self, t_s: float, lost: int) -> None:
+        """Re-plan once for the whole instant, if active nodes were lost or growth is possible and wanted."""
         spec = self.job_spec
         pipelines = min(spec.max_pipelines, (self.active + self.standby) // spec.depth)
+        if pipelines < spec.min_pipelines:
+            pipelines = 0
         grows = pipelines * spec.depth > self.active
-        if lost_active:
-            self._replan(t_s, pipelines, "loss")
+        if lost:
+            keeps = self.continuation is not None and pipelines > 0 and lost <= self.continuation.tolerates
+            self._replan(t_s, pipelines, "loss", keeps)
         elif grows and (self._grow_due or self._absorb(pipelines) is Absorb.NOW):
-            self._replan(t_s, pipelines, "growth")
+            self._replan(t_s, pipelines, "growth", self.continuation is not None)
         self._grow_due = False
 
     def _absorb(self, pipelines: int) -> Absorb:
@@ -294,8 +300,14 @@ class World:
             ),
         )
 
-    def _replan(self, t_s: float, pipelines: int, cause: str) -> None:
+    def _replan(self, t_s: float, pipelines: int, cause: str, keeps: bool) -> None:
+        """Go on with so many pipelines; ``keeps``: from the last completed step, after the shorter pause."""
         before = self.job
+        pause_s = self.job_spec.reconfig_s
+        if keeps and self.continuation is not None:
+            pause_s = self.continuation.pause_s
+            if isinstance(before, Training):
+                self._complete_all(before)
         self._close_spell(t_s, final=False)
         self._advance(t_s)
         world_size = pipelines * self.job_spec.depth
@@ -309,10 +321,20 @@ class World:
         elif isinstance(before, Reconfiguring):
             self.counts.reconfig_restarts += 1
             from_s = before.until_s if self.job_spec.reconfig_rule == "extend" else t_s
-            self.job = Reconfiguring(world_size, t_s, from_s + self.job_spec.reconfig_s)
+            self.job = Reconfiguring(world_size, t_s, from_s + pause_s)
         else:
             self.counts.reconfigs += 1
-            self.job = Reconfiguring(world_size, t_s, t_s + self.job_spec.reconfig_s)
+            self.job = Reconfiguring(world_size, t_s, t_s + pause_s)
+
+    def _complete_all(self, job: Training) -> None:
+        """Survivors hold every completed step: it counts as durable, and only the running step is lost."""
+        if job.write is not None:
+            job.durable_stall_s += min(self.t_s, job.write.blocked_until_s) - job.last_snapshot_s
+            self.counts.snapshots_aborted += 1
+            job.write = None
+        job.durable_steps = job.steps_done
+        job.undurable_from_s = min(self.t_s, job.origin_s + (job.steps_done - job.origin_steps) * job.step_s)
+        self.saved = max(self.saved, job.next_step - 1)
 
     def _fill(self, world_size: int) -> None:
         """Take standby nodes in the order they became ready, or let the highest active ones go."""
@@ -371,7 +393,7 @@ class World:
             executed = job.steps_done
             retained = executed if final else job.durable_steps
             self.counts.steps_lost += executed - retained
-            self.counts.rollbacks += parts.get("lost", 0.0) > 0
+            self.counts.rollbacks += parts.get("lost", 0.0) > ROUNDING_S
             self.counts.snapshots_aborted += job.write is not None and not final
         for line, seconds in parts.items():
             self.wall_s[line] += seconds

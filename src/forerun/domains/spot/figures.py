@@ -1,0 +1,128 @@
+"""What a run's report shows, as data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forerun.domains.spot.tables import LINES
+from forerun.result.figures import Axis, Figure, Rule
+from forerun.result.run import Result, SavedRun
+from forerun.result.tables import Table
+
+POINTS = 300
+
+
+def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
+    """The pictures that the run's tables allow, most telling first."""
+    found = [where_the_time_went(run.tables["ledger"])]
+    if "fleet" in run.tables:
+        found.append(fleet_over_time(run.tables["fleet"]))
+    if "spells" in run.tables:
+        found.append(progress(run.tables["spells"]))
+    if "trials" in run.tables:
+        found.append(step_distribution(run.tables["trials"]))
+        if bool(np.any(run.tables["trials"]["finished"])):
+            deadline_s = float(run.scenario.goal.deadline_s) if isinstance(run, Result) else 0.0
+            found.append(time_to_finish(run.tables["trials"], deadline_s))
+    return tuple(found)
+
+
+def where_the_time_went(ledger: Table) -> Figure:
+    """Shares of wall time and of node time, stacked."""
+    names = [str(line) for line in ledger["line"]]
+    wall, nodes = ledger["wall_s"], ledger["node_s"]
+    data: dict[str, list[object]] = {"of": [], "line": [], "share": []}
+    for label, values in (("wall time", wall), ("node time", nodes)):
+        whole = float(values.sum()) or 1.0
+        for name, value in zip(names, values.tolist(), strict=True):
+            data["of"].append(label)
+            data["line"].append(name)
+            data["share"].append(value / whole)
+    return Figure(
+        id="where-the-time-went",
+        title="Where the time went",
+        kind="stacked_bar",
+        x=Axis("of", "of"),
+        y=Axis("share", "share"),
+        data=data,
+        series="line",
+        series_label="line",
+        order=LINES,
+        caption="Every second of the run, and every second of every node, stands in exactly one part.",
+    )
+
+
+def fleet_over_time(fleet: Table) -> Figure:
+    """Nodes by state over time."""
+    data: dict[str, list[object]] = {"t_h": [], "nodes": [], "state": []}
+    for state in ("active", "standby", "prepping"):
+        data["t_h"] += (fleet["t_s"] / 3600.0).tolist()
+        data["nodes"] += fleet[state].tolist()
+        data["state"] += [state] * len(fleet)
+    return Figure(
+        id="fleet",
+        title="The fleet",
+        kind="step",
+        x=Axis("t_h", "time", "h"),
+        y=Axis("nodes", "nodes"),
+        data=data,
+        series="state",
+        series_label="state",
+        caption="Nodes in pipelines, usable nodes standing by, and nodes being prepared.",
+    )
+
+
+def progress(spells: Table) -> Figure:
+    """The step the job stands at, over time; falls are rollbacks."""
+    times: list[float] = []
+    steps: list[int] = []
+    training = spells["state"] == "training"
+    for first, executed, start_s, end_s in zip(
+        spells["first_step"][training].tolist(),
+        spells["steps_executed"][training].tolist(),
+        spells["start_s"][training].tolist(),
+        spells["end_s"][training].tolist(),
+        strict=True,
+    ):
+        times += [start_s / 3600.0, end_s / 3600.0]
+        steps += [first, first + executed]
+    return Figure(
+        id="progress",
+        title="Progress",
+        kind="line",
+        x=Axis("t_h", "time", "h"),
+        y=Axis("step", "step"),
+        data={"t_h": times, "step": steps},
+        caption="The step at which the job stands; every fall is work that was rolled back.",
+    )
+
+
+def step_distribution(trials: Table) -> Figure:
+    """Share of trials that complete at most so many steps."""
+    shares = np.linspace(0.0, 1.0, POINTS)
+    return Figure(
+        id="steps-completed",
+        title="Steps completed, over all trials",
+        kind="cdf",
+        x=Axis("steps", "steps completed"),
+        y=Axis("share", "share of trials"),
+        data={"steps": np.quantile(trials["steps_completed"], shares).tolist(), "share": shares.tolist()},
+        caption="Read across at 0.05, 0.5 and 0.95 for the range to expect.",
+    )
+
+
+def time_to_finish(trials: Table, deadline_s: float) -> Figure:
+    """Share of trials finished by a time; trials that did not finish keep the curve below 1."""
+    finished = np.sort(trials["end_s"][trials["finished"].astype(bool)]) / 3600.0
+    at = np.unique(np.linspace(0, len(finished) - 1, min(POINTS, len(finished))).astype(int))
+    rules = (Rule(deadline_s / 3600.0, "deadline"),) if deadline_s else ()
+    return Figure(
+        id="time-to-finish",
+        title="Time to finish",
+        kind="cdf",
+        x=Axis("t_h", "time", "h"),
+        y=Axis("share", "share of trials finished"),
+        data={"t_h": finished[at].tolist(), "share": ((at + 1) / len(trials)).tolist()},
+        rules=rules,
+        caption="Trials that had not finished at the horizon are counted, so the curve may end below 1.",
+    )

@@ -1,0 +1,39 @@
+"""Go on with whoever is left, from the last completed step."""
+
+from __future__ import annotations
+
+from forerun.domains.spot.model import Continuation, Replay
+from forerun.domains.spot.policies.lazy import Lazy
+from forerun.domains.spot.policy import RecoveryPolicy, Setting
+from forerun.domains.spot.simulate import replay
+
+
+class Oobleck(RecoveryPolicy, frozen=True, kw_only=True, tag="oobleck"):
+    """A loss costs the running step and `pause_s`; every stage is still held by a replica in another
+    pipeline.
+
+    More than `tolerates` losses at one instant, or too few nodes left, restore the last durable snapshot
+    after the job's own reconfiguration.  Returning nodes are taken up at the next failure.  For templates of
+    any node count give the job depth 1, and step times and `min_pipelines` by node count.
+    [Jang et al., Oobleck, SOSP'23, sections 4 and 5.]
+    """
+
+    pause_s: float = 2.0
+    tolerates: int = 1
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A pause, and at least one failure tolerated."""
+        found = [] if 0 <= self.pause_s < 1e9 else [("pause_s", f"{self.pause_s} is negative or not finite")]
+        return found + ([] if self.tolerates >= 1 else [("tolerates", f"{self.tolerates} is below 1")])
+
+    def replay(self, setting: Setting) -> Replay:
+        """The exact semantics, without the rollback."""
+        going_on = Continuation(pause_s=self.pause_s, tolerates=self.tolerates)
+        return replay(
+            setting.fleet,
+            setting.job,
+            Lazy(),
+            setting.outlook,
+            goal_steps=setting.goal_steps,
+            continuation=going_on,
+        )

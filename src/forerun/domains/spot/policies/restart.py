@@ -1,0 +1,21 @@
+"""Roll back to the last durable snapshot and build the pipelines anew."""
+
+from __future__ import annotations
+
+from forerun.domains.spot.model import Replay
+from forerun.domains.spot.policy import RecoveryPolicy, Setting
+from forerun.domains.spot.simulate import replay
+
+
+class Restart(RecoveryPolicy, frozen=True, kw_only=True, tag="restart"):
+    """Checkpoint and restart with asynchronous snapshots, as the measured elastic system does it.
+
+    [Thorpe et al., Bamboo, NSDI'23, the checkpointing baseline; snapshots as in Mohan et al., CheckFreq,
+    FAST'21.]
+    """
+
+    def replay(self, setting: Setting) -> Replay:
+        """The exact semantics of `docs/rooms/spot.md`."""
+        return replay(
+            setting.fleet, setting.job, setting.growth, setting.outlook, goal_steps=setting.goal_steps
+        )

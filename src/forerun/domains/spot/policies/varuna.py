@@ -1,0 +1,30 @@
+"""Synchronous checkpoints every few steps; growth only with a checkpoint or a failure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from forerun.domains.spot.model import EverySteps, Replay
+from forerun.domains.spot.policies.drain import Drain
+from forerun.domains.spot.policy import RecoveryPolicy, Setting
+from forerun.domains.spot.simulate import replay
+
+
+class Varuna(RecoveryPolicy, frozen=True, kw_only=True, tag="varuna"):
+    """Write every `every_steps` steps while training waits; roll back to what is durable.
+
+    The job's snapshot rule and growth rule are replaced by the system's own.
+    [Athlur et al., Varuna, EuroSys'22, sections 4.3 and 5.]  The Oobleck artefact's model of it, with that
+    model's defects, is `forerun.domains.spot.elastic`.
+    """
+
+    every_steps: int = 10
+
+    def problems(self) -> list[tuple[str, str]]:
+        """At least one step."""
+        return [] if self.every_steps >= 1 else [("every_steps", f"{self.every_steps} is below 1")]
+
+    def replay(self, setting: Setting) -> Replay:
+        """The exact semantics with synchronous writes."""
+        job = replace(setting.job, snapshot=EverySteps(self.every_steps, "sync"))
+        return replay(setting.fleet, job, Drain(), setting.outlook, goal_steps=setting.goal_steps)

@@ -1,0 +1,101 @@
+"""Recorded fleets: from a trace file to who was there when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from forerun.domains.spot.model import Membership
+from forerun.domains.spot.scenario import Recorded
+from forerun.errors import TraceError
+from forerun.rng import stream
+from forerun.trace.reader import read_trace
+from forerun.trace.table import Trace
+
+MOST_NODES = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A fleet's history with what a reader should know about it."""
+
+    fleet: Membership
+    notes: tuple[str, ...] = ()
+
+
+def recording(spec: Recorded, seed: int) -> Recording:
+    """Read a scenario's trace.
+
+    Raises TraceError for files that cannot be read or hold something else than a fleet.
+    """
+    options: dict[str, object] = dict(spec.options)
+    trace = read_trace(Path(spec.file.path), spec.format, options=options, strict=spec.strict)
+    repairs = [f"{row['rule']}: {row['count']}" for row in trace.provenance.repairs]
+    notes = [f"trace repaired ({'; '.join(repairs)})"] if repairs else []
+    if trace.kind == "membership":
+        return Recording(of_membership(trace), tuple(notes))
+    if trace.kind == "capacity":
+        notes.append(
+            f"nodes are made of counts by the rule {spec.leaves!r}: node-hours are exact, "
+            "swaps within a row cannot be seen, so losses are undercounted"
+        )
+        fleet = of_counts(trace["t_s"].tolist(), trace["nodes"].tolist(), spec.leaves, seed)
+        return Recording(fleet, tuple(notes))
+    raise TraceError.at(spec.file.path, f"holds {trace.kind}, not the membership or capacity of a fleet")
+
+
+def of_membership(trace: Trace) -> Membership:
+    """The fleet of a membership trace."""
+    columns = (trace[name].tolist() for name in ("t_s", "added", "node"))
+    return Membership.from_rows((t_s, bool(added), node) for t_s, added, node in zip(*columns, strict=True))
+
+
+def of_counts(
+    times_s: Sequence[float], counts: Sequence[int], leaves: Literal["fifo", "lifo", "random"], seed: int = 0
+) -> Membership:
+    """A fleet with these counts: rises add new nodes, falls remove the oldest, the youngest, or any."""
+    draws = stream(seed, "which node left")
+    alive: list[str] = []
+    rows: list[tuple[float, bool, str]] = []
+    born = 0
+    for t_s, count in zip(times_s, counts, strict=True):
+        if count > MOST_NODES:
+            raise TraceError.at(f"t = {t_s:g} s", f"{count} nodes are more than {MOST_NODES}")
+        while len(alive) < count:
+            alive.append(f"node{born}")
+            rows.append((t_s, True, alive[-1]))
+            born += 1
+        while len(alive) > count:
+            at = {"fifo": 0, "lifo": len(alive) - 1}.get(leaves)
+            at = int(draws.integers(len(alive))) if at is None else at
+            rows.append((t_s, False, alive.pop(at)))
+    return Membership.from_rows(rows)
+
+
+def with_on_demand(fleet: Membership, nodes: int) -> Membership:
+    """The fleet with nodes that never vanish; they come first in every order, so they fill pipelines
+    first.
+    """
+    if nodes == 0:
+        return fleet
+    shifted = Membership(
+        tuple(
+            type(instant)(
+                instant.t_s,
+                tuple(n + nodes for n in instant.removed),
+                tuple(n + nodes for n in instant.added),
+            )
+            for instant in fleet.instants
+        ),
+        tuple(f"on-demand-{i}" for i in range(nodes)) + fleet.names,
+    )
+    first, *rest = shifted.instants or (None,)
+    steady = tuple(range(nodes))
+    if first is None or first.t_s > 0:
+        from forerun.domains.spot.model import Instant
+
+        return Membership((Instant(0.0, (), steady), *shifted.instants), shifted.names)
+    merged = type(first)(0.0, first.removed, (*steady, *first.added))
+    return Membership((merged, *rest), shifted.names)

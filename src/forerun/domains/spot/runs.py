@@ -1,0 +1,382 @@
+"""From a scenario to its result: one history replayed, or many generated ones with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from forerun.domains.spot import tables, trials
+from forerun.domains.spot.fleet import PerNode, Poisson, Process, Tick, generate
+from forerun.domains.spot.model import Membership, Replay
+from forerun.domains.spot.outlook import KnownProcess, Observed
+from forerun.domains.spot.policies.restart import Restart
+from forerun.domains.spot.policy import GrowthRule, RecoveryPolicy, Setting
+from forerun.domains.spot.recorded import Recording, recording, with_on_demand
+from forerun.domains.spot.scenario import Prices, Recorded, Scenario
+from forerun.domains.spot.trials import Estimate, Trials
+from forerun.domains.spot.world import Outlook
+from forerun.errors import ScenarioError
+from forerun.result.run import Interval, Result
+
+NOT_MODELLED = (
+    "not modelled: stragglers, notice before a removal, write times that depend on the world size; "
+    "step times are constant, victims uniform unless the trace names them"
+)
+SHARES = ("useful", "slowdown", "stall", "lost", "reconfig", "idle", "inflight")
+
+
+def run_scenario(
+    scenario: Scenario, *, policy: RecoveryPolicy | GrowthRule | None = None, watch: Iterable[Any] = ()
+) -> Result:
+    """Simulate; `policy` replaces the scenario's."""
+    if isinstance(policy, RecoveryPolicy):
+        scenario = scenario.with_(policy=policy)
+    elif policy is not None:
+        scenario = scenario.with_(growth=policy)
+    if scenario.trials:
+        return _many(scenario)
+    return _one(scenario, watch)
+
+
+# --------------------------------------------------------------------------- one history
+
+
+def _one(scenario: Scenario, watch: Iterable[Any]) -> Result:
+    record, horizon_s, notes = _history(scenario, trial=0)
+    done = replay_scenario(scenario, record.fleet, horizon_s)
+    for observer in watch:
+        for spell in done.spells if hasattr(observer, "spell") else ():
+            observer.spell(spell)
+        for life in done.node_spells if hasattr(observer, "node_spell") else ():
+            observer.node_spell(life)
+    fleet = with_on_demand(record.fleet, scenario.on_demand_nodes)
+    spot_usd, on_demand_usd = _cost(done, scenario)
+    cost_usd = spot_usd + on_demand_usd
+    job = scenario.job
+    load_share = job.load_s / job.reconfig_s if job.reconfig_s else 0.0
+    wall, nodes = dict(done.wall_s), dict(done.node_s)
+    found = {
+        "ledger": tables.ledger_table(wall, nodes, done.end_s, cost_usd),
+        "spells": tables.spell_table(done),
+    }
+    if done.node_spells:
+        found["fleet"] = tables.fleet_table(done)
+    return Result(
+        scenario=scenario,
+        summary=_summary(done, scenario, cost_usd, on_demand_usd),
+        tables=found,
+        ledgers=(
+            tables.wall_ledger(wall, done.end_s),
+            tables.node_ledger(nodes, done.alive_node_s),
+            tables.goodput_ledger(wall, done.end_s, load_share),
+        ),
+        timeline=tables.timeline(done, fleet),
+        why=_why({line: done.wall_s.get(line, 0.0) / done.end_s for line in SHARES}, scenario),
+        notes=(*notes, NOT_MODELLED),
+        headline=_headline(scenario),
+        next_steps=_next_steps(scenario),
+    )
+
+
+def _history(scenario: Scenario, trial: int) -> tuple[Recording, float, list[str]]:
+    """The fleet's history, how long to simulate, and what to know about it."""
+    if not isinstance(scenario.fleet, Recorded):
+        fleet = generate(scenario.fleet, seed=scenario.seed, horizon_s=scenario.horizon_s, trial=trial)
+        return Recording(fleet), scenario.horizon_s, []
+    record = recording(scenario.fleet, scenario.seed)
+    horizon_s = scenario.horizon_s or record.fleet.end_s
+    notes = list(record.notes)
+    if horizon_s <= 0:
+        from forerun.errors import TraceError
+
+        raise TraceError.at(
+            scenario.fleet.file.path,
+            "ends at its first instant; give the run a horizon, such as `horizon: 6h`",
+        )
+    if record.fleet.end_s < horizon_s:
+        notes.append(f"the trace ends at {record.fleet.end_s:g} s; from then on the fleet stays as it is")
+    return record, horizon_s, notes
+
+
+def replay_scenario(scenario: Scenario, fleet: Membership, horizon_s: float) -> Replay:
+    """One history of the spot nodes, with the scenario's on-demand nodes beside them."""
+    return scenario.policy.replay(
+        Setting(
+            fleet=with_on_demand(fleet, scenario.on_demand_nodes),
+            job=scenario.job.built(horizon_s),
+            growth=scenario.growth.build(),
+            outlook=_outlook(scenario.fleet),
+            goal_steps=scenario.goal.steps or None,
+            samples_per_step=scenario.job.samples_per_step,
+        )
+    )
+
+
+def _outlook(fleet: Recorded | Process) -> Outlook:
+    """A generated fleet's removals are known, a recorded one's are learned as they come."""
+    if isinstance(fleet, Recorded | PerNode):
+        return Observed()
+    sizes = fleet.removal_sizes() if isinstance(fleet, Poisson) else fleet.removal_batch.probabilities()
+    shares = {n + 1: float(p) for n, p in enumerate(sizes) if p > 0}
+    return KnownProcess(fleet.removals_per_min / 60.0, shares)
+
+
+def _cost(done: Replay, scenario: Scenario) -> tuple[float, float]:
+    """Dollars for spot and for on-demand nodes."""
+    steady_s = scenario.on_demand_nodes * done.end_s
+    prices = scenario.prices
+    on_demand = steady_s * prices.on_demand_usd_per_h / 3600.0
+    if prices.billing_s == 0 and prices.minimum_s == 0:
+        return (done.alive_node_s - steady_s) * prices.spot_usd_per_h / 3600.0, on_demand
+    lives: dict[tuple[int, float], float] = {}
+    ends: dict[int, tuple[tuple[int, float], float]] = {}
+    for spell in sorted(done.node_spells, key=lambda spell: (spell.node, spell.start_s)):
+        life, end_s = ends.get(spell.node, ((spell.node, spell.start_s), -1.0))
+        if end_s != spell.start_s:
+            life = (spell.node, spell.start_s)
+        lives[life] = lives.get(life, 0.0) + spell.end_s - spell.start_s
+        ends[spell.node] = (life, spell.end_s)
+    billed = sum(
+        billed_s(life_s, prices) for (node, _), life_s in lives.items() if node >= scenario.on_demand_nodes
+    )
+    return billed * prices.spot_usd_per_h / 3600.0, on_demand
+
+
+def billed_s(life_s: float, prices: Prices) -> float:
+    """Seconds billed for a life: whole units, and not less than the minimum."""
+    seconds = max(life_s, prices.minimum_s)
+    if prices.billing_s:
+        seconds = math.ceil(seconds / prices.billing_s - 1e-12) * prices.billing_s
+    return seconds
+
+
+def _summary(done: Replay, scenario: Scenario, cost_usd: float, on_demand_usd: float) -> dict[str, Any]:
+    samples = done.steps_completed * scenario.job.samples_per_step
+    summary: dict[str, Any] = {
+        "steps_completed": done.steps_completed,
+        "steps_durable": done.steps_durable,
+        "samples_per_s": samples / done.end_s,
+        "cost_usd": cost_usd,
+        "on_demand_cost_usd": on_demand_usd,
+        "usd_per_million_samples": cost_usd / samples * 1e6 if samples else None,
+        "all_on_demand_usd_per_million_samples": _steady_cost(scenario),
+    }
+    summary |= {f"{line}_share": done.wall_s.get(line, 0.0) / done.end_s for line in SHARES}
+    summary |= {
+        "mean_nodes": done.alive_node_s / done.end_s,
+        "rollbacks": done.counts.rollbacks,
+        "reconfigs": done.counts.reconfigs,
+        "reconfig_restarts": done.counts.reconfig_restarts,
+        "idle_spells": done.counts.idle_spells,
+        "steps_lost": done.counts.steps_lost,
+        "end_s": done.end_s,
+    }
+    if scenario.goal.steps:
+        summary["finish_h"] = done.finished_s / 3600.0 if done.finished_s is not None else None
+    return summary
+
+
+def _steady_cost(scenario: Scenario) -> float | None:
+    """Dollars a million samples on on-demand nodes only, at the best world size, without a loss."""
+    job, price = scenario.job, scenario.prices.on_demand_usd_per_h
+    if price == 0:
+        return None
+    best = min(size * seconds for size, seconds in job.step_s.items())
+    return best / 3600.0 * price / job.samples_per_step * 1e6
+
+
+def _headline(scenario: Scenario) -> tuple[str, ...]:
+    figures = [
+        "steps_completed",
+        "samples_per_s",
+        "useful_share",
+        "lost_share",
+        "reconfig_share",
+        "idle_share",
+    ]
+    if scenario.prices.spot_usd_per_h or scenario.prices.on_demand_usd_per_h:
+        figures += ["cost_usd", "usd_per_million_samples"]
+    if scenario.goal.steps:
+        figures.insert(0, "finish_h")
+    return tuple(figures)
+
+
+def _next_steps(scenario: Scenario) -> tuple[str, ...]:
+    """What to try next."""
+    other = "immediate" if scenario.growth.kernel_code >= 4 else "hazard"
+    return (f"forerun simulate {{scenario}} --set growth={other}", "forerun plan {scenario}")
+
+
+def _why(shares: Mapping[str, float], scenario: Scenario) -> str:
+    """The largest loss, in a sentence, and what acts on it."""
+    advice = {
+        "lost": "work rolled back after losses and growth; snapshot more often or grow later",
+        "reconfig": "pauses to rebuild pipelines; fewer re-plans, or a recovery without restart, would help",
+        "idle": "too few nodes for one pipeline; a smaller depth, spares or on-demand nodes would help",
+        "stall": "snapshots that block training; snapshot less often",
+        "slowdown": "stages doubled up on one node",
+        "inflight": "the step that was running at the end",
+    }
+    worst = max(advice, key=lambda line: shares.get(line, 0.0))
+    if shares.get(worst, 0.0) < 0.005:
+        return f"{shares['useful']:.1%} of the time is useful; nothing else takes half a percent"
+    return f"{shares['useful']:.1%} of the time is useful; the largest loss, {shares[worst]:.1%}, is {advice[worst]}"
+
+
+# --------------------------------------------------------------------------- many histories
+
+
+def _many(scenario: Scenario) -> Result:
+    done, notes = simulate_trials(scenario)
+    prices = scenario.prices
+    cost = done.cost_usd(prices.spot_usd_per_h, prices.on_demand_usd_per_h)
+    if prices.billing_s or prices.minimum_s:
+        notes.append("billing units and minimum are not applied over trials; time is billed to the instant")
+    estimates = _estimates(done, scenario, cost)
+    summary: dict[str, Any] = {name: one.mean for name, one in estimates.items()}
+    intervals = {
+        name: Interval(one.mean - one.half95, one.mean + one.half95, method=f"normal, {one.trials} trials")
+        for name, one in estimates.items()
+    }
+    for share in (0.05, 0.5, 0.95):
+        at = trials.quantile(done.columns["steps_completed"], share)
+        summary[f"steps_p{round(share * 100)}"] = at.value
+        intervals[f"steps_p{round(share * 100)}"] = Interval(at.low, at.high, method="order statistics")
+    if scenario.goal.steps:
+        _finish_figures(done, scenario, summary, intervals)
+    summary["trials"] = done.count
+    wall, nodes = _mean_lines(done)
+    shares = {line: float(wall[line] / sum(wall.values())) for line in wall}
+    finish = ("finish_p50_h", "finish_p95_h", "done_by_deadline") if scenario.goal.steps else ()
+    return Result(
+        scenario=scenario,
+        summary=summary,
+        tables={
+            "ledger": tables.ledger_table(wall, nodes, float(sum(wall.values())), float(cost.mean())),
+            "trials": tables.trial_table(done, cost),
+        },
+        ledgers=(
+            tables.wall_ledger(wall, float(done.columns["end_s"].mean())),
+            tables.node_ledger(nodes, float(done.alive_node_s.mean())),
+        ),
+        why=_why(shares | {"useful": shares.get("useful", 0.0)}, scenario),
+        notes=(*notes, NOT_MODELLED),
+        intervals=intervals,
+        headline=(
+            *(name for name in finish if name in summary),
+            *(n for n in _headline(scenario) if n in summary),
+        ),
+        next_steps=_next_steps(scenario),
+    )
+
+
+def simulate_trials(scenario: Scenario) -> tuple[Trials, list[str]]:
+    """The scenario's trials, in the kernel where it knows the process and the policy, else one by one."""
+    process, job = scenario.fleet, scenario.job.built(scenario.horizon_s)
+    assert not isinstance(process, Recorded)
+    fits = type(scenario.policy) is Restart and scenario.growth.kernel_code >= 0 and job.min_pipelines == 1
+    if fits and not isinstance(process, Tick):
+        done = trials.run(
+            job,
+            process,
+            scenario.growth,
+            trials=scenario.trials,
+            seed=scenario.seed,
+            goal_steps=scenario.goal.steps or -1,
+            on_demand=scenario.on_demand_nodes,
+        )
+        return done, []
+    if scenario.trials > 20_000:
+        raise ScenarioError.at(
+            "$.trials",
+            f"{scenario.trials} trials of this policy and process run one by one; at most 20000 are allowed",
+        )
+    rows = [
+        replay_scenario(scenario, _history(scenario, trial)[0].fleet, scenario.horizon_s)
+        for trial in range(scenario.trials)
+    ]
+    return of_replays(rows, scenario), [
+        "this policy or process has no kernel: trials were replayed one by one"
+    ]
+
+
+def of_replays(rows: list[Replay], scenario: Scenario) -> Trials:
+    """Replays as the columns of trials."""
+    from forerun.domains.spot import kernels
+
+    columns: dict[str, Any] = {}
+    for line in (*SHARES, "standby", "prepping"):
+        columns[f"{line}_s"] = np.array([row.wall_s.get(line, 0.0) for row in rows])
+        columns[f"{line}_node_s"] = np.array([row.node_s.get(line, 0.0) for row in rows])
+    for name in ("steps_completed", "steps_durable"):
+        columns[name] = np.array([float(getattr(row, name)) for row in rows])
+    for name in ("reconfigs", "reconfig_restarts", "rollbacks", "adds"):
+        columns[name] = np.array([float(getattr(row.counts, name)) for row in rows])
+    columns["removals"] = np.array(
+        [float(r.counts.removed_active + r.counts.removed_standby + r.counts.removed_prepping) for r in rows]
+    )
+    columns["end_s"] = np.array([row.end_s for row in rows])
+    columns["finished"] = np.array([float(row.finished_s is not None) for row in rows])
+    assert set(kernels.COLUMNS) <= set(columns)
+    return Trials(columns, scenario.horizon_s, scenario.on_demand_nodes)
+
+
+def _mean_lines(done: Trials) -> tuple[dict[str, float], dict[str, float]]:
+    """Mean seconds, and mean node-seconds, by ledger line."""
+    wall = {line: float(done.columns[f"{line}_s"].mean()) for line in SHARES if f"{line}_s" in done.columns}
+    nodes = {
+        line: float(done.columns[f"{line}_node_s"].mean())
+        for line in (*SHARES, "standby", "prepping")
+        if f"{line}_node_s" in done.columns and line != "idle"
+    }
+    return wall, nodes
+
+
+def _estimates(done: Trials, scenario: Scenario, cost: Any) -> dict[str, Estimate]:
+    end_s = done.columns["end_s"]
+    samples = done.columns["steps_completed"] * scenario.job.samples_per_step
+    found = {
+        "steps_completed": done.steps,
+        "samples_per_s": Estimate.of(samples / end_s),
+        "cost_usd": Estimate.of(cost),
+    }
+    if samples.sum() > 0:
+        found["usd_per_million_samples"] = ratio_estimate(cost * 1e6, samples)
+    found |= {f"{line}_share": done.share(line) for line in SHARES if f"{line}_s" in done.columns}
+    found["mean_nodes"] = Estimate.of(done.alive_node_s / end_s)
+    found["reconfigs"] = Estimate.of(done.columns["reconfigs"])
+    found["rollbacks"] = Estimate.of(done.columns["rollbacks"])
+    return found
+
+
+def ratio_estimate(above: Any, below: Any) -> Estimate:
+    """A ratio of means, with its interval by linearisation."""
+    ratio = float(above.mean() / below.mean())
+    rest = (above - ratio * below) / below.mean()
+    return Estimate(ratio, Estimate.of(rest).half95, int(above.size))
+
+
+def _finish_figures(
+    done: Trials, scenario: Scenario, summary: dict[str, Any], intervals: dict[str, Interval]
+) -> None:
+    """Time to the goal: quantiles, censored where trials did not get there, and the chance of the
+    deadline.
+    """
+    hours = done.finish_s / 3600.0
+    share, low, high = done.done_by(scenario.horizon_s)
+    summary["finished_share"], intervals["finished_share"] = share, Interval(low, high, method="Wilson")
+    for at in (0.05, 0.5, 0.95, 0.99):
+        found = trials.quantile(hours, at)
+        name = f"finish_p{round(at * 100)}_h"
+        summary[name] = found.value if math.isfinite(found.value) else None
+        if math.isfinite(found.high):
+            intervals[name] = Interval(found.low, found.high, method="order statistics")
+    if scenario.goal.deadline_s:
+        share, low, high = done.done_by(scenario.goal.deadline_s)
+        summary["done_by_deadline"], intervals["done_by_deadline"] = (
+            share,
+            Interval(low, high, method="Wilson"),
+        )

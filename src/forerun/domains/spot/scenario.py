@@ -1,0 +1,240 @@
+"""What a run of this room depends on, as data."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, TypeAlias
+
+from forerun.domains.spot.fleet import PerNode, Poisson, Tick
+from forerun.domains.spot.model import BackToBack, EverySeconds, EverySteps, Job, SnapshotRule
+from forerun.domains.spot.policies.immediate import Immediate
+from forerun.domains.spot.policies.restart import Restart
+from forerun.domains.spot.policy import GrowthRule, RecoveryPolicy, growth_rules, recovery_policies
+from forerun.scenario.spec import Input, Recipe, Spec, recipe
+
+
+class Recorded(Recipe, frozen=True, kw_only=True, tag="trace"):
+    """A recorded fleet: a membership trace, or a count series turned into nodes by a rule.
+
+    format: the file's format, told from its content if empty; options: of that format.  leaves: which node
+    leaves when only a count is known; node-hours do not depend on it, what happens to the job does.
+    """
+
+    file: Input
+    format: str = ""
+    options: dict[str, str] = {}
+    strict: bool = False
+    leaves: Literal["fifo", "lifo", "random"] = "lifo"
+
+
+Fleet: TypeAlias = Recorded | Poisson | PerNode | Tick
+
+
+class Snapshots(Spec, frozen=True, kw_only=True):
+    """When the job saves itself: `back_to_back`, `every_steps` or `every_seconds`, written beside training or
+    not.
+    """
+
+    rule: Literal["back_to_back", "every_steps", "every_seconds"] = "back_to_back"
+    steps: int = 0
+    period_s: float = 0.0
+    write: Literal["async", "sync"] = "async"
+
+    def problems(self) -> list[tuple[str, str]]:
+        """The rule has its number."""
+        if self.rule == "every_steps" and self.steps < 1:
+            return [("steps", f"every_steps needs at least 1, not {self.steps}")]
+        if self.rule == "every_seconds" and not 0 < self.period_s < math.inf:
+            return [("period_s", f"every_seconds needs a positive period, not {self.period_s}")]
+        return []
+
+    def built(self) -> SnapshotRule:
+        """The rule of the simulator."""
+        match self.rule:
+            case "back_to_back":
+                return BackToBack(self.write)
+            case "every_steps":
+                return EverySteps(self.steps, self.write)
+            case "every_seconds":
+                return EverySeconds(self.period_s, self.write)
+
+
+class Training(Spec, frozen=True, kw_only=True):
+    """The job: its shape, its measured times, its snapshots.
+
+    step_s: seconds a step by number of nodes training, one entry for every multiple of `depth` up to
+    `max_pipelines` (and from `min_pipelines`).  reconfig_s contains load_s.  write_s counts from the end of
+    stall_s.
+    """
+
+    depth: int
+    max_pipelines: int
+    step_s: dict[int, float]
+    samples_per_step: int
+    min_pipelines: int = 1
+    reconfig_s: float = 0.0
+    load_s: float = 0.0
+    prep_s: float = 0.0
+    write_s: float = 0.0
+    stall_s: float = 0.0
+    snapshots: Snapshots = Snapshots()
+    reconfig_rule: Literal["restart", "extend"] = "restart"
+    warm_start: bool = True
+    initial_saved: int = -1
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A shape, a step time for every reachable world size, and times that are times."""
+        found = [
+            (name, f"{getattr(self, name)} is below 1")
+            for name in ("depth", "max_pipelines", "min_pipelines", "samples_per_step")
+            if getattr(self, name) < 1
+        ]
+        found += [
+            (name, f"{getattr(self, name)} s is negative or not finite")
+            for name in ("reconfig_s", "load_s", "prep_s", "write_s", "stall_s")
+            if not 0 <= getattr(self, name) < math.inf
+        ]
+        found += [
+            ("step_s", f"{seconds} s at {size} nodes is not positive and finite")
+            for size, seconds in self.step_s.items()
+            if not 0 < seconds < math.inf
+        ]
+        if self.load_s > self.reconfig_s:
+            found.append(("load_s", f"{self.load_s} s is a part of reconfig_s, which is {self.reconfig_s} s"))
+        if self.initial_saved < -1:
+            found.append(("initial_saved", f"{self.initial_saved} is below -1 (nothing saved)"))
+        if not found and self.min_pipelines > self.max_pipelines:
+            found.append(
+                ("min_pipelines", f"{self.min_pipelines} is above max_pipelines {self.max_pipelines}")
+            )
+        return found or self._missing_sizes()
+
+    def _missing_sizes(self) -> list[tuple[str, str]]:
+        if self.max_pipelines > 100_000:
+            return [("max_pipelines", f"{self.max_pipelines} is more than 100000")]
+        sizes = range(self.min_pipelines * self.depth, self.max_pipelines * self.depth + 1, self.depth)
+        missing = [size for size in sizes if size not in self.step_s]
+        if not missing:
+            return []
+        shown = ", ".join(map(str, missing[:8])) + (" ..." if len(missing) > 8 else "")
+        known = ", ".join(map(str, sorted(self.step_s)[:8]))
+        return [("step_s", f"no step time at {shown} nodes, which the job can reach; given: {known}")]
+
+    def built(self, horizon_s: float) -> Job:
+        """The job of the simulator."""
+        return Job(
+            depth=self.depth,
+            max_pipelines=self.max_pipelines,
+            min_pipelines=self.min_pipelines,
+            step_s=self.step_s,
+            reconfig_s=self.reconfig_s,
+            load_s=self.load_s,
+            prep_s=self.prep_s,
+            write_s=self.write_s,
+            stall_s=self.stall_s,
+            snapshot=self.snapshots.built(),
+            horizon_s=horizon_s,
+            reconfig_rule=self.reconfig_rule,
+            warm_start=self.warm_start,
+            initial_saved=self.initial_saved,
+        )
+
+
+class Prices(Spec, frozen=True, kw_only=True):
+    """What nodes cost, by the hour and node.
+
+    billing_s rounds every life up to whole units (0: to the instant); minimum_s is the least that is billed.
+    """
+
+    spot_usd_per_h: float = 0.0
+    on_demand_usd_per_h: float = 0.0
+    billing_s: float = 0.0
+    minimum_s: float = 0.0
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Prices and times are not negative."""
+        return [
+            (name, f"{getattr(self, name)} is negative or not finite")
+            for name in self.__struct_fields__
+            if not 0 <= getattr(self, name) < math.inf
+        ]
+
+
+class Goal(Spec, frozen=True, kw_only=True):
+    """What is wanted: steps to complete (0: run to the horizon), a deadline and a budget (0: none).
+
+    certainty: with which probability a plan must keep the deadline.
+    """
+
+    steps: int = 0
+    deadline_s: float = 0.0
+    budget_usd: float = 0.0
+    certainty: float = 0.95
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Numbers in range; a deadline needs something to be done by it."""
+        found = [
+            (name, f"{getattr(self, name)} is negative or not finite")
+            for name in ("steps", "deadline_s", "budget_usd")
+            if not 0 <= getattr(self, name) < math.inf
+        ]
+        if not 0 < self.certainty < 1:
+            found.append(("certainty", f"{self.certainty} is not between 0 and 1"))
+        if self.deadline_s and not self.steps:
+            found.append(("steps", "a deadline needs the number of steps to complete by it"))
+        return found
+
+
+class Scenario(Spec, frozen=True, kw_only=True):
+    """An elastic training job on a fleet that vanishes, and how it recovers.
+
+    `policy` says what a loss costs, `growth` when returning nodes are taken up (by policies that have the
+    choice). `on_demand_nodes` never vanish and fill pipelines first.  `trials` 0 replays one history; more
+    simulate so many generated ones, with intervals.
+    """
+
+    domain: Literal["spot"] = "spot"
+    spec_version: int = 1
+    title: str = ""
+    seed: int = 0
+    fleet: Fleet
+    job: Training
+    policy: Annotated[RecoveryPolicy, recipe(recovery_policies)] = Restart()
+    growth: Annotated[GrowthRule, recipe(growth_rules)] = Immediate()
+    on_demand_nodes: int = 0
+    prices: Prices = Prices()
+    goal: Goal = Goal()
+    horizon_s: float = 0.0
+    trials: int = 0
+
+    def problems(self) -> list[tuple[str, str]]:
+        """The parts fit together."""
+        found = []
+        if not 0 <= self.on_demand_nodes <= 100_000:
+            found.append(("on_demand_nodes", f"{self.on_demand_nodes} is not between 0 and 100000"))
+        if not 0 <= self.horizon_s < math.inf:
+            found.append(("horizon_s", f"{self.horizon_s} is negative or not finite"))
+        if self.horizon_s == 0 and not isinstance(self.fleet, Recorded):
+            found.append(("horizon_s", "a generated fleet needs a horizon, such as `horizon: 6h`"))
+        if not 0 <= self.trials <= 10_000_000:
+            found.append(("trials", f"{self.trials} is not between 0 and 10000000"))
+        if self.trials and isinstance(self.fleet, Recorded):
+            found.append(
+                ("trials", "a recorded fleet is one history; trials need a process (see `forerun trace fit`)")
+            )
+        if self.seed < 0:
+            found.append(("seed", f"{self.seed} is negative"))
+        return found + self._deadline_problems()
+
+    def _deadline_problems(self) -> list[tuple[str, str]]:
+        """A deadline that nothing could meet is a mistake in the file, not a result."""
+        goal, job = self.goal, self.job
+        if not goal.deadline_s or not job.step_s or min(job.step_s.values()) <= 0:
+            return []
+        fastest_s = goal.steps * min(job.step_s.values())
+        if goal.deadline_s >= fastest_s:
+            return []
+        what = (
+            f"{goal.steps} steps take {fastest_s:.0f} s at least, even without a loss; the deadline is sooner"
+        )
+        return [("goal.deadline_s", what)]

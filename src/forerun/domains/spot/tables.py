@@ -1,0 +1,205 @@
+"""What a run records: ledgers, spells, trials."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from forerun.domains.spot.model import GOODPUT_NAMES, WALL_LINES, Membership, Replay
+from forerun.result.ledger import Ledger
+from forerun.result.tables import Column, Table, TableSchema
+from forerun.result.timeline import Timeline
+
+if TYPE_CHECKING:
+    from forerun.domains.spot.trials import Trials
+
+LINES = ("useful", "slowdown", "stall", "lost", "reconfig", "idle", "inflight", "standby", "prepping")
+"""Ledger lines in the order in which they are shown; the last two are of nodes only."""
+
+MEANINGS = {
+    "useful": "step time of steps that are kept",
+    "slowdown": "extra time of kept steps on doubled stages",
+    "stall": "training blocked by snapshots that are kept",
+    "lost": "time of work that was rolled back",
+    "reconfig": "building pipelines, the load of the snapshot included",
+    "idle": "fewer usable nodes than one pipeline",
+    "inflight": "the step that was running at the end",
+    "standby": "usable nodes in no pipeline",
+    "prepping": "nodes not yet usable",
+}
+
+LEDGER = TableSchema(
+    "ledger",
+    (
+        Column("line", "", "where the time went"),
+        Column("wall_s", "s", "wall time"),
+        Column("share", "share", "share of wall time"),
+        Column("node_s", "node s", "node time"),
+        Column("cost_usd", "usd", "what that node time cost"),
+        Column("goodput_name", "", "the same in the words of Google's ML goodput"),
+    ),
+    "where wall time, node time and money went",
+)
+SPELLS = TableSchema(
+    "spells",
+    (
+        Column("state", "", "training, reconfiguring or idle"),
+        Column("world_size", "nodes", "nodes in pipelines"),
+        Column("start_s", "s", "start"),
+        Column("end_s", "s", "end, not included"),
+        Column("cause", "", "why it began"),
+        Column("first_step", "", "index of its first step"),
+        Column("steps_executed", "", "steps completed in it"),
+        Column("steps_retained", "", "steps of it that were kept"),
+        Column("useful_s", "s", "time of kept steps"),
+        Column("stall_s", "s", "time blocked by kept snapshots"),
+        Column("lost_s", "s", "time rolled back"),
+    ),
+    "what the job did, one row a stretch",
+)
+FLEET = TableSchema(
+    "fleet",
+    (
+        Column("t_s", "s", "time of a change"),
+        Column("active", "nodes", "in pipelines from then on"),
+        Column("standby", "nodes", "usable, in no pipeline"),
+        Column("prepping", "nodes", "not yet usable"),
+    ),
+    "how many nodes were in which state",
+)
+TRIALS = TableSchema(
+    "trials",
+    (
+        Column("trial", "", "number of the trial"),
+        Column("steps_completed", "", "steps complete at the end"),
+        Column("end_s", "s", "end of the trial: the goal, or the horizon"),
+        Column("finished", "", "whether the goal was reached"),
+        Column("useful_share", "share", "share of wall time in kept steps"),
+        Column("lost_share", "share", "share of wall time rolled back"),
+        Column("reconfig_share", "share", "share of wall time in pauses"),
+        Column("idle_share", "share", "share of wall time without a pipeline"),
+        Column("cost_usd", "usd", "what the nodes cost"),
+    ),
+    "one row a trial",
+)
+
+
+def wall_ledger(wall_s: dict[str, float], end_s: float) -> Ledger:
+    """Where wall time went."""
+    parts = {line: wall_s.get(line, 0.0) for line in LINES if line in WALL_LINES}
+    return Ledger("wall time", "s", end_s, parts, MEANINGS)
+
+
+def node_ledger(node_s: dict[str, float], alive_node_s: float) -> Ledger:
+    """Where node time went."""
+    parts = {line: node_s.get(line, 0.0) for line in LINES if line != "idle"}
+    return Ledger("node time", "node s", alive_node_s, parts, MEANINGS)
+
+
+def goodput_ledger(wall_s: dict[str, float], end_s: float, load_share: float) -> Ledger:
+    """Wall time under the names of Google's ML goodput; `load_share` of pauses is loading the snapshot."""
+    named: dict[str, float] = {}
+    for line, seconds in wall_s.items():
+        if line == "reconfig":
+            name = GOODPUT_NAMES["load"]
+            named[name] = named.get(name, 0.0) + seconds * load_share
+            seconds *= 1 - load_share
+        name = GOODPUT_NAMES.get(line, "OTHER")
+        named[name] = named.get(name, 0.0) + seconds
+    return Ledger("goodput categories", "s", end_s, named)
+
+
+def ledger_table(wall_s: dict[str, float], node_s: dict[str, float], end_s: float, cost_usd: float) -> Table:
+    """The ledgers as a table, money split by node time."""
+    alive = sum(node_s.values())
+    rows = []
+    for line in LINES:
+        wall, nodes = wall_s.get(line, 0.0), node_s.get(line, 0.0)
+        usd = cost_usd * nodes / alive if alive else 0.0
+        rows.append(
+            (line, wall, wall / end_s if end_s else 0.0, nodes, usd, GOODPUT_NAMES.get(line, "OTHER"))
+        )
+    return Table.of_rows(LEDGER, rows)
+
+
+def spell_table(done: Replay) -> Table:
+    """What the job did."""
+    return Table.of_rows(
+        SPELLS,
+        [
+            (
+                spell.state,
+                spell.world_size,
+                spell.start_s,
+                spell.end_s,
+                spell.cause,
+                spell.first_step,
+                spell.steps_executed,
+                spell.steps_retained,
+                spell.parts_s.get("useful", 0.0),
+                spell.parts_s.get("stall", 0.0),
+                spell.parts_s.get("lost", 0.0),
+            )
+            for spell in done.spells
+        ],
+    )
+
+
+def fleet_table(done: Replay) -> Table:
+    """Nodes by state over time."""
+    states = ("active", "standby", "prepping")
+    changes: dict[float, list[int]] = {0.0: [0, 0, 0]}
+    for life in done.node_spells:
+        at = states.index(life.state)
+        changes.setdefault(life.start_s, [0, 0, 0])[at] += 1
+        changes.setdefault(life.end_s, [0, 0, 0])[at] -= 1
+    times = sorted(t_s for t_s in changes if t_s < done.end_s or t_s == 0.0)
+    counts = np.cumsum([changes[t_s] for t_s in times], axis=0)
+    return Table.of_rows(FLEET, [(t_s, *map(int, row)) for t_s, row in zip(times, counts, strict=True)])
+
+
+def timeline(done: Replay, fleet: Membership) -> Timeline:
+    """The job on the first track, then one track a node."""
+    states = ("training", "reconfiguring", "idle", "active", "standby", "prepping")
+    used = sorted({life.node for life in done.node_spells})
+    track = {node: 1 + i for i, node in enumerate(used)}
+    causes = tuple(sorted({spell.cause for spell in done.spells} | {""}))
+    rows = [
+        (0, states.index(s.state), s.start_s, s.end_s, causes.index(s.cause), f"{s.world_size} nodes")
+        for s in done.spells
+    ]
+    rows += [
+        (track[life.node], states.index(life.state), life.start_s, life.end_s, causes.index(""), "")
+        for life in sorted(done.node_spells, key=lambda life: (track[life.node], life.start_s))
+    ]
+    columns = list(zip(*rows, strict=True)) or [(), (), (), (), (), ()]
+    return Timeline(
+        entities=("job", *(fleet.names[node] for node in used)),
+        states=states,
+        entity=np.array(columns[0], dtype=np.int64),
+        state=np.array(columns[1], dtype=np.int64),
+        from_s=np.array(columns[2], dtype=np.float64),
+        to_s=np.array(columns[3], dtype=np.float64),
+        causes=causes,
+        cause=np.array(columns[4], dtype=np.int64),
+        label=np.array(columns[5], dtype=object),
+        groups=("job", *("nodes" for _ in used)),
+    )
+
+
+def trial_table(done: Trials, cost_usd: np.ndarray) -> Table:
+    """One row a trial."""
+    columns, end_s = done.columns, done.columns["end_s"]
+    shares = {
+        f"{line}_share": columns[f"{line}_s"] / end_s for line in ("useful", "lost", "reconfig", "idle")
+    }
+    return Table.of(
+        TRIALS,
+        trial=np.arange(done.count),
+        steps_completed=columns["steps_completed"].astype(np.int64),
+        end_s=end_s,
+        finished=columns["finished"] > 0,
+        cost_usd=cost_usd,
+        **shares,
+    )

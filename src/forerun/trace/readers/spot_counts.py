@@ -1,0 +1,119 @@
+"""How many preemptible nodes there were: count series in three public layouts.
+
+`timestamp,count` with a header (Bamboo's full-64, CloudWatch's `time,count` with counts written 31.0), `date, time, n`
+without one (Bamboo's Google Cloud polls), and the step function `seconds,count` with two rows a change (its scaling
+groups).  A count says nothing about which node left, and a swap between two rows cannot be seen.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from forerun.trace.reader import Head, TraceReader
+from forerun.trace.repair import Complaints, RepairLog, shown
+from forerun.trace.rows import Field, parse_instant
+from forerun.trace.source import Source
+from forerun.trace.table import Trace, schema_of, sort_rows
+
+COLUMNS = (
+    Field(name="t_s", unit="s", meaning="time since the first row"),
+    Field(name="nodes", kind="int", meaning="nodes from then on"),
+)
+_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?")
+_COUNT = re.compile(r"([0-9]{1,9})(?:\.0*)?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_CLOCK = re.compile(r"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?")
+HOUR_S = 3600.0
+
+
+class SpotCounts(TraceReader, frozen=True, kw_only=True, tag="spot_counts"):
+    """Counts of nodes over time.
+
+    x_unit: what the numbers of a step function count, s or h (unused where rows carry dates).
+    teardown: what to do with a last row that takes the count to 0, the operator stopping the group: `drop` or `keep`.
+    """
+
+    about: ClassVar[str] = "count of preemptible nodes over time (Bamboo, CloudWatch, scaling groups)"
+    makes: ClassVar[str] = "capacity"
+
+    x_unit: Literal["s", "h"] = "s"
+    teardown: Literal["drop", "keep"] = "drop"
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """A header of a time and a count, or rows of a date, a clock time and a count."""
+        if head.names in (("timestamp", "count"), ("time", "count")):
+            return True
+        lines = [line for line in head.lines if line.strip()]
+        cells = [[cell.strip() for cell in line.split(",")] for line in lines]
+        return bool(cells) and all(len(row) == 3 and _DATE.fullmatch(row[0]) for row in cells)
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        """The counts in time order, one row a change, the first at 0."""
+        source, complaints = Source(path, repairs=repairs), Complaints()
+        times, counts, lines = self._rows(source, complaints)
+        complaints.finish()
+        if not times:
+            complaints.add(source.name, "holds no rows of data")
+            complaints.finish()
+        where = [source.at(line) for line in lines]
+        columns = sort_rows(
+            {"t_s": np.array(times), "nodes": np.array(counts)}, "t_s", where.__getitem__, repairs
+        )
+        columns = self._changes(columns, where, repairs)
+        return Trace(
+            "capacity", schema_of(COLUMNS), columns, time="t_s", provenance=self.provenance(source, repairs)
+        )
+
+    def _rows(self, source: Source, complaints: Complaints) -> tuple[list[float], list[int], list[int]]:
+        times: list[float] = []
+        counts: list[int] = []
+        lines: list[int] = []
+        origin: float | None = None
+        for number, line in source.lines():
+            cells = [cell.strip() for cell in line.split(",")]
+            if not line.strip() or cells in (["timestamp", "count"], ["time", "count"]):
+                continue
+            try:
+                t_s, count = self._row(cells)
+            except ValueError as error:
+                complaints.add(source.at(number), str(error))
+                continue
+            origin = t_s if origin is None else min(origin, t_s)
+            times.append(t_s)
+            counts.append(count)
+            lines.append(number)
+        return [t_s - (origin or 0.0) for t_s in times], counts, lines
+
+    def _row(self, cells: list[str]) -> tuple[float, int]:
+        """Seconds and count of a row; ValueError says what is wrong."""
+        if len(cells) == 3 and _DATE.fullmatch(cells[0]) and _CLOCK.fullmatch(cells[1]):
+            t_s = parse_instant(f"{cells[0]}T{cells[1]}") / 1e9
+        elif len(cells) == 2 and _NUMBER.fullmatch(cells[0]):
+            t_s = float(cells[0]) * (HOUR_S if self.x_unit == "h" else 1.0)
+        elif len(cells) == 2:
+            t_s = parse_instant(cells[0]) / 1e9
+        else:
+            raise ValueError(f"{shown(','.join(cells))} is not a time and a count")
+        if (count := _COUNT.fullmatch(cells[-1])) is None:
+            raise ValueError(f"{shown(cells[-1])} is not a count of nodes")
+        return t_s, int(count[1])
+
+    def _changes(
+        self, columns: dict[str, np.ndarray], where: list[str], repairs: RepairLog
+    ) -> dict[str, np.ndarray]:
+        """Of several rows at one time the last counts; rows without a change are dropped."""
+        times, counts = columns["t_s"], columns["nodes"]
+        last = np.append(times[1:] != times[:-1], True)
+        if not last.all():
+            repairs.note("several counts at one time, the last one holds", where[0], int((~last).sum()))
+        times, counts = times[last], counts[last]
+        if self.teardown == "drop" and len(counts) > 1 and counts[-1] == 0:
+            repairs.note("last row takes the count to 0 (teardown), dropped", where[-1])
+            times, counts = times[:-1], counts[:-1]
+        changed = np.append(True, counts[1:] != counts[:-1])
+        return {"t_s": times[changed], "nodes": counts[changed]}

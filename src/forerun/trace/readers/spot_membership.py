@@ -1,0 +1,95 @@
+"""Membership of a fleet of preemptible nodes: `milliseconds,add|remove,name`, no header, as Bamboo publishes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from forerun.trace.reader import Head, TraceReader
+from forerun.trace.repair import Complaints, RepairLog, shown
+from forerun.trace.rows import Chunk, Field, gathered, read_rows
+from forerun.trace.source import Source
+from forerun.trace.table import Trace, schema_of, sort_rows
+
+VERBS = ("add", "remove")
+FIELDS = (
+    Field(name="t_ms", kind="int", minimum=0, unit="ms", meaning="milliseconds since the start"),
+    Field(name="verb", kind="text", choices=VERBS, meaning="add or remove"),
+    Field(name="node", kind="text", longest=256, meaning="name of the node"),
+)
+COLUMNS = (
+    Field(name="t_s", unit="s", meaning="time since the start"),
+    Field(name="added", kind="int", meaning="1 if the node is added, 0 if it is removed"),
+    Field(name="node", kind="text", meaning="name of the node"),
+)
+
+
+class SpotMembership(TraceReader, frozen=True, kw_only=True, tag="spot_membership"):
+    """Who joined and who left when: nodes by name, times in milliseconds."""
+
+    about: ClassVar[str] = "membership of a preemptible fleet, ms,add|remove,name (Bamboo, Oobleck)"
+    makes: ClassVar[str] = "membership"
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        """Three cells, the second of which is a verb."""
+        return bool(head.lines) and all(
+            len(cells := line.split(",")) == 3 and cells[1].strip() in VERBS
+            for line in head.lines
+            if line.strip()
+        )
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        """The changes in time order, removals before additions within an instant."""
+        source = Source(path, repairs=repairs)
+        complaints = Complaints()
+        rows = gathered(read_rows(source, FIELDS, complaints=complaints, header=False))
+        where = [source.at(int(line)) for line in rows.lines]
+        columns = sort_rows({**rows.columns, "row": np.arange(len(rows))}, "t_ms", where.__getitem__, repairs)
+        kept = consistent(Chunk(columns["row"], columns), where, repairs, complaints)
+        complaints.finish()
+        table = {
+            "t_s": columns["t_ms"][kept] / 1000.0,
+            "added": (columns["verb"][kept] == "add").astype(np.int64),
+            "node": columns["node"][kept],
+        }
+        made = self.provenance(source, repairs)
+        return Trace("membership", schema_of(COLUMNS), table, time="t_s", provenance=made)
+
+
+def consistent(rows: Chunk, where: list[str], repairs: RepairLog, complaints: Complaints) -> list[int]:
+    """Positions of the rows that make sense, in time order; the others are repairs or complaints.
+
+    Within an instant nodes that were alive are removed first, then nodes are added; a node that is added and
+    removed in one instant never lived.
+    """
+    times, verbs, nodes = (rows.columns[name].tolist() for name in ("t_ms", "verb", "node"))
+    alive: set[str] = set()
+    kept: list[int] = []
+    first = 0
+    while first < len(times):
+        last = first
+        while last < len(times) and times[last] == times[first]:
+            last += 1
+        instant = range(first, last)
+        removed = [i for i in instant if verbs[i] == "remove"]
+        added = [i for i in instant if verbs[i] == "add"]
+        gone = {nodes[i]: i for i in removed if nodes[i] in alive}
+        alive.difference_update(gone)
+        kept += sorted(gone.values())
+        left = {nodes[i]: i for i in removed if nodes[i] not in gone}
+        for i in added:
+            place = where[int(rows.lines[i])]
+            if nodes[i] in alive:
+                complaints.add(f"{place}:node", f"{shown(nodes[i])} is added while it is alive")
+            elif left.pop(nodes[i], None) is not None:
+                repairs.note("node added and removed in one instant, dropped", place)
+            else:
+                alive.add(nodes[i])
+                kept.append(i)
+        for i in left.values():
+            repairs.note("removal of a node that is not alive, ignored", where[int(rows.lines[i])])
+        first = last
+    return kept
