@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from forerun.domains.energy.curve import hazard
+
 
 class GaussianThompson:
     """Beliefs over arms. Draws: one permutation of the arms a choice, then one normal an arm, in arm order.
@@ -119,18 +121,10 @@ def uncensored(costs: Sequence[float], stopped: Sequence[bool], log_variance: fl
     for _ in range(25):
         mean = filled.mean()
         z = (limits[cut] - mean) / sd
-        raised = mean + sd * np.array([_hazard(float(value)) for value in z])
+        raised = mean + sd * np.array([hazard(float(value)) for value in z])
         change = float(np.max(np.abs(raised - filled[cut])))
         filled[cut] = raised
         if change < 1e-6:
             break
     values: list[float] = np.exp(filled).tolist()
     return values
-
-
-def _hazard(z: float) -> float:
-    """Density over survival of the standard normal at z (inverse Mills ratio)."""
-    if z > 20:  # the survival underflows; the asymptotic form is exact to 1e-5 there
-        return z + 1 / z
-    survival = 0.5 * math.erfc(z / math.sqrt(2))
-    return math.exp(-z * z / 2) / math.sqrt(2 * math.pi) / survival

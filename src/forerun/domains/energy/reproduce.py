@@ -14,6 +14,7 @@ from forerun.domains.energy.policies.default import Default
 from forerun.domains.energy.policies.grid import Grid
 from forerun.domains.energy.policies.grid_bounded import GridBounded
 from forerun.domains.energy.policies.jit import Jit
+from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import KnobRecipe, Pair
 from forerun.domains.energy.public import DATASETS, GPUS, JOBS, public_workload
@@ -174,6 +175,7 @@ def _choices(workload: Workload, log: Attempts) -> Figure:
 #: recipe, rules and seeds of each policy
 REGRET_POLICIES: Final[dict[str, tuple[KnobRecipe, Rules, int]]] = {
     "pruning-gts": (PUBLISHED, COMPAT, 200),
+    "joint": (Joint(), COMPAT, 10),
     "default": (Default(), BASELINE, 10),
     "grid-bounded": (GridBounded(), BASELINE, 10),
     "grid": (Grid(), BASELINE, 2),

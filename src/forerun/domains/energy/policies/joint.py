@@ -1,0 +1,243 @@
+"""Both knobs from one belief about the cost curve over batch sizes; our own, not published elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import numpy as np
+
+from forerun.domains.energy.curve import CostCurve, CurvePrior
+from forerun.domains.energy.model import Floats, Knobs, Measured, Outcome, Profile, View
+from forerun.domains.energy.policy import KnobPolicy, KnobRecipe, Setting
+
+
+class Joint(KnobRecipe, frozen=True, kw_only=True, tag="joint"):
+    """Thompson sampling on a smooth cost curve over log batch size, in small steps away from what is known.
+
+    One profile tells all limits of a batch size, so only batch sizes are explored; what is learned at one says
+    something about its neighbours. `reach_octaves` is how far from a success the next trial may be once two sizes
+    are known, `boldness` scales the spread of the samples; until `known_first` sizes are known only new ones are
+    tried.
+
+    `detect_drift` watches standardised residuals with a two-sided CUSUM (`cusum_slack`, `cusum_alarm`, in standard
+    deviations) and starts again from the latest runs on an alarm. A change may leave the best size as it was, so
+    every `probe_every` recurrences a neighbour of it is tried, and one residual beyond `probe_alarm` there is an
+    alarm too.
+
+    `known_curve` gives (batch size, cost) of a similar job or another GPU type, up to a factor; `known_curve_sd` is
+    how far log cost may differ from its shape.
+    """
+
+    shape_sd: float = 0.6
+    length_octaves: float = 4.0
+    own_sd: float = 0.03
+    noise_sd: float = 0.05
+    noise_weight: float = 10.0
+    boldness: float = 0.7
+    reach_octaves: float = 2.0
+    known_first: int = 3
+    detect_drift: bool = False
+    cusum_slack: float = 0.75
+    cusum_alarm: float = 4.0
+    probe_every: int = 45
+    probe_alarm: float = 4.0
+    known_curve: tuple[tuple[int, float], ...] = ()
+    known_curve_sd: float = 0.15
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Spreads, lengths and known costs are positive."""
+        names = ("shape_sd", "length_octaves", "noise_sd", "noise_weight", "cusum_alarm", "known_curve_sd")
+        found = [
+            (name, f"{getattr(self, name):g} is not above 0") for name in names if not getattr(self, name) > 0
+        ]
+        if any(size < 1 or not cost > 0 for size, cost in self.known_curve):
+            found.append(("known_curve", "batch sizes and costs are positive"))
+        return found
+
+    def build(self, setting: Setting) -> KnobPolicy:
+        """A cook that starts at the default. Raises DefaultMissing or DefaultNotInRange."""
+        return JointCook(self, setting)
+
+
+class JointCook:
+    """`best` maps a batch size to its limit [W], `measured` to its profile; `gave_up` are sizes that never reached."""
+
+    def __init__(self, recipe: Joint, setting: Setting) -> None:
+        self._recipe, self._eta, self._rng = recipe, setting.eta, setting.rng
+        self._sizes = setting.sizes
+        self._octaves = np.log2(np.array(setting.sizes, dtype=np.float64))
+        self._first = setting.sizes.index(setting.default())
+        self._curve = CostCurve(setting.sizes, _prior(recipe), _expected(recipe, self._octaves))
+        self._recent: deque[tuple[int, float, bool]] = deque(maxlen=60)
+        self._up = self._down = 0.0
+        self._since_up = self._since_down = 0
+        self._tried_at = [-1] * len(setting.sizes)
+        self._recurrence = self._probed_at = 0
+        self._probing = False
+        self.gave_up: set[int] = set()
+        self.alarms = 0
+        self.best: dict[int, float] = {}
+        self.measured: dict[int, Measured] = {}
+
+    def choose(self, view: View) -> Knobs:
+        """A sample of the curve, its lowest point among what may be tried; for a retry the best that has reached."""
+        self._recurrence = view.recurrence
+        at = self._probe(view) if self._due(view) else self._pick(view)
+        self._tried_at[at] = view.recurrence
+        size = self._sizes[at]
+        limit = self.best.get(size)
+        exploring = not self._curve.completed[at]
+        return Knobs(size, Profile(view.limits_w[size]) if limit is None else limit, None, exploring)
+
+    def _pick(self, view: View) -> int:
+        allowed = self._allowed()
+        reached = [at for at in allowed if self._curve.completed[at]]
+        if not reached:
+            # Nothing is known to reach yet: the default, then the nearest that has not given up.
+            fresh = [at for at in allowed if not self._curve.stopped[at]] or allowed
+            return min(fresh, key=lambda at: (abs(self._octaves[at] - self._octaves[self._first]), at))
+        mean, covariance = self._curve.posterior()
+        if view.attempt:
+            return min(reached, key=lambda at: mean[at])
+        # A single known size says nothing about the others, however often it is repeated: look beside it first.
+        known = [at for at in allowed if self._curve.completed[at] or self._curve.stopped[at]]
+        fresh = [at for at in allowed if at not in known]
+        among = np.array(
+            fresh if len(known) + len(self.gave_up) < self._recipe.known_first and fresh else allowed
+        )
+        root = np.linalg.cholesky(covariance[np.ix_(among, among)] + 1e-9 * np.eye(len(among)))
+        drawn = mean[among] + self._recipe.boldness * (root @ self._rng.normal(size=len(among)))
+        return int(among[np.argmin(drawn)])
+
+    def _due(self, view: View) -> bool:
+        """Whether a neighbour of the best should be looked at again, in case the job has changed."""
+        due = view.recurrence - self._probed_at >= self._recipe.probe_every and not view.attempt
+        self._probing = self._recipe.detect_drift and due and any(self._curve.completed)
+        return self._probing
+
+    def _probe(self, view: View) -> int:
+        """The neighbour of the best, pruned or not, that was not tried for longest."""
+        self._probed_at = view.recurrence
+        mean, _ = self._curve.posterior()
+        best = min(
+            (at for at in range(len(self._sizes)) if self._curve.completed[at]), key=lambda at: mean[at]
+        )
+        beside = [at for at in (best - 1, best + 1) if 0 <= at < len(self._sizes)]
+        return min(beside or [best], key=lambda at: self._tried_at[at])
+
+    def _allowed(self) -> list[int]:
+        """Sizes that were tried, and those near a success: next to it, or within reach once two are known."""
+        alive = [at for at in range(len(self._sizes)) if at not in self.gave_up]
+        reached = [at for at in alive if self._curve.completed[at]]
+        if not reached or not alive:
+            return alive or list(range(len(self._sizes)))
+        reach = self._recipe.reach_octaves if len(reached) > 1 else 1.0
+        near = [
+            at
+            for at in alive
+            if self._curve.stopped[at]
+            or any(
+                abs(at - of) <= 1 or abs(self._octaves[at] - self._octaves[of]) <= reach + 0.01
+                for of in reached
+            )
+        ]
+        return near
+
+    def profiled(self, view: View, measured: Measured) -> float:
+        """Keep the cheapest limit; the highest wins ties."""
+        costs = measured.epoch_cost_j(self._eta)
+        self.best[measured.batch_size] = measured.limits_w[costs.index(min(costs))]
+        self.measured[measured.batch_size] = measured
+        return self.best[measured.batch_size]
+
+    def learn(self, outcome: Outcome) -> None:
+        """One point of the curve, without the profiling epoch's surcharge; a stopped attempt is a lower limit."""
+        at = self._sizes.index(outcome.batch_size)
+        if outcome.ended_by == "max_epochs" and not self._curve.completed[at]:
+            self.gave_up.add(at)
+            return
+        self.gave_up.discard(at)
+        value = outcome.bound_j if outcome.ended_by == "never_ran" else self._plain_cost(outcome)
+        if not 0 < value < math.inf:
+            return
+        point = (at, math.log(value), outcome.reached)
+        self._recent.append(point)
+        if (
+            self._recipe.detect_drift
+            and outcome.reached
+            and self._curve.completed[at]
+            and self._alarm(*point[:2])
+        ):
+            return
+        self._curve.add(at, point[1], completed=outcome.reached)
+
+    def _plain_cost(self, outcome: Outcome) -> float:
+        """Epochs times the epoch's cost at the kept limit: what the attempt would cost without profiling."""
+        measured = self.measured.get(outcome.batch_size)
+        if measured is None or outcome.limit_w not in measured.limits_w:
+            return outcome.cost_j
+        epoch = measured.epoch_cost_j(self._eta)[measured.limits_w.index(outcome.limit_w)]
+        return outcome.epochs * epoch
+
+    def _alarm(self, at: int, log_cost: float) -> bool:
+        """Two-sided CUSUM of standardised residuals; on an alarm the runs since its start are all that stays."""
+        mean, covariance = self._curve.posterior()
+        sd = math.sqrt(covariance[at, at] + self._curve.noise_variance())
+        residual = (log_cost - float(mean[at])) / sd
+        slack = self._recipe.cusum_slack
+        self._up, self._since_up = _summed(self._up, self._since_up, residual - slack)
+        self._down, self._since_down = _summed(self._down, self._since_down, -residual - slack)
+        surprising = self._probing and abs(residual) > self._recipe.probe_alarm
+        if max(self._up, self._down) < self._recipe.cusum_alarm and not surprising:
+            return False
+        since = 3 if surprising else self._since_up if self._up > self._down else self._since_down
+        self._curve.forget(list(self._recent)[-max(1, since) :])
+        self.gave_up.clear()
+        self._up = self._down = 0.0
+        self._since_up = self._since_down = 0
+        self._probed_at = self._recurrence
+        self.alarms += 1
+        return True
+
+    def beliefs(self) -> list[tuple[int, float, float, int]]:
+        """Batch size, median cost [J], its standard deviation [J] and runs completed, where anything was seen."""
+        mean, covariance = self._curve.posterior()
+        found = []
+        for at, size in enumerate(self._sizes):
+            if self._curve.completed[at] or self._curve.stopped[at]:
+                cost = math.exp(mean[at])
+                spread = cost * math.sqrt(covariance[at, at])
+                found.append((size, cost, spread, len(self._curve.completed[at])))
+        return found
+
+
+def _summed(total: float, since: int, step: float) -> tuple[float, int]:
+    """One step of a CUSUM that does not fall below zero, and how many steps it has been above."""
+    raised = max(0.0, total + step)
+    return raised, since + 1 if raised else 0
+
+
+def _prior(recipe: Joint) -> CurvePrior:
+    return CurvePrior(
+        shape_sd=recipe.known_curve_sd if recipe.known_curve else recipe.shape_sd,
+        length_octaves=recipe.length_octaves,
+        own_sd=recipe.own_sd,
+        noise_sd=recipe.noise_sd,
+        noise_weight=recipe.noise_weight,
+    )
+
+
+def _expected(recipe: Joint, octaves: Floats) -> Floats | None:
+    """The known curve at our sizes: linear between its points, its end slopes continued beyond."""
+    if not recipe.known_curve:
+        return None
+    points = sorted(recipe.known_curve)
+    x = np.log2([size for size, _ in points])
+    y = np.log([cost for _, cost in points])
+    inside: Floats = np.interp(octaves, x, y)
+    if len(points) > 1:
+        below, above = octaves < x[0], octaves > x[-1]
+        inside[below] = y[0] + (octaves[below] - x[0]) * (y[1] - y[0]) / (x[1] - x[0])
+        inside[above] = y[-1] + (octaves[above] - x[-1]) * (y[-1] - y[-2]) / (x[-1] - x[-2])
+    return inside
