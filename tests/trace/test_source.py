@@ -136,10 +136,10 @@ def test_a_sparse_two_gigabyte_file_is_refused_at_its_hole(tmp_path, start):
         file.write(start)
         file.truncate(2 << 30)
     tracemalloc.start()
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(TraceError, match="NUL byte: the file is not text, or has a hole in it"):
         read(path)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
     assert tracemalloc.get_traced_memory()[1] < 16 << 20
     tracemalloc.stop()
 

@@ -173,6 +173,7 @@ def _not_a_number(cell: str) -> str:
 
 
 def out_of_range(field: Field, value: float) -> str:
+    """What is wrong with a value that lies outside the field's range; empty if it lies inside."""
     number = f"{value:g}" if not float(value).is_integer() or abs(value) > 1e15 else str(int(value))
     if field.minimum is not None and value < field.minimum:
         return f"{number} is negative" if field.minimum == 0 else f"{number} is below {field.minimum:g}"
