@@ -6,6 +6,7 @@ A field named `slo_ms` holds milliseconds. Where people write values they may wr
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from typing import Final
@@ -137,6 +138,7 @@ _QUANTITY: Final = re.compile(
 )
 
 
+@functools.cache
 def unit_of(field_name: str) -> str | None:
     """The unit that a name's suffix stands for, or None: `slo_ms` -> `ms`, `replicas` -> None."""
     for suffix, unit in SUFFIX_UNIT.items():
@@ -145,6 +147,7 @@ def unit_of(field_name: str) -> str | None:
     return None
 
 
+@functools.cache
 def stem(field_name: str) -> str:
     """A name without its unit: `slo_ms` -> `slo`, `replicas` -> `replicas`."""
     for suffix in SUFFIX_UNIT:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from forerun.errors import ForerunError, Problem, ScenarioError, known_names, suggestion
-from forerun.scenario.spec import Input, Recipe, Spec, field_types, registry_of
+from forerun.scenario.spec import Input, Recipe, Spec, field_types, fields, registry_of
 from forerun.scenario.text import Document, Place
 from forerun.units import parse_quantity, stem, unit_of
 
@@ -72,9 +72,7 @@ class _Decoder:
 
     def record(self, data: Any, spec: type[msgspec.Struct], place: Place) -> Any:
         if not isinstance(data, dict):
-            keys = ", ".join(
-                msgspec.structs.fields(spec)[i].name for i in range(min(8, len(msgspec.structs.fields(spec))))
-            )
+            keys = ", ".join(field.name for field in fields(spec)[:8])
             return self.problem(
                 place, f"a section with keys such as {keys} is wanted, {_kind(data)} was found"
             )
@@ -89,7 +87,7 @@ class _Decoder:
                 self.problem((*place, key), f"gives {name!r} a second time")
                 continue
             given[name] = self.value(item, declared[name], (*place, key), unit_of(name))
-        for field in msgspec.structs.fields(spec):
+        for field in fields(spec):
             if field.required and field.name not in given:
                 self.problem(place, f"the key {field.name!r} is missing")
         if len(self.problems) > before:
@@ -299,7 +297,11 @@ def _same_kind(data: Any, option: Any) -> bool:
     bare = get_origin(bare) or bare
     if bare in (list, tuple):
         return isinstance(data, list)
-    return isinstance(bare, type) and isinstance(data, bare) and not (isinstance(data, bool) and bare is not bool)
+    return (
+        isinstance(bare, type)
+        and isinstance(data, bare)
+        and not (isinstance(data, bool) and bare is not bool)
+    )
 
 
 def _type_name(option: Any) -> str:

@@ -77,9 +77,17 @@ def field_types(spec: type[msgspec.Struct]) -> dict[str, Any]:
         if annotations := inspect.get_annotations(base):
             # Names are those of the module that declares the field, which inherited fields have of their own.
             names = vars(sys.modules[base.__module__])
-            holder = type(base.__name__, (), {"__annotations__": dict(annotations), "__module__": base.__module__})
+            holder = type(
+                base.__name__, (), {"__annotations__": dict(annotations), "__module__": base.__module__}
+            )
             hints |= get_type_hints(holder, globalns=names, localns=names, include_extras=True)
-    return {field.name: hints[field.name] for field in msgspec.structs.fields(spec)}
+    return {field.name: hints[field.name] for field in fields(spec)}
+
+
+@functools.cache
+def fields(spec: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """The fields of a record type; kept, because msgspec finds them anew each time."""
+    return msgspec.structs.fields(spec)
 
 
 def registry_of(declared: Any) -> Registry[Any] | None:

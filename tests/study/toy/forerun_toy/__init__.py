@@ -40,7 +40,8 @@ def simulate(scenario: Scenario, *, policy: Any = None, watch: Iterable[Any] = (
     """The sum, with noise common to all variants of a seed, and a little of its own."""
     if scenario.x == scenario.unlucky_x:
         _fall(scenario.misfortune)
-    time.sleep(scenario.sleep_s)
+    if scenario.sleep_s:
+        time.sleep(scenario.sleep_s)
     common, own = (
         stream(scenario.seed, "common").normal(),
         stream(scenario.seed, "own", scenario.policy).normal(),
