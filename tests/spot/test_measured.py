@@ -1,0 +1,73 @@
+"""The measured 64-node run: what its logs say, and what the model says when driven by its real segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forerun.domains.spot.measured import ROUNDED, START_DELAY_S, MeasuredProfile, model_run, read_run
+
+Golden = Callable[[str], Any]
+
+
+def test_logs_give_the_reference_profile_and_ledger(golden: Golden, data_folder: Path) -> None:
+    run, theirs = read_run(data_folder / "bamboo/run-86"), golden("run86.json")
+    profile = theirs["profile"]
+    for size, row in profile["step_s"].items():
+        assert run.profile.step_s[int(size)] == pytest.approx(row["mean"], rel=1e-9)
+    for name in ("reconfig_s", "write_s", "load_s"):
+        assert getattr(run.profile, name) == pytest.approx(profile[name]["mean"], rel=1e-9), name
+    assert run.profile.stall_s == pytest.approx(profile["stall_s"]["mean"], rel=1e-9)
+    measured, ledger = theirs["measured"], run.ledger()
+    assert run.total_s == pytest.approx(measured["total_s"], abs=1e-5)
+    for line in ("useful", "stall", "lost", "reconfig", "other"):
+        assert ledger[line] == pytest.approx(measured[f"{line}_s"], abs=0.5), line
+    assert sum(ledger.values()) == pytest.approx(run.total_s, abs=1e-6)
+    assert (run.executed, run.retained) == (measured["executed_steps"], measured["retained_through_last_reconfig"])
+    for row in theirs["segments"]:
+        segment = run.segments[row["index"]]
+        assert (segment.executed, len(segment.kept), segment.loaded_step) == (
+            row["executed"],
+            row["retained"],
+            row["loaded_step"],
+        )
+        assert segment.train_start_s == pytest.approx(row["train_start_s"], abs=1e-5)
+
+
+def test_models_of_the_run(golden: Golden, data_folder: Path) -> None:
+    run, theirs = read_run(data_folder / "bamboo/run-86"), golden("run86.json")
+    exact = MeasuredProfile(
+        {int(size): row["mean"] for size, row in theirs["profile"]["step_s"].items()},
+        87.87,
+        theirs["profile"]["write_s"]["mean"],
+        46.83,
+        0.0,
+    )
+    full = MeasuredProfile(exact.step_s, exact.reconfig_s, exact.write_s, exact.load_s, 8.91)
+    models = {
+        "rounded_no_stall": model_run(run, ROUNDED),
+        "exact_no_stall": model_run(run, exact),
+        "full": model_run(run, full, delay_s=START_DELAY_S),
+        "full_write_from_stall_start": model_run(run, full, delay_s=START_DELAY_S, write_from_stall_start=True),
+    }
+    for name, row in theirs["model_totals"].items():
+        model = models[name]
+        assert (model.total_executed, model.total_retained) == (row["executed"], row["retained"]), name
+    for row in theirs["segments"]:
+        at = row["index"]
+        assert models["full"].executed[at] == row["full_model"]["executed"]
+        assert models["full"].retained[at] == row["full_model"]["retained"]
+
+
+def test_the_model_predicts_the_run(data_folder: Path) -> None:
+    """Executed within 1.5 %, retained within 5 %, every share within 3 points."""
+    run = read_run(data_folder / "bamboo/run-86")
+    model = model_run(run, run.profile, delay_s=START_DELAY_S)
+    assert abs(model.total_executed / run.executed - 1) < 0.015
+    assert abs(model.total_retained / run.retained - 1) < 0.05
+    for line, seconds in run.ledger().items():
+        assert abs(model.ledger_s[line] - seconds) / run.total_s < 0.03, line
+    assert sum(model.ledger_s.values()) == pytest.approx(run.total_s, rel=1e-9)
