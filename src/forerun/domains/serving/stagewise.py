@@ -179,6 +179,7 @@ def plan_of(pipeline: Pipeline, slo_ms: float) -> Plan:
         edge_share=np.array([1.0 if edge.share is None else edge.share for edge in edges], dtype=np.float64),
         ordered=np.array(ordered, dtype=np.bool_),
         may_end=np.array(may_end, dtype=np.bool_),
+        ends=np.flatnonzero(may_end).astype(np.int64),
         sink_ordered=not routed and all(ordered[s + 1] for s in range(len(stages)) if may_end[s]),
         routed=routed,
         slo_ms=float(slo_ms),

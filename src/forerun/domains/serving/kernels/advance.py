@@ -86,10 +86,17 @@ def _feed(plan: Plan, state: State, arrivals_ms: Floats, taken: np.ndarray) -> N
     ends = np.int32(0)
     for s in range(plan.may_end.shape[0]):
         ends += plan.may_end[s]
+    # Views and one array a loop: so each loop compiles to a copy of whole words.
+    _copy(arrivals_ms, times[runs : runs + fresh])
+    _copy(arrivals_ms, state.arrival_ms[first : first + fresh])
+    positions = stops[runs : runs + fresh]
     for i in range(fresh):
-        times[runs + i], stops[runs + i] = arrivals_ms[i], count + i + 1
-        state.arrival_ms[first + i] = state.finish_ms[first + i] = arrivals_ms[i]
-        state.left[first + i] = ends
+        positions[i] = count + i + 1
+    if not plan.sink_ordered:
+        _copy(arrivals_ms, state.finish_ms[first : first + fresh])
+        left = state.left[first : first + fresh]
+        for i in range(fresh):
+            left[i] = ends
     row[RUNS], row[COUNT] = runs + fresh, count + fresh
     if plan.routed:
         for i in range(fresh):
@@ -100,6 +107,12 @@ def _feed(plan: Plan, state: State, arrivals_ms: Floats, taken: np.ndarray) -> N
                 for i in range(fresh):
                     state.joining[s, first + i] = plan.edge_at[s + 1] - plan.edge_at[s]
     window[FED] += fresh
+
+
+@kernel
+def _copy(source: Floats, target: Floats) -> None:
+    for i in range(source.shape[0]):
+        target[i] = source[i]
 
 
 @kernel
@@ -130,9 +143,9 @@ def _end_at(s: int, first_run: int, plan: Plan, state: State) -> None:
     out, first = s + 1, state.window[FIRST]
     start = state.stops[out, first_run - 1] if first_run > 0 else state.streams[out, BEFORE]
     ids, base, known = state.ids[out], state.streams[out, ID_BASE], plan.ordered[out]
-    finish_ms, left = state.finish_ms, state.left
+    finish_ms, left, times, stops = state.finish_ms, state.left, state.times[out], state.stops[out]
     for run in range(first_run, state.streams[out, RUNS]):
-        end_ms, stop = state.times[out, run], state.stops[out, run]
+        end_ms, stop = times[run], stops[run]
         for position in range(start, stop):
             index = (position if known else np.int64(ids[position - base])) - first
             finish_ms[index] = max(finish_ms[index], end_ms)
@@ -144,13 +157,14 @@ def _end_at(s: int, first_run: int, plan: Plan, state: State) -> None:
 def _finish(plan: Plan, state: State, record: Record) -> None:
     """Write out, in order, the queries up to the oldest that is still open."""
     window, slo_ms, misses = state.window, plan.slo_ms, 0
-    first, query = window[FIRST], window[OPEN]
-    write = record.finish_ms.shape[0] > 0
-    while query < window[FED] and state.left[query - first] == 0:
-        end_ms = state.finish_ms[query - first]
-        misses += end_ms - state.arrival_ms[query - first] > slo_ms
+    arrival_ms, finish_ms, left, found_ms = state.arrival_ms, state.finish_ms, state.left, record.finish_ms
+    first, query, fed, base = window[FIRST], window[OPEN], window[FED], record.base
+    write = found_ms.shape[0] > 0
+    while query < fed and left[query - first] == 0:
+        end_ms = finish_ms[query - first]
+        misses += end_ms - arrival_ms[query - first] > slo_ms
         if write:
-            record.finish_ms[query - record.base] = end_ms
+            found_ms[query - base] = end_ms
         query += 1
     window[OPEN] = query
     window[MISSES] += misses
@@ -161,30 +175,32 @@ def _finish_ordered(plan: Plan, state: State, record: Record) -> None:
     """The same where all last stages emit in query order: runs are joined, and in a run that ends at one instant the
     queries that miss come first, because they arrived first."""
     window, slo_ms, misses = state.window, plan.slo_ms, 0
-    first, query, arrival_ms = window[FIRST], window[OPEN], state.arrival_ms
-    write, stages = record.finish_ms.shape[0] > 0, plan.may_end.shape[0]
+    arrival_ms, found_ms, ends = state.arrival_ms, record.finish_ms, plan.ends
+    streams, all_times, all_stops, sink_run = state.streams, state.times, state.stops, state.sink_run
+    first, query, base = window[FIRST], window[OPEN], record.base
+    write = found_ms.shape[0] > 0
     while True:
         stop, end_ms = np.int64(2**62), -np.inf
-        for s in range(stages):
-            if plan.may_end[s]:
-                run = state.sink_run[s]
-                if run >= state.streams[s + 1, RUNS]:
-                    stop = np.int64(-1)
-                    break
-                stop = min(stop, state.stops[s + 1, run])
-                end_ms = max(end_ms, state.times[s + 1, run])
+        for k in range(ends.shape[0]):
+            s = ends[k]
+            run = sink_run[s]
+            if run >= streams[s + 1, RUNS]:
+                stop = np.int64(-1)
+                break
+            stop = min(stop, all_stops[s + 1, run])
+            end_ms = max(end_ms, all_times[s + 1, run])
         if stop < 0:
             break
         if write:
-            for i in range(query - record.base, stop - record.base):
-                record.finish_ms[i] = end_ms
+            for i in range(query - base, stop - base):
+                found_ms[i] = end_ms
         late = query
         while late < stop and end_ms - arrival_ms[late - first] > slo_ms:
             late += 1
         misses += late - query
         query = stop
-        for s in range(stages):
-            if plan.may_end[s] and state.stops[s + 1, state.sink_run[s]] == stop:
-                state.sink_run[s] += 1
+        for k in range(ends.shape[0]):
+            s = ends[k]
+            sink_run[s] += all_stops[s + 1, sink_run[s]] == stop
     window[OPEN] = query
     window[MISSES] += misses

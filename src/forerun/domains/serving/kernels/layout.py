@@ -68,7 +68,7 @@ class Plan(NamedTuple):
     steady: bool[S], never a change of replicas, no patience. one: bool[S], steady with one replica.
     edge_at: int64[S + 1], a stage's edges. edge_from: int64[E], stream of the parent.
     edge_kind: int64[E], 0 always, 1 recorded, 2 share. edge_key: uint64[E]. edge_share: float64[E].
-    ordered: bool[T]. may_end: bool[S]. routed: some edge is not always taken.
+    ordered: bool[T]. may_end: bool[S]. ends: int64[k], the stages of may_end. routed: some edge is not always taken.
     sink_ordered: the streams in which queries end are all ordered and every query is in each.
     slo_ms: latency above which a query misses.
     """
@@ -96,6 +96,7 @@ class Plan(NamedTuple):
     edge_share: Floats
     ordered: NDArray[np.bool_]
     may_end: NDArray[np.bool_]
+    ends: Ints
     sink_ordered: bool
     routed: bool
     slo_ms: float

@@ -109,9 +109,15 @@ def write_batch(
 @kernel
 def coinciding(times: Floats, first: int, stop: int) -> int:
     """Instants at which two or more of the runs first..stop-1 appear."""
-    count = 0
-    for run in range(first + 1, stop):
-        count += times[run] == times[run - 1] and not (run - 2 >= first and times[run - 2] == times[run])
+    pairs = stop - first - 1
+    if pairs < 1:
+        return 0
+    # Three views, so that the loop compiles to comparisons of whole words.
+    before, here, after = times[first : stop - 2], times[first + 1 : stop - 1], times[first + 2 : stop]
+    count = int(times[first + 1] == times[first])
+    for i in range(pairs - 1):
+        # the second run of an instant counts it, the third and later ones do not
+        count += (after[i] == here[i]) & (here[i] != before[i])
     return count
 
 

@@ -43,32 +43,32 @@ def zip_ordered(s: int, plan: Plan, state: State, until_ms: float) -> None:
     Runs are cut where any parent's run ends; pieces that the same batch of the last parent completes stay one run.
     """
     first, stop = plan.edge_at[s], plan.edge_at[s + 1]
-    into = plan.input_of[s]
-    times, stops, row = state.times[into], state.stops[into], state.streams[into]
+    into, edge_from, edge_run = plan.input_of[s], plan.edge_from, state.edge_run
+    streams, all_times, all_stops = state.streams, state.times, state.stops
+    times, stops, row = all_times[into], all_stops[into], streams[into]
     runs, at = row[RUNS], row[COUNT]
     last_edge, last_run = -1, -1
     while True:
         end, time_ms, edge = np.int64(2**62), -np.inf, first
         for e in range(first, stop):
-            parent, run = plan.edge_from[e], state.edge_run[e]
-            if run >= state.streams[parent, RUNS]:
+            parent, run = edge_from[e], edge_run[e]
+            if run >= streams[parent, RUNS]:
                 time_ms = np.inf
                 break
-            end = min(end, state.stops[parent, run])
-            if state.times[parent, run] >= time_ms:
-                time_ms, edge = state.times[parent, run], e
+            end = min(end, all_stops[parent, run])
+            if all_times[parent, run] >= time_ms:
+                time_ms, edge = all_times[parent, run], e
         if not time_ms < until_ms:
             break
-        if edge == last_edge and state.edge_run[edge] == last_run:
+        if edge == last_edge and edge_run[edge] == last_run:
             stops[runs - 1] = end
         else:
-            last_edge, last_run = edge, state.edge_run[edge]
+            last_edge, last_run = edge, edge_run[edge]
             times[runs], stops[runs] = time_ms, end
             runs += 1
         at = end
         for e in range(first, stop):
-            if state.stops[plan.edge_from[e], state.edge_run[e]] == end:
-                state.edge_run[e] += 1
+            edge_run[e] += all_stops[edge_from[e], edge_run[e]] == end
     row[RUNS], row[COUNT] = runs, at
 
 
@@ -78,39 +78,37 @@ def merge(s: int, plan: Plan, state: State, until_ms: float) -> None:
 
     So the queries that enter at one instant stand in the order (index of the last-finishing parent, order of emission).
     """
-    into = plan.input_of[s]
-    times, stops, ids, row = state.times[into], state.stops[into], state.ids[into], state.streams[into]
-    runs, count = row[RUNS], row[COUNT]
-    joining, window_first = state.joining[s], state.window[FIRST]
+    into, edge_from, edge_run = plan.input_of[s], plan.edge_from, state.edge_run
+    streams, all_times, all_stops, all_ids = state.streams, state.times, state.stops, state.ids
+    times, stops, ids, row = all_times[into], all_stops[into], all_ids[into], streams[into]
+    runs, count, base = row[RUNS], row[COUNT], row[ID_BASE]
+    joining, taken, routed, window_first = state.joining[s], state.taken, plan.routed, state.window[FIRST]
     while True:
         chosen, time_ms = -1, until_ms
         for e in range(plan.edge_at[s], plan.edge_at[s + 1]):
-            parent, run = plan.edge_from[e], state.edge_run[e]
-            if run < state.streams[parent, RUNS] and state.times[parent, run] < time_ms:
-                chosen, time_ms = e, state.times[parent, run]
+            parent, run = edge_from[e], edge_run[e]
+            if run < streams[parent, RUNS] and all_times[parent, run] < time_ms:
+                chosen, time_ms = e, all_times[parent, run]
         if chosen < 0:
             break
-        parent, run = plan.edge_from[chosen], state.edge_run[chosen]
-        start = state.stops[parent, run - 1] if run > 0 else state.streams[parent, BEFORE]
+        parent, run = edge_from[chosen], edge_run[chosen]
+        known, parent_ids, parent_base = plan.ordered[parent], all_ids[parent], streams[parent, ID_BASE]
+        start = all_stops[parent, run - 1] if run > 0 else streams[parent, BEFORE]
         entered = count
         bit = np.uint64(1) << np.uint64(chosen)
-        for position in range(start, state.stops[parent, run]):
-            query = (
-                position
-                if plan.ordered[parent]
-                else np.int64(state.ids[parent, position - state.streams[parent, ID_BASE]])
-            )
+        for position in range(start, all_stops[parent, run]):
+            query = position if known else np.int64(parent_ids[position - parent_base])
             index = query - window_first
-            if plan.routed and not state.taken[index] & bit:
+            if routed and not taken[index] & bit:
                 continue
             joining[index] -= 1
             if joining[index] == 0:
-                ids[count - row[ID_BASE]] = query
+                ids[count - base] = query
                 count += 1
         if count > entered:
             times[runs], stops[runs] = time_ms, count
             runs += 1
-        state.edge_run[chosen] += 1
+        edge_run[chosen] += 1
     row[RUNS], row[COUNT] = runs, count
 
 
