@@ -26,7 +26,10 @@ def test_logs_give_the_reference_profile_and_ledger(golden: Golden, data_folder:
     for line in ("useful", "stall", "lost", "reconfig", "other"):
         assert ledger[line] == pytest.approx(measured[f"{line}_s"], abs=0.5), line
     assert sum(ledger.values()) == pytest.approx(run.total_s, abs=1e-6)
-    assert (run.executed, run.retained) == (measured["executed_steps"], measured["retained_through_last_reconfig"])
+    assert (run.executed, run.retained) == (
+        measured["executed_steps"],
+        measured["retained_through_last_reconfig"],
+    )
     for row in theirs["segments"]:
         segment = run.segments[row["index"]]
         assert (segment.executed, len(segment.kept), segment.loaded_step) == (
@@ -51,7 +54,9 @@ def test_models_of_the_run(golden: Golden, data_folder: Path) -> None:
         "rounded_no_stall": model_run(run, ROUNDED),
         "exact_no_stall": model_run(run, exact),
         "full": model_run(run, full, delay_s=START_DELAY_S),
-        "full_write_from_stall_start": model_run(run, full, delay_s=START_DELAY_S, write_from_stall_start=True),
+        "full_write_from_stall_start": model_run(
+            run, full, delay_s=START_DELAY_S, write_from_stall_start=True
+        ),
     }
     for name, row in theirs["model_totals"].items():
         model = models[name]

@@ -1,8 +1,8 @@
 """A measured elastic run, read from its own logs: run 86 of Bamboo's authors, 64 nodes, 2.66 hours.
 
-Five comma-separated files without headers: reconfigurations (world size, start and end in epoch seconds, elapsed),
-steps (world size, step, start, end, train time, time blocked by the checkpoint, total), loads (world size, step
-loaded, elapsed), background writes (elapsed), and the instant at which the run ended.
+Five comma-separated files without headers: reconfigurations (world size, start and end in epoch seconds,
+elapsed), steps (world size, step, start, end, train time, time blocked by the checkpoint, total), loads
+(world size, step loaded, elapsed), background writes (elapsed), and the instant at which the run ended.
 """
 
 from __future__ import annotations
@@ -209,7 +209,9 @@ class Modelled:
 def model_run(
     run: MeasuredRun, profile: MeasuredProfile, *, delay_s: float = 0.0, write_from_stall_start: bool = False
 ) -> Modelled:
-    """Drive the room's closed form by the segments that really were: back-to-back snapshots, constant times."""
+    """Drive the room's closed form by the segments that really were: back-to-back snapshots, constant
+    times.
+    """
     from forerun.domains.spot.kernels import durable_by, executed_by
 
     d = profile.stall_s

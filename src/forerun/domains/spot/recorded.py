@@ -55,12 +55,16 @@ def of_membership(trace: Trace) -> Membership:
 def of_counts(
     times_s: Sequence[float], counts: Sequence[int], leaves: Literal["fifo", "lifo", "random"], seed: int = 0
 ) -> Membership:
-    """A fleet with these counts: rises add new nodes, falls remove the oldest, the youngest, or any."""
+    """A fleet with these counts: rises add new nodes, falls remove the oldest, the youngest, or any.
+
+    Of several counts at one time the last one holds.
+    """
     draws = stream(seed, "which node left")
     alive: list[str] = []
     rows: list[tuple[float, bool, str]] = []
     born = 0
-    for t_s, count in zip(times_s, counts, strict=True):
+    last_of_each = dict(zip(times_s, counts, strict=True))
+    for t_s, count in last_of_each.items():
         if count > MOST_NODES:
             raise TraceError.at(f"t = {t_s:g} s", f"{count} nodes are more than {MOST_NODES}")
         while len(alive) < count:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.trace.reader import Head, TraceReader
 from forerun.trace.repair import Complaints, RepairLog, shown
@@ -104,16 +105,20 @@ class SpotCounts(TraceReader, frozen=True, kw_only=True, tag="spot_counts"):
         return t_s, int(count[1])
 
     def _changes(
-        self, columns: dict[str, np.ndarray], where: list[str], repairs: RepairLog
-    ) -> dict[str, np.ndarray]:
-        """Of several rows at one time the last counts; rows without a change are dropped."""
+        self, columns: dict[str, NDArray[Any]], where: list[str], repairs: RepairLog
+    ) -> dict[str, NDArray[Any]]:
+        """Rows without a change are dropped; of rows at one time the last holds, the others stay in order."""
         times, counts = columns["t_s"], columns["nodes"]
-        last = np.append(times[1:] != times[:-1], True)
-        if not last.all():
-            repairs.note("several counts at one time, the last one holds", where[0], int((~last).sum()))
-        times, counts = times[last], counts[last]
+        again = (times[1:] == times[:-1]) & (counts[1:] != counts[:-1])
+        if again.any() and not self._steps_in_pairs(times, counts):
+            repairs.note("another count at the same time, kept in order", where[0], int(again.sum()))
         if self.teardown == "drop" and len(counts) > 1 and counts[-1] == 0:
             repairs.note("last row takes the count to 0 (teardown), dropped", where[-1])
             times, counts = times[:-1], counts[:-1]
         changed = np.append(True, counts[1:] != counts[:-1])
         return {"t_s": times[changed], "nodes": counts[changed]}
+
+    def _steps_in_pairs(self, times: NDArray[Any], counts: NDArray[Any]) -> bool:
+        """Whether every change stands as two rows at one time, the count before and the count after."""
+        changed = np.flatnonzero(counts[1:] != counts[:-1])
+        return bool((times[changed] == times[changed + 1]).all())

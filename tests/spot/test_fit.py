@@ -1,0 +1,169 @@
+"""Statistics of recorded fleets, the notebook's and the corrected ones; fitting; generated traces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.domains.spot.fit import (
+    as_the_notebook,
+    corrected,
+    fit,
+    fleet_statistics,
+    notebook_process,
+    poisson_interval,
+    read_counts,
+)
+from forerun.domains.spot.fleet import Burst, Marks, Poisson, Tick, generate
+from forerun.domains.spot.model import Membership
+from forerun.domains.spot.recorded import of_counts, of_membership
+from forerun.trace.reader import read_trace
+
+Golden = Callable[[str], Any]
+
+
+def full_64(data_folder: Path) -> Any:
+    base = data_folder / "bamboo/full-64"
+    return read_counts(base / "full-64-node-trace.csv", base / "full-64-terminate-trace.csv")
+
+
+def test_the_twelve_printed_values(golden: Golden, data_folder: Path) -> None:
+    mine = as_the_notebook(full_64(data_folder))
+    theirs = golden("trace_stats.json")["notebook_printed"]
+    assert set(mine) == set(theirs)
+    for name, value in theirs.items():
+        assert mine[name] == pytest.approx(value, abs=1e-12, rel=1e-15), name
+
+
+def test_the_corrected_values(golden: Golden, data_folder: Path) -> None:
+    mine, theirs = corrected(full_64(data_folder)), golden("trace_stats.json")["corrected"]
+    assert mine.rows_out_of_order == theirs["rows_out_of_order"]
+    assert mine.mean_gap_s == 360.0
+    assert mine.std_gap_s == pytest.approx(theirs["std_gap_s"], rel=1e-12)
+    assert mine.cv == pytest.approx(theirs["cv"], rel=1e-12)
+    assert mine.gaps == theirs["gaps"]
+    assert mine.node_hours == pytest.approx(theirs["node_hours"], rel=1e-12)
+    assert mine.per_node_hour == pytest.approx(theirs["preemptions_per_node_hour"], rel=1e-12)
+    assert {str(size): count for size, count in mine.batches.items()} == theirs["preemption_batch_histogram"]
+    assert mine.geometric_p == pytest.approx(theirs["shifted_geometric_p"], rel=1e-12)
+    assert (mine.preempted_nodes, mine.added_nodes_net) == (140, 188)
+
+
+def test_rounded_marks_shift_the_batches(golden: Golden, data_folder: Path) -> None:
+    theirs = golden("trace_stats.json")["mark_bias"]
+    process = notebook_process(full_64(data_folder))
+
+    def mean(sizes: np.ndarray) -> float:
+        return float((sizes * np.arange(1, sizes.size + 1)).sum())
+
+    assert mean(process.removal_sizes()) == pytest.approx(theirs["generated_preempt_batch_mean"], rel=1e-9)
+    # The reference counts bursts at .0588 of additions, uniform on 11 ... 31.
+    assert mean(process.add_sizes()) == pytest.approx(
+        theirs["generated_add_batch_mean_big_11_to_31"], rel=1e-3
+    )
+    geometric = notebook_process(full_64(data_folder), geometric=True)
+    assert mean(geometric.removal_sizes()) == pytest.approx(theirs["true_preempt_batch_mean"], rel=1e-9)
+
+
+def test_statistics_of_membership_files(golden: Golden, data_folder: Path) -> None:
+    checked = 0
+    for name, theirs in golden("trace_stats.json")["files"].items():
+        if "removal_instants" not in theirs:
+            continue
+        trace = read_trace(data_folder / name)
+        mine = fleet_statistics(of_membership(trace)).data()
+        figures = set(theirs) - {"names_reused"}
+        if trace.provenance.repairs and name.startswith("oobleck"):
+            # One node of this file is added and removed in the same instant. The reference counts its life of
+            # length zero; the reader drops it, which leaves everything that is an integral over time.
+            figures = {"duration_h", "max_nodes", "node_hours", "mean_nodes", "alive_at_end"}
+            assert (mine["removes"], mine["adds"]) == (theirs["removes"] - 1, theirs["adds"] - 1)
+        for figure in figures:
+            assert mine[figure] == pytest.approx(theirs[figure], rel=1e-9), (name, figure)
+        checked += 1
+    assert checked == 10
+
+
+def test_statistics_of_count_series(golden: Golden, data_folder: Path) -> None:
+    for name in ("a100x1-east1b.txt", "v100x1-east1c.txt"):
+        theirs = golden("trace_stats.json")["files"][f"bamboo/traces/gcloud/{name}"]
+        trace = read_trace(data_folder / "bamboo/traces/gcloud" / name)
+        counts = trace["nodes"]
+        rises = np.diff(counts)
+        assert (counts.min(), counts.max()) == (theirs["min_nodes"], theirs["max_nodes"])
+        assert int(rises[rises > 0].sum()) == theirs["net_up"]
+        assert int(-rises[rises < 0].sum()) == theirs["net_down"]
+        repaired = {row["rule"]: row["count"] for row in trace.provenance.repairs}
+        assert repaired.get("row out of order, sorted", 0) == theirs["backward_timestamps"]
+        fleet = of_counts(trace["t_s"].tolist(), counts.tolist(), "fifo")
+        seen = fleet_statistics(fleet, theirs["duration_h"] * 3600)
+        assert seen.mean_nodes == pytest.approx(theirs["mean_nodes"], rel=1e-3)
+
+
+def test_exact_poisson_interval(data_folder: Path) -> None:
+    """58 events in 355 minutes: .1634 [.1241, .2112] a minute; 0 events: at most 3.69 with 95 %."""
+    low, high = poisson_interval(58)
+    assert (round(low / 355, 4), round(high / 355, 4)) == (0.1241, 0.2112)
+    assert poisson_interval(0) == (0.0, pytest.approx(3.6889, abs=1e-4))
+
+
+def test_fit_recovers_a_known_process() -> None:
+    process = Poisson(removals_per_min=0.4, adds_per_min=0.4, start=20, cap=64)
+    found = fit(generate(process, seed=5, horizon_s=40 * 3600.0), traces=200)
+    assert found.removal_per_min[0] < 0.4 < found.removal_per_min[1]
+    assert found.add_per_min[0] < 0.45 and found.add_per_min[1] > 0.3
+    assert found.ok, found.features
+
+
+def test_fit_says_where_a_process_does_not_stand_in(data_folder: Path) -> None:
+    """The p3 trace stays near its target of 32 nodes, which independent additions do not."""
+    found = fit(of_membership(read_trace(data_folder / "bamboo/traces/p3-trace.csv")), traces=200)
+    by_name = {feature.name: feature for feature in found.features}
+    assert by_name["removals per hour"].ok and by_name["nodes per removal"].ok
+    assert len(by_name) == 4
+
+
+def test_generated_traces_are_the_reference_traces(
+    golden: Golden, fleet_of: Callable[[str], Membership]
+) -> None:
+    """Every tick trace again from its seed, event by event."""
+    names = sorted(
+        {case["trace"] for case in golden("compat_cases.json")}
+        & {c["trace"] for c in golden("exact_cases.json")}
+    )
+    made = 0
+    for name in names:
+        match = re.fullmatch(r"traces/(?:nb_p([\d.]+)|fit)_s(\d+)\.csv", name)
+        if match is None:
+            continue
+        if match[1]:
+            process = Tick(removals_per_min=float(match[1]), adds_per_min=float(match[1]))
+        else:
+            process = Tick(
+                removals_per_min=0.16338,
+                adds_per_min=0.14366,
+                removal_batch=Marks(mean=2.4138, std=2.0862),
+                add_batch=Marks(mean=2.5417, std=1.9456),
+                add_burst=Burst(probability=0.0588),
+            )
+        assert generate(process, seed=int(match[2]), horizon_s=21_300.0) == fleet_of(name), name
+        made += 1
+    assert made == 15
+
+
+def test_one_stream_a_purpose() -> None:
+    """Changing the sizes of additions leaves the instants of all events, and the sizes of removals, alone."""
+    one = generate(Poisson(removals_per_min=0.2, adds_per_min=0.2, cap=10_000), seed=4, horizon_s=1e5)
+    other = generate(
+        Poisson(removals_per_min=0.2, adds_per_min=0.2, add_batch=Marks(mean=9.0, std=1.0), cap=10_000),
+        seed=4,
+        horizon_s=1e5,
+    )
+    assert [i.t_s for i in one.instants] == [i.t_s for i in other.instants]
+    assert fmean(len(i.added) for i in other.instants[1:]) > fmean(len(i.added) for i in one.instants[1:])
