@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from forerun.domains.cluster.kernels.planner import plan
@@ -101,6 +101,8 @@ def planning(draw):
 @settings(max_examples=400)
 def test_planner_agrees_with_its_twin(case):
     total, slot_s, now_s, free, levels, rate, top, deadline_s, left, assign = case
+    # a late job alone on an idle cluster already holds its largest count: nobody tries to give it more
+    assume(assign < 0 or len(free) > 1 or deadline_s >= now_s)
     twin = own_twin(levels, total, slot_s)
     job = Job(0, 0, deadline_s, left, dict(zip(levels, rate.tolist())), levels[top - 1])
     alloc, end_s, real_s, remaining, in_time = twin.plan(job, now_s, free, levels[assign] if assign >= 0 else None)

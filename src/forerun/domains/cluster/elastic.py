@@ -8,7 +8,12 @@ from forerun.domains.cluster.kernels import elastic as ek
 from forerun.domains.cluster.kernels import machine as mk
 from forerun.domains.cluster.model import BOOL, I64, World
 from forerun.domains.cluster.policy import Step
-from forerun.domains.cluster.published import PublishedRules, by_fixed_limit, fastest_levels, require_published_world
+from forerun.domains.cluster.published import (
+    PublishedRules,
+    by_fixed_limit,
+    fastest_levels,
+    require_published_world,
+)
 from forerun.domains.cluster.record import Record
 from forerun.errors import PolicyError
 
@@ -56,20 +61,66 @@ class AdmittingRules(ElasticRules):
         self.m.old_end[rows] = self.m.end[rows]
 
     def arrive(self, now_s: int) -> None:
-        """Admit the newcomers if with them everybody meets the deadline; then plan everybody."""
+        """Admit newcomers with whom everybody meets the deadline, all or none or one by one; then plan everybody."""
         newcomers = np.array(self.arrivals, np.int64)
-        admitted = False
-        if len(newcomers):
-            everybody = np.concatenate((self.runnable(), newcomers))
-            admitted = not self.plan(everybody, now_s).any()
+        if not len(newcomers):
+            self.plan(self.m.runnable[: self.runnable_count], now_s)
+            return
+        rows = self.runnable()
+        self.m.old_end[rows] = self.m.end[rows]
+        one_by_one = self.world.is_corrected("admission")
+        in_turn = newcomers[np.argsort(self.m.deadline[newcomers], kind="stable")]
+        admitted = [self._admit_batch(batch, now_s) for batch in (in_turn[:, None] if one_by_one else [newcomers])]
+        if one_by_one or not all(admitted):
+            self.plan(self.m.runnable[: self.runnable_count], now_s, record=False)
+
+    def _admit_batch(self, newcomers: I64, now_s: int) -> bool:
+        """Take newcomers in if with them nobody is late who would not be late anyway; else only those without deadline."""
+        everybody = np.concatenate((self.runnable(), newcomers))
+        late = everybody[self.plan(everybody, now_s, record=False)]
+        if len(late) and self.world.is_corrected("late_incumbent"):
+            alone = self.runnable().copy()
+            late = np.setdiff1d(late, alone[self.plan(alone, now_s, record=False)])
+        if not len(late):
             for row in newcomers:
-                if admitted or not self.m.slo[row]:
-                    self.admit(int(row))
-                else:
-                    self.refuse(int(row), "with it, a deadline would be missed")
-                    mk.give_slot(self.m, int(row))
-        if not admitted:
-            self.plan(self.m.runnable[: self.runnable_count], now_s, record=not len(newcomers))
+                self.admit(int(row))
+            return True
+        needed_s = self.m.planned[newcomers].copy()
+        refused = newcomers[self.m.slo[newcomers]]
+        blame = self._blame(late, refused, now_s) if len(refused) else ""
+        for row, needed in zip(newcomers, needed_s, strict=True):
+            if self.m.slo[row]:
+                self.refuse(int(row), self._because(int(row), int(needed), blame, now_s))
+                mk.give_slot(self.m, int(row))
+            else:
+                self.admit(int(row))
+        return False
+
+    def _blame(self, late: I64, refused: I64, now_s: int) -> str:
+        """What stands against a batch as a whole: an incumbent late anyway, an incumbent made late, a batch-mate."""
+        names = self.world.jobs.id
+        alone = self.runnable().copy()
+        anyway = alone[self.plan(alone, now_s, record=False)]
+        if len(anyway):
+            return f"job {names[anyway[0]]}, admitted before, is predicted late in any case"
+        pushed = np.setdiff1d(late, refused)
+        if len(pushed):
+            return f"it would make job {names[pushed[0]]} late"
+        return f"with it in one batch, job {names[late[0]]} would be late"
+
+    def _because(self, row: int, needed_s: int, blame: str, now_s: int) -> str:
+        """Why a job is refused: its own speed, capacity up to its deadline, or others; and what would admit it."""
+        m = self.m
+        deadline = int(m.deadline[row])
+        best_s = now_s + m.left[row] / m.rate[m.kind[row], : m.top[row]].max()
+        if best_s > deadline:
+            return f"own speed: alone at its best count it would end {best_s - deadline:.0f} s after its deadline"
+        if needed_s > deadline:
+            return (
+                f"capacity in [{now_s}, {deadline}] s: planned with the others it would end "
+                f"{needed_s - deadline} s late; a deadline that much later would admit it"
+            )
+        return blame
 
     def decide(self, now_s: int) -> None:
         """Everybody takes what the plan gives now, plans are made again, spare GPUs go out, jobs are placed."""

@@ -10,7 +10,7 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from forerun.domains.cluster.model import NO_DEADLINE_S, Cluster, Jobs, NodeGroup, Profile
 from forerun.errors import Problem, ProfileError, ScenarioError, TraceError, known_names
+from forerun.trace.repair import RepairLog
 
 _SPEC_FIELDS: Final = ("num_switch", "num_node_p_switch", "num_gpu_p_node", "num_cpu_p_node", "mem_p_node")
 
@@ -35,28 +36,6 @@ _JOB_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "user": ("user", "vc"),
 }
 _REQUIRED: Final = ("job_id", "submit_s", "gpus", "duration_s")
-
-
-@dataclass(slots=True)
-class Notes:
-    """What was noticed in the inputs and did not stop the run: rule, count, first places."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    places: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, rule: str, where: str) -> None:
-        """Count one case of a rule; the first three places are kept."""
-        self.counts[rule] = self.counts.get(rule, 0) + 1
-        shown = self.places.setdefault(rule, [])
-        if len(shown) < 3:
-            shown.append(where)
-
-    def lines(self) -> tuple[str, ...]:
-        """One sentence a rule."""
-        return tuple(
-            f"{rule}: {count} ({'; '.join(self.places[rule])}{'; ...' if count > 3 else ''})"
-            for rule, count in self.counts.items()
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +90,21 @@ def cluster_of(groups: Iterable[NodeGroup]) -> Cluster:
     return Cluster(listed, max(1, len(racks)))
 
 
-def read_jobs(path: Path, notes: Notes | None = None) -> JobTable:
+def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
     """The jobs of a log with one of the four published headers (or ours), in the order of the file.
 
     Whole seconds since the collection began; deadlines absolute; `best_effort` 1 takes the deadline away. Ids made of
     digits become numbers. Columns for model, iterations, batch and deadline may be absent: such jobs run rigid for
     their duration and have no deadline.
     """
-    notes = Notes() if notes is None else notes
+    notes = RepairLog() if notes is None else notes
     rows = _rows(path, TraceError)
     if not rows:
         raise TraceError.at(path.name, "is empty; a header and at least one job are wanted")
     return _job_table(path.name, [name.strip() for name in rows[0][1]], rows[1:], notes)
 
 
-def _job_table(source: str, header: Sequence[str], rows: Sequence[tuple[int, list[str]]], notes: Notes) -> JobTable:
+def _job_table(source: str, header: Sequence[str], rows: Sequence[tuple[int, list[str]]], notes: RepairLog) -> JobTable:
     place = _columns(source, header)
     if not rows:
         raise TraceError.at(source, "has a header and no job")
@@ -165,7 +144,7 @@ def _columns(source: str, header: Sequence[str]) -> dict[str, int]:
     return place
 
 
-def _job(where: str, cells: Mapping[str, str], problems: list[Problem], notes: Notes) -> dict[str, int | str]:
+def _job(where: str, cells: Mapping[str, str], problems: list[Problem], notes: RepairLog) -> dict[str, int | str]:
     def number(name: str, least: int, default: int) -> int:
         if name not in cells or (cells[name] == "" and name == "deadline_s"):
             return default
@@ -183,7 +162,7 @@ def _job(where: str, cells: Mapping[str, str], problems: list[Problem], notes: N
     if best_effort == 1:
         deadline_s = NO_DEADLINE_S
     elif deadline_s < submit_s:
-        notes.add("deadline before submission (cannot be met)", where)
+        notes.note("deadline before submission (cannot be met)", where)
     return {
         "job_id": int(text) if text.isdigit() else text,
         "submit_s": submit_s,
@@ -199,12 +178,12 @@ def _job(where: str, cells: Mapping[str, str], problems: list[Problem], notes: N
     }
 
 
-def jobs_of(table: JobTable, profile: Profile | None, notes: Notes | None = None) -> Jobs:
+def jobs_of(table: JobTable, profile: Profile | None, notes: RepairLog | None = None) -> Jobs:
     """The jobs of a log, sorted stably by submission, each tied to its row of the profile.
 
     Raises TraceError for a model or batch that the profile does not know. Jobs without a model stay rigid.
     """
-    notes = Notes() if notes is None else notes
+    notes = RepairLog() if notes is None else notes
     problems: list[Problem] = []
     kinds = {kind: row for row, kind in enumerate(profile.kinds)} if profile else {}
     kind = np.full(len(table.job_id), -1, np.int64)
@@ -221,7 +200,7 @@ def jobs_of(table: JobTable, profile: Profile | None, notes: Notes | None = None
     order = np.argsort(submit, kind="stable")
     if (np.diff(submit) < 0).any():
         where = f"{table.source}:{table.line[int(np.flatnonzero(np.diff(submit) < 0)[0]) + 1]}"
-        notes.add("rows out of order (sorted by submission)", where)
+        notes.note("rows out of order (sorted by submission)", where)
     return Jobs(
         file_row=np.arange(len(submit)),
         id=table.job_id,
@@ -256,6 +235,11 @@ def read_profile(folder: Path, gpu_type: str) -> Profile:
     files = sorted(folder.glob("*.csv"))
     if not files:
         raise ProfileError.at(folder.name, "holds no <model>.csv with throughput")
+    return read_tables(files, gpu_type, folder.name)
+
+
+def read_tables(files: Sequence[Path], gpu_type: str, name: str = "") -> Profile:
+    """The throughput tables of some files, one a model, as `read_profile` reads a folder's."""
     problems: list[Problem] = []
     tables = [_throughput(path, problems) for path in files]
     if problems:
@@ -274,7 +258,7 @@ def read_profile(folder: Path, gpu_type: str) -> Profile:
         levels=np.array(levels, np.int64),
         rate=np.array(rates, np.float64),
         largest_column=np.array(largest, np.int64),
-        source=f"measured ({folder.name})",
+        source=f"measured ({name or gpu_type})",
     )
 
 

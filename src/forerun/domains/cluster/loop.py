@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Callable, Sequence
+from typing import Any, assert_never
 
 from forerun.domains.cluster.policy import Rules, Step
 
+#: an observer and what it is shown
+Watcher = tuple[Callable[[float, Any], None], Any]
 
-def run(rules: Rules) -> None:
+
+def run(rules: Rules, *, watch: Sequence[Watcher] = ()) -> None:
     """Play a world to its end.
 
     The clock says when something happens next; what happens is a sequence of steps. That order, the clock and the
@@ -32,3 +36,5 @@ def run(rules: Rules) -> None:
                     rules.charge(now_s)
                 case _:
                     assert_never(step)
+        for observe, shown in watch:
+            observe(now_s, shown)

@@ -7,11 +7,13 @@ Both are recipes: frozen parameters that a scenario names, building something fr
 
 from __future__ import annotations
 
+import functools
 from enum import Enum
 from typing import ClassVar, Protocol
 
 from forerun.domains.cluster.model import World
 from forerun.domains.cluster.record import Record
+from forerun.registry import Registry
 from forerun.scenario.spec import Recipe
 
 
@@ -97,3 +99,14 @@ class Schedule(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def rules(self, world: World, record: Record) -> Rules:
         """The schedule at work on a world, writing into a record."""
         raise AssertionError(f"{type(self).__name__} has no rules")
+
+
+@functools.cache
+def schedulers() -> Registry[Policy]:
+    """All scheduling policies, built in and announced by plugins."""
+    return Registry(
+        "scheduling policy",
+        package="forerun.domains.cluster.policies",
+        base=Policy,
+        group="forerun.cluster_policies",
+    )

@@ -71,6 +71,7 @@ def build_machine(world: World, profile: Profile, top: I64) -> mk.Machine:
         kind=jobs.kind.copy(),
         top=top,
         left=jobs.iterations.astype(np.float64),
+        useful=np.zeros(count),
         gpus=zeros(count),
         end=never(),
         old_end=never(),
@@ -220,6 +221,7 @@ class PublishedRules:
         for row, late in zip(self.done[:count], self.late[:count], strict=True):
             if self.m.planned[row] >= 0:
                 self.record.real_end_s[row] = self.m.planned[row]
+            self.record.useful_gpu_s[row] = self.m.useful[row]
             self.record.finish(int(row), int(self.m.end[row]), declined=bool(late), log_time_s=now_s)
 
     def refuse(self, row: int, because: str) -> None:

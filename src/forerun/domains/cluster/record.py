@@ -14,21 +14,26 @@ class Record:
     """The growing record of one run.
 
     Outcome columns have one element a job, in the order of `world.jobs`. `snapshot` notes one scheduling event and
-    the GPUs of the jobs it names; `block` notes many at once, for kernels.
+    the GPUs of the jobs it names; `block` notes many at once, for kernels. `useful_gpu_s` is the GPU time in which work
+    was done (nan: all that was held, less `overhead_s`); `fragmentation_s` and `quota_s` are waiting seconds so caused.
     """
 
     def __init__(self, world: World) -> None:
         count = len(world.jobs)
         self.world = world
         self.admitted: I8 = np.full(count, -1, np.int8)
-        self.first_start_s: I64 = np.full(count, -1, np.int64)
-        self.start_s: I64 = np.full(count, -1, np.int64)
+        self.first_start_s: F64 = np.full(count, -1.0)
+        self.start_s: F64 = np.full(count, -1.0)
         self.end_s: F64 = np.full(count, -1.0)
         self.logged_s: F64 = np.full(count, -1.0)
         self.real_end_s: F64 = np.full(count, np.nan)
         self.declined: BOOL = np.zeros(count, np.bool_)
         self.accepted = 0
+        self.useful_gpu_s: F64 = np.full(count, np.nan)
         self.overhead_s: F64 = np.zeros(count)
+        self.fragmentation_s: F64 = np.zeros(count)
+        self.quota_s: F64 = np.zeros(count)
+        self.fragmented_gpu_s = 0.0
         self.executed_s: F64 = np.zeros(count)
         self.preempts: I64 = np.zeros(count, np.int64)
         self.resumes: I64 = np.zeros(count, np.int64)
@@ -38,8 +43,8 @@ class Record:
         self.ended_because = ""
         self.held: I64 = np.zeros(count, np.int64)
         self._share = _efficiency_table(world)
-        self._changes: list[tuple[I64, I64, I64]] = []
-        self._events: list[tuple[I64, I64, I64, I64, F64]] = []
+        self._changes: list[tuple[F64, I64, I64]] = []
+        self._events: list[tuple[F64, I64, I64, I64, F64]] = []
 
     @property
     def declined_count(self) -> int:
@@ -51,7 +56,7 @@ class Record:
         """Jobs that ended and were not declared late."""
         return (self.end_s >= 0) & ~self.declined
 
-    def snapshot(self, now_s: int, rows: I64, gpus: I64, pending: int) -> None:
+    def snapshot(self, now_s: float, rows: I64, gpus: I64, pending: int) -> None:
         """One scheduling event: `rows` hold `gpus` from now on; jobs not named keep what they had.
 
         Efficiency is the sum over running jobs of throughput over one-GPU throughput, per GPU of the cluster.
@@ -60,14 +65,15 @@ class Record:
         changed = before != gpus
         if changed.any():
             at = rows[changed]
-            self._changes.append((np.full(len(at), now_s, np.int64), at, gpus[changed].astype(np.int64)))
+            self._changes.append((np.full(len(at), now_s, np.float64), at, gpus[changed].astype(np.int64)))
             self._started(now_s, at, before[changed], gpus[changed])
             self.held[rows] = gpus
         running = np.flatnonzero(self.held) if len(rows) == 0 else rows[gpus > 0]
         self._append_event(now_s, pending, running)
 
-    def block(self, times_s: I64, pending: I64, first: I64, rows: I64, gpus: I64) -> None:
+    def block(self, times_s: I64 | F64, pending: I64, first: I64, rows: I64, gpus: I64) -> None:
         """Many events at once: event i gives `gpus[first[i]:first[i + 1]]` to those `rows`; others keep theirs."""
+        times_s = times_s.astype(np.float64)
         count = len(times_s)
         event = np.repeat(np.arange(count), np.diff(first))
         order = np.lexsort((event, rows))
@@ -92,7 +98,7 @@ class Record:
         share = np.where(running > 0, share, 0.0)
         if count:
             self._totals = int(running[-1]), int(used[-1]), float(share[-1])
-        self._events.append((times_s.copy(), pending.copy(), running, self.world.cluster.gpus - used, share))
+        self._events.append((times_s, pending.copy(), running, self.world.cluster.gpus - used, share))
 
     _totals: tuple[int, int, float] = (0, 0, 0.0)
 
@@ -113,19 +119,19 @@ class Record:
         self.declined[row] = True
         self.refusals[row] = because
 
-    def changes(self) -> tuple[I64, I64, I64]:
+    def changes(self) -> tuple[F64, I64, I64]:
         """All allocation changes: (time_s, row, gpus after), in order."""
         if not self._changes:
             empty = np.zeros(0, np.int64)
-            return empty, empty.copy(), empty.copy()
+            return np.zeros(0), empty, empty.copy()
         times, rows, gpus = zip(*self._changes, strict=True)
         return np.concatenate(times), np.concatenate(rows), np.concatenate(gpus)
 
-    def events(self) -> tuple[I64, I64, I64, I64, F64]:
+    def events(self) -> tuple[F64, I64, I64, I64, F64]:
         """All scheduling events: (time_s, pending, running, free GPUs, efficiency), in order."""
         if not self._events:
             empty = np.zeros(0, np.int64)
-            return empty, empty.copy(), empty.copy(), empty.copy(), np.zeros(0)
+            return np.zeros(0), empty, empty.copy(), empty.copy(), np.zeros(0)
         times, pending, running, free, efficiency = zip(*self._events, strict=True)
         return (
             np.concatenate(times),
@@ -135,12 +141,11 @@ class Record:
             np.concatenate(efficiency),
         )
 
-    def _append_event(self, now_s: int, pending: int, running: I64) -> None:
+    def _append_event(self, now_s: float, pending: int, running: I64) -> None:
         count, used, efficiency = self._totals_of(running)
         self._totals = (count, used, efficiency)
-        as_row = (np.array([value], np.int64) for value in (now_s, pending, count, self.world.cluster.gpus - used))
-        times, waiting, running_count, free = as_row
-        self._events.append((times, waiting, running_count, free, np.array([efficiency])))
+        counts = (np.array([value], np.int64) for value in (pending, count, self.world.cluster.gpus - used))
+        self._events.append((np.array([now_s], np.float64), *counts, np.array([efficiency])))
 
     def _totals_of(self, running: I64) -> tuple[int, int, float]:
         gpus = self.held[running]
@@ -151,10 +156,10 @@ class Record:
         shares: F64 = self._share[kind, np.minimum(gpus, self._share.shape[1] - 1)]
         return shares
 
-    def _started(self, now_s: int, rows: I64, before: I64, after: I64) -> None:
-        self._started_at(np.full(len(rows), now_s, np.int64), rows, before, after)
+    def _started(self, now_s: float, rows: I64, before: I64, after: I64) -> None:
+        self._started_at(np.full(len(rows), now_s, np.float64), rows, before, after)
 
-    def _started_at(self, times_s: I64, rows: I64, before: I64, after: I64) -> None:
+    def _started_at(self, times_s: F64, rows: I64, before: I64, after: I64) -> None:
         fresh = (before == 0) & (after > 0)
         rows, times_s = rows[fresh], times_s[fresh]
         self.start_s[rows] = times_s  # in time order: the last one stays

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.cluster.kernels.arrays import BOOL, F64, I64
+from forerun.domains.cluster.kernels.arrays import BOOL, I64
 from forerun.domains.cluster.kernels.machine import (
     HOLDING,
     KEYS,
@@ -24,12 +24,11 @@ from forerun.domains.cluster.kernels.machine import (
     register,
     release_all,
     set_end,
-    sort_by_gpus,
     sort_stably,
     start,
     take_slot,
 )
-from forerun.domains.cluster.kernels.planner import gpu_time, grid_up, key_before, plan, tidy, whole_up
+from forerun.domains.cluster.kernels.planner import gpu_time, grid_up, key_before, plan, whole_up
 from forerun.kernels.jit import kernel
 
 LEAST_FIRST: Final = 0  # marginal_order

@@ -47,7 +47,7 @@ CLASSES: Final = np.array([1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 88, 1
 class Machine(NamedTuple):
     """Columns have one element a job unless stated. Times in seconds; -1 is "none".
 
-    `planned`: end before rounding to slots; `charged`: overhead still to be served; `plan_t, plan_g`: int64[slots,
+    `useful`: GPU-seconds of work; `planned`: end before rounding to slots; `charged`: overhead still to be served; `plan_t, plan_g`: int64[slots,
     keys], the committed plans, in row `slot` of a job; `free_t, free_g`: the profile of free GPUs, with `KEYS` entries;
     `node_turn`: int64[nodes], number of a node in its switch; `set_*`: the GPU sets in use; `known`: bool[gpus, top],
     communication groups met, by first rank and size; `changed`: GPUs held at the last charge.
@@ -60,6 +60,7 @@ class Machine(NamedTuple):
     kind: I64
     top: I64
     left: F64
+    useful: F64
     gpus: I64
     end: I64
     old_end: I64
@@ -271,6 +272,7 @@ def progress(m: Machine, elapsed_s: int, now_s: int) -> None:
             m.meta[ENDS] += 1
             m.end[job] = ended
         m.left[job] -= work
+        m.useful[job] += m.gpus[job] * max(spent, 0)
         m.charged[job] = 0
 
 

@@ -1,0 +1,378 @@
+"""Policies that decide now and then: what they see, what they answer, and the room's own clock around them.
+
+A policy is a recipe whose `build(rng)` gives a cook with one method, `allocate(view) -> Allocation`. It is asked at
+every arrival and end, or every `round_s` seconds. It sees waiting and running jobs as columns, in order of submission,
+and answers with GPUs a job. What a job still has to do is in an `OracleView` only; such a policy says so by deriving
+from `OracleAllocator`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol
+
+import numpy as np
+
+from forerun.domains.cluster.model import F64, I64, NO_DEADLINE_S, Profile, World
+from forerun.domains.cluster.policy import Policy, QuietRules, Step
+from forerun.domains.cluster.record import Record
+from forerun.errors import PolicyError, ScenarioError
+
+#: placements by name, as scenarios say them; `anywhere` does not look at nodes
+PLACEMENTS: Final = ("anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random")
+
+#: decisions without any GPU held and nothing left to arrive, after which a run is given up
+MOST_IDLE_ROUNDS: Final = 1000
+
+_FAULTS: Final = {
+    1: "was given {gpus} GPUs; a count is not negative",
+    2: "was given {gpus} GPUs of {type}, a count it cannot run on",
+    3: "was given {gpus} GPUs, which with the jobs before it are more than the {size} of {type}",
+}
+
+
+class View:
+    """What a policy may see at `now_s`. Columns have one element a waiting or running job, in order of submission.
+
+    `job`: number of the job; `gpus`: requested; `held`: held now; `kind`: row of the profile (-1: none); `user`: number
+    of its user; `submit_s`, `deadline_s` (infinite: none); `served_gpu_s`: GPU-seconds held so far; `unchanged_s`: since
+    its GPUs last changed. `free` GPUs in all; `total` GPUs; `speed(gpus)` tells relative speeds from the profile.
+    The arrays are the simulator's own and good until the next decision.
+    """
+
+    __slots__ = ("_f", "_i", "_refused", "count", "free", "node_free", "now_s", "quota", "rate", "total", "type_total")
+
+    def __init__(self, total: int, rate: F64, type_total: I64) -> None:
+        self.now_s = 0.0
+        self.count = 0
+        self.free = total
+        self.total = total
+        self.rate = rate
+        self.type_total = type_total
+        self.node_free: I64 = np.zeros(0, np.int64)
+        self.quota: I64 | None = None
+        self._refused: I64 = np.zeros(0, np.int64)
+        self._f: F64 = np.zeros((6, 0))
+        self._i: I64 = np.zeros((7, 0), np.int64)
+
+    submit_s = property(lambda self: self._f[0, : self.count])
+    deadline_s = property(lambda self: self._f[1, : self.count])
+    served_gpu_s = property(lambda self: self._f[2, : self.count])
+    unchanged_s = property(lambda self: self._f[3, : self.count])
+    job = property(lambda self: self._i[0, : self.count])
+    gpus = property(lambda self: self._i[1, : self.count])
+    held = property(lambda self: self._i[2, : self.count])
+    kind = property(lambda self: self._i[3, : self.count])
+    user = property(lambda self: self._i[4, : self.count])
+    best_effort = property(lambda self: self._i[5, : self.count])
+    gpu_type = property(lambda self: self._i[6, : self.count])
+
+    def take(self, order: I64, *, skip: bool = True) -> Allocation:
+        """Requested GPUs to jobs in an order (positions in the view) while they last.
+
+        `skip` passes over jobs that do not fit (backfill); otherwise the first that does not fit ends it.
+        """
+        from forerun.domains.cluster.kernels import floor
+
+        out = np.empty(self.count, np.int64)
+        if self.quota is None:
+            floor.take_in_order(order, self.gpus, self.total, skip, out)
+        else:
+            limits, borrow = self.quota[:-1], bool(self.quota[-1])
+            self._refused = np.zeros(self.count, np.int64)
+            floor.take_within_quotas(
+                order, self.gpus, self.user, limits, self.total, skip, borrow, out, self._refused
+            )
+        return Allocation(out)
+
+
+class OracleView(View):
+    """A view that knows the future: `left_s`, work left, and `work_s`, work in all, in seconds at the requested count."""
+
+    __slots__ = ()
+
+    left_s = property(lambda self: self._f[4, : self.count])
+    work_s = property(lambda self: self._f[5, : self.count])
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """GPUs for each job of a view, in its order: int64[jobs]; 0 stops or leaves waiting. `gpu_type`: of which type."""
+
+    gpus: I64
+    gpu_type: I64 | None = None
+    wake_s: float = math.inf
+
+
+class Cook(Protocol):
+    """A policy at work in one run."""
+
+    def allocate(self, view: Any) -> Allocation:
+        """Who holds how many GPUs from now on."""
+
+
+class Allocator(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A policy that sees a `View`. `round_s` 0: it decides at every arrival and end."""
+
+    sees: ClassVar[type[View]] = View
+    round_s: float = 0.0
+
+    def build(self, rng: np.random.Generator) -> Cook:
+        """A fresh cook."""
+        raise AssertionError(f"{type(self).__name__} builds nothing")
+
+
+class OracleAllocator(Allocator, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A policy that knows how long jobs will take."""
+
+    sees: ClassVar[type[View]] = OracleView
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the room adds around an allocator.
+
+    `placement`: one of `PLACEMENTS`; restart, growing and shrinking cost seconds; `penalty[n]`: speed on n nodes;
+    `quota`: GPUs a user, and at the end 1 if what is idle may be borrowed.
+    """
+
+    placement: str = "anywhere"
+    restart_s: float = 0.0
+    grow_s: float = 0.0
+    shrink_s: float = 0.0
+    penalty: tuple[float, ...] = (1.0, 1.0)
+    quota: I64 | None = None
+
+
+class AllocatorRules(QuietRules):
+    """A world under an allocator. Finished jobs and arrivals are played by a kernel; the policy decides in between."""
+
+    order = (Step.ADVANCE, Step.DECIDE)
+
+    def __init__(self, world: World, record: Record, recipe: Allocator, cook: Cook, terms: Terms) -> None:
+        from forerun.domains.cluster.kernels import floor
+
+        self.world, self.record, self.recipe, self.cook = world, record, recipe, cook
+        self.terms = terms
+        self.kernel = floor
+        profiles = world.profiles or ((world.profile,) if world.profile else ())
+        self.types = _type_names(world)
+        self.state = build_floor(world, profiles, self.types, terms)
+        count = len(world.jobs)
+        self.view = recipe.sees(world.cluster.gpus, self.state.rate, self.state.type_size)
+        self.view.quota = terms.quota
+        self.view._f = np.zeros((6, count))
+        self.view._i = np.zeros((7, count), np.int64)
+        self.unplaced: I64 = np.zeros(count, np.int64)
+        self.placement = PLACEMENTS.index(terms.placement)
+        self.now_s = 0.0
+        self.coming_s = float(world.jobs.submit_s[0])
+        self.wake_s = math.inf
+        self.idle_rounds = 0
+        self.blocked: I64 = np.zeros(0, np.int64)
+        self.capped: I64 = np.zeros(0, np.int64)
+        self.spread_free = 0
+
+    def next_moment(self) -> float | None:  # type: ignore[override]
+        """The next arrival or end, or the next round at which anybody is there; None when nothing can change."""
+        floor = self.kernel
+        if self.state.meta[floor.ENDED] == len(self.world.jobs):
+            return None
+        running = int(self.state.meta[floor.RUNNING])
+        if not running and math.isinf(self.coming_s):
+            self.idle_rounds += 1
+            if (not self.recipe.round_s and math.isinf(self.wake_s)) or self.idle_rounds > MOST_IDLE_ROUNDS:
+                self._starved()
+                return None
+        else:
+            self.idle_rounds = 0
+        if self.recipe.round_s:
+            step = self.recipe.round_s
+            waiting = int(self.state.meta[floor.ACTIVE]) > 0
+            after = self.now_s + step if waiting else self.coming_s
+            return step * math.ceil(after / step - 1e-9)
+        return min(self.coming_s, self.wake_s)
+
+    def advance(self, now_s: float) -> None:
+        """Play arrivals and ends up to now."""
+        floor = self.kernel
+        self._count_blocked(now_s - self.now_s)
+        while True:
+            self.coming_s = floor.advance(self.state, now_s)
+            if self.coming_s > now_s:
+                break
+            self._take_log()
+        self.now_s = now_s
+
+    def decide(self, now_s: float) -> None:
+        """Ask the policy and carry its answer out."""
+        floor, state, view = self.kernel, self.state, self.view
+        view.now_s = now_s
+        view.count = floor.gather(state, now_s, view._f, view._i)
+        view.free = int(state.type_free.sum())
+        if not view.count:
+            self._take_log(now_s, 0)
+            return
+        if len(state.owner):
+            view.node_free = np.add.reduceat(state.owner < 0, state.node_first[:-1]).astype(np.int64)
+        answer = self._ask(now_s)
+        gpus = np.asarray(answer.gpus)
+        if gpus.shape != (view.count,) or gpus.dtype.kind not in "iu":
+            if gpus.dtype.kind == "f" and np.isnan(gpus).any():
+                raise self._wrong(now_s, int(np.argmax(np.isnan(gpus))), "was given nan GPUs")
+            raise PolicyError.at(
+                f"t={now_s:g} s", f"the allocation is {gpus.dtype} of shape {gpus.shape}; int64[{view.count}] is wanted"
+            )
+        gpus = gpus.astype(np.int64)
+        types = view.gpu_type.copy() if answer.gpu_type is None else np.asarray(answer.gpu_type, np.int64)
+        rows = view.job
+        fault, at = floor.check(state, rows, gpus, types, view.count)
+        if fault:
+            name = self.types[types[at]] or "the cluster"
+            what = _FAULTS[fault].format(gpus=int(gpus[at]), type=name, size=int(state.type_size[types[at]]))
+            raise self._wrong(now_s, at, what)
+        missing = floor.apply(
+            state, now_s, rows, gpus, types, view.count, self.placement, self.world.seed, self.unplaced
+        )
+        self.wake_s = answer.wake_s if answer.wake_s > now_s else math.inf
+        self.blocked = rows[self.unplaced[: view.count] == 1].copy() if missing else self.blocked[:0]
+        self.spread_free = int(state.type_free.sum()) if missing else 0
+        if view.quota is not None:
+            self.capped = rows[view._refused[: view.count] == 1].copy()
+        waiting = int(np.count_nonzero(state.i[floor.HELD, rows] == 0))
+        self.coming_s = min(self.coming_s, state.f[floor.END, state.end_order[0]]) if state.meta[floor.RUNNING] else self.coming_s
+        self._take_log(now_s, waiting)
+
+    def _ask(self, now_s: float) -> Allocation:
+        try:
+            answer = self.cook.allocate(self.view)
+        except PolicyError:
+            raise
+        except Exception as error:  # a policy is somebody else's code
+            raise PolicyError.at(f"t={now_s:g} s", f"the policy raised {type(error).__name__}: {error}") from error
+        if not isinstance(answer, Allocation):
+            raise PolicyError.at(f"t={now_s:g} s", f"the policy answered {type(answer).__name__}; an Allocation is wanted")
+        return answer
+
+    def _wrong(self, now_s: float, at: int, what: str) -> PolicyError:
+        job = self.world.jobs.id[int(self.view.job[at])]
+        found = PolicyError.at(f"t={now_s:g} s, job {job}", what)
+        assert isinstance(found, PolicyError)
+        return found
+
+    def _count_blocked(self, elapsed_s: float) -> None:
+        """Seconds in which jobs waited because free GPUs were spread, or a quota was used up."""
+        self.record.fragmentation_s[self.blocked] += elapsed_s
+        self.record.quota_s[self.capped] += elapsed_s
+        self.record.fragmented_gpu_s += self.spread_free * elapsed_s
+
+    def _take_log(self, now_s: float | None = None, waiting: int = 0) -> None:
+        """Hand changes of GPUs to the record, as events; a decision without change is not one."""
+        floor, state = self.kernel, self.state
+        count = int(state.meta[floor.LOGGED])
+        if not count:
+            return
+        times, first = np.unique(state.log_time[:count], return_index=True)
+        pending = np.full(len(times), waiting, np.int64)
+        bounds = np.append(first, count)
+        self.record.block(times, pending, bounds, state.log_row[:count].copy(), state.log_gpus[:count].copy())
+        ended = state.log_row[:count][state.i[floor.STATE, state.log_row[:count]] == floor.DONE]
+        for row in dict.fromkeys(ended.tolist()):
+            end_s = float(state.f[floor.END, row])
+            late = end_s > self.world.jobs.deadline_s[row] and self.world.jobs.deadline_s[row] < NO_DEADLINE_S
+            self.record.finish(row, end_s, declined=bool(late))
+            if not late and self.world.jobs.deadline_s[row] < NO_DEADLINE_S:
+                self.record.accepted += 1
+            self.record.useful_gpu_s[row] = state.f[floor.USEFUL, row]
+        state.meta[floor.LOGGED] = 0
+        self.record.admitted[: state.meta[floor.ARRIVED]] = 1
+        self.record.preempts[:] = state.i[floor.PREEMPTS]
+
+    def _starved(self) -> None:
+        waiting = len(self.world.jobs) - int(self.state.meta[self.kernel.ENDED])
+        self.record.ended_because = (
+            f"at {self.now_s:g} s nothing runs, nothing arrives and the policy gives GPUs to none of {waiting} waiting jobs"
+        )
+
+
+def _type_names(world: World) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(world.cluster.node_types()))
+
+
+def build_floor(world: World, profiles: tuple[Profile, ...], types: tuple[str, ...], terms: Terms) -> Any:
+    """The packed state at the start of a run.
+
+    Work is in seconds at the requested count. Raises ScenarioError if a job asks for more than the cluster has, or a
+    GPU type has no profile.
+    """
+    from forerun.domains.cluster.kernels import floor
+
+    jobs = world.jobs
+    count, total = len(jobs), world.cluster.gpus
+    too_large = np.flatnonzero(jobs.gpus > total)
+    if len(too_large):
+        row = int(too_large[0])
+        more = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
+        raise ScenarioError.at(
+            f"job {jobs.id[row]}", f"asks for {jobs.gpus[row]} GPUs, the cluster has {total}{more}"
+        )
+    rate, scale, work = _speeds(world, profiles, types)
+    f = np.zeros((floor.FLOATS, count))
+    i = np.zeros((floor.INTS, count), np.int64)
+    f[floor.SUBMIT] = jobs.submit_s
+    f[floor.DEADLINE] = np.where(jobs.deadline_s < NO_DEADLINE_S, jobs.deadline_s, np.inf)
+    f[floor.LEFT] = f[floor.WORK] = work
+    f[floor.SCALE] = scale
+    i[floor.WANT] = jobs.gpus
+    i[floor.KIND] = np.where(scale > 0, jobs.kind, -1)
+    users = {name: number for number, name in enumerate(dict.fromkeys(jobs.user))}
+    i[floor.USER] = [users[name] for name in jobs.user]
+    i[floor.EFFORT] = jobs.best_effort
+    node_gpus = world.cluster.node_gpus()
+    node_type = np.array([types.index(name) for name in world.cluster.node_types()], np.int64)
+    type_size = np.bincount(node_type, node_gpus, len(types)).astype(np.int64)
+    placed = terms.placement != "anywhere"
+    room = 4 * total + 4096
+    return floor.Floor(
+        f=f,
+        i=i,
+        active=np.zeros(count, np.int64),
+        end_order=np.zeros(total + 1, np.int64),
+        end_at=np.full(count, -1, np.int64),
+        rate=rate,
+        type_free=type_size.copy(),
+        type_size=type_size,
+        owner=np.full(total if placed else 0, -1, np.int64),
+        node_first=np.concatenate(([0], np.cumsum(node_gpus))).astype(np.int64),
+        node_type=node_type,
+        cost=np.array([terms.restart_s, terms.grow_s, terms.shrink_s]),
+        penalty=np.array(terms.penalty),
+        meta=np.zeros(8, np.int64),
+        log_time=np.zeros(room),
+        log_row=np.zeros(room, np.int64),
+        log_gpus=np.zeros(room, np.int64),
+    )
+
+
+def _speeds(world: World, profiles: tuple[Profile, ...], types: tuple[str, ...]) -> tuple[F64, F64, F64]:
+    """`rate[type, kind, gpus]`, and by job the factor from it to speed (0: rigid) and the work in seconds."""
+    jobs = world.jobs
+    duration = jobs.duration_s.astype(np.float64)
+    if not profiles:
+        return np.zeros((len(types), 1, 1)), np.zeros(len(jobs)), duration
+    named = {profile.gpu_type: profile for profile in profiles}
+    chosen = [named.get(name, profiles[0] if len(profiles) == 1 else None) for name in types]
+    for name, profile in zip(types, chosen, strict=True):
+        if profile is None:
+            raise ScenarioError.at("machines", f"GPU type {name!r} has no profile; known: {', '.join(sorted(named))}")
+    tables = [profile.rate_at() for profile in chosen if profile is not None]
+    rate = np.zeros((len(types), len(tables[0]), max(table.shape[1] for table in tables)))
+    for at, table in enumerate(tables):
+        rate[at, :, : table.shape[1]] = table
+    top = rate.shape[2] - 1
+    base = np.where(jobs.kind >= 0, rate[0, jobs.kind, np.minimum(jobs.gpus, top)], 0.0)
+    base = np.where(jobs.gpus <= top, base, 0.0)
+    scale = np.divide(1.0, base, out=np.zeros(len(jobs)), where=base > 0)
+    work = np.where((scale > 0) & (jobs.iterations > 0), jobs.iterations * scale, duration)
+    return rate, scale, work

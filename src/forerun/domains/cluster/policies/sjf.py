@@ -1,0 +1,26 @@
+"""Shortest job first."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from forerun.domains.cluster.allocator import OracleView
+from forerun.domains.cluster.model import F64
+from forerun.domains.cluster.priority import PriorityPolicy
+
+
+class Sjf(PriorityPolicy, tag="sjf", frozen=True, kw_only=True):
+    """The shortest waiting job starts next; nobody gives way. It knows durations."""
+
+    paper: ClassVar[str] = "textbook"
+    needs: ClassVar[tuple[str, ...]] = ("gpus", "duration")
+    guarantees: ClassVar[str] = "least mean completion time on one GPU without preemption, if all jobs are there at the start"
+    cost: ClassVar[str] = "O(log jobs) an event"
+    preemptive: ClassVar[bool] = False
+    kernel_key: ClassVar[int] = 1
+
+    @staticmethod
+    def key(view: OracleView) -> F64:
+        """Work in all."""
+        priority: F64 = view.work_s
+        return priority

@@ -1,0 +1,26 @@
+"""Smallest job first."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from forerun.domains.cluster.allocator import OracleView
+from forerun.domains.cluster.model import F64
+from forerun.domains.cluster.priority import PriorityPolicy
+
+
+class SmallestJobFirst(PriorityPolicy, tag="sjf-area", frozen=True, kw_only=True):
+    """The waiting job of least GPU-seconds (duration times GPUs) starts next; nobody gives way. It knows durations."""
+
+    paper: ClassVar[str] = "textbook"
+    needs: ClassVar[tuple[str, ...]] = ("gpus", "duration")
+    guarantees: ClassVar[str] = "none"
+    cost: ClassVar[str] = "O(log jobs) an event"
+    preemptive: ClassVar[bool] = False
+    kernel_key: ClassVar[int] = 2
+
+    @staticmethod
+    def key(view: OracleView) -> F64:
+        """GPU-seconds in all."""
+        priority: F64 = view.work_s * view.gpus
+        return priority

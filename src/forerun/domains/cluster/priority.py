@@ -1,0 +1,162 @@
+"""Rigid priority policies: FIFO, SJF, SRTF, EDF. Whole runs in a kernel, or job by job on nodes.
+
+The same order serves both ways. Without nodes, quotas or backfill the compiled queue plays the run; otherwise the
+policy decides at every event through a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from forerun.domains.cluster.allocator import Allocation, Cook, OracleAllocator, OracleView, Terms
+from forerun.domains.cluster.model import F64, I64, NO_DEADLINE_S, World
+from forerun.domains.cluster.policy import QuietRules, Step
+from forerun.domains.cluster.record import Record
+from forerun.errors import ScenarioError
+
+
+class PriorityPolicy(OracleAllocator, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Jobs at their requested counts in order of a priority.
+
+    `backfill`: jobs behind one that does not fit may start. Subclasses say whether running jobs give way
+    (`preemptive`) and what the priority is (`kernel_key`, a constant of `kernels.priority`, and `key`).
+    """
+
+    preemptive: ClassVar[bool] = False
+    kernel_key: ClassVar[int] = 0
+    backfill: bool = False
+
+    @staticmethod
+    def key(view: OracleView) -> F64:
+        """Priority of the jobs of a view, least first."""
+        raise AssertionError("a priority policy has a key")
+
+    def build(self, rng: np.random.Generator) -> Cook:
+        """A cook that sorts a view."""
+        return PriorityCook(self.key, self.preemptive, self.backfill)
+
+
+class PriorityCook:
+    """Sorts the jobs of a view by priority and serves them in that order."""
+
+    def __init__(self, key: Callable[[OracleView], F64], preemptive: bool, backfill: bool) -> None:
+        self.key, self.preemptive, self.backfill = key, preemptive, backfill
+
+    def allocate(self, view: OracleView) -> Allocation:
+        """Who runs: the jobs in order of priority, running ones first where nobody gives way."""
+        order: I64 = np.argsort(self.key(view), kind="stable")
+        if not self.preemptive:
+            order = order[np.argsort(view.held[order] == 0, kind="stable")]
+        return view.take(order, skip=self.backfill)
+
+
+class PriorityRules(QuietRules):
+    """A whole run by the compiled queue, in stretches as long as its log."""
+
+    order = (Step.DECIDE,)
+
+    def __init__(self, world: World, record: Record, recipe: PriorityPolicy, terms: Terms) -> None:
+        from forerun.domains.cluster.kernels import priority
+
+        jobs = world.jobs
+        too_large = np.flatnonzero(jobs.gpus > world.cluster.gpus)
+        if len(too_large):
+            row = int(too_large[0])
+            more = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
+            raise ScenarioError.at(
+                f"job {jobs.id[row]}", f"asks for {jobs.gpus[row]} GPUs, the cluster has {world.cluster.gpus}{more}"
+            )
+        self.world, self.record, self.recipe, self.terms = world, record, recipe, terms
+        self.kernel = priority
+        self.queue = build_queue(world, recipe.kernel_key, 1 << 16)
+        self.coming_s = float(jobs.submit_s[0])
+
+    def next_moment(self) -> int | None:
+        """The next event; None when nothing is left."""
+        return int(self.coming_s) if np.isfinite(self.coming_s) else None
+
+    def decide(self, now_s: float) -> None:
+        """Play until the log is full or the run is over, and write it down."""
+        self.coming_s = self.kernel.advance(
+            self.queue, self.recipe.kernel_key, self.recipe.preemptive, self.terms.restart_s, np.inf
+        )
+        self._take_log()
+        if not np.isfinite(self.coming_s):
+            self._close()
+
+    def _take_log(self) -> None:
+        queue, meta = self.queue, self.queue.meta
+        events, count = int(meta[self.kernel.EVENTS]), int(meta[self.kernel.LOGGED])
+        self.record.block(
+            queue.event_time[:events],
+            queue.event_pending[:events],
+            queue.event_first[: events + 1].copy(),
+            queue.log_row[:count].copy(),
+            queue.log_gpus[:count].copy(),
+        )
+        meta[self.kernel.EVENTS] = meta[self.kernel.LOGGED] = 0
+
+    def _close(self) -> None:
+        queue, record, jobs = self.queue, self.record, self.world.jobs
+        record.admitted[:] = 1
+        record.end_s[:] = queue.end
+        record.logged_s[:] = queue.end
+        record.completed = np.argsort(queue.end, kind="stable").tolist()
+        has_deadline = jobs.deadline_s < NO_DEADLINE_S
+        record.declined[:] = has_deadline & (queue.end > jobs.deadline_s)
+        record.accepted = int(np.count_nonzero(has_deadline & ~record.declined))
+        record.preempts[:] = queue.preempts
+        record.useful_gpu_s[:] = queue.work * queue.gpus
+
+
+def build_queue(world: World, key: int, room: int) -> Any:
+    """The compiled queue at the start of a run. `room`: entries of its log."""
+    from forerun.domains.cluster.kernels import priority
+
+    jobs, total = world.jobs, world.cluster.gpus
+    count = len(jobs)
+    work = jobs.duration_s.astype(np.float64)
+    fixed = {
+        priority.BY_SUBMISSION: jobs.submit_s,
+        priority.BY_DURATION: work,
+        priority.BY_AREA: work * jobs.gpus,
+        priority.BY_REMAINING: work,
+        priority.BY_DEADLINE: np.where(jobs.deadline_s < NO_DEADLINE_S, jobs.deadline_s, np.inf),
+    }[key].astype(np.float64)
+    meta = np.zeros(8, np.int64)
+    meta[priority.FREE] = total
+    room = max(room, 4 * total + 256)
+
+    def numbers(size: int, value: int) -> I64:
+        return np.full(size, value, np.int64)
+
+    return priority.Queue(
+        submit=jobs.submit_s.astype(np.float64),
+        work=work,
+        gpus=jobs.gpus.copy(),
+        fixed=fixed,
+        left=work.copy(),
+        since=np.zeros(count),
+        key=fixed.copy(),
+        worst=np.zeros(count),
+        ends=np.zeros(count),
+        first_start=np.full(count, -1.0),
+        end=np.full(count, -1.0),
+        preempts=numbers(count, 0),
+        waiting=numbers(count, 0),
+        waiting_at=numbers(count, -1),
+        worst_order=numbers(total + 1, 0),
+        worst_at=numbers(count, -1),
+        end_order=numbers(total + 1, 0),
+        end_at=numbers(count, -1),
+        meta=meta,
+        log_time=np.zeros(room),
+        log_row=numbers(room, 0),
+        log_gpus=numbers(room, 0),
+        event_time=np.zeros(room),
+        event_pending=numbers(room, 0),
+        event_first=numbers(room + 1, 0),
+    )

@@ -1,0 +1,157 @@
+"""What a run of this room depends on, as data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from forerun.domains.cluster.generate import JobGenerator
+from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
+from forerun.domains.cluster.policy import Policy, schedulers
+from forerun.domains.cluster.switches import MODES, SWITCHES
+from forerun.errors import known_names
+from forerun.scenario.spec import Input, Spec, recipe
+
+Placement = Literal["anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random"]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class PublishedGenerator(Spec, frozen=True, kw_only=True):
+    """The generator published with ElasticFlow, draw for draw; `slack_seed` stands for its unseeded draws."""
+
+    jobs: Positive
+    mean_gap_s: Annotated[float, msgspec.Meta(gt=0)]
+    least_slack: float = 0.5
+    most_slack: float = 1.5
+    best_effort_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    slack_seed: int = 0
+
+
+class TraceSpec(Spec, frozen=True, kw_only=True):
+    """Where the jobs come from: one of a file, a description to draw from, or the published generator.
+
+    `format` is `native` for the room's own headers, else the name of a reader (`slurm`, `philly`, ...; empty: told from
+    the content). `first` keeps only so many jobs (0: all). `strict` makes repairs errors. Foreign logs have no models:
+    such jobs run rigid for their recorded duration, unless `draw_models` draws them as the published conversion does.
+    """
+
+    file: Input | None = None
+    format: str = "native"
+    generate: JobGenerator | None = None
+    published: PublishedGenerator | None = None
+    first: Annotated[int, msgspec.Meta(ge=0)] = 0
+    strict: bool = False
+    draw_models: bool = False
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Exactly one source."""
+        given = [name for name in ("file", "generate", "published") if getattr(self, name) is not None]
+        if len(given) == 1:
+            return []
+        found = " and ".join(given) if given else "none of them"
+        return [("", f"names {found}; give one of file, generate, published")]
+
+
+class Nodes(Spec, frozen=True, kw_only=True):
+    """Equal nodes: how many, GPUs on each, their type and rack."""
+
+    name: str = ""
+    count: Positive
+    gpus: Positive
+    gpu_type: str = ""
+    rack: str = ""
+
+
+class Machines(Spec, frozen=True, kw_only=True):
+    """The cluster: a specification file, or groups of nodes."""
+
+    file: Input | None = None
+    nodes: tuple[Nodes, ...] = ()
+
+    def problems(self) -> list[tuple[str, str]]:
+        """One of the two."""
+        if (self.file is None) == (not self.nodes):
+            return [("", "give either file, or nodes: [{count: 4, gpus: 8}, ...]")]
+        return []
+
+
+class ProfileSpec(Spec, frozen=True, kw_only=True):
+    """Throughput: measured tables (one file a model, named after it), or an analytic preset with its kinds of job.
+
+    `gpu_type` empty: the only type of the machines. `extrapolate` admits counts beyond the measured range, marked.
+    """
+
+    tables: tuple[Input, ...] = ()
+    analytic: str = ""
+    kinds: tuple[tuple[str, int], ...] = ()
+    gpu_type: str = ""
+    levels: tuple[int, ...] = ()
+    extrapolate: bool = False
+
+    def problems(self) -> list[tuple[str, str]]:
+        """One of the two, and kinds for the analytic one."""
+        if bool(self.tables) == bool(self.analytic):
+            return [("", "give either tables: [model.csv, ...] or analytic: balanced")]
+        return [("kinds", "is empty; name jobs as [[model, batch], ...]")] if self.analytic and not self.kinds else []
+
+
+class Costs(Spec, frozen=True, kw_only=True):
+    """Seconds a job loses: restarting after preemption, growing, shrinking (moving counts as one of these)."""
+
+    restart_s: Seconds = 0.0
+    grow_s: Seconds = 0.0
+    shrink_s: Seconds = 0.0
+
+
+class Quota(Spec, frozen=True, kw_only=True):
+    """GPUs each user (or virtual cluster) may hold. `borrow`: idle GPUs go beyond it, and are taken back on demand."""
+
+    gpus: Annotated[dict[str, int], msgspec.Meta(min_length=1)]
+    default: Annotated[int, msgspec.Meta(ge=0)] = 0
+    borrow: bool = False
+
+
+class Scenario(Spec, frozen=True, kw_only=True):
+    """Jobs, machines, throughput, and the policy that decides.
+
+    `slot_s` is the published schedules' slot. `mode` compat keeps the published simulators' accidents, corrected puts
+    them right; `compat` overrides single switches (`{marginal_order: corrected}`). Placement, costs, quota and
+    `multi_node_penalty` (speed on 1, 2, 3 ... nodes) apply to policies that decide through a view.
+    """
+
+    domain: Literal["cluster"] = "cluster"
+    spec_version: int = 1
+    title: str = ""
+    trace: TraceSpec
+    machines: Machines
+    profile: tuple[ProfileSpec, ...] = ()
+    policy: Annotated[Policy, recipe(schedulers)] = ElasticFlow()
+    mode: Literal["compat", "corrected"] = "corrected"
+    compat: dict[str, Literal["compat", "corrected"]] = {}
+    slot_s: Annotated[int, msgspec.Meta(ge=1)] = 60
+    placement: Placement = "anywhere"
+    costs: Costs = Costs()
+    multi_node_penalty: tuple[Annotated[float, msgspec.Meta(gt=0, le=1)], ...] = (1.0,)
+    quota: Quota | None = None
+    seed: int = 0
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Switches that exist; profiles of different types."""
+        found = [
+            (f"compat.{name}", f"no switch {name!r}; {known_names(name, SWITCHES)}")
+            for name in self.compat
+            if name not in SWITCHES
+        ]
+        types = [profile.gpu_type for profile in self.profile]
+        if len(set(types)) < len(types):
+            found.append(("profile", "two profiles are of one gpu_type"))
+        if not self.multi_node_penalty:
+            found.append(("multi_node_penalty", "is empty; the speed on one node is 1"))
+        return found
+
+    @property
+    def corrected(self) -> frozenset[str]:
+        """The switches that are off the published behaviour."""
+        return frozenset(name for name in SWITCHES if self.compat.get(name, self.mode) == MODES[1])

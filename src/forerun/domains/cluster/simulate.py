@@ -1,0 +1,244 @@
+"""From a scenario to a result: read the inputs, play the world, write down what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from forerun.domains.cluster.inputs import JobTable, cluster_of, jobs_of, read_cluster, read_jobs, read_tables
+from forerun.domains.cluster.loop import run
+from forerun.domains.cluster.model import NO_DEADLINE_S, Cluster, I64, NodeGroup, Profile, World
+from forerun.domains.cluster.policy import Policy, Rules, Schedule
+from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.scenario import ProfileSpec, Scenario
+from forerun.errors import ScenarioError, TraceError, UsageError
+from forerun.result.run import Result
+from forerun.rng import stream
+from forerun.scenario.spec import Input
+from forerun.trace.repair import RepairLog
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A scenario's world, and what was noticed on the way to it."""
+
+    world: World
+    repairs: RepairLog
+    notes: tuple[str, ...]
+
+
+def simulate(scenario: Scenario, *, policy: Policy | None = None, watch: Iterable[Any] = ()) -> Result:
+    """Run a scenario and return its result; `policy` replaces the scenario's.
+
+    An observer in `watch` that has a method `instant` is told of every instant (`instant(now_s, record)`).
+    """
+    from forerun.domains.cluster.outcome import result_of
+
+    if policy is not None:
+        scenario = replace_policy(scenario, policy)
+    prepared = prepare(scenario)
+    record = Record(prepared.world)
+    run(rules_of(scenario, prepared.world, record), watch=[(o.instant, record) for o in watch if hasattr(o, "instant")])
+    return result_of(scenario, record, prepared.notes)
+
+
+def replace_policy(scenario: Scenario, policy: Policy) -> Scenario:
+    """The scenario under another policy."""
+    if not isinstance(policy, Policy):
+        raise UsageError.at("policy", f"{type(policy).__name__} is no scheduling policy; derive it from Allocator")
+    return scenario.with_(policy=policy)
+
+
+def rules_of(scenario: Scenario, world: World, record: Record) -> Rules:
+    """The scenario's policy at work on a world, writing into a record."""
+    from forerun.domains.cluster.allocator import Allocator, AllocatorRules
+    from forerun.domains.cluster.priority import PriorityPolicy, PriorityRules
+
+    policy = scenario.policy
+    if isinstance(policy, Schedule):
+        return policy.rules(world, record)
+    assert isinstance(policy, Allocator), policy
+    terms = terms_of(scenario, world)
+    plain = terms.placement == "anywhere" and terms.quota is None and terms.penalty[1:] == (1.0,)
+    if isinstance(policy, PriorityPolicy) and plain and not policy.backfill and not policy.round_s:
+        return PriorityRules(world, record, policy, terms)  # type: ignore[return-value]
+    cook = policy.build(stream(scenario.seed, "policy"))
+    return AllocatorRules(world, record, policy, cook, terms)  # type: ignore[return-value]
+
+
+def terms_of(scenario: Scenario, world: World) -> Any:
+    """Placement, costs and quotas of a scenario, for a world."""
+    from forerun.domains.cluster.allocator import Terms
+
+    quota: I64 | None = None
+    if scenario.quota is not None:
+        users = tuple(dict.fromkeys(world.jobs.user))
+        limits = [scenario.quota.gpus.get(user, scenario.quota.default) for user in users]
+        quota = np.array([*limits, int(scenario.quota.borrow)], np.int64)
+    return Terms(
+        placement=scenario.placement,
+        restart_s=scenario.costs.restart_s,
+        grow_s=scenario.costs.grow_s,
+        shrink_s=scenario.costs.shrink_s,
+        penalty=(1.0, *scenario.multi_node_penalty),
+        quota=quota,
+    )
+
+
+def prepare(scenario: Scenario) -> Prepared:
+    """Read a scenario's inputs and resolve them into a world."""
+    repairs = RepairLog(strict=scenario.trace.strict)
+    cluster = cluster_from(scenario)
+    profiles = tuple(profile_from(spec, cluster) for spec in scenario.profile)
+    _one_order_of_kinds(profiles)
+    profile = profiles[0] if profiles else None
+    table = table_from(scenario, profile, repairs)
+    if profile is not None and (counts := _unmeasured(table, profile)):
+        from forerun.domains.cluster.profile import filled
+
+        extrapolate = scenario.profile[0].extrapolate
+        profiles = tuple(filled(each, counts, extrapolate=extrapolate) for each in profiles)
+        profile = profiles[0]
+    jobs = jobs_of(table, profile, repairs)
+    if scenario.trace.first:
+        jobs = jobs.take(np.arange(min(scenario.trace.first, len(jobs))))
+    repairs.finish()
+    gpu_type = cluster.node_types()[0] or (profile.gpu_type if profile else "")
+    world = World(
+        jobs=jobs,
+        cluster=cluster,
+        profile=profile,
+        slot_s=scenario.slot_s,
+        gpu_type=gpu_type,
+        corrected=scenario.corrected,
+        seed=scenario.seed,
+        profiles=profiles if len(profiles) > 1 else (),
+    )
+    return Prepared(world, repairs, (*_notes(world), *(str(repair) for repair in repairs.repairs)))
+
+
+def _one_order_of_kinds(profiles: tuple[Profile, ...]) -> None:
+    if any(each.kinds != profiles[0].kinds for each in profiles[1:]):
+        raise ScenarioError.at("profile", "GPU types are profiled for different models and batches; the same are wanted")
+
+
+def _unmeasured(table: JobTable, profile: Profile) -> list[int]:
+    """Requested counts between the measured levels, which interpolation may fill."""
+    if not any(table.model):
+        return []
+    top, measured = int(profile.levels[-1]), set(profile.levels.tolist())
+    return sorted({count for count in table.gpus if count not in measured and count < top})
+
+
+def _notes(world: World) -> list[str]:
+    jobs = world.jobs
+    notes = []
+    if world.profile is not None:
+        notes.append(f"throughput: {world.profile.source}")
+        notes += [note for note in world.profile.notes if note != world.profile.source][:8]
+    rigid = int(np.count_nonzero(jobs.kind < 0))
+    if rigid:
+        notes.append(f"{rigid} of {len(jobs)} jobs have no model: they run rigid, at their recorded duration")
+    unmeetable = int(np.count_nonzero(jobs.deadline_s <= jobs.submit_s))
+    if unmeetable:
+        notes.append(f"{unmeetable} deadlines lie before submission and cannot be met")
+    return notes
+
+
+def cluster_from(scenario: Scenario) -> Cluster:
+    """The machines of a scenario."""
+    machines = scenario.machines
+    gpu_type = scenario.profile[0].gpu_type if scenario.profile else ""
+    if machines.file is not None:
+        return read_cluster(Path(machines.file.path), gpu_type)
+    return cluster_of(
+        NodeGroup(node.name or f"group{at}", node.count, node.gpus, node.gpu_type or gpu_type, node.rack)
+        for at, node in enumerate(machines.nodes)
+    )
+
+
+def profile_from(spec: ProfileSpec, cluster: Cluster) -> Profile:
+    """One profile of a scenario."""
+    from forerun.domains.cluster.profile import analytic, filled
+
+    gpu_type = spec.gpu_type or cluster.node_types()[0]
+    if spec.analytic:
+        made = analytic(spec.kinds, spec.analytic, gpus_per_node=cluster.gpus_per_node)
+        made = replace(made, gpu_type=gpu_type)
+    else:
+        made = read_tables([Path(table.path) for table in spec.tables], gpu_type)
+    return filled(made, spec.levels, extrapolate=spec.extrapolate) if spec.levels else made
+
+
+def table_from(scenario: Scenario, profile: Profile | None, repairs: RepairLog) -> JobTable:
+    """The jobs of a scenario, before they meet the profile."""
+    trace = scenario.trace
+    if trace.generate is not None:
+        from forerun.domains.cluster.generate import generate
+
+        return generate(trace.generate, _needed(profile), scenario.seed).table()
+    if trace.published is not None:
+        from forerun.domains.cluster.generate import published
+
+        made = trace.published
+        return published(
+            made.jobs,
+            made.mean_gap_s,
+            _needed(profile),
+            least_slack=made.least_slack,
+            most_slack=made.most_slack,
+            best_effort_share=made.best_effort_share,
+            seed=scenario.seed,
+            slack_seed=made.slack_seed,
+        ).table()
+    assert isinstance(trace.file, Input)
+    path = Path(trace.file.path)
+    if trace.format == "native":
+        return read_jobs(path, repairs)
+    from forerun.trace.reader import read_trace
+
+    log = read_trace(path, trace.format, repairs=repairs)
+    if trace.draw_models:
+        from forerun.domains.cluster.generate import from_log
+
+        return from_log(log, _needed(profile), seed=scenario.seed, repairs=repairs).table(path.name)
+    return table_of_log(log, path.name, repairs)
+
+
+def table_of_log(log: Any, source: str, repairs: RepairLog) -> JobTable:
+    """A foreign job log as rigid jobs without deadlines: whole seconds, whole GPUs (fractions rounded up, counted)."""
+    if log.kind != "jobs":
+        raise TraceError.at(source, f"holds {log.kind}; a job log is wanted")
+    gpus = np.asarray(log["gpus"], np.float64)
+    whole = np.ceil(gpus - 1e-9).astype(np.int64)
+    fractions = np.flatnonzero(whole != gpus)
+    repairs.note_many("fraction of a GPU rounded up", [f"{source}: row {row}" for row in fractions[:3]], len(fractions))
+    submit = np.floor(np.asarray(log["submit_s"], np.float64)).astype(np.int64)
+    duration = np.maximum(1, np.rint(np.asarray(log["duration_s"], np.float64))).astype(np.int64)
+    users = log["vc"] if "vc" in log else log["user"] if "user" in log else [""] * len(submit)
+    count = len(submit)
+    return JobTable(
+        source=source,
+        job_id=tuple(str(name) for name in log["job_id"]),
+        submit_s=tuple(submit.tolist()),
+        iterations=(0,) * count,
+        model=("",) * count,
+        deadline_s=(NO_DEADLINE_S,) * count,
+        batch=(0,) * count,
+        gpus=tuple(whole.tolist()),
+        duration_s=tuple(duration.tolist()),
+        best_effort=(True,) * count,
+        user=tuple(str(user) for user in users),
+        written_deadline_s=(NO_DEADLINE_S,) * count,
+        line=tuple(range(2, count + 2)),
+    )
+
+
+def _needed(profile: Profile | None) -> Profile:
+    if profile is None:
+        raise ScenarioError.at("profile", "drawing jobs with models needs throughput: give tables or analytic: balanced")
+    return profile
