@@ -76,7 +76,9 @@ def run_many(
     seeds = list(seeds)
     work = len(seeds) * (len(rows) or recurrences)
     if compiled(recipe, rules) and not drift and work > compile_above:
-        return [_compiled(workload, recipe, eta, beta, rules, seed, recurrences, rows) for seed in seeds]
+        assert isinstance(recipe, Pair)
+        prepared = _Compiled(workload, recipe, eta, beta, recurrences, rows)
+        return [prepared.run(seed) for seed in seeds]
     runs = []
     for seed in seeds:
         shop = Shop(workload, recipe, eta=eta, beta=beta, rules=rules, seed=seed, drift=drift)
@@ -122,48 +124,67 @@ def kept_limits(workload: Workload, eta: float) -> Ints:
     return np.array(kept, np.int64)
 
 
-def _compiled(
-    workload: Workload,
-    recipe: KnobRecipe,
-    eta: float,
-    beta: float,
-    rules: Rules,
-    seed: int,
-    recurrences: int,
-    rows: Sequence[GroupRow],
-) -> Attempts:
-    from forerun.domains.energy import kernels
+class _Compiled:
+    """What the compiled loops need of one job and policy, laid out once for all seeds."""
 
-    assert isinstance(recipe, Pair)
-    optimiser = _optimiser(recipe, workload)
-    kept = kept_limits(workload, eta)
-    status, learned, log = -1, None, np.empty((0, kernels.COLUMNS))
-    if workload.count.sum(axis=1).all() and optimiser.default >= 0:
-        world = _world(workload, kept, eta, beta)
+    def __init__(
+        self,
+        workload: Workload,
+        recipe: Pair,
+        eta: float,
+        beta: float,
+        recurrences: int,
+        rows: Sequence[GroupRow],
+    ) -> None:
+        self._workload, self._recipe, self._eta, self._beta = workload, recipe, eta, beta
+        self._recurrences, self._rows = recurrences, rows
+        self._optimiser = _optimiser(recipe, workload)
+        self._kept = kept_limits(workload, eta)
+        self._possible = bool(workload.count.sum(axis=1).all()) and self._optimiser.default >= 0
+        self._world = _world(workload, self._kept, eta, beta) if self._possible else None
+        self._starts = np.array([row.start_s for row in rows])
+        self._ends = np.array([row.end_s for row in rows])
+
+    def run(self, seed: int) -> Attempts:
+        """The attempts of one seed."""
+        from forerun.domains.energy import kernels
+
+        if self._world is None:
+            return self._readable(seed)
         streams = np.random.default_rng(seed), np.random.default_rng(seed)
-        if rows:
-            starts, ends = np.array([row.start_s for row in rows]), np.array([row.end_s for row in rows])
-            log, learned, status, _, _ = kernels.group(world, optimiser, starts, ends, *streams)
+        if self._rows:
+            log, learned, status = kernels.group(
+                self._world, self._optimiser, self._starts, self._ends, *streams
+            )
+            log = log[learned]
         else:
-            log, status, _, _ = kernels.sequence(world, optimiser, recurrences, *streams)
-    if status != kernels.OK:  # the readable loop tells the same failure with its words
-        shop = Shop(workload, recipe, eta=eta, beta=beta, rules=rules, seed=seed)
-        return columns(group(shop, rows) if rows else sequence(shop, recurrences), workload)
-    if learned is not None:
-        log = log[learned]
-    size = log[:, kernels.SIZE].astype(np.int64)
-    return Attempts(
-        recurrence=log[:, kernels.RECURRENCE].astype(np.int64),
-        attempt=log[:, kernels.ATTEMPT].astype(np.int64),
-        size=size,
-        limit_w=workload.limits_w[kept[size]],
-        epochs=log[:, kernels.EPOCHS].astype(np.int64),
-        energy_j=log[:, kernels.ENERGY].copy(),
-        time_s=log[:, kernels.TIME].copy(),
-        cost_j=log[:, kernels.COST].copy(),
-        ended=log[:, kernels.ENDED].astype(np.int64),
-        profiled=log[:, kernels.PROFILED] > 0,
-    )
+            log, status = kernels.sequence(self._world, self._optimiser, self._recurrences, *streams)
+        return self._columns(log) if status == kernels.OK else self._readable(seed)
+
+    def _readable(self, seed: int) -> Attempts:
+        """The same run by the readable loops, which tell a failure with its words."""
+        rules = Rules.of("compat")
+        shop = Shop(self._workload, self._recipe, eta=self._eta, beta=self._beta, rules=rules, seed=seed)
+        run = group(shop, self._rows) if self._rows else sequence(shop, self._recurrences)
+        return columns(run, self._workload)
+
+    def _columns(self, log: Floats) -> Attempts:
+        from forerun.domains.energy import kernels
+
+        names = (kernels.RECURRENCE, kernels.ATTEMPT, kernels.SIZE, kernels.EPOCHS, kernels.ENDED)
+        recurrence, attempt, size, epochs, ended = log[:, names].T.astype(np.int64)
+        return Attempts(
+            recurrence=recurrence,
+            attempt=attempt,
+            size=size,
+            limit_w=self._workload.limits_w[self._kept[size]],
+            epochs=epochs,
+            energy_j=log[:, kernels.ENERGY].copy(),
+            time_s=log[:, kernels.TIME].copy(),
+            cost_j=log[:, kernels.COST].copy(),
+            ended=ended,
+            profiled=log[:, kernels.PROFILED] > 0,
+        )
 
 
 def _optimiser(recipe: Pair, workload: Workload) -> Optimiser:

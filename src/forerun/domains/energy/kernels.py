@@ -65,14 +65,14 @@ class Walk(NamedTuple):
 
 
 class Beliefs(NamedTuple):
-    """Beliefs a size: float64[S] mean, precision, reward precision; int64[S] observations and newest log line;
+    """Beliefs a size: float64[S] mean, precision, reward precision; int64[S] observations and rewards seen;
     bool[S] stale (to be refitted), profiled, arms."""
 
     mean: F64
     precision: F64
     reward_precision: F64
     observations: I64
-    last: I64
+    seen: I64
     stale: Bool
     profiled: Bool
     arms: Bool
@@ -257,26 +257,18 @@ def answer(walk: Walk, size: int, cost: float, reached: bool) -> bool:
 
 
 @kernel
-def refit(
-    beliefs: Beliefs, optimiser: Optimiser, size: int, history: F64, previous: I64, scratch: F64
-) -> None:
-    """Beliefs of one size from its latest rewards; `previous` links the observations of a size, newest first."""
-    n = 0
-    at = beliefs.last[size]
-    while at >= 0 and (optimiser.window == 0 or n < optimiser.window):
-        n += 1
-        at = previous[at]
-    rewards = scratch[0]
-    at = beliefs.last[size]
-    for i in range(n - 1, -1, -1):
-        rewards[i] = history[at]
-        at = previous[at]
-    spread = variance(rewards, n, scratch[1])
+def refit(beliefs: Beliefs, optimiser: Optimiser, size: int, rewards: F64, scratch: F64) -> None:
+    """Beliefs of one size from its latest rewards; `rewards` float64[S, .] in the order observed."""
+    seen = beliefs.seen[size]
+    first = seen - optimiser.window if 0 < optimiser.window < seen else 0
+    latest = rewards[size, first:seen]
+    n = seen - first
+    spread = variance(latest, n, scratch)
     rho = math.inf if spread == 0 else 1 / spread
     beliefs.reward_precision[size] = rho
     beliefs.mean[size], beliefs.precision[size] = optimiser.mean, optimiser.precision
     beliefs.observations[size] = 0
-    absorb(beliefs, size, pairwise_sum(rewards, n), n)
+    absorb(beliefs, size, pairwise_sum(latest, n), n)
     beliefs.stale[size] = False
 
 
@@ -321,15 +313,13 @@ def sample(beliefs: Beliefs, explorations: int, rng: Rng, order: I64) -> int:
 
 
 @kernel
-def start_sampling(walk: Walk, beliefs: Beliefs, optimiser: Optimiser, previous: I64) -> int:
+def start_sampling(walk: Walk, beliefs: Beliefs, optimiser: Optimiser) -> int:
     """Survivors become arms; WINDOW if one of them has a single reward in its window."""
     for size in range(len(walk.alive)):
         beliefs.arms[size] = walk.alive[size]
         beliefs.stale[size] = walk.alive[size]
-        if walk.alive[size]:
-            last = beliefs.last[size]
-            if optimiser.window == 1 or last < 0 or previous[last] < 0:
-                return WINDOW
+        if walk.alive[size] and (optimiser.window == 1 or beliefs.seen[size] < 2):
+            return WINDOW
     return OK
 
 
@@ -340,8 +330,7 @@ def choose(
     optimiser: Optimiser,
     sampling: Bool,
     above: I64,
-    history: F64,
-    previous: I64,
+    rewards: F64,
     scratch: F64,
     rng: Rng,
     order: I64,
@@ -352,12 +341,12 @@ def choose(
         if status != OK or size >= 0:
             return size, status
         sampling[0] = True
-        status = start_sampling(walk, beliefs, optimiser, previous)
+        status = start_sampling(walk, beliefs, optimiser)
         if status != OK:
             return -1, status
     for size in range(len(beliefs.stale)):
         if beliefs.stale[size]:
-            refit(beliefs, optimiser, size, history, previous, scratch)
+            refit(beliefs, optimiser, size, rewards, scratch)
     explorations = 2 if optimiser.kind == 0 else optimiser.explorations
     return sample(beliefs, explorations, rng, order), OK
 
@@ -371,14 +360,11 @@ def observe(
     size: int,
     cost: float,
     reached: bool,
-    n: int,
-    history: F64,
-    previous: I64,
+    rewards: F64,
 ) -> int:
-    """Learn the n-th result; OUT_OF_ORDER if the exploration waits for another."""
-    history[n] = -cost
-    previous[n] = beliefs.last[size]
-    beliefs.last[size] = n
+    """Learn a result; OUT_OF_ORDER if the exploration waits for another."""
+    rewards[size, beliefs.seen[size]] = -cost
+    beliefs.seen[size] += 1
     if optimiser.kind == 1:
         absorb(beliefs, size, -cost, 1)
         return OK
@@ -433,7 +419,7 @@ def empty_state(sizes: int, optimiser: Optimiser) -> tuple[Walk, Beliefs]:
         np.full(sizes, optimiser.precision),
         np.full(sizes, optimiser.reward_precision),
         np.zeros(sizes, np.int64),
-        np.full(sizes, -1, np.int64),
+        np.zeros(sizes, np.int64),
         np.zeros(sizes, np.bool_),
         np.zeros(sizes, np.bool_),
         np.ones(sizes, np.bool_),
@@ -444,27 +430,25 @@ def empty_state(sizes: int, optimiser: Optimiser) -> tuple[Walk, Beliefs]:
 @kernel
 def sequence(
     world: World, optimiser: Optimiser, recurrences: int, path_rng: Rng, policy_rng: Rng
-) -> tuple[F64, int, Beliefs, Walk]:
-    """Recurrences one after another: (log float64[attempts, COLUMNS], status, beliefs, survivors bool[S])."""
+) -> tuple[F64, int]:
+    """Recurrences one after another: (log float64[attempts, COLUMNS], status)."""
     sizes = len(world.start)
     walk, beliefs = empty_state(sizes, optimiser)
     above = np.array([optimiser.default + 1])
     sampling = np.zeros(1, np.bool_)
-    capacity = recurrences + 2 * TRIES
-    log, history, previous = np.zeros((capacity, COLUMNS)), np.empty(capacity), np.empty(capacity, np.int64)
-    scratch, order = np.empty((2, capacity)), np.empty(sizes, np.int64)
-    n, least, status = 0, math.inf, OK
+    log, rewards = np.zeros((recurrences + TRIES, COLUMNS)), np.empty((sizes, recurrences + TRIES))
+    scratch, order = np.empty(recurrences + TRIES), np.empty(sizes, np.int64)
+    n, least = 0, math.inf
     for recurrence in range(recurrences):
-        spent = 0.0
-        ended = NEVER_RAN
+        spent, ended = 0.0, NEVER_RAN
         for tried in range(TRIES):
             if n == len(log):
-                log, history, previous, scratch = grown(log, history, previous)
+                log, rewards, scratch = grown(log, rewards)
             size, status = choose(
-                walk, beliefs, optimiser, sampling, above, history, previous, scratch, policy_rng, order
+                walk, beliefs, optimiser, sampling, above, rewards, scratch, policy_rng, order
             )
             if status != OK:
-                return log[:n], status, beliefs, walk
+                return log[:n], status
             line = log[n]
             line[RECURRENCE], line[ATTEMPT] = recurrence, tried
             attempt(world, size, world.beta * least, not beliefs.profiled[size], path_rng, line)
@@ -472,38 +456,29 @@ def sequence(
             ended = int(line[ENDED])
             line[OBSERVED] = (100.0 * world.beta) * least if ended == NEVER_RAN else line[COST]
             spent += line[COST]
-            status = observe(
-                walk,
-                beliefs,
-                optimiser,
-                sampling,
-                size,
-                line[OBSERVED],
-                ended == REACHED,
-                n,
-                history,
-                previous,
-            )
             n += 1
+            status = observe(
+                walk, beliefs, optimiser, sampling, size, line[OBSERVED], ended == REACHED, rewards
+            )
             if status != OK:
-                return log[:n], status, beliefs, walk
+                return log[:n], status
             if ended == REACHED:
                 break
             if recurrence == 0 and ended != NEVER_RAN:
-                return log[:n], DID_NOT_REACH, beliefs, walk
+                return log[:n], DID_NOT_REACH
         if ended != REACHED:
-            return log[:n], TRIES_EXHAUSTED, beliefs, walk
+            return log[:n], TRIES_EXHAUSTED
         least = min(least, spent)
-    return log[:n], OK, beliefs, walk
+    return log[:n], OK
 
 
 @kernel
-def grown(log: F64, history: F64, previous: I64) -> tuple[F64, F64, I64, F64]:
-    """The same arrays with twice the room."""
+def grown(log: F64, rewards: F64) -> tuple[F64, F64, F64]:
+    """Log and rewards with twice the room, and scratch to match."""
     n = len(log)
-    more, longer, links = np.zeros((2 * n, log.shape[1])), np.empty(2 * n), np.empty(2 * n, np.int64)
-    more[:n], longer[:n], links[:n] = log, history, previous
-    return more, longer, links, np.empty((2, 2 * n))
+    more, longer = np.zeros((2 * n, log.shape[1])), np.empty((len(rewards), 2 * n))
+    more[:n], longer[:, :n] = log, rewards
+    return more, longer, np.empty(2 * n)
 
 
 @kernel
@@ -546,16 +521,16 @@ def pop(heap: F64, n: int) -> int:
 @kernel
 def group(
     world: World, optimiser: Optimiser, row_start: F64, row_end: F64, path_rng: Rng, policy_rng: Rng
-) -> tuple[F64, I64, int, Beliefs, Walk]:
-    """Submissions that overlap: (log in launch order, launch numbers in the order learned, status, beliefs, walk)."""
+) -> tuple[F64, I64, int]:
+    """Submissions that overlap: (log in launch order, launch numbers in the order learned, status)."""
     sizes, rows = len(world.start), len(row_start)
     walk, beliefs = empty_state(sizes, optimiser)
     above = np.array([optimiser.default + 1])
     sampling = np.zeros(1, np.bool_)
     capacity = rows + 2 * TRIES
-    log, history, previous = np.zeros((capacity, COLUMNS)), np.empty(capacity), np.empty(capacity, np.int64)
+    log, rewards = np.zeros((capacity, COLUMNS)), np.empty((sizes, capacity))
     learned = np.empty(capacity, np.int64)
-    scratch, order = np.empty((2, capacity)), np.empty(sizes, np.int64)
+    scratch, order = np.empty(capacity), np.empty(sizes, np.int64)
     heap = np.empty((rows + 1, 2))
     flights, launched, reaped, next_row = 0, 0, 0, 0
     least, best = math.inf, optimiser.default
@@ -566,23 +541,21 @@ def group(
             at = pop(heap, flights)
             flights -= 1
             if reaped >= patience:
-                return log[:launched], learned[:reaped], LIVELOCK, beliefs, walk
+                return log[:launched], learned[:reaped], LIVELOCK
             size, cost = int(log[at, SIZE]), log[at, COST]
             success = log[at, ENDED] == REACHED
             learned[reaped] = at
-            status = observe(
-                walk, beliefs, optimiser, sampling, size, cost, success, reaped, history, previous
-            )
+            status = observe(walk, beliefs, optimiser, sampling, size, cost, success, rewards)
             reaped += 1
             if status != OK:
-                return log[:launched], learned[:reaped], status, beliefs, walk
+                return log[:launched], learned[:reaped], status
             if success:
                 if cost < least:
                     least, best = cost, size
                 continue
             retry = at
         if launched == len(log):
-            log, history, previous, scratch = grown(log, history, previous)
+            log, rewards, scratch = grown(log, rewards)
             more = np.empty(len(log), np.int64)
             more[:reaped] = learned[:reaped]
             learned = more
@@ -598,17 +571,17 @@ def group(
         if flights:
             size = best
             if not beliefs.profiled[size]:
-                return log[:launched], learned[:reaped], NOT_PROFILED, beliefs, walk
+                return log[:launched], learned[:reaped], NOT_PROFILED
         else:
             size, status = choose(
-                walk, beliefs, optimiser, sampling, above, history, previous, scratch, policy_rng, order
+                walk, beliefs, optimiser, sampling, above, rewards, scratch, policy_rng, order
             )
             if status != OK:
-                return log[:launched], learned[:reaped], status, beliefs, walk
+                return log[:launched], learned[:reaped], status
         attempt(world, size, world.beta * least, not beliefs.profiled[size], path_rng, line)
         beliefs.profiled[size] = True
         line[OBSERVED] = line[COST]
         push(heap, flights, line[END], launched)
         flights += 1
         launched += 1
-    return log[:launched], learned[:reaped], OK, beliefs, walk
+    return log[:launched], learned[:reaped], OK

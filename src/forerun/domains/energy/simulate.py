@@ -119,7 +119,8 @@ class Drift:
 class Shop:
     """What stands between a policy and the recorded world in one run: bounds, paths, counts.
 
-    `least_j` is the reference's idea of the lowest cost so far; `standing` what finished attempts say a size.
+    `least_j` is the reference's idea of the lowest cost so far; `standing` what finished attempts say a size;
+    `incumbent` the size with the lowest mean cost so far (0 before any reached) and `lowest_j` that mean.
     """
 
     def __init__(
@@ -157,6 +158,7 @@ class Shop:
         self.least_j = math.inf
         self.best = workload.job.default_batch_size or 0
         self.standing = {size: Standing() for size in self.sizes}
+        self.incumbent, self.lowest_j = 0, math.inf
         self.finished: list[Outcome] = []
         self._limits = {size: workload.limits_of(at) for at, size in enumerate(self.sizes)}
         self._phases = [(0, workload)]
@@ -171,8 +173,7 @@ class Shop:
         """The cost above which an attempt is stopped, unless the policy says otherwise."""
         if not self.rules.bound_by_mean:
             return self.beta * self.least_j
-        lowest = min(standing.mean_j for standing in self.standing.values())
-        return self.beta * lowest if lowest < math.inf else math.inf
+        return self.beta * self.lowest_j if self.lowest_j < math.inf else math.inf
 
     def world(self, recurrence: int) -> Workload:
         """The job as it is at this recurrence."""
@@ -198,14 +199,6 @@ class Shop:
             standing=self.standing,
             finished=self.finished,
         )
-
-    def incumbent(self) -> int:
-        """The size with the lowest mean cost so far, 0 before any reached."""
-        best, lowest = 0, math.inf
-        for size, standing in self.standing.items():
-            if standing.reached and standing.mean_j < lowest:
-                best, lowest = size, standing.mean_j
-        return best
 
     def start(self, view: View) -> tuple[Outcome, Stage]:
         """Ask the policy, run the attempt it wants, and say what the attempt was for."""
@@ -352,6 +345,11 @@ class Shop:
         standing.failed += not outcome.reached
         # An attempt that never ran would have cost at least its bound.
         standing.spent_j += outcome.cost_j if outcome.ended_by != "never_ran" else outcome.bound_j
+        if outcome.batch_size == self.incumbent or standing.mean_j < self.lowest_j:
+            means = {size: each.mean_j for size, each in self.standing.items() if each.reached}
+            if means:
+                self.incumbent = min(means, key=means.__getitem__)
+                self.lowest_j = means[self.incumbent]
         self.policy.learn(outcome)
 
     def failed_at_first(self, outcome: Outcome, recurrence: int) -> DefaultDidNotReach:
@@ -392,7 +390,7 @@ def sequence(shop: Shop, recurrences: int) -> Run:
     for recurrence in range(recurrences):
         spent_j = 0.0
         for attempt in range(MAX_TRIES):
-            incumbent = shop.incumbent()
+            incumbent = shop.incumbent
             outcome, stage = shop.start(shop.view(recurrence, attempt))
             if outcome.ended_by == "never_ran" and not rules.never_ran_censored:
                 outcome = _observed(outcome, (NEVER_RAN_PENALTY * shop.beta) * shop.least_j)
@@ -441,7 +439,7 @@ def group(shop: Shop, rows: Sequence[GroupRow]) -> Run:
     def launch(recurrence: int, attempt: int, start_s: float, end_s: float, ratio: float) -> None:
         nonlocal launched
         in_flight = tuple(flight.outcome.batch_size for _, _, flight in flights)
-        incumbent = shop.incumbent()
+        incumbent = shop.incumbent
         outcome, stage = shop.start(shop.view(recurrence, attempt, in_flight))
         if outcome.ended_by == "never_ran" and not shop.rules.never_ran_censored:
             outcome = _observed(outcome, outcome.cost_j)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -54,8 +55,11 @@ class Workload:
 
     def limit_index(self, limit_w: float) -> int:
         """Position of a power limit in `limits_w`, -1 if unknown."""
-        found = np.flatnonzero(self.limits_w == limit_w)
-        return int(found[0]) if len(found) else -1
+        return self._limit_places.get(limit_w, -1)
+
+    @cached_property
+    def _limit_places(self) -> dict[float, int]:
+        return {limit: place for place, limit in enumerate(self.limits_w.tolist())}
 
     def limits_of(self, size: int) -> tuple[float, ...]:
         """Measured limits of the size at this index, highest first [W]."""

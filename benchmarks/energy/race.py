@@ -1,0 +1,166 @@
+"""Race against the public reference simulator (zeus-ml 0.11.0.post1), and our own speed marks.
+
+    python benchmarks/energy/race.py PATH_TO_PUBLIC_TRACE
+
+One process, one core; times are CPU seconds. The reference runs a few recurrences, ours many seeds; what is compared
+is CPU time per attempt.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+if len(sys.argv) > 1:  # the folder that holds summary_train.csv is <data>/energy
+    os.environ["FORERUN_DATA_DIR"] = str(Path(sys.argv[1]).resolve().parent)
+
+from forerun.domains.energy.batch import run_many
+from forerun.domains.energy.generate import group_rows
+from forerun.domains.energy.model import GroupRow, Rules
+from forerun.domains.energy.policies.jit import Jit
+from forerun.domains.energy.policies.joint import Joint
+from forerun.domains.energy.policies.pruning_gts import PruningGts
+from forerun.domains.energy.policy import Pair
+from forerun.domains.energy.public import GPUS, JOBS, public_file, public_workload
+
+COMPAT = Rules.of("compat")
+CASES = (("v100", "librispeech"), ("v100", "cifar100"), ("a40", "sentiment140"))
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.process_time()
+    result = work()
+    return time.process_time() - start, result
+
+
+def reference_run(gpu: str, dataset: str, n: int, rows: list[GroupRow]) -> tuple[float, int]:
+    """CPU seconds and attempts of one run of the reference, reading excluded."""
+    import pandas
+    from zeus._legacy.job import Job
+    from zeus._legacy.policy.optimizer import JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer
+    from zeus._legacy.simulate import Simulator
+
+    train = pandas.read_csv(public_file("zeus-train", "summary_train.csv"), float_precision="round_trip")
+    power = pandas.read_csv(
+        public_file(f"zeus-power-{gpu}", f"summary_power_{gpu}.csv"), float_precision="round_trip"
+    )
+    ours = public_workload(gpu, dataset, COMPAT).job
+    chooser = PruningGTSBatchSizeOptimizer(seed=1, verbose=False, concurrency=bool(rows))
+    simulator = Simulator(train, power, chooser, JITPowerLimitOptimizer(verbose=False), seed=1, verbose=False)
+    job = Job(*ours.workload, ours.target_metric, ours.max_epochs, ours.default_batch_size)
+    if not rows:
+        seconds, history = timed(lambda: simulator.simulate_one_job(job, n, 2.0, 0.5))
+    else:
+        frame = pandas.DataFrame(
+            {
+                "group": "g",
+                "dataset": ours.dataset,
+                "start_time": [row.start_s for row in rows],
+                "end_time": [row.end_s for row in rows],
+                "runtime_ratio": [row.runtime_ratio for row in rows],
+            }
+        )
+        seconds, history = timed(lambda: simulator.simulate_one_alibaba_group(job, frame, 2.0, 0.5))
+    return seconds, len(history)
+
+
+def ours_run(gpu: str, dataset: str, n: int, rows: list[GroupRow], seeds: int, compile_above: int) -> float:
+    """CPU seconds per attempt."""
+    workload = public_workload(gpu, dataset, COMPAT)
+    recipe = Pair(batch_size=PruningGts(concurrency=bool(rows)), limit=Jit())
+
+    def work(count: int) -> list[Any]:
+        return run_many(
+            workload,
+            recipe,
+            eta=0.5,
+            beta=2.0,
+            rules=COMPAT,
+            seeds=range(1, count + 1),
+            recurrences=n,
+            rows=rows,
+            compile_above=compile_above,
+        )
+
+    work(1)  # compiles, or reads compiled code from its cache
+    seconds, logs = timed(lambda: work(seeds))
+    return float(seconds / sum(len(log) for log in logs))
+
+
+def race() -> list[dict[str, Any]]:
+    found = []
+    overlapping = group_rows(60, 9000.0, seed=2, load=2.0)
+    for gpu, dataset, rows in (*((*case, []) for case in CASES), ("v100", "librispeech", overlapping)):
+        n = public_workload(gpu, dataset, COMPAT).recurrences()
+        seconds, attempts = reference_run(gpu, dataset, min(n, 60), rows)
+        theirs = seconds / attempts
+        compiled = ours_run(gpu, dataset, n, rows, 200, 0)
+        readable = ours_run(gpu, dataset, n, rows, 3, 10**9)
+        found.append(
+            {
+                "case": f"{gpu} {dataset}" + (" overlapping group" if rows else ""),
+                "reference_ms_per_attempt": round(1e3 * theirs, 3),
+                "compiled_us_per_attempt": round(1e6 * compiled, 3),
+                "compiled_ratio": round(theirs / compiled),
+                "readable_us_per_attempt": round(1e6 * readable, 1),
+                "readable_ratio": round(theirs / readable),
+            }
+        )
+    return found
+
+
+def marks() -> dict[str, float]:
+    workload = public_workload("v100", "librispeech", COMPAT)
+    common: dict[str, Any] = {"eta": 0.5, "beta": 2.0, "seeds": range(1000), "recurrences": 100}
+    published = Pair(batch_size=PruningGts(), limit=Jit())
+    found = {}
+    found["1,000 seeds x 100 recurrences, compat, s"], _ = timed(
+        lambda: run_many(workload, published, rules=COMPAT, **common)
+    )
+    corrected = public_workload("v100", "librispeech", Rules())
+    found["1,000 seeds x 100 recurrences, corrected, s"], _ = timed(
+        lambda: run_many(corrected, published, rules=Rules(), **common)
+    )
+    found["1,000 seeds x 100 recurrences, joint, s"], _ = timed(
+        lambda: run_many(workload, Joint(), rules=COMPAT, **common)
+    )
+    found["24 workloads x 200 seeds, s"], _ = timed(_sweep)
+    for n in (10_000, 100_000):
+        rows = group_rows(n, 9000.0, seed=5, load=3.0, burst=4)
+        recipe = Pair(batch_size=PruningGts(concurrency=True), limit=Jit())
+        options: dict[str, Any] = {"eta": 0.5, "beta": 2.0, "rules": COMPAT, "seeds": [1], "compile_above": 0}
+        found[f"group of {n:,} rows, s"], _ = timed(
+            lambda rows=rows, recipe=recipe, options=options: run_many(workload, recipe, rows=rows, **options)
+        )
+    return {name: round(seconds, 3) for name, seconds in found.items()}
+
+
+def _sweep() -> None:
+    for gpu in GPUS:
+        for dataset in JOBS:
+            workload = public_workload(gpu, dataset, COMPAT)
+            run_many(
+                workload,
+                Pair(batch_size=PruningGts(), limit=Jit()),
+                eta=0.5,
+                beta=2.0,
+                rules=COMPAT,
+                seeds=range(200),
+                recurrences=workload.recurrences(),
+                compile_above=0,
+            )
+
+
+if __name__ == "__main__":
+    report: dict[str, Any] = {"numpy": np.__version__, "marks": marks()}
+    if importlib.util.find_spec("zeus") is not None:
+        report["race"] = race()
+    print(json.dumps(report, indent=1))
