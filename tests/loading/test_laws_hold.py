@@ -317,7 +317,7 @@ def test_failures_are_retried_then_named() -> None:
     # block 1: two attempts time out (1 s each), after which 0.5 s and 1 s are waited
     assert run.end_s == pytest.approx(3 * 0.12 + 2 * 1.0 + 0.5 + 1.0)
     assert run.attempts == 5
-    with pytest.raises(Infeasible, match="job 0, block 1.*failed 2 times, 1 retries"):
+    with pytest.raises(Infeasible, match=r"job 0, block 1.*failed 2 times, 1 retries"):
         stream([reader], StoreModel(conn_bytes_per_s=1e6, timeout_s=1.0, retries=1), latency_s=0.1)
 
 

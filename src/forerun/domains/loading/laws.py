@@ -66,7 +66,8 @@ class Hiding:
     """What would hide loading behind the step.
 
     slack_s: time a sample's turn leaves for latency (negative: more threads are needed). blocks_of: least whole
-    number of samples a block, None if no size hides it. (0: any does). least_threads: fewest threads that can hide it at some size.
+    number of samples a block, None if no size hides it, 0 if any does. least_threads: fewest threads that can hide
+    it at some size.
     """
 
     slack_s: float

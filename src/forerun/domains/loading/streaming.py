@@ -128,7 +128,7 @@ def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _A
     room = threads + jobs + 1
     per_block = np.full(blocks, np.nan)
     floats: dict[str, ArrayLike] = {
-        "block_bytes": [float(np.sum(block)) for reader in readers for block in reader.blocks],
+        "block_bytes": _block_bytes(readers, block_samples),
         "decode_s": decode_s, "cpu_s": cpu_s, "start_s": [reader.start_s for reader in readers],
         "step_s": np.concatenate(steps), "latency_s": latency_s,
         "event_s": np.zeros(room), "link_mark": np.zeros(room), "cpu_mark": np.zeros(room),
@@ -165,6 +165,11 @@ def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _A
     many = {"decode_many": len(decode_s) > 1, "cpu_many": len(cpu_s) > 1, "latency_many": len(latency_s) > 1}
     at = kernels.At(**f_at, **i_at, **{name: int(value) for name, value in many.items()})
     return _Arrays(f, i, at)
+
+
+def _block_bytes(readers: Sequence[Reader], block_samples: Sequence[int]) -> F64:
+    sizes = [block for reader in readers for block in reader.blocks]
+    return np.add.reduceat(np.concatenate(sizes), _offsets(block_samples)[:-1]).astype(np.float64)
 
 
 def _packed(fixed: np.ndarray, columns: dict[str, ArrayLike]) -> tuple[np.ndarray, dict[str, int]]:

@@ -278,7 +278,7 @@ def count_flight(f: F64, i: I64, change: int) -> None:
 @kernel
 def link_rate(f: F64, i: I64) -> float:
     """Bytes a second that each transfer gets now."""
-    return min(f[CONN], f[SHARED] / max(1, i[ON_LINK]))
+    return float(min(f[CONN], f[SHARED] / max(1, i[ON_LINK])))
 
 
 @kernel
@@ -307,7 +307,7 @@ def leave_link(f: F64, i: I64, at: At) -> int:
     f[LINK_SINCE] = f[NOW]
     i[ON_LINK] = heap_pop(f, i, i, at.link_mark, at.link_order, at.link_who, i[ON_LINK])
     plan_link(f, i, at)
-    return thread
+    return int(thread)
 
 
 @kernel
@@ -378,7 +378,7 @@ def use_cpu(f: F64, i: I64, at: At, thread: int) -> None:
 @kernel
 def cpu_rate(f: F64, i: I64) -> float:
     """CPU seconds a second that each demand gets now: a core at most."""
-    return min(1.0, f[CORES] / max(1, i[ON_CPU]))
+    return float(min(1.0, f[CORES] / max(1, i[ON_CPU])))
 
 
 @kernel
@@ -389,7 +389,7 @@ def leave_cpu(f: F64, i: I64, at: At) -> int:
     f[CPU_SINCE] = f[NOW]
     i[ON_CPU] = heap_pop(f, i, i, at.cpu_mark, at.cpu_order, at.cpu_who, i[ON_CPU])
     plan_cpu(f, i, at)
-    return thread
+    return int(thread)
 
 
 @kernel

@@ -1,0 +1,249 @@
+"""The container `blocks`: payloads back to back in block files, an index and a manifest beside them.
+
+`b000000.blk`, `b000001.blk` ... hold nothing but samples, one after another. `index.parquet` has a row a sample in
+block order: sample, block, offset, length, crc32, key. `manifest.json` has format, version, counts, bytes, order, seed
+and SHA-256 digests of the index and of every block. A block parses to views without copies; a single sample can be
+read by its range.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.domains.loading.blocks.samples import check_keys
+from forerun.errors import DataError, Problem
+
+FORMAT: Final = "forerun blocks"
+VERSION: Final = 1
+MANIFEST: Final = "manifest.json"
+INDEX: Final = "index.parquet"
+INDEX_COLUMNS: Final = ("sample", "block", "offset", "length", "crc32", "key")
+MAX_MANIFEST_BYTES: Final = 512 * 1024**2
+
+I64 = NDArray[np.int64]
+
+
+def block_name(block: int) -> str:
+    """The file name of a block."""
+    return f"b{block:06d}.blk"
+
+
+@dataclass(frozen=True)
+class Index:
+    """A row a sample, in block order: int64 columns and the keys."""
+
+    sample: I64
+    block: I64
+    offset: I64
+    length: I64
+    crc32: I64
+    key: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    @cached_property
+    def first(self) -> I64:
+        """Where each block's rows begin, and the end of the last."""
+        blocks = int(self.block[-1]) + 1 if len(self.block) else 0
+        return np.searchsorted(self.block, np.arange(blocks + 1)).astype(np.int64)
+
+    @cached_property
+    def edges(self) -> tuple[tuple[int, ...], ...]:
+        """The offsets of each block's samples, and its length."""
+        found = []
+        for a, b in zip(self.first.tolist(), self.first[1:].tolist()):
+            found.append((*self.offset[a:b].tolist(), int(self.offset[b - 1] + self.length[b - 1])))
+        return tuple(found)
+
+    def write(self, path: Path) -> None:
+        """As Parquet."""
+        import polars
+
+        frame = polars.DataFrame(
+            {name: getattr(self, name) for name in INDEX_COLUMNS[:-1]} | {"key": list(self.key)}
+        )
+        frame.write_parquet(path, compression="zstd")
+
+    @classmethod
+    def read(cls, path: Path) -> Index:
+        """From Parquet. Raises DataError if it is no such index, or contradicts itself."""
+        import polars
+
+        try:
+            frame = polars.read_parquet(path)
+            columns = {name: frame[name].to_numpy().astype(np.int64) for name in INDEX_COLUMNS[:-1]}
+            keys = tuple(frame["key"].to_list())
+        except (OSError, polars.exceptions.PolarsError, ValueError, TypeError) as error:
+            raise DataError.at(path, f"is not an index of blocks: {str(error).splitlines()[0]}") from error
+        index = cls(**columns, key=keys)
+        index.check(path)
+        return index
+
+    def check(self, path: Path) -> None:
+        """Samples of a block follow each other without gaps, blocks follow each other, keys are safe."""
+        if not len(self):
+            raise DataError.at(path, "has no rows")
+        steps = np.diff(self.block)
+        if self.block[0] != 0 or np.any((steps < 0) | (steps > 1)) or np.any(self.length < 0):
+            raise DataError.at(path, "its blocks are not 0, 1, 2 ... in order, or a length is negative")
+        wanted = np.where(np.r_[True, steps == 1], 0, np.r_[0, (self.offset + self.length)[:-1]])
+        wrong = np.flatnonzero(self.offset != wanted)
+        if len(wrong):
+            row = int(wrong[0])
+            raise DataError.at(path, f"row {row} begins at {self.offset[row]}, {wanted[row]} is wanted")
+        if any(not isinstance(key, str) for key in self.key):
+            raise DataError.at(path, "a key is missing")
+        check_keys(self.key, path)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A container that is complete: its folder, manifest and index."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    index: Index
+
+    @classmethod
+    def open(cls, folder: Path) -> Blocks:
+        """Open a container. Raises DataError naming the file that is absent, damaged or of another version."""
+        return cls(folder, read_manifest(folder / MANIFEST), _checked_index(folder))
+
+    def __len__(self) -> int:
+        """Samples."""
+        return len(self.index)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks."""
+        return len(self.index.edges)
+
+    def block_path(self, block: int) -> Path:
+        """The file of a block."""
+        return self.folder / block_name(block)
+
+    def read_block(self, block: int) -> list[memoryview]:
+        """The samples of a block as views of its bytes.
+
+        Raises DataError, naming the block, if its file is absent or has another length than the index says.
+        """
+        path = self.block_path(block)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise DataError.at(path, f"cannot be read: {error.strerror}") from error
+        return self.parse(block, data)
+
+    def parse(self, block: int, data: bytes) -> list[memoryview]:
+        """The samples in a block's bytes, however they came."""
+        edges = self.index.edges[block]
+        if len(data) != edges[-1]:
+            raise DataError.at(
+                self.block_path(block),
+                f"has {len(data)} bytes, the index says {edges[-1]}: cut short or not this block",
+            )
+        view = memoryview(data)
+        return [view[a:b] for a, b in itertools.pairwise(edges)]
+
+    def read_sample(self, row: int) -> bytes:
+        """One sample by its row in the index, read alone, its checksum verified."""
+        block, offset, length = (
+            int(getattr(self.index, name)[row]) for name in ("block", "offset", "length")
+        )
+        path = self.block_path(block)
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                data = file.read(length)
+        except OSError as error:
+            raise DataError.at(path, f"cannot be read: {error.strerror}") from error
+        if len(data) != length or zlib.crc32(data) != self.index.crc32[row]:
+            raise DataError.at(path, f"sample {self.index.key[row]!r} at {offset} is not what the index says")
+        return data
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        """Keys and bytes in block order, checksums verified."""
+        for block in range(self.blocks):
+            for row, view in enumerate(self.read_block(block), start=int(self.index.first[block])):
+                if zlib.crc32(view) != self.index.crc32[row]:
+                    raise DataError.at(
+                        self.block_path(block), f"sample {self.index.key[row]!r} fails its checksum"
+                    )
+                yield self.index.key[row], bytes(view)
+
+    def verify(self) -> None:
+        """Every block has its digest and every sample its checksum. Raises DataError with all that does not."""
+        problems: list[Problem] = []
+        for block, digest in enumerate(self.manifest["block_sha256"]):
+            path = self.block_path(block)
+            try:
+                data = path.read_bytes()
+            except OSError as error:
+                problems.append(Problem(str(path), f"cannot be read: {error.strerror}"))
+                continue
+            if hashlib.sha256(data).hexdigest() != digest:
+                rows = range(int(self.index.first[block]), int(self.index.first[block + 1]))
+                views = self.parse(block, data) if len(data) == self.index.edges[block][-1] else None
+                bad = [
+                    self.index.key[row]
+                    for row, view in zip(rows, views or ())
+                    if zlib.crc32(view) != self.index.crc32[row]
+                ]
+                what = (
+                    f"sample {bad[0]!r} fails its checksum"
+                    if bad
+                    else f"has {len(data)} bytes and another digest"
+                )
+                problems.append(Problem(str(path), what))
+        if problems:
+            raise DataError(*problems[:20])
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """A manifest. Raises DataError if it is absent, no manifest, or of another version."""
+    try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise DataError.at(path, "is too large for a manifest")
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError.at(path, f"cannot be read: {error.strerror}; not packed to the end?") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError.at(path, "is damaged: not JSON") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise DataError.at(path, f"is not a manifest of {FORMAT!r}")
+    if manifest.get("version") != VERSION:
+        raise DataError.at(path, f"is of version {manifest.get('version')!r}, this forerun reads {VERSION}")
+    digests = manifest.get("block_sha256")
+    numbers = ("samples", "blocks", "bytes")
+    if not isinstance(digests, list) or not all(isinstance(manifest.get(name), int) for name in numbers):
+        raise DataError.at(path, f"lacks one of {', '.join(numbers)}, block_sha256")
+    return manifest
+
+
+def _checked_index(folder: Path) -> Index:
+    manifest = read_manifest(folder / MANIFEST)
+    path = folder / INDEX
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise DataError.at(path, f"cannot be read: {error.strerror}") from error
+    if digest != manifest.get("index_sha256"):
+        raise DataError.at(path, "is not the index that the manifest names")
+    index = Index.read(path)
+    if len(index) != manifest["samples"] or len(index.edges) != len(manifest["block_sha256"]):
+        raise DataError.at(
+            path, f"has {len(index)} samples in {len(index.edges)} blocks, the manifest says otherwise"
+        )
+    return index

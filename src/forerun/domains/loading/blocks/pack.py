@@ -1,0 +1,282 @@
+"""Packing files into blocks, resumable and verified, and back.
+
+A pack is planned first: keys, sizes and order are fixed and their digest written beside the blocks. Each block is
+written under a temporary name, synced and renamed; a pack that was killed finds its plan and its finished blocks and
+goes on, and ends in the same bytes. The source is only read.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+
+from forerun.domains.loading.blocks.container import (
+    FORMAT,
+    INDEX,
+    MANIFEST,
+    VERSION,
+    Blocks,
+    Index,
+    block_name,
+)
+from forerun.domains.loading.blocks.samples import FileEntry, list_files, write_file
+from forerun.errors import DataError, StoreError
+from forerun.rng import stream
+
+Order = Literal["shuffled", "sorted", "class"]
+
+#: the plan of a pack that is not finished
+JOURNAL: Final = "packing.json"
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class PackSpec:
+    """How to pack: samples a block (or bytes a block, if above 0), order and its seed.
+
+    `shuffled`: a seeded permutation; `sorted`: by key; `class`: by the first folder of the key, shuffled within.
+    """
+
+    block_samples: int = 64
+    block_bytes: int = 0
+    order: Order = "shuffled"
+    seed: int = 0
+
+
+def order_of(keys: Sequence[str], spec: PackSpec) -> list[int]:
+    """The samples (numbers in sorted order of keys) as they are packed."""
+    if spec.order == "sorted":
+        return list(range(len(keys)))
+    shuffled = stream(spec.seed, "pack order").permutation(len(keys)).tolist()
+    if spec.order == "shuffled":
+        return [int(i) for i in shuffled]
+    return sorted((int(i) for i in shuffled), key=lambda i: keys[i].split("/")[0] if "/" in keys[i] else "")
+
+
+def cut(sizes: Sequence[int], spec: PackSpec) -> list[range]:
+    """The stretches of the order that make each block."""
+    if not spec.block_bytes:
+        return [
+            range(a, min(a + spec.block_samples, len(sizes)))
+            for a in range(0, len(sizes), spec.block_samples)
+        ]
+    blocks, first, held = [], 0, 0
+    for at, size in enumerate(sizes):
+        if at > first and held + size > spec.block_bytes:
+            blocks.append(range(first, at))
+            first, held = at, 0
+        held += size
+    return [*blocks, range(first, len(sizes))]
+
+
+def pack(
+    source: Path,
+    target: Path,
+    spec: PackSpec | None = None,
+    *,
+    order: Sequence[int] | None = None,
+    progress: Progress | None = None,
+) -> Blocks:
+    """Pack the files below a directory; goes on where an earlier pack of the same plan stopped.
+
+    order: an explicit order instead of the spec's. progress: told blocks done and all blocks.
+    Raises DataError for a source that cannot be packed or changed on the way, StoreError for a target that holds
+    something else or cannot be written.
+    """  # fmt: skip
+    spec = spec or PackSpec()
+    if spec.block_samples < 1 or spec.block_bytes < 0:
+        raise DataError.at("block_samples", "a block has at least one sample; bytes a block are not negative")
+    if _inside(target, source):
+        raise StoreError.at(target, f"lies inside the source {source}")
+    files = list_files(source)
+    numbers = list(order) if order is not None else order_of([entry.key for entry in files], spec)
+    packed = [files[number] for number in numbers]
+    pieces = cut([entry.size_bytes for entry in packed], spec)
+    plan = _digest_of(packed, numbers, pieces, spec)
+    if (target / MANIFEST).exists():
+        return _already(target, plan)
+    _begin(target, plan)
+    crcs: list[int] = []
+    digests: list[str] = []
+    for number, piece in enumerate(pieces):
+        entries = [packed[at] for at in piece]
+        data = _finished(target / block_name(number), entries)
+        if data is None:
+            data = _read(entries)
+            _write(target / block_name(number), data, f"{number} of {len(pieces)} blocks are done")
+        at = 0
+        for entry in entries:
+            crcs.append(zlib.crc32(data[at : at + entry.size_bytes]))
+            at += entry.size_bytes
+        digests.append(hashlib.sha256(data).hexdigest())
+        if progress is not None:
+            progress(number + 1, len(pieces))
+    index = _index(packed, numbers, pieces, crcs)
+    return _finish(target, index, digests, spec, plan, explicit=order is not None)
+
+
+def unpack(source: Path, target: Path, *, progress: Progress | None = None) -> int:
+    """Restore every sample of a container under its key; returns how many.
+
+    Raises DataError for a container that is damaged, a key that is unsafe, or a file that holds something else.
+    """
+    blocks = Blocks.open(source)
+    target.mkdir(parents=True, exist_ok=True)
+    for number, (key, data) in enumerate(blocks):
+        _guard(target, key)
+        with _explained(target / key, f"{number} of {len(blocks)} samples are restored"):
+            write_file(target, key, data)
+        if progress is not None and (number + 1) % 256 == 0:
+            progress(number + 1, len(blocks))
+    return len(blocks)
+
+
+def _guard(target: Path, key: str) -> None:
+    """A folder on the way that is a link could lead outside."""
+    here = target
+    for part in key.split("/")[:-1]:
+        here = here / part
+        if here.is_symlink():
+            raise DataError.at(here, "is a link; samples are not restored through links")
+
+
+def _inside(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.resolve())
+
+
+def _digest_of(
+    packed: Sequence[FileEntry], numbers: Sequence[int], pieces: Sequence[range], spec: PackSpec
+) -> str:
+    digest = hashlib.sha256(f"{VERSION} {spec.order} {spec.seed} {[len(piece) for piece in pieces]}".encode())
+    for entry, number in zip(packed, numbers):
+        digest.update(f"{number} {entry.size_bytes} {entry.key}\n".encode())
+    return digest.hexdigest()
+
+
+def _already(target: Path, plan: str) -> Blocks:
+    blocks = Blocks.open(target)
+    if blocks.manifest.get("plan_sha256") != plan:
+        raise StoreError.at(target, "already holds blocks of other files, order or block size")
+    return blocks
+
+
+def _begin(target: Path, plan: str) -> None:
+    journal = target / JOURNAL
+    if journal.exists():
+        try:
+            known = json.loads(journal.read_text())["plan_sha256"]
+        except (OSError, ValueError, KeyError, TypeError):
+            known = ""
+        if known != plan:
+            raise StoreError.at(
+                target,
+                "holds an unfinished pack of other files, order or block size; remove it or pack elsewhere",
+            )
+        return
+    # A pack killed at its very first write leaves half a journal, under the temporary name.
+    left = target.is_dir() and all(path.name == JOURNAL + ".part" for path in target.iterdir())
+    if target.exists() and not left:
+        raise StoreError.at(target, "already holds something that is no unfinished pack")
+    with _explained(target, "nothing is done yet"):
+        target.mkdir(parents=True, exist_ok=True)
+        _replace(journal, json.dumps({"plan_sha256": plan}).encode())
+
+
+def _finished(path: Path, entries: Sequence[FileEntry]) -> bytes | None:
+    """The bytes of a block written before, None if it is not there whole."""
+    if not path.exists() or path.stat().st_size != sum(entry.size_bytes for entry in entries):
+        return None
+    return path.read_bytes()
+
+
+def _read(entries: Sequence[FileEntry]) -> bytes:
+    parts = []
+    for entry in entries:
+        try:
+            data = entry.path.read_bytes()
+        except OSError as error:
+            raise DataError.at(
+                entry.path, f"cannot be read: {error.strerror}; what is packed so far is kept"
+            ) from error
+        if len(data) != entry.size_bytes:
+            raise DataError.at(
+                entry.path, f"had {entry.size_bytes} bytes when planned and has {len(data)} now"
+            )
+        parts.append(data)
+    return b"".join(parts)
+
+
+def _write(path: Path, data: bytes, so_far: str) -> None:
+    with _explained(path, so_far):
+        _replace(path, data)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write under a temporary name, sync, rename: the name never holds half of it."""
+    partial = path.with_name(path.name + ".part")
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _explained(path: Path, so_far: str) -> Iterator[None]:
+    """Turns a failed write into a StoreError that says what is kept."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "make room and run it again" if full else "run it again when it can be"
+        raise StoreError.at(path, f"cannot be written: {error.strerror}; {so_far}, {advice}") from error
+
+
+def _index(
+    packed: Sequence[FileEntry], numbers: Sequence[int], pieces: Sequence[range], crcs: Sequence[int]
+) -> Index:
+    lengths = np.array([entry.size_bytes for entry in packed], np.int64)
+    block = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
+    ends = np.cumsum(lengths)
+    start = np.array([ends[piece.start] - lengths[piece.start] for piece in pieces], np.int64)
+    return Index(
+        sample=np.asarray(numbers, np.int64),
+        block=block.astype(np.int64),
+        offset=ends - lengths - start[block],
+        length=lengths,
+        crc32=np.array(crcs, np.int64),
+        key=tuple(entry.key for entry in packed),
+    )
+
+
+def _finish(
+    target: Path, index: Index, digests: list[str], spec: PackSpec, plan: str, *, explicit: bool
+) -> Blocks:
+    partial = target / (INDEX + ".part")
+    with _explained(target, f"all {len(digests)} blocks are done"):
+        index.write(partial)
+        partial.replace(target / INDEX)
+        manifest = {
+            "format": FORMAT, "version": VERSION, "samples": len(index), "blocks": len(digests),
+            "bytes": int(index.length.sum()), "block_samples": spec.block_samples, "block_bytes": spec.block_bytes,
+            "order": "explicit" if explicit else spec.order, "seed": spec.seed, "plan_sha256": plan,
+            "index_sha256": hashlib.sha256((target / INDEX).read_bytes()).hexdigest(), "block_sha256": digests,
+        }  # fmt: skip
+        _replace(target / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
+        (target / JOURNAL).unlink(missing_ok=True)
+    return Blocks.open(target)

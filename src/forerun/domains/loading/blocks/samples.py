@@ -1,0 +1,113 @@
+"""What a sample is called: rules for keys that are safe to write as files anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from forerun.errors import DataError, Problem
+
+MAX_KEY_BYTES: Final = 4096
+#: no more bytes than this in one sample
+MAX_SAMPLE_BYTES: Final = 2**40
+
+
+class SampleSource(Protocol):
+    """Samples in order: a key and its bytes each."""
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        """The samples."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file of a source directory: its key (relative path with slashes) and size."""
+
+    key: str
+    path: Path
+    size_bytes: int
+
+
+def unsafe(key: str) -> str:
+    """Why a key must not become a file name, an empty text if it may."""
+    parts = key.split("/")
+    if not key or len(key.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
+        return "is empty or too long"
+    if key.startswith("/") or "\\" in key or (len(key) > 1 and key[1] == ":"):
+        return "is absolute, or names a drive or a backslash"
+    if any(part in ("", ".", "..") for part in parts):
+        return "has an empty part, `.` or `..`"
+    if any(ord(letter) < 32 or 0xD800 <= ord(letter) < 0xE000 for letter in key):
+        return "has control characters or is no valid text"
+    return ""
+
+
+def check_keys(keys: Iterable[str], where: object) -> None:
+    """Raise DataError listing the first keys that are unsafe, double, or equal but for their case."""
+    problems: list[Problem] = []
+    seen: dict[str, str] = {}
+    for key in keys:
+        why = unsafe(key)
+        folded = key.casefold()
+        if not why and folded in seen:
+            other = seen[folded]
+            why = "occurs twice" if other == key else f"collides with {other!r} where case does not count"
+        seen[folded] = key
+        if why:
+            problems.append(Problem(str(where), f"key {key[:80]!r} {why}"))
+            if len(problems) == 10:
+                break
+    if problems:
+        raise DataError(*problems)
+
+
+def list_files(folder: Path) -> tuple[FileEntry, ...]:
+    """The regular files below a directory, by key.
+
+    Raises DataError for a directory that is absent or empty, links, special files, unsafe or colliding names.
+    """
+    if not folder.is_dir():
+        raise DataError.at(folder, "is not a directory")
+    entries: list[FileEntry] = []
+    problems: list[Problem] = []
+    for base, folders, names in folder.walk() if hasattr(folder, "walk") else _walk(folder):
+        folders.sort()
+        for name in names:
+            path = base / name
+            if path.is_symlink() or not path.is_file():
+                problems.append(Problem(str(path), "is a link or a special file; only files are packed"))
+                continue
+            entries.append(FileEntry(path.relative_to(folder).as_posix(), path, path.stat().st_size))
+        problems.extend(
+            Problem(str(base / name), "is a link to a directory; links are not followed")
+            for name in folders
+            if (base / name).is_symlink()
+        )
+    if problems:
+        raise DataError(*problems[:10])
+    if not entries:
+        raise DataError.at(folder, "holds no files")
+    entries.sort(key=lambda entry: entry.key.encode("utf-8", "surrogatepass"))
+    check_keys((entry.key for entry in entries), folder)
+    return tuple(entries)
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    import os
+
+    for base, folders, names in os.walk(folder):
+        yield Path(base), folders, names
+
+
+def write_file(folder: Path, key: str, data: bytes | memoryview) -> None:
+    """Write a sample below a folder under its (checked) key; refuses to replace a file that holds something else."""
+    path = folder / key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_symlink() or (path.exists() and path.read_bytes() != data):
+        raise DataError.at(path, "exists already and holds something else")
+    path.write_bytes(data)

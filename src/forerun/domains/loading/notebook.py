@@ -1,0 +1,433 @@
+"""The published loading experiment: its run directories, its tables, and what its arithmetic got wrong.
+
+Source: notebook `sys/plotter-librispeech.ipynb` and `sys/experiments/exp1` of the repository
+VUZhuangweiKang/CloudNativeDLSys (CNDLSys, COMSNETS'24). A run directory holds the seconds that each batch was waited
+for, the seconds of each step, of each read and of each decode, and the memory of the containers.
+
+`compat` features follow the notebook's formulas; `flags` names where these mislead, with the numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.loading.model import F64, batches_of
+from forerun.errors import Problem, TraceError
+from forerun.trace.readers.loading_npy import read_numbers, read_records
+from forerun.trace.repair import RepairLog
+from forerun.trace.rows import Field, gathered, read_rows
+from forerun.trace.source import Source
+
+BATCH: Final = 512
+WORKERS: Final = 8
+PREFETCH: Final = 2
+APPROACHES: Final = ("baseline1", "ours")
+
+
+@dataclass(frozen=True)
+class Series:
+    """How many records a long series has, and their mean [s]."""
+
+    records: int
+    mean_s: float
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One run directory.
+
+    `load_s` float64[N] waits for batches; `compute_s` float64[N-1] steps with the loop's overhead; `io` one record a
+    file (unmerged) or a block (merged); `processing` one a sample; `memory` bytes by container, polled. `threads`,
+    `block` as the directory says; both 1 where it says nothing.
+    """
+
+    folder: Path
+    approach: str
+    dataset: str
+    run: str
+    place: str
+    sleep_s: float
+    threads: int
+    block: int
+    load_s: F64
+    compute_s: F64
+    io: Series
+    processing: Series
+    memory: tuple[Mapping[str, int], ...]
+
+    @property
+    def merged(self) -> bool:
+        """Whether blocks were really read: fewer reads than samples."""
+        return self.io.records < self.processing.records
+
+    @property
+    def completion_s(self) -> float:
+        """Mean wait plus mean step."""
+        return float(self.load_s.mean() + self.compute_s.mean())
+
+    @property
+    def steady_stall(self) -> float:
+        """Waits after the workers' first batches, as a share of the whole run."""
+        return float(self.load_s[WORKERS:].sum() / (self.load_s.sum() + self.compute_s.sum()))
+
+    @property
+    def memory_mib(self) -> float:
+        """0.9-quantile of the containers' summed memory over the polls that saw at least two containers."""
+        sums = [sum(row.values()) for row in self.memory if len(row) >= 2]
+        return float(np.quantile(sums, 0.9)) / 2**20 if sums else math.nan
+
+
+def stall_lag(load_s: F64) -> int:
+    """The lag at which the waits resemble themselves most: the number of workers, where loading stalls.
+
+    Of the autocorrelation of the z-scored waits at lags from 1 to N-1.
+    """
+    centred = load_s - load_s.mean()
+    spectrum = np.correlate(centred, centred, mode="full")[len(centred) :]
+    return int(np.argmax(spectrum)) + 1
+
+
+def read_run(
+    folder: Path, *, long_series: Mapping[tuple[str, str, float], tuple[Series, Series]] | None = None
+) -> Recorded:
+    """One run directory `.../{approach}/{dataset}/{run}/{place}/sim_compute_time=X[-block_size=Y]`.
+
+    long_series: counts and means of the reads and decodes, by (approach, run, sleep), where the series are absent.
+    Raises TraceError naming file and problem.
+    """
+    if not folder.is_dir():
+        raise TraceError.at(folder, "no such run directory")
+    parts = folder.parts[-5:]
+    sleep_s, named_block = _setting(folder)
+    approach, dataset, run, place = parts[:4] if len(parts) == 5 else ("", "", "", "")
+    threads, block = _configured(folder / "opt_config", named_block)
+    load, compute = _present(folder / "data_load_time.npy"), _present(folder / "compute_time.npy")
+    if len(compute) != len(load) - 1:
+        raise TraceError.at(
+            folder / "compute_time.npy",
+            f"{len(compute)} steps for {len(load)} batches; one less than batches is wanted",
+        )
+    if np.any(load < 0) or np.any(compute < 0):
+        raise TraceError.at(folder, "a wait or a step is negative")
+    known = (long_series or {}).get((approach, run, sleep_s))
+    io = _series(folder / "io_time.npy", known and known[0])
+    processing = _series(folder / "processing_time.npy", known and known[1])
+    if io.records > processing.records:
+        raise TraceError.at(folder, f"{io.records} reads for {processing.records} samples")
+    memory = folder / "memory.npy"
+    rows = tuple(read_records(memory)) if memory.exists() else ()
+    return Recorded(
+        folder, approach, dataset, run, place, sleep_s, threads, block, load, compute, io, processing, rows
+    )
+
+
+def _setting(folder: Path) -> tuple[float, int]:
+    match = re.fullmatch(r"sim_compute_time=(\d+(?:\.\d+)?)(?:-block_size=(\d+))?", folder.name)
+    if match is None:
+        raise TraceError.at(folder, "is not named sim_compute_time=SECONDS[-block_size=SAMPLES]")
+    return float(match[1]), int(match[2] or 1)
+
+
+def _configured(path: Path, named_block: int) -> tuple[int, int]:
+    if not path.exists():
+        return 1, named_block
+    raw = path.read_bytes()
+    match = re.fullmatch(rb"(?:\xef\xbb\xbf)?(\d{1,6}),(\d{1,6})\r?\n?", raw)
+    if match is None or not int(match[1]) or not int(match[2]):
+        raise TraceError.at(
+            path, f"{raw[:40]!r} was found; one line `threads,block` of two whole numbers is wanted"
+        )
+    return int(match[1]), int(match[2])
+
+
+def _present(path: Path) -> F64:
+    if not path.exists():
+        raise TraceError.at(path, "is missing")
+    values = read_numbers(path)
+    if not len(values):
+        raise TraceError.at(path, "holds no values")
+    return values
+
+
+def _series(path: Path, known: Series | None) -> Series:
+    if path.exists():
+        values = read_numbers(path)
+        return Series(len(values), float(values.mean()) if len(values) else math.nan)
+    if known is None:
+        raise TraceError.at(path, "is missing, and no table of its mean is beside the experiment")
+    return known
+
+
+def read_experiment(
+    folder: Path, *, dataset: str = "librispeech", place: str = "remote"
+) -> tuple[Recorded, ...]:
+    """All run directories `{approach}/{dataset}/{run}/{place}/...` below a folder, sorted.
+
+    Means of absent long series are taken from `exp1_long_series_means.csv` beside the folder.
+    Raises TraceError listing every directory that cannot be read.
+    """
+    beside = folder.parent / "exp1_long_series_means.csv"
+    known = read_long_series(beside) if beside.exists() else {}
+    runs: list[Recorded] = []
+    problems: list[Problem] = []
+    seen: dict[tuple[str, str, float, int], Path] = {}
+    for path in sorted(path for name in APPROACHES for path in folder.glob(f"{name}/{dataset}/*/{place}/*")):
+        try:
+            run = read_run(path, long_series=known)
+        except TraceError as error:
+            problems.extend(error.problems)
+            continue
+        key = (run.approach, run.run, run.sleep_s, run.block if run.approach == "baseline2" else 0)
+        if key in seen:
+            problems.append(Problem(str(path), f"is a second run of what {seen[key]} holds"))
+        seen[key] = path
+        runs.append(run)
+    if problems:
+        raise TraceError(*problems)
+    if not runs:
+        raise TraceError.at(folder, f"holds no runs of {dataset}, {place}")
+    return tuple(runs)
+
+
+def read_long_series(path: Path) -> dict[tuple[str, str, float], tuple[Series, Series]]:
+    """Counts and means of the series of reads and decodes, by (approach, run, sleep)."""
+    fields = (
+        Field(name="kind", column="kind", kind="text"),
+        Field(name="run", column="run", kind="text"),
+        Field(name="sleep_s", column="sim_compute_time", kind="float", minimum=0),
+        Field(name="io_records", column="io_records", kind="int", minimum=1),
+        Field(name="io_mean_s", column="io_mean_s", kind="float", minimum=0),
+        Field(name="processing_records", column="processing_records", kind="int", minimum=1),
+        Field(name="processing_mean_s", column="processing_mean_s", kind="float", minimum=0),
+        Field(name="included", column="series_included", kind="int"),
+    )
+    rows = gathered(read_rows(Source(path, repairs=RepairLog()), fields)).columns
+    return {
+        (str(kind), str(run), float(sleep)): (Series(int(ior), float(iom)), Series(int(pr), float(pm)))
+        for kind, run, sleep, ior, iom, pr, pm in zip(
+            *(rows[name] for name in (
+                "kind", "run", "sleep_s", "io_records", "io_mean_s", "processing_records", "processing_mean_s"
+            ))
+        )
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Features:
+    """One row of a published table: the notebook's own columns."""
+
+    sleep_s: float
+    threads: float
+    block: float
+    io_s: float
+    processing_s: float
+    load_s: float
+    compute_s: float
+    completion_s: float
+    memory_mib: float
+    throughput: float
+    batches: float
+
+
+def features(run: Recorded) -> Features:
+    """A run's row as the notebook computes it."""
+    io = run.io.mean_s / run.block
+    load, compute = float(run.load_s.mean()), float(run.compute_s.mean())
+    return Features(
+        sleep_s=run.sleep_s,
+        threads=run.threads,
+        block=run.block,
+        io_s=io,
+        processing_s=run.processing.mean_s - io,
+        load_s=load,
+        compute_s=compute,
+        completion_s=load + compute,
+        memory_mib=run.memory_mib,
+        throughput=BATCH / (load + compute),
+        batches=len(run.load_s),
+    )
+
+
+def table(runs: Iterable[Recorded], approach: str) -> tuple[Features, ...]:
+    """A published table: per sleep, the mean over runs of each column; of several rows a run the quickest counts."""
+    best: dict[tuple[float, str], Features] = {}
+    for run in runs:
+        if run.approach == approach:
+            row = features(run)
+            key = (run.sleep_s, run.run)
+            if key not in best or row.completion_s < best[key].completion_s:
+                best[key] = row
+    names = Features.__dataclass_fields__
+    return tuple(
+        Features(**{
+            name: float(np.mean([getattr(row, name) for (at, _), row in best.items() if at == sleep]))
+            for name in names
+        })
+        for sleep in sorted({sleep for sleep, _ in best})
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """Gain of `ours` over no merging [percent of the unmerged mean].
+
+    error_points: standard error of the difference of the two means, in the same percent. welch_p: two-sided p of equal
+    means. merged_runs: how many of the `runs` really read blocks.
+    """
+
+    sleep_s: float
+    percent: float
+    error_points: float
+    welch_p: float
+    merged_runs: int
+    runs: int
+
+    @property
+    def significant(self) -> bool:
+        """Whether the gain is twice its standard error and every run was merged."""
+        return abs(self.percent) >= 2 * self.error_points and self.merged_runs == self.runs
+
+
+def improvements(runs: Sequence[Recorded]) -> tuple[Improvement, ...]:
+    """The improvement column: from the means of the runs' throughputs, with what the runs can support."""
+    found = []
+    for sleep in sorted({run.sleep_s for run in runs}):
+        base = np.array(
+            [BATCH / r.completion_s for r in runs if (r.approach, r.sleep_s) == ("baseline1", sleep)]
+        )
+        mine = [r for r in runs if (r.approach, r.sleep_s) == ("ours", sleep)]
+        ours = np.array([BATCH / r.completion_s for r in mine])
+        if len(base) < 2 or len(ours) < 2:
+            continue
+        error_base, error_ours = base.std(ddof=1) / len(base) ** 0.5, ours.std(ddof=1) / len(ours) ** 0.5
+        found.append(
+            Improvement(
+                sleep_s=sleep,
+                percent=float(100 * (ours.mean() - base.mean()) / base.mean()),
+                error_points=float(100 * math.hypot(error_ours, error_base) / base.mean()),
+                welch_p=welch_p(base, ours),
+                merged_runs=sum(run.merged for run in mine),
+                runs=len(mine),
+            )
+        )
+    return tuple(found)
+
+
+def welch_p(a: F64, b: F64) -> float:
+    """Two-sided p of Welch's t test for equal means."""
+    va, vb = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
+    if va + vb == 0:
+        return 1.0 if a.mean() == b.mean() else 0.0
+    t2 = float((a.mean() - b.mean()) ** 2 / (va + vb))
+    freedom = float((va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1)))
+    return _regularised_beta(freedom / (freedom + t2), freedom / 2, 0.5)
+
+
+def _regularised_beta(x: float, a: float, b: float) -> float:
+    """I_x(a, b) by its continued fraction [Numerical Recipes, 6.4]."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _regularised_beta(1 - x, b, a)
+    front = math.exp(
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
+    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
+    value = d
+    for m in range(1, 300):
+        for term in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d = 1 / (1 + term * d)
+            c = 1 + term / c
+            value *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return front * value / a
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A defect of the published arithmetic or records: its id and name, where, and the numbers."""
+
+    id: str
+    name: str
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.id} {self.name}: {self.where}: {self.what}"
+
+
+def flags(runs: Sequence[Recorded]) -> tuple[Flag, ...]:
+    """Every defect found, with its numbers."""
+    found: list[Flag] = []
+    for run in runs:
+        found.extend(_run_flags(run))
+    for gain in improvements(runs):
+        if not gain.significant:
+            found.append(
+                Flag("F7", "no-evidence", f"compute {gain.sleep_s:g} s",
+                     f"gain {gain.percent:.2f} %, standard error {gain.error_points:.2f} points, "
+                     f"{gain.merged_runs} of {gain.runs} runs merged")
+            )  # fmt: skip
+    for sleep in sorted({run.sleep_s for run in runs}):
+        configurations = sorted(
+            {(r.threads, r.block) for r in runs if r.approach == "ours" and r.sleep_s == sleep}
+        )
+        if len(configurations) > 1:
+            shown = ", ".join(f"{threads} threads × {block}" for threads, block in configurations)
+            found.append(Flag("F6", "mixed-configurations", f"compute {sleep:g} s", f"a mean over {shown}"))
+    return tuple(found)
+
+
+def _run_flags(run: Recorded) -> list[Flag]:
+    where = "/".join(run.folder.parts[-5:])
+    found = []
+
+    def flag(number: int, name: str, what: str) -> None:
+        found.append(Flag(f"F{number}", name, where, what))
+
+    samples = run.processing.records
+    if not run.merged:
+        decode, io = run.processing.mean_s, run.io.mean_s
+        flag(
+            1,
+            "io-subtracted-twice",
+            f"a sample takes {1e3 * (io + decode):.2f} ms, not {1e3 * decode:.2f}: decoding does not contain the read",
+        )
+    else:
+        flag(1, "io-subtracted-twice", "processing of a merged run is a wait for the pool, not work")
+    if run.block > 1 and not run.merged:
+        flag(
+            2,
+            "config-contradicts-records",
+            f"opt_config says blocks of {run.block}, {run.io.records} reads of {samples} samples say unmerged",
+        )
+    built = len(batches_of(samples, BATCH, WORKERS, "contiguous", take_all=True))
+    if built != len(run.load_s) or samples % BATCH:
+        flag(
+            3,
+            "partial-batches",
+            f"{built} batches are built of {samples} samples, {len(run.load_s)} are taken; {BATCH}/completion overstates",
+        )
+    flag(4, "last-step-missing", f"{len(run.compute_s)} steps for {len(run.load_s)} batches")
+    flag(
+        5,
+        "start-up-in-mean",
+        f"the first batch ({run.load_s[0]:.2f} s) is {run.load_s[0] / len(run.load_s):.3f} s of the mean wait",
+    )
+    dropped = sum(len(row) < 2 for row in run.memory)
+    if dropped:
+        flag(8, "memory-rows-dropped", f"{dropped} of {len(run.memory)} polls saw fewer than two containers")
+    if run.steady_stall < 0.01:
+        flag(9, "stall-test-unreliable", f"steady stall is {100 * run.steady_stall:.2f} % of the run")
+    return found  # fmt: skip

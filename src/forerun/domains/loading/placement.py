@@ -1,0 +1,258 @@
+"""Jobs and data on nodes: gangs of jobs that share a data set of chunks, first come first served.
+
+A gang's jobs are placed one after another, in the policy's order; a job starts only when all its workers fit, and while
+the head of the line waits, everybody does. What ended by now is freed first. Chunks are brought by the gang's first
+job, never move, and leave when its last job ends. Worker i of w owns the i-th of w contiguous groups of chunks, longer
+groups first; it hits where its chunks lie on its node.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from forerun.domains.loading.policy import (
+    NodeView,
+    PlacementRecipe,
+    PlacementView,
+    WorkerPlacement,
+    WorkerView,
+)
+from forerun.errors import Infeasible, PolicyError
+from forerun.scenario.spec import Spec
+
+
+class Node(Spec, frozen=True, kw_only=True):
+    """A machine: GPUs, CPUs, and disk for chunks (in the unit that chunks have)."""
+
+    gpus: int
+    cpus: int
+    disk: float
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Everything is above zero."""
+        return [
+            (name, f"{getattr(self, name)} is not above 0")
+            for name in ("gpus", "cpus", "disk")
+            if not getattr(self, name) > 0
+        ]
+
+
+class GangJob(Spec, frozen=True, kw_only=True):
+    """A job: workers, what each needs, and how long it runs."""
+
+    workers: int
+    gpus: int
+    cpus: int
+    run_s: float
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A worker at least; nothing negative."""
+        found = [] if self.workers >= 1 else [("workers", f"{self.workers} is below 1")]
+        return found + [
+            (name, f"{getattr(self, name)} is negative")
+            for name in ("gpus", "cpus", "run_s")
+            if getattr(self, name) < 0
+        ]
+
+
+class Gang(Spec, frozen=True, kw_only=True):
+    """Jobs that share a data set of chunks (sizes)."""
+
+    arrive_s: float
+    chunks: tuple[float, ...]
+    jobs: tuple[GangJob, ...]
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Sizes are above zero; there is a job."""
+        found = [
+            (f"chunks.{i}", f"{size} is not above 0") for i, size in enumerate(self.chunks) if not size > 0
+        ]
+        return found + ([] if self.jobs else [("jobs", "is empty")])
+
+
+@dataclass(frozen=True)
+class PlacedWorker:
+    """Where a worker ran: chunks of its own on its node, of how many; and their sizes."""
+
+    gang: int
+    job: int
+    worker: int
+    node: int
+    start_s: float
+    local_chunks: int
+    chunks: int
+    local_size: float
+    size: float
+
+
+@dataclass(frozen=True)
+class Placed:
+    """All workers in the order placed, and each job's wait (gang, job, seconds)."""
+
+    workers: tuple[PlacedWorker, ...]
+    waits: tuple[tuple[int, int, float], ...]
+
+    @property
+    def local_hit_pct(self) -> float:
+        """Mean over workers with chunks of the share of its chunks on its node, in percent."""
+        return 100 * float(np.mean([w.local_chunks / w.chunks for w in self.workers if w.chunks]))
+
+    @property
+    def local_bytes_pct(self) -> float:
+        """Size of all workers' chunks that lay on their nodes, over the size of all, in percent."""
+        return 100 * sum(w.local_size for w in self.workers) / sum(w.size for w in self.workers)
+
+    @property
+    def mean_wait_s(self) -> float:
+        """Mean over jobs of start minus the gang's arrival."""
+        return float(np.mean([wait for _, _, wait in self.waits]))
+
+
+@dataclass
+class _Cluster:
+    nodes: Sequence[Node]
+    gpus: list[int] = field(default_factory=list)
+    cpus: list[int] = field(default_factory=list)
+    disk: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.gpus = [node.gpus for node in self.nodes]
+        self.cpus = [node.cpus for node in self.nodes]
+        self.disk = [node.disk for node in self.nodes]
+
+    def views(self) -> tuple[NodeView, ...]:
+        return tuple(
+            NodeView(node.gpus, node.cpus, node.disk, *free)
+            for node, free in zip(self.nodes, zip(self.gpus, self.cpus, self.disk))
+        )
+
+    def take(self, node: int, gpus: int, cpus: int) -> None:
+        self.gpus[node] -= gpus
+        self.cpus[node] -= cpus
+
+    def state(self) -> tuple[list[int], list[int], list[float]]:
+        return list(self.gpus), list(self.cpus), list(self.disk)
+
+    def restore(self, state: tuple[list[int], list[int], list[float]]) -> None:
+        self.gpus, self.cpus, self.disk = state
+
+
+def owned(chunks: int, workers: int) -> list[range]:
+    """The chunks of each worker: contiguous groups, longer ones first."""
+    edges = np.concatenate(
+        ([0], np.cumsum([chunks // workers + (i < chunks % workers) for i in range(workers)]))
+    )
+    return [range(int(a), int(b)) for a, b in itertools.pairwise(edges)]
+
+
+def place_gangs(nodes: Sequence[Node], gangs: Sequence[Gang], policy: PlacementRecipe) -> Placed:
+    """Place a stream of gangs.
+
+    Raises Infeasible, naming the job, if one does not fit an empty cluster; PolicyError if a policy places a worker
+    or a chunk where there is no room.
+    """
+    return _Line(nodes, gangs, policy).run()
+
+
+class _Line:
+    """The line of jobs and what runs."""
+
+    def __init__(self, nodes: Sequence[Node], gangs: Sequence[Gang], policy: PlacementRecipe) -> None:
+        self.cluster = _Cluster(nodes)
+        self.gangs = gangs
+        self.policy = policy
+        self.chunk_node = [[-1] * len(gang.chunks) for gang in gangs]
+        self.left = [len(gang.jobs) for gang in gangs]
+        self.running: list[tuple[float, int, int, int, tuple[int, ...]]] = []
+        self.workers: list[PlacedWorker] = []
+        self.waits: list[tuple[int, int, float]] = []
+
+    def run(self) -> Placed:
+        order = sorted(range(len(self.gangs)), key=lambda number: (self.gangs[number].arrive_s, number))
+        line = [
+            (number, job)
+            for number in order
+            for job in self.policy.order([job.workers for job in self.gangs[number].jobs])
+        ]
+        now = 0.0
+        for number, job in line:
+            now = max(now, self.gangs[number].arrive_s)
+            self.free_ended(now)
+            while (placed := self.try_job(number, job)) is None:
+                if not self.running:
+                    raise Infeasible.at(f"gang {number}, job {job}", "does not fit an empty cluster")
+                now = self.running[0][0]
+                self.free_ended(now)
+            self.start(number, job, now, placed)
+        return Placed(tuple(self.workers), tuple(self.waits))
+
+    def free_ended(self, now: float) -> None:
+        while self.running and self.running[0][0] <= now:
+            _, _, number, job, homes = heapq.heappop(self.running)
+            shape = self.gangs[number].jobs[job]
+            for node in homes:
+                self.cluster.take(node, -shape.gpus, -shape.cpus)
+            self.left[number] -= 1
+            if not self.left[number]:
+                for chunk, node in enumerate(self.chunk_node[number]):
+                    self.cluster.disk[node] += self.gangs[number].chunks[chunk]
+
+    def try_job(self, number: int, job: int) -> list[WorkerPlacement] | None:
+        """All workers of the job placed, or nothing changed."""
+        gang = self.gangs[number]
+        shape = gang.jobs[job]
+        before, chunks_before = self.cluster.state(), list(self.chunk_node[number])
+        brings = bool(gang.chunks) and chunks_before[0] < 0
+        placed = []
+        for mine in owned(len(gang.chunks), shape.workers):
+            worker = WorkerView(
+                shape.gpus,
+                shape.cpus,
+                tuple(gang.chunks[chunk] for chunk in mine),
+                tuple(self.chunk_node[number][chunk] for chunk in mine),
+            )
+            found = self.policy.place(PlacementView(self.cluster.views(), worker, brings))
+            if found is None:
+                self.cluster.restore(before)
+                self.chunk_node[number] = chunks_before
+                return None
+            self.carry_out(number, job, mine, worker, found)
+            placed.append(found)
+        return placed
+
+    def carry_out(
+        self, number: int, job: int, mine: range, worker: WorkerView, found: WorkerPlacement
+    ) -> None:
+        cluster, where = self.cluster, f"gang {number}, job {job}"
+        if cluster.gpus[found.node] < worker.gpus or cluster.cpus[found.node] < worker.cpus:
+            raise PolicyError.at(where, f"a worker was placed on node {found.node}, which has no room for it")
+        cluster.take(found.node, worker.gpus, worker.cpus)
+        if set(found.chunks) != set(worker.missing):
+            raise PolicyError.at(where, "chunks that are missing were not placed, or others were")
+        for chunk, node in found.chunks.items():
+            size = worker.chunk_sizes[chunk]
+            if cluster.disk[node] < size:
+                raise PolicyError.at(
+                    where, f"a chunk of {size:g} was placed on node {node}, which has no room for it"
+                )
+            cluster.disk[node] -= size
+            self.chunk_node[number][mine[chunk]] = node
+
+    def start(self, number: int, job: int, now: float, placed: Sequence[WorkerPlacement]) -> None:
+        gang = self.gangs[number]
+        for i, (mine, found) in enumerate(zip(owned(len(gang.chunks), len(placed)), placed)):
+            here = [chunk for chunk in mine if self.chunk_node[number][chunk] == found.node]
+            self.workers.append(
+                PlacedWorker(
+                    number, job, i, found.node, now, len(here), len(mine),
+                    sum(gang.chunks[chunk] for chunk in here), sum(gang.chunks[chunk] for chunk in mine),
+                )
+            )  # fmt: skip
+        self.waits.append((number, job, now - gang.arrive_s))
+        homes = tuple(found.node for found in placed)
+        heapq.heappush(self.running, (now + gang.jobs[job].run_s, len(self.waits), number, job, homes))

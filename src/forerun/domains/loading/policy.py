@@ -1,0 +1,180 @@
+"""What is chosen in this room, and what a chooser may know.
+
+A placement policy puts the workers of a job, and the chunks of data that it brings, on nodes: a view in, an allocation
+out. A tuner asks for probes of cells (samples a block x threads), is told what was measured, and chooses a cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
+
+import numpy as np
+
+from forerun.domains.loading.calibrate import Cell, Load, Probe
+from forerun.registry import Registry
+from forerun.scenario.spec import Recipe
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node: what it has and what of it is free (`disk` in bytes, or any unit that chunks use)."""
+
+    gpus: int
+    cpus: int
+    disk: float
+    free_gpus: int
+    free_cpus: int
+    free_disk: float
+
+
+@dataclass(frozen=True)
+class WorkerView:
+    """A worker to be placed: what it needs, its chunks, and where those of them lie that are in the cluster.
+
+    chunk_sizes: of its chunks; chunk_node: the node of each, -1 if it must be brought.
+    """
+
+    gpus: int
+    cpus: int
+    chunk_sizes: tuple[float, ...]
+    chunk_node: tuple[int, ...]
+
+    @property
+    def total(self) -> float:
+        """Size of its chunks."""
+        return sum(self.chunk_sizes)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Its chunks that must be brought, the largest first."""
+        away = [i for i, node in enumerate(self.chunk_node) if node < 0]
+        return tuple(sorted(away, key=lambda i: (-self.chunk_sizes[i], i)))
+
+    @property
+    def missing_size(self) -> float:
+        """Size of the chunks that must be brought."""
+        return sum(self.chunk_sizes[i] for i in self.missing)
+
+    def resident(self, node: int) -> float:
+        """Size of its chunks on a node."""
+        return sum(size for size, at in zip(self.chunk_sizes, self.chunk_node) if at == node)
+
+
+@dataclass(frozen=True)
+class PlacementView:
+    """The nodes as they are now, the worker, and whether its job brings the gang's data."""
+
+    nodes: tuple[NodeView, ...]
+    worker: WorkerView
+    brings_data: bool
+
+
+@dataclass(frozen=True)
+class WorkerPlacement:
+    """Where a worker goes, and the node of each chunk that it brings (chunk: node)."""
+
+    node: int
+    chunks: dict[int, int]
+
+
+class PlacementRecipe(Recipe, frozen=True, kw_only=True):
+    """A placement policy in a file; it keeps nothing from one decision to the next."""
+
+    def order(self, workers: Sequence[int]) -> list[int]:
+        """In which order a gang's jobs are placed, given how many workers each has."""
+        return list(range(len(workers)))
+
+    def place(self, view: PlacementView) -> WorkerPlacement | None:
+        """Where the worker goes, None if it fits nowhere."""
+        raise AssertionError("a placement policy says where")
+
+
+class BaselineRecipe(PlacementRecipe, frozen=True, kw_only=True):
+    """A policy that ranks the nodes on which a worker fits, and brings its chunks along to the first."""
+
+    def rank(self, view: PlacementView, node: int, fitting: Sequence[int]) -> float:
+        """The node of least rank among those that fit is taken, the lower one on ties."""
+        raise AssertionError("a baseline ranks nodes")
+
+    def place(self, view: PlacementView) -> WorkerPlacement | None:
+        """The fitting node of least rank takes the worker and what it brings."""
+        worker = view.worker
+        fitting = [
+            number
+            for number, node in enumerate(view.nodes)
+            if node.free_gpus >= worker.gpus
+            and node.free_cpus >= worker.cpus
+            and (not view.brings_data or node.free_disk >= worker.missing_size)
+        ]
+        if not fitting:
+            return None
+        best = min(fitting, key=lambda number: (self.rank(view, number, fitting), number))
+        return WorkerPlacement(best, dict.fromkeys(worker.missing, best))
+
+
+def free_share(view: PlacementView, node: int, fitting: Sequence[int]) -> float:
+    """What is free on a node, as shares of what is free on all that fit: GPUs, CPUs, and disk where data are brought."""
+    names = ("free_gpus", "free_cpus", *(("free_disk",) if view.brings_data else ()))
+    whole = {name: sum(getattr(view.nodes[number], name) for number in fitting) for name in names}
+    return float(sum(getattr(view.nodes[node], name) / whole[name] for name in names if whole[name]))
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A probe that a tuner wants: a cell, and how many samples to read."""
+
+    cell: Cell
+    samples: int
+
+
+class Tuner(Protocol):
+    """Asks for probes until it is content, then chooses."""
+
+    def ask(self) -> Ask | None:
+        """The next probe, None if there is no need for one."""
+
+    def tell(self, probe: Probe) -> None:
+        """What was measured."""
+
+    def choice(self) -> Cell:
+        """The cell to run."""
+
+
+@dataclass(frozen=True)
+class TunerView:
+    """What a tuner starts from: the cells on offer, what is asked of the loader, memory it may hold, a random stream."""
+
+    cells: tuple[Cell, ...]
+    load: Load
+    memory_bytes: float
+    rng: np.random.Generator
+
+
+class TunerRecipe(Recipe, frozen=True, kw_only=True):
+    """A tuner in a file."""
+
+    def build(self, view: TunerView) -> Tuner:
+        """A fresh tuner."""
+        raise AssertionError("a recipe builds its own tuner")
+
+
+@cache
+def placements() -> Registry[PlacementRecipe]:
+    """The placement policies."""
+    return Registry(
+        "placement policy",
+        package="forerun.domains.loading.policies",
+        base=PlacementRecipe,
+        group="forerun.loading_placements",
+    )
+
+
+@cache
+def tuners() -> Registry[TunerRecipe]:
+    """The tuners."""
+    return Registry(
+        "tuner", package="forerun.domains.loading.tuners", base=TunerRecipe, group="forerun.loading_tuners"
+    )

@@ -1,0 +1,1 @@
+"""Tuners, one a file."""

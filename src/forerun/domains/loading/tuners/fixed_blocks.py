@@ -1,0 +1,66 @@
+"""Fixed blocks in growing order, with an early stop."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from forerun.domains.loading.calibrate import Cell, Probe
+from forerun.domains.loading.policy import Ask, Tuner, TunerRecipe, TunerView
+
+#: a last-bit allowance: 105 over 100 is a gain of 5 %, not above it
+_ROUNDING = 1e-12
+
+
+class FixedBlocks(TunerRecipe, frozen=True, kw_only=True, tag="fixed_blocks"):
+    """Block sizes in growing order at one thread, until the gain over the size before was small often enough.
+
+    The notebook's baseline 2 [CNDLSys, COMSNETS'24]: `gain` 0.05, `running` 3; the best size seen is taken.
+    """
+
+    gain: float = 0.05
+    running: int = 3
+    threads: int = 1
+
+    def build(self, view: TunerView) -> Tuner:
+        """A tuner over the sizes on offer."""
+        sizes = sorted({cell.block for cell in view.cells if cell.threads == self.threads})
+        return _Growing(self, sizes, view.load.samples)
+
+
+@dataclass
+class _Growing:
+    recipe: FixedBlocks
+    sizes: Sequence[int]
+    samples: int
+    rates: list[float] = field(default_factory=list)
+
+    def ask(self) -> Ask | None:
+        if len(self.rates) == len(self.sizes) or stopped(self.rates, self.recipe.gain, self.recipe.running):
+            return None
+        return Ask(Cell(self.sizes[len(self.rates)], self.recipe.threads), self.samples)
+
+    def tell(self, probe: Probe) -> None:
+        self.rates.append(probe.samples / probe.total_s)
+
+    def choice(self) -> Cell:
+        best = max(range(len(self.rates)), key=lambda at: self.rates[at])
+        return Cell(self.sizes[best], self.recipe.threads)
+
+
+def stopped(rates: Sequence[float], gain: float = 0.05, running: int = 3) -> bool:
+    """Whether the last `running` gains over the size before were all at most `gain`."""
+    gains = [later / earlier - 1 for earlier, later in itertools.pairwise(rates)]
+    return len(gains) >= running and all(value <= gain + _ROUNDING for value in gains[-running:])
+
+
+def early_stop(
+    sizes: Sequence[int], rates: Sequence[float], gain: float = 0.05, running: int = 3
+) -> tuple[int, int]:
+    """How many sizes are tried, and the one chosen."""
+    trials = next(
+        (count for count in range(1, len(rates) + 1) if stopped(rates[:count], gain, running)), len(rates)
+    )
+    best = max(range(trials), key=lambda at: rates[at])
+    return trials, sizes[best]

@@ -1,0 +1,142 @@
+"""Three probes, a model, a check."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from forerun.domains.loading.calibrate import (
+    Cell,
+    Probe,
+    StoreProfile,
+    best_within,
+    fit_profile,
+    predict,
+)
+from forerun.domains.loading.policy import Ask, Tuner, TunerRecipe, TunerView
+from forerun.domains.loading.tuners.random_ten import HIDDEN
+
+#: width of the residuals' kernel, in doublings of block and threads, and their noise in log time
+_WIDTH = 1.5
+_NOISE = 0.02
+
+
+class ThreeProbes(TunerRecipe, frozen=True, kw_only=True, tag="three_probes"):
+    """Probes (1 x 1), (n x 1), (n x T), fits store and decode, predicts every cell, and checks its choice by one run.
+
+    Stops after the first probe if that shows no stall. Takes the cell that holds the fewest bytes among those within
+    `margin` of the best. If the check is off by more than `tolerance`, it becomes one more probe: residuals of log
+    time are fitted over the cells (a small Gaussian process) and the choice is made anew, at most `rounds` times.
+    A probe reads at most `requests` requests, and no less than `blocks_a_thread` blocks a thread.
+    """
+
+    margin: float = 0.01
+    tolerance: float = 0.05
+    rounds: int = 1
+    requests: int = 300
+    blocks_a_thread: int = 4
+    probe_block: int = 64
+
+    def build(self, view: TunerView) -> Tuner:
+        """A tuner at its first probe."""
+        return ModelTuner(self, view)
+
+
+@dataclass
+class ModelTuner:
+    """Probes, then predicts; `predicted` holds seconds for every cell once it has a model."""
+
+    recipe: ThreeProbes
+    view: TunerView
+    probes: list[Probe] = field(default_factory=list)
+    profile: StoreProfile | None = None
+    predicted: dict[Cell, float] = field(default_factory=dict)
+    _models: dict[tuple[Cell, int], float] = field(default_factory=dict)
+
+    def ask(self) -> Ask | None:
+        """The next of the three, then checks of the choice; None when content."""
+        done = len(self.probes)
+        if done == 1 and self.probes[0].load_share < HIDDEN:
+            return None
+        if done < 3:
+            return self.sized(self.corners()[done])
+        chosen = self.choice()
+        checked = any(probe.cell == chosen for probe in self.probes)
+        if checked or done - 3 >= self.recipe.rounds:
+            return None
+        if done > 3 and abs(self.error(self.probes[-1])) <= self.recipe.tolerance:
+            return None
+        return self.sized(chosen)
+
+    def corners(self) -> tuple[Cell, Cell, Cell]:
+        """No merging; the probe's blocks; the probe's blocks with the most threads."""
+        blocks = sorted({cell.block for cell in self.view.cells})
+        near = min(blocks, key=lambda block: (abs(math.log(block / self.recipe.probe_block)), block))
+        block = max(2, near) if near > 1 else max(blocks)
+        return Cell(1, 1), Cell(block, 1), Cell(block, max(cell.threads for cell in self.view.cells))
+
+    def sized(self, cell: Cell) -> Ask:
+        """A probe long enough to show steady reading, and no longer."""
+        load = self.view.load
+        least = max(self.recipe.blocks_a_thread * cell.threads * cell.block, 4 * load.batch)
+        most = self.recipe.requests * cell.block
+        return Ask(
+            cell, max(1, min(load.samples, least if cell.block > 1 else max(least, 4 * load.batch), most))
+        )
+
+    def tell(self, probe: Probe) -> None:
+        """Fit once three are there; from the fourth on, learn residuals."""
+        self.probes.append(probe)
+        if len(self.probes) < 3:
+            return
+        a, b, c = self.probes[:3]
+        if self.profile is None:
+            self.profile = fit_profile(a, b, c, self.view.load)
+        elif abs(self.error(probe)) <= self.recipe.tolerance:
+            return  # the check confirms the choice: it stands
+        correction = self.residuals()
+        self.predicted = {
+            cell: self.model(cell, self.view.load.samples) * math.exp(correction[at])
+            for at, cell in enumerate(self.view.cells)
+        }
+
+    def model(self, cell: Cell, samples: int) -> float:
+        """The profile's prediction, without residuals."""
+        assert self.profile is not None
+        if (cell, samples) not in self._models:
+            load = replace(self.view.load, samples=samples)
+            self._models[cell, samples] = predict(self.profile, load, cell)
+        return self._models[cell, samples]
+
+    def error(self, probe: Probe) -> float:
+        """How far the model was off a probe, as a share."""
+        return probe.total_s / self.model(probe.cell, probe.samples) - 1
+
+    def residuals(self) -> list[float]:
+        """Log of true over predicted at every cell: a Gaussian process through what was probed, none before a check."""
+        if len(self.probes) < 4:
+            return [0.0] * len(self.view.cells)
+        known = [probe.cell for probe in self.probes]
+        found = np.log([1 + self.error(probe) for probe in self.probes])
+        gram = _kernel(known, known) + _NOISE**2 / max(_NOISE**2, float(np.var(found))) * np.eye(len(known))
+        weights = np.linalg.solve(gram, found)
+        return [float(value) for value in _kernel(self.view.cells, known) @ weights]
+
+    def choice(self) -> Cell:
+        """The leanest cell within the margin of the best prediction; no merging where nothing is to gain."""
+        if not self.predicted:
+            return Cell(1, 1)
+        return best_within(
+            self.predicted, self.view.load, margin=self.recipe.margin, memory_bytes=self.view.memory_bytes
+        )
+
+
+def _kernel(a: Sequence[Cell], b: Sequence[Cell]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    def place(cells: Sequence[Cell]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+        return np.log2([[cell.block, cell.threads] for cell in cells])
+
+    apart = place(a)[:, None, :] - place(b)[None, :, :]
+    return np.asarray(np.exp(-0.5 * np.sum(apart**2, axis=2) / _WIDTH**2))

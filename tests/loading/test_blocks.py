@@ -1,0 +1,354 @@
+"""The container, tar and MDS: exact bytes, round trips, resumption, and everything hostile refused."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import signal
+import subprocess
+import sys
+import tarfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forerun.domains.loading.blocks import pack as packing
+from forerun.domains.loading.blocks.container import Blocks, block_name
+from forerun.domains.loading.blocks.convert import convert, samples_of
+from forerun.domains.loading.blocks.dataset import BlockDataset
+from forerun.domains.loading.blocks.mds import read_mds, write_mds
+from forerun.domains.loading.blocks.pack import PackSpec, pack, unpack
+from forerun.domains.loading.blocks.samples import check_keys, unsafe
+from forerun.domains.loading.blocks.tar import read_tar, write_tar
+from forerun.errors import DataError, StoreError
+
+
+def plant(folder: Path, samples: dict[str, bytes]) -> Path:
+    for key, data in samples.items():
+        path = folder / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder
+
+
+def tree_of(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(1)
+    return plant(
+        tmp_path / "files",
+        {f"c{i % 5}/{i:04d}.bin": rng.bytes(int(rng.integers(0, 900))) for i in range(200)},
+    )
+
+
+def test_exact_bytes(golden: Callable[[str], Any], tmp_path: Path) -> None:
+    vectors = golden("pack_vectors.json")
+    samples = {row["key"]: bytes.fromhex(row["hex"]) for row in vectors["samples"]}
+    source = plant(tmp_path / "files", samples)
+    for case in vectors["packed"]:
+        n = case["block_samples"]
+        blocks = pack(source, tmp_path / f"p{n}", PackSpec(block_samples=n), order=vectors["order"])
+        found = [blocks.block_path(b).read_bytes() for b in range(blocks.blocks)]
+        assert [data.hex() for data in found] == case["blocks_hex"]
+        assert blocks.manifest["block_sha256"] == case["blocks_sha256"]
+        index = blocks.index
+        columns = (index.sample, index.block, index.offset, index.length, index.crc32, index.key)
+        rows = [[int(v) if not isinstance(v, str) else v for v in row] for row in zip(*columns)]
+        assert rows == case["index"]
+
+
+def test_exact_tar_and_mds(golden: Callable[[str], Any], tmp_path: Path) -> None:
+    vectors = golden("pack_vectors.json")
+    samples = [(row["key"], bytes.fromhex(row["hex"])) for row in vectors["samples"]]
+    members = [text.split(" = sample ") for text in vectors["tar"]["members"]]
+    path = tmp_path / "x.tar"
+    write_tar(path, [(name, samples[int(number)][1]) for name, number in members])
+    assert path.stat().st_size == vectors["tar"]["bytes"]
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == vectors["tar"]["sha256"]
+    write_mds(tmp_path / "mds", [samples[number] for number in vectors["mds"]["samples"]])
+    assert (tmp_path / "mds/shard.00000.mds").read_bytes().hex() == vectors["mds"]["shard_hex"]
+    assert json.loads((tmp_path / "mds/index.json").read_text()) == vectors["mds"]["index_json"]
+    assert list(read_mds(tmp_path / "mds")) == [samples[number] for number in vectors["mds"]["samples"]]
+
+
+names = st.text(
+    st.characters(codec="utf-8", exclude_characters="/\\\x00", exclude_categories=["Cc", "Cs"]),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=60)
+@given(
+    st.dictionaries(st.lists(names, min_size=1, max_size=3).map("/".join), st.binary(max_size=60), min_size=1, max_size=12),
+    st.integers(1, 5), st.sampled_from(["shuffled", "sorted", "class"]), st.integers(0, 40),
+)  # fmt: skip
+def test_unpacking_restores_every_tree(
+    tmp_path_factory: pytest.TempPathFactory, tree: dict[str, bytes], n: int, order: Any, block_bytes: int
+) -> None:
+    tmp = tmp_path_factory.mktemp("tree")
+    try:
+        check_keys(tree, "made")
+        source = plant(tmp / "files", tree)
+    except (DataError, OSError):
+        return  # names that no file system could hold beside each other
+    blocks = pack(source, tmp / "packed", PackSpec(n, block_bytes, order, seed=3))
+    blocks.verify()
+    assert unpack(tmp / "packed", tmp / "back") == len(tree)
+    assert tree_of(tmp / "back") == tree
+    for row in range(len(blocks)):
+        assert blocks.read_sample(row) == tree[blocks.index.key[row]]
+
+
+def test_every_way_round(corpus: Path, tmp_path: Path) -> None:
+    wanted = tree_of(corpus)
+    pack(corpus, tmp_path / "blocks", PackSpec(16))
+    for kind in ("tar", "mds"):
+        assert convert(tmp_path / "blocks", tmp_path / kind, kind, spec=PackSpec(64)) == 200  # type: ignore[arg-type]
+        assert dict(samples_of(tmp_path / kind)) == wanted
+        assert convert(tmp_path / kind, tmp_path / f"from-{kind}", "files") == 200
+        assert tree_of(tmp_path / f"from-{kind}") == wanted
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from forerun.domains.loading.blocks.pack import PackSpec, pack
+source, target, stop = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+real = os.fsync
+calls = 0
+def count(handle):
+    global calls
+    calls += 1
+    if calls == stop:
+        os.kill(os.getpid(), 9)
+    real(handle)
+os.fsync = count
+pack(source, target, PackSpec(9, seed=4))
+"""
+
+
+def test_a_killed_pack_goes_on_and_ends_in_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
+    pack(corpus, tmp_path / "whole", PackSpec(9, seed=4))
+    for stop in (1, 5, 14):
+        command = [sys.executable, "-c", KILLED, str(corpus), str(tmp_path / "cut"), str(stop)]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        with pytest.raises(DataError, match="not packed to the end"):
+            Blocks.open(tmp_path / "cut")
+    pack(corpus, tmp_path / "cut", PackSpec(9, seed=4))
+    assert tree_of(tmp_path / "cut") == tree_of(tmp_path / "whole")
+
+
+def test_stopped_at_any_write_it_goes_on(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fifty packs, each stopped at another write by a full disk."""
+    whole = tree_of(pack(corpus, tmp_path / "whole", PackSpec(8, seed=4)).folder)
+    real = packing._replace
+    for stop in range(1, 28):
+        target, calls = tmp_path / f"cut{stop}", [0]
+
+        def full(path: Path, data: bytes, calls: list[int] = calls, stop: int = stop) -> None:
+            calls[0] += 1
+            if calls[0] == stop:
+                path.with_name(path.name + ".part").write_bytes(data[: len(data) // 2])
+                raise OSError(28, "No space left on device")
+            real(path, data)
+
+        monkeypatch.setattr(packing, "_replace", full)
+        with pytest.raises(StoreError, match=r"No space left on device; .* make room and run it again"):
+            pack(corpus, target, PackSpec(8, seed=4))
+        monkeypatch.setattr(packing, "_replace", real)
+        pack(corpus, target, PackSpec(8, seed=4))
+        left = {key: data for key, data in tree_of(target).items() if not key.endswith(".part")}
+        assert left == whole
+
+
+def test_targets_and_sources_that_do_not_fit(corpus: Path, tmp_path: Path) -> None:
+    pack(corpus, tmp_path / "done", PackSpec(9))
+    assert len(pack(corpus, tmp_path / "done", PackSpec(9))) == 200  # the same again is done already
+    with pytest.raises(StoreError, match="already holds blocks of other files"):
+        pack(corpus, tmp_path / "done", PackSpec(10))
+    with pytest.raises(StoreError, match="lies inside the source"):
+        pack(corpus, corpus / "out", PackSpec(9))
+    with pytest.raises(DataError, match="is not a directory"):
+        pack(tmp_path / "absent", tmp_path / "x")
+    (corpus / "link").symlink_to("/etc/passwd")
+    with pytest.raises(DataError, match="is a link"):
+        pack(corpus, tmp_path / "y")
+    (corpus / "link").unlink()
+    plant(corpus, {"C0/A.bin": b"1", "C0/a.bin": b"2"})
+    with pytest.raises(DataError, match="collides with"):
+        pack(corpus, tmp_path / "y")
+
+
+def test_a_file_that_changes_on_the_way_is_named(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def grow(done: int, blocks: int) -> None:
+        if not seen:
+            seen.append(done)
+            for path in sorted(corpus.rglob("*.bin")):
+                path.write_bytes(path.read_bytes() + b"!")
+
+    with pytest.raises(DataError, match=r"had \d+ bytes when planned"):
+        pack(corpus, tmp_path / "x", PackSpec(9), progress=grow)
+
+
+def damaged(folder: Path, name: str, change: Callable[[bytes], bytes]) -> None:
+    path = folder / name
+    path.write_bytes(change(path.read_bytes()))
+
+
+def test_damage_is_found_and_named(corpus: Path, tmp_path: Path) -> None:
+    blocks = pack(corpus, tmp_path / "p", PackSpec(9))
+    name = block_name(3)
+    whole = (tmp_path / "p" / name).read_bytes()
+    damaged(tmp_path / "p", name, lambda data: data[:-1])
+    with pytest.raises(DataError, match=rf"{name}: has {len(whole) - 1} bytes, the index says {len(whole)}"):
+        blocks.read_block(3)
+    damaged(tmp_path / "p", name, lambda data: bytes([whole[0] ^ 1]) + whole[1:])
+    with pytest.raises(DataError, match=rf"{name}: sample .* fails its checksum"):
+        blocks.verify()
+    with pytest.raises(DataError, match="fails its checksum"):
+        unpack(tmp_path / "p", tmp_path / "back")
+    damaged(tmp_path / "p", name, lambda data: whole)
+    damaged(tmp_path / "p", "manifest.json", lambda data: data.replace(b'"version": 1', b'"version": 9'))
+    with pytest.raises(DataError, match="is of version 9, this forerun reads 1"):
+        Blocks.open(tmp_path / "p")
+    damaged(tmp_path / "p", "manifest.json", lambda data: data.replace(b'"version": 9', b'"version": 1'))
+    damaged(tmp_path / "p", "index.parquet", lambda data: data[:-9] + b"x" + data[-8:])
+    with pytest.raises(DataError, match="is not the index that the manifest names"):
+        Blocks.open(tmp_path / "p")
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_mutated_containers_are_refused_or_right(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Whatever bytes change, a container is either refused by name or gives the samples it was made of."""
+    tmp = tmp_path_factory.mktemp("mutant")
+    tree = {f"{i}.bin": bytes([i]) * (i + 1) for i in range(7)}
+    pack(plant(tmp / "files", tree), tmp / "p", PackSpec(3))
+    name = data.draw(st.sampled_from(sorted(tree_of(tmp / "p"))))
+    content = bytearray((tmp / "p" / name).read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    content[at] ^= data.draw(st.integers(1, 255))
+    if data.draw(st.booleans()):
+        del content[at:]
+    (tmp / "p" / name).write_bytes(content)
+    try:
+        blocks = Blocks.open(tmp / "p")
+        blocks.verify()
+        found = dict(blocks)
+    except DataError:
+        return
+    assert found == tree
+
+
+@pytest.mark.parametrize(
+    "key", ["", "/etc/x", "../x", "a/../x", "a//b", "C:/x", "a\\b", "a\nb", "./a", "x" * 5000]
+)
+def test_unsafe_keys(key: str) -> None:
+    assert unsafe(key)
+
+
+def hostile(path: Path, change: Callable[[tarfile.TarInfo], None]) -> Path:
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
+        member = tarfile.TarInfo("a.bin")
+        member.size = 4
+        change(member)
+        archive.addfile(member, io.BytesIO(b"abcd") if member.isreg() else None)
+    return path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: setattr(m, "name", "/etc/passwd"),
+        lambda m: setattr(m, "name", "../x"),
+        lambda m: (setattr(m, "type", tarfile.SYMTYPE), setattr(m, "linkname", "/etc/passwd")),
+        lambda m: (setattr(m, "type", tarfile.LNKTYPE), setattr(m, "linkname", "b")),
+        lambda m: setattr(m, "type", tarfile.CHRTYPE),
+        lambda m: setattr(m, "type", tarfile.FIFOTYPE),
+    ],
+)
+def test_hostile_tars_are_refused(tmp_path: Path, change: Callable[[tarfile.TarInfo], None]) -> None:
+    with pytest.raises(DataError, match="member"):
+        list(read_tar(hostile(tmp_path / "x.tar", change)))
+
+
+def test_more_hostile_tars(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    write_tar(path, [("a.bin", b"1"), ("A.bin", b"2")])
+    with pytest.raises(DataError, match="occurs twice"):
+        list(read_tar(path))
+    write_tar(path, [("a.bin", b"x" * 100_000)])
+    path.write_bytes(path.read_bytes()[:50_000])
+    with pytest.raises(DataError):
+        list(read_tar(path))
+    path.write_bytes(zlib.compress(b"nothing like a tar" * 50))
+    with pytest.raises(DataError, match="is no readable tar"):
+        list(read_tar(path))
+
+
+def test_hostile_mds(tmp_path: Path) -> None:
+    write_mds(tmp_path / "m", [("a", b"1234"), ("b", b"56")])
+    shard = tmp_path / "m/shard.00000.mds"
+    good = shard.read_bytes()
+    for change, message in (
+        (lambda d: b"\xff\xff\xff\x7f" + d[4:], "ends within their offsets"),
+        (lambda d: d[:8] + d[4:8] + d[12:], "do not ascend|its columns|ends within"),
+        (lambda d: d[:-1], "do not ascend"),
+        (lambda d: d.replace(b'"column_names"', b'"column_nemas"'), "configuration cannot be read"),
+    ):
+        shard.write_bytes(change(good))
+        with pytest.raises(DataError, match=message):
+            list(read_mds(tmp_path / "m"))
+    shard.write_bytes(good)
+    index = tmp_path / "m/index.json"
+    text = index.read_text()
+    index.write_text(text.replace("shard.00000.mds", "../../etc/passwd"))
+    with pytest.raises(DataError, match="names the shard"):
+        list(read_mds(tmp_path / "m"))
+    index.write_text("[" * 100_000)
+    with pytest.raises(DataError, match="is no index of shards"):
+        list(read_mds(tmp_path / "m"))
+
+
+def test_a_dataset_reads_each_sample_once_an_epoch(corpus: Path, tmp_path: Path) -> None:
+    pack(corpus, tmp_path / "p", PackSpec(9))
+    wanted = tree_of(corpus)
+    whole = BlockDataset(tmp_path / "p", seed=5)
+    first, second = list(whole), list(whole)
+    assert {key: bytes(view) for key, view in first} == wanted and len(first) == len(whole) == 200
+    assert [key for key, _ in first] != [key for key, _ in second]
+    parts = [BlockDataset(tmp_path / "p", seed=5, rank=rank, world=3) for rank in range(3)]
+    keys = [key for part in parts for key, _ in part]
+    assert sorted(keys) == sorted(wanted)
+    assert BlockDataset(tmp_path / "p", shuffle=False).order() == list(range(23))
+
+
+def test_unpack_does_not_follow_links(corpus: Path, tmp_path: Path) -> None:
+    pack(corpus, tmp_path / "p", PackSpec(9))
+    (tmp_path / "back").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "back/c0").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match="not restored through links"):
+        unpack(tmp_path / "p", tmp_path / "back")
+    assert not any((tmp_path / "elsewhere").iterdir())

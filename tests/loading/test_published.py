@@ -1,0 +1,206 @@
+"""The published experiment: its tables, its defects, and what the delivery law explains of it."""
+
+from __future__ import annotations
+
+import base64
+import csv
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from forerun.domains.loading.delivery_law import PooledSetting, fit_delivery, improvement_percent
+from forerun.domains.loading.notebook import (
+    Features,
+    flags,
+    improvements,
+    read_experiment,
+    read_run,
+    stall_lag,
+    table,
+    welch_p,
+)
+from forerun.errors import TraceError
+from forerun.trace.readers.loading_npy import read_numbers, read_records
+
+Golden = Callable[[str], Any]
+
+COLUMNS = {
+    "sim_compute_time": "sleep_s", "threadpool_size": "threads", "block_size": "block", "io_time": "io_s",
+    "processing_time": "processing_s", "load_time": "load_s", "compute_time": "compute_s",
+    "completion_time": "completion_s", "memory": "memory_mib", "throughput": "throughput", "num_batches": "batches",
+}  # fmt: skip
+
+
+def test_object_arrays_are_read_or_refused(golden: Golden, tmp_path: Path) -> None:
+    for case in golden("npy_cases.json"):
+        path = tmp_path / "case.npy"
+        path.write_bytes(base64.b64decode(case["file_base64"]))
+        if case["expect"] == "accept":
+            assert read_records(path) == case["rows"], case["what"]
+        else:
+            with pytest.raises(TraceError, match=r"case\.npy: "):
+                read_records(path)
+
+
+def test_numbers_are_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    for good in (np.arange(5.0), np.arange(5), np.arange(5, dtype="<f4")):
+        np.save(path, good)
+        assert np.array_equal(read_numbers(path), good)
+    for bad in (np.array([1.0, np.nan]), np.ones((2, 2)), np.array(["a"]), np.array([1 + 2j])):
+        np.save(path, bad)
+        with pytest.raises(TraceError):
+            read_numbers(path)
+    np.save(path, np.arange(5.0))
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(TraceError, match="its body has 37 bytes"):
+        read_numbers(path)
+
+
+def test_every_published_array_is_read(published: Path) -> None:
+    runs = read_experiment(published / "exp1")
+    assert len(runs) == 30 and all(run.memory for run in runs)
+
+
+@pytest.mark.parametrize("approach", ["baseline1", "ours"])
+def test_both_tables_to_the_last_digit(golden: Golden, published: Path, approach: str) -> None:
+    rows = [row for row in golden("notebook_tables.csv") if row["table"] == approach]
+    found = table(read_experiment(published / "exp1"), approach)
+    assert len(found) == len(rows) == 5
+    for ours, row in zip(found, rows):
+        for column, name in COLUMNS.items():
+            assert getattr(ours, name) == pytest.approx(float(row[column]), rel=1e-9), column
+    assert set(COLUMNS.values()) == set(Features.__dataclass_fields__)
+
+
+def test_the_improvement_column_and_what_it_rests_on(golden: Golden, published: Path) -> None:
+    runs = read_experiment(published / "exp1")
+    base, ours = table(runs, "baseline1")[0], table(runs, "ours")[0]
+    plain = fit_delivery(28_539, base.sleep_s, base.compute_s, base.completion_s)
+    merged = fit_delivery(28_539, ours.sleep_s, ours.compute_s, ours.completion_s)
+    for gain, row in zip(improvements(runs), golden("notebook_improvement.csv"), strict=True):
+        assert gain.percent == pytest.approx(float(row["improvement_pct"]), abs=1e-6)
+        assert gain.error_points == pytest.approx(float(row["se_pp"]), abs=1e-3)
+        assert gain.welch_p == pytest.approx(float(row["welch_p"]), abs=1e-4)
+        assert gain.merged_runs == int(row["merged_runs"])
+        law = improvement_percent(plain, merged, gain.sleep_s, gain.merged_runs / gain.runs)
+        assert law == pytest.approx(float(row["law_pct"]), abs=0.01)
+        assert law >= 0 and law == pytest.approx(gain.percent, abs=4.5)
+
+
+def test_welch_against_scipy() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        a, b = rng.normal(0, 1, rng.integers(2, 9)), rng.normal(0.5, 3, rng.integers(2, 9))
+        wanted = stats.ttest_ind(a, b, equal_var=False).pvalue
+        assert welch_p(a, b) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_flags_name_the_defects(published: Path) -> None:
+    found = flags(read_experiment(published / "exp1"))
+    contradicting = [flag.where for flag in found if flag.id == "F2"]
+    assert contradicting == ["ours/librispeech/run1/remote/sim_compute_time=0.75"]
+    assert [flag.where for flag in found if flag.id == "F7"] == ["compute 0.75 s", "compute 1 s"]
+    assert Counter(flag.id for flag in found).keys() == {"F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9"}
+
+
+def test_the_law_fitted_on_one_row_explains_the_others(golden: Golden) -> None:
+    settings = defaultdict(list)
+    for row in golden("no_merge_law.csv"):
+        settings[row["dataset"], row["mode"]].append(row)
+    errors = []
+    for rows in settings.values():
+        first = rows[0]
+        fitted = fit_delivery(
+            int(first["samples"]), 0.1, float(first["compute_mean_s"]), float(first["completion_s"])
+        )
+        assert fitted.build_s == pytest.approx(float(first["build_s_fitted"]), abs=1e-4)
+        for row in rows:
+            completion = fitted.completion_s(float(row["sim_compute_time"]))
+            assert completion == pytest.approx(float(row["law_completion_s"]), abs=2e-6)
+            errors.append(abs(completion / float(row["completion_s"]) - 1))
+    held_out = [error for at, error in enumerate(errors) if at % 5]
+    assert np.mean(held_out) <= 0.02 and max(held_out) <= 0.04
+
+
+def test_pooled_workers_with_one_fitted_number(published: Path) -> None:
+    """Decode time fitted at blocks of 100 alone; the other sizes within 10 %."""
+    with (published / "cndlsys_runs.csv").open() as file:
+        rows = {int(row["block_recorded"]): row for row in csv.DictReader(file) if row["kind"] == "baseline2"}
+    setting = PooledSetting(34_745)
+
+    def numbers(block: int) -> tuple[float, float, float]:
+        row = rows[block]
+        return float(row["io_mean_s"]), float(row["compute_mean_s"]), float(row["completion_s"])
+
+    io, step, completion = numbers(100)
+    decode_s = setting.fit_decode_s(100, io, step, completion)
+    expected = {10: -8.5, 20: -4.8, 30: -4.3, 40: -0.8}
+    for block, error in expected.items():
+        io, step, completion = numbers(block)
+        found = 100 * (setting.completion_s(block, io, decode_s, step) / completion - 1)
+        assert abs(found) <= 10 and found == pytest.approx(error, abs=0.05)
+
+
+def test_waits_betray_the_number_of_workers(published: Path) -> None:
+    series = defaultdict(list)
+    with (published / "cndlsys_batch_series_imagenet.csv").open() as file:
+        for row in csv.DictReader(file):
+            series[row["run_id"]].append(float(row["load_s"]))
+    checked = 0
+    with (published / "cndlsys_runs.csv").open() as file:
+        for row in csv.DictReader(file):
+            name = "/".join(row[key] for key in ("kind", "dataset", "mode", "run", "sim_compute_time"))
+            load = series.get(name) or series.get(f"{name}/{row['block_recorded']}")
+            if load is None:
+                continue
+            checked += 1
+            assert stall_lag(np.array(load)) == int(row["acf_lag"])
+            if float(row["steady_stall_share"]) >= 0.17:
+                assert int(row["acf_lag"]) == 8
+    assert checked > 40
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda run: (run / "compute_time.npy").unlink(), "compute_time.npy: is missing"),
+        (lambda run: np.save(run / "compute_time.npy", np.ones(9)), "9 steps for 3 batches"),
+        (lambda run: np.save(run / "data_load_time.npy", np.array([1.0, -1.0, 1.0])), "negative"),
+        (lambda run: np.save(run / "data_load_time.npy", np.empty(0)), "holds no values"),
+        (lambda run: (run / "opt_config").write_text("2,"), "opt_config: b'2,' was found"),
+        (lambda run: (run / "opt_config").write_text("2,40\n3,60\n"), "opt_config"),
+        (lambda run: (run / "opt_config").write_text("0,40"), "opt_config"),
+        (lambda run: run.rename(run.with_name("sim_compute_time=abc")), "is not named sim_compute_time"),
+        (lambda run: [path.unlink() for path in run.iterdir()], "data_load_time.npy: is missing"),
+        (
+            lambda run: (run / "io_time.npy").write_text("version https://git-lfs.github.com/spec/v1"),
+            "LFS pointer",
+        ),
+    ],
+)
+def test_bad_run_directories_are_named(tmp_path: Path, spoil: Callable[[Path], Any], message: str) -> None:
+    run = tmp_path / "baseline1/librispeech/run1/remote/sim_compute_time=0.1"
+    run.mkdir(parents=True)
+    for name, count in (("data_load_time", 3), ("compute_time", 2), ("io_time", 9), ("processing_time", 9)):
+        np.save(run / f"{name}.npy", np.full(count, 0.5))
+    assert read_experiment(tmp_path)[0].completion_s == 1.0
+    spoil(run)
+    with pytest.raises(TraceError) as caught:
+        read_experiment(tmp_path)
+    assert message in str(caught.value)
+
+
+def test_opt_config_with_mark_and_carriage_return(tmp_path: Path) -> None:
+    run = tmp_path / "sim_compute_time=0.25-block_size=20"
+    run.mkdir()
+    for name, count in (("data_load_time", 3), ("compute_time", 2), ("io_time", 2), ("processing_time", 9)):
+        np.save(run / f"{name}.npy", np.full(count, 0.5))
+    assert (read_run(run).threads, read_run(run).block) == (1, 20)
+    (run / "opt_config").write_bytes(b"\xef\xbb\xbf4,60\r\n")
+    assert (read_run(run).threads, read_run(run).block) == (4, 60)

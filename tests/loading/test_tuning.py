@@ -1,0 +1,218 @@
+"""Tuners and the calibrator on recorded surfaces and synthetic stores."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.domains.loading.calibrate import (
+    Cell,
+    Load,
+    Probe,
+    StoreProfile,
+    best_within,
+    fit_files_and_bytes,
+    fit_profile,
+    with_intervals,
+)
+from forerun.domains.loading.policy import tuners
+from forerun.domains.loading.tuners.fixed_blocks import FixedBlocks, early_stop
+from forerun.domains.loading.tuners.no_merge import NoMerge
+from forerun.domains.loading.tuners.random_ten import RandomTen
+from forerun.domains.loading.tuners.three_probes import ThreeProbes
+from forerun.domains.loading.tuning import (
+    SyntheticStore,
+    expected_random_regret,
+    predicted_surface,
+    recorded,
+    tune,
+)
+from forerun.errors import ProfileError
+from forerun.rng import stream
+
+Golden = Callable[[str], Any]
+SAMPLE_BYTES = 53_428.0
+
+
+def surface(golden: Golden, name: str) -> dict[Cell, dict[str, float]]:
+    """A measured surface by its name in the replay table; medians where there are repeats."""
+    rows = golden("own_grid_lat10_3reps.csv" if name == "lat10_median3" else "own_grid.csv")
+    wanted = {
+        "local": ("local disk", 0),
+        "http0": ("http", 0),
+        "http10_single": ("http", 10),
+        "lat10_median3": ("http", 10),
+    }
+    cells = defaultdict(list)
+    for row in rows:
+        if (row["store"], float(row["latency_ms"])) == wanted[name]:
+            cells[Cell(int(row["block_samples"]), int(row["threads"]))].append(row)
+    return {
+        cell: {key: statistics.median(float(row[key]) for row in found) for key in found[0] if key != "store"}
+        for cell, found in cells.items()
+    }
+
+
+def probes(found: dict[Cell, dict[str, float]]) -> dict[Cell, Probe]:
+    return {
+        cell: Probe(
+            cell,
+            int(row["samples"]),
+            row["total_s"],
+            row["request_mean_s"],
+            row["decode_mean_s"],
+            row["load_share_of_total"],
+        )
+        for cell, row in found.items()
+    }
+
+
+def test_early_stop(golden: Golden) -> None:
+    for case in golden("early_stop.json"):
+        assert early_stop(case["sizes"], case["throughput"]) == (case["trials"], case["chosen"])
+
+
+@pytest.mark.parametrize("name", ["lat10_median3", "local", "http0", "http10_single"])
+def test_replay_of_measured_surfaces(golden: Golden, name: str) -> None:
+    want = next(row for row in golden("tuner_replay.csv") if row["surface"] == name)
+    found = surface(golden, name)
+    measured = probes(found)
+    truth = {cell: probe.total_s for cell, probe in measured.items()}
+    best = min(truth, key=lambda cell: truth[cell])
+    corners = (Cell(1, 1), Cell(64, 1), Cell(64, 8))
+    load = Load(measured[best].samples, SAMPLE_BYTES, 64, found[corners[0]]["step_mean_s"], 256)
+    assert str(best) == want["best_cell"] and len(truth) == int(want["cells"])
+
+    def percent(cell: Cell) -> float:
+        return 100 * (truth[cell] / truth[best] - 1)
+
+    profile = fit_profile(*(measured[cell] for cell in corners), load)
+    assert profile.latency_s == pytest.approx(float(want["fitted_latency_s"]), abs=1e-6)
+    assert profile.conn_bytes_per_s == pytest.approx(float(want["fitted_conn_bytes_per_s"]), rel=1e-6)
+    assert profile.shared_bytes_per_s == pytest.approx(float(want["fitted_shared_bytes_per_s"]), rel=1e-6)
+    assert profile.decode_s == pytest.approx(float(want["fitted_decode_s"]), abs=1e-6)
+    predicted = predicted_surface(profile, load, truth)
+    errors = [100 * abs(predicted[cell] / truth[cell] - 1) for cell in truth if cell not in corners]
+    assert np.mean(errors) == pytest.approx(float(want["model_heldout_mape_pct"]), abs=0.01)
+    assert max(errors) == pytest.approx(float(want["model_heldout_max_pct"]), abs=0.01)
+    chosen = best_within(predicted, load)
+    assert str(chosen) == want["model_cell"]
+    assert percent(chosen) == pytest.approx(float(want["model_regret_pct"]), abs=1e-3)
+
+    early = tune(FixedBlocks(), recorded(measured), truth, load)
+    assert len(early.probes) == int(want["early_stop_trials"])
+    assert percent(early.cell) == pytest.approx(float(want["early_stop_regret_pct"]), abs=1e-3)
+    plain = tune(NoMerge(), recorded(measured), truth, load)
+    assert percent(plain.cell) == pytest.approx(float(want["no_merge_regret_pct"]), abs=1e-3)
+
+    mean, p95 = expected_random_regret(truth.values(), 10)
+    assert 100 * mean == pytest.approx(float(want["random10_regret_mean_pct"]), abs=1e-3)
+    assert 100 * p95 == pytest.approx(float(want["random10_regret_p95_pct"]), abs=1e-3)
+    draws = np.random.default_rng(1).integers(len(truth), size=(20_000, 10))
+    drawn = 100 * (np.array(list(truth.values()))[draws].min(axis=1) / truth[best] - 1)
+    assert drawn.mean() == pytest.approx(float(want["random10_regret_mean_pct"]), abs=0.05)
+
+    ours = tune(ThreeProbes(probe_block=64), recorded(measured), truth, load)
+    assert len(ours.probes) <= 5 and percent(ours.cell) <= 4.0
+
+
+CELLS = [Cell(block, threads) for block in (1, 4, 16, 64) for threads in (1, 2, 4, 8)]
+STORES = {
+    "near disk": StoreProfile(0.0003, 6e8, 1e9, 0.0011),
+    "http at 10 ms": StoreProfile(0.0117, 6.7e8, 1.1e9, 0.0012),
+    "http at 40 ms": StoreProfile(0.041, 6e8, 1e9, 0.0012),
+    "thin shared link": StoreProfile(0.02, 6e7, 9e7, 0.0008),
+    "slow decode": StoreProfile(0.005, 4e8, 8e8, 0.006),
+}
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_few_probes_and_little_regret(name: str) -> None:
+    """Truth is the simulator with noise: at most four probes, at most 3 % regret, a fifth of the samples."""
+    load = Load(12_800, SAMPLE_BYTES, 64, 0.1, 256)
+    store = SyntheticStore(STORES[name])
+    truth = store.truth(load, CELLS)
+    probes, regrets, read = [], [], []
+    for seed in range(20):
+        rng = stream(seed, "tuner test", name)
+        ours = tune(ThreeProbes(), store.evaluator(load, rng), CELLS, load, rng=rng)
+        theirs = tune(RandomTen(stops_when_hidden=False), store.evaluator(load, rng), CELLS, load, rng=rng)
+        probes.append(len(ours.probes))
+        regrets.append(ours.regret(truth))
+        read.append(ours.samples_read / theirs.samples_read)
+    assert sum(regret <= 0.03 for regret in regrets) >= 19, regrets
+    assert max(probes) <= 4, probes
+    assert statistics.median(read) <= 0.2
+
+
+def test_one_probe_where_nothing_is_to_gain() -> None:
+    load = Load(6400, SAMPLE_BYTES, 64, 0.4, 256)
+    store = SyntheticStore(StoreProfile(0.0001, 1e9, 1e9, 0.0005))
+    rng = stream(1, "tuner test")
+    ours = tune(ThreeProbes(), store.evaluator(load, rng), CELLS, load, rng=rng)
+    assert (ours.cell, len(ours.probes)) == (Cell(1, 1), 1)
+
+
+@pytest.mark.parametrize("name", ["no_merge", "fixed_blocks", "random_ten", "tpe_ten", "three_probes"])
+def test_every_tuner_chooses_a_cell_on_offer(name: str) -> None:
+    assert name in tuners().names()
+    load = Load(3200, SAMPLE_BYTES, 64, 0.1, 256)
+    store = SyntheticStore(STORES["http at 10 ms"])
+    rng = stream(3, name)
+    found = tune(tuners().get(name)(), store.evaluator(load, rng), CELLS, load, rng=rng)
+    assert found.cell in CELLS
+    again = tune(
+        tuners().get(name)(), store.evaluator(load, stream(3, name)), CELLS, load, rng=stream(3, name)
+    )
+    assert again.cell == found.cell or name in ("random_ten", "tpe_ten")
+
+
+def test_what_cannot_be_identified_is_said() -> None:
+    load = Load(640, SAMPLE_BYTES, 64, 0.1)
+    fast = [Probe(cell, 640, 1.0, 0.001, 0.001) for cell in (Cell(1, 1), Cell(64, 1), Cell(64, 8))]
+    profile = fit_profile(*fast, load)
+    assert profile.conn_bytes_per_s == math.inf and "not identifiable" in profile.notes[0]
+    assert profile.latency_s == 0.001
+    with pytest.raises(ProfileError, match="are wanted"):
+        fit_profile(fast[1], fast[1], fast[2], load)
+    with pytest.raises(ProfileError, match="single requests"):
+        with_intervals((fast[0], fast[1], fast[2]), load, stream(0, "x"))
+
+
+def test_bootstrap_intervals_cover(golden: Golden) -> None:
+    """Intervals of latency over synthetic truths hold it about as often as they say."""
+    rng = np.random.default_rng(8)
+    load, latency, conn, decode = Load(256, SAMPLE_BYTES, 64, 0.1), 0.012, 6e8, 0.001
+    held = 0
+    trials = 200
+    for _ in range(trials):
+        made = []
+        for cell, requests in ((Cell(1, 1), 250), (Cell(64, 1), 60), (Cell(64, 8), 60)):
+            seconds = (
+                latency * np.exp(0.2 * rng.standard_normal(requests) - 0.02)
+                + cell.block * SAMPLE_BYTES / conn
+            )
+            total = cell.block * requests * decode + seconds.sum() + load.step_s
+            made.append(
+                Probe(cell, cell.block * requests, total, float(seconds.mean()), decode, requests_s=seconds)
+            )
+        profile = with_intervals((made[0], made[1], made[2]), load, rng)
+        assert profile.intervals is not None
+        span = profile.intervals["latency_s"]
+        held += span.low <= latency <= span.high
+    assert 0.91 <= held / trials <= 0.98
+
+
+def test_files_and_bytes() -> None:
+    rng = np.random.default_rng(4)
+    sizes = 2.0 ** rng.integers(14, 24, 60)
+    total = np.full(60, 2.0**30)
+    seconds = (total / sizes) * 0.0004 + total / 5e8
+    latency, bandwidth = fit_files_and_bytes(total / sizes, total, seconds * rng.normal(1, 0.02, 60))
+    assert latency == pytest.approx(0.0004, rel=0.05) and bandwidth == pytest.approx(5e8, rel=0.05)
