@@ -115,7 +115,7 @@ def test_exact_poisson_interval(data_folder: Path) -> None:
 
 def test_fit_recovers_a_known_process() -> None:
     process = Poisson(removals_per_min=0.4, adds_per_min=0.4, start=20, cap=64)
-    found = fit(generate(process, seed=5, horizon_s=40 * 3600.0), traces=200)
+    found = fit(generate(process, seed=5, horizon_s=12 * 3600.0), traces=60)
     assert found.removal_per_min[0] < 0.4 < found.removal_per_min[1]
     assert found.add_per_min[0] < 0.45 and found.add_per_min[1] > 0.3
     assert found.ok, found.features

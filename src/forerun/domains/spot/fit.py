@@ -4,6 +4,7 @@ be.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -143,10 +144,10 @@ def corrected(traces: CountTraces) -> Corrected:
     counts, count_s = traces.counts, traces.count_s
     if counts[-1] == 0:
         node_s = sum(n * (b - a) for n, a, b in zip(counts, count_s, count_s[1:]))
-        rises = sum(max(0, b - a) for a, b in zip(counts[:-1], counts[1:-1]))
+        rises = sum(max(0, b - a) for a, b in itertools.pairwise(counts))
     else:
         node_s = sum(n * (b - a) for n, a, b in zip(counts, count_s, count_s[1:]))
-        rises = sum(max(0, b - a) for a, b in zip(counts, counts[1:]))
+        rises = sum(max(0, b - a) for a, b in itertools.pairwise(counts))
     return Corrected(
         rows_out_of_order=backward,
         mean_gap_s=float(gaps.mean()),
