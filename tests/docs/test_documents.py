@@ -15,6 +15,10 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BIN = Path(sys.executable).parent
 
+#: documents whose examples another test runs, with the files they need
+ELSEWHERE = {"traces.md"}
+RUN_HERE = [path for path in DOCUMENTS if "```console" in path.read_text() and path.name not in ELSEWHERE]
+
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

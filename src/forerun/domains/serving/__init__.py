@@ -22,8 +22,16 @@ from forerun.domains.serving.policy import batching_policies
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.simulate import simulate
 from forerun.registry import Registry
+from forerun.study.objective import Objective
 
-__all__ = ["POLICIES", "Scenario", "simulate"]
+__all__ = ["OBJECTIVES", "POLICIES", "Scenario", "simulate"]
 
 #: kinds of policy in this room
 POLICIES: Final[dict[str, Registry[Any]]] = {"batching": batching_policies()}
+
+#: by what runs of this room are ranked, first the default
+OBJECTIVES: Final = (
+    Objective("attainment", "higher", "share of queries within the objective"),
+    Objective("latency_p99_ms", "lower", "P99 latency in ms"),
+    Objective("cost_usd_per_h", "lower", "cost in $/h"),
+)
