@@ -132,6 +132,33 @@ SUFFIX_UNIT: Final[dict[str, str]] = {
     "_j": "j",
 }
 
+#: units as printed, where that is not their name
+_SHOWN: Final = {
+    "w": "W",
+    "j": "J",
+    "usd": "USD",
+    "rps": "1/s",
+    "per_s": "1/s",
+    "per_min": "1/min",
+    "per_h": "1/h",
+    "hz": "Hz",
+    "share": "",
+    "bytes": "B",
+    "us": "µs",
+    "gpu_s": "GPU-s",
+    "gpu_h": "GPU-h",
+    "node_s": "node-s",
+    "node_h": "node-h",
+    "bytes_per_s": "B/s",
+    "usd_per_h": "USD/h",
+    "usd_per_kwh": "USD/kWh",
+    "usd_per_gb": "USD/GB",
+    "g_per_kwh": "g/kWh",
+}
+
+#: words that are printed in capitals
+_ACRONYMS: Final = {"slo", "gpu", "cpu", "jct", "ttft", "tpot", "id", "io", "ssd"}
+
 _QUANTITY: Final = re.compile(
     r"""^\s*(?P<dollar>\$)?\s*(?P<number>[+-]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>[A-Za-zµ%/_.-]*)\s*$""",
     re.VERBOSE,
@@ -154,6 +181,23 @@ def stem(field_name: str) -> str:
         if field_name.endswith(suffix):
             return field_name.removesuffix(suffix)
     return field_name
+
+
+def readable_unit(unit: str) -> str:
+    """A unit as printed: `usd_per_h` -> `USD/h`; what is unknown stays as it is."""
+    return _SHOWN.get(unit, unit)
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Label and unit of a name that carries its unit: `latency_p99_ms` -> ("latency p99", "ms")."""
+    unit = unit_of(name)
+    if unit is None:
+        return _words(name), ""
+    return _words(stem(name) if unit != "share" else name), readable_unit(unit)
+
+
+def _words(name: str) -> str:
+    return " ".join(word.upper() if word in _ACRONYMS else word for word in name.split("_"))
 
 
 def parse_quantity(text: str, unit: str) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forerun.units import stem, unit_of
+from forerun.units import split_name
 
 if TYPE_CHECKING:
     from forerun.result.run import Interval, Result
@@ -32,10 +32,7 @@ def print_table(
     from forerun.result.run import format_number
 
     gathered = [list(row) for row in rows]
-    numeric = [
-        bool(gathered) and all(_right(row[i]) for row in gathered)
-        for i in range(len(columns))
-    ]
+    numeric = [bool(gathered) and all(_right(row[i]) for row in gathered) for i in range(len(columns))]
     table = RichTable(
         title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
     )
@@ -89,15 +86,6 @@ def summary_rows(
         span = f"{format_number(interval.low)} … {format_number(interval.high)}" if interval else ""
         label, unit = split_name(name)
         yield label, value, unit, span
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """`latency_p99_ms` -> ("latency p99", "ms")."""
-    unit = unit_of(name)
-    if unit is None:
-        return name.replace("_", " "), ""
-    shown = unit.replace("_per_", "/").replace("gpu_", "GPU-").replace("share", "")
-    return stem(name).replace("_", " "), shown
 
 
 @contextmanager
