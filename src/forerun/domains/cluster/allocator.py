@@ -212,6 +212,7 @@ class AllocatorRules(QuietRules):
         view.count = floor.gather(state, now_s, view._f, view._i)
         view.free = int(state.type_free.sum())
         if not view.count:
+            self.wake_s = math.inf
             self._take_log(now_s, 0)
             return
         if len(state.owner):
