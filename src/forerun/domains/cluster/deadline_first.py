@@ -28,7 +28,7 @@ class DeadlineFirstRules(PublishedRules):
 
     def would_be_late(self, rows: I64) -> BOOL:
         """Which of some jobs would miss their deadlines by the plan just made."""
-        return (self.ends[rows] > self.m.deadline[rows]) & self.m.slo[rows]
+        return (self.ends[rows] > self.m.j[mk.DEADLINE, rows]) & (self.m.j[mk.SLO, rows] == 1)
 
     def place(self, rows: I64, now_s: int) -> None:
         """Put jobs on nodes, in the order given."""
@@ -51,23 +51,23 @@ class EdfRules(DeadlineFirstRules):
         if len(newcomers):
             self.plan(np.concatenate((self.runnable(), newcomers)), now_s)
         else:
-            self.plan(self.m.runnable[: self.runnable_count], now_s)
+            self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
         for row in newcomers:
             self.admit(int(row))
 
     def decide(self, now_s: int) -> None:
         """Everybody takes what the plan gives now, largest jobs are placed first."""
-        mk.release_all(self.m, self.m.runnable, self.runnable_count)
+        mk.release_all(self.m, self.m.lists[mk.RUNNABLE], self.runnable_count)
         dk.take_plans(self.m, self.gpus, self.ends, True, False, False)
         largest_first = self.runnable().copy()
-        mk.sort_by_gpus(largest_first, len(largest_first), self.m.gpus)
+        mk.sort_by_gpus(largest_first, len(largest_first), self.m.j[mk.GPUS])
         self.place(largest_first, now_s)
         self.note(now_s)
 
     def charge(self, now_s: int) -> None:
         """Scaling is free as published; the scheduling event is counted."""
         if self.world.is_corrected("edf_overhead"):
-            rows = self.m.running[: self.m.meta[mk.RUNNING]]
+            rows = self.m.lists[mk.RUNNING, : self.m.meta[mk.RUNNING]]
             mk.learn_groups(self.m, rows, len(rows), self.gpus_per_node)
             self.pay(rows)
         else:
@@ -82,9 +82,9 @@ class AdmittingEdfRules(DeadlineFirstRules):
     def finish(self, now_s: int) -> None:
         """Jobs that are done leave; everybody's GPUs are given back."""
         rows = self.runnable()
-        self.m.old_end[rows] = self.m.end[rows]
+        self.m.j[mk.OLD_END, rows] = self.m.j[mk.END, rows]
         self.leave(now_s, late_by_plan=False)
-        mk.release_all(self.m, self.m.runnable, self.runnable_count)
+        mk.release_all(self.m, self.m.lists[mk.RUNNABLE], self.runnable_count)
 
     def arrive(self, now_s: int) -> None:
         """Each newcomer is planned with everybody and taken in if all would be in time."""
@@ -99,16 +99,16 @@ class AdmittingEdfRules(DeadlineFirstRules):
             self.admit(row)
             dk.take_plans(self.m, self.gpus, self.ends, False, False, True)
         if not accepted:
-            self.plan(self.m.runnable[: self.runnable_count], now_s)
+            self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
             dk.take_plans(self.m, self.gpus, self.ends, False, True, True)
 
     def decide(self, now_s: int) -> None:
         """Jobs are placed in list order, and the groups learnt."""
-        rows = self.m.runnable[: self.runnable_count]
+        rows = self.m.lists[mk.RUNNABLE, : self.runnable_count]
         self.place(rows, now_s)
         mk.learn_groups(self.m, rows, len(rows), self.gpus_per_node)
         self.note(now_s)
 
     def charge(self, now_s: int) -> None:
         """Running jobs that hold GPUs pay."""
-        self.pay(self.m.running[: self.m.meta[mk.RUNNING]])
+        self.pay(self.m.lists[mk.RUNNING, : self.m.meta[mk.RUNNING]])

@@ -58,21 +58,21 @@ class AdmittingRules(ElasticRules):
         """Jobs that are done leave; they are late by their planned end."""
         self.leave(now_s, late_by_plan=not self.world.is_corrected("late_test"))
         rows = self.runnable()
-        self.m.old_end[rows] = self.m.end[rows]
+        self.m.j[mk.OLD_END, rows] = self.m.j[mk.END, rows]
 
     def arrive(self, now_s: int) -> None:
         """Admit newcomers with whom everybody meets the deadline, all or none or one by one; then plan everybody."""
         newcomers = np.array(self.arrivals, np.int64)
         if not len(newcomers):
-            self.plan(self.m.runnable[: self.runnable_count], now_s)
+            self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
             return
         rows = self.runnable()
-        self.m.old_end[rows] = self.m.end[rows]
+        self.m.j[mk.OLD_END, rows] = self.m.j[mk.END, rows]
         one_by_one = self.world.is_corrected("admission")
-        in_turn = newcomers[np.argsort(self.m.deadline[newcomers], kind="stable")]
+        in_turn = newcomers[np.argsort(self.m.j[mk.DEADLINE, newcomers], kind="stable")]
         admitted = [self._admit_batch(batch, now_s) for batch in (in_turn[:, None] if one_by_one else [newcomers])]
         if one_by_one or not all(admitted):
-            self.plan(self.m.runnable[: self.runnable_count], now_s, record=False)
+            self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s, record=False)
 
     def _admit_batch(self, newcomers: I64, now_s: int) -> bool:
         """Take newcomers in if with them nobody is late who would not be late anyway; else only those without deadline."""
@@ -85,11 +85,11 @@ class AdmittingRules(ElasticRules):
             for row in newcomers:
                 self.admit(int(row))
             return True
-        needed_s = self.m.planned[newcomers].copy()
-        refused = newcomers[self.m.slo[newcomers]]
+        needed_s = self.m.j[mk.PLANNED, newcomers].copy()
+        refused = newcomers[self.m.j[mk.SLO, newcomers] == 1]
         blame = self._blame(late, refused, now_s) if len(refused) else ""
         for row, needed in zip(newcomers, needed_s, strict=True):
-            if self.m.slo[row]:
+            if self.m.j[mk.SLO, row]:
                 self.refuse(int(row), self._because(int(row), int(needed), blame, now_s))
                 mk.give_slot(self.m, int(row))
             else:
@@ -111,8 +111,8 @@ class AdmittingRules(ElasticRules):
     def _because(self, row: int, needed_s: int, blame: str, now_s: int) -> str:
         """Why a job is refused: its own speed, capacity up to its deadline, or others; and what would admit it."""
         m = self.m
-        deadline = int(m.deadline[row])
-        best_s = now_s + m.left[row] / m.rate[m.kind[row], : m.top[row]].max()
+        deadline = int(m.j[mk.DEADLINE, row])
+        best_s = now_s + m.left[row] / m.rate[m.j[mk.KIND, row], : m.j[mk.TOP, row]].max()
         if best_s > deadline:
             return f"own speed: alone at its best count it would end {best_s - deadline:.0f} s after its deadline"
         if needed_s > deadline:
@@ -124,20 +124,20 @@ class AdmittingRules(ElasticRules):
 
     def decide(self, now_s: int) -> None:
         """Everybody takes what the plan gives now, plans are made again, spare GPUs go out, jobs are placed."""
-        rows = self.m.runnable[: self.runnable_count]
-        mk.sort_stably(rows, len(rows), self.m.deadline)
+        rows = self.m.lists[mk.RUNNABLE, : self.runnable_count]
+        mk.sort_stably(rows, len(rows), self.m.j[mk.DEADLINE])
         ek.apply_plans(self.m, now_s, False)
         self.plan(rows, now_s, record=False)
         ek.start_due(self.m, now_s, False, False)
         self.boost(now_s, registered=False)
-        mk.sort_by_gpus(self.m.runnable, self.runnable_count, self.m.gpus)
-        self.place(self.m.runnable[: self.runnable_count], now_s)
+        mk.sort_by_gpus(self.m.lists[mk.RUNNABLE], self.runnable_count, self.m.j[mk.GPUS])
+        self.place(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
         self.note(now_s)
         ek.look_ahead(self.m, now_s)
 
     def charge(self, now_s: int) -> None:
         """All that hold GPUs pay."""
-        self.pay(self.m.runnable[: self.runnable_count])
+        self.pay(self.m.lists[mk.RUNNABLE, : self.runnable_count])
 
 
 class OpenRules(ElasticRules):
@@ -164,18 +164,18 @@ class OpenRules(ElasticRules):
         """Everybody is taken in, and everybody planned."""
         for row in self.arrivals:
             self.admit(row)
-        self.plan(self.m.runnable[: self.runnable_count], now_s)
+        self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
 
     def decide(self, now_s: int) -> None:
         """Everybody takes what the plan gives now, spare GPUs go out, running jobs are placed."""
         ek.apply_plans(self.m, now_s, True)
         ek.start_due(self.m, now_s, True, True)
         self.boost(now_s, registered=True)
-        running = self.m.running[: self.m.meta[mk.RUNNING]]
+        running = self.m.lists[mk.RUNNING, : self.m.meta[mk.RUNNING]]
         self.place(running, now_s)
         self.note(now_s)
         ek.wake_at_changes(self.m, now_s)
 
     def charge(self, now_s: int) -> None:
         """Running jobs that hold GPUs pay."""
-        self.pay(self.m.running[: self.m.meta[mk.RUNNING]])
+        self.pay(self.m.lists[mk.RUNNING, : self.m.meta[mk.RUNNING]])

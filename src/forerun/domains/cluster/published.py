@@ -57,61 +57,42 @@ def build_machine(world: World, profile: Profile, top: I64) -> mk.Machine:
     meta = np.zeros(16, np.int64)
     meta[mk.FREE_NODES] = nodes
 
-    def never() -> I64:
-        return np.full(count, -1, np.int64)
-
     def zeros(size: int) -> I64:
         return np.zeros(size, np.int64)
 
+    columns = np.full((mk.COLUMNS, count), -1, np.int64)
+    columns[mk.SUBMIT] = jobs.submit_s
+    columns[mk.DEADLINE] = jobs.deadline_s
+    columns[mk.SLO] = jobs.deadline_s < NO_DEADLINE_S
+    columns[mk.KIND] = jobs.kind
+    columns[mk.TOP] = top
+    columns[[mk.GPUS, mk.CHARGED, mk.STATE, mk.LAST_GPUS, mk.HIT]] = 0
+    sets = np.zeros((5, nodes + 1), np.int64)
+    sets[mk.CLASS] = -1
+    classes = len(mk.CLASSES)
     return mk.Machine(
-        submit=jobs.submit_s.copy(),
-        deadline=jobs.deadline_s.copy(),
-        slo=jobs.deadline_s < NO_DEADLINE_S,
-        rate=np.nan_to_num(profile.rate, nan=0.0),
-        kind=jobs.kind.copy(),
-        top=top,
+        j=columns,
         left=jobs.iterations.astype(np.float64),
         useful=np.zeros(count),
-        gpus=zeros(count),
-        end=never(),
-        old_end=never(),
-        planned=never(),
-        charged=zeros(count),
-        at=never(),
-        turn=zeros(count),
-        state=np.zeros(count, np.int8),
-        slot=never(),
-        level=never(),
-        last_gpus=zeros(count),
+        rate=np.nan_to_num(profile.rate, nan=0.0),
         meta=meta,
-        runnable=zeros(count),
-        pending=zeros(count),
-        running=zeros(count),
-        ends=zeros(2 * count),
+        lists=np.zeros((4, 2 * count), np.int64),
         wakes=zeros(4 * count + 1024),
         free_slots=np.concatenate(([slots], np.arange(slots))).astype(np.int64),
-        plan_t=np.zeros((slots, keys), np.int64),
-        plan_g=np.zeros((slots, keys), np.int64),
+        plans=np.zeros((2, slots, keys), np.int64),
         plan_n=zeros(slots),
-        free_t=zeros(2 * keys),
-        free_g=zeros(2 * keys),
+        free=np.zeros((2, 2 * keys), np.int64),
         levels=levels.copy(),
         floor_level=floor_level,
         node_turn=np.concatenate([np.arange(group.count) for group in world.cluster.groups]).astype(np.int64),
         free_nodes=np.arange(nodes, dtype=np.int64),
         node_set=np.full(nodes, -1, np.int64),
-        set_of=never(),
-        set_cap=zeros(nodes + 1),
-        set_used=zeros(nodes + 1),
-        set_first=zeros(nodes + 1),
+        sets=sets,
         set_nodes=zeros(nodes + 1),
-        set_jobs=zeros((nodes + 1) * (world.cluster.gpus_per_node + 1)).reshape(nodes + 1, -1),
-        set_job_n=zeros(nodes + 1),
-        set_class=np.full(nodes + 1, -1, np.int64),
-        class_sets=zeros(len(mk.CLASSES) * (nodes + 1)).reshape(len(mk.CLASSES), -1),
-        class_n=zeros(len(mk.CLASSES)),
+        set_jobs=np.zeros((nodes + 1, world.cluster.gpus_per_node + 1), np.int64),
+        class_sets=np.zeros((classes, nodes + 1), np.int64),
+        class_n=zeros(classes),
         known=np.zeros((total, len(levels)), np.bool_),
-        hit=np.zeros(count, np.bool_),
     )
 
 
@@ -175,7 +156,7 @@ class PublishedRules:
 
     def runnable(self) -> I64:
         """Jobs that wait or run, in the schedule's own order."""
-        return self.m.runnable[: self.m.meta[mk.RUNNABLE]]
+        return self.m.lists[mk.RUNNABLE, : self.m.meta[mk.RUNNABLE]]
 
     def next_moment(self) -> int | None:
         """Events within a slot are drawn together to its end; a lone last event is not postponed."""
@@ -192,12 +173,12 @@ class PublishedRules:
     def make_room(self) -> None:
         """Enlarge the tables of plans before an instant that may need more."""
         active = self.runnable_count + len(self.arrivals)
-        slots, keys = self.m.plan_t.shape
+        _, slots, keys = self.m.plans.shape
         if active < slots and 2 * active + 16 < keys:
             return
         new_slots, new_keys = max(slots, 2 * active), max(keys, 4 * active + 32)
-        plan_t, plan_g = np.zeros((2, new_slots, new_keys), np.int64)
-        plan_t[:slots, :keys], plan_g[:slots, :keys] = self.m.plan_t, self.m.plan_g
+        plans = np.zeros((2, new_slots, new_keys), np.int64)
+        plans[:, :slots, :keys] = self.m.plans
         plan_n = np.zeros(new_slots, np.int64)
         plan_n[:slots] = self.m.plan_n
         free_slots = np.zeros(new_slots + 1, np.int64)
@@ -205,11 +186,9 @@ class PublishedRules:
         free_slots[1 : spare + 1] = self.m.free_slots[1 : spare + 1]
         free_slots[spare + 1 : spare + 1 + new_slots - slots] = np.arange(slots, new_slots)
         free_slots[0] = spare + new_slots - slots
-        free_t, free_g = np.zeros((2, 2 * new_keys), np.int64)
-        free_t[: len(self.m.free_t)], free_g[: len(self.m.free_g)] = self.m.free_t, self.m.free_g
-        self.m = self.m._replace(
-            plan_t=plan_t, plan_g=plan_g, plan_n=plan_n, free_slots=free_slots, free_t=free_t, free_g=free_g
-        )
+        free = np.zeros((2, 2 * new_keys), np.int64)
+        free[:, : self.m.free.shape[1]] = self.m.free
+        self.m = self.m._replace(plans=plans, plan_n=plan_n, free_slots=free_slots, free=free)
 
     def advance(self, now_s: int) -> None:
         """Count the work done since the last instant."""
@@ -219,14 +198,14 @@ class PublishedRules:
         """Jobs whose end event this is leave and are written down."""
         count = mk.finish(self.m, late_by_plan, self.done, self.late)
         for row, late in zip(self.done[:count], self.late[:count], strict=True):
-            if self.m.planned[row] >= 0:
-                self.record.real_end_s[row] = self.m.planned[row]
+            if self.m.j[mk.PLANNED, row] >= 0:
+                self.record.real_end_s[row] = self.m.j[mk.PLANNED, row]
             self.record.useful_gpu_s[row] = self.m.useful[row]
-            self.record.finish(int(row), int(self.m.end[row]), declined=bool(late), log_time_s=now_s)
+            self.record.finish(int(row), int(self.m.j[mk.END, row]), declined=bool(late), log_time_s=now_s)
 
     def refuse(self, row: int, because: str) -> None:
         """Turn a job away."""
-        self.m.state[row] = mk.GONE
+        self.m.j[mk.STATE, row] = mk.GONE
         self.record.refuse(row, because)
 
     def admit(self, row: int) -> None:
@@ -237,11 +216,11 @@ class PublishedRules:
     def note(self, now_s: int) -> None:
         """Write the scheduling event down: who holds what from now on."""
         holding = self.runnable()
-        holding = holding[self.m.gpus[holding] > 0]
+        holding = holding[self.m.j[mk.GPUS, holding] > 0]
         before = self.held
-        gone = before[(self.m.state[before] == mk.GONE) | (self.m.gpus[before] == 0)]
+        gone = before[(self.m.j[mk.STATE, before] == mk.GONE) | (self.m.j[mk.GPUS, before] == 0)]
         rows = np.concatenate((holding, gone))
-        gpus = np.concatenate((self.m.gpus[holding], np.zeros(len(gone), np.int64)))
+        gpus = np.concatenate((self.m.j[mk.GPUS, holding], np.zeros(len(gone), np.int64)))
         self.record.snapshot(now_s, rows, gpus, int(self.m.meta[mk.PENDING]))
         self.record.accepted = int(self.m.meta[mk.ACCEPTED])
         self.held = holding.copy()

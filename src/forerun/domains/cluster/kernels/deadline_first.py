@@ -12,8 +12,15 @@ import numpy as np
 from forerun.domains.cluster.kernels.arrays import F64, I64
 from forerun.domains.cluster.kernels.elastic import hold
 from forerun.domains.cluster.kernels.machine import (
+    DEADLINE,
+    END,
+    GPUS,
     HOLDING,
+    KIND,
+    OLD_END,
     RUNNABLE,
+    STATE,
+    TOP,
     Machine,
     place,
     register,
@@ -87,7 +94,7 @@ def plan_greedily(
 @kernel
 def plan_everybody(m: Machine, rows: I64, count: int, now_s: int, slot_s: int, exact: bool, gpus: I64, ends: I64) -> None:
     """Plan a list in deadline order (it is sorted in place); `gpus`, `ends`: by row, GPUs now and the planned end."""
-    sort_stably(rows, count, m.deadline)
+    sort_stably(rows, count, m.j[DEADLINE])
     room = 2 * count + 8
     free_t, free_g = np.empty(room, np.int64), np.empty(room, np.int64)
     new_t, new_g = np.empty(room, np.int64), np.empty(room, np.int64)
@@ -97,7 +104,7 @@ def plan_everybody(m: Machine, rows: I64, count: int, now_s: int, slot_s: int, e
     for i in range(count):
         job = rows[i]
         gpus[job], ends[job], keys = plan_greedily(
-            m.left[job], m.rate[m.kind[job]], m.top[job], m.levels, m.floor_level, now_s, slot_s, exact,
+            m.left[job], m.rate[m.j[KIND, job]], m.j[TOP, job], m.levels, m.floor_level, now_s, slot_s, exact,
             free_t, free_g, keys, new_t, new_g,
         )
         free_t, new_t = new_t, free_t
@@ -112,20 +119,20 @@ def take_plans(m: Machine, gpus: I64, ends: I64, record: bool, only_placed: bool
     `set_old`: the new end counts as the old one afterwards.
     """
     for i in range(m.meta[RUNNABLE]):
-        job = m.runnable[i]
+        job = m.lists[RUNNABLE, i]
         hold(m, job, gpus[job])
         if only_placed and gpus[job] == 0:
             continue
         if record:
-            m.old_end[job] = m.end[job]
-        m.end[job] = ends[job]
-        if m.state[job] == HOLDING:
+            m.j[OLD_END, job] = m.j[END, job]
+        m.j[END, job] = ends[job]
+        if m.j[STATE, job] == HOLDING:
             set_end(m, job)
         elif gpus[job] > 0:
             start(m, job)
             register(m, job)
-        if set_old and (m.state[job] == HOLDING):
-            m.old_end[job] = m.end[job]
+        if set_old and (m.j[STATE, job] == HOLDING):
+            m.j[OLD_END, job] = m.j[END, job]
 
 
 @kernel
@@ -133,6 +140,6 @@ def place_in_order(m: Machine, rows: I64, count: int, gpus_per_node: int) -> boo
     """Place jobs in list order; false if the nodes do not suffice."""
     for i in range(count):
         job = rows[i]
-        if m.gpus[job] > 0 and not place(m, job, gpus_per_node):
+        if m.j[GPUS, job] > 0 and not place(m, job, gpus_per_node):
             return False
     return True

@@ -12,11 +12,25 @@ import numpy as np
 
 from forerun.domains.cluster.kernels.arrays import BOOL, I64
 from forerun.domains.cluster.kernels.machine import (
+    ARRIVED,
+    DEADLINE,
+    END,
+    EVENT_AT,
+    GPUS,
     HOLDING,
     KEYS,
+    KIND,
+    LEVEL,
+    OLD_END,
     PENDING,
+    PLANNED,
     RUNNABLE,
     RUNNING,
+    SLOT,
+    STATE,
+    SUBMIT,
+    TOP,
+    WAKES,
     WAITING,
     Machine,
     add_wake,
@@ -43,7 +57,7 @@ def plan_job(
 ):  # type: ignore[no-untyped-def]
     """`planner.plan` with a job's own numbers; the deadline is moved forward by what is reserved for overhead."""
     return plan(
-        m.left[job], m.deadline[job] - reserve_s[job], m.rate[m.kind[job]], m.top[job], m.levels, m.floor_level,
+        m.left[job], m.j[DEADLINE, job] - reserve_s[job], m.rate[m.j[KIND, job]], m.j[TOP, job], m.levels, m.floor_level,
         now_s, slot_s, 0 if flags[ANCHOR_ZERO] else -1, free_t, free_g, free_n, assign, out_t, out_g, new_t, new_g,
     )
 
@@ -52,17 +66,17 @@ def plan_job(
 def commit(m: Machine, job: int, end_s: int, real_s: int, times: I64, gpus: I64, entries: int, new_t: I64, new_g: I64, keys: int) -> None:
     """Take a plan over: the job's own and the profile it leaves."""
     take_slot(m, job)
-    at = m.slot[job]
+    at = m.j[SLOT, job]
     for i in range(entries):
-        m.plan_t[at, i] = times[i]
-        m.plan_g[at, i] = gpus[i]
+        m.plans[0, at, i] = times[i]
+        m.plans[1, at, i] = gpus[i]
     m.plan_n[at] = entries
     for i in range(keys):
-        m.free_t[i] = new_t[i]
-        m.free_g[i] = new_g[i]
+        m.free[0, i] = new_t[i]
+        m.free[1, i] = new_g[i]
     m.meta[KEYS] = keys
-    m.end[job] = end_s
-    m.planned[job] = real_s
+    m.j[END, job] = end_s
+    m.j[PLANNED, job] = real_s
 
 
 @kernel
@@ -73,22 +87,22 @@ def plan_all(
 
     Sorts `rows`. With `record` their present ends count as the old ones. `late` tells which do not, by position.
     """
-    sort_stably(rows, count, m.deadline)
+    sort_stably(rows, count, m.j[DEADLINE])
     if record:
         for i in range(count):
-            m.old_end[rows[i]] = m.end[rows[i]]
+            m.j[OLD_END, rows[i]] = m.j[END, rows[i]]
     release_all(m, rows, count)
-    m.free_t[0] = now_s
-    m.free_g[0] = len(m.floor_level) - 1
+    m.free[0, 0] = now_s
+    m.free[1, 0] = len(m.floor_level) - 1
     m.meta[KEYS] = 1
-    room = len(m.free_t)
+    room = len(m.free[0])
     out_t, out_g = np.empty(room, np.int64), np.empty(room, np.int64)
     new_t, new_g = np.empty(room, np.int64), np.empty(room, np.int64)
     fine = True
     for i in range(count):
         job = rows[i]
         found = plan_job(
-            m, job, now_s, slot_s, flags, reserve_s, m.free_t, m.free_g, m.meta[KEYS], -1, out_t, out_g, new_t, new_g
+            m, job, now_s, slot_s, flags, reserve_s, m.free[0], m.free[1], m.meta[KEYS], -1, out_t, out_g, new_t, new_g
         )
         commit(m, job, found.end_s, found.real_s, out_t, out_g, found.entries, new_t, new_g, found.keys)
         late[i] = not found.in_time
@@ -99,51 +113,51 @@ def plan_all(
 @kernel
 def present_gpus(m: Machine, job: int, now_s: int) -> int:
     """What a job's plan gives it now."""
-    at = m.slot[job]
-    spot = key_before(m.plan_t[at], m.plan_n[at], now_s + 1)
-    return m.plan_g[at, spot] if spot >= 0 else 0
+    at = m.j[SLOT, job]
+    spot = key_before(m.plans[0, at], m.plan_n[at], now_s + 1)
+    return m.plans[1, at, spot] if spot >= 0 else 0
 
 
 @kernel
 def first_turn_on(m: Machine, job: int) -> int:
     """When a job's plan first gives it GPUs."""
-    at = m.slot[job]
+    at = m.j[SLOT, job]
     for i in range(m.plan_n[at]):
-        if m.plan_g[at, i] > 0:
-            return m.plan_t[at, i]
+        if m.plans[1, at, i] > 0:
+            return m.plans[0, at, i]
     return np.int64(1) << 60
 
 
 @kernel
 def next_change(m: Machine, job: int, now_s: int) -> int:
     """When a job's plan next has an entry after now; -1 if never."""
-    at = m.slot[job]
-    spot = key_before(m.plan_t[at], m.plan_n[at], now_s + 1) + 1
-    return m.plan_t[at, spot] if spot < m.plan_n[at] else -1
+    at = m.j[SLOT, job]
+    spot = key_before(m.plans[0, at], m.plan_n[at], now_s + 1) + 1
+    return m.plans[0, at, spot] if spot < m.plan_n[at] else -1
 
 
 @kernel
 def hold(m: Machine, job: int, gpus: int) -> None:
     """Give a job a number of GPUs, and remember which level that is."""
-    m.gpus[job] = gpus
-    m.level[job] = m.floor_level[gpus] if gpus > 0 else -1
+    m.j[GPUS, job] = gpus
+    m.j[LEVEL, job] = m.floor_level[gpus] if gpus > 0 else -1
 
 
 @kernel
 def apply_plans(m: Machine, now_s: int, also_waiting: bool) -> None:
     """Jobs take what their plans give them now; end events follow (those of waiting jobs too, where asked)."""
     for i in range(m.meta[RUNNABLE]):
-        job = m.runnable[i]
+        job = m.lists[RUNNABLE, i]
         hold(m, job, present_gpus(m, job, now_s))
-        if also_waiting or m.state[job] == HOLDING:
+        if also_waiting or m.j[STATE, job] == HOLDING:
             set_end(m, job)
-        m.old_end[job] = m.end[job]
+        m.j[OLD_END, job] = m.j[END, job]
 
 
 @kernel
 def start_due(m: Machine, now_s: int, wake_others: bool, registered: bool) -> None:
     """Waiting jobs whose plan begins by now start; for the others a wake-up is asked for, where wanted."""
-    waiting = m.pending[: m.meta[PENDING]].copy()
+    waiting = m.lists[PENDING, : m.meta[PENDING]].copy()
     for job in waiting:
         first = first_turn_on(m, job)
         if first <= now_s:
@@ -157,9 +171,9 @@ def start_due(m: Machine, now_s: int, wake_others: bool, registered: bool) -> No
 @kernel
 def trial_profile(m: Machine, job: int, out_t: I64, out_g: I64) -> int:
     """The free profile with a job's own plan given back, tidy; the number of entries."""
-    at = m.slot[job]
-    own_t, own_g, own_n = m.plan_t[at], m.plan_g[at], m.plan_n[at]
-    end_s = m.end[job]
+    at = m.j[SLOT, job]
+    own_t, own_g, own_n = m.plans[0, at], m.plans[1, at], m.plan_n[at]
+    end_s = m.j[END, job]
     keys = m.meta[KEYS]
     i, k, count = 0, 0, 0
     free, own = 0, 0
@@ -167,13 +181,13 @@ def trial_profile(m: Machine, job: int, out_t: I64, out_g: I64) -> int:
     while i < keys or k < own_n or not ended:
         time_s = np.int64(1) << 62
         if i < keys:
-            time_s = m.free_t[i]
+            time_s = m.free[0, i]
         if k < own_n and own_t[k] < time_s:
             time_s = own_t[k]
         if not ended and end_s < time_s:
             time_s = end_s
-        if i < keys and m.free_t[i] == time_s:
-            free = m.free_g[i]
+        if i < keys and m.free[0, i] == time_s:
+            free = m.free[1, i]
             i += 1
         if k < own_n and own_t[k] == time_s:
             own = own_g[k]
@@ -191,33 +205,33 @@ def trial_profile(m: Machine, job: int, out_t: I64, out_g: I64) -> int:
 @kernel
 def ends_in_first_segment(m: Machine, job: int, now_s: int, slot_s: int, flags: I64, reserve_s: I64, want: int) -> int:
     """The end of a boost trial that needs no plan: the work is done before the profile first changes; else -1."""
-    rate = m.rate[m.kind[job], want]
+    rate = m.rate[m.j[KIND, job], want]
     real = whole_up(now_s + m.left[job] / rate)
-    if real > m.deadline[job] - reserve_s[job]:
+    if real > m.j[DEADLINE, job] - reserve_s[job]:
         return -1
     end = grid_up(0 if flags[ANCHOR_ZERO] else now_s, real, slot_s)
-    at = m.slot[job]
-    own_t, own_g, own_n = m.plan_t[at], m.plan_g[at], m.plan_n[at]
-    held = m.free_g[0] + own_g[0]
-    free, own = m.free_g[0], own_g[0]
+    at = m.j[SLOT, job]
+    own_t, own_g, own_n = m.plans[0, at], m.plans[1, at], m.plan_n[at]
+    held = m.free[1, 0] + own_g[0]
+    free, own = m.free[1, 0], own_g[0]
     i, k = 1, 1
     while True:
         time_s = end
-        if i < m.meta[KEYS] and m.free_t[i] < time_s:
-            time_s = m.free_t[i]
+        if i < m.meta[KEYS] and m.free[0, i] < time_s:
+            time_s = m.free[0, i]
         if k < own_n and own_t[k] < time_s:
             time_s = own_t[k]
-        if m.end[job] < time_s and own > 0:
-            time_s = m.end[job]
+        if m.j[END, job] < time_s and own > 0:
+            time_s = m.j[END, job]
         if time_s >= end:
             return end
-        if i < m.meta[KEYS] and m.free_t[i] == time_s:
-            free = m.free_g[i]
+        if i < m.meta[KEYS] and m.free[0, i] == time_s:
+            free = m.free[1, i]
             i += 1
         if k < own_n and own_t[k] == time_s:
             own = own_g[k]
             k += 1
-        if time_s >= m.end[job]:
+        if time_s >= m.j[END, job]:
             own = 0
             k = own_n
         if free + own != held:
@@ -235,36 +249,36 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
     total = len(m.floor_level) - 1
     spare = total
     for i in range(count):
-        spare -= m.gpus[m.runnable[i]]
+        spare -= m.j[GPUS, m.lists[RUNNABLE, i]]
     if spare <= 0 or count == 0:
         return 0
     sign = -1.0 if flags[LEAST_FIRST] else 1.0
-    room = len(m.free_t)
+    room = len(m.free[0])
     trial_t, trial_g = np.empty(room, np.int64), np.empty(room, np.int64)
     out_t, out_g = np.empty(room, np.int64), np.empty(room, np.int64)
     new_t, new_g = np.empty(room, np.int64), np.empty(room, np.int64)
     worth = np.empty(len(m.left))
     spent = np.empty(len(m.left), np.int64)
-    rows = m.runnable[:count].copy()
+    rows = m.lists[RUNNABLE, :count].copy()
     trials = 0
     for i in range(count):
         job = rows[i]
         worth[job] = -np.inf
-        at = m.slot[job]
-        spent[job] = gpu_time(m.plan_t[at], m.plan_g[at], m.plan_n[at], m.end[job])
+        at = m.j[SLOT, job]
+        spent[job] = gpu_time(m.plans[0, at], m.plans[1, at], m.plan_n[at], m.j[END, job])
     first_round = True
     while True:
         for i in range(count):
             job = rows[i]
-            want = m.level[job] + 1
-            if want >= m.top[job]:
+            want = m.j[LEVEL, job] + 1
+            if want >= m.j[TOP, job]:
                 if first_round:
                     worth[job] = -np.inf
                 continue
-            more = m.levels[want] - m.gpus[job]
+            more = m.levels[want] - m.j[GPUS, job]
             if more > spare:
                 worth[job] = -np.inf
-            elif m.gpus[job] == 0:
+            elif m.j[GPUS, job] == 0:
                 worth[job] = np.inf
             else:
                 end = ends_in_first_segment(m, job, now_s, slot_s, flags, reserve_s, want)
@@ -286,23 +300,23 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
         chosen = -1
         for i in range(count):
             job = rows[i]
-            want = m.level[job] + 1
-            if want < m.top[job] and m.levels[want] - m.gpus[job] <= spare:
+            want = m.j[LEVEL, job] + 1
+            if want < m.j[TOP, job] and m.levels[want] - m.j[GPUS, job] <= spare:
                 chosen = job
                 break
         if chosen < 0:
             break
-        want = m.level[chosen] + 1
+        want = m.j[LEVEL, chosen] + 1
         entries = trial_profile(m, chosen, trial_t, trial_g)
         found = plan_job(
             m, chosen, now_s, slot_s, flags, reserve_s, trial_t, trial_g, entries, want, out_t, out_g, new_t, new_g
         )
-        m.old_end[chosen] = m.end[chosen]
+        m.j[OLD_END, chosen] = m.j[END, chosen]
         commit(m, chosen, found.end_s, found.real_s, out_t, out_g, found.entries, new_t, new_g, found.keys)
-        spare -= m.levels[want] - m.gpus[chosen]
+        spare -= m.levels[want] - m.j[GPUS, chosen]
         hold(m, chosen, m.levels[want])
         spent[chosen] = found.gpu_s
-        if m.state[chosen] == WAITING:
+        if m.j[STATE, chosen] == WAITING:
             start(m, chosen)
             if registered:
                 set_end(m, chosen)
@@ -311,7 +325,7 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
         else:
             set_end(m, chosen)
     for i in range(count):
-        m.runnable[i] = rows[i]
+        m.lists[RUNNABLE, i] = rows[i]
     return trials
 
 
@@ -320,14 +334,14 @@ def place_all(m: Machine, rows: I64, count: int, gpus_per_node: int) -> bool:
     """Place whole-node jobs in list order, then smaller classes downwards; false if the nodes do not suffice."""
     for i in range(count):
         job = rows[i]
-        if m.gpus[job] >= gpus_per_node and not place(m, job, gpus_per_node):
+        if m.j[GPUS, job] >= gpus_per_node and not place(m, job, gpus_per_node):
             return False
     for level in range(len(m.levels) - 1, -1, -1):
         if m.levels[level] >= gpus_per_node:
             continue
         for i in range(count):
             job = rows[i]
-            if m.gpus[job] == m.levels[level] and not place(m, job, gpus_per_node):
+            if m.j[GPUS, job] == m.levels[level] and not place(m, job, gpus_per_node):
                 return False
     return True
 
@@ -337,7 +351,7 @@ def look_ahead(m: Machine, now_s: int) -> None:
     """Ask for one wake-up, at the first change of any plan, if it comes before all events."""
     first = np.int64(1) << 62
     for i in range(m.meta[RUNNABLE]):
-        time_s = next_change(m, m.runnable[i], now_s)
+        time_s = next_change(m, m.lists[RUNNABLE, i], now_s)
         if time_s >= 0:
             first = min(first, time_s)
     if first == np.int64(1) << 62:
@@ -350,12 +364,12 @@ def look_ahead(m: Machine, now_s: int) -> None:
 def first_event(m: Machine) -> int:
     """The instant of the first event ahead; far away if there is none."""
     least = np.int64(1) << 62
-    if m.meta[6] < len(m.submit):
-        least = m.submit[m.meta[6]]
-    if m.meta[3] > 0:
+    if m.meta[ARRIVED] < len(m.j[SUBMIT]):
+        least = m.j[SUBMIT, m.meta[ARRIVED]]
+    if m.meta[WAKES] > 0:
         least = min(least, m.wakes[0])
     for i in range(m.meta[RUNNABLE]):
-        time_s = m.at[m.runnable[i]]
+        time_s = m.j[EVENT_AT, m.lists[RUNNABLE, i]]
         if time_s >= 0:
             least = min(least, time_s)
     return least
@@ -365,6 +379,6 @@ def first_event(m: Machine) -> int:
 def wake_at_changes(m: Machine, now_s: int) -> None:
     """Ask for a wake-up at the first change of each running job's plan."""
     for i in range(m.meta[RUNNING]):
-        time_s = next_change(m, m.running[i], now_s)
+        time_s = next_change(m, m.lists[RUNNING, i], now_s)
         if time_s >= 0:
             add_wake(m, time_s)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from forerun.domains.cluster.kernels.arrays import BOOL, F64, I8, I64
+from forerun.domains.cluster.kernels.arrays import BOOL, F64, I64
 from forerun.domains.cluster.kernels.common import overhead_s
 from forerun.domains.cluster.kernels.planner import key_before, whole_up
 from forerun.kernels.jit import kernel
@@ -44,63 +44,70 @@ GONE: Final = 3
 CLASSES: Final = np.array([1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 88, 128, 256], np.int64)
 
 
-class Machine(NamedTuple):
-    """Columns have one element a job unless stated. Times in seconds; -1 is "none".
+#: columns of `j`, one element a job; times in seconds, -1 is "none"
+SUBMIT: Final = 0
+DEADLINE: Final = 1
+SLO: Final = 2  # 1: it has a deadline
+KIND: Final = 3
+TOP: Final = 4  # how many levels it may use
+GPUS: Final = 5
+LEVEL: Final = 6  # the level of GPUS, -1: none
+END: Final = 7
+OLD_END: Final = 8
+PLANNED: Final = 9  # end before rounding to slots
+CHARGED: Final = 10  # overhead still to be served
+EVENT_AT: Final = 11  # instant of the end event it sits in
+MY_TURN: Final = 12  # its turn there
+STATE: Final = 13
+SLOT: Final = 14  # row of its plan
+LAST_GPUS: Final = 15  # GPUs at the last charge
+SET_OF: Final = 16  # the GPU set it is placed in
+HIT: Final = 17  # 1: its communication group was known
+COLUMNS: Final = 18
 
-    `useful`: GPU-seconds of work; `planned`: end before rounding to slots; `charged`: overhead still to be served; `plan_t, plan_g`: int64[slots,
-    keys], the committed plans, in row `slot` of a job; `free_t, free_g`: the profile of free GPUs, with `KEYS` entries;
-    `node_turn`: int64[nodes], number of a node in its switch; `set_*`: the GPU sets in use; `known`: bool[gpus, top],
-    communication groups met, by first rank and size; `changed`: GPUs held at the last charge.
+#: the fourth list, beside RUNNABLE, PENDING and RUNNING: rows whose end event this is
+ENDING: Final = 3
+
+#: columns of `sets`: GPUs, GPUs used, first place in `set_nodes`, jobs, class
+CAP: Final = 0
+USED: Final = 1
+FIRST_NODE: Final = 2
+JOBS_IN: Final = 3
+CLASS: Final = 4
+
+
+class Machine(NamedTuple):
+    """The packed state: few arrays, so that kernels compile and call each other cheaply.
+
+    `j`: int64[COLUMNS, jobs]; `left`: iterations to do; `useful`: GPU-seconds of work; `lists`: int64[4, 2 jobs], rows in
+    the lists' own orders, counts in `meta`; `plans`: int64[2, slots, keys], instants and GPUs of the committed plans, with
+    `plan_n` entries; `free`: int64[2, keys], the profile of free GPUs; `node_turn`: number of a node in its switch;
+    `sets`: int64[5, nodes], the GPU sets in use; `known`: bool[gpus, levels], communication groups met, by first rank
+    and size.
     """
 
-    submit: I64
-    deadline: I64
-    slo: BOOL
-    rate: F64
-    kind: I64
-    top: I64
+    j: I64
     left: F64
     useful: F64
-    gpus: I64
-    end: I64
-    old_end: I64
-    planned: I64
-    charged: I64
-    at: I64
-    turn: I64
-    state: I8
-    slot: I64
-    level: I64
-    last_gpus: I64
+    rate: F64
     meta: I64
-    runnable: I64
-    pending: I64
-    running: I64
-    ends: I64
+    lists: I64
     wakes: I64
     free_slots: I64
-    plan_t: I64
-    plan_g: I64
+    plans: I64
     plan_n: I64
-    free_t: I64
-    free_g: I64
+    free: I64
     levels: I64
     floor_level: I64
     node_turn: I64
     free_nodes: I64
     node_set: I64
-    set_of: I64
-    set_cap: I64
-    set_used: I64
-    set_first: I64
+    sets: I64
     set_nodes: I64
     set_jobs: I64
-    set_job_n: I64
-    set_class: I64
     class_sets: I64
     class_n: I64
     known: BOOL
-    hit: BOOL
 
 
 @kernel
@@ -115,11 +122,11 @@ def is_event(m: Machine, time_s: int) -> bool:
     """Whether any event stands at an instant."""
     if is_wake(m, time_s):
         return True
-    place = m.meta[ARRIVED] + np.searchsorted(m.submit[m.meta[ARRIVED] :], time_s)
-    if place < len(m.submit) and m.submit[place] == time_s:
+    place = m.meta[ARRIVED] + np.searchsorted(m.j[SUBMIT, m.meta[ARRIVED] :], time_s)
+    if place < len(m.j[SUBMIT]) and m.j[SUBMIT, place] == time_s:
         return True
     for i in range(m.meta[RUNNABLE]):
-        if m.at[m.runnable[i]] == time_s:
+        if m.j[EVENT_AT, m.lists[RUNNABLE, i]] == time_s:
             return True
     return False
 
@@ -149,23 +156,23 @@ def drop_wake(m: Machine, time_s: int) -> None:
 @kernel
 def register(m: Machine, job: int) -> None:
     """Put a job into the event at its end."""
-    m.at[job] = m.end[job]
-    m.turn[job] = m.meta[TURN]
+    m.j[EVENT_AT, job] = m.j[END, job]
+    m.j[MY_TURN, job] = m.meta[TURN]
     m.meta[TURN] += 1
 
 
 @kernel
 def set_end(m: Machine, job: int) -> None:
     """Move a job from the event at its old end to the one at its new end; an event left empty goes, wake-up or not."""
-    old = m.old_end[job]
-    if old == m.end[job]:
+    old = m.j[OLD_END, job]
+    if old == m.j[END, job]:
         return
-    if m.at[job] == old and old >= 0:
-        m.at[job] = -1
+    if m.j[EVENT_AT, job] == old and old >= 0:
+        m.j[EVENT_AT, job] = -1
         if is_wake(m, old):
             alone = True
             for i in range(m.meta[RUNNABLE]):
-                alone &= m.at[m.runnable[i]] != old
+                alone &= m.j[EVENT_AT, m.lists[RUNNABLE, i]] != old
             if alone:
                 drop_wake(m, old)
     register(m, job)
@@ -178,20 +185,20 @@ def merge(m: Machine, now_s: int, slot_s: int) -> int:
     A lone last event is not postponed. Fills `ends` with the rows that end then, in order, and moves `FIRST` and
     `ARRIVED` around the rows that arrive then.
     """
-    jobs = len(m.submit)
+    jobs = len(m.j[SUBMIT])
     first, second = np.int64(1) << 62, np.int64(1) << 62
     arrived = m.meta[ARRIVED]
     if arrived < jobs:
-        first = m.submit[arrived]
-        later = np.searchsorted(m.submit[arrived:], first, side="right") + arrived
+        first = m.j[SUBMIT, arrived]
+        later = np.searchsorted(m.j[SUBMIT, arrived:], first, side="right") + arrived
         if later < jobs:
-            second = m.submit[later]
+            second = m.j[SUBMIT, later]
     for i in range(m.meta[WAKES]):
         if i > 1:
             break
         first, second = two_least(first, second, m.wakes[i])
     for i in range(m.meta[RUNNABLE]):
-        time_s = m.at[m.runnable[i]]
+        time_s = m.j[EVENT_AT, m.lists[RUNNABLE, i]]
         if time_s >= 0:
             first, second = two_least(first, second, time_s)
     if first == np.int64(1) << 62:
@@ -200,7 +207,7 @@ def merge(m: Machine, now_s: int, slot_s: int) -> int:
     if first - now_s <= slot_s and second < np.int64(1) << 62:
         moment = now_s + slot_s
     m.meta[FIRST] = arrived
-    while arrived < jobs and m.submit[arrived] <= moment:
+    while arrived < jobs and m.j[SUBMIT, arrived] <= moment:
         arrived += 1
     m.meta[ARRIVED] = arrived
     gone = 0
@@ -228,52 +235,52 @@ def _collect_ends(m: Machine, moment: int) -> None:
     """The rows whose end events were drawn to this moment, by (instant, turn)."""
     count = 0
     for i in range(m.meta[RUNNABLE]):
-        job = m.runnable[i]
-        if 0 <= m.at[job] <= moment:
+        job = m.lists[RUNNABLE, i]
+        if 0 <= m.j[EVENT_AT, job] <= moment:
             place = count
-            while place > 0 and _later(m, m.ends[place - 1], job):
-                m.ends[place] = m.ends[place - 1]
+            while place > 0 and _later(m, m.lists[ENDING, place - 1], job):
+                m.lists[ENDING, place] = m.lists[ENDING, place - 1]
                 place -= 1
-            m.ends[place] = job
+            m.lists[ENDING, place] = job
             count += 1
     for i in range(count):
-        m.at[m.ends[i]] = -1
+        m.j[EVENT_AT, m.lists[ENDING, i]] = -1
     m.meta[ENDS] = count
 
 
 @kernel
 def _later(m: Machine, one: int, other: int) -> bool:
-    return m.at[one] > m.at[other] or (m.at[one] == m.at[other] and m.turn[one] > m.turn[other])
+    return m.j[EVENT_AT, one] > m.j[EVENT_AT, other] or (m.j[EVENT_AT, one] == m.j[EVENT_AT, other] and m.j[MY_TURN, one] > m.j[MY_TURN, other])
 
 
 @kernel
 def progress(m: Machine, elapsed_s: int, now_s: int) -> None:
     """Count the work done since the last instant; a job whose work is done before its end event ends now."""
     for i in range(m.meta[RUNNABLE]):
-        job = m.runnable[i]
-        if m.gpus[job] <= 0:
+        job = m.lists[RUNNABLE, i]
+        if m.j[GPUS, job] <= 0:
             continue
-        rate = m.rate[m.kind[job], m.level[job]]
+        rate = m.rate[m.j[KIND, job], m.j[LEVEL, job]]
         spent = elapsed_s
-        until = m.planned[job] if m.planned[job] >= 0 else m.end[job]
+        until = m.j[PLANNED, job] if m.j[PLANNED, job] >= 0 else m.j[END, job]
         if now_s > until:
             spent -= now_s - until
-        spent = max(0, spent - m.charged[job])
+        spent = max(0, spent - m.j[CHARGED, job])
         work = spent * rate
-        if m.left[job] <= work and m.end[job] > now_s:
-            m.old_end[job] = m.end[job]
+        if m.left[job] <= work and m.j[END, job] > now_s:
+            m.j[OLD_END, job] = m.j[END, job]
             ended = now_s - elapsed_s + whole_up(m.left[job] / rate)
-            spent = m.end[job] - now_s + elapsed_s
+            spent = m.j[END, job] - now_s + elapsed_s
             work = spent * rate
-            m.end[job] = now_s
+            m.j[END, job] = now_s
             set_end(m, job)
-            m.at[job] = -1
-            m.ends[m.meta[ENDS]] = job
+            m.j[EVENT_AT, job] = -1
+            m.lists[ENDING, m.meta[ENDS]] = job
             m.meta[ENDS] += 1
-            m.end[job] = ended
+            m.j[END, job] = ended
         m.left[job] -= work
-        m.useful[job] += m.gpus[job] * max(spent, 0)
-        m.charged[job] = 0
+        m.useful[job] += m.j[GPUS, job] * max(spent, 0)
+        m.j[CHARGED, job] = 0
 
 
 @kernel
@@ -292,17 +299,17 @@ def finish(m: Machine, late_by_plan: bool, out: I64, late: BOOL) -> int:
     """Jobs of this instant's end events leave, if they hold GPUs; their rows and lateness go to `out`, `late`."""
     count = 0
     for i in range(m.meta[ENDS]):
-        job = m.ends[i]
-        if m.set_of[job] < 0:
+        job = m.lists[ENDING, i]
+        if m.j[SET_OF, job] < 0:
             continue
-        m.meta[RUNNABLE] = remove(m.runnable, m.meta[RUNNABLE], job)
-        m.meta[RUNNING] = remove(m.running, m.meta[RUNNING], job)
+        m.meta[RUNNABLE] = remove(m.lists[RUNNABLE], m.meta[RUNNABLE], job)
+        m.meta[RUNNING] = remove(m.lists[RUNNING], m.meta[RUNNING], job)
         release(m, job)
-        m.state[job] = GONE
-        m.at[job] = -1
+        m.j[STATE, job] = GONE
+        m.j[EVENT_AT, job] = -1
         give_slot(m, job)
         out[count] = job
-        late[count] = m.slo[job] and (m.planned[job] if late_by_plan else m.end[job]) > m.deadline[job]
+        late[count] = m.j[SLO, job] != 0 and (m.j[PLANNED, job] if late_by_plan else m.j[END, job]) > m.j[DEADLINE, job]
         if late[count]:
             m.meta[ACCEPTED] -= 1
         count += 1
@@ -313,38 +320,38 @@ def finish(m: Machine, late_by_plan: bool, out: I64, late: BOOL) -> int:
 @kernel
 def take_slot(m: Machine, job: int) -> None:
     """Give a job a row for its plan."""
-    if m.slot[job] < 0:
-        m.slot[job] = m.free_slots[m.free_slots[0]]
+    if m.j[SLOT, job] < 0:
+        m.j[SLOT, job] = m.free_slots[m.free_slots[0]]
         m.free_slots[0] -= 1
 
 
 @kernel
 def give_slot(m: Machine, job: int) -> None:
     """Take a job's plan row back."""
-    if m.slot[job] >= 0:
+    if m.j[SLOT, job] >= 0:
         m.free_slots[0] += 1
-        m.free_slots[m.free_slots[0]] = m.slot[job]
-        m.slot[job] = -1
+        m.free_slots[m.free_slots[0]] = m.j[SLOT, job]
+        m.j[SLOT, job] = -1
 
 
 @kernel
 def admit(m: Machine, job: int) -> None:
     """A job joins the waiting ones."""
-    m.runnable[m.meta[RUNNABLE]] = job
+    m.lists[RUNNABLE, m.meta[RUNNABLE]] = job
     m.meta[RUNNABLE] += 1
-    m.pending[m.meta[PENDING]] = job
+    m.lists[PENDING, m.meta[PENDING]] = job
     m.meta[PENDING] += 1
-    m.state[job] = WAITING
+    m.j[STATE, job] = WAITING
 
 
 @kernel
 def start(m: Machine, job: int) -> None:
     """A waiting job begins to run."""
-    m.meta[PENDING] = remove(m.pending, m.meta[PENDING], job)
-    m.running[m.meta[RUNNING]] = job
+    m.meta[PENDING] = remove(m.lists[PENDING], m.meta[PENDING], job)
+    m.lists[RUNNING, m.meta[RUNNING]] = job
     m.meta[RUNNING] += 1
-    m.state[job] = HOLDING
-    if m.slo[job]:
+    m.j[STATE, job] = HOLDING
+    if m.j[SLO, job] != 0:
         m.meta[ACCEPTED] += 1
 
 
@@ -405,45 +412,45 @@ def join_class(m: Machine, which: int, c: int) -> None:
     count = m.class_n[c]
     members[count] = which
     m.class_n[c] = count + 1
-    m.set_class[which] = c
+    m.sets[CLASS, which] = c
     sort_class(m, c)
 
 
 @kernel
 def sort_class(m: Machine, c: int) -> None:
     """Sort a class by GPUs used, keeping the order of equals."""
-    sort_stably(m.class_sets[c], m.class_n[c], m.set_used)
+    sort_stably(m.class_sets[c], m.class_n[c], m.sets[USED])
 
 
 @kernel
 def leave_class(m: Machine, which: int) -> None:
     """Take a GPU set out of its class and sort the class."""
-    c = m.set_class[which]
+    c = m.sets[CLASS, which]
     m.class_n[c] = remove(m.class_sets[c], m.class_n[c], which)
-    m.set_class[which] = -1
+    m.sets[CLASS, which] = -1
     sort_class(m, c)
 
 
 @kernel
 def settle(m: Machine, which: int, gpus: int) -> None:
     """Put a GPU set into the class of its free space; a full one into that of the job just placed."""
-    if m.set_class[which] >= 0:
+    if m.sets[CLASS, which] >= 0:
         leave_class(m, which)
-    free = m.set_cap[which] - m.set_used[which]
+    free = m.sets[CAP, which] - m.sets[USED, which]
     join_class(m, which, class_index(gpus) if free == 0 else class_of(free))
 
 
 @kernel
 def place(m: Machine, job: int, gpus_per_node: int) -> bool:
     """Find room for a job among the GPU sets, own class first, then larger ones downwards; else open fresh nodes."""
-    gpus = m.gpus[job]
+    gpus = m.j[GPUS, job]
     own = class_index(gpus)
     for step in range(len(CLASSES) - own):
         c = own if step == 0 else len(CLASSES) - step
         if m.class_n[c] == 0:
             continue
         which = m.class_sets[c, 0]
-        if m.set_cap[which] - m.set_used[which] < gpus:
+        if m.sets[CAP, which] - m.sets[USED, which] < gpus:
             for i in range(1, m.class_n[c]):
                 m.class_sets[c, i - 1] = m.class_sets[c, i]
             m.class_sets[c, m.class_n[c] - 1] = which
@@ -455,12 +462,12 @@ def place(m: Machine, job: int, gpus_per_node: int) -> bool:
         return False
     which = m.meta[SETS]
     m.meta[SETS] += 1
-    first = 0 if which == 0 else m.set_first[which - 1] + m.set_cap[which - 1] // gpus_per_node
-    m.set_first[which] = first
-    m.set_cap[which] = nodes * gpus_per_node
-    m.set_used[which] = 0
-    m.set_job_n[which] = 0
-    m.set_class[which] = -1
+    first = 0 if which == 0 else m.sets[FIRST_NODE, which - 1] + m.sets[CAP, which - 1] // gpus_per_node
+    m.sets[FIRST_NODE, which] = first
+    m.sets[CAP, which] = nodes * gpus_per_node
+    m.sets[USED, which] = 0
+    m.sets[JOBS_IN, which] = 0
+    m.sets[CLASS, which] = -1
     for i in range(nodes):
         m.set_nodes[first + i] = m.free_nodes[i]
         m.node_set[m.free_nodes[i]] = which
@@ -473,23 +480,23 @@ def place(m: Machine, job: int, gpus_per_node: int) -> bool:
 
 @kernel
 def _put_job(m: Machine, which: int, job: int, gpus: int) -> None:
-    m.set_jobs[which, m.set_job_n[which]] = job
-    m.set_job_n[which] += 1
-    m.set_used[which] += gpus
-    m.set_of[job] = which
+    m.set_jobs[which, m.sets[JOBS_IN, which]] = job
+    m.sets[JOBS_IN, which] += 1
+    m.sets[USED, which] += gpus
+    m.j[SET_OF, job] = which
     settle(m, which, gpus)
 
 
 @kernel
 def release(m: Machine, job: int) -> None:
     """Give a job's GPUs back; a set without jobs returns its nodes, which stay sorted by number in the switch."""
-    which = m.set_of[job]
-    m.set_of[job] = -1
-    m.set_used[which] -= m.gpus[job]
-    m.set_job_n[which] = remove(m.set_jobs[which], m.set_job_n[which], job)
-    free = m.set_cap[which] - m.set_used[which]
-    if m.set_used[which] > 0:
-        if free != CLASSES[m.set_class[which]]:
+    which = m.j[SET_OF, job]
+    m.j[SET_OF, job] = -1
+    m.sets[USED, which] -= m.j[GPUS, job]
+    m.sets[JOBS_IN, which] = remove(m.set_jobs[which], m.sets[JOBS_IN, which], job)
+    free = m.sets[CAP, which] - m.sets[USED, which]
+    if m.sets[USED, which] > 0:
+        if free != CLASSES[m.sets[CLASS, which]]:
             leave_class(m, which)
             join_class(m, which, class_of(free))
         return
@@ -497,7 +504,7 @@ def release(m: Machine, job: int) -> None:
         sort_stably(m.free_nodes, m.meta[FREE_NODES], m.node_turn)
         m.meta[SORTED] = 1
     for i in range(_node_count(m, which)):
-        node = m.set_nodes[m.set_first[which] + i]
+        node = m.set_nodes[m.sets[FIRST_NODE, which] + i]
         m.node_set[node] = -1
         count = m.meta[FREE_NODES]
         spot = count
@@ -511,14 +518,14 @@ def release(m: Machine, job: int) -> None:
 
 @kernel
 def _node_count(m: Machine, which: int) -> int:
-    return m.set_cap[which] // (m.known.shape[0] // len(m.node_turn))
+    return m.sets[CAP, which] // (m.known.shape[0] // len(m.node_turn))
 
 
 @kernel
 def release_all(m: Machine, rows: I64, count: int) -> None:
     """Give the GPUs of a list of jobs back, in its order; nobody else may hold any."""
     for i in range(count):
-        if m.set_of[rows[i]] >= 0:
+        if m.j[SET_OF, rows[i]] >= 0:
             release(m, rows[i])
     m.meta[SETS] = 0
 
@@ -528,7 +535,7 @@ def learn_groups(m: Machine, rows: I64, count: int, gpus_per_node: int) -> None:
     """Walk the nodes with a rank counter; `hit` tells which jobs' groups were known, then all are."""
     rank = 0
     for i in range(count):
-        m.hit[rows[i]] = False
+        m.j[HIT, rows[i]] = 0
     seen = -1
     for node in range(len(m.node_turn)):
         which = m.node_set[node]
@@ -536,16 +543,16 @@ def learn_groups(m: Machine, rows: I64, count: int, gpus_per_node: int) -> None:
             rank += gpus_per_node
             continue
         job = m.set_jobs[which, 0]
-        if m.set_cap[which] > gpus_per_node or m.gpus[job] >= gpus_per_node:
-            if m.set_first[which] >= 0 and not _counted(m, which, node):
-                m.hit[job] = m.known[rank, m.level[job]]
+        if m.sets[CAP, which] > gpus_per_node or m.j[GPUS, job] >= gpus_per_node:
+            if m.sets[FIRST_NODE, which] >= 0 and not _counted(m, which, node):
+                m.j[HIT, job] = m.known[rank, m.j[LEVEL, job]]
             rank += gpus_per_node
         else:
             begin = rank
-            for i in range(m.set_job_n[which]):
+            for i in range(m.sets[JOBS_IN, which]):
                 job = m.set_jobs[which, i]
-                m.hit[job] = m.known[rank, m.level[job]]
-                rank += m.gpus[job]
+                m.j[HIT, job] = m.known[rank, m.j[LEVEL, job]]
+                rank += m.j[GPUS, job]
             rank = begin + gpus_per_node
         seen = node
     rank = 0
@@ -555,16 +562,16 @@ def learn_groups(m: Machine, rows: I64, count: int, gpus_per_node: int) -> None:
             rank += gpus_per_node
             continue
         job = m.set_jobs[which, 0]
-        if m.set_cap[which] > gpus_per_node or m.gpus[job] >= gpus_per_node:
+        if m.sets[CAP, which] > gpus_per_node or m.j[GPUS, job] >= gpus_per_node:
             if not _counted(m, which, node):
-                m.known[rank, m.level[job]] = True
+                m.known[rank, m.j[LEVEL, job]] = True
             rank += gpus_per_node
         else:
             begin = rank
-            for i in range(m.set_job_n[which]):
+            for i in range(m.sets[JOBS_IN, which]):
                 job = m.set_jobs[which, i]
-                m.known[rank, m.level[job]] = True
-                rank += m.gpus[job]
+                m.known[rank, m.j[LEVEL, job]] = True
+                rank += m.j[GPUS, job]
             rank = begin + gpus_per_node
 
 
@@ -573,7 +580,7 @@ def _counted(m: Machine, which: int, node: int) -> bool:
     """Whether an earlier node of the same set was already walked."""
     nodes = _node_count(m, which)
     for i in range(nodes):
-        if m.set_nodes[m.set_first[which] + i] < node:
+        if m.set_nodes[m.sets[FIRST_NODE, which] + i] < node:
             return True
     return False
 
@@ -597,12 +604,12 @@ def charge(m: Machine, rows: I64, count: int, rebuilt: bool, unchanged_free: boo
     paid = 0
     for i in range(count):
         job = rows[i]
-        if m.gpus[job] > 0 and not (unchanged_free and m.gpus[job] == m.last_gpus[job]):
-            cost = overhead_s(m.gpus[job], rebuilt, m.hit[job], total_gpus)
-            m.charged[job] = cost
+        if m.j[GPUS, job] > 0 and not (unchanged_free and m.j[GPUS, job] == m.j[LAST_GPUS, job]):
+            cost = overhead_s(m.j[GPUS, job], rebuilt, m.j[HIT, job] != 0, total_gpus)
+            m.j[CHARGED, job] = cost
             paid += cost
-            m.old_end[job] = m.end[job]
-            m.end[job] += cost
+            m.j[OLD_END, job] = m.j[END, job]
+            m.j[END, job] += cost
             set_end(m, job)
-        m.last_gpus[job] = m.gpus[job]
+        m.j[LAST_GPUS, job] = m.j[GPUS, job]
     return paid
