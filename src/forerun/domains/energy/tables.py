@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -232,29 +233,34 @@ def _ledger(
     return Ledger(name, unit, math.fsum(whole), sums, meanings, tolerance=1e-12)
 
 
-def timeline(run: Run) -> Timeline:
-    """One track a slot: a run takes the first slot that is free when it starts."""
-    order = sorted(range(len(run.attempts)), key=lambda i: (run.attempts[i].start_s, i))
+def slots_of(starts: Sequence[float], ends: Sequence[float]) -> list[int]:
+    """The first slot that is free when a run starts, one a run; runs in any order."""
+    order = sorted(range(len(starts)), key=lambda i: (starts[i], i))
     free: list[int] = []
     busy: list[tuple[float, int]] = []
-    slot = np.zeros(len(order), np.int64)
+    slot = [0] * len(order)
     slots = 0
     for i in order:
-        line = run.attempts[i]
-        while busy and busy[0][0] <= line.start_s:
+        while busy and busy[0][0] <= starts[i]:
             heapq.heappush(free, heapq.heappop(busy)[1])
         if free:
             slot[i] = heapq.heappop(free)
         else:
             slot[i], slots = slots, slots + 1
-        heapq.heappush(busy, (line.end_s, int(slot[i])))
+        heapq.heappush(busy, (ends[i], slot[i]))
+    return slot
+
+
+def timeline(run: Run) -> Timeline:
+    """One track a slot."""
+    slot = slots_of([line.start_s for line in run.attempts], [line.end_s for line in run.attempts])
     states = ("explore", "sample", "concurrent", "retry")
     causes = ("reached", "bound", "max_epochs", "never_ran")
     lines = run.attempts
     return Timeline(
-        entities=tuple(f"slot {number}" for number in range(slots)),
+        entities=tuple(f"slot {number}" for number in range(max(slot, default=-1) + 1)),
         states=states,
-        entity=slot,
+        entity=np.array(slot, np.int64),
         state=np.array([states.index(line.stage) for line in lines], np.int64),
         from_s=np.array([line.start_s for line in lines]),
         to_s=np.array([line.end_s for line in lines]),

@@ -44,10 +44,14 @@ class GridCook:
             size, limit = self._ahead.popleft()
             return Knobs(size, limit, bound, exploring=True)
         _, size, limit = self._best
-        if not size:
+        if size:
+            return Knobs(size, limit, bound)
+        # The whole grid is running and nothing has ended yet: begin it again.
+        alive = [size for size in view.sizes if size not in self._dropped]
+        if not alive:
             tried = ", ".join(map(str, view.sizes))
             raise Infeasible(Problem(str(self._job), f"no batch size of {tried} reached the target"))
-        return Knobs(size, limit, bound)
+        return Knobs(alive[0], view.limits_w[alive[0]][0], bound, exploring=True)
 
     def profiled(self, view: View, measured: Measured) -> float:
         """Never asked: nothing is profiled."""
