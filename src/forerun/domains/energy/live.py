@@ -1,0 +1,147 @@
+"""Finding a power limit while a job trains: a machine of four states, driven by step beginnings and epoch ends.
+
+It touches no GPU and reads no clock: it asks for limits to be set and windows to be opened and closed, and is told
+what a window took. The same machine runs behind a real training and in a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Waiting to measure the limit of this index. → Warmup after `steps` more step beginnings."""
+
+    limit: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Warmup:
+    """The limit is set and settles. → Measuring after `steps` more; → Ready at an epoch's end."""
+
+    limit: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """A window is open. → Warmup of the next limit, or Done, after `steps` more; → Ready at an epoch's end."""
+
+    limit: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The limit is chosen [W] and stays."""
+
+    limit_w: float
+
+
+State = Ready | Warmup | Measuring | Done
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What the steps at one limit took: joules of all GPUs together, seconds of the slowest."""
+
+    limit_w: float
+    energy_j: float
+    time_s: float
+
+
+class Device(Protocol):
+    """What the machine asks of the world."""
+
+    def set_limit(self, limit_w: float) -> None:
+        """Limit all GPUs of the job [W]."""
+
+    def open_window(self) -> None:
+        """Start counting joules and seconds."""
+
+    def close_window(self) -> tuple[float, float]:
+        """Stop counting: joules over all GPUs, seconds of the slowest."""
+
+    def cancel_window(self) -> None:
+        """Forget a window that was opened."""
+
+
+class LimitProfiler:
+    """Measures every limit for some steps, then keeps the selector's choice.
+
+    `limits_w` from the top down; `select` maps the windows, in the order measured, to a limit [W]. `saved` windows
+    skip the measuring. Used as a context, it puts the top limit back on the way out.
+    """
+
+    def __init__(
+        self,
+        limits_w: Sequence[float],
+        device: Device,
+        select: Callable[[Sequence[Window]], float],
+        *,
+        wait_steps: int = 1,
+        warmup_steps: int = 10,
+        measure_steps: int = 40,
+        saved: Sequence[Window] = (),
+    ) -> None:
+        self.limits_w = tuple(limits_w)
+        self.windows: list[Window] = list(saved)
+        self._device, self._select = device, select
+        self._warmup_steps, self._measure_steps = warmup_steps, measure_steps
+        self._current_w: float | None = None
+        self.state: State = Ready(0, wait_steps + 1)
+        if saved:
+            self._finish()
+
+    def __enter__(self) -> LimitProfiler:
+        return self
+
+    def __exit__(self, *_failure: object) -> None:
+        self._set(self.limits_w[0])
+
+    def step_begins(self) -> None:
+        """A training step is about to run."""
+        match self.state:
+            case Done():
+                return
+            case Ready() | Warmup() | Measuring() if self.state.steps > 1:
+                self.state = replace(self.state, steps=self.state.steps - 1)
+            case Ready(limit):
+                self._warm_up(limit)
+            case Warmup(limit):
+                self._device.open_window()
+                self.state = Measuring(limit, self._measure_steps)
+            case Measuring(limit):
+                energy_j, time_s = self._device.close_window()
+                self.windows.append(Window(self.limits_w[limit], energy_j, time_s))
+                if limit + 1 < len(self.limits_w):
+                    self._warm_up(limit + 1)
+                else:
+                    self._finish()
+
+    def epoch_ends(self) -> None:
+        """Validation follows: what was being measured is void and begins again in the next epoch."""
+        match self.state:
+            case Warmup(limit) | Measuring(limit):
+                if isinstance(self.state, Measuring):
+                    self._device.cancel_window()
+                self._set(self.limits_w[0])
+                self.state = Ready(limit, 1)
+
+    def _warm_up(self, limit: int) -> None:
+        self._set(self.limits_w[limit])
+        self.state = Warmup(limit, self._warmup_steps)
+
+    def _finish(self) -> None:
+        chosen = self._select(self.windows)
+        self._set(chosen)
+        self.state = Done(chosen)
+
+    def _set(self, limit_w: float) -> None:
+        if limit_w != self._current_w:
+            self._device.set_limit(limit_w)
+            self._current_w = limit_w
