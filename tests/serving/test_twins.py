@@ -7,7 +7,9 @@ import pytest
 
 from forerun.domains.serving.compat import simulate_compat
 from forerun.domains.serving.events import simulate_events
-from forerun.domains.serving.model import Pipeline
+from forerun.domains.serving.instants import simulate_instants
+from forerun.domains.serving.model import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.profile import embedded_profile
 from forerun.domains.serving.stagewise import Stagewise, reasons_against, simulate_stagewise
 
@@ -25,6 +27,7 @@ def test_event_loop_equals_stage_by_stage(block: int) -> None:
         events = simulate_events(pipeline, arrivals, SLO_MS)
         stages = simulate_stagewise(pipeline, arrivals, SLO_MS, record="full")
         assert same(events, stages), f"world {seed}"
+        assert same(events, simulate_instants(pipeline, arrivals, SLO_MS)), f"world {seed}"
         latency = simulate_stagewise(pipeline, arrivals, SLO_MS)
         assert np.array_equal(latency.finish_ms, events.finish_ms), f"world {seed}"
         counts = simulate_stagewise(pipeline, arrivals, SLO_MS, record="counts")
@@ -123,6 +126,15 @@ def test_reasons_for_the_event_loop_are_named() -> None:
         tuple(type(stage)(**{**vars(stage), "batching": Alternating()}) for stage in pipeline.stages[:1])
     )
     assert reasons_against(foreign) == ["stage 's0': batching policy Alternating has no compiled form"]
+
+
+def test_more_conditional_edges_than_bits_take_the_compiled_event_loop() -> None:
+    service = Service(np.array([0.0, 3.0, 4.0]))
+    stages = [Stage("s0", (Edge(SOURCE, share=0.5),), 2, 1, service, Greedy())]
+    stages += [Stage(f"s{n}", (Edge(SOURCE), Edge(n - 1)), 2, 1, service, Greedy()) for n in range(1, 40)]
+    pipeline, arrivals = Pipeline(tuple(stages)), np.arange(60.0)
+    assert reasons_against(pipeline) == ["79 edges, some conditional; at most 64 are compiled"]
+    assert same(simulate_instants(pipeline, arrivals, SLO_MS), simulate_events(pipeline, arrivals, SLO_MS))
 
 
 def _cuts(rng: np.random.Generator, arrivals: np.ndarray, instants: np.ndarray) -> list[tuple[int, float]]:

@@ -73,9 +73,15 @@ def _run(
     from forerun.domains.serving.stagewise import reasons_against, simulate_stagewise
 
     reasons = reasons_against(inputs.pipeline) + (["watchers look on"] if watchers else [])
-    if reasons:
+    notes = [f"event loop: {reason}" for reason in reasons]
+    if watchers or any(stage.batching.compiled() is None for stage in inputs.pipeline.stages):
         run = simulate_events(inputs.pipeline, inputs.arrivals_ms, scenario.slo_ms, watch=watchers)
-        return run, [f"event loop: {reason}" for reason in reasons], {"way": "event loop"}, None
+        return run, notes, {"way": "event loop"}, None
+    if reasons:
+        from forerun.domains.serving.instants import simulate_instants
+
+        run = simulate_instants(inputs.pipeline, inputs.arrivals_ms, scenario.slo_ms)
+        return run, notes, {"way": "compiled event loop"}, None
     run = simulate_stagewise(inputs.pipeline, inputs.arrivals_ms, scenario.slo_ms, record=scenario.record)
     return run, [], {"way": "stage by stage"}, None
 

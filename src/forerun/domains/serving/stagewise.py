@@ -50,7 +50,8 @@ class Stagewise:
         self._plan = plan_of(pipeline, slo_ms)
         self._state = _state_of(self._plan, pipeline, room=2 * SLICE)
         self._kind = record
-        self._record = _record_of(len(pipeline.stages), 0 if record == "counts" else max(expected, 1), record)
+        room = 0 if record == "counts" else max(expected, 1)
+        self._record = record_of(len(pipeline.stages), room, record, routed=self._plan.routed)
         self._recorded = _recorded_of(pipeline)
 
     @property
@@ -102,8 +103,10 @@ class Stagewise:
         batches: tuple[Batches, ...] = ()
         if self._kind == "full":
             stages = range(len(self.pipeline.stages))
-            visits = tuple(_visits(self._record, s, self.fed) for s in stages)
-            batches = tuple(_batches(self._record, self._state, s) for s in stages)
+            visits = tuple(recorded_visits(self._record, s, self.fed) for s in stages)
+            batches = tuple(
+                recorded_batches(self._record, int(self._state.stages[s, layout.STARTED]), s) for s in stages
+            )
         return Run(
             arrivals_ms,
             latency,
@@ -118,7 +121,8 @@ class Stagewise:
         room, wanted = self._record.finish_ms.shape[0], queries - self._record.base
         if self._kind == "counts" or wanted <= room:
             return
-        larger = _record_of(len(self.pipeline.stages), max(wanted, 2 * room), self._kind)
+        stages, wider = len(self.pipeline.stages), max(wanted, 2 * room)
+        larger = record_of(stages, wider, self._kind, routed=self._plan.routed)
         grown = {
             name: _enlarged(getattr(self._record, name), getattr(larger, name)) for name in Record._fields[1:]
         }
@@ -296,12 +300,14 @@ def _grown(state: State, room: int) -> State:
     return state._replace(**grown)
 
 
-def _record_of(stages: int, queries: int, kind: str) -> Record:
+def record_of(stages: int, queries: int, kind: str, *, routed: bool = True) -> Record:
+    """Arrays for the kernels to write results to. `routed`: some queries do not come by some stages."""
     full = queries if kind == "full" else 0
     visits_ms = np.empty((stages, full, 3))
     visits = np.empty((stages, full, 2), dtype=np.int32)
-    visits_ms.fill(np.nan)
-    visits[..., 0], visits[..., 1] = 0, -1
+    if routed:
+        visits_ms.fill(np.nan)
+        visits[..., 0], visits[..., 1] = 0, -1
     return Record(
         base=0,
         finish_ms=np.empty(queries),
@@ -319,13 +325,14 @@ def _enlarged(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
     return new
 
 
-def _visits(record: Record, stage: int, queries: int) -> Visits:
+def recorded_visits(record: Record, stage: int, queries: int) -> Visits:
+    """What a stage's kernel recorded of each query."""
     times, counts = record.visits_ms[stage, :queries], record.visits[stage, :queries]
     return Visits(times[:, 0], times[:, 1], times[:, 2], counts[:, 0], counts[:, 1])
 
 
-def _batches(record: Record, state: State, stage: int) -> Batches:
-    count = int(state.stages[stage, layout.STARTED])
+def recorded_batches(record: Record, count: int, stage: int) -> Batches:
+    """The `count` batches that a stage's kernel recorded."""
     times, sizes = record.batches_ms[stage, :count], record.batches[stage, :count]
     return Batches(times[:, 0], times[:, 1], sizes[:, 0], sizes[:, 1])
 
