@@ -14,29 +14,25 @@ rule, spares and on-demand share; single jobs with a deadline have policies and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from forerun.domains.spot.policy import GrowthRule, RecoveryPolicy, recovery_policies
+from forerun.domains.spot.policy import deadline_rules, growth_rules, recovery_policies
 from forerun.domains.spot.scenario import Scenario
+from forerun.domains.spot.simulate import simulate
+from forerun.study.objective import Objective
 
 if TYPE_CHECKING:
     from forerun.registry import Registry
-    from forerun.result.run import Result
 
-__all__ = ["POLICIES", "Scenario", "simulate"]
+__all__ = ["OBJECTIVES", "POLICIES", "Scenario", "simulate"]
 
-POLICIES: Registry[RecoveryPolicy] = recovery_policies()
-
-
-def simulate(
-    scenario: Scenario, *, policy: RecoveryPolicy | GrowthRule | None = None, watch: Iterable[Any] = ()
-) -> Result:
-    """Run a scenario and return its result; `policy` replaces the scenario's recovery policy or growth rule.
-
-    An observer in `watch` with a method `spell` is told of every stretch of the job's life, with `node_spell`
-    of every stretch of a node's.  Raises TraceError for unusable traces.
-    """
-    from forerun.domains.spot.runs import run_scenario
-
-    return run_scenario(scenario, policy=policy, watch=watch)
+POLICIES: dict[str, Registry[Any]] = {
+    "recovery": recovery_policies(),
+    "growth": growth_rules(),
+    "deadline": deadline_rules(),
+}
+OBJECTIVES = (
+    Objective("samples_per_s", "higher", "throughput"),
+    Objective("usd_per_million_samples", "lower", "cost of a million samples"),
+    Objective("useful_share", "higher", "share of time that is useful"),
+)

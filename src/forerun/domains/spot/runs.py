@@ -250,6 +250,8 @@ def _many(scenario: Scenario) -> Result:
     summary["trials"] = done.count
     wall, nodes = _mean_lines(done)
     shares = {line: float(wall[line] / sum(wall.values())) for line in wall}
+    shown = replay_scenario(scenario, _history(scenario, trial=0)[0].fleet, scenario.horizon_s)
+    notes.append("the timeline, the fleet and the spells are of one generated history")
     finish = ("finish_p50_h", "finish_p95_h", "done_by_deadline") if scenario.goal.steps else ()
     return Result(
         scenario=scenario,
@@ -257,7 +259,13 @@ def _many(scenario: Scenario) -> Result:
         tables={
             "ledger": tables.ledger_table(wall, nodes, float(sum(wall.values())), float(cost.mean())),
             "trials": tables.trial_table(done, cost),
+            "spells": tables.spell_table(shown),
+            **({"fleet": tables.fleet_table(shown)} if shown.node_spells else {}),
         },
+        timeline=tables.timeline(
+            shown,
+            with_on_demand(_history(scenario, trial=0)[0].fleet, scenario.on_demand_nodes),
+        ),
         ledgers=(
             tables.wall_ledger(wall, float(done.columns["end_s"].mean())),
             tables.node_ledger(nodes, float(done.alive_node_s.mean())),

@@ -185,6 +185,35 @@ class Goal(Spec, frozen=True, kw_only=True):
         return found
 
 
+class Choices(Spec, frozen=True, kw_only=True):
+    """What a plan may choose among, besides what the scenario says.
+
+    jobs: other shapes with their own step times, such as another depth.  every_steps: steps between snapshots
+    (empty: the closed form's optimum and its neighbourhood; back to back is always tried).  growth: rules.
+    spares: spot nodes asked for beyond the fleet's own.  on_demand_nodes: nodes that never vanish.
+    """
+
+    jobs: tuple[Training, ...] = ()
+    every_steps: tuple[int, ...] = ()
+    growth: tuple[str, ...] = ("immediate", "lazy", "lazy2", "hazard", "drain", "hazard_drain")
+    spares: tuple[int, ...] = (0,)
+    on_demand_nodes: tuple[int, ...] = ()
+    trials: int = 4000
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Lists in range."""
+        found = []
+        if any(steps < 1 for steps in self.every_steps):
+            found.append(("every_steps", "needs numbers of at least 1"))
+        if any(not 0 <= nodes <= 10_000 for nodes in (*self.spares, *self.on_demand_nodes)):
+            found.append(("spares", "numbers of nodes are between 0 and 10000"))
+        if not self.growth or not self.spares:
+            found.append(("growth", "name one rule at least, and one number of spares"))
+        if not 100 <= self.trials <= 1_000_000:
+            found.append(("trials", f"{self.trials} is not between 100 and 1000000"))
+        return found
+
+
 class Scenario(Spec, frozen=True, kw_only=True):
     """An elastic training job on a fleet that vanishes, and how it recovers.
 
@@ -204,6 +233,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     on_demand_nodes: int = 0
     prices: Prices = Prices()
     goal: Goal = Goal()
+    choices: Choices = Choices()
     horizon_s: float = 0.0
     trials: int = 0
 

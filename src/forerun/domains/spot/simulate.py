@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import assert_never
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, assert_never
 
 from forerun.domains.spot.model import (
     Continuation,
@@ -17,6 +17,11 @@ from forerun.domains.spot.model import (
     StepEnd,
 )
 from forerun.domains.spot.world import Outlook, World
+
+if TYPE_CHECKING:
+    from forerun.domains.spot.policy import GrowthRule, RecoveryPolicy
+    from forerun.domains.spot.scenario import Scenario
+    from forerun.result.run import Result
 
 
 def replay(
@@ -60,3 +65,16 @@ def replay(
         if after_event is not None:
             after_event(world)
     return world.finish(job.horizon_s if finished_s is None else finished_s, finished_s)
+
+
+def simulate(
+    scenario: Scenario, *, policy: RecoveryPolicy | GrowthRule | None = None, watch: Iterable[Any] = ()
+) -> Result:
+    """Run a scenario and return its result; `policy` replaces the scenario's recovery policy or growth rule.
+
+    An observer in `watch` with a method `spell` is told of every stretch of the job's life, with `node_spell`
+    of every stretch of a node's.  Raises TraceError for unusable traces.
+    """
+    from forerun.domains.spot.runs import run_scenario
+
+    return run_scenario(scenario, policy=policy, watch=watch)

@@ -1,0 +1,494 @@
+"""Which snapshot interval, shape, growth rule, spares and on-demand share to run with.
+
+Every candidate meets the same generated fleets.  Candidates race: after each block of trials those drop out
+that are infeasible, or beaten in the objective and on the other side of the trade-off of cost and time,
+beyond four standard errors; who is left has met all trials.  The plan carries the
+chosen candidate, the runner-up with the paired difference, the Pareto front of cost against time, and a
+certificate that `Plan.check` computes again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.domains.spot import closed_forms, trials
+from forerun.domains.spot.fleet import PerNode, Poisson
+from forerun.domains.spot.policy import growth_rules
+from forerun.domains.spot.scenario import Scenario, Snapshots, Training
+from forerun.domains.spot.trials import Estimate, Trials
+from forerun.errors import CheckFailed, Infeasible, Problem, ScenarioError
+from forerun.result.tables import Column, Table, TableSchema
+
+FIRST_BLOCK = 256
+DROP_Z = 4.0
+
+CANDIDATES = TableSchema(
+    "candidates",
+    (
+        Column("name", "", "shape, snapshots, growth rule, spares, on-demand nodes"),
+        Column("depth", "nodes", "nodes in a pipeline"),
+        Column("snapshots", "", "back to back, or steps between snapshots"),
+        Column("growth", "", "growth rule"),
+        Column("spares", "nodes", "spot nodes beyond the fleet's own"),
+        Column("on_demand_nodes", "nodes", "nodes that never vanish"),
+        Column("trials", "", "trials it stayed in the race for"),
+        Column("cost_usd", "usd", "mean cost"),
+        Column("cost_half95_usd", "usd", "half-width of its 95 % interval"),
+        Column("finish_h", "h", "time by which the wanted share of trials is done"),
+        Column("samples_per_s", "1/s", "mean throughput"),
+        Column("done_share", "share", "share of trials done by the deadline, or at all"),
+        Column("pareto", "", "whether no other finalist is both cheaper and sooner"),
+        Column("verdict", "", "chosen, runner-up, finalist, dropped or infeasible"),
+    ),
+    "one row a candidate, the chosen one first",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to run the job."""
+
+    job: Training
+    growth: str
+    spares: int
+    on_demand_nodes: int
+
+    @property
+    def snapshots(self) -> str:
+        """The snapshot rule in words."""
+        rule = self.job.snapshots
+        steps = f"every {rule.steps} steps" if rule.rule == "every_steps" else rule.rule.replace("_", " ")
+        return steps if rule.write == "async" else f"{steps}, sync"
+
+    @property
+    def name(self) -> str:
+        """All choices in a line."""
+        nodes = f"+{self.spares} spares, {self.on_demand_nodes} on-demand"
+        return f"depth {self.job.depth}, {self.snapshots}, {self.growth}, {nodes}"
+
+
+@dataclass(slots=True)
+class Runner:
+    """A candidate in the race: what it met so far."""
+
+    candidate: Candidate
+    cost_usd: NDArray[np.float64]
+    finish_s: NDArray[np.float64]
+    samples_per_s: NDArray[np.float64]
+    out: Literal["", "worse", "infeasible"] = ""
+
+    @property
+    def count(self) -> int:
+        """Trials met."""
+        return int(self.cost_usd.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run with, and why."""
+
+    scenario: Scenario
+    objective: str
+    chosen: Runner
+    runner_up: Runner | None
+    difference: Estimate | None
+    runners: tuple[Runner, ...]
+    front: tuple[Runner, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the interval of the paired difference to the runner-up excludes 0."""
+        return self.difference is not None and abs(self.difference.mean) > self.difference.half95
+
+    @property
+    def why(self) -> str:
+        """The choice in a sentence."""
+        text = f"{self.chosen.candidate.name}: {_said(self.chosen, self.scenario)}"
+        if self.runner_up is None or self.difference is None:
+            return f"{text}; nothing else is feasible"
+        unit = {"cost": "usd", "time": "s", "throughput": "samples/s"}[self.objective]
+        gap = f"{abs(self.difference.mean):.4g} ± {self.difference.half95:.2g} {unit}"
+        verdict = f"ahead by {gap}" if self.told_apart else f"cannot be told apart from it (difference {gap})"
+        return f"{text}; next is {self.runner_up.candidate.name}, {verdict}"
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Flat figures of the choice."""
+        candidate, rule = self.chosen.candidate, self.chosen.candidate.job.snapshots
+        return {
+            "objective": self.objective,
+            "depth": candidate.job.depth,
+            "snapshots": candidate.snapshots,
+            "every_steps": rule.steps if rule.rule == "every_steps" else 0,
+            "growth": candidate.growth,
+            "spares": candidate.spares,
+            "on_demand_nodes": candidate.on_demand_nodes,
+            "cost_usd": float(self.chosen.cost_usd.mean()),
+            "finish_h": _finish_h(self.chosen, self.scenario),
+            "samples_per_s": float(self.chosen.samples_per_s.mean()),
+            "done_share": _done_share(self.chosen, self.scenario),
+            "runner_up": self.runner_up.candidate.name if self.runner_up else None,
+            "difference": self.difference.mean if self.difference else None,
+            "difference_half95": self.difference.half95 if self.difference else None,
+            "told_apart": self.told_apart,
+            "candidates": len(self.runners),
+            "trials": self.chosen.count,
+        }
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """All candidates."""
+        front = {id(runner) for runner in self.front}
+        order = sorted(self.runners, key=lambda r: (r is not self.chosen, bool(r.out), _score(r, self)))
+        return {
+            "candidates": Table.of_rows(
+                CANDIDATES, [_row(runner, self, id(runner) in front) for runner in order]
+            )
+        }
+
+    def data(self) -> dict[str, Any]:
+        """As plain data."""
+        rows = self.tables["candidates"]
+        names = [column.name for column in rows.schema.columns]
+        return {
+            "summary": self.summary,
+            "why": self.why,
+            "notes": list(self.notes),
+            "front": [runner.candidate.name for runner in self.front],
+            "candidates": [
+                dict(zip(names, values, strict=True))
+                for values in zip(*(rows[name].tolist() for name in names))
+            ],
+        }
+
+    def check(self) -> Plan:
+        """Compute the certificate again: the chosen one's trials, its feasibility, and that no finalist is
+        better.
+
+        Raises CheckFailed.
+        """
+        again = meet(self.chosen.candidate, self.scenario, self.chosen.count, 0)
+        if not np.array_equal(again.cost_usd, self.chosen.cost_usd) or not np.array_equal(
+            again.finish_s, self.chosen.finish_s
+        ):
+            raise CheckFailed.at(
+                "plan", "the chosen candidate's trials come out differently when simulated again"
+            )
+        if not _feasible(again, self.scenario):
+            raise CheckFailed.at("plan", "the chosen candidate does not keep the bounds")
+        for runner in self.runners:
+            if (
+                not runner.out
+                and _feasible(runner, self.scenario)
+                and _score(runner, self) < _score(again, self)
+            ):
+                raise CheckFailed.at("plan", f"{runner.candidate.name} is better than the chosen candidate")
+        return self
+
+
+def plan(scenario: Scenario, objective: str = "") -> Plan:
+    """The best of the scenario's choices for an objective: `cost`, `time` or `throughput`.
+
+    Without one: cost if there is a deadline, time if there is a budget, else throughput.  Raises
+    ScenarioError for scenarios that cannot be planned, Infeasible with the nearest relaxation if no candidate
+    keeps the bounds.
+    """
+    goal = scenario.goal
+    objective = objective or ("cost" if goal.deadline_s else "time" if goal.budget_usd else "throughput")
+    _refuse(scenario, objective)
+    runners = race(scenario, candidates(scenario), objective)
+    return conclude(scenario, runners, objective)
+
+
+def _refuse(scenario: Scenario, objective: str) -> None:
+    if not isinstance(scenario.fleet, Poisson | PerNode):
+        raise ScenarioError.at(
+            "$.fleet", "a plan needs a poisson or per_node process (see `forerun trace fit`)"
+        )
+    if objective not in ("cost", "time", "throughput"):
+        raise ScenarioError.at("--objective", f"{objective!r} is not cost, time or throughput")
+    if objective in ("cost", "time") and not scenario.goal.steps:
+        raise ScenarioError.at(
+            "$.goal.steps", f"planning for {objective} needs the number of steps to complete"
+        )
+    if objective == "cost" and not scenario.prices.spot_usd_per_h:
+        raise ScenarioError.at("$.prices.spot_usd_per_h", "planning for cost needs the price of a spot node")
+
+
+def candidates(scenario: Scenario) -> list[Candidate]:
+    """Every combination of the scenario's choices."""
+    choices = scenario.choices
+    found = []
+    for job in (scenario.job, *choices.jobs):
+        for snapshots in _snapshots(scenario, job):
+            for growth in dict.fromkeys((member_name(scenario), *choices.growth)):
+                for spares in dict.fromkeys(choices.spares):
+                    for nodes in dict.fromkeys((scenario.on_demand_nodes, *choices.on_demand_nodes)):
+                        found.append(Candidate(job.with_(snapshots=snapshots), growth, spares, nodes))
+    return found
+
+
+def member_name(scenario: Scenario) -> str:
+    """The name of the scenario's growth rule."""
+    from forerun.registry import member_name as name_of
+
+    return name_of(type(scenario.growth))
+
+
+def _snapshots(scenario: Scenario, job: Training) -> list[Snapshots]:
+    """The scenario's rule, back to back, and intervals around the closed form's optimum."""
+    write = job.snapshots.write
+    rules = [job.snapshots, Snapshots(rule="back_to_back", write=write)]
+    steps = scenario.choices.every_steps or suggested_steps(scenario, job)
+    rules += [Snapshots(rule="every_steps", steps=n, write=write) for n in steps]
+    return list(dict.fromkeys(rules))
+
+
+def suggested_steps(scenario: Scenario, job: Training) -> tuple[int, ...]:
+    """Steps between snapshots that the closed form finds best for the mean fleet, half of it and twice it."""
+    process = scenario.fleet
+    assert isinstance(process, Poisson | PerNode)
+    pipelines = max(job.min_pipelines, min(job.max_pipelines, process.start // job.depth))
+    size = pipelines * job.depth
+    if isinstance(process, PerNode):
+        lam = process.removal_per_node_h / 3600 * size
+    else:
+        rates = trials.hit_rates(process, process.removal_sizes())
+        lam = float(rates[max(process.start, 1), min(size, process.start)])
+    sync = job.snapshots.write == "sync"
+    stall_s = job.stall_s + (job.write_s if sync else 0.0)
+    write_s = 0.0 if sync else job.write_s
+    if lam == 0 or stall_s == 0:
+        return ()
+    best = closed_forms.best_interval(lam, job.step_s[size], stall_s, write_s, job.reconfig_s).steps
+    return tuple(sorted({max(1, best // 2), best, best * 2}))
+
+
+# --------------------------------------------------------------------------- the race
+
+
+def race(scenario: Scenario, field: Sequence[Candidate], objective: str) -> list[Runner]:
+    """Run all candidates in growing blocks of trials, dropping those that have clearly lost."""
+    runners = [Runner(candidate, np.empty(0), np.empty(0), np.empty(0)) for candidate in field]
+    met, block = 0, min(FIRST_BLOCK, scenario.choices.trials)
+    while met < scenario.choices.trials:
+        block = min(block, scenario.choices.trials - met)
+        for runner in runners:
+            if not runner.out:
+                more = meet(runner.candidate, scenario, block, met)
+                runner.cost_usd = np.concatenate([runner.cost_usd, more.cost_usd])
+                runner.finish_s = np.concatenate([runner.finish_s, more.finish_s])
+                runner.samples_per_s = np.concatenate([runner.samples_per_s, more.samples_per_s])
+        met += block
+        block = met * 3
+        if met < scenario.choices.trials:
+            _drop(runners, scenario, objective)
+    return runners
+
+
+def meet(candidate: Candidate, scenario: Scenario, count: int, first: int) -> Runner:
+    """Simulate a candidate's trials first, first + 1, ...; the same numbers are the same fleets for all."""
+    done = _trials(candidate, scenario, count, first)
+    prices = scenario.prices
+    cost = done.cost_usd(prices.spot_usd_per_h, prices.on_demand_usd_per_h)
+    rate = done.columns["steps_completed"] * candidate.job.samples_per_step / done.columns["end_s"]
+    return Runner(candidate, cost, done.finish_s, rate)
+
+
+def _trials(candidate: Candidate, scenario: Scenario, count: int, first: int) -> Trials:
+    process = scenario.fleet
+    assert isinstance(process, Poisson | PerNode)
+    more = {"start": process.start + candidate.spares, "cap": process.cap + candidate.spares}
+    return trials.run(
+        candidate.job.built(scenario.horizon_s),
+        process.with_(**more),
+        growth_rules().get(candidate.growth)(),
+        trials=count,
+        seed=scenario.seed,
+        goal_steps=scenario.goal.steps or -1,
+        on_demand=candidate.on_demand_nodes,
+        first_trial=first,
+    )
+
+
+def _values(runner: Runner, objective: str, scenario: Scenario) -> NDArray[np.float64]:
+    """What is minimised, a trial; trials that do not finish count with the horizon."""
+    if objective == "cost":
+        return runner.cost_usd
+    if objective == "time":
+        return np.where(np.isfinite(runner.finish_s), runner.finish_s, scenario.horizon_s)
+    return -runner.samples_per_s
+
+
+def _done_share(runner: Runner, scenario: Scenario) -> float:
+    goal = scenario.goal
+    until_s = goal.deadline_s or scenario.horizon_s
+    return float((runner.finish_s <= until_s).mean()) if goal.steps else 1.0
+
+
+def _feasible(runner: Runner, scenario: Scenario) -> bool:
+    """Whether the deadline is kept with the wanted certainty, and the budget in the mean."""
+    goal = scenario.goal
+    in_time = not goal.deadline_s or _done_share(runner, scenario) >= goal.certainty
+    return in_time and (not goal.budget_usd or float(runner.cost_usd.mean()) <= goal.budget_usd)
+
+
+def _drop(runners: Sequence[Runner], scenario: Scenario, objective: str) -> None:
+    """Take out who is infeasible, or worse than a clearly feasible one, beyond four standard errors."""
+    racing = [runner for runner in runners if not runner.out]
+    for runner in racing:
+        if _clearly_infeasible(runner, scenario):
+            runner.out = "infeasible"
+    safe = [runner for runner in racing if not runner.out and _clearly_feasible(runner, scenario)]
+    for runner in racing:
+        if not runner.out and any(_beats(other, runner, scenario, objective) for other in safe):
+            runner.out = "worse"
+
+
+def _beats(one: Runner, other: Runner, scenario: Scenario, objective: str) -> bool:
+    """Whether `one` is clearly better in the objective, and not worse on the other side of the trade-off."""
+    gap = _values(other, objective, scenario) - _values(one, objective, scenario)
+    if gap.mean() <= 0 or gap.mean() <= DROP_Z * gap.std(ddof=1) / math.sqrt(gap.size):
+        return False
+    side = "cost" if objective != "cost" else "time" if scenario.goal.steps else "throughput"
+    return float((_values(other, side, scenario) - _values(one, side, scenario)).mean()) >= 0
+
+
+def _margins(runner: Runner, scenario: Scenario) -> list[tuple[float, float]]:
+    """(how far inside, standard error) of each bound."""
+    goal, found = scenario.goal, []
+    if goal.deadline_s:
+        share = _done_share(runner, scenario)
+        # A share of 0 or 1 has no spread of its own: one more success and one more failure give it some.
+        smooth = (share * runner.count + 1) / (runner.count + 2)
+        found.append((share - goal.certainty, math.sqrt(smooth * (1 - smooth) / runner.count)))
+    if goal.budget_usd:
+        error = float(runner.cost_usd.std(ddof=1)) / math.sqrt(runner.count)
+        found.append((goal.budget_usd - float(runner.cost_usd.mean()), error))
+    return found
+
+
+def _clearly_infeasible(runner: Runner, scenario: Scenario) -> bool:
+    return any(inside < -DROP_Z * error for inside, error in _margins(runner, scenario))
+
+
+def _clearly_feasible(runner: Runner, scenario: Scenario) -> bool:
+    return all(inside > DROP_Z * error for inside, error in _margins(runner, scenario))
+
+
+# --------------------------------------------------------------------------- the verdict
+
+
+def conclude(scenario: Scenario, runners: Sequence[Runner], objective: str) -> Plan:
+    """Choose among those who met all trials. Raises Infeasible if none of them keeps the bounds."""
+    finalists = [runner for runner in runners if not runner.out]
+    fit = [runner for runner in finalists if _feasible(runner, scenario)]
+    if not fit:
+        raise _infeasible(scenario, runners)
+    ranked = sorted(fit, key=lambda runner: float(_values(runner, objective, scenario).mean()))
+    chosen, second = ranked[0], ranked[1] if len(ranked) > 1 else None
+    difference = None
+    if second is not None:
+        gap = _values(second, objective, scenario) - _values(chosen, objective, scenario)
+        difference = Estimate.of(gap)
+    notes = [f"{len(runners)} candidates met the same fleets; {len(finalists)} met all {chosen.count}"]
+    if scenario.goal.steps and _done_share(chosen, scenario) < 1 and not scenario.goal.deadline_s:
+        notes.append("trials that do not finish count with the horizon")
+    return Plan(
+        scenario, objective, chosen, second, difference, tuple(runners), _front(fit, scenario), tuple(notes)
+    )
+
+
+def _front(fit: Sequence[Runner], scenario: Scenario) -> tuple[Runner, ...]:
+    """Finalists than which no other is both cheaper and sooner (faster, where nothing is to be finished)."""
+
+    def pair(runner: Runner) -> tuple[float, float]:
+        sooner = _finish_h(runner, scenario) if scenario.goal.steps else -float(runner.samples_per_s.mean())
+        return float(runner.cost_usd.mean()), math.inf if sooner is None else sooner
+
+    front: list[Runner] = []
+    best = math.inf
+    for runner in sorted(fit, key=pair):
+        if pair(runner)[1] < best:
+            best = pair(runner)[1]
+            front.append(runner)
+    return tuple(front)
+
+
+def _finish_h(runner: Runner, scenario: Scenario) -> float | None:
+    """Hours by which the wanted share of trials is done; None if fewer get there."""
+    if not scenario.goal.steps:
+        return None
+    at = trials.quantile(runner.finish_s, scenario.goal.certainty).value
+    return at / 3600.0 if math.isfinite(at) else None
+
+
+def _infeasible(scenario: Scenario, runners: Sequence[Runner]) -> Infeasible:
+    """Why nothing fits, and what would."""
+    goal = scenario.goal
+    if goal.deadline_s:
+        nearest = max(runners, key=lambda runner: _done_share(runner, scenario))
+        share, finish_h = _done_share(nearest, scenario), _finish_h(nearest, scenario)
+        later = f"; a deadline of {finish_h:.2f} h would be kept" if finish_h is not None else ""
+        return Infeasible(
+            Problem(
+                "goal.deadline_s",
+                f"no candidate is done by {goal.deadline_s / 3600:.2f} h with probability {goal.certainty:g}; "
+                f"the nearest, {nearest.candidate.name}, is with {share:.3f}{later}",
+            )
+        )
+    nearest = min(runners, key=lambda runner: float(runner.cost_usd.mean()))
+    return Infeasible(
+        Problem(
+            "goal.budget_usd",
+            f"no candidate costs at most {goal.budget_usd:g} usd; the cheapest, {nearest.candidate.name}, "
+            f"costs {float(nearest.cost_usd.mean()):.2f}",
+        )
+    )
+
+
+def _score(runner: Runner, found: Plan) -> float:
+    return float(_values(runner, found.objective, found.scenario).mean())
+
+
+def _said(runner: Runner, scenario: Scenario) -> str:
+    parts = [f"{float(runner.samples_per_s.mean()):.4g} samples/s"]
+    if scenario.prices.spot_usd_per_h or scenario.prices.on_demand_usd_per_h:
+        parts.append(f"{float(runner.cost_usd.mean()):.4g} usd")
+    finish_h = _finish_h(runner, scenario)
+    if finish_h is not None:
+        parts.append(f"done by {finish_h:.2f} h with probability {scenario.goal.certainty:g}")
+    return ", ".join(parts)
+
+
+def _row(runner: Runner, found: Plan, pareto: bool) -> tuple[Any, ...]:
+    candidate, cost = runner.candidate, Estimate.of(runner.cost_usd)
+    finish_h = _finish_h(runner, found.scenario)
+    verdict = {"worse": "dropped", "infeasible": "infeasible"}.get(runner.out, "finalist")
+    if verdict == "finalist" and not _feasible(runner, found.scenario):
+        verdict = "infeasible"
+    verdict = "chosen" if runner is found.chosen else "runner-up" if runner is found.runner_up else verdict
+    figures: Mapping[str, Any] = {
+        "name": candidate.name,
+        "depth": candidate.job.depth,
+        "snapshots": candidate.snapshots,
+        "growth": candidate.growth,
+        "spares": candidate.spares,
+        "on_demand_nodes": candidate.on_demand_nodes,
+        "trials": runner.count,
+        "cost_usd": cost.mean,
+        "cost_half95_usd": cost.half95,
+        "finish_h": math.nan if finish_h is None else finish_h,
+        "samples_per_s": float(runner.samples_per_s.mean()),
+        "done_share": _done_share(runner, found.scenario),
+        "pareto": pareto,
+        "verdict": verdict,
+    }
+    return tuple(figures[column.name] for column in CANDIDATES.columns)

@@ -1,0 +1,114 @@
+"""The planner against brute force, its certificate, and its answers where nothing fits."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.domains.spot.plan import Plan, candidates, conclude, meet, plan
+from forerun.errors import CheckFailed, Infeasible, ScenarioError
+from forerun.scenario.load import loads
+
+BASE = """
+domain: spot
+seed: 1
+horizon: 24h
+fleet: {name: poisson, removals_per_min: 0.2, adds_per_min: 0.2, add_burst: {probability: 0.058}}
+job:
+  depth: 16
+  max_pipelines: 4
+  step_s: {16: 18, 32: 11, 48: 9, 64: 8}
+  samples_per_step: 288
+  reconfig: 88s
+  prep: 3min
+  write: 89s
+  stall: 8.91s
+prices: {spot_usd_per_h: 0.91, on_demand_usd_per_h: 3.06}
+goal: {steps: 900, deadline: 9h, certainty: 0.9}
+choices: {growth: [immediate, hazard, lazy], on_demand_nodes: [0, 16], trials: 600}
+"""
+
+
+def scenario(more: str = "", text: str = BASE) -> Any:
+    return loads(text + more)
+
+
+def best_by_brute_force(setting: Any, objective: str) -> Plan:
+    """Every candidate through every trial: a race in which nobody can drop out."""
+    runners = [meet(one, setting, setting.choices.trials, 0) for one in candidates(setting)]
+    return conclude(setting, runners, objective)
+
+
+def test_the_race_finds_what_brute_force_finds() -> None:
+    """Random small instances: the same choice at the same value ."""
+    rng = random.Random(4)
+    for _ in range(12):
+        text = (
+            BASE.replace("removals_per_min: 0.2", f"removals_per_min: {rng.uniform(0.02, 0.4):.3f}")
+            .replace("stall: 8.91s", f"stall: {rng.choice([0, 3, 8.91])}s")
+            .replace("deadline: 9h", f"deadline: {rng.uniform(5, 14):.2f}h")
+            .replace("[immediate, hazard, lazy]", "[immediate, hazard]")
+            .replace("seed: 1", f"seed: {rng.randrange(1000)}")
+        )
+        setting = scenario(text=text)
+        objective = rng.choice(["cost", "time"])
+        try:
+            brute = best_by_brute_force(setting, objective)
+        except Infeasible:
+            with pytest.raises(Infeasible):
+                plan(setting, objective)
+            continue
+        found = plan(setting, objective)
+        assert found.check().chosen.candidate == brute.chosen.candidate
+
+
+def test_a_plan_says_what_and_how_sure() -> None:
+    found = plan(scenario()).check()
+    assert found.objective == "cost" and found.summary["done_share"] >= 0.9
+    assert found.runner_up is not None and found.difference is not None
+    assert ("cannot be told apart" in found.why) is not found.told_apart
+    costs = [float(runner.cost_usd.mean()) for runner in found.front]
+    times = [found.data()["candidates"][0]["finish_h"]]
+    assert costs == sorted(costs) and times[0] > 0
+    table = found.tables["candidates"]
+    assert table["verdict"][0] == "chosen" and len(table) == found.summary["candidates"]
+
+
+def test_a_forged_certificate_is_found_out() -> None:
+    found = plan(scenario("", BASE.replace("trials: 600", "trials: 200")))
+    forged = replace(found, chosen=replace(found.chosen, cost_usd=found.chosen.cost_usd * 0.9))
+    with pytest.raises(CheckFailed, match="differently"):
+        forged.check()
+    assert found.runner_up is not None
+    with pytest.raises(CheckFailed, match="better"):
+        replace(found, chosen=found.runner_up).check()
+
+
+def test_infeasible_names_the_nearest_relaxation() -> None:
+    with pytest.raises(Infeasible) as caught:
+        plan(scenario("", BASE.replace("deadline: 9h", "deadline: 2.2h")))
+    assert caught.value.exit_code == 3
+    assert "a deadline of" in str(caught.value)
+    with pytest.raises(Infeasible, match="the cheapest"):
+        plan(scenario("", BASE.replace("deadline: 9h, ", "budget_usd: 1, ")))
+
+
+def test_scenarios_that_cannot_be_planned() -> None:
+    with pytest.raises(ScenarioError, match="steps"):
+        plan(scenario("", BASE.replace("goal: {steps: 900, deadline: 9h, certainty: 0.9}", "")), "cost")
+    with pytest.raises(ScenarioError, match="objective"):
+        plan(scenario(), "speed")
+
+
+def test_certain_losses_call_for_on_demand() -> None:
+    """With so many removals that spot alone never finishes, the plan buys nodes that stay."""
+    text = BASE.replace("removals_per_min: 0.2", "removals_per_min: 3").replace(
+        "certainty: 0.9", "certainty: 0.95"
+    )
+    found = plan(scenario(text=text.replace("deadline: 9h", "deadline: 20h")))
+    assert found.chosen.candidate.on_demand_nodes == 16
+    assert np.isfinite(found.chosen.finish_s).mean() >= 0.95
