@@ -18,6 +18,7 @@ from forerun.domains.energy.simulate import Shop, group, sequence
 from forerun.domains.energy.workload import Workload
 
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:The 'float_precision' argument"),
     pytest.mark.skipif(
         importlib.util.find_spec("zeus") is None, reason="the package zeus-ml is not installed"
     ),

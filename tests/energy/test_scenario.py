@@ -126,7 +126,7 @@ def test_groups_from_a_file(tmp_path: Path, files: Callable[..., Any]) -> None:
     assert result.timeline is not None and len(result.timeline.entities) >= 2
     assert "energy-slots" in {figure.id for figure in figures(result)}
     assert "concurrent" in set(result.tables["attempts"]["stage"])
-    with pytest.raises(TraceError, match="several groups, name one as group.id: g1, g2"):
+    with pytest.raises(TraceError, match=r"several groups, name one as group\.id: g1, g2"):
         forerun.simulate(files(extra="group: {file: groups.csv}\n"))
     with pytest.raises(TraceError, match="holds no group 'g3'"):
         forerun.simulate(files(extra="group: {file: groups.csv, id: g3}\n"))
@@ -456,7 +456,7 @@ def test_jobs_that_the_trace_does_not_hold(
 
 
 def test_epochs_below_one_are_refused(files: Callable[..., Any]) -> None:
-    with pytest.raises(ScenarioError, match="max_epochs.*below 1"):
+    with pytest.raises(ScenarioError, match=r"max_epochs.*below 1"):
         files(max_epochs=0)
 
 

@@ -115,6 +115,7 @@ def _costs(run: Result | SavedRun) -> Figure:
         y=Axis("cost", "cost to the target", "J", log=True),
         data={"batch_size": sizes, "cost": costs, "kind": kinds},
         series="kind",
+        caption="Expected cost at each size's best limit, and every attempt that reached the target.",
     )
 
 

@@ -323,6 +323,7 @@ def _pareto(progress: Progress) -> Reproduced:
                 },
                 series="which",
                 order=("frontier", "dominated"),
+                caption="Configurations whose recorded runs all reach; the rule marks the knee.",
                 rules=(Rule(bend.time_s, f"knee: {bend.batch_size} at {bend.limit_w:g} W"),),
             )
         )

@@ -55,7 +55,8 @@ def run_scenario(scenario: Scenario, *, policy: Chooser | None = None, watch: It
     found["oddities"] = tables.oddities_table(run)
     summary = _summary(run, found, against)
     summary.update(_priced(scenario, run))
-    intervals = _intervals(scenario, world, recipe, against, run)
+    intervals, centres = _intervals(scenario, world, recipe, against, run)
+    summary.update(centres)
     return Result(
         scenario=scenario,
         summary=summary,
@@ -201,10 +202,10 @@ def _priced(scenario: Scenario, run: Run) -> dict[str, float]:
 
 def _intervals(
     scenario: Scenario, world: World, recipe: KnobRecipe, against: Reference, run: Run
-) -> dict[str, Interval]:
-    """Intervals over seeds, and over drawn worlds and seeds together."""
+) -> tuple[dict[str, Interval], dict[str, float]]:
+    """Intervals over seeds, and over drawn worlds and seeds together; for the latter also the medians."""
     if scenario.trials < 2:
-        return {}
+        return {}, {}
     n = len(world.rows) or scenario.recurrences or world.workload.recurrences()
     seeds = range(scenario.first_seed, scenario.first_seed + scenario.trials)
     over_seeds = [of_attempts(columns(run, world.workload), n, against)]
@@ -242,7 +243,7 @@ def _tolerant(
     return [of_attempts(log, n, reference(workload, scenario.eta))]
 
 
-def _named(found: list[Savings], suffix: str, method: str) -> dict[str, Interval]:
+def _named(found: list[Savings], suffix: str, method: str) -> tuple[dict[str, Interval], dict[str, float]]:
     names = {
         "energy_saved_percent": [saved.energy for saved in found],
         "time_saved_percent": [saved.time for saved in found],
@@ -250,7 +251,7 @@ def _named(found: list[Savings], suffix: str, method: str) -> dict[str, Interval
         "time_saved_last5_percent": [saved.time_last for saved in found],
         "cost_ratio_to_oracle": [saved.cost_ratio for saved in found],
     }
-    intervals = {}
+    intervals, centres = {}, {}
     for name, values in names.items():
         finite = [value for value in values if math.isfinite(value)]
         if len(finite) < 2:
@@ -260,7 +261,8 @@ def _named(found: list[Savings], suffix: str, method: str) -> dict[str, Interval
         else:
             low, high = mean_interval(finite)
         intervals[name + suffix] = Interval(low, high, 0.95, f"{method}, {len(finite)} runs")
-    return intervals
+        centres[name + suffix] = float(np.median(finite))
+    return intervals, centres
 
 
 def _why(summary: dict[str, Any], against: Reference) -> str:
