@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from forerun.domains.serving.kernels.instants import CHANGE, REPLICAS, Loop, run_instants
-from forerun.domains.serving.model import Floats, Pipeline, Run
+from forerun.domains.serving.model import SOURCE, Floats, Pipeline, Run
 from forerun.domains.serving.routing import taken_edges
 from forerun.domains.serving.stagewise import plan_of, record_of, recorded_batches, recorded_visits
 
@@ -22,6 +22,7 @@ def simulate_instants(pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float) ->
         loop.missing[s] = np.sum(mine, axis=0) if plan.routed else len(stage.edges)
         loop.counts[s, CHANGE], loop.counts[s, REPLICAS] = plan.change_at[s], stage.replicas
         loop.numbers[s, : stage.replicas] = 1
+        loop.next_ms[s] = stage.capacity[0][0] if stage.capacity else np.inf
         edges += len(stage.edges)
     record = record_of(stages, queries, "full", routed=plan.routed)
     taken = np.stack(columns) if plan.routed else np.zeros((edges, 0), dtype=np.bool_)
@@ -41,6 +42,8 @@ def simulate_instants(pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float) ->
 def _loop_of(pipeline: Pipeline, queries: int) -> Loop:
     stages = len(pipeline.stages)
     replicas = max(stage.most_replicas for stage in pipeline.stages)
+    ways = [(edge.parent, s) for s, stage in enumerate(pipeline.stages) for edge in stage.edges]
+    children = [[s for parent, s in ways if parent == number] for number in range(SOURCE, stages)]
     return Loop(
         order=np.zeros((stages, queries), dtype=np.int32),
         entered=np.zeros((stages, queries)),
@@ -52,7 +55,10 @@ def _loop_of(pipeline: Pipeline, queries: int) -> Loop:
         numbers=np.zeros((stages, replicas), dtype=np.uint8),
         dues_ms=np.zeros((stages, replicas)),
         dues=np.zeros((stages, replicas), dtype=np.int64),
-        alarm_ms=np.full(stages, np.inf),
+        next_ms=np.full(stages, np.inf),
+        acts=np.zeros(stages, dtype=np.bool_),
+        child_at=np.cumsum([0, *(len(group) for group in children)]).astype(np.int64),
+        child=np.array([s for group in children for s in group], dtype=np.int64),
         heap_ms=np.zeros(stages * replicas),
         heap=np.zeros(stages * replicas, dtype=np.int64),
     )

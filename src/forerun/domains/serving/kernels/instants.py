@@ -25,8 +25,11 @@ class Loop(NamedTuple):
 
     order: int32[S, n], queries in the order they came. entered: float64[S, n], when. first: int32[S, n], where each batch
     begins in `order`. missing: int32[S, n], taken parents not yet ended. counts: int64[S, 8], fields below.
-    ended: int64[S, 2], the stage's part of `ending`, the batches that end at this instant, by number. numbers:
-    uint8[S, K], 0 no such replica, 1 idle, 2 at work. dues_ms, dues: [S, K], rings of wake-ups. heap_ms, heap: [S * K].
+    ended: int64[S, 2], the stage's part of `ending`, the batches that end at this instant, by number.
+    numbers: uint8[S, K], 0 no such replica, 1 idle, 2 at work. dues_ms, dues: [S, K], rings of wake-ups.
+    next_ms: float64[S], the next instant that a stage sets itself: a change of replicas, the end of patience, a take that
+    is due. acts: bool[S], it has something to do now. child_at: int64[S + 2], a part of `child` for the source and for
+    each stage. heap_ms, heap: [S * K].
     """
 
     order: NDArray[np.int32]
@@ -39,7 +42,10 @@ class Loop(NamedTuple):
     numbers: Bytes
     dues_ms: Floats
     dues: Ints
-    alarm_ms: Floats
+    next_ms: Floats
+    acts: NDArray[np.bool_]
+    child_at: Ints
+    child: Ints
     heap_ms: Floats
     heap: Ints
 
@@ -52,47 +58,49 @@ def run_instants(
     plan: Plan, loop: Loop, record: Record, arrivals_ms: Floats, taken: NDArray[np.bool_]
 ) -> int:
     """The whole trace; returns the tie count. taken: bool[E, n], or bool[E, 0] if every edge is always taken."""
-    fed, waiting, ties = 0, 0, 0
+    fed, waiting, ties, stages = 0, 0, 0, loop.next_ms.shape[0]
+    next_ms, acts, heap_ms, ended, ending = loop.next_ms, loop.acts, loop.heap_ms, loop.ended, loop.ending
     while True:
         now_ms = arrivals_ms[fed] if fed < arrivals_ms.shape[0] else np.inf
         if waiting > 0:
-            now_ms = min(now_ms, loop.heap_ms[0])
-        for s in range(plan.input_of.shape[0]):
-            now_ms = min(now_ms, _own_next_ms(s, plan, loop))
+            now_ms = min(now_ms, heap_ms[0])
+        for s in range(stages):
+            now_ms = min(now_ms, next_ms[s])
         if now_ms == np.inf:
             return ties
-        sent = fed
+        for s in range(stages):
+            acts[s] = next_ms[s] == now_ms
+            ended[s, 0] = ended[s, 1] = 0
+        sent, ends = fed, 0
         while fed < arrivals_ms.shape[0] and arrivals_ms[fed] == now_ms:
             fed += 1
-        for s in range(plan.input_of.shape[0]):
-            loop.ended[s, 0] = loop.ended[s, 1] = 0
-        ending = 0
-        while waiting > 0 and loop.heap_ms[0] == now_ms:
-            code = _pop(loop.heap_ms, loop.heap, waiting)
+        if fed > sent:
+            _wake_children(0, loop)
+        while waiting > 0 and heap_ms[0] == now_ms:
+            code = _pop(heap_ms, loop.heap, waiting)
             waiting -= 1
             s = code // STAGE
-            if loop.ended[s, 1] == 0:
-                loop.ended[s, 0] = ending
-            loop.ending[ending] = code % STAGE
-            ending += 1
-            loop.ended[s, 1] = ending
-        for s in range(plan.input_of.shape[0]):
-            _change(s, now_ms, plan, loop)
-            completions = _complete(s, loop, record)
-            groups = _arrive(s, now_ms, sent, fed, plan, loop, taken)
-            ties += completions + groups > 1
-            waiting = _start(s, now_ms, waiting, plan, loop, record)
+            if ended[s, 1] == 0:
+                ended[s, 0] = ends
+                acts[s] = True
+                _wake_children(s + 1, loop)
+            ending[ends] = code % STAGE
+            ends += 1
+            ended[s, 1] = ends
+        for s in range(stages):
+            if acts[s]:
+                if next_ms[s] == now_ms:
+                    _change(s, now_ms, plan, loop)
+                completions = _complete(s, loop, record)
+                groups = _arrive(s, now_ms, sent, fed, plan, loop, taken)
+                ties += completions + groups > 1
+                waiting = _start(s, now_ms, waiting, plan, loop, record)
 
 
-@kernel(inline=True)
-def _own_next_ms(s: int, plan: Plan, loop: Loop) -> float:
-    """The next instant that stage `s` sets itself: a change of replicas, the end of patience, a take that is due."""
-    own, next_ms = loop.counts[s], loop.alarm_ms[s]
-    if own[CHANGE] < plan.change_at[s + 1]:
-        next_ms = min(next_ms, plan.change_ms[own[CHANGE]])
-    if own[WOKEN] > 0:
-        next_ms = min(next_ms, loop.dues_ms[s, own[DUE] % loop.dues_ms.shape[1]])
-    return float(next_ms)
+@kernel
+def _wake_children(parent: int, loop: Loop) -> None:
+    for place in range(loop.child_at[parent], loop.child_at[parent + 1]):
+        loop.acts[loop.child[place]] = True
 
 
 @kernel(inline=True)
@@ -132,73 +140,71 @@ def _arrive(
     s: int, now_ms: float, sent: int, fed: int, plan: Plan, loop: Loop, taken: NDArray[np.bool_]
 ) -> int:
     """Phase 2: queries whose last taken parent ends now join the queue; from how many parents' batches they come."""
-    groups = 0
+    groups, came, routed = 0, loop.counts[s, CAME], taken.shape[1] > 0
+    order, entered, missing = loop.order[s], loop.entered[s], loop.missing[s]
     for e in range(plan.edge_at[s], plan.edge_at[s + 1]):
         parent = plan.edge_from[e] - 1
-        if parent < 0:
-            for query in range(sent, fed):
-                groups += _join(s, e, query, now_ms, loop, taken)
-            continue
-        for place in range(loop.ended[parent, 0], loop.ended[parent, 1]):
-            number, entered = loop.ending[place], 0
-            begin = loop.first[parent, number]
-            for position in range(begin, begin + _size(parent, number, loop)):
-                entered += _join(s, e, loop.order[parent, position], now_ms, loop, taken)
-            groups += entered > 0
+        # The source emits batches of one; a stage those that ended now.
+        first_batch = sent if parent < 0 else loop.ended[parent, 0]
+        last_batch = fed if parent < 0 else loop.ended[parent, 1]
+        for batch in range(first_batch, last_batch):
+            begin, size = batch, 1
+            if parent >= 0:
+                number = loop.ending[batch]
+                begin = loop.first[parent, number]
+                size = _size(parent, number, loop)
+            before = came
+            for position in range(begin, begin + size):
+                query = position if parent < 0 else np.int64(loop.order[parent, position])
+                if not routed or taken[e, query]:
+                    missing[query] -= 1
+                    if missing[query] == 0:
+                        order[came], entered[came] = query, now_ms
+                        came += 1
+            groups += came > before
+    loop.counts[s, CAME] = came
     return groups
 
 
-@kernel(inline=True)
+@kernel
 def _size(s: int, number: int, loop: Loop) -> int:
     """How many queries batch `number` of a stage holds: up to where the next one begins."""
-    own = loop.counts[s]
-    stop = loop.first[s, number + 1] if number + 1 < own[BEGUN] else own[TAKEN]
-    return int(stop - loop.first[s, number])
-
-
-@kernel(inline=True)
-def _join(s: int, edge: int, query: int, now_ms: float, loop: Loop, taken: NDArray[np.bool_]) -> int:
-    """A parent of the query has ended; 1 if it was the last one, and the query joins the queue."""
-    if taken.shape[1] > 0 and not taken[edge, query]:
-        return 0
-    loop.missing[s, query] -= 1
-    if loop.missing[s, query] > 0:
-        return 0
-    own = loop.counts[s]
-    loop.order[s, own[CAME]], loop.entered[s, own[CAME]] = query, now_ms
-    own[CAME] += 1
-    return 1
+    last = number + 1 == loop.counts[s, BEGUN]
+    return int((loop.counts[s, TAKEN] if last else loop.first[s, number + 1]) - loop.first[s, number])
 
 
 @kernel(inline=True)
 def _start(s: int, now_ms: float, waiting: int, plan: Plan, loop: Loop, record: Record) -> int:
     """Phase 3: takes that are due, then what the batching policy decides; the number of batches in service anywhere."""
     own, most, delay_ms, places = loop.counts[s], plan.max_batch[s], plan.delay_ms[s], loop.dues_ms.shape[1]
-    loop.alarm_ms[s] = np.inf
-    if plan.batching[s] == WAKE:
-        while own[WOKEN] > 0 and loop.dues_ms[s, own[DUE] % places] == now_ms:
-            number = loop.dues[s, own[DUE] % places]
-            own[DUE] += 1
-            own[WOKEN] -= 1
-            if own[CAME] > own[TAKEN]:
-                waiting = _begin(s, number, now_ms, waiting, plan, loop, record)
-            else:
-                loop.numbers[s, number] = 0 if own[BUSY] + own[WOKEN] >= own[REPLICAS] else 1
-        while own[BUSY] + own[WOKEN] < own[REPLICAS] and own[CAME] - own[TAKEN] > own[WOKEN] * most:
+    next_ms = np.inf if own[CHANGE] == plan.change_at[s + 1] else plan.change_ms[own[CHANGE]]
+    wakes = plan.batching[s] == WAKE
+    while wakes and own[WOKEN] > 0 and loop.dues_ms[s, own[DUE] % places] == now_ms:
+        number = loop.dues[s, own[DUE] % places]
+        own[DUE] += 1
+        own[WOKEN] -= 1
+        if own[CAME] > own[TAKEN]:
+            waiting = _begin(s, number, now_ms, waiting, plan, loop, record)
+        else:
+            loop.numbers[s, number] = 0 if own[BUSY] + own[WOKEN] >= own[REPLICAS] else 1
+    while own[BUSY] + own[WOKEN] < own[REPLICAS] and own[CAME] - own[TAKEN] > own[WOKEN] * most:
+        if wakes:
             place = (own[DUE] + own[WOKEN]) % places
             loop.dues_ms[s, place], loop.dues[s, place] = now_ms + delay_ms, take_number(loop.numbers[s])
             own[WOKEN] += 1
-        return waiting
-    while own[BUSY] < own[REPLICAS] and own[CAME] > own[TAKEN]:
+            continue
         over_ms = loop.entered[s, own[TAKEN]] + delay_ms
         if own[CAME] - own[TAKEN] < most and now_ms < over_ms:
-            loop.alarm_ms[s] = over_ms
+            next_ms = min(next_ms, over_ms)
             break
         waiting = _begin(s, take_number(loop.numbers[s]), now_ms, waiting, plan, loop, record)
+    if own[WOKEN] > 0:
+        next_ms = min(next_ms, loop.dues_ms[s, own[DUE] % places])
+    loop.next_ms[s] = next_ms
     return waiting
 
 
-@kernel(inline=True)
+@kernel
 def _begin(s: int, number: int, now_ms: float, waiting: int, plan: Plan, loop: Loop, record: Record) -> int:
     """The oldest queries start on replica `number`."""
     own = loop.counts[s]
