@@ -216,10 +216,9 @@ def _intervals(
         rng = stream(scenario.seed, "drawn world", number)
         drawn = drawn_world(world.workload, rng)
         both += _tolerant(scenario, world, drawn, recipe, scenario.first_seed + number, n)
-    return {
-        **_named(over_seeds, "", "over seeds"),
-        **_named(both, "_two_level", "over drawn paths and seeds"),
-    }
+    tight, _ = _named(over_seeds, "", "over seeds")
+    wide, centres = _named(both, "_two_level", "over drawn paths and seeds")
+    return {**tight, **wide}, centres
 
 
 def _tolerant(
