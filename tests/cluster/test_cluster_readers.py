@@ -45,12 +45,18 @@ SPOT = """job_name,organization,gpu_model,cpu_request,gpu_request,worker_num,sub
 2,13,A10,8,2,3,5,15897599,HP
 3,57,A100-SXM4-80GB,15,1,16,9589663,41060,Spot
 """
-SACCT = """\
-JobID|User|Partition|Submit|Start|End|State|ElapsedRaw|AllocTRES|ReqTRES|Timelimit|NNodes|JobName
-10|ann|gpu|2024-03-01T10:00:00|2024-03-01T10:05:00|2024-03-01T11:05:00|COMPLETED|3600|gres/gpu=4,gres/gpu:a100=4|gres/gpu=4|1-00:00:00|1|train
-11|bob|gpu|2024-03-01T10:01:00|2024-03-01T10:06:00|2024-03-01T10:16:00|CANCELLED by 1002|600|gres/gpu:a100=2|gres/gpu=2|02:00:00|1|a|b|c
-12|bob|gpu|2024-03-01T10:02:00|2024-03-01T10:06:00|2024-03-01T10:16:00|FAILED|600|cpu=8||02:00:00|1|cpu only
-"""
+SACCT = "\n".join(
+    (
+        "JobID|User|Partition|Submit|Start|End|State|ElapsedRaw|AllocTRES|ReqTRES|Timelimit|NNodes|JobName",
+        "10|ann|gpu|2024-03-01T10:00:00|2024-03-01T10:05:00|2024-03-01T11:05:00|COMPLETED|3600|"
+        "cpu=8,gres/gpu=4,gres/gpu:a100=4|gres/gpu=4|1-00:00:00|1|train",
+        "11|bob|gpu|2024-03-01T10:01:00|2024-03-01T10:06:00|2024-03-01T10:16:00|CANCELLED by 1002|600|"
+        "cpu=8,gres/gpu:a100=2|gres/gpu=2|02:00:00|1|a|b|c",
+        "12|bob|gpu|2024-03-01T10:02:00|2024-03-01T10:06:00|2024-03-01T10:16:00|FAILED|600|"
+        "cpu=8||02:00:00|1|cpu only",
+        "",
+    )
+)
 SWF = """; Version: 2.2
 ; MaxProcs: 128
 1 0 10 100 8 -1 -1 8 200 -1 1 3 1 -1 1 -1 -1 -1
@@ -500,3 +506,56 @@ def test_a_damaged_file_is_read_or_refused_never_more(tmp_path_factory: Any, for
     else:
         assert np.all(np.diff(trace["submit_s"]) >= 0)
         assert len(trace) >= 1
+
+
+PAI_JOBS = "j1,i1,u1,Terminated,100.0,900.0\nj2,i2,u1,Failed,300.0,400.0\n"
+PAI_TASKS = (
+    "j1,worker,2.0,Terminated,120.0,900.0,400.0,29.3,50.0,V100\nj2,worker,1.0,Failed,310.0,400.0,400.0,29.3,100.0,V100\n"
+)
+
+
+@pytest.mark.parametrize("table", ["pai_job_table.csv", "pai_task_table.csv"])
+@pytest.mark.parametrize("what", NOT_A_LOG)
+def test_pai_tables_that_are_none_are_refused(tmp_path: Path, table: str, what: str) -> None:
+    folder = pai(tmp_path / "pai", PAI_JOBS, PAI_TASKS)
+    (folder / table).write_bytes(NOT_A_LOG[what][0])
+    with pytest.raises(TraceError) as caught:
+        read_trace(folder, "alibaba_pai")
+    assert caught.value.exit_code == 2 and "pai" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "old", "new", "said"),
+    [
+        (0, "100.0", "noon", "start_time: .*not a number"),
+        (0, "900.0", "1e999", "end_time"),
+        (0, "j1,i1,u1", "j1,i1,u1,u2", ""),
+        (0, "100.0", "0x64", "not a number"),
+        (1, "2.0", "-2.0", "inst_num: -2 is negative"),
+        (1, "50.0", "half", "plan_gpu: .*not a number"),
+        (1, "50.0", "-50", "plan_gpu: -50 is negative"),
+        (1, "120.0", "12,0", ""),
+        (1, ",V100\n", "\n", ""),
+    ],
+)
+def test_pai_cells_are_named(tmp_path: Path, table: int, old: str, new: str, said: str) -> None:
+    texts = [PAI_JOBS, PAI_TASKS]
+    texts[table] = texts[table].replace(old, new, 1)
+    with pytest.raises(TraceError, match=said or None):
+        read_trace(pai(tmp_path / "pai", *texts), "alibaba_pai")
+
+
+def test_pai_needs_both_tables_and_takes_headers(tmp_path: Path) -> None:
+    folder = pai(tmp_path / "pai", PAI_JOBS, PAI_TASKS)
+    plain = read_trace(folder)
+    assert plain["gpus"].tolist() == [1.0, 1.0]
+    headers = (
+        "job_name,inst_id,user,status,start_time,end_time\n",
+        "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n",
+    )
+    assert read_trace(pai(tmp_path / "pai_headers", headers[0] + PAI_JOBS, headers[1] + PAI_TASKS)) == plain
+    (folder / "pai_task_table.csv").unlink()
+    with pytest.raises(TraceError, match="holds no pai_task_table"):
+        read_trace(folder, "alibaba_pai")
+    with pytest.raises(TraceError, match="a directory with"):
+        read_trace(folder / "pai_job_table.csv", "alibaba_pai")

@@ -42,7 +42,7 @@ class Limits:
 class Planned:
     """A plan: per claim the leases it gets (ascending, 0 is now), None if it gets none; and why this one."""
 
-    leases: tuple[tuple[int, ...] | None, ...]
+    leases: tuple[Sequence[int] | None, ...]
     proof: Proof
 
 
@@ -50,15 +50,18 @@ Incumbent = Sequence[Sequence[int] | None]
 
 
 def best_plan(
-    claims: Sequence[Claim], total_gpus: int, *, use_now: bool, incumbent: Incumbent, limits: Limits
+    claims: Sequence[Claim], total_gpus: int, *, use_now: bool, incumbent: Incumbent, limits: Limits, now: int = 0
 ) -> Planned:
     """The plan of greatest value; among those, most (`use_now`) or fewest GPUs in the lease now beginning.
 
-    `incumbent` is a feasible plan to start from and to fall back on.
+    `incumbent` is a feasible plan to start from and to fall back on. Plans count leases so that `now` is the one now
+    beginning; those that stay as they are are the incumbent's own objects.
     """
-    shifted = shift_now(claims, total_gpus, use_now=use_now, incumbent=incumbent)
+    shifted = shift_now(claims, total_gpus, use_now=use_now, incumbent=incumbent, now=now)
     if shifted is not None:
         return Planned(shifted, Proof.STRUCTURE)
+    given = tuple(incumbent)
+    incumbent = [None if plan is None else [lease - now for lease in plan] for plan in incumbent]
     split: set[int] = set()
     ends = _segment_ends(claims)
     for _ in range(limits.refinements):
@@ -67,9 +70,10 @@ def best_plan(
             break
         plans, broken = _expand(claims, total_gpus, counts)
         if not broken:
-            return Planned(plans, Proof.SOLVED)
+            moved = tuple(None if plan is None else tuple(lease + now for lease in plan) for plan in plans)
+            return Planned(moved, Proof.SOLVED)
         split |= broken
-    return Planned(tuple(None if p is None else tuple(p) for p in incumbent), Proof.FALLBACK)
+    return Planned(given, Proof.FALLBACK)
 
 
 def objective(claims: Sequence[Claim], plans: Sequence[Sequence[int] | None], total_gpus: int, *, use_now: bool) -> float:
@@ -80,31 +84,31 @@ def objective(claims: Sequence[Claim], plans: Sequence[Sequence[int] | None], to
 
 
 def shift_now(
-    claims: Sequence[Claim], total_gpus: int, *, use_now: bool, incumbent: Incumbent
-) -> tuple[tuple[int, ...], ...] | None:
+    claims: Sequence[Claim], total_gpus: int, *, use_now: bool, incumbent: Incumbent, now: int = 0
+) -> tuple[Sequence[int], ...] | None:
     """An optimal plan made from the incumbent by moving single leases, or None if that cannot be proved.
 
     Applies if the incumbent grants everybody. Moving a later lease of a claim to now never breaks the later ones, so
     most GPUs now is a packing question; fewest now is bounded by the claims without slack.
     """
-    if any(plan is None for plan in incumbent):
+    plans = [plan for plan in incumbent if plan is not None]
+    if len(plans) < len(claims):
         return None
-    plans = [list(plan) for plan in incumbent if plan is not None]
-    holds = [bool(plan) and plan[0] == 0 for plan in plans]
+    holds = [bool(plan) and plan[0] == now for plan in plans]
     used = sum(claim.size for claim, held in zip(claims, holds, strict=True) if held)
     if use_now:
-        bound = _fill(sorted((c.size for c in claims if c.wanted and c.within), reverse=True), total_gpus)
-        for at in sorted(range(len(claims)), key=lambda i: (-claims[i].size, i)):
+        bound = _fill(sorted((c.size for c in claims if c.wanted and c.within > 0), reverse=True), total_gpus)
+        order = sorted(range(len(claims)), key=lambda i: (-claims[i].size, i)) if used < bound else []
+        for at in order:
             claim = claims[at]
-            if not holds[at] and claim.wanted and claim.within and claim.size <= total_gpus - used:
-                plans[at] = [0, *plans[at][:-1]]
+            if not holds[at] and claim.wanted and claim.within > 0 and claim.size <= total_gpus - used:
+                plans[at] = [now, *plans[at][:-1]]
                 used += claim.size
-        reached = used >= bound
-    else:
-        bound = sum(claim.size for claim in claims if claim.wanted and claim.wanted >= claim.within)
-        used -= _postpone(claims, plans, total_gpus)
-        reached = used <= bound
-    return tuple(tuple(plan) for plan in plans) if reached else None
+        return tuple(plans) if used >= bound else None
+    bound = sum(claim.size for claim in claims if claim.wanted and claim.wanted >= claim.within)
+    if used > bound:
+        used -= _postpone(claims, plans, total_gpus, now)
+    return tuple(plans) if used <= bound else None
 
 
 def _fill(sizes: Sequence[int], total_gpus: int) -> int:
@@ -118,23 +122,22 @@ def _fill(sizes: Sequence[int], total_gpus: int) -> int:
     return total_gpus - free
 
 
-def _postpone(claims: Sequence[Claim], plans: list[list[int]], total_gpus: int) -> int:
+def _postpone(claims: Sequence[Claim], plans: list[Sequence[int]], total_gpus: int, now: int) -> int:
     """Move leases from now to later ones with room, largest first; the GPUs freed now."""
     horizon = max((claim.within for claim in claims), default=0)
-    free = np.full(horizon + 1, total_gpus, np.int64)
+    free = np.full(max(horizon, 0) + 1, total_gpus, np.int64)
     for claim, plan in zip(claims, plans, strict=True):
-        free[plan] -= claim.size
+        free[np.asarray(plan, np.int64) - now] -= claim.size
     freed = 0
     for at in sorted(range(len(claims)), key=lambda i: (-claims[i].size, i)):
         claim, plan = claims[at], plans[at]
-        if not plan or plan[0] != 0:
+        if not plan or plan[0] != now:
             continue
         room = free[: claim.within] >= claim.size
-        room[plan] = False
-        room[0] = False
+        room[np.asarray(plan, np.int64) - now] = False
         later = np.flatnonzero(room)
         if len(later):
-            plan[:] = sorted([*plan[1:], int(later[-1])])
+            plans[at] = sorted([*plan[1:], int(later[-1]) + now])
             free[later[-1]] -= claim.size
             freed += claim.size
     return freed

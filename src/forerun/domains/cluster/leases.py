@@ -45,6 +45,10 @@ class LeaseBook:
         """Return GPUs of some leases."""
         self._free[list(leases)] += gpus
 
+    def give_one(self, lease: int, gpus: int) -> None:
+        """Return GPUs of a single lease."""
+        self._free[lease] += gpus
+
 
 def fill_backwards(free: I64, size: int, wanted: int) -> I64 | None:
     """The last `wanted` leases with `size` GPUs free, ascending; None if there are fewer."""
@@ -56,12 +60,9 @@ def fill_backwards(free: I64, size: int, wanted: int) -> I64 | None:
 
 def packs(claims: Sequence[Claim], free: I64) -> bool:
     """Whether all claims fit when filled backwards: large first, then tight, then far. `free` is not changed."""
-    left = free.copy()
-    for claim in sorted(claims, key=lambda c: (-c.size, c.within - c.wanted, -c.within)):
-        if claim.within < claim.wanted:
-            return False
-        leases = fill_backwards(left[: claim.within], claim.size, claim.wanted)
-        if leases is None:
-            return False
-        left[leases] -= claim.size
-    return True
+    from forerun.domains.cluster.kernels.chronus import fits
+
+    rows = [(claim.size, claim.wanted, claim.within) for claim in claims]
+    rows.sort(key=lambda row: (-row[0], row[2] - row[1], -row[2]))
+    longest = max((row[2] for row in rows), default=0)
+    return bool(fits(np.array(rows, np.int64).reshape(-1, 3), free[: max(longest, 0)].copy()))

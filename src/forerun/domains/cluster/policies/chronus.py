@@ -212,8 +212,15 @@ class ChronusRules(QuietRules):
         self.touched = {}
 
     def charge(self, now_s: int) -> None:
-        """The clock goes on by a tick."""
-        self.now_s = now_s + self.tick_s
+        """The clock goes on to the next tick at which anything can happen: a slot, a lease, an end, an overrun."""
+        beat_s = math.gcd(self.lease_s, self.slot_s)
+        ahead_s = float(now_s - now_s % beat_s + beat_s)
+        for job in self.running:
+            left_s = job.duration_s + job.resumes * job.restart_s - job.done_s
+            if not job.holds_lease:
+                left_s = min(left_s, job.estimate_s - job.done_s)
+            ahead_s = min(ahead_s, job.since_s + max(left_s, 1))
+        self.now_s = max(-int(-ahead_s // self.tick_s) * self.tick_s, now_s + self.tick_s)
         self._skip_idle()
 
     def _skip_idle(self) -> None:
@@ -288,20 +295,22 @@ class ChronusRules(QuietRules):
         jobs = [job for job in self.pending if job.rank is Rank.LEASED and job.may_lease and job.still > 0]
         if not jobs:
             return
-        incumbent = [None if job.plan is None else [lease - self.lease for lease in job.plan] for job in jobs]
+        incumbent = [job.plan for job in jobs]
         planned = best_plan(
             [self._claim(job) for job in jobs],
             self.world.cluster.gpus,
             use_now=not self.spare_waiting,
             incumbent=incumbent,
             limits=self.limits,
+            now=self.lease,
         )
         self.solved[planned.proof.name] = self.solved.get(planned.proof.name, 0) + 1
-        for job in jobs:
+        changed = [(job, new) for job, new in zip(jobs, planned.leases, strict=True) if new is not job.plan]
+        for job, _ in changed:
             self._drop_plan(job)
-        for job, leases in zip(jobs, planned.leases, strict=True):
+        for job, leases in changed:
             if leases is not None:
-                self._set_plan(job, [lease + self.lease for lease in leases])
+                self._set_plan(job, list(leases))
 
     def _claims_lease(self, job: LeaseJob) -> bool:
         """Whether the job holds the lease now beginning; an admitted job without a plan loses its standing."""
@@ -310,7 +319,7 @@ class ChronusRules(QuietRules):
             if job.plan is None:
                 job.rank = Rank.SPARE
             elif job.plan and job.plan[0] == self.lease:
-                self.book.give(job.plan[:1], job.gpus)
+                self.book.give_one(self.lease, job.gpus)
                 del job.plan[0]
                 job.holds_lease = True
         return job.holds_lease
