@@ -56,6 +56,7 @@ def _plane(run: Result | SavedRun, scenario: dict[str, Any]) -> Figure:
             "configuration": [f"{b} at {w:g} W" for b, w in zip(size, limit)],
         },
         series="which",
+        series_label="configuration",
         order=("least cost", "default", "frontier", "dominated"),
         caption="Expectations over recorded runs; configurations whose runs do not all reach are left out.",
     )
@@ -75,6 +76,7 @@ def _choices(run: Result | SavedRun) -> Figure:
             "ended": [ENDINGS[str(end)] for end in table["ended_by"]],
         },
         series="ended",
+        series_label="attempt",
         order=tuple(ENDINGS.values()),
         caption="One mark an attempt.",
     )
@@ -115,6 +117,7 @@ def _costs(run: Result | SavedRun) -> Figure:
         y=Axis("cost", "cost to the target", "J", log=True),
         data={"batch_size": sizes, "cost": costs, "kind": kinds},
         series="kind",
+        series_label="cost",
         caption="Expected cost at each size's best limit, and every attempt that reached the target.",
     )
 
@@ -133,7 +136,8 @@ def _savings(run: Result | SavedRun) -> Figure | None:
         for suffix, how in (("", "over seeds"), ("_two_level", "over recorded paths and seeds")):
             interval = run.intervals.get(name + suffix)
             rows["what"].append(label)
-            rows["saved"].append(float(run.summary[name]))
+            middle = (interval.low + interval.high) / 2 if interval else float(run.summary[name])
+            rows["saved"].append(float(run.summary.get(name + "_two_level", middle)) if suffix else middle)
             rows["low"].append(interval.low if interval else math.nan)
             rows["high"].append(interval.high if interval else math.nan)
             rows["interval"].append(how)
@@ -145,6 +149,7 @@ def _savings(run: Result | SavedRun) -> Figure | None:
         y=Axis("saved", "saved", "%"),
         data=rows,
         series="interval",
+        series_label="interval",
         low="low",
         high="high",
         rules=(Rule(0.0, "default", "y"),),
@@ -169,5 +174,6 @@ def _slots(run: Result | SavedRun) -> Figure:
         },
         x2="to_s",
         series="stage",
+        series_label="why it ran",
         caption="A run takes the first slot that is free when it starts.",
     )
