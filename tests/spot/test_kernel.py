@@ -64,6 +64,7 @@ class NamedFleet:
         for t_s in np.unique(self.log[:, 0]):
             self.advance(float(t_s), inclusive=False)
             self.instants.append(self.named(float(t_s), self.log[self.log[:, 0] == t_s]))
+            world.next_change_s = min(world.next_change_s, float(t_s))
         self.advance(job.horizon_s, inclusive=True)
         return world.finish(job.horizon_s, None)
 

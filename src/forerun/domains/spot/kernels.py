@@ -130,7 +130,7 @@ class FleetNumbers(NamedTuple):
     hit_rate_per_s: NDArray[Any]
 
 
-@kernel
+@kernel(inline=True)
 def _mixed(z: Any) -> Any:
     """A bijection of 64 bits that scatters neighbours (the finaliser of splitmix64, Steele et al.,
     OOPSLA'14).
@@ -140,14 +140,14 @@ def _mixed(z: Any) -> Any:
     return z ^ (z >> np.uint64(31))
 
 
-@kernel
+@kernel(inline=True)
 def _uniform(streams: Any, purpose: Any) -> Any:
     """The next number of a stream, uniform on [0, 1): the mixed counter of that stream."""
     streams[purpose] += np.uint64(0x9E3779B97F4A7C15)
     return np.float64(_mixed(streams[purpose]) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-@kernel
+@kernel(inline=True)
 def _exponential(streams: Any, purpose: Any, rate: Any) -> Any:
     """Waiting time at a rate; infinite at rate 0."""
     if rate <= 0.0:
@@ -155,7 +155,7 @@ def _exponential(streams: Any, purpose: Any, rate: Any) -> Any:
     return -np.log(1.0 - _uniform(streams, purpose)) / rate
 
 
-@kernel
+@kernel(inline=True)
 def _batch(streams: Any, purpose: Any, cdf: Any) -> Any:
     """A batch size, 1 or more, from its cumulative distribution."""
     draw = _uniform(streams, purpose)
@@ -165,7 +165,7 @@ def _batch(streams: Any, purpose: Any, cdf: Any) -> Any:
     return size + 1
 
 
-@kernel
+@kernel(inline=True)
 def durable_by(u: Any, s: Any, first: Any, n: Any, d: Any, hidden: Any) -> Any:
     """What of a segment is durable `u` seconds after its start: (steps, wall time up to which, stall in it).
 
@@ -179,7 +179,7 @@ def durable_by(u: Any, s: Any, first: Any, n: Any, d: Any, hidden: Any) -> Any:
     return first + m * n, first * s + m * period + d, (m + 1.0) * d
 
 
-@kernel
+@kernel(inline=True)
 def executed_by(u: Any, s: Any, first: Any, n: Any, d: Any) -> Any:
     """Steps complete `u` seconds after the start of a segment, and the stall until then."""
     if u < first * s:
@@ -192,7 +192,7 @@ def executed_by(u: Any, s: Any, first: Any, n: Any, d: Any) -> Any:
     return steps, whole * d + min(d, rest)
 
 
-@kernel
+@kernel(inline=True)
 def step_end(q: Any, s: Any, first: Any, n: Any, d: Any) -> Any:
     """Seconds from the start of a segment to the end of its q-th step, q >= 1."""
     if q <= first:
@@ -201,7 +201,7 @@ def step_end(q: Any, s: Any, first: Any, n: Any, d: Any) -> Any:
     return q * s + snapshots * d
 
 
-@kernel
+@kernel(inline=True)
 def _next_durable(u: Any, s: Any, first: Any, n: Any, d: Any, hidden: Any) -> Any:
     """Seconds from the start of a segment to the first durable instant after `u`."""
     period = n * s + d
@@ -209,7 +209,7 @@ def _next_durable(u: Any, s: Any, first: Any, n: Any, d: Any, hidden: Any) -> An
     return first * s + d + hidden + max(0.0, m + 1.0) * period
 
 
-@kernel
+@kernel(inline=True)
 def _wants_growth(
     job: Any, state: Any, pipelines: Any, s1: Any, s2: Any, lost: Any, spent: Any, hit_rate: Any
 ) -> Any:
@@ -232,7 +232,7 @@ def _wants_growth(
     return 2 if rule == HAZARD_DRAIN and state == TRAINING else 1
 
 
-@kernel
+@kernel(inline=True)
 def _take_victims(
     size: Any,
     t: Any,
@@ -272,7 +272,7 @@ def _take_victims(
     return hit, logged
 
 
-@kernel
+@kernel(inline=True)
 def _drop_batch(i: Any, pool: Any, ready_s: Any, ready_nodes: Any) -> Any:
     """Close the gap that batch `i` leaves."""
     pool[BATCHES] -= 1
@@ -280,7 +280,7 @@ def _drop_batch(i: Any, pool: Any, ready_s: Any, ready_nodes: Any) -> Any:
         ready_s[k], ready_nodes[k] = ready_s[k + 1], ready_nodes[k + 1]
 
 
-@kernel
+@kernel(inline=True)
 def _note(log: Any, logged: Any, t: Any, code: Any, value: Any) -> Any:
     """Write one row of the log if there is room."""
     if logged < log.shape[0]:
@@ -289,7 +289,7 @@ def _note(log: Any, logged: Any, t: Any, code: Any, value: Any) -> Any:
     return logged
 
 
-@kernel
+@kernel(inline=True)
 def _charge(
     out: Any, state: Any, world: Any, u: Any, s: Any, first: Any, n: Any, d: Any, hidden: Any, final: Any
 ) -> Any:
@@ -400,6 +400,8 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
         # One re-plan for the instant: if an active node was hit, or growth is possible and wanted.
         starting = out[_END] == 0.0
         out[_END] = 1.0
+        if not hit and pool[STANDBY] < job.depth:
+            continue  # not enough for another pipeline
         pipelines = min(job.max_pipelines, (pool[ACTIVE] + pool[STANDBY]) // job.depth)
         if not hit:
             if pipelines * job.depth <= pool[ACTIVE]:

@@ -79,6 +79,7 @@ class World:
     counts: Counts = field(default_factory=Counts)
     spells: list[Spell] = field(default_factory=list)
     node_spells: list[NodeSpell] = field(default_factory=list)
+    next_change_s: float = math.inf
     _next_instant: int = 0
     _ready_queue: deque[tuple[float, int]] = field(default_factory=deque)
     _since_s: dict[int, float] = field(default_factory=dict)
@@ -86,10 +87,11 @@ class World:
 
     def __post_init__(self) -> None:
         self.saved = self.job_spec.initial_saved
+        self.next_change_s = self._find_next_change()
 
     # ----------------------------------------------------------------- what comes next
 
-    def next_change_s(self) -> float:
+    def _find_next_change(self) -> float:
         """Time of the next removal, readiness or addition; infinity if there is none."""
         queue, instants = self._ready_queue, self.fleet.instants
         while queue and self.nodes.get(queue[0][1]) != Prepping(queue[0][0]):
@@ -102,8 +104,7 @@ class World:
         """The next event; at one instant: durable, then step end, then reconfiguration end, then the
         fleet.
         """
-        change_s = self.next_change_s()
-        job = self.job
+        change_s, job = self.next_change_s, self.job
         if isinstance(job, Training):
             end_s, write = job.step_end_s, job.write
             if write is not None and write.durable_s <= end_s:
@@ -163,9 +164,7 @@ class World:
         if job.regrow_when_durable and t_s < self.job_spec.horizon_s:
             job.regrow_when_durable = False
             self._grow_due = True
-            if (
-                self.next_change_s() > t_s
-            ):  # otherwise the fleet change of this instant re-plans once for both
+            if self.next_change_s > t_s:  # otherwise the fleet change of this instant re-plans once for both
                 self._settle(t_s, lost=0)
 
     def start_training(self, t_s: float) -> None:
@@ -191,6 +190,7 @@ class World:
         if instant is not None and listed:
             for node in instant.added:
                 self._add(node)
+        self.next_change_s = self._find_next_change()
         self.hits += lost > 0
         self._settle(t_s, lost)
 
