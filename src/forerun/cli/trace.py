@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from forerun.cli import _options, _show
+from forerun.units import split_name
 
 if TYPE_CHECKING:
     from forerun.trace.repair import Repair
@@ -57,7 +58,7 @@ def stats(file: Path, format_: str, options: tuple[str, ...], fit: bool, as_json
     if as_json:
         _show.print_json(data | ({"fits": [one.data() for one in fits]} if fit else {}))
         return
-    rows = [_show.split_name(name) for name in data if name != "windows"]
+    rows = [split_name(name) for name in data if name != "windows"]
     values = [value for name, value in data.items() if name != "windows"]
     _show.print_table(
         ("figure", "value", "unit"), [(n, v, u) for (n, u), v in zip(rows, values, strict=True)]

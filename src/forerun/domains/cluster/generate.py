@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import io
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from random import Random
 from statistics import NormalDist
 from typing import Annotated, Any, Final
 
@@ -113,8 +113,8 @@ def published(
     why the published figures 9 and 11 differ at each run of the original. Raises ProfileError if the profile lacks a
     throughput that a draw needs.
     """
-    templates, gaps, durations, sizes = (random.Random(seed + at) for at in range(4))
-    unseeded = random.Random(slack_seed)
+    templates, gaps, durations, sizes = (Random(seed + at) for at in range(4))
+    unseeded = Random(slack_seed)
     rate = profile.rate_at()
     rows: list[tuple[int, int, str, int, int, int, int, int]] = []
     arrival_s = 0.0
