@@ -11,16 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.loading.calibrate import (
-    Cell,
-    Load,
-    Probe,
-    StoreProfile,
-    best_within,
-    fit_files_and_bytes,
-    fit_profile,
-    with_intervals,
-)
+from forerun.domains.loading.calibrate import best_within, fit_files_and_bytes, fit_profile, with_intervals
+from forerun.domains.loading.model import Cell, Load, Probe, StoreProfile
 from forerun.domains.loading.policy import tuners
 from forerun.domains.loading.tuners.fixed_blocks import FixedBlocks, early_stop
 from forerun.domains.loading.tuners.no_merge import NoMerge

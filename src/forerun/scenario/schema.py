@@ -60,7 +60,8 @@ def _of(declared: Any, unit: str | None, definitions: dict[str, Any]) -> dict[st
     registry = registry_of(declared)
     if registry is not None:
         sections = [_reference(registry.get(name), definitions) for name in registry.names()]
-        return {"anyOf": [{"enum": list(registry.names())}, *sections]}
+        absent = [{"type": "null"}] if type(None) in get_args(get_args(declared)[0]) else []
+        return {"anyOf": [{"enum": list(registry.names())}, *sections, *absent]}
     origin = get_origin(declared)
     if origin is Annotated:
         bare, *extras = get_args(declared)

@@ -8,70 +8,15 @@ they share. Differences near zero cannot be divided by: such a quantity is calle
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from forerun.domains.loading.model import F64, UNBOUNDED, Reader, StoreModel
+from forerun.domains.loading.model import F64, Cell, Load, Probe, Reader, StoreModel, StoreProfile
 from forerun.domains.loading.streaming import stream
 from forerun.errors import ProfileError
 from forerun.result.run import Interval
-
-
-@dataclass(frozen=True)
-class Load:
-    """What is asked of a loader, whatever its blocks and threads: samples, their mean bytes, batch, step, buffer."""
-
-    samples: int
-    sample_bytes: float
-    batch: int
-    step_s: float
-    buffer_samples: int = UNBOUNDED
-
-
-@dataclass(frozen=True, order=True)
-class Cell:
-    """A configuration: samples a block, and threads."""
-
-    block: int
-    threads: int
-
-    def __str__(self) -> str:
-        return f"{self.block} x {self.threads}"
-
-
-@dataclass(frozen=True)
-class Probe:
-    """A measured run of a cell.
-
-    total_s over `samples` samples, the last step included; mean seconds of a request and of a decode; load_share: waits
-    after the first batch, as a share of the total. `requests_s` float64: single requests, for intervals.
-    """
-
-    cell: Cell
-    samples: int
-    total_s: float
-    request_s: float
-    decode_s: float
-    load_share: float = math.nan
-    requests_s: F64 | None = None
-
-
-@dataclass(frozen=True)
-class StoreProfile:
-    """What the probes say: seconds, bytes/s. `decode_s` includes the loader's own work a sample.
-
-    shared_bytes_per_s is at least conn_bytes_per_s. notes: what could not be identified. intervals: 95 % bootstrap
-    intervals over single requests, where these were kept. correction: fitted factor on a cell's predicted total.
-    """
-
-    latency_s: float
-    conn_bytes_per_s: float
-    shared_bytes_per_s: float
-    decode_s: float
-    notes: tuple[str, ...] = ()
-    intervals: Mapping[str, Interval] | None = None
 
 
 def fit_profile(a: Probe, b: Probe, c: Probe, load: Load) -> StoreProfile:
@@ -159,9 +104,6 @@ def fit_files_and_bytes(files: F64, total_bytes: F64, seconds: F64) -> tuple[flo
         alone = [float(design[:, i] @ np.ones(len(seconds)) / (design[:, i] @ design[:, i])) for i in (0, 1)]
         found = np.array([0.0, alone[1]]) if found[0] < 0 else np.array([alone[0], 0.0])
     return float(found[0]), float(1 / found[1]) if found[1] > 0 else math.inf
-
-
-Surface = Callable[[Cell], float]
 
 
 def best_within(

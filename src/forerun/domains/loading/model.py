@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from forerun.result.run import Interval
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -194,3 +197,58 @@ class StreamRun:
     attempts: int
     end_s: float
     cache_most_bytes: F64 = field(default_factory=lambda: np.empty(0))
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is asked of a loader, whatever its blocks and threads: samples, their mean bytes, batch, step, buffer."""
+
+    samples: int
+    sample_bytes: float
+    batch: int
+    step_s: float
+    buffer_samples: int = UNBOUNDED
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """A configuration: samples a block, and threads."""
+
+    block: int
+    threads: int
+
+    def __str__(self) -> str:
+        return f"{self.block} x {self.threads}"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A measured run of a cell.
+
+    total_s over `samples` samples, the last step included; mean seconds of a request and of a decode; load_share: waits
+    after the first batch, as a share of the total. `requests_s` float64: single requests, for intervals.
+    """
+
+    cell: Cell
+    samples: int
+    total_s: float
+    request_s: float
+    decode_s: float
+    load_share: float = math.nan
+    requests_s: F64 | None = None
+
+
+@dataclass(frozen=True)
+class StoreProfile:
+    """What the probes say: seconds, bytes/s. `decode_s` includes the loader's own work a sample.
+
+    shared_bytes_per_s is at least conn_bytes_per_s. notes: what could not be identified. intervals: 95 % bootstrap
+    intervals over single requests, where these were kept. correction: fitted factor on a cell's predicted total.
+    """
+
+    latency_s: float
+    conn_bytes_per_s: float
+    shared_bytes_per_s: float
+    decode_s: float
+    notes: tuple[str, ...] = ()
+    intervals: Mapping[str, Interval] | None = None

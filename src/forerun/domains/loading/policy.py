@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from forerun.domains.loading.calibrate import Cell, Load, Probe
+from forerun.domains.loading.model import Cell, Load, Probe
 from forerun.registry import Registry
 from forerun.scenario.spec import Recipe
 

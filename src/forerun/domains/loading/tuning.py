@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.domains.loading.calibrate import Cell, Load, Probe, StoreProfile, predict
-from forerun.domains.loading.model import Reader, StoreModel
+from forerun.domains.loading.calibrate import predict
+from forerun.domains.loading.model import Cell, Load, Probe, Reader, StoreModel, StoreProfile
 from forerun.domains.loading.policy import Ask, Tuner, TunerRecipe, TunerView
 from forerun.domains.loading.streaming import stream
 from forerun.rng import stream as random_stream

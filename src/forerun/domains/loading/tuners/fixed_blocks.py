@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from forerun.domains.loading.calibrate import Cell, Probe
+from forerun.domains.loading.model import Cell, Probe
 from forerun.domains.loading.policy import Ask, Tuner, TunerRecipe, TunerView
 
 #: a last-bit allowance: 105 over 100 is a gain of 5 %, not above it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forerun.domains.loading.calibrate import Cell, Probe
+from forerun.domains.loading.model import Cell, Probe
 from forerun.domains.loading.policy import Ask, Tuner, TunerRecipe, TunerView
 
 

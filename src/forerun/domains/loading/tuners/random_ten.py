@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from forerun.domains.loading.calibrate import Cell, Probe
+from forerun.domains.loading.model import Cell, Probe
 from forerun.domains.loading.policy import Ask, Tuner, TunerRecipe, TunerView
 
 #: a run that waits less than this share of its time shows no stall

@@ -8,14 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from forerun.domains.loading.calibrate import (
-    Cell,
-    Probe,
-    StoreProfile,
-    best_within,
-    fit_profile,
-    predict,
-)
+from forerun.domains.loading.calibrate import best_within, fit_profile, predict
+from forerun.domains.loading.model import Cell, Probe, StoreProfile
 from forerun.domains.loading.policy import Ask, Tuner, TunerRecipe, TunerView
 from forerun.domains.loading.tuners.random_ten import HIDDEN
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.domains.loading.calibrate import Cell
+from forerun.domains.loading.model import Cell
 from forerun.domains.loading.policy import Tuner, TunerRecipe, TunerView
 from forerun.domains.loading.tuners.random_ten import Drawing
 

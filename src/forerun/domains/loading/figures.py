@@ -1,0 +1,209 @@
+"""What a run's report shows, as data."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from forerun.result.figures import Axis, Figure, Rule
+from forerun.result.run import Result, SavedRun
+from forerun.result.tables import Table
+
+#: batches whose waits are drawn, and blocks in the chart of threads
+MOST_BATCHES = 400
+MOST_BLOCKS = 60
+
+
+def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
+    """The pictures that the run's tables allow, most telling first."""
+    found = []
+    if "cells" in run.tables:
+        found.append(heat_map(run.tables["cells"]))
+    found.append(stall_split(run))
+    found.append(waits(run.tables["batches"]))
+    found.append(epochs(run.tables["epochs"]))
+    found.append(laws(run.tables["laws"], float(run.summary["samples_per_s"])))
+    if "requests" in run.tables and len(run.tables["requests"]):
+        found.append(threads(run.tables["requests"]))
+        found.append(request_times(run.tables["requests"]))
+    if "cells" in run.tables and any(run.tables["cells"]["cost_usd"] > 0):
+        found.append(frontier(run.tables["cells"]))
+    return tuple(found)
+
+
+def heat_map(cells: Table) -> Figure:
+    """Predicted throughput over block size and threads."""
+    chosen = int(np.argmax(cells["chosen"]))
+    hidden = int(np.sum(cells["hidden"]))
+    return Figure(
+        id="block-threads-heat-map",
+        title="Predicted throughput by block size and threads",
+        kind="heatmap",
+        x=Axis("block_samples", "samples a block"),
+        y=Axis("threads", "threads"),
+        z=Axis("samples_per_s", "throughput", "samples/s"),
+        data={
+            "block_samples": cells["block_samples"].astype(str).tolist(),
+            "threads": cells["threads"].astype(str).tolist(),
+            "samples_per_s": cells["samples_per_s"].tolist(),
+        },
+        order=tuple(dict.fromkeys(cells["block_samples"].astype(str).tolist())),
+        caption=f"{hidden} of {len(cells)} configurations hide loading behind the step. The plan takes blocks of "
+        f"{cells['block_samples'][chosen]} and {cells['threads'][chosen]} threads: the fewest bytes in hand near the best.",
+    )
+
+
+def stall_split(run: Result | SavedRun) -> Figure:
+    """An epoch's time by what it was spent on."""
+    ledger = run.ledgers[0]
+    shares = ledger.shares()
+    return Figure(
+        id="stall-split",
+        title="Where an epoch's time goes",
+        kind="stacked_bar",
+        x=Axis("epoch", "epoch"),
+        y=Axis("seconds", "time", "s"),
+        data={
+            "epoch": ["first"] * len(ledger.parts),
+            "seconds": list(ledger.parts.values()),
+            "part": list(ledger.parts),
+        },
+        series="part",
+        series_label="spent on",
+        caption=f"{shares['compute']:.0%} steps, {shares['preparation stall']:.0%} waiting for preparation, "
+        f"{shares['fetch stall']:.0%} for the store: differences of runs with the store, then all else, instantaneous.",
+    )
+
+
+def waits(batches: Table) -> Figure:
+    """Waits for the batches of the first epoch."""
+    mine = np.flatnonzero((batches["epoch"] == 0) & (batches["job"] == 0))[:MOST_BATCHES]
+    return Figure(
+        id="waits",
+        title="Waiting for each batch",
+        kind="line",
+        x=Axis("batch", "batch"),
+        y=Axis("load_s", "wait", "s"),
+        data={"batch": batches["batch"][mine].tolist(), "load_s": batches["load_s"][mine].tolist()},
+        caption="Waits of the first epoch. Waves of one period betray the number of workers; a first peak is start-up.",
+    )
+
+
+def epochs(table: Table) -> Figure:
+    """Throughput of cold and warm epochs."""
+    return Figure(
+        id="epochs",
+        title="Throughput by epoch",
+        kind="bar",
+        x=Axis("epoch", "epoch"),
+        y=Axis("samples_per_s", "throughput", "samples/s"),
+        data={
+            "epoch": [f"{number} ({cache})" for number, cache in zip(table["epoch"], table["cache"])],
+            "samples_per_s": table["samples_per_s"].tolist(),
+            "job": [f"job {job}" for job in table["job"]],
+        },
+        series="job" if len(set(table["job"].tolist())) > 1 else "",
+        caption="Each epoch of each job; a cache is cold in the first.",
+    )
+
+
+def laws(table: Table, measured: float) -> Figure:
+    """The closed-form bounds beside what the run gave."""
+    finite = np.isfinite(table["samples_per_s"])
+    return Figure(
+        id="laws",
+        title="What binds",
+        kind="bar",
+        x=Axis("law", "law"),
+        y=Axis("samples_per_s", "bound", "samples/s", log=True),
+        data={"law": table["law"][finite].tolist(), "samples_per_s": table["samples_per_s"][finite].tolist()},
+        rules=(Rule(measured, "this run", axis="y"),),
+        caption="Upper bounds on the throughput without caches; the least binds, the line is the simulated run.",
+    )
+
+
+def threads(requests: Table) -> Figure:
+    """What the threads did with the first blocks."""
+    rows = np.flatnonzero((requests["job"] == 0) & np.isfinite(requests["left_s"]))[:MOST_BLOCKS]
+    edges = ("taken_s", "grant_s", "first_byte_s", "done_s", "left_s")
+    states = ("waiting for a slot", "latency", "transfer", "decoding")
+    columns: dict[str, list[Any]] = {"thread": [], "from_s": [], "to_s": [], "state": []}
+    for state, (a, b) in zip(states, itertools.pairwise(edges)):
+        columns["thread"] += [f"thread {number}" for number in requests["thread"][rows]]
+        columns["from_s"] += requests[a][rows].tolist()
+        columns["to_s"] += requests[b][rows].tolist()
+        columns["state"] += [state] * len(rows)
+    return Figure(
+        id="threads",
+        title="What the threads do",
+        kind="gantt",
+        x=Axis("from_s", "time", "s"),
+        y=Axis("thread", "thread"),
+        x2="to_s",
+        data=columns,
+        series="state",
+        series_label="state",
+        order=states,
+        caption=f"The first {len(rows)} blocks of the first epoch. Threads that read together and then decode together "
+        "are in lock-step.",
+    )
+
+
+def request_times(requests: Table) -> Figure:
+    """Distribution of request times."""
+    shares = np.linspace(0, 1, 201)
+    served = requests["done_s"] - requests["taken_s"]
+    return Figure(
+        id="request-times",
+        title="Time of a request",
+        kind="cdf",
+        x=Axis("request_s", "from asking to the last byte", "s"),
+        y=Axis("share", "share of requests"),
+        data={
+            "request_s": np.quantile(served[np.isfinite(served)], shares).tolist(),
+            "share": shares.tolist(),
+        },
+        caption=f"Median {np.nanmedian(served) * 1e3:.3g} ms over {len(served)} requests, caches included.",
+    )
+
+
+def frontier(cells: Table) -> Figure:
+    """Cost against time of every configuration."""
+    return Figure(
+        id="cost-time",
+        title="Cost and time of an epoch",
+        kind="points",
+        x=Axis("total_s", "time of an epoch", "s"),
+        y=Axis("cost_usd", "cost of an epoch", "$"),
+        data={
+            "total_s": cells["total_s"].tolist(),
+            "cost_usd": cells["cost_usd"].tolist(),
+            "threads": [f"{number} threads" for number in cells["threads"]],
+        },
+        series="threads",
+        series_label="threads",
+        caption="Requests, egress and stalled GPU time; each point is one block size.",
+    )
+
+
+def predicted_against_measured(measured: Table) -> Figure:
+    """Predicted against measured seconds of cells; calibration probes are marked."""
+    held_out = ~measured["probe"].astype(bool)
+    error = np.mean(np.abs(measured["predicted_s"] / measured["measured_s"] - 1)[held_out])
+    return Figure(
+        id="predicted-measured",
+        title="Predicted against measured",
+        kind="points",
+        x=Axis("measured_s", "measured", "s", log=True),
+        y=Axis("predicted_s", "predicted", "s", log=True),
+        data={
+            "measured_s": measured["measured_s"].tolist(),
+            "predicted_s": measured["predicted_s"].tolist(),
+            "kind": ["probe" if probe else "held out" for probe in measured["probe"]],
+        },
+        series="kind",
+        series_label="cell",
+        caption=f"{len(measured)} configurations; mean error of those held out {100 * error:.2g} %.",
+    )

@@ -1,0 +1,141 @@
+"""Which block size and how many threads: every cell of a grid predicted, the leanest near the best taken.
+
+The plan says what it predicts, what binds there, what it costs and when merging pays back, and carries all cells, so
+that a small checker can verify that nothing leaner was near the best and nothing better was within the memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from forerun.domains.loading.cells import Predicted, predict_cells
+from forerun.domains.loading.laws import Explanation, explain, payback_epochs
+from forerun.domains.loading.model import Cell
+from forerun.domains.loading.runs import best_of, cells_table
+from forerun.domains.loading.scenario import Goal, Grid, Scenario
+from forerun.domains.loading.world import draw
+from forerun.errors import CheckFailed, Infeasible, UsageError, known_names
+from forerun.result.tables import Table
+
+#: a grid where the scenario names none: the published system's 60 cells, and single samples
+DEFAULT_GRID = Grid(blocks=(1, *range(20, 301, 20)), threads=(1, 2, 4, 8))
+
+OBJECTIVES = ("time", "cost")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The chosen cell among all predicted ones; what binds there; bytes a sample, for checking memory."""
+
+    scenario: Scenario
+    cells: tuple[Predicted, ...]
+    chosen: Predicted
+    law: Explanation
+    payback: float
+    notes: tuple[str, ...]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The plan in figures."""
+        return {
+            "block_samples": self.chosen.cell.block,
+            "threads": self.chosen.cell.threads,
+            "total_s": self.chosen.total_s,
+            "samples_per_s": self.chosen.samples_per_s,
+            "held_bytes": self.chosen.held_bytes,
+            "cost_usd": self.chosen.cost_usd,
+            "hidden": self.chosen.hidden,
+            "bottleneck": self.law.bottleneck,
+            "payback_epochs": self.payback if math.isfinite(self.payback) else None,
+            "cells": len(self.cells),
+        }
+
+    @property
+    def why(self) -> str:
+        """One sentence."""
+        cell = self.chosen.cell
+        merged = "single samples" if cell.block == 1 else f"blocks of {cell.block}"
+        threads = "1 thread" if cell.threads == 1 else f"{cell.threads} threads"
+        margin = self.scenario.goal.margin_share
+        return f"{merged} and {threads} hold the fewest bytes within {margin:.0%} of the best; {self.law.sentence}"
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """Every cell."""
+        return {"cells": cells_table(self.cells, self.chosen.cell)}
+
+    def data(self) -> dict[str, Any]:
+        """Plain data."""
+        rows = [
+            {"block_samples": c.cell.block, "threads": c.cell.threads, "total_s": c.total_s, "held_bytes": c.held_bytes,
+             "cost_usd": c.cost_usd, "hidden": c.hidden}
+            for c in self.cells
+        ]  # fmt: skip
+        return {
+            "domain": "loading",
+            "summary": self.summary,
+            "why": self.why,
+            "notes": list(self.notes),
+            "cells": rows,
+        }
+
+    def check(self) -> Plan:
+        """Verify the choice against all cells. Raises CheckFailed if one was better, or as good and leaner."""
+        goal = self.scenario.goal
+        fitting = [c for c in self.cells if not goal.memory_bytes or c.held_bytes <= goal.memory_bytes]
+        best = min(value(goal, c) for c in fitting)
+        if self.chosen not in fitting or value(goal, self.chosen) > best * (1 + goal.margin_share):
+            raise CheckFailed.at(
+                "plan", f"{self.chosen.cell} is not within {goal.margin_share:.0%} of the best"
+            )
+        leaner = [
+            c.cell
+            for c in fitting
+            if value(goal, c) <= best * (1 + goal.margin_share) and c.held_bytes < self.chosen.held_bytes
+        ]
+        if leaner:
+            raise CheckFailed.at("plan", f"{leaner[0]} is as good as {self.chosen.cell} and leaner")
+        return self
+
+
+def value(goal: Goal, entry: Predicted) -> float:
+    """What the goal minimises, of a cell."""
+    return entry.cost_usd if goal.minimise == "cost" else entry.total_s
+
+
+def plan(scenario: Scenario, objective: str = "") -> Plan:
+    """The leanest configuration near the best by `objective` (`time` or `cost`; the scenario's goal if not given).
+
+    Raises Infeasible if no cell fits the memory, UsageError for an objective that is none.
+    """
+    if objective and objective not in OBJECTIVES:
+        raise UsageError.at("objective", f"no objective {objective!r}; {known_names(objective, OBJECTIVES)}")
+    if objective:
+        scenario = scenario.with_(goal=scenario.goal.with_(minimise=objective))
+    if scenario.loader.mode != "threads":
+        raise UsageError.at(
+            "loader.mode", "plans are made for threads; workers have the recursion's closed form"
+        )
+    drawn = draw(scenario)
+    least = drawn.mean_bytes
+    memory = scenario.goal.memory_bytes
+    if memory and least > memory:
+        raise Infeasible.at("goal.memory_bytes", f"{memory:g} bytes do not hold one sample of {least:.0f}")
+    offered = (scenario.grid or DEFAULT_GRID).cells
+    usable = [cell for cell in offered if cell.block <= scenario.dataset.samples]
+    merging = scenario.dataset.shuffle != "global"
+    cells = predict_cells(drawn, [cell for cell in usable if merging or cell.block == 1])
+    held = [entry for entry in cells if not memory or entry.held_bytes <= memory]
+    if not held:
+        raise Infeasible.at(
+            "goal.memory_bytes", f"no configuration of the grid holds at most {memory:g} bytes"
+        )
+    cell = best_of(scenario, drawn, cells)
+    chosen = next(entry for entry in cells if entry.cell == cell)
+    setting = replace(drawn.setting(), block_samples=cell.block, threads=cell.threads)
+    law = explain(setting, samples=scenario.dataset.samples, memory_budget_bytes=memory or math.inf)
+    one = predict_cells(drawn, [Cell(1, cell.threads)])[0]
+    payback = payback_epochs(scenario.layout.merge_s, one.total_s, chosen.total_s) if cell.block > 1 else 0.0
+    return Plan(scenario, cells, chosen, law, payback, law.cautions).check()

@@ -1,0 +1,270 @@
+"""The published results of the loading experiment, regenerated beside the published numbers."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.loading.placement import Gang, GangJob, Node, Placed, place_gangs
+from forerun.domains.loading.policy import placements
+from forerun.errors import DataError
+from forerun.result.figures import Axis, Figure
+from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.rng import stream
+
+SOURCE: Final = "CNDLSys (COMSNETS'24), repository VUZhuangweiKang/CloudNativeDLSys, commit 61d0441"
+
+#: as printed by the notebook, to eight digits: compute time, throughput without merging and with, gain in percent
+LIBRISPEECH: Final = (
+    (0.10, 579.556418, 631.197156, 8.910390),
+    (0.25, 564.383937, 596.151970, 5.628798),
+    (0.50, 545.519699, 569.466436, 4.389711),
+    (0.75, 516.340359, 508.320178, -1.553274),
+    (1.00, 421.942493, 418.627818, -0.785575),
+)
+#: published gains of merging on ImageNet, read locally, by compute time
+IMAGENET_GAINS: Final = ((0.10, 47.90), (0.25, 46.12), (0.50, 35.94), (0.75, 18.59), (1.00, 3.59))
+#: throughput by block size, ImageNet local, 0.1 s, one thread
+FIXED_BLOCKS: Final = ((10, 619.41), (20, 656.43), (30, 671.79), (40, 690.25), (100, 717.86))
+#: samples, batches of the published settings without merging
+SAMPLES: Final = {"librispeech": 28_539, "imagenet": 34_745}
+#: local hits in percent on the published job streams (Helios traces, not included): policy, least and most of four
+PUBLISHED_HITS: Final = {
+    "csp": (90.31, 92.85),
+    "first_fit": (79.89, 84.12),
+    "worst_fit": (79.35, 83.87),
+    "best_fit": (79.57, 83.95),
+    "most_resident": (80.01, 84.14),
+}
+
+
+def data_folder() -> Path:
+    """The folder of the published raw data: `$FORERUN_DATA_DIR/loading`. Raises DataError where it is absent."""
+    base = os.environ.get("FORERUN_DATA_DIR")
+    folder = Path(base) / "loading" if base else None
+    if folder is None or not (folder / "exp1").is_dir():
+        raise DataError.at(
+            str(folder or "FORERUN_DATA_DIR"),
+            "the published run directories are not here; set FORERUN_DATA_DIR to the folder that holds loading/exp1",
+        )
+    return folder
+
+
+def librispeech(progress: Progress) -> Reproduced:
+    """Both tables and the improvement column, from the raw series; corrected by the delivery law."""
+    from forerun.domains.loading.delivery_law import fit_delivery, improvement_percent
+    from forerun.domains.loading.notebook import flags, improvements, read_experiment, table
+
+    progress("reading 30 run directories")
+    runs = read_experiment(data_folder() / "exp1")
+    base, ours = table(runs, "baseline1"), table(runs, "ours")
+    fitted = [
+        fit_delivery(SAMPLES["librispeech"], rows[0].sleep_s, rows[0].compute_s, rows[0].completion_s)
+        for rows in (base, ours)
+    ]
+    rows: list[Row] = []
+    columns: dict[str, list[float]] = {name: [] for name in ("sleep_s", "gain", "low", "high")}
+    series: list[str] = []
+    for (sleep, plain, merged, gain), one, two, found in zip(LIBRISPEECH, base, ours, improvements(runs)):
+        rows.append(
+            Row(f"no merging, compute {sleep:g} s, throughput samples/s", plain, one.throughput,
+                512 / fitted[0].completion_s(sleep), 1e-5, "corrected: delivery law fitted at 0.1 s")
+        )  # fmt: skip
+        rows.append(
+            Row(f"merged, compute {sleep:g} s, throughput samples/s", merged, two.throughput, None, 1e-5)
+        )
+        law = improvement_percent(fitted[0], fitted[1], sleep, found.merged_runs / found.runs)
+        verdict = "significant" if found.significant else "not significant"
+        note = (
+            f"{verdict}: standard error {found.error_points:.2f} points, Welch p {found.welch_p:.3f}, "
+            f"{found.merged_runs} of {found.runs} runs merged"
+        )
+        rows.append(Row(f"improvement, compute {sleep:g} s, percent", gain, found.percent, law, 1e-5, note))
+        for name, centre, half in (
+            ("measured", found.percent, 2 * found.error_points),
+            ("delivery law", law, 0.0),
+        ):
+            series.append(name)
+            for column, value in zip(columns, (sleep, centre, centre - half, centre + half)):
+                columns[column].append(value)
+    figure = Figure(
+        id="improvement",
+        title="Gain of merging, LibriSpeech, remote",
+        kind="points",
+        x=Axis("sleep_s", "compute time", "s"),
+        y=Axis("gain", "gain in throughput", "%"),
+        low="low",
+        high="high",
+        data={**columns, "series": series},
+        series="series",
+        caption="Two standard errors around the published gains; the last two rest on one merged run of three.",
+    )
+    defects = [str(flag) for flag in flags(runs) if flag.id in ("F2", "F6", "F7")]
+    return Reproduced(tuple(rows), (figure,), tuple(defects))
+
+
+def imagenet(progress: Progress) -> Reproduced:
+    """Gains of merging on ImageNet read locally, from the recorded runs; corrected by the delivery law."""
+    from forerun.domains.loading.delivery_law import fit_delivery, improvement_percent
+
+    progress("reading the recorded runs")
+    means = _recorded_means(data_folder() / "cndlsys_runs.csv", "imagenet", "local")
+    first = min(sleep for _, sleep in means)
+    fits = {}
+    for kind in ("baseline1", "ours"):
+        completion, compute, _, _ = means[kind, first]
+        fits[kind] = fit_delivery(SAMPLES["imagenet"], first, compute, completion)
+    rows = []
+    for sleep, published in IMAGENET_GAINS:
+        if ("ours", sleep) not in means or ("baseline1", sleep) not in means:
+            rows.append(
+                Row(
+                    f"improvement, compute {sleep:g} s, percent",
+                    published,
+                    None,
+                    None,
+                    None,
+                    "runs not included",
+                )
+            )
+            continue
+        ours, base = means["ours", sleep][2], means["baseline1", sleep][2]
+        law = improvement_percent(fits["baseline1"], fits["ours"], sleep, means["ours", sleep][3])
+        rows.append(
+            Row(f"improvement, compute {sleep:g} s, percent", published, 100 * (ours / base - 1), law, 0.01,
+                "corrected: delivery law fitted at the shortest compute time")
+        )  # fmt: skip
+    return Reproduced(
+        tuple(rows),
+        notes=(
+            "the repository's text says 48.89 % for the first; its raw data give 47.90 %",
+            "reads are 0.1-1.4 ms of 16.5 ms a sample here: most of the gain is overlap and CPU, not I/O",
+        ),
+    )
+
+
+def _recorded_means(
+    path: Path, dataset: str, place: str
+) -> dict[tuple[str, float], tuple[float, float, float, float]]:
+    """Mean completion, step, throughput and merged share by (approach, compute time)."""
+    found: dict[tuple[str, float], list[tuple[float, float, float, float]]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if (row["dataset"], row["mode"]) == (dataset, place):
+                key = (row["kind"], float(row["sim_compute_time"]))
+                names = ("completion_s", "compute_mean_s", "throughput", "merged")
+                values = [float(row[name]) for name in names]
+                found.setdefault(key, []).append((values[0], values[1], values[2], values[3]))
+    return {
+        key: tuple(float(value) for value in np.mean(rows, axis=0))  # type: ignore[misc]
+        for key, rows in found.items()
+    }
+
+
+def stopping(progress: Progress) -> Reproduced:
+    """Where the early-stop rule ends on the published block sizes."""
+    from forerun.domains.loading.tuners.fixed_blocks import early_stop
+
+    sizes, rates = [size for size, _ in FIXED_BLOCKS], [rate for _, rate in FIXED_BLOCKS]
+    trials, chosen = early_stop(sizes, rates)
+    gains = [100 * (b / a - 1) for a, b in itertools.pairwise(rates)]
+    rows = [
+        Row("trials until the rule stops", 5, trials, None, 0),
+        Row("block size chosen, samples", 100, chosen, None, 0),
+    ]
+    for published, gain, size in zip((5.98, 2.34, 2.75, 4.00), gains, sizes[1:]):
+        rows.append(Row(f"gain at blocks of {size}, percent", published, gain, None, 0.01))
+    return Reproduced(tuple(rows), notes=("the notebook's own table is empty: its paths are wrong",))
+
+
+def no_merge_law(progress: Progress) -> Reproduced:
+    """Completions without merging, predicted from the row of 0.1 s alone."""
+    from forerun.domains.loading.delivery_law import fit_delivery
+
+    rows, errors = [], []
+    for dataset, place in (("imagenet", "local"), ("imagenet", "remote"), ("librispeech", "remote")):
+        progress(f"fitting {dataset}, {place}")
+        means = _recorded_means(data_folder() / "cndlsys_runs.csv", dataset, place)
+        sleeps = sorted(sleep for kind, sleep in means if kind == "baseline1")
+        completion, compute = means["baseline1", sleeps[0]][:2]
+        fitted = fit_delivery(SAMPLES[dataset], sleeps[0], compute, completion)
+        for sleep in sleeps:
+            measured, law = means["baseline1", sleep][0], fitted.completion_s(sleep)
+            held_out = sleep != sleeps[0]
+            if held_out:
+                errors.append(abs(law / measured - 1))
+            rows.append(
+                Row(f"{dataset} {place}, compute {sleep:g} s, completion s", measured, None, law, 0.04 * measured,
+                    "" if held_out else "fitted on this row")
+            )  # fmt: skip
+    rows.append(
+        Row("mean error of the completions held out, percent", 0.97, None, 100 * float(np.mean(errors)), 0.2,
+            "as found when the law was first fitted")
+    )  # fmt: skip
+    return Reproduced(tuple(rows))
+
+
+def placing(progress: Progress) -> Reproduced:
+    """Local hits of all placement policies on generated job streams of the published kind."""
+    hits: dict[str, list[float]] = {name: [] for name in placements().names()}
+    for seed in range(4):
+        progress(f"placing stream {seed + 1} of 4")
+        gangs = generated_gangs(seed)
+        nodes = [Node(gpus=8, cpus=48, disk=2000)] * 24
+        for name in hits:
+            placed: Placed = place_gangs(nodes, gangs, placements().get(name)())
+            hits[name].append(placed.local_hit_pct)
+    rows = []
+    for name, values in hits.items():
+        low, high = PUBLISHED_HITS[name]
+        note = f"published {low:g}-{high:g} on traces that are not public here; streams are generated, levels differ"
+        rows.append(
+            Row(f"{name}, local hit percent", (low + high) / 2, None, float(np.mean(values)), None, note)
+        )
+    ahead = [
+        hits["csp"][at] - max(values[at] for name, values in hits.items() if name != "csp") for at in range(4)
+    ]
+    rows.append(
+        Row("streams of 4 on which csp is ahead of every baseline by 7 points", 4, None,
+            sum(points >= 7 for points in ahead), 0, f"ahead by {min(ahead):.1f} to {max(ahead):.1f} points")
+    )  # fmt: skip
+    return Reproduced(tuple(rows))
+
+
+def generated_gangs(seed: int, count: int = 160) -> list[Gang]:
+    """A stream of gangs: exponential arrivals, data sets of one to eight chunks, jobs of one to eight workers."""
+    rng = stream(seed, "gangs")
+    gangs, now = [], 0.0
+    for _ in range(count):
+        now += float(rng.exponential(420.0))
+        chunks = (float(rng.integers(60, 200)),) * int(rng.choice([1, 2, 4, 8]))
+        jobs = tuple(
+            GangJob(
+                workers=int(rng.choice([1, 1, 2, 4, 8])),
+                gpus=1,
+                cpus=int(rng.choice([3, 4, 6])),
+                run_s=float(rng.lognormal(7.6, 1.0)),
+            )
+            for _ in range(int(rng.integers(1, 7)))
+        )
+        gangs.append(Gang(arrive_s=now, chunks=chunks, jobs=jobs))
+    return gangs
+
+
+REPRODUCTIONS: Final = (
+    Reproduction(
+        "blocks-librispeech-remote",
+        "Merging on LibriSpeech, remote: both tables and the gain",
+        SOURCE,
+        librispeech,
+    ),
+    Reproduction("blocks-imagenet-local", "Merging on ImageNet, local: the gain", SOURCE, imagenet),
+    Reproduction("blocks-early-stop", "Fixed blocks with early stop", SOURCE, stopping),
+    Reproduction("blocks-no-merge-law", "The delivery law without merging", SOURCE, no_merge_law),
+    Reproduction("blocks-placement", "Placement of jobs and data: local hits", SOURCE, placing),
+)

@@ -1,0 +1,509 @@
+"""A scenario's run: every epoch of every job, the differential runs behind the stall split, laws, cells, placement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from forerun.domains.loading import tables
+from forerun.domains.loading.calibrate import best_within
+from forerun.domains.loading.cells import Predicted, cost_parts, predict_cells, simulated_probes
+from forerun.domains.loading.kernels.cache import Caches
+from forerun.domains.loading.kernels.deliver import Delivery, Pool, deliver, deliver_pooled
+from forerun.domains.loading.laws import Explanation, explain, payback_epochs
+from forerun.domains.loading.model import F64, Batches, Cell, Reader, Streamed, StreamRun, batches_of
+from forerun.domains.loading.placement import Placed, place_gangs
+from forerun.domains.loading.scenario import Scenario
+from forerun.domains.loading.streaming import hits_of, open_caches, stream
+from forerun.domains.loading.tuning import Tuned, tune
+from forerun.domains.loading.world import Drawn, draw, neighbours
+from forerun.result.ledger import Ledger
+from forerun.result.run import Interval, Result
+from forerun.result.tables import Table
+from forerun.rng import stream as random_stream
+
+#: t quantile 0.975 for 9 degrees of freedom: intervals over ten stretches of batches
+_T9 = 2.2622
+
+
+def run_scenario(scenario: Scenario, *, watch: Sequence[Any] = ()) -> Result:
+    """The result of a scenario (see `simulate`)."""
+    given, tuned = scenario, None
+    if scenario.tuner is not None and scenario.grid is not None:
+        drawn = draw(scenario)
+        tuned = tune(
+            scenario.tuner, simulated_probes(drawn), scenario.grid.cells, drawn.load(),
+            memory_bytes=scenario.goal.memory_bytes or math.inf, rng=random_stream(scenario.seed, "tuner"),
+        )  # fmt: skip
+        scenario = with_cell(scenario, tuned.cell.block, tuned.cell.threads)
+    drawn = draw(scenario)
+    if scenario.loader.mode == "threads":
+        outcome = _threads(drawn, watch)
+    else:
+        outcome = _workers(drawn, watch)
+    return _Report(given, drawn, outcome, tuned).result()
+
+
+def with_cell(scenario: Scenario, block: int, threads: int) -> Scenario:
+    """The scenario at another configuration."""
+    return scenario.with_(
+        layout=scenario.layout.with_(block_samples=block), loader=scenario.loader.with_(threads=threads)
+    )
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch of one job, however it was loaded."""
+
+    job: int
+    number: int
+    ask_s: F64
+    got_s: F64
+    step_s: F64
+    samples: F64
+    queue: F64
+    total_s: float
+    store_bytes: float
+    gets: int
+    hit_share: float
+    peak_memory_bytes: float
+    neighbour_share: float
+    batch_spread: float
+    streamed: Streamed | None = None
+
+    @property
+    def load_s(self) -> F64:
+        """Wait for each batch."""
+        return self.got_s - self.ask_s
+
+    @property
+    def samples_per_s(self) -> float:
+        """Delivered samples a second."""
+        return float(self.samples.sum()) / self.total_s if self.total_s else math.inf
+
+    @property
+    def steady_stall(self) -> float:
+        """Waits after the first batch over the total."""
+        return float(self.load_s[1:].sum()) / self.total_s if self.total_s else 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All epochs, the totals of the first epoch's differential runs, and what is drawn of it."""
+
+    epochs: tuple[Epoch, ...]
+    compute_s: float
+    prepared_s: float
+    timeline: Any
+    most_in_flight: int = 0
+    mean_in_flight: float = 0.0
+
+
+def _threads(drawn: Drawn, watch: Sequence[Any]) -> Outcome:
+    scenario = drawn.scenario
+    models, of_job = drawn.cache_models()
+    blocks = len(drawn.block_edges()) - 1
+    caches = open_caches(models, blocks)
+    _prewarm(drawn, caches, of_job)
+    epochs: list[Epoch] = []
+    first: StreamRun | None = None
+    for number in range(scenario.run.epochs):
+        readers = [drawn.reader(number, job, caches=of_job[job]) for job in range(scenario.jobs)]
+        run = stream(readers, drawn.store(), latency_s=drawn.latencies(number), caches=caches)
+        first = first or run
+        for job, (streamed, reader) in enumerate(zip(run.jobs, readers)):
+            epochs.append(_epoch(drawn, job, number, streamed, reader))
+        for observer in watch:
+            if hasattr(observer, "epoch"):
+                observer.epoch(number, run)
+    assert first is not None
+    prepared = stream(
+        [drawn.reader(0, job) for job in range(scenario.jobs)], drawn.store(instantaneous=True)
+    ).jobs[0]
+    return Outcome(
+        tuple(epochs),
+        float(first.jobs[0].step_s.sum()),
+        prepared.total_s,
+        tables.thread_timeline(first.jobs),
+        first.most_in_flight,
+        first.mean_in_flight,
+    )
+
+
+def _prewarm(drawn: Drawn, caches: Caches, of_job: list[tuple[int, ...]]) -> None:
+    """Put a share of the blocks into each cache before the first epoch."""
+    edges = np.array(drawn.block_edges())
+    sizes = np.add.reduceat(drawn.sizes, edges[:-1])
+    for layer, cache in enumerate(drawn.scenario.caches):
+        for number in {numbers[layer] for numbers in of_job}:
+            order = random_stream(drawn.scenario.seed, "prewarm", number).permutation(len(sizes))
+            taken = order[: round(cache.prewarm_share * len(sizes))]
+            if len(taken):
+                hits_of(caches, number, taken, sizes[taken])
+
+
+def _epoch(drawn: Drawn, job: int, number: int, streamed: Streamed, reader: Reader) -> Epoch:
+    requests = streamed.requests
+    asked = np.isfinite(requests.taken_s)
+    from_store = asked & (requests.source < 0)
+    share, spread = neighbours(streamed.put_block, streamed.batch_samples, len(reader.blocks))
+    failed = int(reader.failures[from_store].sum()) if reader.failures is not None else 0
+    held = float(requests.size_bytes.max()) * reader.threads
+    memory = held + (streamed.most_buffered + reader.batch) * drawn.decoded_bytes
+    return Epoch(
+        job=job,
+        number=number,
+        ask_s=streamed.ask_s - streamed.start_s,
+        got_s=streamed.got_s - streamed.start_s,
+        step_s=np.asarray(streamed.step_s),
+        samples=streamed.batch_samples.astype(np.float64),
+        queue=streamed.queue.astype(np.float64),
+        total_s=streamed.total_s,
+        store_bytes=float(requests.size_bytes[from_store].sum()),
+        gets=int(from_store.sum()) + failed,
+        hit_share=1 - float(from_store.sum()) / max(1, int(asked.sum())),
+        peak_memory_bytes=memory,
+        neighbour_share=share,
+        batch_spread=spread,
+        streamed=streamed,
+    )
+
+
+def _workers(drawn: Drawn, watch: Sequence[Any]) -> Outcome:
+    scenario = drawn.scenario
+    plan = batches_of(
+        scenario.dataset.samples, scenario.run.batch, scenario.loader.workers, scenario.run.partition,
+        drop_last=scenario.run.drop_last,
+    )  # fmt: skip
+    epochs = []
+    first = None
+    for number in range(scenario.run.epochs):
+        found = _delivery(drawn, plan, number, store=True, decode=True)
+        first = first or found
+        steps = np.broadcast_to(_steps(drawn, number), len(plan))
+        gets = -(-int(plan.samples.sum()) // scenario.layout.block_samples)
+        memory = scenario.loader.workers * scenario.loader.prefetch * scenario.run.batch * drawn.decoded_bytes
+        epochs.append(
+            Epoch(
+                0, number, found.ask_s, found.got_s, steps, plan.samples.astype(np.float64),
+                np.zeros(len(plan)), found.total_s, float(drawn.mean_bytes * plan.samples.sum()), gets, 0.0,
+                memory, 0.0, 1.0,
+            )
+        )  # fmt: skip
+        for observer in watch:
+            if hasattr(observer, "epoch"):
+                observer.epoch(number, found)
+    assert first is not None
+    prepared = _delivery(drawn, plan, 0, store=False, decode=True)
+    steps_s = float(epochs[0].step_s.sum())
+    return Outcome(tuple(epochs), steps_s, prepared.total_s, tables.worker_timeline(plan, first))
+
+
+def _steps(drawn: Drawn, epoch: int) -> F64:
+    return np.asarray(drawn.steps(epoch, 0) + drawn.scenario.step.overhead_s)
+
+
+def _delivery(drawn: Drawn, plan: Batches, epoch: int, *, store: bool, decode: bool) -> Delivery:
+    scenario = drawn.scenario
+    loader, cpu, setting = scenario.loader, scenario.cpu, drawn.setting()
+    n = scenario.layout.block_samples
+    # The workers of one loader read at the same time and share the link.
+    together = replace(
+        setting, conn_bytes_per_s=min(setting.conn_bytes_per_s, setting.shared_bytes_per_s / loader.workers)
+    )
+    read_s = together.read_s if store else 0.0
+    decode_s = (cpu.decode_s + cpu.decode_cpu_s) / cpu.pool_efficiency if decode else 0.0
+    collate_s = cpu.collate_s + cpu.handoff_s
+    start = np.array(loader.start_s or (0.0,) * loader.workers)
+    on_order = loader.workers * loader.prefetch
+    steps = _steps(drawn, epoch)
+    if loader.mode == "pooled_workers":
+        fixed = setting.latency_s if store else 0.0
+        pool = Pool(
+            loader.threads, n, fixed, (read_s - fixed) / n, decode_s, collate_s, cpu.collate_per_sample_s
+        )
+        return deliver_pooled(plan.worker, plan.samples, steps, start, on_order, pool)
+    build = np.asarray(
+        plan.samples * (read_s / n + decode_s + cpu.collate_per_sample_s) + collate_s, np.float64
+    )
+    return deliver(plan.worker, build, steps, start, on_order)
+
+
+class _Report:
+    """A run put into words, tables, ledgers and intervals."""
+
+    def __init__(self, given: Scenario, drawn: Drawn, outcome: Outcome, tuned: Tuned | None) -> None:
+        self.given, self.drawn, self.outcome, self.tuned = given, drawn, outcome, tuned
+        self.scenario = drawn.scenario
+        self.first = outcome.epochs[0]
+        self.law: Explanation = explain(drawn.setting(), samples=self.scenario.dataset.samples)
+        self.cells: tuple[Predicted, ...] = ()
+        if self.scenario.grid is not None:
+            self.cells = predict_cells(drawn, self.scenario.grid.cells)
+        self.placed: Placed | None = None
+        if self.scenario.cluster is not None:
+            cluster = self.scenario.cluster
+            self.placed = place_gangs(cluster.nodes, cluster.gangs, self.scenario.policy)
+
+    def result(self) -> Result:
+        headline = [
+            "samples_per_s",
+            "total_s",
+            "stall_share",
+            "first_batch_s",
+            "law_samples_per_s",
+            "peak_memory_bytes",
+        ]
+        summary = self.summary()
+        headline += [name for name in ("cost_usd", "payback_epochs", "local_hit_share") if name in summary]
+        return Result(
+            scenario=self.given,
+            summary=summary,
+            tables=self.tables(),
+            ledgers=self.ledgers(),
+            timeline=self.outcome.timeline,
+            why=self.why(),
+            notes=self.notes(),
+            intervals=self.intervals(),
+            headline=tuple(headline),
+            next_steps=self.next_steps(),
+        )
+
+    def summary(self) -> dict[str, Any]:
+        epochs, last = self.outcome.epochs, self.outcome.epochs[-1]
+        compute = self.law.terms["compute"]
+        mean_rate = float(np.mean([epoch.samples_per_s for epoch in epochs]))
+        found: dict[str, Any] = {
+            "samples_per_s": mean_rate,
+            "total_s": float(np.mean([epoch.total_s for epoch in epochs])),
+            "stall_share": float(np.mean([epoch.load_s.sum() / epoch.total_s for epoch in epochs])),
+            "steady_stall_share": float(np.mean([epoch.steady_stall for epoch in epochs])),
+            "load_mean_s": float(np.mean(self.first.load_s)),
+            "first_batch_s": float(self.first.load_s[0]),
+            "utilisation_share": float(np.mean([epoch.step_s.sum() / epoch.total_s for epoch in epochs])),
+            "hidden": bool(last.steady_stall < 0.01),
+            "bottleneck": self.law.bottleneck,
+            "law_samples_per_s": self.law.samples_per_s,
+            "compute_samples_per_s": compute if math.isfinite(compute) else None,
+            "headroom": self.law.headroom if math.isfinite(self.law.headroom) else None,
+            "block_samples": self.scenario.layout.block_samples,
+            "threads": self.scenario.loader.threads,
+            "peak_memory_bytes": max(epoch.peak_memory_bytes for epoch in epochs),
+            "store_bytes": float(np.sum([epoch.store_bytes for epoch in epochs])),
+            "gets": int(sum(epoch.gets for epoch in epochs)),
+            "hit_share": float(np.mean([epoch.hit_share for epoch in epochs])),
+            "cold_samples_per_s": self.first.samples_per_s,
+            "warm_samples_per_s": last.samples_per_s,
+            "neighbour_share": self.first.neighbour_share,
+            "batch_spread": self.first.batch_spread,
+            "most_in_flight": self.outcome.most_in_flight,
+            "mean_in_flight": self.outcome.mean_in_flight,
+        }
+        parts = self.costs()
+        if any(parts.values()):
+            found["cost_usd"] = sum(parts.values())
+        if self.scenario.layout.merge_s and self.scenario.loader.mode == "threads":
+            found["payback_epochs"] = self.payback()
+        if self.tuned is not None:
+            found["probes"] = len(self.tuned.probes)
+            found["probe_samples"] = self.tuned.samples_read
+            if self.cells:
+                truth = {entry.cell: entry.total_s for entry in self.cells}
+                found["regret_share"] = truth[self.tuned.cell] / min(truth.values()) - 1
+        if self.placed is not None:
+            found["local_hit_share"] = self.placed.local_hit_pct / 100
+            found["local_bytes_share"] = self.placed.local_bytes_pct / 100
+            found["placement_wait_mean_s"] = self.placed.mean_wait_s
+        return found
+
+    def payback(self) -> float | None:
+        """Epochs until merging (to the layout's blocks, else to the best cell) pays back, against single samples."""
+        threads, block = self.scenario.loader.threads, self.scenario.layout.block_samples
+        merged = Cell(block, threads)
+        if block == 1 and self.cells:
+            merged = best_of(self.scenario, self.drawn, self.cells)
+        one, mine = (entry.total_s for entry in predict_cells(self.drawn, [Cell(1, threads), merged]))
+        epochs = payback_epochs(self.scenario.layout.merge_s, one, mine)
+        return epochs if math.isfinite(epochs) else None
+
+    def costs(self) -> dict[str, float]:
+        """Dollars of all epochs by what they are paid for."""
+        found: dict[str, float] = {}
+        for epoch in self.outcome.epochs:
+            parts = cost_parts(
+                self.scenario,
+                self.scenario.layout.block_samples,
+                epoch.total_s,
+                epoch.store_bytes,
+                epoch.gets,
+            )
+            found = {name: found.get(name, 0.0) + value for name, value in parts.items()}
+        return found
+
+    def ledgers(self) -> tuple[Ledger, ...]:
+        found = [tables.time_ledger(self.outcome.compute_s, self.outcome.prepared_s, self.first.total_s)]
+        parts = self.costs()
+        if any(parts.values()):
+            found.append(Ledger("cost", "$", math.fsum(parts.values()), parts))
+        return tuple(found)
+
+    def intervals(self) -> dict[str, Interval]:
+        """Of the mean wait, over ten stretches of the first epoch's batches."""
+        load = self.first.load_s
+        stretches = [float(part.mean()) for part in np.array_split(load, min(10, len(load)))]
+        mean, half = float(load.mean()), 0.0
+        if len(stretches) == 10:
+            half = _T9 * float(np.std(stretches, ddof=1)) / math.sqrt(10)
+        low = max(0.0, mean - half)
+        return {
+            "load_mean_s": Interval(low, mean + half, method="means of ten stretches of batches, Student's t")
+        }
+
+    def tables(self) -> dict[str, Table]:
+        epochs = self.outcome.epochs
+        found = {
+            "epochs": Table.of_rows(tables.EPOCHS, [self.epoch_row(epoch) for epoch in epochs]),
+            "batches": Table.of(
+                tables.BATCHES,
+                job=np.concatenate([np.full(len(e.ask_s), e.job) for e in epochs]),
+                epoch=np.concatenate([np.full(len(e.ask_s), e.number) for e in epochs]),
+                batch=np.concatenate([np.arange(len(e.ask_s)) for e in epochs]),
+                load_s=np.concatenate([e.load_s for e in epochs]),
+                queue=np.concatenate([e.queue for e in epochs]).astype(np.int64),
+                **{
+                    name: np.concatenate([getattr(e, name) for e in epochs])
+                    for name in ("ask_s", "got_s", "step_s", "samples")
+                },
+            ),
+            "laws": Table.of_rows(
+                tables.LAWS,
+                [
+                    (name, value if math.isfinite(value) else math.nan, name == self.law.bottleneck)
+                    for name, value in self.law.terms.items()
+                ],
+            ),
+        }
+        streamed = [epoch for epoch in epochs if epoch.number == 0 and epoch.streamed is not None]
+        if streamed:
+            found["requests"] = _requests(streamed)
+        if self.cells:
+            chosen = best_of(self.scenario, self.drawn, self.cells)
+            found["cells"] = cells_table(self.cells, chosen)
+        if self.tuned is not None:
+            found["probes"] = Table.of_rows(
+                tables.PROBES,
+                [
+                    (i, p.cell.block, p.cell.threads, p.samples, p.total_s, p.samples / p.total_s)
+                    for i, p in enumerate(self.tuned.probes)
+                ],
+            )
+        if self.placed is not None:
+            found["placed"] = Table.of_rows(
+                tables.PLACED,
+                [
+                    (w.gang, w.job, w.worker, w.node, w.start_s, w.local_chunks, w.chunks)
+                    for w in self.placed.workers
+                ],
+            )
+        return found
+
+    def epoch_row(self, epoch: Epoch) -> tuple[Any, ...]:
+        cache = "none" if not self.scenario.caches else ("cold" if epoch.number == 0 else "warm")
+        return (
+            epoch.job, epoch.number, cache, epoch.samples_per_s, epoch.total_s, float(epoch.load_s[0]),
+            epoch.steady_stall, float(epoch.step_s.sum()) / epoch.total_s, epoch.store_bytes, epoch.gets,
+            epoch.hit_share, epoch.peak_memory_bytes, epoch.neighbour_share, epoch.batch_spread,
+        )  # fmt: skip
+
+    def why(self) -> str:
+        text = self.law.sentence
+        bound = self.law.samples_per_s
+        if self.scenario.loader.mode != "threads":
+            workers = self.scenario.loader.workers
+            step = float(self.first.step_s.mean())
+            stalled = self.first.steady_stall
+            if stalled < 0.01:
+                return f"loading is hidden: {workers} workers build a batch within {workers} steps of {step:.3g} s"
+            return f"{workers} workers cannot build a batch within {workers} steps of {step:.3g} s: waits come in waves"
+        if self.scenario.caches:
+            return f"{text} (without the caches, which had {self.first.hit_share:.0%} of the first epoch's blocks)"
+        if math.isfinite(bound) and self.first.samples_per_s < 0.9 * bound:
+            share = 1 - self.first.samples_per_s / bound
+            return f"{text}; the run is {share:.0%} below that bound: start-up, few blocks, or threads in lock-step"
+        return text
+
+    def notes(self) -> tuple[str, ...]:
+        found = list(self.law.cautions)
+        if self.scenario.loader.threads > len(self.drawn.block_edges()) - 1:
+            found.append("more threads than blocks: some never read")
+        if self.tuned is not None:
+            found.append(
+                f"the tuner chose blocks of {self.tuned.cell.block} and {self.tuned.cell.threads} threads "
+                f"after {len(self.tuned.probes)} probes"
+            )
+        return tuple(found)
+
+    def next_steps(self) -> tuple[str, ...]:
+        hide = self.law.hiding
+        found = []
+        if self.law.bottleneck == "thread" and hide.blocks_of is not None:
+            block = min(max(1, math.ceil(1.2 * hide.blocks_of)), self.scenario.dataset.samples)
+            found.append(f"forerun simulate {{scenario}} --set layout.block_samples={block}")
+        elif self.law.bottleneck == "thread":
+            found.append(f"forerun simulate {{scenario}} --set loader.threads={hide.least_threads + 1}")
+        found.append("forerun plan {scenario}")
+        return tuple(found)
+
+
+def _requests(epochs: Sequence[Epoch]) -> Table:
+    columns: dict[str, list[Any]] = {column.name: [] for column in tables.REQUESTS.columns}
+    for epoch in epochs:
+        assert epoch.streamed is not None
+        requests = epoch.streamed.requests
+        asked = np.flatnonzero(np.isfinite(requests.taken_s))
+        columns["job"].append(np.full(len(asked), epoch.job))
+        columns["block"].append(asked)
+        columns["source"].append(
+            np.array(["store" if s < 0 else f"cache {s}" for s in requests.source[asked]], object)
+        )
+        for name in columns:
+            if name not in ("job", "block", "source"):
+                columns[name].append(getattr(requests, name)[asked])
+    return Table.of(tables.REQUESTS, **{name: np.concatenate(parts) for name, parts in columns.items()})
+
+
+def best_of(scenario: Scenario, drawn: Drawn, cells: Sequence[Predicted]) -> Cell:
+    """The cell that a plan takes: the leanest near the quickest, or near the cheapest, within the memory."""
+    value = {
+        entry.cell: entry.cost_usd if scenario.goal.minimise == "cost" else entry.total_s for entry in cells
+    }
+    return best_within(
+        value,
+        drawn.load(),
+        margin=scenario.goal.margin_share,
+        memory_bytes=scenario.goal.memory_bytes or math.inf,
+    )
+
+
+def cells_table(cells: Sequence[Predicted], chosen: Cell) -> Table:
+    """Every predicted cell."""
+    return Table.of_rows(
+        tables.CELLS,
+        [
+            (
+                c.cell.block,
+                c.cell.threads,
+                c.total_s,
+                c.samples_per_s,
+                c.held_bytes,
+                c.cost_usd,
+                c.hidden,
+                c.cell == chosen,
+            )
+            for c in cells
+        ],
+    )

@@ -1,0 +1,357 @@
+"""What a run of this room depends on, as data."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Annotated, Literal
+
+from forerun.domains.loading.model import CachePolicy, Cell
+from forerun.domains.loading.placement import Gang, Node
+from forerun.domains.loading.policies.csp import Csp
+from forerun.domains.loading.policy import PlacementRecipe, TunerRecipe, placements, tuners
+from forerun.scenario.spec import Input, Spec, recipe
+
+Shape = Literal["constant", "exponential", "lognormal"]
+Problems = list[tuple[str, str]]
+
+
+def above_zero(record: Spec, *names: str) -> Problems:
+    """The fields that are not above zero."""
+    return [
+        (name, f"{getattr(record, name)} is not above 0") for name in names if not getattr(record, name) > 0
+    ]
+
+
+def not_negative(record: Spec, *names: str) -> Problems:
+    """The fields that are negative."""
+    return [
+        (name, f"{getattr(record, name)} is negative") for name in names if not getattr(record, name) >= 0
+    ]
+
+
+class RandomSeconds(Spec, frozen=True, kw_only=True):
+    """A random time. `lognormal`: mean * exp(sigma z - sigma^2 / 2); `sigma` is of no use to the other shapes."""
+
+    mean_s: float
+    shape: Shape = "lognormal"
+    sigma: float = 0.2
+
+    def problems(self) -> Problems:
+        """Nothing is negative."""
+        return not_negative(self, "mean_s", "sigma")
+
+
+class RandomBytes(Spec, frozen=True, kw_only=True):
+    """A random size, clipped to [`least_bytes`, `most_bytes`] (0: no upper clip), or drawn from a file of sizes.
+
+    `empirical` is a CSV file with a column `bytes`, one row a sample; the mean is then the file's.
+    """
+
+    mean_bytes: float = 0.0
+    shape: Shape = "lognormal"
+    sigma: float = 0.5
+    least_bytes: float = 1.0
+    most_bytes: float = 0.0
+    empirical: Input | None = None
+
+    def problems(self) -> Problems:
+        """A mean, or a file."""
+        found = not_negative(self, "mean_bytes", "sigma", "most_bytes") + above_zero(self, "least_bytes")
+        if not self.mean_bytes and self.empirical is None:
+            found.append(("mean_bytes", "give a mean, or a file in `empirical`"))
+        if self.most_bytes and self.most_bytes < self.least_bytes:
+            found.append(("most_bytes", f"{self.most_bytes:g} is below least_bytes {self.least_bytes:g}"))
+        return found
+
+
+class Dataset(Spec, frozen=True, kw_only=True):
+    """The training data: samples, their stored sizes, and once decoded (0: as stored).
+
+    `shuffle`: `none`, `block` (the order of blocks), `global` (single samples; blocks cannot be merged then).
+    """
+
+    samples: int
+    sample_bytes: float | RandomBytes
+    decoded_bytes: float = 0.0
+    shuffle: Literal["none", "block", "global"] = "block"
+
+    def problems(self) -> Problems:
+        """Samples of some size."""
+        found = above_zero(self, "samples") + not_negative(self, "decoded_bytes")
+        if isinstance(self.sample_bytes, (int, float)):
+            found += above_zero(self, "sample_bytes")
+        return found
+
+
+class Layout(Spec, frozen=True, kw_only=True):
+    """How samples are merged: samples a block (1: not merged), and how long merging takes once."""
+
+    block_samples: int = 1
+    merge_s: float = 0.0
+
+    def problems(self) -> Problems:
+        """A sample at least."""
+        return above_zero(self, "block_samples") + not_negative(self, "merge_s")
+
+
+class Price(Spec, frozen=True, kw_only=True):
+    """What the store charges; nothing is built in."""
+
+    per_1k_get_usd: float = 0.0
+    egress_usd_per_gb: float = 0.0
+    month_usd_per_gb: float = 0.0
+
+    def problems(self) -> Problems:
+        """Nothing is negative."""
+        return not_negative(self, "per_1k_get_usd", "egress_usd_per_gb", "month_usd_per_gb")
+
+
+class Errors(Spec, frozen=True, kw_only=True):
+    """An attempt fails with `probability` after `timeout_s`, and is repeated after `backoff_s` * 2^i, `retries` times."""
+
+    probability: float
+    timeout_s: float = 1.0
+    backoff_s: float = 0.1
+    retries: int = 5
+
+    def problems(self) -> Problems:
+        """A probability below one."""
+        found = not_negative(self, "timeout_s", "backoff_s", "retries")
+        if not 0 <= self.probability < 1:
+            found.append(("probability", f"{self.probability:g} is not in [0, 1)"))
+        return found
+
+
+class Store(Spec, frozen=True, kw_only=True):
+    """What answers reads. Rates and slots of 0 mean no limit; a shared link may be slower than one connection."""
+
+    latency_s: float | RandomSeconds = 0.0
+    conn_bytes_per_s: float = 0.0
+    shared_bytes_per_s: float = 0.0
+    slots: int = 0
+    requests_per_s: float = 0.0
+    burst: float = 1.0
+    client_s: float = 0.0
+    client_s_per_byte: float = 0.0
+    errors: Errors | None = None
+    price: Price = Price()
+
+    def problems(self) -> Problems:
+        """Nothing is negative; a burst is one request at least."""
+        names = (
+            "conn_bytes_per_s", "shared_bytes_per_s", "slots", "requests_per_s", "client_s", "client_s_per_byte"
+        )  # fmt: skip
+        found = not_negative(self, *names)
+        if isinstance(self.latency_s, (int, float)):
+            found += not_negative(self, "latency_s")
+        if not self.burst >= 1:
+            found.append(("burst", f"{self.burst:g} is below 1"))
+        return found
+
+    @property
+    def mean_latency_s(self) -> float:
+        """The latency's mean."""
+        return self.latency_s if isinstance(self.latency_s, (int, float)) else self.latency_s.mean_s
+
+
+class Cache(Spec, frozen=True, kw_only=True):
+    """A cache of blocks before the store: of each loader, or shared by all jobs of the node.
+
+    A block counts as held from the moment it is asked for. `prewarm_share` of the blocks are in it at the start, where
+    they fit.
+    """
+
+    scope: Literal["loader", "node"] = "node"
+    capacity_bytes: float
+    policy: CachePolicy = "lru"
+    latency_s: float = 0.0
+    read_bytes_per_s: float = 0.0
+    prewarm_share: float = 0.0
+
+    def problems(self) -> Problems:
+        """Some room; a share is one."""
+        found = above_zero(self, "capacity_bytes") + not_negative(self, "latency_s", "read_bytes_per_s")
+        if not 0 <= self.prewarm_share <= 1:
+            found.append(("prewarm_share", f"{self.prewarm_share:g} is not in [0, 1]"))
+        return found
+
+
+class Cpu(Spec, frozen=True, kw_only=True):
+    """Decoding: `decode_s` waits without a core, `decode_cpu_s` needs one of `cores` (shared by all threads).
+
+    `one_core_python`: the CPU part runs on one core, first come first served. `collate_s` a batch and
+    `collate_per_sample_s` a sample are the workers' assembling; `handoff_s` a batch is handing it over.
+    """
+
+    cores: float = 0.0
+    one_core_python: bool = False
+    decode_s: float = 0.0
+    decode_cpu_s: float = 0.0
+    collate_s: float = 0.0
+    collate_per_sample_s: float = 0.0
+    handoff_s: float = 0.0
+    pool_efficiency: float = 1.0
+
+    def problems(self) -> Problems:
+        """Nothing is negative; cores are needed where CPU time is."""
+        names = ("cores", "decode_s", "decode_cpu_s", "collate_s", "collate_per_sample_s", "handoff_s")
+        return not_negative(self, *names) + above_zero(self, "pool_efficiency")
+
+
+class Loader(Spec, frozen=True, kw_only=True):
+    """Who loads.
+
+    `threads`: threads that take blocks, one consumer, a buffer of `buffer_samples` (0: unbounded). `workers`: torch's
+    loader. `pooled_workers`: workers that read blocks and decode with `threads` threads each.
+    """
+
+    mode: Literal["threads", "workers", "pooled_workers"] = "threads"
+    threads: int = 1
+    workers: int = 1
+    prefetch: int = 2
+    buffer_samples: int = 0
+    start_s: tuple[float, ...] = ()
+
+    def problems(self) -> Problems:
+        """One thread and worker at least; a start for each worker, or none."""
+        found = above_zero(self, "threads", "workers", "prefetch") + not_negative(self, "buffer_samples")
+        if self.start_s and (len(self.start_s) != self.workers or min(self.start_s) < 0):
+            found.append(("start_s", f"{self.workers} times of 0 or more are wanted, one a worker"))
+        return found
+
+
+class Step(Spec, frozen=True, kw_only=True):
+    """The training step, and what its GPU costs."""
+
+    step_s: float | RandomSeconds
+    overhead_s: float = 0.0
+    gpu_usd_per_h: float = 0.0
+
+    def problems(self) -> Problems:
+        """Nothing is negative."""
+        found = not_negative(self, "overhead_s", "gpu_usd_per_h")
+        return found + (not_negative(self, "step_s") if isinstance(self.step_s, (int, float)) else [])
+
+
+class Run(Spec, frozen=True, kw_only=True):
+    """Batch, epochs, and how samples are split among workers."""
+
+    batch: int
+    epochs: int = 1
+    drop_last: bool = False
+    partition: Literal["round_robin", "contiguous"] = "round_robin"
+
+    def problems(self) -> Problems:
+        """Whole numbers above zero."""
+        return above_zero(self, "batch", "epochs")
+
+
+class Grid(Spec, frozen=True, kw_only=True):
+    """Cells to predict, plan over and tune over."""
+
+    blocks: tuple[int, ...] = (1, 4, 16, 64)
+    threads: tuple[int, ...] = (1, 2, 4, 8)
+
+    def problems(self) -> Problems:
+        """Some of each, above zero, none twice."""
+        return [
+            (name, "must be ascending numbers above 0")
+            for name in ("blocks", "threads")
+            if not (values := getattr(self, name))
+            or values[0] < 1
+            or any(b <= a for a, b in itertools.pairwise(values))
+        ]
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every cell."""
+        return tuple(Cell(block, threads) for block in self.blocks for threads in self.threads)
+
+
+class Goal(Spec, frozen=True, kw_only=True):
+    """What a plan must keep: bytes held in blocks at a time (0: no bound), and within what share of the best it may be."""
+
+    memory_bytes: float = 0.0
+    margin_share: float = 0.01
+    minimise: Literal["time", "cost"] = "time"
+
+    def problems(self) -> Problems:
+        """Nothing is negative."""
+        return not_negative(self, "memory_bytes", "margin_share")
+
+
+class Cluster(Spec, frozen=True, kw_only=True):
+    """Nodes, and gangs of jobs that share data sets, to be placed by the scenario's policy."""
+
+    nodes: tuple[Node, ...]
+    gangs: tuple[Gang, ...]
+
+    def problems(self) -> Problems:
+        """There are some of each."""
+        return [(name, "is empty") for name in ("nodes", "gangs") if not getattr(self, name)]
+
+
+class Scenario(Spec, frozen=True, kw_only=True):
+    """A training job's data, where they lie, who loads them, and the step they must hide behind.
+
+    `jobs` equal jobs share the store, each with a loader of its own, started `stagger_s` apart. With a `tuner`, the
+    tuner chooses block size and threads from the `grid` by probes of the simulated store. With a `cluster`, `policy`
+    places its gangs.
+    """
+
+    domain: Literal["loading"] = "loading"
+    spec_version: int = 1
+    title: str = ""
+    dataset: Dataset
+    layout: Layout = Layout()
+    store: Store = Store()
+    caches: tuple[Cache, ...] = ()
+    cpu: Cpu = Cpu()
+    loader: Loader = Loader()
+    step: Step
+    run: Run
+    jobs: int = 1
+    stagger_s: float = 0.0
+    grid: Grid | None = None
+    goal: Goal = Goal()
+    tuner: Annotated[TunerRecipe | None, recipe(tuners)] = None
+    cluster: Cluster | None = None
+    policy: Annotated[PlacementRecipe, recipe(placements)] = Csp()
+    seed: int = 0
+
+    def problems(self) -> Problems:
+        """A batch and a block fit the data; choices that exclude each other are not both made."""
+        found = above_zero(self, "jobs") + not_negative(self, "stagger_s", "seed")
+        if self.run.batch > self.dataset.samples:
+            found.append(("run.batch", f"{self.run.batch} is more than the {self.dataset.samples} samples"))
+        if self.layout.block_samples > self.dataset.samples:
+            found.append(
+                (
+                    "layout.block_samples",
+                    f"{self.layout.block_samples} is more than the {self.dataset.samples} samples",
+                )
+            )
+        if self.dataset.shuffle == "global" and self.layout.block_samples > 1:
+            found.append(
+                ("dataset.shuffle", "global shuffling reads single samples; use block, or blocks of 1")
+            )
+        plain = self.loader.mode == "threads"
+        if not plain and self.jobs > 1:
+            found.append(("jobs", f"several jobs need loader.mode threads, not {self.loader.mode}"))
+        if not plain and self.caches:
+            found.append(("caches", f"caches need loader.mode threads, not {self.loader.mode}"))
+        if not plain and (self.tuner is not None or self.grid is not None):
+            found.append(("grid", f"a grid of threads needs loader.mode threads, not {self.loader.mode}"))
+        if self.tuner is not None and self.grid is None:
+            found.append(("grid", "a tuner needs a grid of cells to choose from"))
+        if self.run.partition == "contiguous" and plain:
+            found.append(
+                ("run.partition", "contiguous parts are the workers' way; threads take blocks in turn")
+            )
+        return found
+
+
+def unlimited(rate: float) -> float:
+    """A rate of a file, where 0 is no limit."""
+    return rate if rate else math.inf

@@ -1,0 +1,29 @@
+"""From a scenario to its result: epochs, stall split, laws, cells, probes and placement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from forerun.domains.loading.policy import PlacementRecipe, TunerRecipe
+from forerun.domains.loading.scenario import Scenario
+
+if TYPE_CHECKING:
+    from forerun.result.run import Result
+
+
+def simulate(
+    scenario: Scenario, *, policy: PlacementRecipe | TunerRecipe | None = None, watch: Iterable[Any] = ()
+) -> Result:
+    """Run a scenario and return its result; `policy` replaces the scenario's placement policy, or its tuner.
+
+    An observer in `watch` that has a method `epoch` is told number and record of every epoch.
+    Raises Infeasible if a request fails more often than it may be repeated, or a gang fits nowhere.
+    """
+    from forerun.domains.loading.runs import run_scenario
+
+    if isinstance(policy, TunerRecipe):
+        scenario = scenario.with_(tuner=policy)
+    elif policy is not None:
+        scenario = scenario.with_(policy=policy)
+    return run_scenario(scenario, watch=tuple(watch))

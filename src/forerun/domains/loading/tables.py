@@ -1,0 +1,216 @@
+"""What a run records: schemas, ledgers, the timeline."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.loading.kernels.deliver import Delivery
+from forerun.domains.loading.model import Batches, Streamed
+from forerun.result.ledger import Ledger
+from forerun.result.tables import Column, TableSchema
+from forerun.result.timeline import Timeline
+
+BATCHES: Final = TableSchema(
+    "batches",
+    (
+        Column("job", "", "job, from 0"),
+        Column("epoch", "", "epoch, from 0"),
+        Column("batch", "", "batch of the epoch, from 0"),
+        Column("ask_s", "s", "when the loop asked, from the epoch's start"),
+        Column("got_s", "s", "when it had the whole batch"),
+        Column("load_s", "s", "how long it waited"),
+        Column("step_s", "s", "the step that followed"),
+        Column("samples", "", "samples in it"),
+        Column("queue", "samples", "decoded samples in the buffer when it asked"),
+    ),
+    "one batch that the training loop took",
+)
+EPOCHS: Final = TableSchema(
+    "epochs",
+    (
+        Column("job", "", "job, from 0"),
+        Column("epoch", "", "epoch, from 0"),
+        Column("cache", "", "cold, warm or none"),
+        Column("samples_per_s", "1/s", "delivered samples over the whole epoch"),
+        Column("total_s", "s", "from the first request to the end of the last step"),
+        Column("first_batch_s", "s", "wait for the first batch"),
+        Column("steady_stall_share", "", "waits after the first batch over the total"),
+        Column("utilisation_share", "", "steps over the total"),
+        Column("store_bytes", "bytes", "read from the store"),
+        Column("gets", "", "requests to the store, retries included"),
+        Column("hit_share", "", "blocks that a cache had"),
+        Column("peak_memory_bytes", "bytes", "blocks in hand, buffer and batch, at most"),
+        Column("neighbour_share", "", "samples delivered right after a neighbour of their block"),
+        Column("batch_spread", "", "distinct blocks in a batch over the most there could be, mean"),
+    ),
+    "one pass of one job over the data",
+)
+REQUESTS: Final = TableSchema(
+    "requests",
+    (
+        Column("job", "", "job, from 0"),
+        Column("block", "", "block, in the order taken"),
+        Column("thread", "", "thread that took it"),
+        Column("size_bytes", "bytes", "its bytes"),
+        Column("taken_s", "s", "when a thread took it"),
+        Column("grant_s", "s", "when the store began to serve it"),
+        Column("first_byte_s", "s", "when its first byte came"),
+        Column("done_s", "s", "when the thread had it whole"),
+        Column("left_s", "s", "when its last sample was handed over"),
+        Column("put_wait_s", "s", "waited for room in the buffer"),
+        Column("source", "", "the store, or which cache"),
+    ),
+    "one block of the first epoch that was asked for",
+)
+LAWS: Final = TableSchema(
+    "laws",
+    (
+        Column("law", "", "what would bind"),
+        Column("samples_per_s", "1/s", "samples a second that it admits (nan: does not apply)"),
+        Column("binds", "", "whether it is the least"),
+    ),
+    "closed-form bounds on the throughput",
+)
+CELLS: Final = TableSchema(
+    "cells",
+    (
+        Column("block_samples", "", "samples a block"),
+        Column("threads", "", "threads"),
+        Column("total_s", "s", "predicted seconds of an epoch"),
+        Column("samples_per_s", "1/s", "predicted throughput"),
+        Column("held_bytes", "bytes", "blocks in hand at most"),
+        Column("cost_usd", "$", "requests, egress and stalled GPU of an epoch"),
+        Column("hidden", "", "whether the step binds: within 2 % of what it admits"),
+        Column("chosen", "", "whether the plan takes it"),
+    ),
+    "one configuration, predicted with mean sizes and mean latency",
+)
+PROBES: Final = TableSchema(
+    "probes",
+    (
+        Column("probe", "", "in the order asked, from 0"),
+        Column("block_samples", "", "samples a block"),
+        Column("threads", "", "threads"),
+        Column("samples", "", "samples read"),
+        Column("total_s", "s", "how long it took"),
+        Column("samples_per_s", "1/s", "throughput"),
+    ),
+    "one probe of the tuner",
+)
+PLACED: Final = TableSchema(
+    "placed",
+    (
+        Column("gang", "", "gang, from 0"),
+        Column("job", "", "job of the gang"),
+        Column("worker", "", "worker of the job"),
+        Column("node", "", "node it ran on"),
+        Column("start_s", "s", "when its job started"),
+        Column("local_chunks", "", "its chunks on its node"),
+        Column("chunks", "", "its chunks"),
+    ),
+    "one worker, in the order placed",
+)
+
+MEANINGS: Final = {
+    "compute": "steps: what an epoch takes if everything else is instantaneous",
+    "preparation stall": "added by decoding, assembling and handing over, with an instantaneous store",
+    "fetch stall": "added by the store",
+}
+
+
+def time_ledger(compute_s: float, prepared_s: float, total_s: float) -> Ledger:
+    """Where the wall time of an epoch went, from three runs on the same streams.
+
+    compute_s with everything instantaneous, prepared_s with an instantaneous store, total_s as it is.
+    """
+    prepared = min(max(prepared_s, compute_s), total_s)
+    parts = {
+        "compute": compute_s,
+        "preparation stall": prepared - compute_s,
+        "fetch stall": total_s - prepared,
+    }
+    return Ledger("time of an epoch", "s", total_s, parts, MEANINGS)
+
+
+STATES: Final = (
+    "waiting for a slot",
+    "latency",
+    "transfer",
+    "decoding",
+    "waiting for data",
+    "step",
+    "building",
+)
+
+
+def thread_timeline(jobs: tuple[Streamed, ...]) -> Timeline:
+    """Tracks of every thread and every training loop; blocks that were not finished are left out."""
+    entity: list[np.ndarray] = []
+    state: list[np.ndarray] = []
+    begin: list[np.ndarray] = []
+    end: list[np.ndarray] = []
+    names: list[str] = []
+    groups: list[str] = []
+    for number, job in enumerate(jobs):
+        requests = job.requests
+        whole = np.isfinite(requests.left_s)
+        group = f"job {number}"
+        threads = int(requests.thread.max(initial=0)) + 1
+        edges = (
+            requests.taken_s, requests.grant_s, requests.first_byte_s, requests.done_s, requests.left_s
+        )  # fmt: skip
+        for code, (a, b) in enumerate(itertools.pairwise(edges)):
+            entity.append(len(names) + requests.thread[whole])
+            state.append(np.full(int(whole.sum()), code))
+            begin.append(a[whole])
+            end.append(b[whole])
+        names += [f"job {number} thread {thread}" for thread in range(threads)]
+        groups += [group] * threads
+        for code, a, b in ((4, job.ask_s, job.got_s), (5, job.got_s, job.got_s + job.step_s)):
+            entity.append(np.full(len(a), len(names)))
+            state.append(np.full(len(a), code))
+            begin.append(a)
+            end.append(b)
+        names.append(f"job {number} loop")
+        groups.append(group)
+    return _timeline(names, groups, entity, state, begin, end)
+
+
+def worker_timeline(plan: Batches, found: Delivery) -> Timeline:
+    """Tracks of every worker and of the training loop."""
+    workers = int(plan.worker.max()) + 1
+    names = [f"worker {number}" for number in range(workers)] + ["loop"]
+    loop = np.full(len(plan), workers)
+    step_end = np.append(found.ask_s[1:], found.total_s)
+    return _timeline(
+        names,
+        ["workers"] * workers + ["loop"],
+        [plan.worker, loop, loop],
+        [np.full(len(plan), code) for code in (6, 4, 5)],
+        [found.build_start_s, found.ask_s, found.got_s],
+        [found.build_end_s, found.got_s, step_end],
+    )
+
+
+def _timeline(
+    names: list[str],
+    groups: list[str],
+    entity: list[np.ndarray],
+    state: list[np.ndarray],
+    begin: list[np.ndarray],
+    end: list[np.ndarray],
+) -> Timeline:
+    from_s, to_s = np.concatenate(begin), np.concatenate(end)
+    keep = to_s > from_s
+    return Timeline(
+        entities=tuple(names),
+        states=STATES,
+        entity=np.concatenate(entity)[keep],
+        state=np.concatenate(state)[keep],
+        from_s=from_s[keep],
+        to_s=to_s[keep],
+        groups=tuple(groups),
+    )

@@ -1,0 +1,215 @@
+"""A scenario as the loops see it: drawn sizes, latencies and steps, blocks in order, loaders and a store.
+
+Every random quantity has a stream of its own, indexed by what it describes: one more consumer of randomness shifts
+nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from forerun.domains.loading.laws import Setting
+from forerun.domains.loading.model import F64, I64, UNBOUNDED, CacheModel, Load, Reader, StoreModel
+from forerun.domains.loading.scenario import RandomBytes, RandomSeconds, Scenario, unlimited
+from forerun.errors import TraceError
+from forerun.rng import stream as random_stream
+from forerun.trace.repair import RepairLog
+from forerun.trace.rows import Field, gathered, read_rows
+from forerun.trace.source import Source
+
+
+def drawn(mean: float, shape: str, sigma: float, count: int, rng: np.random.Generator) -> F64:
+    """Values of a distribution with this mean."""
+    if shape == "constant":
+        return np.full(count, mean)
+    if shape == "exponential":
+        return rng.exponential(mean, count)
+    return mean * np.exp(sigma * rng.standard_normal(count) - sigma**2 / 2)
+
+
+def seconds(value: float | RandomSeconds, count: int, seed: int, *purpose: str | int) -> F64:
+    """Times: one if they are all the same, else `count`."""
+    if isinstance(value, RandomSeconds):
+        return drawn(value.mean_s, value.shape, value.sigma, count, random_stream(seed, *purpose))
+    return np.array([float(value)])
+
+
+def sample_sizes(scenario: Scenario) -> F64:
+    """Stored bytes of each sample, float64[samples]."""
+    given, count = scenario.dataset.sample_bytes, scenario.dataset.samples
+    if not isinstance(given, RandomBytes):
+        return np.full(count, float(given))
+    if given.empirical is not None:
+        return _recorded_sizes(Path(given.empirical.path), count)
+    sizes = drawn(given.mean_bytes, given.shape, given.sigma, count, random_stream(scenario.seed, "sizes"))
+    return np.clip(np.round(sizes), given.least_bytes, given.most_bytes or None)
+
+
+def _recorded_sizes(path: Path, count: int) -> F64:
+    field = Field(name="bytes", column="bytes", kind="float", minimum=1)
+    found = gathered(read_rows(Source(path, repairs=RepairLog()), (field,))).columns["bytes"]
+    if len(found) < count:
+        raise TraceError.at(path, f"has {len(found)} sizes, the data set {count} samples")
+    return np.asarray(found[:count], np.float64)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a scenario's streams gave: sizes, and where each block's samples lie."""
+
+    scenario: Scenario
+    sizes: F64
+
+    @property
+    def mean_bytes(self) -> float:
+        """Mean stored size of a sample."""
+        return float(self.sizes.mean())
+
+    @property
+    def decoded_bytes(self) -> float:
+        """Mean size of a sample in memory."""
+        return self.scenario.dataset.decoded_bytes or self.mean_bytes
+
+    def block_edges(self) -> list[int]:
+        """First sample of each block, and the number of samples."""
+        n, samples = self.scenario.layout.block_samples, self.scenario.dataset.samples
+        return [*range(0, samples, n), samples]
+
+    def order(self, epoch: int, job: int) -> I64:
+        """The blocks in the order an epoch takes them."""
+        count = len(self.block_edges()) - 1
+        if self.scenario.dataset.shuffle == "none":
+            return np.arange(count)
+        return random_stream(self.scenario.seed, "shuffle", epoch, job).permutation(count).astype(np.int64)
+
+    def reader(self, epoch: int, job: int, *, caches: tuple[int, ...] = (), prepared: bool = False) -> Reader:
+        """One job's loader in one epoch; `prepared` leaves decoding out."""
+        scenario, edges = self.scenario, self.block_edges()
+        order = self.order(epoch, job)
+        errors = scenario.store.errors
+        failures = None
+        if errors is not None:
+            rng = random_stream(scenario.seed, "errors", epoch, job)
+            failures = (rng.geometric(1 - errors.probability, len(order)) - 1).astype(np.int64)
+        step = scenario.step
+        return Reader(
+            blocks=[self.sizes[edges[block] : edges[block + 1]] for block in order.tolist()],
+            threads=scenario.loader.threads,
+            batch=scenario.run.batch,
+            step_s=self.steps(epoch, job) + step.overhead_s,
+            decode_s=0.0 if prepared else scenario.cpu.decode_s,
+            decode_cpu_s=0.0 if prepared else scenario.cpu.decode_cpu_s,
+            buffer_samples=scenario.loader.buffer_samples or UNBOUNDED,
+            drop_last=scenario.run.drop_last,
+            start_s=job * scenario.stagger_s,
+            keys=order,
+            failures=failures,
+            caches=caches,
+        )
+
+    def steps(self, epoch: int, job: int) -> F64:
+        """Step times: one if they are all the same, else one a batch."""
+        batches = -(-self.scenario.dataset.samples // self.scenario.run.batch)
+        return seconds(self.scenario.step.step_s, batches, self.scenario.seed, "step", epoch, job)
+
+    def latencies(self, epoch: int) -> F64:
+        """Latencies in the order of serving: enough for every attempt."""
+        errors = self.scenario.store.errors
+        attempts = (
+            self.scenario.jobs * (len(self.block_edges()) - 1) * (1 + (errors.retries if errors else 0))
+        )
+        return seconds(self.scenario.store.latency_s, attempts + 1, self.scenario.seed, "latency", epoch)
+
+    def store(self, *, instantaneous: bool = False) -> StoreModel:
+        """The store's model; `instantaneous` keeps the cores and nothing else."""
+        given, cpu = self.scenario.store, self.scenario.cpu
+        cores = {"cores": unlimited(cpu.cores), "one_core_python": cpu.one_core_python}
+        if instantaneous:
+            return StoreModel(**cores)  # type: ignore[arg-type]
+        errors = given.errors
+        return StoreModel(
+            conn_bytes_per_s=unlimited(given.conn_bytes_per_s),
+            shared_bytes_per_s=unlimited(given.shared_bytes_per_s),
+            slots=given.slots,
+            requests_per_s=unlimited(given.requests_per_s),
+            burst=given.burst,
+            client_s=given.client_s,
+            client_s_per_byte=given.client_s_per_byte,
+            timeout_s=errors.timeout_s if errors else 0.0,
+            backoff_s=errors.backoff_s if errors else 0.0,
+            retries=errors.retries if errors else 0,
+            cores=unlimited(cpu.cores),
+            one_core_python=cpu.one_core_python,
+        )
+
+    def cache_models(self) -> tuple[list[CacheModel], list[tuple[int, ...]]]:
+        """All caches (one a job where the scope is the loader), and which of them each job asks, in order."""
+        models: list[CacheModel] = []
+        of_job: list[tuple[int, ...]] = [()] * self.scenario.jobs
+        for cache in self.scenario.caches:
+            model = CacheModel(
+                cache.capacity_bytes, cache.policy, cache.latency_s, unlimited(cache.read_bytes_per_s)
+            )
+            for job in range(self.scenario.jobs):
+                if cache.scope == "loader" or job == 0:
+                    models.append(model)
+                of_job[job] = (*of_job[job], len(models) - 1)
+        return models, of_job
+
+    def setting(self) -> Setting:
+        """What the laws are asked about."""
+        scenario = self.scenario
+        store, cpu = scenario.store, scenario.cpu
+        step = scenario.step.step_s
+        mean_step = step if isinstance(step, (int, float)) else step.mean_s
+        return Setting(
+            threads=scenario.loader.threads,
+            block_samples=scenario.layout.block_samples,
+            sample_bytes=self.mean_bytes,
+            latency_s=store.mean_latency_s + store.client_s,
+            decode_s=cpu.decode_s + cpu.decode_cpu_s,
+            step_s=mean_step + scenario.step.overhead_s,
+            batch=scenario.run.batch,
+            conn_bytes_per_s=unlimited(store.conn_bytes_per_s),
+            shared_bytes_per_s=unlimited(store.shared_bytes_per_s) / scenario.jobs,
+            decode_cpu_s=cpu.decode_cpu_s,
+            cores=1.0 if cpu.one_core_python else unlimited(cpu.cores),
+            slots=store.slots,
+            requests_per_s=unlimited(store.requests_per_s),
+        )
+
+    def load(self) -> Load:
+        """What is asked of a loader, whatever its cell."""
+        setting = self.setting()
+        return Load(
+            self.scenario.dataset.samples,
+            self.mean_bytes,
+            self.scenario.run.batch,
+            setting.step_s,
+            self.scenario.loader.buffer_samples or UNBOUNDED,
+        )
+
+
+def draw(scenario: Scenario) -> Drawn:
+    """Draw what a scenario leaves to chance."""
+    return Drawn(scenario, sample_sizes(scenario))
+
+
+def neighbours(put_block: I64, batch_samples: Iterable[int], blocks: int) -> tuple[float, float]:
+    """Shuffle quality of a delivery order: neighbour share, and mean batch spread.
+
+    Neighbour share: samples that follow one of the same block. Spread: distinct blocks in a batch over
+    min(batch, blocks).
+    """
+    if len(put_block) < 2:
+        return 0.0, 1.0
+    share = float(np.mean(put_block[1:] == put_block[:-1]))
+    spread, at = [], 0
+    for size in batch_samples:
+        spread.append(len(np.unique(put_block[at : at + size])) / min(size, blocks))
+        at += size
+    return share, float(np.mean(spread))
