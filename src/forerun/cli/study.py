@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING
 import click
 
 from forerun.cli import _options, _show
+from forerun.units import split_name
 
 if TYPE_CHECKING:
     from forerun.study.executors import Executor
     from forerun.study.run import Progress
+    from forerun.study.saved import SavedStudy
     from forerun.study.summary import Point
+
+#: combinations printed; a page or a table of cells shows more
+MOST_ROWS = 40
 
 
 @click.command(name="study")
@@ -37,6 +42,12 @@ if TYPE_CHECKING:
     help="First keep what can be read of a damaged store.",
 )
 @click.option(
+    "--objective",
+    default="",
+    metavar="METRIC[:higher|:lower]",
+    help="Rank by this [default: the file's, the room's].",
+)
+@click.option(
     "-o",
     "--out",
     type=click.Path(path_type=Path),
@@ -47,61 +58,146 @@ if TYPE_CHECKING:
 @_options.quiet_option
 def command(
     study: Path, store: Path | None, workers: int, executor: str, address: str, limit_s: float, retry: bool,
-    salvage: Path | None, out: Path | None, as_json: bool, quiet: bool,
+    salvage: Path | None, objective: str, out: Path | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    """Run every cell of STUDY that its store does not hold yet, then show each combination with its interval."""
+    """Run every cell of STUDY that its store does not hold yet, then rank the combinations with their intervals.
+
+    Killed or interrupted at any instant, the same command goes on where it stopped.
+    """
+    from forerun.errors import UsageError
     from forerun.study.expand import load_study
     from forerun.study.run import run_study
-    from forerun.study.store import Store
+    from forerun.study.saved import load_saved
     from forerun.study.store import salvage as salvage_store
-    from forerun.study.summary import cells_table, points
 
+    if out is not None and out.suffix not in (".csv", ".parquet"):
+        raise UsageError.at(f"-o {out}", "name a table that ends in .csv or .parquet")
     plan = load_study(study)
     path = store or Path(study.stem + ".sqlite")
+    cells = _executor(executor, workers, address, limit_s)
     if salvage is not None:
-        click.echo(f"kept {salvage_store(salvage, path)} cells of {salvage} in {path}", err=True)
-    with _bar(quiet or as_json) as progress:
-        state = run_study(
-            plan, path, _executor(executor, workers, address, limit_s), retry=retry, progress=progress
-        )
-    with Store(path, plan) as opened:
-        outcomes = list(opened.outcomes())
-    table = cells_table(plan, outcomes)
-    if out is not None:
-        (table.write_csv if out.suffix == ".csv" else table.write_parquet)(out)
-    found = points(plan, outcomes)
-    if as_json:
-        names = [name for name, _ in plan.axes]
-        _show.print_json(
-            _show.plain([{"values": dict(zip(names, point.values)), **_figures(point)} for point in found])
-        )
-        return
-    metrics = plan.metrics or tuple(dict.fromkeys(name for point in found for name in point.means))[:4]
-    columns = [
-        *(name for name, _ in plan.axes),
-        "seeds",
-        *(text for name in metrics for text in (name, "95 % interval")),
-    ]
-    rows = [
-        [*map(_cell_text, point.values), point.seeds,
-         *(text for name in metrics for text in (point.means.get(name), _show.span(point.intervals.get(name))))]
-        for point in found
-    ]  # fmt: skip
-    _show.print_table(columns, rows)
-    if state.failed:
-        reasons = sorted(
-            {
-                line
-                for reason in table["reason"]
-                for line in [str(reason).splitlines()[0] if reason else ""]
-                if line
-            }
-        )
+        click.echo(f"kept {salvage_store(salvage, path):,} cells of {salvage} in {path}", err=True)
+    reached: list[Progress] = []
+    try:
+        with _bar(quiet or as_json, reached) as progress:
+            run_study(plan, path, cells, retry=retry, progress=progress)
+    except KeyboardInterrupt:
         click.echo(
-            f"{state.failed} of {state.total} cells failed: {'; '.join(reasons[:3])} (again with --retry)"
+            f"forerun: interrupted; {_how_far(reached, path)}; the same command goes on from there", err=True
         )
+        raise click.exceptions.Exit(130) from None
+    found = load_saved(path, objective)
+    if out is not None:
+        _write_cells(path, out)
+    if as_json:
+        _show.print_json(_show.plain(_data(found)))
+        return
+    _print(found)
     if not quiet:
-        click.echo(f"kept in {path}; next: forerun study {study} -o cells.csv")
+        told = "" if out is None else f"; its cells in {out}"
+        click.echo(f"kept in {path}{told}")
+        click.echo(f"next: forerun report {path} -o {path.stem}.html")
+
+
+def _print(found: SavedStudy) -> None:
+    """The ranked table, the sentence that answers, and what failed."""
+    from forerun.study.telling import failures_by_reason
+    from forerun.study.wording import value_text
+
+    ranked = found.ranked()
+    behind = found.objective is not None and len(found.plan.seeds) > 1 and len(ranked) > 1
+    columns = [*(_titled(*pair) for pair in zip(found.labels, _axis_units(found))), "seeds"]
+    columns += [_titled(*split_name(name)) for name in found.shown] + (["against the best"] if behind else [])
+    rows = []
+    for point in ranked[:MOST_ROWS]:
+        row = [*map(value_text, point.values), point.seeds, *(_estimate(point, name) for name in found.shown)]
+        rows.append(row + ([_behind(found, point, ranked[0])] if behind else []))
+    _show.print_table(columns, rows, chosen=0 if found.objective is not None and ranked else None)
+    if len(ranked) > MOST_ROWS:
+        click.echo(f"the first {MOST_ROWS} of {len(ranked):,} combinations")
+    click.echo()
+    if found.why():
+        click.echo(f"why: {found.why()}")
+    if len(found.plan.seeds) > 1:
+        click.echo(
+            f"± is the {found.confidence:.0%} interval over the seeds (Student's t); against the best: paired"
+        )
+    _warn(found)
+    for reason, count, which in failures_by_reason(found)[:5]:
+        click.echo(
+            f"failed: {count:,} of {len(found.plan):,} cells: {reason} (such as {which[0] if which else '?'})"
+        )
+    if found.failed:
+        click.echo("--retry does failed cells again")
+
+
+def _warn(found: SavedStudy) -> None:
+    """Metrics that the file names and no cell has."""
+    from forerun.errors import suggestion
+
+    for name in found.plan.metrics:
+        if name not in found.metrics:
+            hint = suggestion(name, found.metrics).strip()
+            click.echo(f"note: no cell has the metric {name!r}{'; ' + hint if hint else ''}")
+
+
+def _estimate(point: Point, metric: str) -> str:
+    """`312 ± 4`."""
+    from forerun.result.run import format_number
+
+    value, interval = point.means.get(metric), point.intervals.get(metric)
+    if value is None:
+        return "–"
+    half = (interval.high - interval.low) / 2 if interval else 0.0
+    return f"{format_number(value)}{_plus_minus(half)}" if half else format_number(value)
+
+
+def _behind(found: SavedStudy, point: Point, best: Point) -> str:
+    """The mean difference to the best on common seeds, and half its interval."""
+    from forerun.result.run import format_number
+
+    if point is best:
+        return "best"
+    interval = found.behind(point, best)
+    if interval is None:
+        return "–"
+    middle, half = (interval.low + interval.high) / 2, (interval.high - interval.low) / 2
+    return f"{'+' if middle > 0 else ''}{format_number(middle)}{_plus_minus(half)}"
+
+
+def _plus_minus(half: float) -> str:
+    """Half an interval to two digits, not to be broken from what stands before it."""
+    from forerun.result.run import format_number
+
+    return f"\u00a0±\u00a0{format_number(float(f'{half:.2g}'))}"
+
+
+def _axis_units(found: SavedStudy) -> list[str]:
+    return [split_name(path)[1] for path, _ in found.plan.axes]
+
+
+def _titled(label: str, unit: str) -> str:
+    return f"{label} ({unit})" if unit else label
+
+
+def _data(found: SavedStudy) -> dict[str, object]:
+    objective = found.objective
+    best = next(iter(found.ranked()), None) if objective else None
+    return {
+        "study": found.id,
+        "cells": len(found.plan),
+        "done": found.done,
+        "failed": found.failed,
+        "reasons": found.reasons,
+        "objective": f"{objective.key}:{objective.better}" if objective else None,
+        "best": _values(found, best) if best else None,
+        "why": found.why(),
+        "points": [{"values": _values(found, point), **_figures(point)} for point in found.points],
+    }
+
+
+def _values(found: SavedStudy, point: Point) -> dict[str, object]:
+    return dict(zip((name for name, _ in found.plan.axes), point.values))
 
 
 def _figures(point: Point) -> dict[str, object]:
@@ -109,36 +205,74 @@ def _figures(point: Point) -> dict[str, object]:
     return {"seeds": point.seeds, "failed": point.failed, "means": point.means, "intervals": intervals}
 
 
+def _write_cells(store: Path, out: Path) -> None:
+    from forerun.study.store import Store
+    from forerun.study.summary import cells_table
+
+    with Store(store) as opened:
+        table = cells_table(opened.stored_plan(), opened.outcomes())
+    (table.write_csv if out.suffix == ".csv" else table.write_parquet)(out)
+
+
 def _executor(kind: str, workers: int, address: str, limit_s: float) -> Executor:
+    from forerun.errors import UsageError
     from forerun.study.executors import Here
     from forerun.study.executors.processes import Processes
 
     if kind == "ray":
         from forerun.study.executors.ray import OnRay
 
-        return OnRay(address)
+        if limit_s:
+            raise UsageError.at(
+                "--limit", "works with --executor processes; on Ray, cells have no limit of time"
+            )
+        return OnRay(address, workers=workers if workers > 1 else 0)
+    if address:
+        raise UsageError.at("--address", "belongs to --executor ray")
     return Processes(workers, limit_s=limit_s) if workers > 1 or limit_s else Here()
 
 
 @contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[Progress], None]]:
-    """A progress bar with the time left on stderr; plain silence when quiet or not at a terminal."""
+def _bar(quiet: bool, reached: list[Progress]) -> Iterator[Callable[[Progress], None]]:
+    """A progress bar with the time left on stderr (silent when quiet or not at a terminal); `reached` keeps the last."""
+
+    def keep(state: Progress) -> None:
+        reached[:] = [state]
+
     if quiet or not sys.stderr.isatty():
-        yield lambda _state: None
+        yield keep
         return
     from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
     from rich.progress import Progress as RichProgress
-    from rich.progress import TimeElapsedColumn, TimeRemainingColumn
 
-    with RichProgress(*RichProgress.get_default_columns(), TimeElapsedColumn(), TimeRemainingColumn(),
-                      console=Console(stderr=True)) as bar:  # fmt: skip
-        line = bar.add_task("cells")
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+    )  # fmt: skip
+    with RichProgress(*columns, console=Console(stderr=True)) as bar:
 
         def show(state: Progress) -> None:
-            bar.update(line, total=state.total, completed=state.done + state.failed)
+            keep(state)
+            found = state.done + state.failed
+            if not bar.tasks:
+                # What an earlier run did is no sign of how fast this one is.
+                bar.add_task("cells", total=state.total, completed=found)
+            told = f"cells ({state.failed:,} failed)" if state.failed else "cells"
+            bar.update(bar.tasks[0].id, completed=found, description=told)
 
         yield show
 
 
-def _cell_text(value: object) -> str | int | float:
-    return value if isinstance(value, (str, int, float)) else str(value)
+def _how_far(reached: list[Progress], path: Path) -> str:
+    if not reached:
+        return "no cell was done"
+    state = reached[-1]
+    failed = f" ({state.failed:,} of them failed)" if state.failed else ""
+    return f"{state.done + state.failed:,} of {state.total:,} cells{failed} are kept in {path}"

@@ -4,6 +4,8 @@
     write_page([result], "report.html")          # one self-contained page; several runs come side by side
     write_pictures([result], "figures", "svg")    # every figure as a file, drawn without a browser
 
+Each takes results, kept runs (`forerun.load_result`) and kept studies (`forerun.study.saved.load_saved`) in any mix.
+
 A page loads nothing, works from a file, follows the reader's light or dark setting and prints. Rooms give figures as
 data (`forerun.result.figures`); everything about how they look is here.
 """
@@ -16,28 +18,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from forerun.report.contents import Run
+    from forerun.report.contents import Item
     from forerun.result.figures import Figure
     from forerun.result.reproduction import Reproduced, Reproduction
 
 __all__ = ["chart", "html_page", "write_page", "write_pictures", "write_reproduction"]
 
 
-def html_page(runs: Sequence[Run]) -> str:
-    """The page of one run, or of several side by side, as text."""
-    from forerun.report.compose import runs_page
+def html_page(items: Sequence[Item]) -> str:
+    """The page of one run or study, or of several side by side, as text."""
+    from forerun.report.compose import any_page
 
-    return runs_page(runs)
+    return any_page(items)
 
 
-def write_page(runs: Sequence[Run], path: str | os.PathLike[str]) -> Path:
-    """Write the page of one run, or of several side by side.
+def write_page(items: Sequence[Item], path: str | os.PathLike[str]) -> Path:
+    """Write the page of one run or study, or of several side by side.
 
     Raises StoreError if the path holds something that is not a page of ours, or cannot be written.
     """
     from forerun.report.compose import write_text
 
-    return write_text(html_page(runs), path)
+    return write_text(html_page(items), path)
 
 
 def write_reproduction(entry: Reproduction, found: Reproduced, path: str | os.PathLike[str]) -> Path:
@@ -48,16 +50,23 @@ def write_reproduction(entry: Reproduction, found: Reproduced, path: str | os.Pa
 
 
 def write_pictures(
-    runs: Sequence[Run], folder: str | os.PathLike[str], kind: Literal["png", "svg"]
+    items: Sequence[Item], folder: str | os.PathLike[str], kind: Literal["png", "svg"]
 ) -> list[Path]:
-    """Write every figure and ledger of the runs as `<id>.png` or `<id>.svg`; of several runs, in a folder each."""
+    """Write every figure and ledger as `<id>.png` or `<id>.svg`; of several runs or studies, in a folder each."""
     from forerun.report.contents import figures_of, labels, ledger_figures
     from forerun.report.images import file_stem, write_images
+    from forerun.study.figures import figures as figures_of_study
+    from forerun.study.saved import SavedStudy
 
     written: list[Path] = []
-    for run, name in zip(runs, labels(runs)):
-        place = Path(folder) if len(runs) == 1 else Path(folder) / file_stem(name)
-        written += write_images((*figures_of(run), *ledger_figures(run.ledgers)), place, kind)
+    for item, name in zip(items, labels(items)):
+        place = Path(folder) if len(items) == 1 else Path(folder) / file_stem(name)
+        drawn = (
+            figures_of_study(item)
+            if isinstance(item, SavedStudy)
+            else (*figures_of(item), *ledger_figures(item.ledgers))
+        )
+        written += write_images(drawn, place, kind)
     return written
 
 

@@ -1,4 +1,4 @@
-"""Whole pages: of one run, of several side by side, of a reproduction."""
+"""Whole pages: of one run, of several side by side, of a study, of a reproduction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 from forerun.errors import Problem, StoreError, UsageError
 from forerun.report import compare, sections
-from forerun.report.contents import Run, figures_of, label, labels, scenario_data
+from forerun.report import study as studies
+from forerun.report.contents import Item, Run, figures_of, label, labels, scenario_data
 from forerun.report.drawing import draw
 from forerun.report.images import stems
 from forerun.report.markup import Content, Html, join, tag
@@ -21,9 +22,33 @@ from forerun.report.sections import Section
 from forerun.result.figures import Figure
 from forerun.result.reproduction import Reproduced, Reproduction, Row
 from forerun.result.run import TIMELINE_FILE, SavedRun
+from forerun.study.saved import SavedStudy
 
 #: runs that fit beside each other in a table
 MOST_RUNS = 12
+
+
+def any_page(items: Sequence[Item]) -> str:
+    """The page of runs, of studies, or of both.
+
+    Raises UsageError for more than a page holds.
+    """
+    runs = [item for item in items if not isinstance(item, SavedStudy)]
+    if len(runs) == len(items):
+        return runs_page(runs)
+    if len(items) == 1 and isinstance(items[0], SavedStudy):
+        return study_page(items[0])
+    _not_too_many(items)
+    return mixed_page(items)
+
+
+def study_page(study: SavedStudy) -> str:
+    """The page of one study, finished or not."""
+    figures = studies.figures(study)
+    body = studies.study_sections(study, _drawn(figures) if figures else None)
+    named = label(study) if "study" in label(study).lower() else f"study {label(study)}"
+    title = f"{title_of(study.domain)}: {named}"
+    return page(title, studies.lead(study), body, charts=bool(figures))
 
 
 def run_page(run: Run) -> str:
@@ -73,10 +98,9 @@ def runs_page(runs: Sequence[Run]) -> str:
     """
     if len(runs) == 1:
         return run_page(runs[0])
-    if len(runs) > MOST_RUNS:
-        raise UsageError(Problem("report", f"{len(runs)} runs were given; a page holds at most {MOST_RUNS}"))
+    _not_too_many(runs)
     if len({run.domain for run in runs}) > 1:
-        return rooms_page(runs)
+        return mixed_page(runs)
     names = labels(runs)
     groups = [figures_of(run) for run in runs]
     common, used = compare.shared_figures(groups, names)
@@ -133,13 +157,33 @@ def runs_page(runs: Sequence[Run]) -> str:
     return page(f"{len(runs)} runs side by side", lead, found, charts=any(groups))
 
 
-def rooms_page(runs: Sequence[Run]) -> str:
-    """The page of runs of different rooms: they share no figure, so each is shown by itself."""
-    names = [name if run.domain in name else f"{run.domain}: {name}" for name, run in zip(labels(runs), runs)]
-    found = []
-    for number, (name, run) in enumerate(zip(names, runs), start=1):
-        ledgers = tag("div", (sections.ledger(entry) for entry in run.ledgers), class_="ledgers")
-        body = (
+def mixed_page(items: Sequence[Item]) -> str:
+    """The page of runs of different rooms, or of studies beside runs: they share no figure, so each is shown by itself."""
+    names = [
+        name if item.domain in name else f"{item.domain}: {name}" for name, item in zip(labels(items), items)
+    ]
+    found = [
+        Section(
+            f"run-{number}",
+            title_of(name),
+            _study_body(item, number) if isinstance(item, SavedStudy) else _run_body(item, number),
+        )
+        for number, (name, item) in enumerate(zip(names, items), start=1)
+    ]
+    rooms = list(dict.fromkeys(item.domain for item in items))
+    counts = [
+        (sum(not isinstance(item, SavedStudy) for item in items), "run", "runs"),
+        (sum(isinstance(item, SavedStudy) for item in items), "study", "studies"),
+    ]
+    told = " and ".join(f"{count} {one if count == 1 else many}" for count, one, many in counts if count)
+    of = f" of {len(rooms)} rooms" if len(rooms) > 1 else ""
+    return page(title_of(", ".join(rooms)), tag("p", told + of, class_="meta"), found, charts=True)
+
+
+def _run_body(run: Run, number: int) -> Html:
+    ledgers = tag("div", (sections.ledger(entry) for entry in run.ledgers), class_="ledgers")
+    return join(
+        (
             tag("p", _facts(run), class_="soft over"),
             tag("p", run.why, class_="why over") if run.why else None,
             sections.headline(run),
@@ -152,10 +196,30 @@ def rooms_page(runs: Sequence[Run]) -> str:
             _folded("Scenario", sections.scenario(run)),
             _folded("Provenance", sections.provenance(run)),
         )
-        found.append(Section(f"run-{number}", title_of(name), join(body)))
-    rooms = list(dict.fromkeys(run.domain for run in runs))
-    lead = tag("p", f"{len(runs)} runs of {len(rooms)} rooms", class_="meta")
-    return page(title_of(", ".join(rooms)), lead, found, charts=True)
+    )
+
+
+def _study_body(study: SavedStudy, number: int) -> Html:
+    figures = studies.figures(study)
+    body = studies.study_sections(study, _drawn(figures, f"run-{number}") if figures else None)
+    open_ones = ("headline", "figures", "failed")
+    return join(
+        (
+            tag("p", studies.facts(study), class_="soft over"),
+            tag("p", title_of(study.why()), class_="why over") if study.why() else None,
+            (
+                join((tag("h3", section.title, class_="part"), section.body))
+                if section.name in open_ones
+                else _folded(section.title, section.body)
+                for section in body
+            ),
+        )
+    )
+
+
+def _not_too_many(items: Sequence[Item]) -> None:
+    if len(items) > MOST_RUNS:
+        raise UsageError(Problem("report", f"{len(items)} runs were given; a page holds at most {MOST_RUNS}"))
 
 
 def reproduction_page(entry: Reproduction, found: Reproduced) -> str:

@@ -13,8 +13,10 @@ from forerun.result.figures import Axis, Figure
 from forerun.result.ledger import Ledger
 from forerun.result.run import Result, SavedRun
 from forerun.scenario.spec import to_data
+from forerun.study.saved import SavedStudy
 
 Run: TypeAlias = Result | SavedRun
+Item: TypeAlias = Run | SavedStudy
 
 #: lines of scenario text above which the rest is left to scenario.json
 MOST_LINES: Final = 1_500
@@ -60,14 +62,16 @@ def ledger_figures(ledgers: Sequence[Ledger]) -> tuple[Figure, ...]:
     return tuple(found)
 
 
-def label(run: Run) -> str:
-    """A short name of a run: its folder, else its room and id."""
+def label(run: Item) -> str:
+    """A short name of a run or study: its folder or store, else its room and id."""
+    if isinstance(run, SavedStudy):
+        return run.path.stem
     if isinstance(run, SavedRun) and run.folder.name:
         return run.folder.name
     return f"{run.domain} {run.id[:8]}"
 
 
-def labels(runs: Sequence[Run]) -> list[str]:
+def labels(runs: Sequence[Item]) -> list[str]:
     """Short names that tell the runs apart."""
     names = [label(run) for run in runs]
     if len(set(names)) == len(names):

@@ -55,12 +55,16 @@ class Range(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class StudyFile(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A study as written: the base scenario (a file, or a section), axes, and seeds (how many, or which)."""
+    """A study as written: the base scenario (a file, or a section), axes, and seeds (how many, or which).
+
+    metrics: which figures of the summaries to show. objective: what to rank by, as `metric` or `metric:higher|lower`.
+    """
 
     base: str | dict[str, Any]
     axes: dict[str, list[Any] | Range] = {}
     seeds: Annotated[int, msgspec.Meta(ge=1)] | list[int] = 1
     metrics: list[str] = []
+    objective: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,8 @@ class Cell:
 class Plan:
     """A study ready to run: the base scenario as plain data with its inputs pinned, its axes and seeds.
 
+    metrics, objective: what to show and to rank by; no part of what the study is.
+
     id: digest of all that the results depend on, the package version among it.
     """
 
@@ -85,6 +91,7 @@ class Plan:
     axes: tuple[tuple[str, tuple[Any, ...]], ...]
     seeds: tuple[int, ...]
     metrics: tuple[str, ...]
+    objective: str = ""
 
     @property
     def id(self) -> str:
@@ -93,7 +100,12 @@ class Plan:
         return hashlib.sha256(text).hexdigest()[:16]
 
     def __len__(self) -> int:
-        return math.prod(len(values) for _, values in self.axes) * len(self.seeds)
+        return self.combinations * len(self.seeds)
+
+    @property
+    def combinations(self) -> int:
+        """How many combinations of axis values there are."""
+        return math.prod(len(values) for _, values in self.axes)
 
     def cells(self) -> Iterator[Cell]:
         """The cells in order: the last axis varies fastest, seeds fastest of all."""
@@ -101,6 +113,24 @@ class Plan:
         combinations = itertools.product(*(values for _, values in self.axes), self.seeds)
         for number, (*values, seed) in enumerate(combinations):
             yield Cell(number, tuple(zip(names, values)), seed)
+
+    def cell(self, number: int) -> Cell:
+        """The cell of a number."""
+        combination, seed = divmod(number, len(self.seeds))
+        names = (name for name, _ in self.axes)
+        return Cell(number, tuple(zip(names, self.combination(combination))), self.seeds[seed])
+
+    def combination(self, number: int) -> tuple[Any, ...]:
+        """The axis values of combination `number`: of the cells from `number` times the seeds on."""
+        return tuple(values[place] for (_, values), place in zip(self.axes, self.places(number)))
+
+    def places(self, number: int) -> tuple[int, ...]:
+        """For each axis, the place among its values that combination `number` takes."""
+        found: list[int] = []
+        for _, values in reversed(self.axes):
+            number, place = divmod(number, len(values))
+            found.append(place)
+        return tuple(reversed(found))
 
     def scenario(self, cell: Cell | None = None) -> Any:
         """The resolved scenario of a cell (of the base without one). Raises ScenarioError."""
@@ -129,7 +159,9 @@ def load_study(path: str | os.PathLike[str]) -> Plan:
         (name, tuple(axis.values() if isinstance(axis, Range) else axis)) for name, axis in given.axes.items()
     )
     seeds = tuple(given.seeds) if isinstance(given.seeds, list) else seeds_from(scenario.seed, given.seeds)
-    plan = Plan(str(source), to_data(scenario), base_folder, axes, seeds, tuple(given.metrics))
+    plan = Plan(
+        str(source), to_data(scenario), base_folder, axes, seeds, tuple(given.metrics), given.objective
+    )
     _check(plan, document)
     return plan
 
@@ -145,6 +177,9 @@ def _check(plan: Plan, document: Document) -> None:
         what = f"{sizes} x {len(plan.seeds)} seeds are {len(plan)} cells; at most {MAX_CELLS}"
         raise ScenarioError(Problem(document.where(("axes",)), what))
     problems = []
+    if plan.objective.partition(":")[2] not in ("", "higher", "lower"):
+        what = f"{plan.objective!r}: write metric, metric:higher or metric:lower"
+        problems.append(Problem(document.where(("objective",)), what))
     for name, values in plan.axes:
         where = document.where(("axes", name))
         if not values:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -39,13 +39,12 @@ def run_study(
     `retry` does failed cells again. Raises StoreError if the store cannot be used.
     """
     with Store(store_path, plan, writing=True) as store:
-        done, failed = store.done(), store.failed()
-        if retry:
-            failed = set()
-        skip = done | failed
-        state = Progress(len(done), len(failed), len(plan))
+        skip = bytearray(len(plan))  # a byte a cell, whatever the cells hold
+        done = _mark(skip, store.numbers("done"))
+        skipped = done if retry else _mark(skip, store.numbers("failed"))
+        state = Progress(done, skipped - done, len(plan))
         progress(state)
-        todo: Iterator[Cell] = (cell for cell in plan.cells() if cell.number not in skip)
+        todo: Iterator[Cell] = (cell for cell in plan.cells() if not skip[cell.number])
         batch: list[Outcome] = []
         kept_s = time.monotonic()
         try:
@@ -60,6 +59,13 @@ def run_study(
             state = _keep(store, batch, state)
             progress(state)
     return state
+
+
+def _mark(cells: bytearray, numbers: Iterable[int]) -> int:
+    """Mark some cells; returns how many are marked."""
+    for number in numbers:
+        cells[number] = 1
+    return cells.count(1)
 
 
 def _keep(store: Store, batch: list[Outcome], state: Progress) -> Progress:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from forerun.result.run import Interval
 
 
+@functools.lru_cache(maxsize=1024)
 def student_quantile(share: float, degrees: float) -> float:
     """The quantile of Student's t distribution: t with P(T <= t) = share, for any degrees of freedom >= 1.
 
@@ -137,14 +138,6 @@ def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -
     low = 0.0 if successes == 0 else centre - half
     high = 1.0 if successes == trials else centre + half
     return Interval(low, high, confidence, f"Wilson's interval, {successes} of {trials}")
-
-
-@dataclass(frozen=True, slots=True)
-class PairedTest:
-    """Whether a paired difference is real. p: two-sided p value of Student's t; adjusted: after Holm's correction."""
-
-    p: float
-    adjusted: float
 
 
 def paired_p(ones: ArrayLike, others: ArrayLike) -> float:

@@ -15,18 +15,21 @@ import socket
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import forerun
-from forerun.errors import StoreError
+from forerun.errors import ForerunError, StoreError
 from forerun.scenario.spec import canonical_json
 from forerun.study.cell import Done, Failed, Outcome
 from forerun.study.expand import Plan
 
 STORE_FORMAT: Final = 1
+
+#: how an SQLite file begins
+_SQLITE: Final = b"SQLite format 3"
 
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -58,33 +61,31 @@ class Store:
 
     def _open(self, writing: bool) -> sqlite3.Connection:
         try:
-            connection = sqlite3.connect(self.path, isolation_level=None, timeout=30)
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=NORMAL")
-            if writing:
-                connection.executescript(_TABLES)
+            connection = _connected(self.path, writing)
             about = dict(connection.execute("SELECT key, value FROM about"))
         except sqlite3.DatabaseError as error:
             raise _unreadable(self.path, error) from error
         if self.plan is not None:
             self._belongs(about, connection, writing)
+        elif about.get("format") != str(STORE_FORMAT):
+            raise self._of_another_format(about)
         return connection
 
     def _belongs(self, about: dict[str, str], connection: sqlite3.Connection, writing: bool) -> None:
         assert self.plan is not None
+        view = {"metrics": canonical_json(list(self.plan.metrics)).decode(), "objective": self.plan.objective}
         if not about and writing:
             entries = {"format": str(STORE_FORMAT), "study": self.plan.id, "version": forerun.__version__}
             entries["axes"] = canonical_json([list(axis) for axis in self.plan.axes]).decode()
             entries["seeds"] = canonical_json(list(self.plan.seeds)).decode()
             entries["base"] = canonical_json(self.plan.base).decode()
+            entries |= view
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany("INSERT INTO about VALUES (?, ?)", entries.items())
             connection.execute("COMMIT")
             return
         if about.get("format") != str(STORE_FORMAT):
-            raise StoreError.at(
-                self.path, f"has store format {about.get('format')}, this forerun reads {STORE_FORMAT}"
-            )
+            raise self._of_another_format(about)
         if about.get("version") != forerun.__version__:
             raise StoreError.at(
                 self.path,
@@ -96,6 +97,14 @@ class Store:
                 f"holds another study ({about.get('study')}, this one is {self.plan.id}): its scenario, axes, seeds or "
                 "input files differ; name another store",
             )
+        if writing and any(about.get(key) != value for key, value in view.items()):
+            # What a study shows is no part of what it is: the last file that was run decides.
+            connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", view.items())
+
+    def _of_another_format(self, about: Mapping[str, str]) -> ForerunError:
+        return StoreError.at(
+            self.path, f"has store format {about.get('format')}, this forerun reads {STORE_FORMAT}"
+        )
 
     def __enter__(self) -> Store:
         return self
@@ -123,16 +132,18 @@ class Store:
 
     def done(self) -> set[int]:
         """The numbers of the cells that were simulated."""
-        return {
-            number for (number,) in self._connection.execute("SELECT number FROM cells WHERE state = 'done'")
-        }
+        return set(self.numbers("done"))
 
     def failed(self) -> set[int]:
         """The numbers of the cells that failed."""
-        return {
-            number
-            for (number,) in self._connection.execute("SELECT number FROM cells WHERE state = 'failed'")
-        }
+        return set(self.numbers("failed"))
+
+    def numbers(self, state: Literal["done", "failed"]) -> Iterator[int]:
+        """The numbers of the cells in a state, ascending, one by one."""
+        for (number,) in self._connection.execute(
+            "SELECT number FROM cells WHERE state = ? ORDER BY number", (state,)
+        ):
+            yield number
 
     def outcomes(self) -> Iterator[Outcome]:
         """Every kept outcome, in the order of the cells."""
@@ -143,8 +154,43 @@ class Store:
             raise _unreadable(self.path, error) from error
 
     def about(self) -> dict[str, str]:
-        """What the store says of itself: format, study, version, axes, seeds, base."""
+        """What the store says of itself: format, study, version, axes, seeds, base, metrics, objective."""
         return dict(self._connection.execute("SELECT key, value FROM about ORDER BY key"))
+
+    def stored_plan(self) -> Plan:
+        """The plan as the store keeps it: enough to name its cells. Raises StoreError if the store is damaged."""
+        try:
+            about = self.about()
+            axes = tuple((name, tuple(values)) for name, values in json.loads(about["axes"]))
+            seeds, metrics = tuple(json.loads(about["seeds"])), tuple(json.loads(about.get("metrics", "[]")))
+            base, objective = json.loads(about["base"]), about.get("objective", "")
+            return Plan(self.path.stem, base, self.path.parent, axes, seeds, metrics, objective)
+        except sqlite3.DatabaseError as error:
+            raise _unreadable(self.path, error) from error
+        except (KeyError, ValueError, TypeError) as error:
+            raise StoreError.at(self.path, f"does not say what study it holds: {error}") from error
+
+
+def is_store(path: Path) -> bool:
+    """Whether a file is an SQLite database, as study stores are."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_SQLITE)) == _SQLITE
+    except OSError:
+        return False
+
+
+def _connected(path: Path, writing: bool) -> sqlite3.Connection:
+    if not writing:
+        # Nothing is made or converted: a database of somebody else's is not changed by looking at it.
+        return sqlite3.connect(
+            f"{path.resolve().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=30
+        )
+    connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.executescript(_TABLES)
+    return connection
 
 
 def salvage(path: Path, target: Path) -> int:
@@ -181,7 +227,7 @@ def salvage(path: Path, target: Path) -> int:
 def _padded(path: Path, copy: Path) -> Path:
     """A copy as long as its header says it was: SQLite refuses a shorter file outright, but reads around empty pages."""
     content = path.read_bytes()
-    if len(content) >= 100 and content.startswith(b"SQLite format 3"):
+    if len(content) >= 100 and content.startswith(_SQLITE):
         page = int.from_bytes(content[16:18], "big")
         pages = int.from_bytes(content[28:32], "big")
         content = content.ljust((65536 if page == 1 else page) * min(pages, 1 << 22), b"\0")

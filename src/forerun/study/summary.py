@@ -1,106 +1,158 @@
-"""What came out of a study: the table of its cells, and each metric over the seeds with its interval."""
+"""What came out of a study: the table of its cells, and each metric over the seeds with its interval.
+
+Outcomes are read once, in the order of the cells, and let go: what is held grows with the combinations (points) or
+with the numbers of a table, never with the outcomes themselves.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections import defaultdict
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.result.run import Interval
 from forerun.result.tables import Column, Table, TableSchema
-from forerun.study.cell import Done, Failed, Outcome
-from forerun.study.expand import Cell, Plan
+from forerun.study.cell import Done, Outcome
+from forerun.study.expand import Plan
 from forerun.study.statistics import mean_interval
 from forerun.units import unit_of
 
+#: columns of the table of cells that are no metric
+_OWN = ("cell", "seed", "state", "reason")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Point:
-    """One combination of axis values: each metric's mean over the seeds, and its interval where there are two or more."""
+    """One combination of axis values: each metric's mean over the seeds, and its interval where there are two or more.
+
+    number: of the combination in the study's order. seeds: how many of its cells were simulated.
+    """
 
     values: tuple[Any, ...]
     seeds: int
     failed: int
     means: dict[str, float]
     intervals: dict[str, Interval]
+    number: int = 0
 
 
-def metric_names(plan: Plan, outcomes: Iterable[Outcome]) -> tuple[str, ...]:
-    """The metrics of a study: those the file names, else every number in the summaries, in order of appearance."""
-    seen: dict[str, None] = {}
-    for outcome in outcomes:
-        if isinstance(outcome, Done):
-            seen |= dict.fromkeys(name for name, value in outcome.summary.items() if _is_number(value))
-    named = {name for name, _ in plan.axes} | {"cell", "seed", "state", "reason"}
-    return tuple(name for name in (plan.metrics or seen) if name in seen and name not in named)
+def points(
+    plan: Plan, outcomes: Iterable[Outcome], confidence: float = 0.95, *, metrics: Sequence[str] = ()
+) -> list[Point]:
+    """Every combination of axis values with an outcome, in the study's order.
+
+    outcomes: in the order of the cells. metrics: which to keep; those the study names, else every number in the
+    summaries, if none are given.
+    """
+    wanted = tuple(metrics) or plan.metrics
+    return [
+        _point(plan.combination(number), number, list(group), wanted, confidence)
+        for number, group in by_combination(plan, outcomes)
+    ]
 
 
-def cells_table(plan: Plan, outcomes: list[Outcome]) -> Table:
+def by_combination(plan: Plan, outcomes: Iterable[Outcome]) -> Iterator[tuple[int, Iterator[Outcome]]]:
+    """The outcomes of each combination: its cells follow one another."""
+    return itertools.groupby(outcomes, lambda outcome: outcome.number // len(plan.seeds))
+
+
+def metric_names(plan: Plan, found: Iterable[Point]) -> tuple[str, ...]:
+    """The metrics of a study's points: those the file names, else all, in order of appearance."""
+    apart = {name for name, _ in plan.axes}.union(_OWN)
+    seen = dict.fromkeys(name for point in found for name in point.means)
+    return tuple(name for name in (plan.metrics or seen) if name in seen and name not in apart)
+
+
+def cells_table(plan: Plan, outcomes: Iterable[Outcome]) -> Table:
     """One row a cell that has an outcome: number, axis values, seed, state, metrics, reason."""
-    metrics = metric_names(plan, outcomes)
-    columns = [Column("cell", meaning="number of the cell in the study")]
-    columns += [Column(_axis_column(name), unit_of(name) or "", f"axis {name}") for name, _ in plan.axes]
-    columns += [Column("seed"), Column("state", meaning="done or failed")]
-    columns += [Column(name, unit_of(name) or "") for name in metrics]
-    columns += [Column("reason", meaning="why a failed cell failed")]
-    cells = _cells_by_number(plan, outcomes)
-    rows = [_row(cells[outcome.number], outcome, metrics) for outcome in outcomes]
-    return Table.of_rows(TableSchema("cells", tuple(columns), "one cell of the study"), rows)
+    numbers, states, reasons = array("q"), array("b"), []
+    metrics: dict[str, array[float]] = {}
+    for row, outcome in enumerate(outcomes):
+        numbers.append(outcome.number)
+        done = isinstance(outcome, Done)
+        states.append(done)
+        if isinstance(outcome, Done):
+            for name in figures_of(plan, outcome):
+                # A metric that first appears here was absent from the rows before.
+                column = metrics.setdefault(name, array("d"))
+                column.extend([float("nan")] * (row - len(column)))
+                column.append(float(outcome.summary[name]))
+        reasons.append("" if isinstance(outcome, Done) else outcome.reason)
+    for column in metrics.values():
+        column.extend([float("nan")] * (len(numbers) - len(column)))
+    named = [name for name in (plan.metrics or metrics) if name in metrics]
+    cells = np.array(numbers, dtype=np.int64)
+    columns: dict[str, NDArray[Any]] = {
+        "cell": cells,
+        **_axis_columns(plan, cells // len(plan.seeds)),
+        "seed": np.array(plan.seeds)[cells % len(plan.seeds)],
+        "state": np.where(np.array(states, dtype=bool), "done", "failed").astype(object),
+        **{name: np.array(metrics[name]) for name in named},
+        "reason": np.array(reasons, dtype=object),
+    }
+    return Table(TableSchema("cells", _schema(plan, named), "one cell of the study"), columns)
 
 
-def points(plan: Plan, outcomes: list[Outcome], confidence: float = 0.95) -> list[Point]:
-    """Every combination of axis values with an outcome, in the study's order."""
-    cells = _cells_by_number(plan, outcomes)
-    metrics = metric_names(plan, outcomes)
-    grouped: dict[str, list[Outcome]] = defaultdict(list)
-    values: dict[str, tuple[Any, ...]] = {}
-    for outcome in outcomes:
-        combination = tuple(value for _, value in cells[outcome.number].overrides)
-        key = json.dumps(combination, sort_keys=True)
-        values[key] = combination
-        grouped[key].append(outcome)
-    return [_point(values[key], group, metrics, confidence) for key, group in grouped.items()]
+def figures_of(plan: Plan, outcome: Done) -> Iterator[str]:
+    """The names of a cell's metrics: its numbers, but for those that an axis or a column of our own is called."""
+    apart = {name for name, _ in plan.axes}.union(_OWN)
+    return (name for name, value in outcome.summary.items() if is_number(value) and name not in apart)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a summary entry is a number (yes and no are not)."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _schema(plan: Plan, metrics: Sequence[str]) -> tuple[Column, ...]:
+    return (
+        Column("cell", meaning="number of the cell in the study"),
+        *(Column(_axis_column(name), unit_of(name) or "", f"axis {name}") for name, _ in plan.axes),
+        Column("seed", meaning="seed of the cell"),
+        Column("state", meaning="done or failed"),
+        *(Column(name, unit_of(name) or "", "as in the summary of the run") for name in metrics),
+        Column("reason", meaning="why a failed cell failed"),
+    )
+
+
+def _axis_columns(plan: Plan, combinations: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """The axis values of each row; numbers where all of an axis are numbers, else text."""
+    found: dict[str, NDArray[Any]] = {}
+    rest = combinations
+    for name, values in reversed(plan.axes):
+        rest, place = np.divmod(rest, max(1, len(values)))
+        if all(map(is_number, values)):
+            column = np.array(values)
+        else:
+            texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
+            column = np.array(texts, dtype=object)
+        found[_axis_column(name)] = column[place]
+    return dict(reversed(found.items()))
 
 
 def _point(
-    values: tuple[Any, ...], group: list[Outcome], metrics: tuple[str, ...], confidence: float
+    values: tuple[Any, ...], number: int, group: list[Outcome], metrics: Sequence[str], confidence: float
 ) -> Point:
     done = [outcome for outcome in group if isinstance(outcome, Done)]
+    names = metrics or tuple(
+        dict.fromkeys(name for one in done for name, value in one.summary.items() if is_number(value))
+    )
     means: dict[str, float] = {}
     intervals: dict[str, Interval] = {}
-    for name in metrics:
-        found = [float(outcome.summary[name]) for outcome in done if _is_number(outcome.summary.get(name))]
+    for name in names:
+        found = [float(outcome.summary[name]) for outcome in done if is_number(outcome.summary.get(name))]
         if found:
             means[name] = float(np.mean(found))
         if len(found) > 1:
             intervals[name] = mean_interval(found, confidence)
-    return Point(values, len(done), len(group) - len(done), means, intervals)
-
-
-def _cells_by_number(plan: Plan, outcomes: list[Outcome]) -> dict[int, Cell]:
-    wanted = {outcome.number for outcome in outcomes}
-    return {cell.number: cell for cell in plan.cells() if cell.number in wanted}
-
-
-def _row(cell: Cell, outcome: Outcome, metrics: tuple[str, ...]) -> list[Any]:
-    axes = [
-        value if _is_number(value) or isinstance(value, str) else json.dumps(value)
-        for _, value in cell.overrides
-    ]
-    if isinstance(outcome, Failed):
-        return [cell.number, *axes, cell.seed, "failed", *(float("nan") for _ in metrics), outcome.reason]
-    figures = [outcome.summary.get(name) for name in metrics]
-    numbers = [float(figure) if isinstance(figure, (int, float)) else float("nan") for figure in figures]
-    return [cell.number, *axes, cell.seed, "done", *numbers, ""]
+    return Point(values, len(done), len(group) - len(done), means, intervals, number)
 
 
 def _axis_column(name: str) -> str:
-    return name if name not in {"cell", "seed", "state", "reason"} else f"axis {name}"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return name if name not in _OWN else f"axis {name}"

@@ -18,7 +18,7 @@ from forerun.scenario.spec import Spec
 from forerun.study.objective import Objective
 
 POLICIES: dict[str, Any] = {}
-OBJECTIVES = (Objective("total_s", "lower", "total time"),)
+OBJECTIVES = (Objective("total_s", "lower", "total time"), Objective("cost_usd", "lower", "cost in USD"))
 
 
 class Scenario(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,9 +49,9 @@ def simulate(scenario: Scenario, *, policy: Any = None, watch: Iterable[Any] = (
     y = scenario.y / 2 if scenario.policy == "half" else scenario.y
     shaken = scenario.noise * (common + 0.1 * own)
     ledger = Ledger("time", "s", scenario.x + y, {"x": scenario.x, "y": y})
-    return Result(
-        scenario, {"total_s": scenario.x + y + shaken, "x": scenario.x}, ledgers=(ledger,), why="it adds up"
-    )
+    # What is asked for costs; half a policy asks for as much and gets it sooner.
+    summary = {"total_s": scenario.x + y + shaken, "x": scenario.x, "cost_usd": 20 - scenario.x - scenario.y}
+    return Result(scenario, summary, ledgers=(ledger,), why="it adds up")
 
 
 def _fall(misfortune: str) -> None:

@@ -1,0 +1,307 @@
+"""A study on a page: its combinations ranked, its figures, what each axis does, what failed, what it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from forerun.report import sections
+from forerun.report.contents import as_yaml, flat
+from forerun.report.markup import Content, Html, join, tag
+from forerun.report.quantities import format_number, readable_unit, split_name, title_of
+from forerun.report.sections import Section, data_table
+from forerun.study.figures import figures
+from forerun.study.saved import SavedStudy
+from forerun.study.summary import Point
+from forerun.study.telling import effects, failures_by_reason, frontier, values_text
+from forerun.study.wording import axis_unit, value_text
+
+#: combinations shown in the headline table, and failures listed
+MOST_ROWS: Final = 40
+MOST_REASONS: Final = 20
+
+
+def lead(study: SavedStudy) -> Html:
+    """Room, id, size and the sentence that answers."""
+    answer = study.why()
+    return join(
+        (tag("p", facts(study), class_="meta"), tag("p", title_of(answer), class_="why") if answer else None)
+    )
+
+
+def facts(study: SavedStudy) -> str:
+    """Room, id, how many cells and how far they are, on one line."""
+    total, found = len(study.plan), study.done + study.failed
+    seeds = len(study.plan.seeds)
+    cells = f"{study.plan.combinations:,} combinations × {seeds:,} {'seed' if seeds == 1 else 'seeds'}"
+    parts = [
+        study.domain,
+        f"study {study.id}",
+        cells,
+        f"{study.done:,} cells done" if found == total else f"{study.done:,} of {total:,} cells done so far",
+        f"{study.failed:,} failed" if study.failed else "",
+        f"forerun {study.version}",
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def study_sections(study: SavedStudy, drawn: Html | None) -> list[Section]:
+    """The sections of a page that is about one study; `drawn` are its figures."""
+    found = [
+        Section("headline", "Combinations", headline(study)),
+        Section("figures", "Figures", drawn) if drawn is not None else None,
+        Section("axes", "What each axis does", body) if (body := axis_effects(study)) else None,
+        Section("frontier", "Best trade-offs", body) if (body := trade_offs(study)) else None,
+        Section("failed", "Cells that failed", failures(study), "Failed") if study.failed else None,
+        Section("next", "What to run next", sections.commands(commands(study))),
+        Section("study", "The study", made_of(study)),
+        Section("provenance", "Provenance", provenance(study)),
+    ]
+    return [section for section in found if section]
+
+
+def headline(study: SavedStudy) -> Html:
+    """The combinations, best first, each metric with its interval."""
+    ranked = study.ranked()
+    if not ranked:
+        return tag("p", "No cell has been simulated yet.", class_="soft")
+    shown = ranked[:MOST_ROWS]
+    objective = study.objective
+    compared = objective is not None and study.draws is not None and len(study.plan.seeds) > 1
+    apart = study.told_apart(ranked[1:], ranked[0]) if compared else []
+    axes = [_titled(label, axis_unit(path)) for label, (path, _) in zip(study.labels, study.plan.axes)]
+    head: list[Content] = [*(axes or ["Scenario"]), "Seeds", *(_metric_title(name) for name in study.shown)]
+    head += ["Against the best", "Told apart"] if compared else []
+    some_failed = any(point.failed for point in shown)
+    head += ["Failed"] if some_failed else []
+    rows = []
+    for at, point in enumerate(shown):
+        row = _combination(study, point, best=at == 0 and objective is not None)
+        row += [f"{point.seeds:,}", *(_estimate(point, name) for name in study.shown)]
+        row += _against(study, point, ranked[0], apart, at) if compared else []
+        rows.append(row + ([f"{point.failed:,}"] if some_failed else []))
+    width = max(1, len(axes))
+    numeric = [
+        at for at, (_, values) in enumerate(study.plan.axes) if all(_is_plain_number(v) for v in values)
+    ]
+    right = [*numeric, *range(width, len(head))]
+    table = data_table(
+        head, rows, label="Combinations", right=[at for at in right if head[at] != "Told apart"]
+    )
+    notes = [_counted(len(ranked), len(shown)), _method(study, compared)]
+    return join((table, *(tag("p", note, class_="soft under") for note in notes if note)))
+
+
+def axis_effects(study: SavedStudy) -> Html | None:
+    """How far the best and the worst value of each axis are apart, on average over the others."""
+    found, objective = effects(study), study.objective
+    if not found or objective is None:
+        return None
+    title = _metric_title(objective.key, objective.title)
+    rows: list[list[Content]] = [
+        [
+            effect.axis,
+            value_text(effect.best),
+            format_number(effect.best_mean),
+            value_text(effect.worst),
+            format_number(effect.worst_mean),
+            f"{effect.wins:,} of {effect.settings:,}",
+        ]
+        for effect in found
+    ]
+    head = ("Axis", "Best value", title, "Worst value", title, "Best at")
+    note = (
+        "Means over the settings of the other axes at which every value ran; “best at” counts the settings where "
+        "that value is best."
+    )
+    table = data_table(head, rows, label="What each axis does", right=(2, 4, 5))
+    return join((table, tag("p", note, class_="soft under")))
+
+
+def trade_offs(study: SavedStudy) -> Html | None:
+    """The combinations that no other beats on both of two objectives."""
+    found = frontier(study)
+    if found is None:
+        return None
+    (one, other), unbeaten, beaten = found
+    axes = [_titled(label, axis_unit(path)) for label, (path, _) in zip(study.labels, study.plan.axes)]
+    head = [*axes, _metric_title(one.key, one.title), _metric_title(other.key, other.title)]
+    rows = [
+        [*_combination(study, point), _estimate(point, one.key), _estimate(point, other.key)]
+        for point in unbeaten[:MOST_ROWS]
+    ]
+    table = data_table(head, rows, label="Best trade-offs", right=(len(head) - 2, len(head) - 1))
+    note = f"Means; {len(beaten):,} other combinations are beaten on both. " + _counted(
+        len(unbeaten), len(rows)
+    )
+    return join((table, tag("p", note, class_="soft under")))
+
+
+def failures(study: SavedStudy) -> Html:
+    """Reasons with how many cells each took, and which."""
+    found = failures_by_reason(study)
+    rows: list[list[Content]] = [
+        [reason, f"{count:,}", join(tag("div", cell) for cell in [*cells, *_more(count, len(cells))])]
+        for reason, count, cells in found[:MOST_REASONS]
+    ]
+    table = data_table(("Reason", "Cells", "Which"), rows, label="Cells that failed", right=(1,))
+    left = len(found) - len(rows)
+    return join(
+        (
+            table,
+            tag("p", f"{left:,} more reasons are in the table of cells.", class_="soft under")
+            if left
+            else None,
+            tag(
+                "p",
+                "They count in no mean. ",
+                tag("code", "--retry"),
+                " does them again.",
+                class_="soft under",
+            ),
+        )
+    )
+
+
+def made_of(study: SavedStudy) -> Html:
+    """The axes, the seeds and the base scenario."""
+    rows: list[list[Content]] = [
+        [tag("code", path), f"{len(values):,}", values_text(values)] for path, values in study.plan.axes
+    ]
+    rows.append(["seeds", f"{len(study.plan.seeds):,}", values_text(study.plan.seeds)])
+    table = data_table(("Axis", "Values", "Which"), rows, label="Axes and seeds", right=(1,))
+    base = tag("pre", tag("code", as_yaml(study.plan.base)), tabindex=0)
+    return join((table, tag("details", tag("summary", "Base scenario, every default written out"), base)))
+
+
+def provenance(study: SavedStudy) -> Html:
+    """The study's id, what wrote it, and the digests of its inputs."""
+    rows: list[list[Content]] = [
+        ["study id", study.id],
+        ["store", study.path.name],
+        ["written by", f"forerun {study.version}"],
+        ["cells", f"{len(study.plan):,}"],
+        ["done", f"{study.done:,}"],
+        ["failed", f"{study.failed:,}"],
+    ]
+    rows += [
+        [f"input {path.rpartition('.')[0]}", str(value)]
+        for path, value in flat(study.plan.base).items()
+        if path.endswith(".sha256") and value
+    ]
+    return data_table(("What", "Value"), rows, label="Provenance")
+
+
+def commands(study: SavedStudy) -> list[tuple[str, str]]:
+    """What can be done with a study."""
+    found = []
+    if study.done + study.failed < len(study.plan):
+        found.append(("forerun study STUDY.yaml", "Go on from where it is."))
+    if study.failed:
+        found.append(("forerun study STUDY.yaml --retry", "Do the failed cells again."))
+    ranked = study.ranked()
+    if study.objective is not None and ranked and ranked[0].values:
+        changes = " ".join(
+            f"--set '{path}={_as_override(value)}'"
+            for (path, _), value in zip(study.plan.axes, ranked[0].values)
+        )
+        found.append(
+            (f"forerun simulate SCENARIO.yaml {changes} -o runs/best", "The best combination as a run.")
+        )
+    found.append(("forerun study STUDY.yaml -o cells.csv", "Every cell as a table."))
+    found.append(
+        (f"forerun report {study.path.name} --png figures --svg figures", "These figures as pictures.")
+    )
+    return found
+
+
+def _combination(study: SavedStudy, point: Point, *, best: bool = False) -> list[Content]:
+    """The axis values as cells; the best one is marked in the first."""
+    cells: list[Content] = [value_text(value) for value in point.values] or ["the base scenario"]
+    if best:
+        cells[0] = join((cells[0], " ", tag("span", "best", class_="badge good")))
+    return cells
+
+
+def _estimate(point: Point, metric: str) -> Content:
+    """A mean, and its interval below."""
+    value, interval = point.means.get(metric), point.intervals.get(metric)
+    if value is None:
+        return "–"
+    if interval is None:
+        return format_number(value)
+    return join(
+        (format_number(value), tag("br"), tag("span", _span(interval.low, interval.high), class_="soft"))
+    )
+
+
+def _against(
+    study: SavedStudy, point: Point, best: Point, apart: Sequence[bool | None], at: int
+) -> list[Content]:
+    """How far a combination is behind the best, and whether the data tell them apart."""
+    objective = study.objective
+    assert objective is not None
+    if at == 0 or objective.key not in point.means:
+        return ["", ""]
+    gap = point.means[objective.key] - best.means[objective.key]
+    interval = study.behind(point, best)
+    cells: list[Content] = [_signed(gap)]
+    if interval is not None:
+        span = _span(interval.low, interval.high)
+        cells = [join((_signed(gap), tag("br"), tag("span", span, class_="soft")))]
+    known = apart[at - 1]
+    words = {True: ("yes", "badge open"), False: ("no", "badge bad"), None: ("–", None)}[known]
+    return [*cells, tag("span", words[0], class_=words[1])]
+
+
+def _method(study: SavedStudy, compared: bool) -> str:
+    seeds = len(study.plan.seeds)
+    if seeds < 2:
+        return "One seed: no interval."
+    text = f"Means over up to {seeds:,} seeds with the {study.confidence:.0%} interval (Student's t)."
+    if compared and study.objective is not None:
+        text += (
+            f" Ranked by {study.objective.title}, {study.objective.better} is better. “Against the best”: the mean "
+            "difference on common seeds with its paired interval; “told apart”: at 5 % after Holm's correction. The best "
+            "is best among these cells; near ties may fall otherwise on fresh seeds."
+        )
+    return text
+
+
+def _counted(total: int, shown: int) -> str:
+    return f"The first {shown:,} of {total:,} combinations." if shown < total else ""
+
+
+def _more(count: int, told: int) -> list[str]:
+    return [f"and {count - told:,} more"] if count > told else []
+
+
+def _metric_title(name: str, label: str = "") -> str:
+    own, unit = split_name(name)
+    return _titled(title_of(label or own), unit)
+
+
+def _titled(label: str, unit: str) -> str:
+    shown = readable_unit(unit)
+    return f"{label} ({shown})" if shown else label
+
+
+def _span(low: float, high: float) -> str:
+    return f"{format_number(low)} … {format_number(high)}"
+
+
+def _signed(value: float) -> str:
+    return ("+" if value > 0 else "") + format_number(value)
+
+
+def _is_plain_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _as_override(value: object) -> str:
+    from forerun.scenario.spec import canonical_json
+
+    return value if isinstance(value, str) else canonical_json(value).decode()
+
+
+__all__ = ["facts", "figures", "lead", "study_sections"]

@@ -1,0 +1,232 @@
+"""The figures of a study, as data: metrics along its axes, over two of them, and two objectives against each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from forerun.result.figures import Axis, Figure
+from forerun.study.objective import Objective
+from forerun.study.saved import SavedStudy
+from forerun.study.summary import Point, is_number
+from forerun.study.telling import frontier
+from forerun.study.wording import axis_unit, combination_text, value_text
+from forerun.units import split_name, stem, unit_of
+
+#: lines that one figure can tell apart
+MOST_LINES: Final = 8
+#: combinations listed down the side
+MOST_LISTED: Final = 24
+
+
+@dataclass(frozen=True)
+class _AxisOf:
+    """An axis of the study: its place, label, unit and values."""
+
+    place: int
+    label: str
+    unit: str
+    values: tuple[Any, ...]
+
+    @property
+    def numeric(self) -> bool:
+        """Whether all values are numbers."""
+        return all(map(is_number, self.values))
+
+
+def figures(study: SavedStudy) -> tuple[Figure, ...]:
+    """What a study shows: lines with bands, a heat map, combinations with intervals, a frontier; those that apply."""
+    axes = [
+        _AxisOf(place, label, axis_unit(path), values)
+        for place, (label, (path, values)) in enumerate(zip(study.labels, study.plan.axes))
+        if len(values) > 1
+    ]
+    if not study.points:
+        return ()
+    found: list[Figure | None] = []
+    along = max((axis for axis in axes if axis.numeric), key=lambda axis: len(axis.values), default=None)
+    for metric in study.shown:
+        found.append(_lines(study, axes, along, metric) if along else _listed(study, metric))
+    if len(axes) > 1 and study.shown:
+        found.append(_heatmap(study, axes, study.shown[0]))
+    found.append(_frontier(study))
+    return tuple(figure for figure in found if figure is not None)
+
+
+def _lines(study: SavedStudy, axes: Sequence[_AxisOf], along: _AxisOf, metric: str) -> Figure | None:
+    """A metric along a numeric axis: one line for each setting of the others, or for each value of one of them."""
+    others = [axis for axis in axes if axis.place != along.place]
+    told = _told_apart(others)
+    fixed = [axis for axis in others if axis not in told]
+    chosen = _where(study, fixed)
+    kept = [point for point in chosen if metric in point.means]
+    if not kept:
+        return None
+    title, unit = _named(study, metric)
+    intervals = [point.intervals.get(metric) for point in kept]
+    data: dict[str, list[Any]] = {
+        "x": [point.values[along.place] for point in kept],
+        "y": [point.means[metric] for point in kept],
+        "line": [_setting(told, point) for point in kept],
+        "low": [interval.low if interval else math.nan for interval in intervals],
+        "high": [interval.high if interval else math.nan for interval in intervals],
+    }
+    banded = any(intervals)
+    return Figure(
+        id=f"along-{stem(metric)}",
+        title=f"{_capital(title)} along {along.label}",
+        kind="line",
+        x=Axis("x", along.label, along.unit),
+        y=Axis("y", title, unit),
+        data=data,
+        series="line" if told else "",
+        series_label=", ".join(axis.label for axis in told),
+        low="low" if banded else "",
+        high="high" if banded else "",
+        caption=_caption(study, banded, fixed, chosen),
+        order=tuple(dict.fromkeys(data["line"])) if told else (),
+    )
+
+
+def _listed(study: SavedStudy, metric: str) -> Figure | None:
+    """A metric of each combination, best first; for studies without a numeric axis."""
+    ranked = [point for point in study.ranked() if metric in point.means]
+    kept = ranked[:MOST_LISTED]
+    if not kept:
+        return None
+    title, unit = _named(study, metric)
+    intervals = [point.intervals.get(metric) for point in kept]
+    banded = any(intervals)
+    left_out = f" The first {MOST_LISTED} of {len(ranked):,} combinations." if len(ranked) > len(kept) else ""
+    return Figure(
+        id=f"of-{stem(metric)}",
+        title=f"{_capital(title)} of each combination",
+        kind="bar",
+        x=Axis("x", "combination"),
+        y=Axis("y", title, unit),
+        data={
+            "x": [combination_text(study.labels, point.values) for point in kept],
+            "y": [point.means[metric] for point in kept],
+            "low": [interval.low if interval else math.nan for interval in intervals],
+            "high": [interval.high if interval else math.nan for interval in intervals],
+        },
+        low="low" if banded else "",
+        high="high" if banded else "",
+        caption=_caption(study, banded, (), kept) + left_out,
+    )
+
+
+def _heatmap(study: SavedStudy, axes: Sequence[_AxisOf], metric: str) -> Figure | None:
+    """A metric over two axes: the numeric ones with most values; the others where the best combination has them."""
+    first, second = sorted(axes, key=lambda axis: (not axis.numeric, -len(axis.values), axis.place))[:2]
+    fixed = [axis for axis in axes if axis not in (first, second)]
+    chosen = _where(study, fixed)
+    kept = [point for point in chosen if metric in point.means]
+    if not kept:
+        return None
+    title, unit = _named(study, metric)
+    return Figure(
+        id=f"over-{stem(metric)}",
+        title=f"{_capital(title)} over {first.label} and {second.label}",
+        kind="heatmap",
+        x=Axis("x", first.label, first.unit),
+        y=Axis("y", second.label, second.unit),
+        z=Axis("z", title, unit),
+        data={
+            "x": [_coordinate(first, point) for point in kept],
+            "y": [_coordinate(second, point) for point in kept],
+            "z": [point.means[metric] for point in kept],
+        },
+        caption=_caption(study, False, fixed, chosen),
+    )
+
+
+def _frontier(study: SavedStudy) -> Figure | None:
+    """Two objectives against each other; the combinations that nobody beats on both stand out."""
+    found = frontier(study)
+    if found is None:
+        return None
+    (one, other), unbeaten, beaten = found
+    names = ("best trade-offs", "beaten on both")
+    kept = [*beaten, *unbeaten]  # drawn in this order: what stands out lies on top
+    shown = "; ".join(combination_text(study.labels, point.values) for point in unbeaten[:3])
+    more = f"; and {len(unbeaten) - 3:,} more" if len(unbeaten) > 3 else ""
+    return Figure(
+        id="frontier",
+        title=f"{_capital(_label(one))} against {_label(other)}",
+        kind="points",
+        x=Axis("x", _label(one), unit_of(one.key) or ""),
+        y=Axis("y", _label(other), unit_of(other.key) or ""),
+        data={
+            "x": [point.means[one.key] for point in kept],
+            "y": [point.means[other.key] for point in kept],
+            "group": [*([names[1]] * len(beaten)), *([names[0]] * len(unbeaten))],
+        },
+        series="group",
+        caption=f"Better is {_side(one, 'left', 'right')} and {_side(other, 'down', 'up')}. "
+        f"Nobody beats on both: {shown}{more}.",
+        order=names if beaten else names[:1],
+    )
+
+
+def _told_apart(others: Sequence[_AxisOf]) -> list[_AxisOf]:
+    """The axes whose settings become lines: all if they are few, else the one with names and the fewest values."""
+    if math.prod(len(axis.values) for axis in others) <= MOST_LINES:
+        return list(others)
+    few = [axis for axis in others if len(axis.values) <= MOST_LINES]
+    return sorted(few, key=lambda axis: (axis.numeric, len(axis.values), axis.place))[:1]
+
+
+def _where(study: SavedStudy, fixed: Sequence[_AxisOf]) -> list[Point]:
+    """The points at which the fixed axes have the values of the best combination."""
+    if not fixed:
+        return list(study.points)
+    best = study.ranked()[0]
+    return [
+        point for point in study.points if all(point.values[a.place] == best.values[a.place] for a in fixed)
+    ]
+
+
+def _setting(told: Sequence[_AxisOf], point: Point) -> str:
+    if len(told) == 1:
+        return value_text(point.values[told[0].place])
+    return combination_text([axis.label for axis in told], [point.values[axis.place] for axis in told])
+
+
+def _coordinate(axis: _AxisOf, point: Point) -> Any:
+    value = point.values[axis.place]
+    return value if axis.numeric else value_text(value)
+
+
+def _named(study: SavedStudy, metric: str) -> tuple[str, str]:
+    """What a metric is called and its unit."""
+    label = next((_label(one) for one in study.objectives if one.key == metric), split_name(metric)[0])
+    return label, unit_of(metric) or ""
+
+
+def _label(objective: Objective) -> str:
+    """An objective's title without the unit, which the axis tells."""
+    named = objective.title
+    return named.rpartition(" in ")[0] or named if unit_of(objective.key) else named
+
+
+def _caption(study: SavedStudy, banded: bool, fixed: Sequence[_AxisOf], kept: Sequence[Point]) -> str:
+    seeds = len(study.plan.seeds)
+    text = f"Means over {seeds:,} seeds" if seeds > 1 else "One seed"
+    text += f", with the {study.confidence:.0%} interval of each mean (Student's t)." if banded else "."
+    if fixed and kept:
+        held = combination_text(
+            [axis.label for axis in fixed], [kept[0].values[axis.place] for axis in fixed]
+        )
+        text += f" The other axes are where the best combination has them: {held}."
+    return text
+
+
+def _side(objective: Objective, low: str, high: str) -> str:
+    return high if objective.better == "higher" else low
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,217 @@
+"""A study's store as read back: its combinations, which is best, what each axis does, what failed.
+
+A store tells all of this by itself; the study file need not be there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.errors import Problem, UsageError, known_names
+from forerun.result.run import Interval
+from forerun.study.cell import Done, Failed
+from forerun.study.expand import Plan
+from forerun.study.objective import Objective
+from forerun.study.statistics import holm, paired_interval, paired_p
+from forerun.study.store import Store
+from forerun.study.summary import Point, figures_of, is_number, points
+from forerun.study.wording import axis_labels
+
+#: failed cells told one by one
+MOST_FAILURES: Final = 200
+#: metrics kept of a study whose file names none
+MOST_METRICS: Final = 12
+#: cells looked at to learn what metrics there are
+_LOOKED_AT: Final = 50
+
+Draws = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SavedStudy:
+    """A study as its store tells it.
+
+    id: of the study; version: of the forerun that ran it. points: the combinations that have an outcome, in the study's
+    order. metrics: kept ones. objectives: of the room, those that the results have. draws: float64[combinations, seeds]
+    of the ranking objective, NaN where there is none. failures: the first failed cells; reasons: how often each.
+    """
+
+    path: Path
+    id: str
+    version: str
+    plan: Plan
+    points: tuple[Point, ...] = field(repr=False)
+    metrics: tuple[str, ...]
+    objectives: tuple[Objective, ...]
+    draws: Draws | None = field(repr=False)
+    done: int
+    failed: int
+    failures: tuple[Failed, ...]
+    reasons: Mapping[str, int]
+    confidence: float = 0.95
+
+    @property
+    def domain(self) -> str:
+        """The room of the base scenario."""
+        return str(self.plan.base.get("domain", ""))
+
+    @property
+    def objective(self) -> Objective | None:
+        """What the combinations are ranked by, if anything says what is better."""
+        return self.objectives[0] if self.objectives else None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Short names of the axes."""
+        return axis_labels([name for name, _ in self.plan.axes])
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The metrics to show: what the study names, else the objectives and then what differs between combinations."""
+        if self.plan.metrics:
+            return tuple(name for name in self.plan.metrics if name in self.metrics)
+        known = [objective.key for objective in self.objectives if objective.key in self.metrics]
+        first = [name for at, name in enumerate(known) if at == 0 or self.differs(name)]
+        moving = [name for name in self.metrics if name not in known and self.differs(name)]
+        return tuple([*first, *moving][:4]) or self.metrics[:4]
+
+    def differs(self, metric: str) -> bool:
+        """Whether a metric's mean differs between combinations."""
+        return len({point.means.get(metric) for point in self.points}) > 1
+
+    def ranked(self) -> list[Point]:
+        """The combinations, best first; in the study's order where nothing says what is better."""
+        objective = self.objective
+        if objective is None:
+            return list(self.points)
+        sign = -1.0 if objective.better == "higher" else 1.0
+        reached = [point for point in self.points if objective.key in point.means]
+        rest = [point for point in self.points if objective.key not in point.means]
+        return sorted(reached, key=lambda point: sign * point.means[objective.key]) + rest
+
+    def behind(self, point: Point, best: Point) -> Interval | None:
+        """Interval of a combination's mean difference to another on the seeds both have; None for fewer than two."""
+        pair = self._pair(point, best)
+        return paired_interval(*pair, self.confidence) if pair is not None else None
+
+    def told_apart(self, others: Sequence[Point], best: Point) -> list[bool | None]:
+        """Whether each differs from the best at 5 % after Holm's correction; None where seeds are too few."""
+        pairs = [self._pair(point, best) for point in others]
+        known = [at for at, pair in enumerate(pairs) if pair is not None]
+        adjusted = holm([paired_p(*pair) for pair in pairs if pair is not None])
+        found: list[bool | None] = [None] * len(others)
+        for at, p in zip(known, adjusted):
+            found[at] = p <= 0.05
+        return found
+
+    def why(self) -> str:
+        """One sentence: which combination is best, by how much, and whether the next is told apart from it."""
+        from forerun.study.telling import why
+
+        return why(self)
+
+    def _pair(self, one: Point, other: Point) -> tuple[Draws, Draws] | None:
+        if self.draws is None:
+            return None
+        pair = self.draws[one.number], self.draws[other.number]
+        both = np.isfinite(pair[0]) & np.isfinite(pair[1])
+        return (pair[0][both], pair[1][both]) if both.sum() > 1 else None
+
+
+def load_saved(path: str | os.PathLike[str], objective: str = "") -> SavedStudy:
+    """The study in a store, finished or not. objective: the metric to rank by, `metric[:higher|:lower]`; else the room's.
+
+    Raises StoreError if the store is absent, damaged or of another format; UsageError for an objective it has not.
+    """
+    place = Path(path)
+    with Store(place) as store:
+        plan = store.stored_plan()
+        about = store.about()
+        names = _names(plan, store)
+        objectives = _objectives(plan, names, objective or plan.objective)
+        keys = dict.fromkeys([*plan.metrics, *(one.key for one in objectives), *names])
+        kept = tuple(keys)[: max(MOST_METRICS, len(plan.metrics) + len(objectives))]
+        reader = _Reader(plan, objectives[0] if objectives else None)
+        found = points(plan, reader.watched(store), metrics=kept)
+    return SavedStudy(
+        path=place,
+        id=about.get("study", ""),
+        version=about.get("version", ""),
+        plan=plan,
+        points=tuple(found),
+        metrics=tuple(name for name in kept if any(name in point.means for point in found)),
+        objectives=objectives,
+        draws=reader.draws,
+        done=reader.done,
+        failed=sum(reader.reasons.values()),
+        failures=tuple(reader.failures),
+        reasons=dict(reader.reasons.most_common()),
+    )
+
+
+class _Reader:
+    """Looks at each outcome as it passes: what is counted and kept of it."""
+
+    def __init__(self, plan: Plan, objective: Objective | None) -> None:
+        self.plan = plan
+        self.key = objective.key if objective else ""
+        self.draws = np.full((plan.combinations, len(plan.seeds)), np.nan) if objective else None
+        self.done = 0
+        self.failures: list[Failed] = []
+        self.reasons: Counter[str] = Counter()
+
+    def watched(self, store: Store) -> Any:
+        """The store's outcomes, each looked at."""
+        for outcome in store.outcomes():
+            if isinstance(outcome, Failed):
+                self.reasons[" ".join(outcome.reason.split())] += 1
+                if len(self.failures) < MOST_FAILURES:
+                    self.failures.append(outcome)
+            else:
+                self.done += 1
+                value = outcome.summary.get(self.key)
+                if self.draws is not None and is_number(value):
+                    self.draws[divmod(outcome.number, len(self.plan.seeds))] = value
+            yield outcome
+
+
+def _names(plan: Plan, store: Store) -> tuple[str, ...]:
+    """The metrics of the first cells that were simulated."""
+    seen: dict[str, None] = {}
+    looked = 0
+    for outcome in store.outcomes():
+        if isinstance(outcome, Done):
+            seen |= dict.fromkeys(figures_of(plan, outcome))
+            looked += 1
+        if looked >= _LOOKED_AT:
+            break
+    return tuple(seen)
+
+
+def _objectives(plan: Plan, names: Sequence[str], asked: str) -> tuple[Objective, ...]:
+    """The room's objectives among the metrics, or the one that was asked for before them."""
+    # The rooms stand above this module; the scenario names its own, which may not be installed here.
+    import importlib
+
+    domains = importlib.import_module("forerun.domains")
+    domain = str(plan.base.get("domain", ""))
+    room = domains.room(domain) if domain in domains.rooms() else None
+    offered = tuple(one for one in getattr(room, "OBJECTIVES", ()) if one.key in names)
+    if not asked:
+        return offered
+    key, _, better = asked.partition(":")
+    if key not in names or better not in ("", "higher", "lower"):
+        raise UsageError(
+            Problem("--objective", f"the cells have no metric {key!r}; {known_names(key, names)}")
+        )
+    same = next((one for one in offered if one.key == key), None)
+    first = same if same and not better else Objective(key, "higher" if better == "higher" else "lower")
+    return (first, *(one for one in offered if one.key != key))
