@@ -11,7 +11,7 @@ from forerun.domains.spot.model import Membership
 from forerun.domains.spot.scenario import Recorded
 from forerun.errors import TraceError
 from forerun.rng import stream
-from forerun.trace.reader import read_trace
+from forerun.trace.reader import options_from, read_trace
 from forerun.trace.table import Trace
 
 MOST_NODES = 200_000
@@ -30,7 +30,7 @@ def recording(spec: Recorded, seed: int) -> Recording:
 
     Raises TraceError for files that cannot be read or hold something else than a fleet.
     """
-    options: dict[str, object] = dict(spec.options)
+    options = options_from(tuple(f"{name}={value}" for name, value in spec.options.items()))
     trace = read_trace(Path(spec.file.path), spec.format, options=options, strict=spec.strict)
     repairs = [f"{row['rule']}: {row['count']}" for row in trace.provenance.repairs]
     notes = [f"trace repaired ({'; '.join(repairs)})"] if repairs else []

@@ -344,7 +344,7 @@ REPRODUCTIONS = (
         "Idle, lost and reconfiguring time at different levels of preemption",
         "Bamboo's authors, simulation notebook of 2021 (uclasystem/bamboo, commit c5a1060)",
         bamboo_notebook,
-        datasets=("spot/bamboo",),
+        datasets=("bamboo_notebook",),
         minutes=0.6,
     ),
     Reproduction(
@@ -352,7 +352,7 @@ REPRODUCTIONS = (
         "A measured elastic run on 64 nodes: predicted against measured",
         "Bamboo's authors, profiling run 86 (uclasystem/bamboo, commit c5a1060)",
         bamboo_run86,
-        datasets=("spot/bamboo",),
+        datasets=("bamboo_notebook",),
     ),
     Reproduction(
         "bamboo-table",
@@ -366,7 +366,7 @@ REPRODUCTIONS = (
         "Oobleck and Varuna: throughput under six rates of failure",
         "Jang et al., Oobleck, SOSP'23, the artefact's simulators",
         oobleck_throughput,
-        datasets=("spot/oobleck",),
+        datasets=("oobleck",),
         minutes=0.2,
     ),
     Reproduction(

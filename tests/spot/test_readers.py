@@ -1,0 +1,141 @@
+"""Public formats of preemptible fleets: what each file holds, and that no mutation of one brings a
+traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.domains.spot.fit import fleet_statistics
+from forerun.domains.spot.recorded import of_membership
+from forerun.errors import InputError, TraceError
+from forerun.trace.reader import read_trace
+
+Golden = Callable[[str], Any]
+
+
+def test_ticks_need_their_polarity(data_folder: Path, golden: Golden) -> None:
+    folder, files = data_folder / "skynomad", golden("trace_stats.json")["files"]
+    with pytest.raises(TraceError, match="polarity"):
+        read_trace(folder / "h100-16-us-central1-a.json")
+    for name, polarity in (("h100-16-us-central1-a", "preempted"), ("h100-16-us-west1-b", "preempted")):
+        trace, theirs = (
+            read_trace(folder / f"{name}.json", options={"polarity": polarity}),
+            files[f"skynomad/{name}.json"],
+        )
+        ticks, gap_s = trace.provenance.options["ticks"], trace.provenance.options["gap_s"]
+        assert (ticks, gap_s, len(trace) - 1) == (theirs["ticks"], theirs["gap_s"], theirs["changes"])
+        edges = np.append(trace["t_s"], float(ticks) * float(gap_s))  # type: ignore[arg-type]
+        assert (trace["nodes"] * np.diff(edges)).sum() / edges[-1] == pytest.approx(
+            theirs["mean_available"], rel=1e-12
+        )
+        assert trace.provenance.repairs[0]["count"] == 60
+    trace = read_trace(folder / "v100-16node-us-west-2c.json", options={"polarity": "available"})
+    assert len(trace) - 1 == files["skynomad/v100-16node-us-west-2c.json"]["changes"]
+    with pytest.raises(TraceError, match="neither 0 nor 1"):
+        read_trace(folder / "v100-16node-us-west-2c.json", options={"polarity": "preempted"})
+
+
+def test_parcae_events(data_folder: Path, golden: Golden) -> None:
+    trace = read_trace(data_folder / "parcae/gpt-1.5b-trace_hh_55_65.jsonl")
+    theirs = golden("trace_stats.json")["files"]["parcae/gpt-1.5b-trace_hh_55_65.jsonl"]
+    seen = fleet_statistics(of_membership(trace))
+    assert (seen.max_nodes, seen.alive_at_end) == (theirs["max_nodes"], theirs["final_nodes"])
+
+
+def test_node_faults(data_folder: Path, golden: Golden) -> None:
+    trace = read_trace(data_folder / "infinitehbd/fault_trace.json")
+    theirs = golden("trace_stats.json")["files"]["infinitehbd/fault_trace.json"]
+    repaired = {row["rule"]: row["count"] for row in trace.provenance.repairs}
+    assert repaired["fault of length 0, dropped"] == theirs["zero_length_faults"]
+    assert repaired["fault of a node that is down already, merged"] == theirs["starts_while_already_down"]
+    seen = fleet_statistics(of_membership(trace))
+    assert seen.max_nodes == theirs["nodes"]
+    assert (
+        len({node for node, added in zip(trace["node"], trace["added"]) if not added})
+        <= theirs["nodes_with_faults"]
+    )
+
+
+def test_price_history(tmp_path: Path) -> None:
+    entries = [
+        {
+            "Timestamp": f"2024-05-0{day}T10:00:00+00:00",
+            "SpotPrice": price,
+            "AvailabilityZone": zone,
+            "InstanceType": "p3.2xlarge",
+            "ProductDescription": "Linux/UNIX",
+        }
+        for day, price, zone in (
+            (3, "0.9300", "us-east-1a"),
+            (2, "0.9200", "us-east-1b"),
+            (1, "0.9180", "us-east-1a"),
+        )
+    ]
+    (tmp_path / "prices.json").write_text(json.dumps({"SpotPriceHistory": entries}))
+    trace = read_trace(tmp_path / "prices.json", options={"zone": "us-east-1a"})
+    assert trace["t_s"].tolist() == [0.0, 2 * 86_400.0]
+    assert trace["usd_per_h"].tolist() == [0.918, 0.93]
+    entries[0]["SpotPrice"] = "0,93"
+    (tmp_path / "prices.json").write_text(json.dumps({"SpotPriceHistory": entries}))
+    with pytest.raises(TraceError, match=r"SpotPriceHistory\[0\]"):
+        read_trace(tmp_path / "prices.json")
+
+
+SAMPLES = {
+    "spot_membership": "0,add,a\n0,add,b\n5000,remove,a\n9000,add,c\n",
+    "spot_counts": "timestamp,count\n2021-07-26T17:00:00Z,4\n2021-07-26T17:20:00Z,3\n2021-07-26T17:40:00Z,5\n",
+    "spot_ticks": '{"metadata": {"gap_seconds": 300}, "data": [1, 0, 0, 1, 1]}',
+    "spot_events": '[0, "add", {"nodes": ["a", "b"]}]\n[60000, "no-op", {"nodes": []}]\n'
+    '[90000, "remove", {"nodes": ["a"]}]\n',
+    "spot_faults": '[{"node_id": "x", "event_time": 1.5, "event_type": "fault_start"}, '
+    '{"node_id": "x", "event_time": 2.0, "event_type": "fault_end"}]',
+    "spot_price_history": '{"SpotPriceHistory": [{"Timestamp": "2024-05-01T10:00:00Z", "SpotPrice": "0.9", '
+    '"AvailabilityZone": "a", "InstanceType": "m"}]}',
+}
+JUNK = [
+    "",
+    "-1",
+    "1e999",
+    "nan",
+    "NaN",
+    "9" * 40,
+    "\x00",
+    "é",
+    '"',
+    "[",
+    "{",
+    ",",
+    "\n",
+    "\r\n",
+    "null",
+    "true",
+    "x" * 5000,
+    "9007199254740993",
+]
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_no_mutation_brings_a_traceback(name: str, tmp_path: Path) -> None:
+    """60 mutations a format: the file reads, or the error names it."""
+    rng, path = random.Random(name), tmp_path / "mutant.txt"
+    options: dict[str, Any] = {"polarity": "available"} if name == "spot_ticks" else {}
+    path.write_text(SAMPLES[name])
+    assert len(read_trace(path, name, options=options)) > 0
+    for _ in range(60):
+        text = SAMPLES[name]
+        for _ in range(rng.randint(1, 3)):
+            at, length = rng.randrange(len(text) + 1), rng.choice([0, 1, 1, 3, 20])
+            text = text[:at] + rng.choice(JUNK) + text[at + length :]
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        try:
+            read_trace(path, name, options=options)
+        except InputError as error:
+            assert "mutant.txt" in str(error) or "option" in str(error), error

@@ -1,0 +1,80 @@
+"""The room's reproductions: their rows hold, and each can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forerun.domains.spot import published, reproduce
+from forerun.result.reproduction import silent
+
+
+@pytest.fixture()
+def mirror(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORERUN_DATA_DIR", str(data_folder.parent))
+
+
+@pytest.mark.usefixtures("mirror")
+def test_run86_and_oobleck_hold() -> None:
+    for entry in reproduce.REPRODUCTIONS:
+        if entry.id in ("bamboo-run86", "oobleck-throughput"):
+            found = entry.run(silent)
+            assert not found.failed, [row.name for row in found.failed]
+            assert sum(row.ok is True for row in found.rows) >= 7
+
+
+@pytest.mark.usefixtures("mirror")
+def test_the_notebooks_rows_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer trials and levels: the twelve values, the effect of the worst defect, the answered
+    question.
+    """
+    monkeypatch.setattr(reproduce, "TRIALS", 300)
+    monkeypatch.setattr(reproduce, "LEVELS", (0.05, 0.5))
+    monkeypatch.setattr(reproduce, "SEEDS", 4)
+    found = reproduce.bamboo_notebook(silent)
+    assert not found.failed
+    rows = {row.name: row for row in found.rows}
+    assert sum(row.ok is True for row in found.rows) == 12
+    extend = rows["steps with extend at 0.25 events/min"]
+    assert (
+        extend.compat is not None and extend.corrected is not None and extend.compat < 0.98 * extend.corrected
+    )
+    assert set(found.figures[0].data["line"]) == {"useful", "lost", "reconfig", "idle"}
+
+
+def test_published_tables_are_the_reference(golden: Callable[[str], Any]) -> None:
+    """The numbers in the package are those of the reference files."""
+    table = golden("bamboo_table.json")
+    for p, row in published.BAMBOO_TABLE.items():
+        assert row == {name: value["mean"] for name, value in table[str(p)].items() if name != "n"}
+    for case in golden("elastic_runs.json"):
+        if case["system"] != "bamboo":
+            assert (
+                published.ELASTIC_RESULTS[case["system"]][case["model"]][case["trace"]]
+                == case["average_performance"]
+            )
+    for name, cell in golden("deadline_costs.json")["cells"].items():
+        policy, rate = name.split("/")
+        assert published.DEADLINE_COSTS[policy][float(rate)] == (cell["mean"], cell["n"])
+    assert golden("trace_stats.json")["notebook_printed"] == published.NOTEBOOK_PRINTED
+
+
+def test_deadline_reproduction_on_a_few_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean of few traces is not the published one, and the row says so: the comparison can fail."""
+    costs = {
+        "greedy": {0.3: (published.DEADLINE_COSTS["greedy"][0.3][0], 20)},
+        "on_demand": {0.3: (147.39, 2)},
+    }
+    monkeypatch.setattr(published, "DEADLINE_COSTS", costs)
+    found = reproduce.cant_be_late(silent)
+    assert [row.ok for row in found.rows] == [False, True]
+
+
+def test_bamboo_reproduction_on_one_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "BAMBOO_GOAL_STEPS", 300)
+    monkeypatch.setattr(published, "BAMBOO_TABLE", {0.5: published.BAMBOO_TABLE[0.5]})
+    found = reproduce.bamboo_table(silent)
+    assert found.failed and all(row.corrected is not None for row in found.rows)
