@@ -137,6 +137,21 @@ def test_more_conditional_edges_than_bits_take_the_compiled_event_loop() -> None
     assert same(simulate_instants(pipeline, arrivals, SLO_MS), simulate_events(pipeline, arrivals, SLO_MS))
 
 
+def test_one_compilation_serves_all() -> None:
+    """Read-only, strided or sliced arrivals and recorded routing must not compile the kernels again."""
+    from forerun.domains.serving.kernels.advance import advance
+
+    pipeline, arrivals = random_world(3)
+    frozen = arrivals.copy()
+    frozen.flags.writeable = False
+    for given in (arrivals, frozen, np.repeat(arrivals, 2)[::2], arrivals.astype(np.float32)):
+        simulate_stagewise(pipeline, given, SLO_MS, slice_size=40)
+    for seed in range(30):
+        simulate_stagewise(*random_world(seed), SLO_MS, slice_size=40, record="full")
+    if hasattr(advance, "signatures"):  # plain Python where compilation is switched off
+        assert len(advance.signatures) == 1
+
+
 def _cuts(rng: np.random.Generator, arrivals: np.ndarray, instants: np.ndarray) -> list[tuple[int, float]]:
     """(arrivals fed so far, until) for ascending cuts."""
     at = np.concatenate([rng.choice(arrivals, 4), rng.choice(instants, 4), rng.choice(instants, 4) + 0.25])

@@ -26,7 +26,7 @@ def simulate_instants(pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float) ->
         edges += len(stage.edges)
     record = record_of(stages, queries, "full", routed=plan.routed)
     taken = np.stack(columns) if plan.routed else np.zeros((edges, 0), dtype=np.bool_)
-    ties = run_instants(plan, loop, record, arrivals_ms, taken)
+    ties = run_instants(plan, loop, record, np.require(arrivals_ms, np.float64, ["C", "W"]), taken)
     visits = tuple(recorded_visits(record, s, queries) for s in range(stages))
     finish = np.fmax.reduce([arrivals_ms, *(visit.end_ms for visit in visits)])
     return Run(

@@ -83,7 +83,9 @@ class Stagewise:
         """Feed more arrivals (ascending, all those before `until_ms`) and handle every instant before `until_ms`."""
         fed = self.fed
         self._make_room_to_record(fed + len(arrivals_ms))
-        taken = self._recorded[:, fed : fed + len(arrivals_ms)]
+        # One memory layout, whatever was given: another would compile every kernel again.
+        arrivals_ms = np.require(arrivals_ms, np.float64, ["C", "W"])
+        taken = np.ascontiguousarray(self._recorded[:, fed : fed + len(arrivals_ms)])
         while not advance(self._plan, self._state, self._record, arrivals_ms, taken, until_ms):
             open_queries = fed - self.finished + len(arrivals_ms)
             self._state = _grown(self._state, max(4 * open_queries, 2 * self._state.arrival_ms.shape[0]))

@@ -59,7 +59,7 @@ def advance(
     return True
 
 
-@kernel
+@kernel(inline=True)
 def _window_room(fresh: int, state: State) -> bool:
     """Make room for `fresh` queries in the window of open ones."""
     window, room = state.window, state.arrival_ms.shape[0]
@@ -77,7 +77,7 @@ def _window_room(fresh: int, state: State) -> bool:
     return bool(window[FED] - window[FIRST] + fresh <= room)
 
 
-@kernel
+@kernel(inline=True)
 def _feed(plan: Plan, state: State, arrivals_ms: Floats, taken: np.ndarray) -> None:
     """New queries join the source's stream and the window, their ways through the pipeline decided."""
     row, window, times, stops = state.streams[0], state.window, state.times[0], state.stops[0]
@@ -115,7 +115,7 @@ def _copy(source: Floats, target: Floats) -> None:
         target[i] = source[i]
 
 
-@kernel
+@kernel(inline=True)
 def _route(at: int, query: int, i: int, plan: Plan, state: State, taken: np.ndarray) -> None:
     """Decide which edges a query takes: those it draws, or is recorded to take, at stages it visits."""
     edges, ends, visited = np.uint64(0), 0, np.uint64(0)
@@ -137,7 +137,7 @@ def _route(at: int, query: int, i: int, plan: Plan, state: State, taken: np.ndar
     state.left[at] = ends
 
 
-@kernel
+@kernel(inline=True)
 def _end_at(s: int, first_run: int, plan: Plan, state: State) -> None:
     """Queries whose last stage may be `s` have ended there."""
     out, first = s + 1, state.window[FIRST]
@@ -153,7 +153,7 @@ def _end_at(s: int, first_run: int, plan: Plan, state: State) -> None:
         start = stop
 
 
-@kernel
+@kernel(inline=True)
 def _finish(plan: Plan, state: State, record: Record) -> None:
     """Write out, in order, the queries up to the oldest that is still open."""
     window, slo_ms, misses = state.window, plan.slo_ms, 0
@@ -170,7 +170,7 @@ def _finish(plan: Plan, state: State, record: Record) -> None:
     window[MISSES] += misses
 
 
-@kernel
+@kernel(inline=True)
 def _finish_ordered(plan: Plan, state: State, record: Record) -> None:
     """The same where all last stages emit in query order: runs are joined, and in a run that ends at one instant the
     queries that miss come first, because they arrived first."""

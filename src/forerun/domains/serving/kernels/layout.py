@@ -3,6 +3,9 @@
 A *stream* is a sorted sequence of runs: run r says that positions stops[r-1]..stops[r]-1 appear at times[r].
 Stream 0 is the source, stream 1 + s what stage s emits, later ones are inputs put together from several parents.
 On an *ordered* stream position p is query p; on the others `ids` tells.
+
+Kernels that are called from one place only are inlined: handing a plan and a state from one compiled function to another
+costs more, in compiling and in calling, than most of them do.
 """
 
 from __future__ import annotations

@@ -91,6 +91,7 @@ def serve_one(s: int, plan: Plan, state: State, record: Record, until_ms: float,
     emitted = first_emitted = state.streams[out, RUNS]
     times[state.streams[source, RUNS]] = np.inf  # so that looking for later arrivals needs no bound
     run, ties = begun, 0
+    only = np.int64(0)  # the one replica; as a literal it would have the callee compiled twice
     free_ms, size = -np.inf, 0
     if own[BUSY]:
         free_ms, size = state.ring_ms[s, 0], state.ring[s, 0, 1]
@@ -112,7 +113,7 @@ def serve_one(s: int, plan: Plan, state: State, record: Record, until_ms: float,
         size = min(most, admitted - head)
         free_ms = start_ms + (table[size] if fixed else service_ms(plan, s, size, started))
         if full:
-            write_batch(s, head, size, started, 0, start_ms, free_ms, plan, state, record)
+            write_batch(s, head, size, started, only, start_ms, free_ms, plan, state, record)
         started += 1
         head += size
         if not free_ms < until_ms:

@@ -50,7 +50,7 @@ def take_number(numbers: Bytes) -> int:
     return number
 
 
-@kernel
+@kernel(inline=True)
 def change_replicas(s: int, replicas: int, at_ms: float, numbered: bool, state: State) -> None:
     """From `at_ms` the stage has `replicas`. Up: retirements are cancelled before idle replicas are added, with the
     lowest free numbers. Down: idle ones go first, highest number first; the rest retire as they complete. `numbered`:
@@ -139,7 +139,7 @@ def merged_ties(arrivals: Floats, first: int, stop: int, ends: Floats, end_first
     return count
 
 
-@kernel
+@kernel(inline=True)
 def close_stream(stream: int, runs: int, state: State) -> None:
     """The stream now holds `runs` runs."""
     row = state.streams[stream]

@@ -24,7 +24,7 @@ from forerun.domains.serving.kernels.layout import (
 from forerun.kernels.jit import kernel
 
 
-@kernel
+@kernel(inline=True)
 def gather(s: int, plan: Plan, state: State, until_ms: float) -> None:
     """Extend the input of stage `s` by everything its parents emit before `until_ms`."""
     kind = plan.input_kind[s]
@@ -36,7 +36,7 @@ def gather(s: int, plan: Plan, state: State, until_ms: float) -> None:
         merge(s, plan, state, until_ms)
 
 
-@kernel
+@kernel(inline=True)
 def zip_ordered(s: int, plan: Plan, state: State, until_ms: float) -> None:
     """Join ordered streams of all queries: each query enters when its last parent ends, so in query order.
 
@@ -72,7 +72,7 @@ def zip_ordered(s: int, plan: Plan, state: State, until_ms: float) -> None:
     row[RUNS], row[COUNT] = runs, at
 
 
-@kernel
+@kernel(inline=True)
 def merge(s: int, plan: Plan, state: State, until_ms: float) -> None:
     """Join any streams: parents' batches in order of (time, declared index); a query enters with its last taken parent.
 
@@ -112,7 +112,7 @@ def merge(s: int, plan: Plan, state: State, until_ms: float) -> None:
     row[RUNS], row[COUNT] = runs, count
 
 
-@kernel
+@kernel(inline=True)
 def pass_ids(s: int, first_run: int, plan: Plan, state: State) -> None:
     """Name the queries of the batches that stage `s` emitted from run `first_run` on, in order of emission."""
     source, out = plan.input_of[s], s + 1
@@ -130,7 +130,7 @@ def pass_ids(s: int, first_run: int, plan: Plan, state: State) -> None:
         start = stop
 
 
-@kernel
+@kernel(inline=True)
 def make_room(needed: int, plan: Plan, state: State) -> bool:
     """Drop what no one will read again where a row would overflow; False if even that leaves no room for `needed`."""
     room = state.ids.shape[1]
@@ -143,7 +143,7 @@ def make_room(needed: int, plan: Plan, state: State) -> bool:
     return True
 
 
-@kernel
+@kernel(inline=True)
 def _drop(stream: int, plan: Plan, state: State) -> None:
     """Forget the runs and ids of a stream that all of its readers have passed."""
     row, times, stops, ids = (
