@@ -32,3 +32,27 @@ def test_every_small_world_is_reproduced(small: dict[str, Any]) -> None:
     assert len(record.events()[0]) == expected["events"]
     ends = in_file_order(made, record.end_s)
     assert {row: ends[int(row)] for row in expected["end"]} == expected["end"]
+
+
+@pytest.mark.parametrize(
+    ("switch", "testbed", "figure_8a"),
+    [("gandiva_strict", 46, 23), ("gandiva_util", 53, 25)],
+)
+def test_each_accident_put_right_has_its_known_effect(switch: str, testbed: int, figure_8a: int) -> None:
+    """Accepted jobs with one switch off the published behaviour; as published 47 and 18 (the specification's table)."""
+    assert play(Gandiva(), world("195job.csv", "n16g8", 240, corrected=(switch,))).accepted == testbed
+    made = world("elasticVpollux_e.csv", "n16g4", 60, "T4", corrected=(switch,))
+    assert play(Gandiva(), made).accepted == figure_8a
+
+
+@pytest.mark.parametrize("switch", ["gandiva_between_arrivals", "gandiva_loop_variable", "overhead_when_unchanged"])
+def test_every_other_accident_matters_somewhere(switch: str) -> None:
+    plain = play(Gandiva(), world("195job.csv", "n16g8", 240))
+    righted = play(Gandiva(), world("195job.csv", "n16g8", 240, corrected=(switch,)))
+    assert len(righted.completed) == 195
+    assert righted.end_s.tolist() != plain.end_s.tolist()
+
+
+def test_the_pending_scan_matters_where_jobs_wait() -> None:
+    made = world("elasticVpollux_e.csv", "n16g4", 60, "T4", corrected=("gandiva_pending_scan",))
+    assert play(Gandiva(), made).accepted == 19

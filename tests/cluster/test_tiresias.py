@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.cluster.policies.tiresias import Tiresias
+from forerun.domains.cluster.policies.tiresias import Tiresias, fitted_limits_gpu_s
 
 from .conftest import assert_equals_reference, in_file_order, play, runs, small_worlds, world
 
@@ -33,3 +33,34 @@ def test_every_small_world_is_reproduced(small: dict[str, Any]) -> None:
     assert len(record.events()[0]) == expected["events"]
     ends = in_file_order(made, record.end_s)
     assert {row: ends[int(row)] for row in expected["end"]} == expected["end"]
+
+
+@pytest.mark.parametrize("switch", ["tiresias_promotion", "tiresias_overhead_in_end", "queue_limits"])
+def test_every_accident_matters_somewhere(switch: str) -> None:
+    plain = play(Tiresias(), world("elasticVpollux_e.csv", "n16g4", 60, "T4"))
+    righted = play(Tiresias(), world("elasticVpollux_e.csv", "n16g4", 60, "T4", corrected=(switch,)))
+    assert len(righted.completed) == 195
+    assert righted.end_s.tolist() != plain.end_s.tolist()
+
+
+def test_promotion_shortens_the_mean_completion_here() -> None:
+    """A job that waits long returns to the first queue; on this trace that helps on average."""
+    waits = []
+    for corrected in ((), ("tiresias_promotion",)):
+        made = world("elasticVpollux_e.csv", "n16g4", 60, "T4", corrected=corrected)
+        record = play(Tiresias(promote_after=2.0), made)
+        waits.append(float((record.end_s - made.jobs.submit_s).mean()))
+    assert waits[1] < waits[0]
+
+
+def test_fitted_limits_cut_the_jobs_into_thirds() -> None:
+    made = world("195job.csv", "n16g8", 240)
+    first, second = fitted_limits_gpu_s(made)
+    sizes = made.jobs.gpus * made.jobs.duration_s
+    assert 60 <= (sizes < first).sum() <= 70
+    assert 60 <= (sizes >= second).sum() <= 70
+
+
+@pytest.mark.parametrize(("limits", "said"), [((0.0, 5.0), "must rise"), ((9.0, 5.0), "must rise")])
+def test_queue_limits_must_rise(limits: tuple[float, float], said: str) -> None:
+    assert said in Tiresias(queue_limits_gpu_s=limits).problems()[0][1]
