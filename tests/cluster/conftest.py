@@ -52,7 +52,9 @@ def world(
     from forerun.domains.cluster.model import Cluster
 
     machines = (
-        read_cluster(DATA / "cluster_specs" / f"{cluster}.csv") if isinstance(cluster, str) else Cluster.uniform(*cluster)
+        read_cluster(DATA / "cluster_specs" / f"{cluster}.csv")
+        if isinstance(cluster, str)
+        else Cluster.uniform(*cluster)
     )
     rates = profile(gpu_type)
     return World(
@@ -138,7 +140,9 @@ def assert_same_allocations(record: Record, reference: dict[str, Any]) -> None:
     ours: dict[int, dict[int, int]] = {}
     for time_s, row, count in zip(times, rows, gpus):
         ours.setdefault(int(time_s), {})[int(file_row[row])] = int(count)
-    theirs = {int(t): {int(k): v for k, v in change.items()} for t, change in reference["alloc_changes"] if change}
+    theirs = {
+        int(t): {int(k): v for k, v in change.items()} for t, change in reference["alloc_changes"] if change
+    }
     assert ours == theirs
     event_times, _, _, _, efficiency = record.events()
     assert [int(t) for t, _ in reference["ce"]] == event_times.tolist()

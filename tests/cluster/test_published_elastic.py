@@ -32,7 +32,9 @@ REFERENCE = [run for run in runs() if run["schedule"] in RECIPES and run["run"] 
 def test_reference_run(run):
     if run is None:
         pytest.skip("the reference outputs (../shared, or FORERUN_SHARED) are absent")
-    played = play(RECIPES[run["schedule"]], world(run["trace"], run["cluster"], run["slot_s"], run["gpu_type"]))
+    played = play(
+        RECIPES[run["schedule"]], world(run["trace"], run["cluster"], run["slot_s"], run["gpu_type"])
+    )
     assert_equals_reference(played, run)
 
 
@@ -105,7 +107,9 @@ def test_planner_agrees_with_its_twin(case):
     assume(assign < 0 or len(free) > 1 or deadline_s >= now_s)
     twin = own_twin(levels, total, slot_s)
     job = Job(0, 0, deadline_s, left, dict(zip(levels, rate.tolist())), levels[top - 1])
-    alloc, end_s, real_s, remaining, in_time = twin.plan(job, now_s, free, levels[assign] if assign >= 0 else None)
+    alloc, end_s, real_s, remaining, in_time = twin.plan(
+        job, now_s, free, levels[assign] if assign >= 0 else None
+    )
     free_t, free_g = np.array([[*free.keys()], [*free.values()]], np.int64)
     buffers = [np.zeros(len(free) + 8, np.int64) for _ in range(4)]
     floor = np.searchsorted(levels, np.arange(total + 1), side="right") - 1

@@ -167,8 +167,15 @@ class Twin:
             else:
                 most = min(int(world.profile.largest_column[k]), 64, batch)
             self.jobs.append(
-                Job(row, int(j.submit_s[row]), int(j.deadline_s[row]), float(j.iterations[row]), rate, most,
-                    slo=bool(j.deadline_s[row] < NO_DEADLINE_S))
+                Job(
+                    row,
+                    int(j.submit_s[row]),
+                    int(j.deadline_s[row]),
+                    float(j.iterations[row]),
+                    rate,
+                    most,
+                    slo=bool(j.deadline_s[row] < NO_DEADLINE_S),
+                )
             )
         self.E: list[Event] = []
         for job in self.jobs:
@@ -303,7 +310,7 @@ class Twin:
         t0 = now
         alloc = {now: 0}
         A = self.align(now, ddl)
-        if A not in P and A >= now:
+        if A not in P and now <= A:
             P[A] = in_force(P, A)
         N = self.N
 
@@ -384,7 +391,9 @@ class Twin:
             if not stopped:
                 alloc[lat] = la
                 P[lat] -= la
-                rl = ceil(left / tp[la]) if la else 0  # rounding may leave a last crumb at the deadline's slot
+                rl = (
+                    ceil(left / tp[la]) if la else 0
+                )  # rounding may leave a last crumb at the deadline's slot
                 end = lat + self.align(0, rl)
                 real = lat + rl
             if end not in P0:
@@ -474,6 +483,7 @@ class Twin:
         g = self.N - sum(job.num for job in self.runnable)
         if g == 0:
             return
+
         def marginal(job: Job) -> None:
             if job.next == job.num or job.next - job.num > g:
                 job.marginal = -inf
@@ -766,6 +776,7 @@ class Twin:
                 self.start(job)
                 self.register(job)
                 job.old_end = job.end
+
 
 def published_max(model: str, batch: int, gpu: str) -> int:
     if gpu == "A100":

@@ -41,7 +41,19 @@ class View:
     The arrays are the simulator's own and good until the next decision.
     """
 
-    __slots__ = ("_f", "_i", "_refused", "count", "free", "node_free", "now_s", "quota", "rate", "total", "type_total")
+    __slots__ = (
+        "_f",
+        "_i",
+        "_refused",
+        "count",
+        "free",
+        "node_free",
+        "now_s",
+        "quota",
+        "rate",
+        "total",
+        "type_total",
+    )
 
     def __init__(self, total: int, rate: F64, type_total: I64) -> None:
         self.now_s = 0.0
@@ -174,7 +186,7 @@ class AllocatorRules(QuietRules):
         self.capped: I64 = np.zeros(0, np.int64)
         self.spread_free = 0
 
-    def next_moment(self) -> float | None:  # type: ignore[override]
+    def next_moment(self) -> float | None:
         """The next arrival or end, or the next round at which anybody is there; None when nothing can change."""
         floor = self.kernel
         if self.state.meta[floor.ENDED] == len(self.world.jobs):
@@ -223,7 +235,8 @@ class AllocatorRules(QuietRules):
             if gpus.dtype.kind == "f" and np.isnan(gpus).any():
                 raise self._wrong(now_s, int(np.argmax(np.isnan(gpus))), "was given nan GPUs")
             raise PolicyError.at(
-                f"t={now_s:g} s", f"the allocation is {gpus.dtype} of shape {gpus.shape}; int64[{view.count}] is wanted"
+                f"t={now_s:g} s",
+                f"the allocation is {gpus.dtype} of shape {gpus.shape}; int64[{view.count}] is wanted",
             )
         gpus = gpus.astype(np.int64)
         types = view.gpu_type.copy() if answer.gpu_type is None else np.asarray(answer.gpu_type, np.int64)
@@ -242,7 +255,11 @@ class AllocatorRules(QuietRules):
         if view.quota is not None:
             self.capped = rows[view._refused[: view.count] == 1].copy()
         waiting = int(np.count_nonzero(state.i[floor.HELD, rows] == 0))
-        self.coming_s = min(self.coming_s, state.f[floor.END, state.end_order[0]]) if state.meta[floor.RUNNING] else self.coming_s
+        self.coming_s = (
+            min(self.coming_s, state.f[floor.END, state.end_order[0]])
+            if state.meta[floor.RUNNING]
+            else self.coming_s
+        )
         self._take_log(now_s, waiting)
 
     def _ask(self, now_s: float) -> Allocation:
@@ -251,9 +268,13 @@ class AllocatorRules(QuietRules):
         except PolicyError:
             raise
         except Exception as error:  # a policy is somebody else's code
-            raise PolicyError.at(f"t={now_s:g} s", f"the policy raised {type(error).__name__}: {error}") from error
+            raise PolicyError.at(
+                f"t={now_s:g} s", f"the policy raised {type(error).__name__}: {error}"
+            ) from error
         if not isinstance(answer, Allocation):
-            raise PolicyError.at(f"t={now_s:g} s", f"the policy answered {type(answer).__name__}; an Allocation is wanted")
+            raise PolicyError.at(
+                f"t={now_s:g} s", f"the policy answered {type(answer).__name__}; an Allocation is wanted"
+            )
         return answer
 
     def _wrong(self, now_s: float, at: int, what: str) -> PolicyError:
@@ -292,9 +313,7 @@ class AllocatorRules(QuietRules):
 
     def _starved(self) -> None:
         waiting = len(self.world.jobs) - int(self.state.meta[self.kernel.ENDED])
-        self.record.ended_because = (
-            f"at {self.now_s:g} s nothing runs, nothing arrives and the policy gives GPUs to none of {waiting} waiting jobs"
-        )
+        self.record.ended_because = f"at {self.now_s:g} s nothing runs, nothing arrives and the policy gives GPUs to none of {waiting} waiting jobs"
 
 
 def _type_names(world: World) -> tuple[str, ...]:
@@ -366,7 +385,9 @@ def _speeds(world: World, profiles: tuple[Profile, ...], types: tuple[str, ...])
     chosen = [named.get(name, profiles[0] if len(profiles) == 1 else None) for name in types]
     for name, profile in zip(types, chosen, strict=True):
         if profile is None:
-            raise ScenarioError.at("machines", f"GPU type {name!r} has no profile; known: {', '.join(sorted(named))}")
+            raise ScenarioError.at(
+                "machines", f"GPU type {name!r} has no profile; known: {', '.join(sorted(named))}"
+            )
     tables = [profile.rate_at() for profile in chosen if profile is not None]
     rate = np.zeros((len(types), len(tables[0]), max(table.shape[1] for table in tables)))
     for at, table in enumerate(tables):

@@ -28,7 +28,8 @@ class DeadlineFirstRules(PublishedRules):
 
     def would_be_late(self, rows: I64) -> BOOL:
         """Which of some jobs would miss their deadlines by the plan just made."""
-        return (self.ends[rows] > self.m.j[mk.DEADLINE, rows]) & (self.m.j[mk.SLO, rows] == 1)
+        late: BOOL = (self.ends[rows] > self.m.j[mk.DEADLINE, rows]) & (self.m.j[mk.SLO, rows] == 1)
+        return late
 
     def place(self, rows: I64, now_s: int) -> None:
         """Put jobs on nodes, in the order given."""

@@ -35,7 +35,9 @@ class ElasticRules(PublishedRules):
     def plan(self, rows: I64, now_s: int, *, record: bool = True) -> BOOL:
         """Plan jobs afresh and commit; which of them, by position after sorting, would be late."""
         late = np.zeros(len(rows), np.bool_)
-        ek.plan_all(self.m, rows, len(rows), now_s, self.world.slot_s, self.flags, self.reserve_s, record, late)
+        ek.plan_all(
+            self.m, rows, len(rows), now_s, self.world.slot_s, self.flags, self.reserve_s, record, late
+        )
         return late
 
     def boost(self, now_s: int, *, registered: bool) -> None:
@@ -70,7 +72,9 @@ class AdmittingRules(ElasticRules):
         self.m.j[mk.OLD_END, rows] = self.m.j[mk.END, rows]
         one_by_one = self.world.is_corrected("admission")
         in_turn = newcomers[np.argsort(self.m.j[mk.DEADLINE, newcomers], kind="stable")]
-        admitted = [self._admit_batch(batch, now_s) for batch in (in_turn[:, None] if one_by_one else [newcomers])]
+        admitted = [
+            self._admit_batch(batch, now_s) for batch in (in_turn[:, None] if one_by_one else [newcomers])
+        ]
         if one_by_one or not all(admitted):
             self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s, record=False)
 

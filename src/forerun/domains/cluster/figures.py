@@ -9,6 +9,11 @@ import numpy as np
 from forerun.result.figures import Axis, Figure, Rule
 
 
+def columns(**named: Any) -> dict[str, Any]:
+    """The columns of a figure, by name."""
+    return named
+
+
 def figures(run: Any) -> tuple[Figure, ...]:
     """The pictures of a run: GPUs over time, queue, submissions and admissions, completion times, waits, jobs held."""
     events, jobs, allocations = run.tables["events"], run.tables["jobs"], run.tables["allocations"]
@@ -29,7 +34,7 @@ def _gpus_over_time(events: Any, gpus: float) -> Figure:
         kind="step",
         x=Axis("time_s", "time", "s"),
         y=Axis("used", "GPUs held"),
-        data={"time_s": time_s, "used": gpus - events["free"]},
+        data=columns(time_s=time_s, used=gpus - events["free"]),
         caption="GPUs that jobs hold over time; the line on top is the cluster's size.",
         rules=(Rule(gpus, "all GPUs", "y"),),
     )
@@ -43,11 +48,11 @@ def _queue(events: Any) -> Figure:
         kind="step",
         x=Axis("time_s", "time", "s"),
         y=Axis("jobs", "jobs"),
-        data={
-            "time_s": np.concatenate((events["time_s"], events["time_s"])),
-            "jobs": np.concatenate((events["pending"], events["running"])),
-            "state": np.array(["waiting"] * count + ["running"] * count, dtype=object),
-        },
+        data=columns(
+            time_s=np.concatenate((events["time_s"], events["time_s"])),
+            jobs=np.concatenate((events["pending"], events["running"])),
+            state=np.array(["waiting"] * count + ["running"] * count, dtype=object),
+        ),
         series="state",
         caption="Jobs that wait and jobs that hold GPUs, after each scheduling event.",
         order=("waiting", "running"),
@@ -62,11 +67,11 @@ def _admissions(events: Any) -> Figure:
         kind="step",
         x=Axis("time_s", "time", "s"),
         y=Axis("jobs", "jobs so far"),
-        data={
-            "time_s": np.concatenate((events["time_s"], events["time_s"])),
-            "jobs": np.concatenate((events["submitted"], events["admitted"])),
-            "which": np.array(["submitted"] * count + ["admitted"] * count, dtype=object),
-        },
+        data=columns(
+            time_s=np.concatenate((events["time_s"], events["time_s"])),
+            jobs=np.concatenate((events["submitted"], events["admitted"])),
+            which=np.array(["submitted"] * count + ["admitted"] * count, dtype=object),
+        ),
         series="which",
         caption="Jobs submitted so far, and those of them that were taken in.",
         order=("submitted", "admitted"),
@@ -81,7 +86,7 @@ def _completion(jobs: Any) -> Figure:
         kind="cdf",
         x=Axis("jct_s", "end less submission", "s", log=True),
         y=Axis("share", "share of jobs"),
-        data={"jct_s": np.maximum(jct, 1.0), "share": np.arange(1, len(jct) + 1) / len(jct)},
+        data=columns(jct_s=np.maximum(jct, 1.0), share=np.arange(1, len(jct) + 1) / len(jct)),
         caption="Share of the finished jobs that took no longer than this from submission to end.",
     )
 
@@ -101,11 +106,9 @@ def _waits(jobs: Any) -> Figure:
         kind="stacked_bar",
         x=Axis("gpus", "GPUs requested"),
         y=Axis("mean_s", "mean wait", "s"),
-        data={
-            "gpus": np.array(size, dtype=object),
-            "mean_s": np.array(mean),
-            "cause": np.array(cause, dtype=object),
-        },
+        data=columns(
+            gpus=np.array(size, dtype=object), mean_s=np.array(mean), cause=np.array(cause, dtype=object)
+        ),
         series="cause",
         caption="Mean seconds that jobs of each size waited, by cause.",
         order=causes,
@@ -119,12 +122,12 @@ def _gantt(allocations: Any) -> Figure:
         kind="gantt",
         x=Axis("from_s", "time", "s"),
         y=Axis("job", "job"),
-        data={
-            "job": allocations["job"],
-            "from_s": allocations["from_s"],
-            "to_s": allocations["to_s"],
-            "gpus": np.array([f"{count} GPUs" for count in allocations["gpus"].tolist()], dtype=object),
-        },
+        data=columns(
+            job=allocations["job"],
+            from_s=allocations["from_s"],
+            to_s=allocations["to_s"],
+            gpus=np.array([f"{count} GPUs" for count in allocations["gpus"].tolist()], dtype=object),
+        ),
         x2="to_s",
         series="gpus",
         caption="Each job's stretches of constant allocation, coloured by how many GPUs it held.",

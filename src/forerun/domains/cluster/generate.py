@@ -129,7 +129,9 @@ def published(
             arrival_s += -math.log(1.0 - gaps.random()) * mean_gap_s
         deadline_s = arrival_s + int(unseeded.uniform(least_slack, most_slack) * duration_s)
         effort = int(unseeded.random() < best_effort_share)
-        rows.append((int(arrival_s), iterations, model, int(deadline_s), batch, gpus, int(duration_s), effort))
+        rows.append(
+            (int(arrival_s), iterations, model, int(deadline_s), batch, gpus, int(duration_s), effort)
+        )
     return _made(rows)
 
 
@@ -137,14 +139,19 @@ def _rate(profile: Profile, rate: F64, model: str, batch: int, gpus: int) -> flo
     kind = profile.kind_of(model, batch)
     if kind < 0 or gpus >= rate.shape[1] or not rate[kind, gpus] > 0:
         raise ProfileError.at(
-            f"profile of {profile.gpu_type}", f"has no throughput of {model} with batch {batch} on {gpus} GPUs"
+            f"profile of {profile.gpu_type}",
+            f"has no throughput of {model} with batch {batch} on {gpus} GPUs",
         )
     return float(rate[kind, gpus])
 
 
 def _made(rows: Sequence[tuple[int, int, str, int, int, int, int, int]]) -> MadeJobs:
-    submit, iterations, model, deadline, batch, gpus, duration, effort = zip(*rows, strict=True) if rows else ((),) * 8
-    as_ints = (np.array(values, np.int64) for values in (submit, iterations, deadline, batch, gpus, duration, effort))
+    submit, iterations, model, deadline, batch, gpus, duration, effort = (
+        zip(*rows, strict=True) if rows else ((),) * 8
+    )
+    as_ints = (
+        np.array(values, np.int64) for values in (submit, iterations, deadline, batch, gpus, duration, effort)
+    )
     submit_s, steps, deadline_s, batches, sizes, duration_s, efforts = as_ints
     return MadeJobs(submit_s, steps, tuple(map(str, model)), deadline_s, batches, sizes, duration_s, efforts)
 
@@ -223,7 +230,9 @@ def generate(spec: JobGenerator, profile: Profile, seed: int) -> MadeJobs:
         for purpose in ("arrival", "hump", "duration", "size", "template", "slack", "best effort")
     }
     submit_s = np.floor(_arrivals_s(spec, draws["arrival"])).astype(np.int64)
-    duration_s = np.maximum(1, np.floor(_durations_s(spec, draws["hump"], draws["duration"]))).astype(np.int64)
+    duration_s = np.maximum(1, np.floor(_durations_s(spec, draws["hump"], draws["duration"]))).astype(
+        np.int64
+    )
     sizes = np.array([size.gpus for size in spec.sizes], np.int64)
     gpus = sizes[_choice(np.array([size.share for size in spec.sizes]), draws["size"])]
     slack = spec.least_slack + (spec.most_slack - spec.least_slack) * draws["slack"]
@@ -276,13 +285,21 @@ def _templates(wanted: Sequence[tuple[str, int]], profile: Profile, gpus: I64, u
     """A row of the profile for each job, uniform among those that can run on its GPUs with a batch of at least one
     sample a GPU."""
     rate = profile.rate_at()
-    kinds = [profile.kind_of(model, batch) for model, batch in wanted] if wanted else list(range(len(profile.kinds)))
+    kinds = (
+        [profile.kind_of(model, batch) for model, batch in wanted]
+        if wanted
+        else list(range(len(profile.kinds)))
+    )
     if -1 in kinds:
         model, batch = wanted[kinds.index(-1)]
-        raise ProfileError.at(f"profile of {profile.gpu_type}", f"has no throughput of {model} with batch {batch}")
+        raise ProfileError.at(
+            f"profile of {profile.gpu_type}", f"has no throughput of {model} with batch {batch}"
+        )
     chosen = np.zeros(len(gpus), np.int64)
     for size in np.unique(gpus).tolist():
-        able = [k for k in kinds if size < rate.shape[1] and rate[k, size] > 0 and profile.kinds[k][1] >= size]
+        able = [
+            k for k in kinds if size < rate.shape[1] and rate[k, size] > 0 and profile.kinds[k][1] >= size
+        ]
         if not able:
             raise ProfileError.at(f"profile of {profile.gpu_type}", f"has nothing that runs on {size} GPUs")
         at = gpus == size
@@ -325,7 +342,8 @@ def fit(trace: Trace, *, humps: int = 2) -> FittedJobs:
         least_duration_s=float(max(duration_s.min(), 1.0)),
         most_duration_s=float(max(duration_s.max(), 1.0)),
         sizes=tuple(
-            SizeShare(gpus=int(size), share=float(counts[size] / len(trace))) for size in np.flatnonzero(counts)
+            SizeShare(gpus=int(size), share=float(counts[size] / len(trace)))
+            for size in np.flatnonzero(counts)
         ),
     )
     grid = np.sort(np.log(np.maximum(duration_s, 1.0)))
@@ -338,7 +356,11 @@ def fit(trace: Trace, *, humps: int = 2) -> FittedJobs:
 def _mixture(logs: F64, humps: int) -> tuple[LogNormalPart, ...]:
     """Weights, medians and spreads of a mixture of normals in log time; humps that die are left out."""
     edges = np.quantile(logs, (np.arange(humps) + 0.5) / humps)
-    mean, spread, weight = edges.astype(np.float64), np.full(humps, logs.std() + 1e-6), np.full(humps, 1.0 / humps)
+    mean, spread, weight = (
+        edges.astype(np.float64),
+        np.full(humps, logs.std() + 1e-6),
+        np.full(humps, 1.0 / humps),
+    )
     for _ in range(300):
         z = (logs[:, None] - mean) / spread
         density = weight * np.exp(-0.5 * z * z) / spread + 1e-300
@@ -364,7 +386,8 @@ def _distance(logs: F64, parts: Sequence[LogNormalPart]) -> float:
     model = np.array(
         [
             sum(
-                p.weight / total * normal.cdf((x - math.log(p.median_s)) / max(p.log_spread, 1e-9)) for p in parts
+                p.weight / total * normal.cdf((x - math.log(p.median_s)) / max(p.log_spread, 1e-9))
+                for p in parts
             )
             for x in logs.tolist()
         ]
@@ -382,19 +405,26 @@ def _hourly(submit_s: F64, span_s: float) -> tuple[tuple[float, ...], str]:
     seen = np.bincount(np.arange(slots) % hours, minlength=hours)
     counted = np.bincount((submit_s // 3600).astype(np.int64) % hours, minlength=hours)
     rates = counted / np.maximum(seen, 1)
-    return tuple((rates / rates.mean()).tolist()), f"arrivals follow {hours} hours, counted from the first submission"
+    return tuple(
+        (rates / rates.mean()).tolist()
+    ), f"arrivals follow {hours} hours, counted from the first submission"
 
 
 def bootstrap(trace: Trace, *, block_s: float, blocks: int, seed: int) -> Trace:
     """A log made of whole blocks of another, drawn with replacement: keeps bursts, sessions and days together."""
     if not block_s > 0 or blocks < 1:
-        raise TraceError.at("bootstrap", f"wants a positive block and at least one of them, not {block_s:g}, {blocks}")
+        raise TraceError.at(
+            "bootstrap", f"wants a positive block and at least one of them, not {block_s:g}, {blocks}"
+        )
     submit_s = np.asarray(trace["submit_s"], np.float64)
     there = int((submit_s[-1] - submit_s[0]) // block_s) + 1
     drawn = stream(seed, "block bootstrap").integers(0, there, blocks)
     block_of = ((submit_s - submit_s[0]) // block_s).astype(np.int64)
     rows = [np.flatnonzero(block_of == block) for block in drawn]
-    shift = [np.full(len(at), (k - int(block)) * block_s) for k, (at, block) in enumerate(zip(rows, drawn, strict=True))]
+    shift = [
+        np.full(len(at), (k - int(block)) * block_s)
+        for k, (at, block) in enumerate(zip(rows, drawn, strict=True))
+    ]
     index, moved_s = np.concatenate(rows), np.concatenate(shift)
     columns: dict[str, Any] = {name: values[index] for name, values in trace.columns.items()}
     for name in ("submit_s", "start_s", "end_s", "deadline_s"):
@@ -424,11 +454,16 @@ def from_log(
     """
     gpus = np.asarray(trace["gpus"], np.float64)
     duration_s = np.asarray(trace["duration_s"], np.float64)
-    state = [str(value).upper() for value in trace["state"].tolist()] if "state" in trace else [""] * len(trace)
+    state = (
+        [str(value).upper() for value in trace["state"].tolist()] if "state" in trace else [""] * len(trace)
+    )
     rate = profile.rate_at()
     sizes = [size for size in range(rate.shape[1]) if (rate[:, size] > 0).any()]
     rules = (
-        ("job that failed left out", np.array([text.startswith(("FAIL", "NODE_FAIL")) for text in state], np.bool_)),
+        (
+            "job that failed left out",
+            np.array([text.startswith(("FAIL", "NODE_FAIL")) for text in state], np.bool_),
+        ),
         ("job with 3, 5, 6, 7 or more than 64 GPUs left out", np.isin(gpus, _UNWANTED_GPUS) | (gpus > 64)),
         (f"job shorter than {least_duration_s:g} s left out", duration_s < least_duration_s),
         ("job with a number of GPUs without throughput left out", ~np.isin(gpus, sizes)),
@@ -440,7 +475,10 @@ def from_log(
         kept &= ~where
     if not kept.any():
         raise TraceError(Problem(trace.provenance.source, "no job is left; " + "; ".join(repairs.lines())))
-    draws = {name: stream(seed, "log", name).random(len(trace))[kept] for name in ("template", "slack", "best effort")}
+    draws = {
+        name: stream(seed, "log", name).random(len(trace))[kept]
+        for name in ("template", "slack", "best effort")
+    }
     size, seconds = gpus[kept].astype(np.int64), duration_s[kept].astype(np.int64)
     submit_s = np.asarray(trace["submit_s"], np.float64)[kept]
     submit = (submit_s - submit_s[0]).astype(np.int64)

@@ -64,18 +64,24 @@ def read_cluster(path: Path, gpu_type: str = "") -> Cluster:
     """
     rows = _rows(path, ScenarioError, delimiter=" " if path.suffix == ".txt" else ",")
     if len(rows) < 2:
-        raise ScenarioError.at(path.name, f"holds no cluster; one row under {','.join(_SPEC_FIELDS)} is wanted")
+        raise ScenarioError.at(
+            path.name, f"holds no cluster; one row under {','.join(_SPEC_FIELDS)} is wanted"
+        )
     header = [name.strip() for name in rows[0][1]]
     missing = [name for name in _SPEC_FIELDS[:3] if name not in header]
     if missing:
-        raise ScenarioError.at(f"{path.name}:1", f"misses {', '.join(missing)}; the header is {','.join(_SPEC_FIELDS)}")
+        raise ScenarioError.at(
+            f"{path.name}:1", f"misses {', '.join(missing)}; the header is {','.join(_SPEC_FIELDS)}"
+        )
     if len(rows) > 2:
         raise ScenarioError.at(f"{path.name}:{rows[2][0]}", "has a second cluster; one row is wanted")
     line, cells = rows[1]
     problems: list[Problem] = []
     sizes = {}
     for name, cell in zip(header, cells, strict=False):
-        sizes[name] = _integer(cell, f"{path.name}:{line}", name, problems, least=0 if name.startswith(("mem", "num_cpu")) else 1)
+        sizes[name] = _integer(
+            cell, f"{path.name}:{line}", name, problems, least=0 if name.startswith(("mem", "num_cpu")) else 1
+        )
     if len(cells) < len(header):
         problems.append(Problem(f"{path.name}:{line}", f"has {len(cells)} of {len(header)} fields"))
     if problems:
@@ -104,13 +110,17 @@ def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
     return _job_table(path.name, [name.strip() for name in rows[0][1]], rows[1:], notes)
 
 
-def _job_table(source: str, header: Sequence[str], rows: Sequence[tuple[int, list[str]]], notes: RepairLog) -> JobTable:
+def _job_table(
+    source: str, header: Sequence[str], rows: Sequence[tuple[int, list[str]]], notes: RepairLog
+) -> JobTable:
     place = _columns(source, header)
     if not rows:
         raise TraceError.at(source, "has a header and no job")
     problems: list[Problem] = []
     seen: dict[int | str, int] = {}
-    columns: dict[str, list[int | str | bool]] = {name: [] for name in (*_JOB_COLUMNS, "written_deadline_s", "line")}
+    columns: dict[str, list[int | str | bool]] = {
+        name: [] for name in (*_JOB_COLUMNS, "written_deadline_s", "line")
+    }
     for line, cells in rows:
         where = f"{source}:{line}"
         if len(cells) != len(header):
@@ -144,7 +154,9 @@ def _columns(source: str, header: Sequence[str]) -> dict[str, int]:
     return place
 
 
-def _job(where: str, cells: Mapping[str, str], problems: list[Problem], notes: RepairLog) -> dict[str, int | str]:
+def _job(
+    where: str, cells: Mapping[str, str], problems: list[Problem], notes: RepairLog
+) -> dict[str, int | str]:
     def number(name: str, least: int, default: int) -> int:
         if name not in cells or (cells[name] == "" and name == "deadline_s"):
             return default
@@ -265,7 +277,9 @@ def read_tables(files: Sequence[Path], gpu_type: str, name: str = "") -> Profile
 def _throughput(path: Path, problems: list[Problem]) -> tuple[str, dict[int, dict[int, str]]]:
     rows = _rows(path, ProfileError)
     if not rows or [cell.strip() for cell in rows[0][1]][:1] != ["global_batch_size"]:
-        raise ProfileError.at(f"{path.name}:1", "the header starts with global_batch_size, then one GPU count a column")
+        raise ProfileError.at(
+            f"{path.name}:1", "the header starts with global_batch_size, then one GPU count a column"
+        )
     header = rows[0][1][1:]
     levels = [_integer(cell, f"{path.name}:1", "GPU count", problems, least=1) for cell in header]
     if levels != sorted(set(levels)):
@@ -325,7 +339,9 @@ def _integer_hint(text: str) -> str:
     return "a whole number is wanted, not a fraction"
 
 
-def _rows(path: Path, error: type[TraceError] | type[ProfileError] | type[ScenarioError], delimiter: str = ",") -> list[tuple[int, list[str]]]:
+def _rows(
+    path: Path, error: type[TraceError] | type[ProfileError] | type[ScenarioError], delimiter: str = ","
+) -> list[tuple[int, list[str]]]:
     """The non-empty rows of a text file with their line numbers; any of UTF-8, with mark, or UTF-16."""
     try:
         data = path.read_bytes()
@@ -335,7 +351,9 @@ def _rows(path: Path, error: type[TraceError] | type[ProfileError] | type[Scenar
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as fault:
-        raise error.at(path.name, f"is no {encoding.upper()} text: {fault.reason} at byte {fault.start}") from fault
+        raise error.at(
+            path.name, f"is no {encoding.upper()} text: {fault.reason} at byte {fault.start}"
+        ) from fault
     if ";" in text.split("\n", 1)[0] and "," not in text.split("\n", 1)[0]:
         raise error.at(f"{path.name}:1", "separates fields by semicolons; commas are wanted")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=delimiter == " ")

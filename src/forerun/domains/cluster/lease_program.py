@@ -50,7 +50,13 @@ Incumbent = Sequence[Sequence[int] | None]
 
 
 def best_plan(
-    claims: Sequence[Claim], total_gpus: int, *, use_now: bool, incumbent: Incumbent, limits: Limits, now: int = 0
+    claims: Sequence[Claim],
+    total_gpus: int,
+    *,
+    use_now: bool,
+    incumbent: Incumbent,
+    limits: Limits,
+    now: int = 0,
 ) -> Planned:
     """The plan of greatest value; among those, most (`use_now`) or fewest GPUs in the lease now beginning.
 
@@ -76,7 +82,9 @@ def best_plan(
     return Planned(given, Proof.FALLBACK)
 
 
-def objective(claims: Sequence[Claim], plans: Sequence[Sequence[int] | None], total_gpus: int, *, use_now: bool) -> float:
+def objective(
+    claims: Sequence[Claim], plans: Sequence[Sequence[int] | None], total_gpus: int, *, use_now: bool
+) -> float:
     """What the program maximises, for a given plan."""
     value = sum(claim.value for claim, plan in zip(claims, plans, strict=True) if plan is not None)
     now = sum(claim.size for claim, plan in zip(claims, plans, strict=True) if plan and plan[0] == 0)
@@ -186,7 +194,9 @@ def _solve(
     import highspy
 
     segments = _segments(ends, split)
-    pairs = [(i, k) for i, claim in enumerate(claims) for k, (_, end) in enumerate(segments) if end <= claim.within]
+    pairs = [
+        (i, k) for i, claim in enumerate(claims) for k, (_, end) in enumerate(segments) if end <= claim.within
+    ]
     sizes = sorted({claim.size for claim in claims})
     now_sign = (1.0 if use_now else -1.0) / total_gpus
     cost = [claim.value for claim in claims]
@@ -247,7 +257,10 @@ def _solve(
 
 
 def _start_values(
-    claims: Sequence[Claim], segments: Sequence[tuple[int, int]], pairs: Sequence[tuple[int, int]], incumbent: Incumbent
+    claims: Sequence[Claim],
+    segments: Sequence[tuple[int, int]],
+    pairs: Sequence[tuple[int, int]],
+    incumbent: Incumbent,
 ) -> list[float]:
     """The incumbent in the program's columns."""
     granted = [float(plan is not None) for plan in incumbent]

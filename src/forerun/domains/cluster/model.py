@@ -131,7 +131,8 @@ class Cluster:
     def uniform(cls, switches: int, nodes_per_switch: int, gpus_per_node: int, gpu_type: str = "") -> Cluster:
         """`switches` switches with equal nodes; node numbers restart in each switch."""
         groups = tuple(
-            NodeGroup(f"switch{s}", nodes_per_switch, gpus_per_node, gpu_type, f"switch{s}") for s in range(switches)
+            NodeGroup(f"switch{s}", nodes_per_switch, gpus_per_node, gpu_type, f"switch{s}")
+            for s in range(switches)
         )
         return cls(groups, switches)
 
@@ -162,7 +163,9 @@ class Cluster:
 
     def node_gpus(self) -> I64:
         """GPUs of each node, int64[nodes]."""
-        return np.repeat([group.gpus for group in self.groups], [group.count for group in self.groups]).astype(np.int64)
+        return np.repeat(
+            [group.gpus for group in self.groups], [group.count for group in self.groups]
+        ).astype(np.int64)
 
     def node_types(self) -> tuple[str, ...]:
         """GPU type of each node."""

@@ -12,12 +12,12 @@ from forerun.domains.cluster.model import F64, I64
 from forerun.domains.cluster.record import Record
 from forerun.domains.cluster.scenario import Scenario
 from forerun.domains.cluster.tables import ALLOCATIONS, EVENTS, JOBS
+from forerun.registry import member_name
 from forerun.result.ledger import Ledger
 from forerun.result.run import Interval, Result
 from forerun.result.tables import Table
 from forerun.result.timeline import Timeline
 from forerun.scenario.spec import Recipe
-from forerun.registry import member_name
 
 #: allocation rows above which nodes and GPU tracks are left out
 MOST_TRACKED: int = 60_000
@@ -34,11 +34,13 @@ class Stretches:
 
     def held_s(self, jobs: int) -> F64:
         """Seconds each job held GPUs."""
-        return np.bincount(self.row, self.to_s - self.from_s, jobs)
+        held: F64 = np.bincount(self.row, self.to_s - self.from_s, jobs).astype(np.float64)
+        return held
 
     def gpu_s(self, jobs: int) -> F64:
         """GPU time each job held."""
-        return np.bincount(self.row, (self.to_s - self.from_s) * self.gpus, jobs)
+        held: F64 = np.bincount(self.row, (self.to_s - self.from_s) * self.gpus, jobs).astype(np.float64)
+        return held
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +84,6 @@ def stretches_of(record: Record) -> Stretches:
     return Stretches(rows[kept], times[kept], until[kept], gpus[kept])
 
 
-def released_s(record: Record, stretches: Stretches) -> F64:
-    """When each job left: its logged end, or the later instant at which its GPUs came back; nan if it never ended."""
-    last = np.full(len(record.world.jobs), -np.inf)
-    np.maximum.at(last, stretches.row, stretches.to_s)
-    return np.where(record.end_s >= 0, record.end_s, np.nan)
-
-
 def waits_of(record: Record, stretches: Stretches) -> Waits:
     """Every waiting second of every job, by its cause."""
     jobs = record.world.jobs
@@ -98,7 +93,7 @@ def waits_of(record: Record, stretches: Stretches) -> Waits:
     end = np.where(record.end_s >= 0, record.end_s, np.where(record.admitted == 0, submit, horizon))
     end = np.maximum(end, submit)
     row, low, high = stretches.row, stretches.from_s, np.minimum(stretches.to_s, end[stretches.row])
-    held = np.bincount(row, np.maximum(high - low, 0.0), count)
+    held: F64 = np.bincount(row, np.maximum(high - low, 0.0), count).astype(np.float64)
     useful = _useful_s(record, stretches, held)
     enough = _seconds_with_enough_free(record, row, low, high, submit, end)
     waiting = np.maximum(end - submit - held, 0.0)
@@ -223,12 +218,15 @@ def _runs(numbers: I64) -> list[tuple[int, int]]:
     return [(int(part[0]), len(part)) for part in np.split(numbers, cuts)]
 
 
-def timeline_of(record: Record, stretches: Stretches, places: list[list[tuple[int, int]]] | None) -> Timeline | None:
+def timeline_of(
+    record: Record, stretches: Stretches, places: list[list[tuple[int, int]]] | None
+) -> Timeline | None:
     """One track a GPU: which job held it, from when to when. Left out for very long runs."""
     if places is None:
         return None
     cluster, jobs = record.world.cluster, record.world.jobs
-    gpu, number = [], []
+    gpu: list[int] = []
+    number: list[int] = []
     for at, runs in enumerate(places):
         for first, count in runs:
             gpu += range(first, first + count)
@@ -274,7 +272,13 @@ def result_of(scenario: Scenario, record: Record, notes: tuple[str, ...]) -> Res
         intervals=intervals,
         headline=tuple(
             name
-            for name in ("deadline_ratio", "jct_mean_s", "refused_jobs", "gpu_time_useful_share", "makespan_s")
+            for name in (
+                "deadline_ratio",
+                "jct_mean_s",
+                "refused_jobs",
+                "gpu_time_useful_share",
+                "makespan_s",
+            )
             if name in summary
         ),
         next_steps=(
@@ -316,7 +320,9 @@ def jobs_table(record: Record, stretches: Stretches, waits: Waits) -> Table:
     )
 
 
-def allocations_table(record: Record, stretches: Stretches, places: list[list[tuple[int, int]]] | None) -> Table:
+def allocations_table(
+    record: Record, stretches: Stretches, places: list[list[tuple[int, int]]] | None
+) -> Table:
     """One row a stretch of constant allocation."""
     jobs = record.world.jobs
     names = [str(name) for name in jobs.id]
@@ -400,7 +406,9 @@ def summary_of(record: Record, waits: Waits, ledger: Ledger) -> tuple[dict[str, 
         }
         half = 1.96 * float(jct.std(ddof=1)) / math.sqrt(len(jct)) if len(jct) > 1 else 0.0
         mean = float(jct.mean())
-        intervals["jct_mean_s"] = Interval(mean - half, mean + half, 0.95, "normal, over the jobs of this trace")
+        intervals["jct_mean_s"] = Interval(
+            mean - half, mean + half, 0.95, "normal, over the jobs of this trace"
+        )
     for name in ("admission", "capacity", "fragmentation", "policy", "quota", "reconfiguration"):
         summary[f"wait_{name}_mean_s"] = float(getattr(waits, name).mean()) if len(jobs) else 0.0
     summary |= {f"gpu_time_{_key(name)}_share": share for name, share in ledger.shares().items()}
@@ -419,7 +427,9 @@ def wilson(hits: int, of: int) -> Interval:
     p = hits / of
     middle = (p + z * z / (2 * of)) / (1 + z * z / of)
     half = z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of)) / (1 + z * z / of)
-    return Interval(max(0.0, middle - half), min(1.0, middle + half), 0.95, "Wilson score, over the jobs of this trace")
+    return Interval(
+        max(0.0, middle - half), min(1.0, middle + half), 0.95, "Wilson score, over the jobs of this trace"
+    )
 
 
 def why_of(summary: dict[str, Any], waits: Waits, ledger: Ledger, policy: Recipe) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from enum import Enum
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from forerun.domains.cluster.model import World
 from forerun.domains.cluster.record import Record
@@ -32,55 +32,57 @@ class Step(Enum):
 class Rules(Protocol):
     """A schedule at work: a clock and one method a step. `order` is data: the steps of an instant, as they come."""
 
-    order: tuple[Step, ...]
+    @property
+    def order(self) -> tuple[Step, ...]:
+        """The steps of an instant."""
 
-    def next_moment(self) -> int | None:
+    def next_moment(self) -> float | None:
         """The next instant at which anything happens, or None when the run is over."""
 
-    def advance(self, now_s: int) -> None:
+    def advance(self, now_s: Any) -> None:
         """Count the work done since the last instant."""
 
-    def finish(self, now_s: int) -> None:
+    def finish(self, now_s: Any) -> None:
         """Let jobs that are done leave."""
 
-    def on_round(self, now_s: int) -> None:
+    def on_round(self, now_s: Any) -> None:
         """Begin a slot, lease or tick, if one is due."""
 
-    def arrive(self, now_s: int) -> None:
+    def arrive(self, now_s: Any) -> None:
         """Take in or refuse the jobs submitted by now."""
 
-    def wake(self, now_s: int) -> None:
+    def wake(self, now_s: Any) -> None:
         """Serve a wake-up that was asked for."""
 
-    def decide(self, now_s: int) -> None:
+    def decide(self, now_s: Any) -> None:
         """Decide who holds what, and record it."""
 
-    def charge(self, now_s: int) -> None:
+    def charge(self, now_s: Any) -> None:
         """Charge restarts and look ahead."""
 
 
 class QuietRules:
     """Steps that do nothing, for rules whose `order` leaves them out."""
 
-    def advance(self, now_s: int) -> None:
+    def advance(self, now_s: Any) -> None:
         """Nothing."""
 
-    def finish(self, now_s: int) -> None:
+    def finish(self, now_s: Any) -> None:
         """Nothing."""
 
-    def on_round(self, now_s: int) -> None:
+    def on_round(self, now_s: Any) -> None:
         """Nothing."""
 
-    def arrive(self, now_s: int) -> None:
+    def arrive(self, now_s: Any) -> None:
         """Nothing."""
 
-    def wake(self, now_s: int) -> None:
+    def wake(self, now_s: Any) -> None:
         """Nothing."""
 
-    def decide(self, now_s: int) -> None:
+    def decide(self, now_s: Any) -> None:
         """Nothing."""
 
-    def charge(self, now_s: int) -> None:
+    def charge(self, now_s: Any) -> None:
         """Nothing."""
 
 

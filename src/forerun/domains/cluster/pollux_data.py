@@ -202,7 +202,10 @@ def _validation(folder: Path) -> tuple[F64, F64]:
 def _rows(path: Path, names: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [(f"{path.parent.name}/{path.name}:{at}", row) for at, row in enumerate(csv.DictReader(file), 2)]
+            rows = [
+                (f"{path.parent.name}/{path.name}:{at}", row)
+                for at, row in enumerate(csv.DictReader(file), 2)
+            ]
     except OSError as error:
         raise ProfileError.at(str(path), f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
@@ -216,9 +219,13 @@ def _rows(path: Path, names: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
 
 
 def _point(where: str, row: Mapping[str, str]) -> Point:
-    batch, step_s, exchange_s = (_number(where, row, name) for name in ("local_bsz", "step_time", "sync_time"))
+    batch, step_s, exchange_s = (
+        _number(where, row, name) for name in ("local_bsz", "step_time", "sync_time")
+    )
     if not (batch >= 1 and step_s > 0 and 0 <= exchange_s < step_s):
-        raise ProfileError(Problem(where, f"step {step_s:g} s with exchange {exchange_s:g} s at batch {batch:g} cannot be"))
+        raise ProfileError(
+            Problem(where, f"step {step_s:g} s with exchange {exchange_s:g} s at batch {batch:g} cannot be")
+        )
     return batch, step_s, exchange_s
 
 

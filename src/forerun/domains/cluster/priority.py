@@ -67,7 +67,8 @@ class PriorityRules(QuietRules):
             row = int(too_large[0])
             more = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
             raise ScenarioError.at(
-                f"job {jobs.id[row]}", f"asks for {jobs.gpus[row]} GPUs, the cluster has {world.cluster.gpus}{more}"
+                f"job {jobs.id[row]}",
+                f"asks for {jobs.gpus[row]} GPUs, the cluster has {world.cluster.gpus}{more}",
             )
         self.world, self.record, self.recipe, self.terms = world, record, recipe, terms
         self.kernel = priority

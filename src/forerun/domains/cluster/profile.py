@@ -172,7 +172,9 @@ def filled(profile: Profile, gpus: Iterable[int], *, extrapolate: bool = False) 
                 f"{100 * drawn.error:.0f} % at most where a measured level is left out; measured {low} to {high} GPUs"
             )
         if beyond:
-            notes.append(f"{model} batch {batch}: extrapolated, not measured, at {', '.join(map(str, beyond))} GPUs")
+            notes.append(
+                f"{model} batch {batch}: extrapolated, not measured, at {', '.join(map(str, beyond))} GPUs"
+            )
     return replace(profile, levels=levels, rate=rate, notes=tuple(notes))
 
 
@@ -200,7 +202,9 @@ def analytic(
         for at, count in enumerate(counts.tolist()):
             if count <= batch:
                 rate[row, at] = 1.0 / step.step_s(-(-count // gpus_per_node), count, batch / count)
-    top = np.array([max((c for c in counts.tolist() if c <= batch), default=0) for _, batch in kinds], np.int64)
+    top = np.array(
+        [max((c for c in counts.tolist() if c <= batch), default=0) for _, batch in kinds], np.int64
+    )
     return Profile(
         gpu_type=gpu_type,
         kinds=tuple(kinds),
@@ -235,7 +239,9 @@ def fit_points(points: Sequence[tuple[int, int, float]], *, gpus_per_node: int =
     itself. Raises ProfileError for too few or impossible points.
     """
     problems = [
-        Problem(f"point {at}", f"is ({gpus}, {batch}, {rate}); 1 <= GPUs <= batch and a positive rate are wanted")
+        Problem(
+            f"point {at}", f"is ({gpus}, {batch}, {rate}); 1 <= GPUs <= batch and a positive rate are wanted"
+        )
         for at, (gpus, batch, rate) in enumerate(points)
         if not (1 <= gpus <= batch and 0 < rate < math.inf)
     ]

@@ -39,12 +39,14 @@ def fixed_limit(gpu_type: str, model: str, batch: int) -> int:
 
 def usable_levels(profile: Profile, counts: I64) -> I64:
     """How many of the profile's levels lie within each of some GPU counts."""
-    return np.searchsorted(profile.levels, counts, side="right").astype(np.int64)
+    levels: I64 = np.searchsorted(profile.levels, counts, side="right").astype(np.int64)
+    return levels
 
 
 def fastest_levels(profile: Profile) -> I64:
     """How many levels to use so that the last is the one of greatest throughput, per kind (the least of equals)."""
-    return np.nanargmax(np.where(np.isnan(profile.rate), -1.0, profile.rate), axis=1).astype(np.int64) + 1
+    levels: I64 = np.argmax(np.nan_to_num(profile.rate, nan=-1.0), axis=1).astype(np.int64) + 1
+    return levels
 
 
 def build_machine(world: World, profile: Profile, top: I64) -> mk.Machine:
@@ -102,15 +104,21 @@ def require_published_world(world: World) -> Profile:
     Raises ScenarioError, TraceError or ProfileError with everything that stands against it.
     """
     if world.profile is None:
-        raise ProfileError.at("profile", "elastic schedules need throughput: give a table or the analytic profile")
+        raise ProfileError.at(
+            "profile", "elastic schedules need throughput: give a table or the analytic profile"
+        )
     problems: list[Problem] = []
     if not world.cluster.is_uniform:
-        problems.append(Problem("cluster", "the published schedules know one kind of node; these nodes differ"))
+        problems.append(
+            Problem("cluster", "the published schedules know one kind of node; these nodes differ")
+        )
     if problems:
         raise ScenarioError(*problems)
     jobs = world.jobs
     for row in np.flatnonzero(jobs.kind < 0)[:20]:
-        problems.append(Problem(f"job {jobs.id[row]}", "has no model with throughput, which elastic schedules need"))
+        problems.append(
+            Problem(f"job {jobs.id[row]}", "has no model with throughput, which elastic schedules need")
+        )
     for row in np.flatnonzero((jobs.kind >= 0) & (jobs.iterations < 1))[:20]:
         problems.append(Problem(f"job {jobs.id[row]}", "has no iterations, which elastic schedules need"))
     if problems:

@@ -144,8 +144,12 @@ class Record:
     def _append_event(self, now_s: float, pending: int, running: I64) -> None:
         count, used, efficiency = self._totals_of(running)
         self._totals = (count, used, efficiency)
-        counts = (np.array([value], np.int64) for value in (pending, count, self.world.cluster.gpus - used))
-        self._events.append((np.array([now_s], np.float64), *counts, np.array([efficiency])))
+        waiting, running_now, free = (
+            np.array([value], np.int64) for value in (pending, count, self.world.cluster.gpus - used)
+        )
+        self._events.append(
+            (np.array([now_s], np.float64), waiting, running_now, free, np.array([efficiency]))
+        )
 
     def _totals_of(self, running: I64) -> tuple[int, int, float]:
         gpus = self.held[running]
@@ -153,7 +157,8 @@ class Record:
         return len(running), int(gpus.sum()), float(shares.sum()) / self.world.cluster.gpus
 
     def _share_of(self, kind: I64, gpus: I64) -> F64:
-        shares: F64 = self._share[kind, np.minimum(gpus, self._share.shape[1] - 1)]
+        row = kind if self.world.profile is not None else np.zeros_like(kind)
+        shares: F64 = self._share[row, np.minimum(gpus, self._share.shape[1] - 1)]
         return shares
 
     def _started(self, now_s: float, rows: I64, before: I64, after: I64) -> None:

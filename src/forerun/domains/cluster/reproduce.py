@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from forerun.domains.cluster.figures import columns
 from forerun.domains.cluster.loop import run
 from forerun.domains.cluster.model import World
 from forerun.domains.cluster.policy import Schedule, schedulers
@@ -40,7 +41,14 @@ SIX: Final = ("edf", "gandiva", "dlas-gpu", "themis", "chronus", "ef-accessctrl"
 ALL: Final = frozenset(SWITCHES)
 NONE: Final[frozenset[str]] = frozenset()
 
-PUBLISHED_6A: Final = {"edf": 0.08, "gandiva": 0.24, "dlas-gpu": 0.32, "themis": 0.28, "chronus": 0.40, "ef-accessctrl": 0.64}
+PUBLISHED_6A: Final = {
+    "edf": 0.08,
+    "gandiva": 0.24,
+    "dlas-gpu": 0.32,
+    "themis": 0.28,
+    "chronus": 0.40,
+    "ef-accessctrl": 0.64,
+}
 PUBLISHED_8A: Final = {
     "edf": 0.118, "gandiva": 0.09, "dlas-gpu": 0.287, "themis": 0.312, "chronus": 0.262, "pollux": 0.523,
     "ef-accessctrl": 0.728,
@@ -78,7 +86,10 @@ PUBLISHED_11B: Final = {
 }
 #: cluster of each trace of figure 8(b)
 CLUSTERS_8B: Final = {
-    **{f"elasticflow_traces/cluster{n:02d}.csv": "n128g8" if n in (4, 7, 8, 9) else "n64g8" for n in range(1, 10)},
+    **{
+        f"elasticflow_traces/cluster{n:02d}.csv": "n128g8" if n in (4, 7, 8, 9) else "n64g8"
+        for n in range(1, 10)
+    },
     "elasticflow_traces/cluster10.csv": "n32g8",
     "philly_103959.csv": "n4g8",
 }
@@ -123,7 +134,9 @@ def play(job: Job) -> Outcome:
 def _world(job: Job) -> World:
     corrected = ALL if job.corrected else NONE
     if job.drawn is None:
-        return public_world(job.trace, job.cluster, job.slot_s, job.gpu_type, first=job.first, corrected=corrected)
+        return public_world(
+            job.trace, job.cluster, job.slot_s, job.gpu_type, first=job.first, corrected=corrected
+        )
     from forerun.domains.cluster.generate import published
     from forerun.domains.cluster.inputs import jobs_of, read_cluster
     from forerun.domains.cluster.public import public_path
@@ -161,7 +174,9 @@ def outcome(record: Record, *, keep_events: bool = False) -> Outcome:
     )
 
 
-def _thinned(times_s: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _thinned(
+    times_s: np.ndarray[tuple[int], np.dtype[np.float64]],
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """The published plot's points: at least 2,400 s after the one before."""
     kept, last = [], -np.inf
     for at, time_s in enumerate(times_s.tolist()):
@@ -212,7 +227,11 @@ def bars(identifier: str, title: str, rows: Sequence[Row], caption: str) -> Figu
     """Published and ours side by side, a group of bars a row."""
     names, values, kinds = [], [], []
     for row in rows:
-        for kind, value in (("published", row.published), ("compat", row.compat), ("corrected", row.corrected)):
+        for kind, value in (
+            ("published", row.published),
+            ("compat", row.compat),
+            ("corrected", row.corrected),
+        ):
             if value is not None:
                 names.append(row.name.removesuffix(" deadline ratio"))
                 values.append(value)
@@ -223,7 +242,11 @@ def bars(identifier: str, title: str, rows: Sequence[Row], caption: str) -> Figu
         kind="points",
         x=Axis("schedule", "schedule"),
         y=Axis("ratio", "deadlines met, share"),
-        data={"schedule": np.array(names, dtype=object), "ratio": np.array(values), "which": np.array(kinds, dtype=object)},
+        data=columns(
+            schedule=np.array(names, dtype=object),
+            ratio=np.array(values),
+            which=np.array(kinds, dtype=object),
+        ),
         series="which",
         caption=caption,
         order=("published", "compat", "corrected"),
@@ -258,7 +281,9 @@ def fig6a(progress: Progress) -> Reproduced:
     ]
     rows = rows_of(jobs, compat, corrected, published, [exact.get(job.schedule) for job in jobs], notes)
     return Reproduced(
-        rows, (bars("fig6a", "Deadlines met, 25 jobs", rows, "Figure 6(a): published bars and ours."),), (_SHARES_NOTE,)
+        rows,
+        (bars("fig6a", "Deadlines met, 25 jobs", rows, "Figure 6(a): published bars and ours."),),
+        (_SHARES_NOTE,),
     )
 
 
@@ -267,7 +292,13 @@ def fig8a(progress: Progress) -> Reproduced:
     names = (*SIX[:-1], "pollux", SIX[-1])
     jobs = [Job(name, "elasticVpollux_e.csv", "n16g4", 60, "T4") for name in names]
     compat, corrected = both(jobs, progress)
-    tolerance = {"edf": 0.0005, "gandiva": 0.0025, "dlas-gpu": 0.0005, "themis": 0.001, "ef-accessctrl": 0.0005}
+    tolerance = {
+        "edf": 0.0005,
+        "gandiva": 0.0025,
+        "dlas-gpu": 0.0005,
+        "themis": 0.001,
+        "ef-accessctrl": 0.0005,
+    }
     note = {
         "chronus": "greedy at every lease; the published .262 is unexplained",
         "pollux": "a random search in the original; ours is a deterministic one: not the same run",
@@ -300,7 +331,9 @@ def fig8b(progress: Progress) -> Reproduced:
                 made[at].ratio,
                 None,
                 0.006 if philly and job.schedule in exact else None,
-                "the bars came from a cluster of 32 GPUs" if philly else "the paper's code version and traces differ",
+                "the bars came from a cluster of 32 GPUs"
+                if philly
+                else "the paper's code version and traces differ",
             )
         )
     caption = "Figure 8(b): ten production clusters and Philly, published bars and ours."
@@ -309,7 +342,9 @@ def fig8b(progress: Progress) -> Reproduced:
 
 def _weight(job: Job) -> float:
     """Rough work of a run: large traces and ElasticFlow take longest."""
-    size = {"04": 16, "07": 13, "08": 13, "09": 11, "02": 6, "05": 4, "03": 3, "06": 2, "01": 2}.get(job.trace[-6:-4], 1)
+    size = {"04": 16, "07": 13, "08": 13, "09": 11, "02": 6, "05": 4, "03": 3, "06": 2, "01": 2}.get(
+        job.trace[-6:-4], 1
+    )
     return size * {"ef-accessctrl": 20, "chronus": 4, "edf": 3, "themis": 2}.get(job.schedule, 1)
 
 
@@ -345,13 +380,14 @@ def fig10(progress: Progress) -> Reproduced:
         kind="line",
         x=Axis("time_s", "time", "s"),
         y=Axis("efficiency", "cluster efficiency"),
-        data={
-            "time_s": times,
-            "efficiency": np.concatenate([found.efficiency for found in compat]),
-            "schedule": np.array(
-                [LABEL[job.schedule] for job, found in zip(jobs, compat, strict=True) for _ in found.times_s], dtype=object
+        data=columns(
+            time_s=times,
+            efficiency=np.concatenate([found.efficiency for found in compat]),
+            schedule=np.array(
+                [LABEL[job.schedule] for job, found in zip(jobs, compat, strict=True) for _ in found.times_s],
+                dtype=object,
             ),
-        },
+        ),
         series="schedule",
         caption="Figure 10: throughput over one-GPU throughput of the running jobs, per GPU; a point per 2,400 s.",
     )
@@ -363,7 +399,9 @@ def fig11(progress: Progress, *, seeds: int = 20) -> Reproduced:
     shares = tuple(range(1, 10))
     keys = [(name, share) for name in SIX for share in shares]
     jobs = [
-        Job(name, "", "n8g8", 240, drawn=(200, 900.0, share / 10, seed)) for name, share in keys for seed in range(seeds)
+        Job(name, "", "n8g8", 240, drawn=(200, 900.0, share / 10, seed))
+        for name, share in keys
+        for seed in range(seeds)
     ]
     progress(f"{len(jobs)} runs in two processes")
     made = play_all(jobs, progress, workers=2)
@@ -373,7 +411,10 @@ def fig11(progress: Progress, *, seeds: int = 20) -> Reproduced:
     rows, data = [], []
     for at, (name, share) in enumerate(keys):
         gain = base[share] / jct[at]
-        for kind, values, table in (("deadline ratio", ratio[at], PUBLISHED_11A), ("jct gain", gain, PUBLISHED_11B)):
+        for kind, values, table in (
+            ("deadline ratio", ratio[at], PUBLISHED_11A),
+            ("jct gain", gain, PUBLISHED_11B),
+        ):
             half = 2.093 * values.std(ddof=1) / np.sqrt(seeds) if seeds > 1 else 0.0
             spread = float(values.max() - values.min())
             published = table[name][share - 1]
@@ -394,10 +435,9 @@ def fig11(progress: Progress, *, seeds: int = 20) -> Reproduced:
         kind="line",
         x=Axis("share", "best-effort jobs", "%"),
         y=Axis("ratio", "deadlines met, share"),
-        data={
-            "share": np.array(x), "ratio": np.array(y), "low": np.array(low), "high": np.array(high),
-            "schedule": np.array(label, dtype=object),
-        },
+        data=columns(
+            share=np.array(x), ratio=np.array(y), low=np.array(low), high=np.array(high),
+            schedule=np.array(label, dtype=object)),
         series="schedule",
         low="low",
         high="high",
@@ -406,7 +446,9 @@ def fig11(progress: Progress, *, seeds: int = 20) -> Reproduced:
     return Reproduced(tuple(rows), (figure,))
 
 
-def _entry(identifier: str, title: str, place: str, play_it: Callable[[Progress], Reproduced], minutes: float) -> Reproduction:
+def _entry(
+    identifier: str, title: str, place: str, play_it: Callable[[Progress], Reproduced], minutes: float
+) -> Reproduction:
     datasets = ("cluster/elasticflow_traces", "cluster/cluster_specs", "cluster/throughputs_A100")
     return Reproduction(identifier, title, f"{PAPER}, {place}", play_it, datasets, minutes)
 

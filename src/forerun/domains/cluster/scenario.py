@@ -94,7 +94,11 @@ class ProfileSpec(Spec, frozen=True, kw_only=True):
         """One of the two, and kinds for the analytic one."""
         if bool(self.tables) == bool(self.analytic):
             return [("", "give either tables: [model.csv, ...] or analytic: balanced")]
-        return [("kinds", "is empty; name jobs as [[model, batch], ...]")] if self.analytic and not self.kinds else []
+        return (
+            [("kinds", "is empty; name jobs as [[model, batch], ...]")]
+            if self.analytic and not self.kinds
+            else []
+        )
 
 
 class Costs(Spec, frozen=True, kw_only=True):

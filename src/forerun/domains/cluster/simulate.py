@@ -11,7 +11,7 @@ import numpy as np
 
 from forerun.domains.cluster.inputs import JobTable, cluster_of, jobs_of, read_cluster, read_jobs, read_tables
 from forerun.domains.cluster.loop import run
-from forerun.domains.cluster.model import NO_DEADLINE_S, Cluster, I64, NodeGroup, Profile, World
+from forerun.domains.cluster.model import I64, NO_DEADLINE_S, Cluster, NodeGroup, Profile, World
 from forerun.domains.cluster.policy import Policy, Rules, Schedule
 from forerun.domains.cluster.record import Record
 from forerun.domains.cluster.scenario import ProfileSpec, Scenario
@@ -42,14 +42,19 @@ def simulate(scenario: Scenario, *, policy: Policy | None = None, watch: Iterabl
         scenario = replace_policy(scenario, policy)
     prepared = prepare(scenario)
     record = Record(prepared.world)
-    run(rules_of(scenario, prepared.world, record), watch=[(o.instant, record) for o in watch if hasattr(o, "instant")])
+    run(
+        rules_of(scenario, prepared.world, record),
+        watch=[(o.instant, record) for o in watch if hasattr(o, "instant")],
+    )
     return result_of(scenario, record, prepared.notes)
 
 
 def replace_policy(scenario: Scenario, policy: Policy) -> Scenario:
     """The scenario under another policy."""
     if not isinstance(policy, Policy):
-        raise UsageError.at("policy", f"{type(policy).__name__} is no scheduling policy; derive it from Allocator")
+        raise UsageError.at(
+            "policy", f"{type(policy).__name__} is no scheduling policy; derive it from Allocator"
+        )
     return scenario.with_(policy=policy)
 
 
@@ -65,9 +70,9 @@ def rules_of(scenario: Scenario, world: World, record: Record) -> Rules:
     terms = terms_of(scenario, world)
     plain = terms.placement == "anywhere" and terms.quota is None and terms.penalty[1:] == (1.0,)
     if isinstance(policy, PriorityPolicy) and plain and not policy.backfill and not policy.round_s:
-        return PriorityRules(world, record, policy, terms)  # type: ignore[return-value]
+        return PriorityRules(world, record, policy, terms)
     cook = policy.build(stream(scenario.seed, "policy"))
-    return AllocatorRules(world, record, policy, cook, terms)  # type: ignore[return-value]
+    return AllocatorRules(world, record, policy, cook, terms)
 
 
 def terms_of(scenario: Scenario, world: World) -> Any:
@@ -123,7 +128,9 @@ def prepare(scenario: Scenario) -> Prepared:
 
 def _one_order_of_kinds(profiles: tuple[Profile, ...]) -> None:
     if any(each.kinds != profiles[0].kinds for each in profiles[1:]):
-        raise ScenarioError.at("profile", "GPU types are profiled for different models and batches; the same are wanted")
+        raise ScenarioError.at(
+            "profile", "GPU types are profiled for different models and batches; the same are wanted"
+        )
 
 
 def _unmeasured(table: JobTable, profile: Profile) -> list[int]:
@@ -216,7 +223,9 @@ def table_of_log(log: Any, source: str, repairs: RepairLog) -> JobTable:
     gpus = np.asarray(log["gpus"], np.float64)
     whole = np.ceil(gpus - 1e-9).astype(np.int64)
     fractions = np.flatnonzero(whole != gpus)
-    repairs.note_many("fraction of a GPU rounded up", [f"{source}: row {row}" for row in fractions[:3]], len(fractions))
+    repairs.note_many(
+        "fraction of a GPU rounded up", [f"{source}: row {row}" for row in fractions[:3]], len(fractions)
+    )
     submit = np.floor(np.asarray(log["submit_s"], np.float64)).astype(np.int64)
     duration = np.maximum(1, np.rint(np.asarray(log["duration_s"], np.float64))).astype(np.int64)
     users = log["vc"] if "vc" in log else log["user"] if "user" in log else [""] * len(submit)
@@ -240,5 +249,7 @@ def table_of_log(log: Any, source: str, repairs: RepairLog) -> JobTable:
 
 def _needed(profile: Profile | None) -> Profile:
     if profile is None:
-        raise ScenarioError.at("profile", "drawing jobs with models needs throughput: give tables or analytic: balanced")
+        raise ScenarioError.at(
+            "profile", "drawing jobs with models needs throughput: give tables or analytic: balanced"
+        )
     return profile

@@ -43,7 +43,9 @@ class StepModel:
         """Seconds of a step on `replicas` GPUs of `nodes` nodes with `local_batch` samples a pass and GPU."""
         from forerun.domains.cluster.kernels.step_model import step_s
 
-        return float(step_s(self.array(), float(nodes), float(replicas), float(local_batch), float(accumulated)))
+        return float(
+            step_s(self.array(), float(nodes), float(replicas), float(local_batch), float(accumulated))
+        )
 
 
 @dataclass(frozen=True, slots=True)

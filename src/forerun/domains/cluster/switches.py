@@ -23,9 +23,13 @@ _EF: Final = ("ef", "ef-accessctrl")
 _EDF: Final = ("edf", "edf-accessctrl")
 
 SWITCHES: Final[dict[str, Switch]] = {
-    "marginal_order": Switch(_EF, "spare GPUs go first to the job that wastes most GPU time", "to the one that wastes least"),
+    "marginal_order": Switch(
+        _EF, "spare GPUs go first to the job that wastes most GPU time", "to the one that wastes least"
+    ),
     "admission": Switch(
-        ("ef-accessctrl",), "jobs that arrive together are admitted all or none", "one by one, earliest deadline first"
+        ("ef-accessctrl",),
+        "jobs that arrive together are admitted all or none",
+        "one by one, earliest deadline first",
     ),
     "late_incumbent": Switch(
         ("ef-accessctrl", "edf-accessctrl"),
@@ -33,15 +37,21 @@ SWITCHES: Final[dict[str, Switch]] = {
         "only lateness that the newcomer causes counts",
     ),
     "admission_overhead": Switch(
-        ("ef-accessctrl", "edf-accessctrl"), "plans ignore scaling overhead", "plans reserve it before the deadline"
+        ("ef-accessctrl", "edf-accessctrl"),
+        "plans ignore scaling overhead",
+        "plans reserve it before the deadline",
     ),
     "late_test": Switch(("ef-accessctrl",), "a job is late by its planned end", "by the end it really had"),
     "max_gpus_rule": Switch(
         (*_EDF, *_EF), "a job may grow to the largest measured count", "to the count of greatest throughput"
     ),
     "edf_overhead": Switch(("edf",), "scaling is free", "scaling costs what others pay"),
-    "edf_key_overwrite": Switch(_EDF, "a plan may overwrite the free count at its aligned end", "the free count stays exact"),
-    "gandiva_strict": Switch(("gandiva",), "a GPU set takes one job fewer than its capacity", "as many as its capacity"),
+    "edf_key_overwrite": Switch(
+        _EDF, "a plan may overwrite the free count at its aligned end", "the free count stays exact"
+    ),
+    "gandiva_strict": Switch(
+        ("gandiva",), "a GPU set takes one job fewer than its capacity", "as many as its capacity"
+    ),
     "gandiva_util": Switch(("gandiva",), "sets are ranked by jobs ever added", "by jobs present"),
     "gandiva_between_arrivals": Switch(
         ("gandiva",), "nothing happens between arrivals", "the schedule acts at each end and slot"
@@ -50,7 +60,9 @@ SWITCHES: Final[dict[str, Switch]] = {
         ("gandiva",), "growth of a class is counted with a reused loop variable", "each missing set is opened"
     ),
     "gandiva_pending_scan": Switch(
-        ("gandiva",), "the waiting list is changed while it is scanned, skipping jobs", "every waiting job is tried"
+        ("gandiva",),
+        "the waiting list is changed while it is scanned, skipping jobs",
+        "every waiting job is tried",
     ),
     "themis_unit": Switch(("themis",), "a fair share counts as throughput", "share times throughput"),
     "themis_now": Switch(("themis",), "fairness is judged at the last event", "at the present"),
@@ -61,13 +73,17 @@ SWITCHES: Final[dict[str, Switch]] = {
     "tiresias_overhead_in_end": Switch(
         ("dlas-gpu",), "predicted ends leave out restart overhead", "predicted ends include it"
     ),
-    "queue_limits": Switch(("dlas-gpu",), "queue limits 3,250 and 7,200 GPU-seconds", "limits fitted to the trace"),
+    "queue_limits": Switch(
+        ("dlas-gpu",), "queue limits 3,250 and 7,200 GPU-seconds", "limits fitted to the trace"
+    ),
     "grid_anchor": Switch(_EF, "the slot grid hangs on the current time", "on time 0"),
     "overhead_when_unchanged": Switch(
         (*_EF, "edf-accessctrl", "gandiva"), "overhead at every event", "only when a job's GPUs change"
     ),
     "rank_cache": Switch(
-        (*_EF, "edf-accessctrl"), "a communication group is known by first rank and size", "by its real set of GPUs"
+        (*_EF, "edf-accessctrl"),
+        "a communication group is known by first rank and size",
+        "by its real set of GPUs",
     ),
     "chronus_refused_stay": Switch(
         ("chronus",), "a refused job still weighs on its batch", "a refused job leaves the batch"
@@ -76,9 +92,13 @@ SWITCHES: Final[dict[str, Switch]] = {
         ("chronus",), "best-effort jobs are treated as deadline jobs", "they stay best effort"
     ),
     "chronus_waiting_counts": Switch(
-        ("chronus",), "the slot a job waits before its first lease counts as work", "only time with GPUs counts"
+        ("chronus",),
+        "the slot a job waits before its first lease counts as work",
+        "only time with GPUs counts",
     ),
-    "chronus_slot_constant": Switch(("chronus",), "the backfill slot is 240 s always", "it follows the scenario's slot"),
+    "chronus_slot_constant": Switch(
+        ("chronus",), "the backfill slot is 240 s always", "it follows the scenario's slot"
+    ),
 }
 
 #: what each switch is called when it keeps the published behaviour, and when not

@@ -22,11 +22,19 @@ JOBS: Final = TableSchema(
         Column("met", meaning="whether it ended by its deadline (jobs without one: whether it ended)"),
         Column("met_reference", meaning="whether the schedule's own rule counts it as in time"),
         Column("wait_admission_s", unit="s", meaning="waiting before the schedule took it in"),
-        Column("wait_capacity_s", unit="s", meaning="waiting while jobs ranked higher held the GPUs it needs"),
-        Column("wait_fragmentation_s", unit="s", meaning="waiting with enough free GPUs, but no admissible nodes"),
+        Column(
+            "wait_capacity_s", unit="s", meaning="waiting while jobs ranked higher held the GPUs it needs"
+        ),
+        Column(
+            "wait_fragmentation_s", unit="s", meaning="waiting with enough free GPUs, but no admissible nodes"
+        ),
         Column("wait_policy_s", unit="s", meaning="waiting with enough free GPUs, by the policy's choice"),
         Column("wait_quota_s", unit="s", meaning="waiting because its user's quota was used up"),
-        Column("wait_reconfiguration_s", unit="s", meaning="holding GPUs without working: restarts, rest of a slot"),
+        Column(
+            "wait_reconfiguration_s",
+            unit="s",
+            meaning="holding GPUs without working: restarts, rest of a slot",
+        ),
         Column("running_s", unit="s", meaning="holding GPUs and working"),
         Column("gpu_s", unit="GPU-s", meaning="GPU time held"),
         Column("preemptions", meaning="times it lost all its GPUs before the end"),
@@ -42,7 +50,10 @@ ALLOCATIONS: Final = TableSchema(
         Column("from_s", unit="s", meaning="start of the interval"),
         Column("to_s", unit="s", meaning="end of the interval, not included"),
         Column("gpus", unit="GPUs", meaning="held throughout"),
-        Column("nodes", meaning="node and GPUs there, as 0:8 1:4; packed afterwards where the schedule names no nodes"),
+        Column(
+            "nodes",
+            meaning="node and GPUs there, as 0:8 1:4; packed afterwards where the schedule names no nodes",
+        ),
     ),
     "one row a stretch in which a job held the same number of GPUs",
 )

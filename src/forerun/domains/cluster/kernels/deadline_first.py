@@ -92,7 +92,9 @@ def plan_greedily(
 
 
 @kernel
-def plan_everybody(m: Machine, rows: I64, count: int, now_s: int, slot_s: int, exact: bool, gpus: I64, ends: I64) -> None:
+def plan_everybody(
+    m: Machine, rows: I64, count: int, now_s: int, slot_s: int, exact: bool, gpus: I64, ends: I64
+) -> None:
     """Plan a list in deadline order (it is sorted in place); `gpus`, `ends`: by row, GPUs now and the planned end."""
     sort_stably(rows, count, m.j[DEADLINE])
     room = 2 * count + 8
@@ -104,8 +106,19 @@ def plan_everybody(m: Machine, rows: I64, count: int, now_s: int, slot_s: int, e
     for i in range(count):
         job = rows[i]
         gpus[job], ends[job], keys = plan_greedily(
-            m.left[job], m.rate[m.j[KIND, job]], m.j[TOP, job], m.levels, m.floor_level, now_s, slot_s, exact,
-            free_t, free_g, keys, new_t, new_g,
+            m.left[job],
+            m.rate[m.j[KIND, job]],
+            m.j[TOP, job],
+            m.levels,
+            m.floor_level,
+            now_s,
+            slot_s,
+            exact,
+            free_t,
+            free_g,
+            keys,
+            new_t,
+            new_g,
         )
         free_t, new_t = new_t, free_t
         free_g, new_g = new_g, free_g

@@ -16,6 +16,7 @@ from forerun.domains.cluster.kernels.machine import (
     DEADLINE,
     END,
     EVENT_AT,
+    FAR,
     GPUS,
     HOLDING,
     KEYS,
@@ -30,8 +31,8 @@ from forerun.domains.cluster.kernels.machine import (
     STATE,
     SUBMIT,
     TOP,
-    WAKES,
     WAITING,
+    WAKES,
     Machine,
     add_wake,
     place,
@@ -42,7 +43,7 @@ from forerun.domains.cluster.kernels.machine import (
     start,
     take_slot,
 )
-from forerun.domains.cluster.kernels.planner import gpu_time, grid_up, key_before, plan, whole_up
+from forerun.domains.cluster.kernels.planner import Planned, gpu_time, grid_up, key_before, plan, whole_up
 from forerun.kernels.jit import kernel
 
 LEAST_FIRST: Final = 0  # marginal_order
@@ -52,18 +53,56 @@ RESERVE: Final = 2  # admission_overhead
 
 @kernel
 def plan_job(
-    m: Machine, job: int, now_s: int, slot_s: int, flags: I64, reserve_s: I64,
-    free_t: I64, free_g: I64, free_n: int, assign: int, out_t: I64, out_g: I64, new_t: I64, new_g: I64,
-):  # type: ignore[no-untyped-def]
+    m: Machine,
+    job: int,
+    now_s: int,
+    slot_s: int,
+    flags: I64,
+    reserve_s: I64,
+    free_t: I64,
+    free_g: I64,
+    free_n: int,
+    assign: int,
+    out_t: I64,
+    out_g: I64,
+    new_t: I64,
+    new_g: I64,
+) -> Planned:
     """`planner.plan` with a job's own numbers; the deadline is moved forward by what is reserved for overhead."""
     return plan(
-        m.left[job], m.j[DEADLINE, job] - reserve_s[job], m.rate[m.j[KIND, job]], m.j[TOP, job], m.levels, m.floor_level,
-        now_s, slot_s, 0 if flags[ANCHOR_ZERO] else -1, free_t, free_g, free_n, assign, out_t, out_g, new_t, new_g,
+        m.left[job],
+        m.j[DEADLINE, job] - reserve_s[job],
+        m.rate[m.j[KIND, job]],
+        m.j[TOP, job],
+        m.levels,
+        m.floor_level,
+        now_s,
+        slot_s,
+        0 if flags[ANCHOR_ZERO] else -1,
+        free_t,
+        free_g,
+        free_n,
+        assign,
+        out_t,
+        out_g,
+        new_t,
+        new_g,
     )
 
 
 @kernel
-def commit(m: Machine, job: int, end_s: int, real_s: int, times: I64, gpus: I64, entries: int, new_t: I64, new_g: I64, keys: int) -> None:
+def commit(
+    m: Machine,
+    job: int,
+    end_s: int,
+    real_s: int,
+    times: I64,
+    gpus: I64,
+    entries: int,
+    new_t: I64,
+    new_g: I64,
+    keys: int,
+) -> None:
     """Take a plan over: the job's own and the profile it leaves."""
     take_slot(m, job)
     at = m.j[SLOT, job]
@@ -81,7 +120,15 @@ def commit(m: Machine, job: int, end_s: int, real_s: int, times: I64, gpus: I64,
 
 @kernel
 def plan_all(
-    m: Machine, rows: I64, count: int, now_s: int, slot_s: int, flags: I64, reserve_s: I64, record: bool, late: BOOL
+    m: Machine,
+    rows: I64,
+    count: int,
+    now_s: int,
+    slot_s: int,
+    flags: I64,
+    reserve_s: I64,
+    record: bool,
+    late: BOOL,
 ) -> bool:
     """Plan a list of jobs afresh, earliest deadline first, and commit; whether all meet their deadlines.
 
@@ -102,7 +149,20 @@ def plan_all(
     for i in range(count):
         job = rows[i]
         found = plan_job(
-            m, job, now_s, slot_s, flags, reserve_s, m.free[0], m.free[1], m.meta[KEYS], -1, out_t, out_g, new_t, new_g
+            m,
+            job,
+            now_s,
+            slot_s,
+            flags,
+            reserve_s,
+            m.free[0],
+            m.free[1],
+            m.meta[KEYS],
+            -1,
+            out_t,
+            out_g,
+            new_t,
+            new_g,
         )
         commit(m, job, found.end_s, found.real_s, out_t, out_g, found.entries, new_t, new_g, found.keys)
         late[i] = not found.in_time
@@ -115,7 +175,7 @@ def present_gpus(m: Machine, job: int, now_s: int) -> int:
     """What a job's plan gives it now."""
     at = m.j[SLOT, job]
     spot = key_before(m.plans[0, at], m.plan_n[at], now_s + 1)
-    return m.plans[1, at, spot] if spot >= 0 else 0
+    return int(m.plans[1, at, spot]) if spot >= 0 else 0
 
 
 @kernel
@@ -124,8 +184,8 @@ def first_turn_on(m: Machine, job: int) -> int:
     at = m.j[SLOT, job]
     for i in range(m.plan_n[at]):
         if m.plans[1, at, i] > 0:
-            return m.plans[0, at, i]
-    return np.int64(1) << 60
+            return int(m.plans[0, at, i])
+    return FAR
 
 
 @kernel
@@ -133,7 +193,7 @@ def next_change(m: Machine, job: int, now_s: int) -> int:
     """When a job's plan next has an entry after now; -1 if never."""
     at = m.j[SLOT, job]
     spot = key_before(m.plans[0, at], m.plan_n[at], now_s + 1) + 1
-    return m.plans[0, at, spot] if spot < m.plan_n[at] else -1
+    return int(m.plans[0, at, spot]) if spot < m.plan_n[at] else -1
 
 
 @kernel
@@ -179,7 +239,7 @@ def trial_profile(m: Machine, job: int, out_t: I64, out_g: I64) -> int:
     free, own = 0, 0
     ended = False
     while i < keys or k < own_n or not ended:
-        time_s = np.int64(1) << 62
+        time_s = FAR
         if i < keys:
             time_s = m.free[0, i]
         if k < own_n and own_t[k] < time_s:
@@ -203,7 +263,9 @@ def trial_profile(m: Machine, job: int, out_t: I64, out_g: I64) -> int:
 
 
 @kernel
-def ends_in_first_segment(m: Machine, job: int, now_s: int, slot_s: int, flags: I64, reserve_s: I64, want: int) -> int:
+def ends_in_first_segment(
+    m: Machine, job: int, now_s: int, slot_s: int, flags: I64, reserve_s: I64, want: int
+) -> int:
     """The end of a boost trial that needs no plan: the work is done before the profile first changes; else -1."""
     rate = m.rate[m.j[KIND, job], want]
     real = whole_up(now_s + m.left[job] / rate)
@@ -288,8 +350,20 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
                     entries = trial_profile(m, job, trial_t, trial_g)
                     trials += 1
                     after = plan_job(
-                        m, job, now_s, slot_s, flags, reserve_s, trial_t, trial_g, entries, want,
-                        out_t, out_g, new_t, new_g,
+                        m,
+                        job,
+                        now_s,
+                        slot_s,
+                        flags,
+                        reserve_s,
+                        trial_t,
+                        trial_g,
+                        entries,
+                        want,
+                        out_t,
+                        out_g,
+                        new_t,
+                        new_g,
                     ).gpu_s
                 worth[job] = sign * (after - spent[job]) / more
         first_round = False
@@ -309,7 +383,20 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
         want = m.j[LEVEL, chosen] + 1
         entries = trial_profile(m, chosen, trial_t, trial_g)
         found = plan_job(
-            m, chosen, now_s, slot_s, flags, reserve_s, trial_t, trial_g, entries, want, out_t, out_g, new_t, new_g
+            m,
+            chosen,
+            now_s,
+            slot_s,
+            flags,
+            reserve_s,
+            trial_t,
+            trial_g,
+            entries,
+            want,
+            out_t,
+            out_g,
+            new_t,
+            new_g,
         )
         m.j[OLD_END, chosen] = m.j[END, chosen]
         commit(m, chosen, found.end_s, found.real_s, out_t, out_g, found.entries, new_t, new_g, found.keys)
@@ -349,12 +436,12 @@ def place_all(m: Machine, rows: I64, count: int, gpus_per_node: int) -> bool:
 @kernel
 def look_ahead(m: Machine, now_s: int) -> None:
     """Ask for one wake-up, at the first change of any plan, if it comes before all events."""
-    first = np.int64(1) << 62
+    first = FAR
     for i in range(m.meta[RUNNABLE]):
         time_s = next_change(m, m.lists[RUNNABLE, i], now_s)
         if time_s >= 0:
-            first = min(first, time_s)
-    if first == np.int64(1) << 62:
+            first = min(first, int(time_s))
+    if first == FAR:
         return
     if first < first_event(m):
         add_wake(m, first)
@@ -363,7 +450,7 @@ def look_ahead(m: Machine, now_s: int) -> None:
 @kernel
 def first_event(m: Machine) -> int:
     """The instant of the first event ahead; far away if there is none."""
-    least = np.int64(1) << 62
+    least = FAR
     if m.meta[ARRIVED] < len(m.j[SUBMIT]):
         least = m.j[SUBMIT, m.meta[ARRIVED]]
     if m.meta[WAKES] > 0:

@@ -108,7 +108,7 @@ def speed_of(s: Floor, job: int, gpus: int, gpu_type: int) -> float:
         return 1.0 if gpus == s.i[WANT, job] else 0.0
     if gpus >= s.rate.shape[2]:
         return 0.0
-    return s.rate[gpu_type, kind, gpus] * s.f[SCALE, job]
+    return float(s.rate[gpu_type, kind, gpus] * s.f[SCALE, job])
 
 
 @kernel
@@ -270,7 +270,17 @@ def check(s: Floor, rows: I64, gpus: I64, types: I64, count: int) -> tuple[int, 
 
 
 @kernel
-def apply(s: Floor, now: float, rows: I64, gpus: I64, types: I64, count: int, placement: int, seed: int, unplaced: I64) -> int:
+def apply(
+    s: Floor,
+    now: float,
+    rows: I64,
+    gpus: I64,
+    types: I64,
+    count: int,
+    placement: int,
+    seed: int,
+    unplaced: I64,
+) -> int:
     """Carry an allocation out: shrinking and stopping first, then the rest in the order given.
 
     A job that finds no admissible nodes keeps waiting and is marked in `unplaced`; how many do.
@@ -455,14 +465,14 @@ def block_on(s: Floor, node: int, gpus: int) -> int:
         size *= 2
     first, last = s.node_first[node], s.node_first[node + 1]
     if size > last - first:
-        return first if free_on(s, node) == last - first and gpus <= last - first else -1
+        return int(first) if free_on(s, node) == last - first and gpus <= last - first else -1
     g = first
     while g + size <= last:
         whole = True
         for k in range(size):
             whole &= s.owner[g + k] < 0
         if whole:
-            return g
+            return int(g)
         g += size
     return -1
 

@@ -14,7 +14,7 @@ from forerun.kernels.jit import kernel
 @kernel
 def before(key: F64, one: int, other: int) -> bool:
     """Whether a job stands before another."""
-    return key[one] < key[other] or (key[one] == key[other] and one < other)
+    return bool(key[one] < key[other] or (key[one] == key[other] and one < other))
 
 
 @kernel

@@ -40,6 +40,9 @@ WAITING: Final = 1
 HOLDING: Final = 2
 GONE: Final = 3
 
+#: an instant after everything
+FAR: Final = 1 << 62
+
 #: size classes of GPU sets
 CLASSES: Final = np.array([1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 88, 128, 256], np.int64)
 
@@ -114,7 +117,7 @@ class Machine(NamedTuple):
 def is_wake(m: Machine, time_s: int) -> bool:
     """Whether an empty wake-up event stands at an instant."""
     place = key_before(m.wakes, m.meta[WAKES], time_s) + 1
-    return place < m.meta[WAKES] and m.wakes[place] == time_s
+    return bool(place < m.meta[WAKES] and m.wakes[place] == time_s)
 
 
 @kernel
@@ -186,7 +189,7 @@ def merge(m: Machine, now_s: int, slot_s: int) -> int:
     `ARRIVED` around the rows that arrive then.
     """
     jobs = len(m.j[SUBMIT])
-    first, second = np.int64(1) << 62, np.int64(1) << 62
+    first, second = FAR, FAR  # the two least distinct instants of events
     arrived = m.meta[ARRIVED]
     if arrived < jobs:
         first = m.j[SUBMIT, arrived]
@@ -201,10 +204,10 @@ def merge(m: Machine, now_s: int, slot_s: int) -> int:
         time_s = m.j[EVENT_AT, m.lists[RUNNABLE, i]]
         if time_s >= 0:
             first, second = two_least(first, second, time_s)
-    if first == np.int64(1) << 62:
+    if first == FAR:
         return -1
     moment = first
-    if first - now_s <= slot_s and second < np.int64(1) << 62:
+    if first - now_s <= slot_s and second < FAR:
         moment = now_s + slot_s
     m.meta[FIRST] = arrived
     while arrived < jobs and m.j[SUBMIT, arrived] <= moment:
@@ -250,7 +253,10 @@ def _collect_ends(m: Machine, moment: int) -> None:
 
 @kernel
 def _later(m: Machine, one: int, other: int) -> bool:
-    return m.j[EVENT_AT, one] > m.j[EVENT_AT, other] or (m.j[EVENT_AT, one] == m.j[EVENT_AT, other] and m.j[MY_TURN, one] > m.j[MY_TURN, other])
+    same = m.j[EVENT_AT, one] == m.j[EVENT_AT, other]
+    return bool(
+        m.j[EVENT_AT, one] > m.j[EVENT_AT, other] or (same and m.j[MY_TURN, one] > m.j[MY_TURN, other])
+    )
 
 
 @kernel
@@ -309,7 +315,9 @@ def finish(m: Machine, late_by_plan: bool, out: I64, late: BOOL) -> int:
         m.j[EVENT_AT, job] = -1
         give_slot(m, job)
         out[count] = job
-        late[count] = m.j[SLO, job] != 0 and (m.j[PLANNED, job] if late_by_plan else m.j[END, job]) > m.j[DEADLINE, job]
+        late[count] = (
+            m.j[SLO, job] != 0 and (m.j[PLANNED, job] if late_by_plan else m.j[END, job]) > m.j[DEADLINE, job]
+        )
         if late[count]:
             m.meta[ACCEPTED] -= 1
         count += 1
@@ -518,7 +526,7 @@ def release(m: Machine, job: int) -> None:
 
 @kernel
 def _node_count(m: Machine, which: int) -> int:
-    return m.sets[CAP, which] // (m.known.shape[0] // len(m.node_turn))
+    return int(m.sets[CAP, which] // (m.known.shape[0] // len(m.node_turn)))
 
 
 @kernel
@@ -592,7 +600,7 @@ def tick(m: Machine, slot_s: int) -> bool:
     m.meta[TICKS] += 1
     if rebuilt:
         m.known[:] = False
-    return rebuilt
+    return bool(rebuilt)
 
 
 @kernel

@@ -184,12 +184,49 @@ def plan(
             break
     if switch >= 0:
         return _fill(
-            left, deadline_s, rate, levels, floor_level, slot_s, anchor_s, free_t, free_g, free_n,
-            aligned, limit, start, switch, chosen, count, out_t, out_g, new_t, new_g,
+            left,
+            deadline_s,
+            rate,
+            levels,
+            floor_level,
+            slot_s,
+            anchor_s,
+            free_t,
+            free_g,
+            free_n,
+            aligned,
+            limit,
+            start,
+            switch,
+            chosen,
+            count,
+            out_t,
+            out_g,
+            new_t,
+            new_g,
         )
     return _late(
-        left, deadline_s, rate, top, levels, floor_level, now_s, slot_s, anchor, free_t, free_g, free_n,
-        aligned, limit, start, assign, count, out_t, out_g, new_t, new_g,
+        left,
+        deadline_s,
+        rate,
+        top,
+        levels,
+        floor_level,
+        now_s,
+        slot_s,
+        anchor,
+        free_t,
+        free_g,
+        free_n,
+        aligned,
+        limit,
+        start,
+        assign,
+        count,
+        out_t,
+        out_g,
+        new_t,
+        new_g,
     )
 
 
@@ -303,8 +340,25 @@ def _late(
         work = (new_t[k] - new_t[i]) * rate[at]
         if work >= left:
             return _late_end(
-                left, deadline_s, rate, at, held, slot_s, anchor, free_t, free_g, free_n,
-                aligned, i, max(i, start) + 1, count, total, out_t, out_g, new_t, new_g,
+                left,
+                deadline_s,
+                rate,
+                at,
+                held,
+                slot_s,
+                anchor,
+                free_t,
+                free_g,
+                free_n,
+                aligned,
+                i,
+                max(i, start) + 1,
+                count,
+                total,
+                out_t,
+                out_g,
+                new_t,
+                new_g,
             )
         left -= work
         for x in range(i, k):

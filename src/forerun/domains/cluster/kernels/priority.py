@@ -108,17 +108,16 @@ def _fill(q: Queue, kind: int, preemptive: bool, restart_s: float, now: float) -
     while q.meta[WAITING] > 0:
         job = q.waiting[0]
         need = q.gpus[job]
-        if need > q.meta[FREE]:
-            if not preemptive or not _can_make_room(q, kind, job, need, now):
+        while need > q.meta[FREE]:
+            if not preemptive or not _worse_runs(q, kind, job, now):
                 return
-            while need > q.meta[FREE]:
-                _preempt(q, kind, len(q.submit) - 1 - q.worst_order[0], now)
+            _preempt(q, kind, len(q.submit) - 1 - q.worst_order[0], now)
         q.meta[WAITING] = remove(q.waiting, q.waiting_at, q.key, q.meta[WAITING], job)
         _start(q, kind, job, restart_s, now)
 
 
 @kernel
-def _can_make_room(q: Queue, kind: int, job: int, need: int, now: float) -> bool:
+def _worse_runs(q: Queue, kind: int, job: int, now: float) -> bool:
     """Whether the worst running job is worse than a waiting one (then the running set is no prefix yet)."""
     if q.meta[RUNNING] == 0:
         return False
@@ -126,7 +125,7 @@ def _can_make_room(q: Queue, kind: int, job: int, need: int, now: float) -> bool
     other = q.fixed[worst]
     if kind == BY_REMAINING:
         other = q.ends[worst] - now
-    return q.key[job] < other or (q.key[job] == other and job < worst)
+    return bool(q.key[job] < other or (q.key[job] == other and job < worst))
 
 
 @kernel

@@ -184,4 +184,6 @@ def _update(inverse: F64, moved: F64, turned: F64) -> None:
     scale = (1.0 + bent / curve) / curve
     for i in range(7):
         for k in range(7):
-            inverse[i, k] += scale * moved[i] * moved[k] - (weighted[i] * moved[k] + moved[i] * weighted[k]) / curve
+            inverse[i, k] += (
+                scale * moved[i] * moved[k] - (weighted[i] * moved[k] + moved[i] * weighted[k]) / curve
+            )

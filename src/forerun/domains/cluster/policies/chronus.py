@@ -39,7 +39,9 @@ class Chronus(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     solver_nodes: Annotated[int, msgspec.Meta(ge=1)] = 200
     solver_gap: Annotated[float, msgspec.Meta(ge=0)] = 1e-6
 
-    paper: ClassVar[str] = "Chronus: A Novel Deadline-aware Scheduler for Deep Learning Training Jobs, SoCC'21"
+    paper: ClassVar[str] = (
+        "Chronus: A Novel Deadline-aware Scheduler for Deep Learning Training Jobs, SoCC'21"
+    )
     needs: ClassVar[tuple[str, ...]] = ("gpus", "duration", "deadline")
     guarantees: ClassVar[str] = "an admitted job gets the leases its estimate needs before its deadline"
     cost: ClassVar[str] = "O(batch x horizon) per lease; an integer program per lease with solver: highs"
@@ -382,7 +384,9 @@ class ChronusRules(QuietRules):
 
     def _first_packing(self, claim: Claim, batch: list[Claim]) -> Claim:
         """The refused claim with the earliest deadline at which it would pack, by bisection."""
-        planned = (job.plan_end - self.lease for job in (*self.pending, *self.running) if job.plan is not None)
+        planned = (
+            job.plan_end - self.lease for job in (*self.pending, *self.running) if job.plan is not None
+        )
         low = max(claim.within, claim.wanted)
         high = max([claim.within, *(other.within for other in batch), *planned, 0]) + claim.wanted + 1
         free = self.book.free(self.lease, max(high, low))

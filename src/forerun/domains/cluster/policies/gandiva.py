@@ -294,5 +294,7 @@ class GandivaRules(QuietRules):
         candidates = [now_s + self.slot_s - now_s % self.slot_s]
         if arrival_s is not None:
             candidates.append(arrival_s)
-        candidates += [now_s + self.duration_s[row] - self.done_s[row] + self.owed_s[row] for row in self.held]
+        candidates += [
+            now_s + self.duration_s[row] - self.done_s[row] + self.owed_s[row] for row in self.held
+        ]
         return max(min(candidates), now_s + 1)

@@ -40,10 +40,14 @@ class Pollux(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     population: Annotated[int, msgspec.Meta(ge=2)] = 100
     generations: Annotated[int, msgspec.Meta(ge=1)] = 100
 
-    paper: ClassVar[str] = "Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning, OSDI'21"
+    paper: ClassVar[str] = (
+        "Pollux: Co-adaptive Cluster Scheduling for Goodput-Optimized Deep Learning, OSDI'21"
+    )
     needs: ClassVar[tuple[str, ...]] = ("profile", "measurements (for elastic batches)")
     guarantees: ClassVar[str] = "none; blind to deadlines"
-    cost: ClassVar[str] = "greedy O(active jobs x GPUs) a move; evolution O(population x generations x jobs x nodes)"
+    cost: ClassVar[str] = (
+        "greedy O(active jobs x GPUs) a move; evolution O(population x generations x jobs x nodes)"
+    )
 
     def rules(self, world: World, record: Record) -> Rules:
         """The schedule at work on a world. Raises ProfileError if the measurements cannot be read."""

@@ -14,7 +14,9 @@ class Sjf(PriorityPolicy, tag="sjf", frozen=True, kw_only=True):
 
     paper: ClassVar[str] = "textbook"
     needs: ClassVar[tuple[str, ...]] = ("gpus", "duration")
-    guarantees: ClassVar[str] = "least mean completion time on one GPU without preemption, if all jobs are there at the start"
+    guarantees: ClassVar[str] = (
+        "least mean completion time on one GPU without preemption, if all jobs are there at the start"
+    )
     cost: ClassVar[str] = "O(log jobs) an event"
     preemptive: ClassVar[bool] = False
     kernel_key: ClassVar[int] = 1

@@ -33,7 +33,9 @@ class Themis(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
     paper: ClassVar[str] = "Themis: Fair and Efficient GPU Cluster Scheduling, NSDI'20"
     needs: ClassVar[tuple[str, ...]] = ("gpus", "duration", "iterations", "profile")
-    guarantees: ClassVar[str] = "the largest finish-time slowdown against an equal share is least, slot by slot"
+    guarantees: ClassVar[str] = (
+        "the largest finish-time slowdown against an equal share is least, slot by slot"
+    )
     cost: ClassVar[str] = "O(active jobs x 60) per slot"
 
     def rules(self, world: World, record: Record) -> Rules:

@@ -71,7 +71,9 @@ class TiresiasRules(QuietRules):
         jobs, total_gpus = world.jobs, world.cluster.gpus
         self.record, self.log = record, EventLog(record)
         self.slot_s, self.total_gpus = world.slot_s, total_gpus
-        self.limits = fitted_limits_gpu_s(world) if world.is_corrected("queue_limits") else recipe.queue_limits_gpu_s
+        self.limits = (
+            fitted_limits_gpu_s(world) if world.is_corrected("queue_limits") else recipe.queue_limits_gpu_s
+        )
         self.promote_after = recipe.promote_after if world.is_corrected("tiresias_promotion") else math.inf
         self.overhead_in_end = world.is_corrected("tiresias_overhead_in_end")
         self.gpus: list[int] = jobs.gpus.tolist()
@@ -212,7 +214,9 @@ class TiresiasRules(QuietRules):
         self.runnable.sort(key=lambda row: -self.gpus[row])
         running = self.running
         for level, queue in enumerate(self.queues):
-            self.queues[level] = [row for row in queue if running[row]] + [row for row in queue if not running[row]]
+            self.queues[level] = [row for row in queue if running[row]] + [
+                row for row in queue if not running[row]
+            ]
 
     def _predict(self, now_s: int, tick: bool) -> None:
         """Find the earliest predicted end, at least a slot away, and the earliest change of queue.
