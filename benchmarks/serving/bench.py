@@ -322,7 +322,8 @@ def as_text(report: dict[str, Any]) -> str:
             lines.append(f"  {name:<46} {ratio:>14,.2f} x" + (f"   (floor {floor:,.3g})" if floor else ""))
     for way, used in report["memory_mb"].items():
         lines.append(f"{way:<48} {used:>14,.0f} MB   (at most {CEILINGS[way]:,.0f})")
-    return "\n".join(lines + [f"missed: {what}" for what in report["missed"]] or ["all floors hold"])
+    verdict = [f"missed: {what}" for what in report["missed"]] or ["all floors hold"]
+    return "\n".join(lines + verdict)
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def serve_one(s: int, plan: Plan, state: State, record: Record, until_ms: float,
     emitted = first_emitted = state.streams[out, RUNS]
     times[state.streams[source, RUNS]] = np.inf  # so that looking for later arrivals needs no bound
     run, ties = begun, 0
-    only = np.int64(0)  # the one replica; as a literal it would have the callee compiled twice
+    only = int(np.int64(0))  # the one replica; as a literal it would have the callee compiled twice
     free_ms, size = -np.inf, 0
     if own[BUSY]:
         free_ms, size = state.ring_ms[s, 0], state.ring[s, 0, 1]
