@@ -106,11 +106,17 @@ def _print(found: SavedStudy) -> None:
 
     ranked = found.ranked()
     behind = found.objective is not None and len(found.plan.seeds) > 1 and len(ranked) > 1
-    columns = [*(_titled(*pair) for pair in zip(found.labels, _axis_units(found))), "seeds"]
+    columns = [_titled(found.labels[at], split_name(found.plan.axes[at][0])[1]) for at in found.varied] + [
+        "seeds"
+    ]
     columns += [_titled(*split_name(name)) for name in found.shown] + (["against the best"] if behind else [])
     rows = []
     for point in ranked[:MOST_ROWS]:
-        row = [*map(value_text, point.values), point.seeds, *(_estimate(point, name) for name in found.shown)]
+        row = [
+            *(value_text(point.values[at]) for at in found.varied),
+            point.seeds,
+            *(_estimate(point, name) for name in found.shown),
+        ]
         rows.append(row + ([_behind(found, point, ranked[0])] if behind else []))
     _show.print_table(columns, rows, chosen=0 if found.objective is not None and ranked else None)
     if len(ranked) > MOST_ROWS:
@@ -170,10 +176,6 @@ def _plus_minus(half: float) -> str:
     from forerun.result.run import format_number
 
     return f"\u00a0±\u00a0{format_number(float(f'{half:.2g}'))}"
-
-
-def _axis_units(found: SavedStudy) -> list[str]:
-    return [split_name(path)[1] for path, _ in found.plan.axes]
 
 
 def _titled(label: str, unit: str) -> str:

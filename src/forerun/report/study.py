@@ -12,7 +12,7 @@ from forerun.report.quantities import format_number, readable_unit, split_name, 
 from forerun.report.sections import Section, data_table
 from forerun.study.figures import figures
 from forerun.study.saved import SavedStudy
-from forerun.study.summary import Point
+from forerun.study.summary import Point, is_number
 from forerun.study.telling import effects, failures_by_reason, frontier, values_text
 from forerun.study.wording import axis_unit, value_text
 
@@ -69,7 +69,7 @@ def headline(study: SavedStudy) -> Html:
     objective = study.objective
     compared = objective is not None and study.draws is not None and len(study.plan.seeds) > 1
     apart = study.told_apart(ranked[1:], ranked[0]) if compared else []
-    axes = [_titled(label, axis_unit(path)) for label, (path, _) in zip(study.labels, study.plan.axes)]
+    axes = [_titled(study.labels[at], axis_unit(study.plan.axes[at][0])) for at in study.varied]
     head: list[Content] = [*(axes or ["Scenario"]), "Seeds", *(_metric_title(name) for name in study.shown)]
     head += ["Against the best", "Told apart"] if compared else []
     some_failed = any(point.failed for point in shown)
@@ -82,7 +82,7 @@ def headline(study: SavedStudy) -> Html:
         rows.append(row + ([f"{point.failed:,}"] if some_failed else []))
     width = max(1, len(axes))
     numeric = [
-        at for at, (_, values) in enumerate(study.plan.axes) if all(_is_plain_number(v) for v in values)
+        column for column, at in enumerate(study.varied) if all(map(is_number, study.plan.axes[at][1]))
     ]
     right = [*numeric, *range(width, len(head))]
     table = data_table(
@@ -124,7 +124,7 @@ def trade_offs(study: SavedStudy) -> Html | None:
     if found is None:
         return None
     (one, other), unbeaten, beaten = found
-    axes = [_titled(label, axis_unit(path)) for label, (path, _) in zip(study.labels, study.plan.axes)]
+    axes = [_titled(study.labels[at], axis_unit(study.plan.axes[at][0])) for at in study.varied]
     head = [*axes, _metric_title(one.key, one.title), _metric_title(other.key, other.title)]
     rows = [
         [*_combination(study, point), _estimate(point, one.key), _estimate(point, other.key)]
@@ -217,7 +217,7 @@ def commands(study: SavedStudy) -> list[tuple[str, str]]:
 
 def _combination(study: SavedStudy, point: Point, *, best: bool = False) -> list[Content]:
     """The axis values as cells; the best one is marked in the first."""
-    cells: list[Content] = [value_text(value) for value in point.values] or ["the base scenario"]
+    cells: list[Content] = [value_text(point.values[at]) for at in study.varied] or ["the base scenario"]
     if best:
         cells[0] = join((cells[0], " ", tag("span", "best", class_="badge good")))
     return cells
@@ -292,10 +292,6 @@ def _span(low: float, high: float) -> str:
 
 def _signed(value: float) -> str:
     return ("+" if value > 0 else "") + format_number(value)
-
-
-def _is_plain_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _as_override(value: object) -> str:

@@ -107,7 +107,7 @@ def _listed(study: SavedStudy, metric: str) -> Figure | None:
         x=Axis("x", "combination"),
         y=Axis("y", title, unit),
         data={
-            "x": [combination_text(study.labels, point.values) for point in kept],
+            "x": [study.told(point.values) for point in kept],
             "y": [point.means[metric] for point in kept],
             "low": [interval.low if interval else math.nan for interval in intervals],
             "high": [interval.high if interval else math.nan for interval in intervals],
@@ -151,7 +151,7 @@ def _frontier(study: SavedStudy) -> Figure | None:
     (one, other), unbeaten, beaten = found
     names = ("best trade-offs", "beaten on both")
     kept = [*beaten, *unbeaten]  # drawn in this order: what stands out lies on top
-    shown = "; ".join(combination_text(study.labels, point.values) for point in unbeaten[:3])
+    shown = "; ".join(study.told(point.values) for point in unbeaten[:3])
     more = f"; and {len(unbeaten) - 3:,} more" if len(unbeaten) > 3 else ""
     return Figure(
         id="frontier",

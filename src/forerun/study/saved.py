@@ -5,6 +5,7 @@ A store tells all of this by itself; the study file need not be there.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from forerun.study.objective import Objective
 from forerun.study.statistics import holm, paired_interval, paired_p
 from forerun.study.store import Store
 from forerun.study.summary import Point, figures_of, is_number, points
-from forerun.study.wording import axis_labels
+from forerun.study.wording import axis_labels, combination_text
 
 #: failed cells told one by one
 MOST_FAILURES: Final = 200
@@ -74,6 +75,16 @@ class SavedStudy:
         return axis_labels([name for name, _ in self.plan.axes])
 
     @property
+    def varied(self) -> tuple[int, ...]:
+        """The places of the axes that have two values or more; of all axes, if none has."""
+        many = tuple(at for at, (_, values) in enumerate(self.plan.axes) if len(values) > 1)
+        return many or tuple(range(len(self.plan.axes)))
+
+    def told(self, values: Sequence[Any]) -> str:
+        """A combination in one line, by the axes that vary."""
+        return combination_text([self.labels[at] for at in self.varied], [values[at] for at in self.varied])
+
+    @property
     def shown(self) -> tuple[str, ...]:
         """The metrics to show: what the study names, else the objectives and then what differs between combinations."""
         if self.plan.metrics:
@@ -88,14 +99,13 @@ class SavedStudy:
         return len({point.means.get(metric) for point in self.points}) > 1
 
     def ranked(self) -> list[Point]:
-        """The combinations, best first; in the study's order where nothing says what is better."""
-        objective = self.objective
-        if objective is None:
-            return list(self.points)
-        sign = -1.0 if objective.better == "higher" else 1.0
-        reached = [point for point in self.points if objective.key in point.means]
-        rest = [point for point in self.points if objective.key not in point.means]
-        return sorted(reached, key=lambda point: sign * point.means[objective.key]) + rest
+        """The combinations, best first, level ones by the further objectives; in the study's order without any."""
+        return sorted(self.points, key=self._rank)
+
+    def _rank(self, point: Point) -> tuple[float, ...]:
+        signs = (-1.0 if objective.better == "higher" else 1.0 for objective in self.objectives)
+        means = (point.means.get(objective.key) for objective in self.objectives)
+        return tuple(math.inf if mean is None else sign * mean for sign, mean in zip(signs, means))
 
     def behind(self, point: Point, best: Point) -> Interval | None:
         """Interval of a combination's mean difference to another on the seeds both have; None for fewer than two."""

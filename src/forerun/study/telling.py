@@ -12,7 +12,7 @@ import numpy as np
 from forerun.result.run import format_number
 from forerun.study.objective import Objective
 from forerun.study.summary import Point
-from forerun.study.wording import combination_text, value_text
+from forerun.study.wording import value_text
 from forerun.units import split_name
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def why(study: SavedStudy) -> str:
         return ""
     best = ranked[0]
     extreme = "highest" if objective.better == "higher" else "lowest"
-    text = f"{combination_text(study.labels, best.values)} has the {extreme} {objective.title}, "
+    text = f"{study.told(best.values)} has the {extreme} {objective.title}, "
     text += _amount(objective, best.means[objective.key])
     interval = best.intervals.get(objective.key)
     if interval is not None:
@@ -55,10 +55,12 @@ def why(study: SavedStudy) -> str:
 def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence[Point]) -> str:
     second = others[0]
     gap = abs(second.means[objective.key] - best.means[objective.key])
-    name = combination_text(study.labels, second.values)
+    name = study.told(second.values)
     if gap == 0:
         level = sum(point.means[objective.key] == best.means[objective.key] for point in others)
-        return f"; so has {name}" if level == 1 else f"; so have {level:,} others"
+        text = f"; so has {name}" if level == 1 else f"; so have {level:,} others"
+        further = [f"{one.title} ({one.better})" for one in study.objectives[1:]]
+        return text + (f", ranked after it by {' and '.join(further)}" if further else "")
     apart = study.told_apart(others, best)
     text = f"; next is {name}, {_amount(objective, gap)} behind"
     if apart[0] is None:
@@ -128,7 +130,7 @@ def failures_by_reason(study: SavedStudy) -> list[tuple[str, int, list[str]]]:
     cells: dict[str, list[str]] = defaultdict(list)
     for failed in study.failures:
         cell = study.plan.cell(failed.number)
-        named = combination_text(study.labels, [value for _, value in cell.overrides])
+        named = study.told([value for _, value in cell.overrides])
         cells[" ".join(failed.reason.split())].append(f"{named}, seed {cell.seed} (cell {failed.number})")
     return [(reason, count, cells[reason][:5]) for reason, count in study.reasons.items()]
 
