@@ -42,7 +42,14 @@ def fit_profile(a: Probe, b: Probe, c: Probe, load: Load) -> StoreProfile:
         notes.append(f"latency is not identifiable: fitted {latency:.3g} s, taken as 0")
         latency = 0.0
     decode = 0.5 * (a.decode_s + b.decode_s)
-    overhead = (a.total_s - load.step_s) / a.samples - a.request_s - decode
+    if a.overhead_s is None or b.overhead_s is None:
+        overhead = (a.total_s - load.step_s) / a.samples - a.request_s - decode
+    else:
+        # Measured in the threads themselves: what goes with a sample, and what with a request, can be told apart.
+        overhead = max(0.0, (b.overhead_s - a.overhead_s) / (n - 1))
+        latency += max(0.0, a.overhead_s - overhead)
+        weights = [probe.samples for probe in (a, b, c)]
+        decode = float(np.average([probe.decode_s for probe in (a, b, c)], weights=weights))
     if c.request_s > latency:
         shared = max(conn, c.cell.threads * n * size / (c.request_s - latency))
     else:
@@ -85,7 +92,8 @@ def with_intervals(
         a, b, c = (replace(probe, request_s=float(mean)) for probe, mean in zip(probes, requests))
         drawn = fit_profile(a, b, c, load)
         found[draw] = [getattr(drawn, name) for name in names]
-    low, high = np.quantile(found, [0.025, 0.975], axis=0)
+    # Ranks, not interpolation: a bandwidth that was not identifiable is infinite.
+    low, high = np.quantile(found, [0.025, 0.975], axis=0, method="inverted_cdf")
     spans = {
         name: Interval(float(low[i]), float(high[i]), method="bootstrap over requests")
         for i, name in enumerate(names)

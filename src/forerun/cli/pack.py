@@ -1,0 +1,88 @@
+"""`forerun pack`: many small files into few blocks, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from forerun.cli import _options, _show
+
+
+@click.command(name="pack")
+@click.argument("source", type=click.Path(path_type=Path), metavar="SOURCE")
+@click.argument("target", type=click.Path(path_type=Path), metavar="TARGET", required=False)
+@click.option(
+    "--block-samples", type=click.IntRange(min=1), default=64, show_default=True, help="Samples a block."
+)
+@click.option("--block-bytes", default="", metavar="SIZE", help="Cut blocks by size instead, such as 4MiB.")
+@click.option(
+    "--order", type=click.Choice(["shuffled", "sorted", "class"]), default="shuffled", show_default=True,
+    help="Order of the samples.",
+)  # fmt: skip
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the shuffled order."
+)
+@click.option(
+    "--to", "kind", type=click.Choice(["blocks", "files", "tar", "mds"]), default="blocks", show_default=True,
+    help="What to write: blocks, plain files, WebDataset tar or MDS shards.",
+)  # fmt: skip
+@click.option("--unpack", is_flag=True, help="Restore files; the same as --to files.")
+@click.option("--verify", is_flag=True, help="Only verify the blocks in SOURCE.")
+@_options.json_option
+@_options.quiet_option
+def command(
+    source: Path,
+    target: Path | None,
+    block_samples: int,
+    block_bytes: str,
+    order: str,
+    seed: int,
+    kind: str,
+    unpack: bool,
+    verify: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Pack the files below SOURCE into blocks in TARGET; resumable, deterministic, verified.
+
+    SOURCE may also hold blocks, WebDataset tar or MDS shards, to be written as another kind.
+    """
+    from forerun.domains.loading.blocks.container import Blocks
+    from forerun.domains.loading.blocks.convert import convert, kind_of
+    from forerun.domains.loading.blocks.pack import PackSpec, pack
+    from forerun.errors import UsageError
+    from forerun.units import parse_quantity
+
+    if verify:
+        blocks = Blocks.open(source)
+        blocks.verify()
+        _report(
+            as_json,
+            f"{source}: {len(blocks)} samples in {blocks.blocks} blocks are whole",
+            samples=len(blocks),
+        )
+        return
+    if target is None:
+        raise UsageError.at("forerun pack", "name a TARGET folder to write to")
+    try:
+        size = round(parse_quantity(block_bytes, "bytes")) if block_bytes else 0
+    except ValueError as error:
+        raise UsageError.at("--block-bytes", str(error)) from error
+    spec = PackSpec(block_samples, size, order, seed)  # type: ignore[arg-type]
+    with _show.working(f"packing {source}", quiet=quiet or as_json):
+        if not unpack and kind == "blocks" and kind_of(source) == "files":
+            blocks = pack(source, target, spec)
+            count, made = len(blocks), f" in {blocks.blocks} blocks"
+        else:
+            count, made = convert(source, target, "files" if unpack else kind, spec=spec), ""  # type: ignore[arg-type]
+    _report(as_json, f"{target}: {count} samples{made}", samples=count)
+    if not (quiet or as_json) and not unpack and kind == "blocks":
+        click.echo(f"next: forerun pack {target} --verify; forerun measure loading {target}")
+
+
+def _report(as_json: bool, text: str, **data: int) -> None:
+    if as_json:
+        _show.print_json(data)
+    else:
+        click.echo(text)

@@ -1,0 +1,80 @@
+"""`forerun store`: serve a folder with chosen latency, bandwidth and failures, on this machine."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import click
+
+
+@click.command(name="store")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--latency", default="0ms", show_default=True, help="Mean latency of a request.")
+@click.option(
+    "--sigma", type=click.FloatRange(min=0), default=0.2, show_default=True, help="Spread of its logarithm."
+)
+@click.option("--bandwidth", default="", metavar="RATE", help="Of one connection, such as 600MB/s.")
+@click.option("--shared", default="", metavar="RATE", help="Of all connections together.")
+@click.option(
+    "--slots", type=click.IntRange(min=0), default=0, help="Requests served at a time; 0 is no limit."
+)
+@click.option(
+    "--requests-per-s", type=click.FloatRange(min=0), default=0.0, help="Requests a second; 0 is no limit."
+)
+@click.option("--errors", type=click.FloatRange(0, 1), default=0.0, help="Share of requests answered 503.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--token", default="", envvar="FORERUN_STORE_TOKEN", help="Ask for this bearer token.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Interface to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
+@click.option("--for", "seconds", default="", metavar="TIME", help="Stop after a while, such as 10min.")
+def command(
+    folder: Path,
+    latency: str,
+    sigma: float,
+    bandwidth: str,
+    shared: str,
+    slots: int,
+    requests_per_s: float,
+    errors: float,
+    seed: int,
+    token: str,
+    host: str,
+    port: int,
+    seconds: str,
+) -> None:
+    """Serve the files below DIR over HTTP until interrupted; prints the URL first."""
+    import time
+
+    from forerun.errors import UsageError
+    from forerun.measure.loading.store import LatencyStore, StoreSpec
+    from forerun.units import parse_quantity
+
+    try:
+        spec = StoreSpec(
+            latency_s=parse_quantity(latency, "s"),
+            sigma=sigma,
+            conn_bytes_per_s=parse_quantity(bandwidth, "bytes_per_s") if bandwidth else math.inf,
+            shared_bytes_per_s=parse_quantity(shared, "bytes_per_s") if shared else math.inf,
+            slots=slots,
+            requests_per_s=requests_per_s or math.inf,
+            error_share=errors,
+            seed=seed,
+            token=token,
+        )
+        limit_s = parse_quantity(seconds, "s") if seconds else math.inf
+    except ValueError as error:
+        raise UsageError.at("forerun store", str(error)) from error
+    with LatencyStore(folder, spec, host, port) as store:
+        click.echo(store.url)
+        end = time.monotonic() + limit_s
+        try:
+            while time.monotonic() < end:
+                time.sleep(min(0.5, max(0.0, end - time.monotonic())))
+        except KeyboardInterrupt:
+            pass
+        seen = store.counters
+        click.echo(
+            f"{seen.requests} requests, {seen.bytes} bytes, at most {seen.most_in_service} at a time",
+            err=True,
+        )

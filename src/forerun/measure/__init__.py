@@ -1,0 +1,1 @@
+"""Real runners: what machines really do, as profiles and as answers beside the predictions."""

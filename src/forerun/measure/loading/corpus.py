@@ -1,0 +1,137 @@
+"""What is measured: a container of blocks, local or behind a URL, read in pieces of any size up to its blocks.
+
+A plain directory is measured through a bounded part of it, packed into a temporary container; single samples are then
+read as the files they are. A corpus can also be made: files of lognormal sizes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.loading.blocks.container import INDEX, MANIFEST, Index, block_name, read_manifest
+from forerun.domains.loading.blocks.pack import PackSpec, pack
+from forerun.domains.loading.blocks.samples import list_files
+from forerun.errors import DataError
+from forerun.measure.loading.clients import Client, HttpFiles, LocalFiles
+from forerun.measure.loading.runner import Piece
+from forerun.rng import stream
+
+#: of a plain directory, at most this many files and bytes are packed for measuring
+MOST_FILES: Final = 4096
+MOST_BYTES: Final = 512 * 1024**2
+PACK_SAMPLES: Final = 256
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A client, and the index of what it reads. `files`: a client of the single files, where they exist."""
+
+    name: str
+    client: Client
+    index: Index
+    files: Client | None = None
+
+    @property
+    def samples(self) -> int:
+        """Samples there are."""
+        return len(self.index)
+
+    @property
+    def mean_bytes(self) -> float:
+        """Mean size of a sample."""
+        return float(self.index.length.mean())
+
+    @property
+    def largest_piece(self) -> int:
+        """Samples of the largest block: no request can be for more."""
+        return int(np.diff(self.index.first).max())
+
+    def pieces(self, block: int, samples: int, start: int = 0) -> list[Piece]:
+        """`samples` samples in pieces of `block`, from the `start`-th piece on, wrapping round."""
+        every = [
+            range(row, min(row + block, last))
+            for first, last in zip(self.index.first.tolist(), self.index.first[1:].tolist(), strict=False)
+            for row in range(first, last, block)
+            if row + block <= last or last - first < block
+        ]
+        found: list[Piece] = []
+        held = 0
+        while held < samples:
+            rows = every[(start + len(found)) % len(every)]
+            rows = rows[: samples - held]
+            found.append(self.piece(rows))
+            held += len(rows)
+        return found
+
+    def piece(self, rows: range) -> Piece:
+        """Consecutive rows of one block; a single one as its own file, where there are files."""
+        first = rows[0]
+        lengths = tuple(int(n) for n in self.index.length[rows.start : rows.stop])
+        if len(rows) == 1 and self.files is not None:
+            return Piece(self.index.key[first], 0, lengths, f"sample {self.index.key[first]!r}")
+        block = int(self.index.block[first])
+        what = f"block {block}, sample {self.index.key[first]!r}"
+        return Piece(block_name(block), int(self.index.offset[first]), lengths, what)
+
+    def client_for(self, block: int) -> Client:
+        """Who reads pieces of this size."""
+        return self.files if block == 1 and self.files is not None else self.client
+
+
+@contextmanager
+def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
+    """The corpus at a URL of a container, in a container's folder, or made of a plain directory.
+
+    Raises DataError or StoreError for what cannot be measured.
+    """
+    if "://" in source:
+        client = HttpFiles(source, token)
+        with tempfile.TemporaryDirectory(prefix="forerun-index-") as folder:
+            manifest, index = Path(folder) / MANIFEST, Path(folder) / INDEX
+            manifest.write_bytes(client.read_whole(MANIFEST))
+            index.write_bytes(client.read_whole(INDEX))
+            wanted = read_manifest(manifest)["index_sha256"]
+            if hashlib.sha256(index.read_bytes()).hexdigest() != wanted:
+                raise DataError.at(f"{source}/{INDEX}", "is not the index that the manifest names")
+            corpus = Corpus(source, client, Index.read(index))
+        yield corpus
+        return
+    folder_path = Path(source)
+    if (folder_path / MANIFEST).exists():
+        yield Corpus(source, LocalFiles(folder_path), Index.read(folder_path / INDEX))
+        return
+    files = list_files(folder_path)
+    with tempfile.TemporaryDirectory(prefix="forerun-measure-") as temporary:
+        part = Path(temporary) / "files"
+        held = count = 0
+        for entry in files[:: max(1, len(files) // MOST_FILES)]:
+            if count == MOST_FILES or held + entry.size_bytes > MOST_BYTES:
+                break
+            copy = part / entry.key
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(entry.path.read_bytes())
+            held, count = held + entry.size_bytes, count + 1
+        blocks = pack(part, Path(temporary) / "blocks", PackSpec(PACK_SAMPLES))
+        yield Corpus(source, LocalFiles(blocks.folder), blocks.index, LocalFiles(folder_path))
+
+
+def make_corpus(
+    folder: Path, samples: int, *, mean_bytes: float = 53_428, sigma: float = 0.55, seed: int = 0
+) -> None:
+    """Write files of lognormal sizes, a hundred to a folder, of bytes that do not compress."""
+    rng = stream(seed, "corpus")
+    sizes = np.clip(
+        mean_bytes * np.exp(sigma * rng.standard_normal(samples) - sigma**2 / 2), 1, 20 * mean_bytes
+    )
+    for number, size in enumerate(sizes.astype(int).tolist()):
+        path = folder / f"{number // 100:04d}" / f"{number:07d}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(rng.bytes(size))

@@ -1,0 +1,298 @@
+"""A store over HTTP whose latency, bandwidth, slots and failures are chosen: a remote store on this machine.
+
+It serves the files below one folder, on the loopback interface unless told otherwise: GET and HEAD with keep-alive,
+strict single ranges (206, 416), and a listing. Latencies and failures come from a seeded stream, in the order of
+serving. Nothing outside the folder is served; with a token, nothing without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import math
+import threading
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+import numpy as np
+
+from forerun.errors import UsageError
+from forerun.rng import stream
+
+MAX_HEAD_BYTES: Final = 16 * 1024
+CHUNK_BYTES: Final = 256 * 1024
+IDLE_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class StoreSpec:
+    """How the store behaves: seconds, bytes/s, requests/s; infinite rates and 0 slots are no limit.
+
+    Latency is lognormal with this mean and `sigma` of its logarithm. `error_share` of the requests are answered 503,
+    `reset_share` are cut off in the middle of the body.
+    """
+
+    latency_s: float = 0.0
+    sigma: float = 0.2
+    conn_bytes_per_s: float = math.inf
+    shared_bytes_per_s: float = math.inf
+    slots: int = 0
+    requests_per_s: float = math.inf
+    error_share: float = 0.0
+    reset_share: float = 0.0
+    seed: int = 0
+    token: str = ""
+
+
+@dataclass
+class Counters:
+    """What the store has seen."""
+
+    requests: int = 0
+    bytes: int = 0
+    in_service: int = 0
+    most_in_service: int = 0
+    errors: int = 0
+
+
+@dataclass(frozen=True)
+class _Request:
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+
+
+class _Answered(Exception):
+    """A request that is answered with a status and no file."""
+
+    def __init__(self, status: str, headers: str = "") -> None:
+        self.status, self.headers = status, headers
+
+
+@dataclass
+class LatencyStore:
+    """The store, in a thread of its own: `with LatencyStore(folder, spec) as store: store.url`."""
+
+    folder: Path
+    spec: StoreSpec = field(default_factory=StoreSpec)
+    host: str = "127.0.0.1"
+    port: int = 0
+    counters: Counters = field(default_factory=Counters)
+
+    def __post_init__(self) -> None:
+        if not self.folder.is_dir():
+            raise UsageError.at(str(self.folder), "is not a directory; a store serves one")
+        self.root = self.folder.resolve()
+        self._rng: np.random.Generator = stream(self.spec.seed, "latency store")
+        self._link_free_s = self._bucket_s = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ready = threading.Event()
+        self._failed: OSError | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the store answers."""
+        return f"http://{self.host}:{self.port}"
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._run, name="latency store", daemon=True)
+        self._thread.start()
+        self._ready.wait(10)
+        if self._failed is not None:
+            raise UsageError.at(f"{self.host}:{self.port}", f"cannot be served: {self._failed.strerror}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+
+    def serve_forever(self) -> None:
+        """Serve until the process is interrupted."""
+        asyncio.run(self._serve())
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except OSError as error:
+            self._failed = error
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._slots = asyncio.Semaphore(self.spec.slots) if self.spec.slots else None
+        server = await asyncio.start_server(self._connection, self.host, self.port, limit=MAX_HEAD_BYTES)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        async with server:
+            await self._stop.wait()
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while (request := await self._read(reader)) is not None:
+                if not await self._answer(request, writer):
+                    break
+        except asyncio.CancelledError:
+            return  # the store is being stopped
+        except (
+            ConnectionError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+            TimeoutError,
+            ValueError,
+        ):
+            return  # the client left, or does not speak HTTP: nobody to answer
+        finally:
+            writer.close()
+
+    async def _read(self, reader: asyncio.StreamReader) -> _Request | None:
+        async with asyncio.timeout(IDLE_S):
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+            except asyncio.IncompleteReadError:
+                return None
+        lines = head.decode("latin-1").split("\r\n")
+        method, target, _ = lines[0].split(" ", 2)
+        parts = urllib.parse.urlsplit(target)
+        headers = {
+            name.strip().lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines[1:])
+        }
+        return _Request(
+            method, urllib.parse.unquote(parts.path), dict(urllib.parse.parse_qsl(parts.query)), headers
+        )
+
+    async def _answer(self, request: _Request, writer: asyncio.StreamWriter) -> bool:
+        """Serve one request; whether the connection lives on."""
+        self.counters.requests += 1
+        await self._wait_turn()
+        if self._slots is not None:
+            await self._slots.acquire()
+        self.counters.in_service += 1
+        self.counters.most_in_service = max(self.counters.most_in_service, self.counters.in_service)
+        try:
+            return await self._serve_one(request, writer)
+        except _Answered as answered:
+            head = f"HTTP/1.1 {answered.status}\r\nContent-Length: 0\r\n{answered.headers}\r\n"
+            writer.write(head.encode())
+            await writer.drain()
+            return True
+        finally:
+            self.counters.in_service -= 1
+            if self._slots is not None:
+                self._slots.release()
+
+    async def _wait_turn(self) -> None:
+        """One request each 1 / rate seconds."""
+        if math.isinf(self.spec.requests_per_s):
+            return
+        now = asyncio.get_running_loop().time()
+        granted = max(now, self._bucket_s)
+        self._bucket_s = granted + 1 / self.spec.requests_per_s
+        await asyncio.sleep(granted - now)
+
+    async def _serve_one(self, request: _Request, writer: asyncio.StreamWriter) -> bool:
+        spec = self.spec
+        latency, fate = spec.latency_s, self._rng.random()
+        if latency:
+            latency *= math.exp(spec.sigma * self._rng.standard_normal() - spec.sigma**2 / 2)
+            await asyncio.sleep(latency)
+        if spec.token and not hmac.compare_digest(
+            request.headers.get("authorization", ""), f"Bearer {spec.token}"
+        ):
+            raise _Answered("401 Unauthorized")
+        if fate < spec.error_share:
+            self.counters.errors += 1
+            raise _Answered("503 Service Unavailable", "Retry-After: 0\r\n")
+        if request.method not in ("GET", "HEAD"):
+            raise _Answered("405 Method Not Allowed", "Allow: GET, HEAD\r\n")
+        if request.path == "/":
+            await self._list(request, writer)
+            return True
+        path = self._path(request.path)
+        size = path.stat().st_size
+        first, last, status = _range(request.headers.get("range"), size)
+        head = f"HTTP/1.1 {status}\r\nContent-Length: {last - first}\r\nAccept-Ranges: bytes\r\n"
+        if status.startswith("206"):
+            head += f"Content-Range: bytes {first}-{last - 1}/{size}\r\n"
+        writer.write((head + "\r\n").encode())
+        if request.method == "HEAD":
+            await writer.drain()
+            return True
+        cut = fate >= 1 - spec.reset_share
+        await self._send(path, first, first + (last - first) // 2 if cut else last, writer)
+        self.counters.errors += cut
+        return not cut
+
+    def _path(self, name: str) -> Path:
+        path = (self.root / name.lstrip("/")).resolve()
+        if not path.is_relative_to(self.root) or "\0" in name or not path.is_file():
+            raise _Answered("404 Not Found")
+        return path
+
+    async def _send(self, path: Path, first: int, last: int, writer: asyncio.StreamWriter) -> None:
+        """The bytes, no faster than the connection and the shared link let them through."""
+        loop, spec = asyncio.get_running_loop(), self.spec
+        clock = loop.time()
+        with path.open("rb") as file:
+            file.seek(first)
+            at = first
+            while at < last:
+                data = file.read(min(CHUNK_BYTES, last - at))
+                if not data:
+                    return
+                at += len(data)
+                clock += len(data) / spec.conn_bytes_per_s
+                if not math.isinf(spec.shared_bytes_per_s):
+                    self._link_free_s = (
+                        max(loop.time(), self._link_free_s) + len(data) / spec.shared_bytes_per_s
+                    )
+                    clock = max(clock, self._link_free_s)
+                if clock > loop.time():
+                    await asyncio.sleep(clock - loop.time())
+                writer.write(data)
+                await writer.drain()
+                self.counters.bytes += len(data)
+
+    async def _list(self, request: _Request, writer: asyncio.StreamWriter) -> None:
+        """Names and sizes as the listing of an object store (version 2, at most 1,000 keys)."""
+        prefix, after = request.query.get("prefix", ""), request.query.get("start-after", "")
+        names = sorted(
+            path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file()
+        )
+        found = [name for name in names if name.startswith(prefix) and name > after]
+        rows = "".join(
+            f"<Contents><Key>{_escaped(name)}</Key><Size>{(self.root / name).stat().st_size}</Size></Contents>"
+            for name in found[:1000]
+        )
+        more = str(len(found) > 1000).lower()
+        body = f"<ListBucketResult><IsTruncated>{more}</IsTruncated>{rows}</ListBucketResult>".encode()
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + (b"" if request.method == "HEAD" else body))
+        await writer.drain()
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _range(header: str | None, size: int) -> tuple[int, int, str]:
+    """First byte, end, and status; a range that cannot be served is 416."""
+    if header is None:
+        return 0, size, "200 OK"
+    unit, _, span = header.partition("=")
+    first, dash, last = span.partition("-")
+    good = unit == "bytes" and dash and "," not in span and (first or last)
+    if not good or not (first or "0").isdigit() or not (last or "0").isdigit():
+        raise _Answered("416 Range Not Satisfiable", f"Content-Range: bytes */{size}\r\n")
+    begin = int(first) if first else max(0, size - int(last))
+    end = min(size, int(last) + 1) if first and last else size
+    if begin >= size or begin >= end:
+        raise _Answered("416 Range Not Satisfiable", f"Content-Range: bytes */{size}\r\n")
+    return begin, end, "206 Partial Content"
