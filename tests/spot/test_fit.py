@@ -20,7 +20,7 @@ from forerun.domains.spot.fit import (
     poisson_interval,
     read_counts,
 )
-from forerun.domains.spot.fleet import Burst, Marks, Poisson, Tick, generate
+from forerun.domains.spot.fleet import Burst, Lifetimes, Marks, Poisson, Storms, Tick, generate
 from forerun.domains.spot.model import Membership
 from forerun.domains.spot.recorded import of_counts, of_membership
 from forerun.trace.reader import read_trace
@@ -167,3 +167,29 @@ def test_one_stream_a_purpose() -> None:
     )
     assert [i.t_s for i in one.instants] == [i.t_s for i in other.instants]
     assert fmean(len(i.added) for i in other.instants[1:]) > fmean(len(i.added) for i in one.instants[1:])
+
+
+def test_weibull_lifetimes_have_the_mean_they_are_given() -> None:
+    """Slots that hold a node for 2 h in the mean and are empty for 1 h: two thirds are filled, whatever the
+    shape.
+    """
+    for shape in (0.7, 1.0, 2.0):
+        process = Lifetimes(mean_life_h=2.0, mean_return_h=1.0, shape=shape, slots=200)
+        seen = fleet_statistics(generate(process, seed=1, horizon_s=200 * 3600.0), 200 * 3600.0)
+        assert seen.mean_nodes == pytest.approx(200 * 2 / 3, rel=0.02)
+        assert seen.removals_per_node_hour == pytest.approx(0.5, rel=0.02)
+
+
+def test_storms_bunch_removals() -> None:
+    """Nodes vanish at the rates of calm and storm, so gaps vary more than those of a Poisson process."""
+    process = Storms(
+        calm_removals_per_min=0.05,
+        storm_removals_per_min=2.0,
+        adds_per_min=1.0,
+        mean_calm_h=3.0,
+        mean_storm_h=0.5,
+    )
+    seen = fleet_statistics(generate(process, seed=2, horizon_s=400 * 3600.0), 400 * 3600.0)
+    expected = (0.05 * 3.0 + 2.0 * 0.5) / 3.5 * 60
+    assert seen.removes / seen.duration_h == pytest.approx(expected, rel=0.15)
+    assert seen.gap_cv > 1.5

@@ -156,22 +156,7 @@ class Poisson(Recipe, frozen=True, kw_only=True, tag="poisson"):
             seed, trial, "removal", self.removals_per_min / 60.0, self.removal_sizes(), horizon_s
         )
         adds = _events(seed, trial, "addition", self.adds_per_min / 60.0, self.add_sizes(), horizon_s)
-        victims = stream(seed, "victims", trial)
-        alive = [f"node{i}" for i in range(self.start)]
-        rows: Rows = [(0.0, True, node) for node in alive]
-        born = self.start
-        for t_s, is_add, size in sorted(
-            [*((t, False, n) for t, n in removals), *((t, True, n) for t, n in adds)]
-        ):
-            if is_add:
-                fresh = [f"node{born + i}" for i in range(max(0, min(size, self.cap - len(alive))))]
-                born += len(fresh)
-                alive += fresh
-                rows += [(t_s, True, node) for node in fresh]
-            else:
-                for _ in range(min(size, len(alive))):
-                    rows.append((t_s, False, alive.pop(int(victims.integers(len(alive))))))
-        return rows
+        return _population(seed, trial, removals, adds, self.start, self.cap)
 
 
 class PerNode(Recipe, frozen=True, kw_only=True, tag="per_node"):
@@ -267,6 +252,115 @@ class Tick(Recipe, frozen=True, kw_only=True, tag="tick"):
         return rows
 
 
+class Lifetimes(Recipe, frozen=True, kw_only=True, tag="lifetimes"):
+    """Each slot of the fleet holds a node for a Weibull lifetime, then is empty for an exponential delay.
+
+    `shape` 1 is exponential; below 1 young nodes vanish soonest, above 1 old ones do. `mean_life_h` is the
+    mean lifetime, `mean_return_h` the mean delay; all `slots` are filled at the start.
+    """
+
+    mean_life_h: float
+    mean_return_h: float
+    shape: float = 1.0
+    slots: int = 64
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Positive, finite means and shape; a population."""
+        found = [
+            (name, f"{getattr(self, name)} is not positive and finite")
+            for name in ("mean_life_h", "mean_return_h", "shape")
+            if not 0 < getattr(self, name) < math.inf
+        ]
+        return found + _population_problems(0, self.slots)
+
+    def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
+        """One history: (time in s, is it an addition, node)."""
+        scale_s = self.mean_life_h * 3600.0 / math.gamma(1 + 1 / self.shape)
+        rows: Rows = []
+        for slot in range(self.slots):
+            draws = stream(seed, "lifetimes", trial, slot)
+            t_s, life = 0.0, 0
+            while t_s < horizon_s:
+                node = f"slot{slot}-life{life}"
+                rows.append((t_s, True, node))
+                t_s += max(1e-6, scale_s * float(draws.weibull(self.shape)))
+                if t_s < horizon_s:
+                    rows.append((t_s, False, node))
+                t_s += float(draws.exponential(self.mean_return_h * 3600.0))
+                life += 1
+        return sorted(rows)
+
+
+class Storms(Recipe, frozen=True, kw_only=True, tag="storms"):
+    """Calm and storm by turns: Poisson removals at one rate in calm and at another in storms, additions
+    throughout.
+
+    Lengths of calm and storm are exponential; the run begins in calm. Single nodes vanish and return.
+    """
+
+    calm_removals_per_min: float
+    storm_removals_per_min: float
+    adds_per_min: float
+    mean_calm_h: float = 6.0
+    mean_storm_h: float = 0.5
+    start: int = 32
+    cap: int = 64
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Rates are finite and not negative, spells positive; the start fits."""
+        found = _rate_problems(self, "calm_removals_per_min", "storm_removals_per_min", "adds_per_min")
+        found += [
+            (name, f"{getattr(self, name)} is not positive and finite")
+            for name in ("mean_calm_h", "mean_storm_h")
+            if not 0 < getattr(self, name) < math.inf
+        ]
+        return found + _population_problems(self.start, self.cap)
+
+    def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
+        """One history: (time in s, is it an addition, node)."""
+        weather, one = stream(seed, "storms", trial), np.array([1.0])
+        removals: list[tuple[float, int]] = []
+        start_s, stormy, spell = 0.0, False, 0
+        while start_s < horizon_s:
+            mean_h = self.mean_storm_h if stormy else self.mean_calm_h
+            end_s = min(horizon_s, start_s + float(weather.exponential(mean_h * 3600.0)))
+            rate = self.storm_removals_per_min if stormy else self.calm_removals_per_min
+            drawn = _events(seed, trial, f"removals of spell {spell}", rate / 60.0, one, end_s - start_s)
+            removals += [(start_s + t_s, size) for t_s, size in drawn]
+            start_s, stormy, spell = end_s, not stormy, spell + 1
+        adds = _events(seed, trial, "addition", self.adds_per_min / 60.0, one, horizon_s)
+        return _population(seed, trial, removals, adds, self.start, self.cap)
+
+
+def _population(
+    seed: int,
+    trial: int,
+    removals: list[tuple[float, int]],
+    adds: list[tuple[float, int]],
+    start: int,
+    cap: int,
+) -> Rows:
+    """A population under events of (time, size): victims uniform over nodes alive, sizes cut to what is there
+    or fits.
+    """
+    victims = stream(seed, "victims", trial)
+    alive = [f"node{i}" for i in range(start)]
+    rows: Rows = [(0.0, True, node) for node in alive]
+    born = start
+    for t_s, is_add, size in sorted(
+        [*((t, False, n) for t, n in removals), *((t, True, n) for t, n in adds)]
+    ):
+        if is_add:
+            fresh = [f"node{born + i}" for i in range(max(0, min(size, cap - len(alive))))]
+            born += len(fresh)
+            alive += fresh
+            rows += [(t_s, True, node) for node in fresh]
+        else:
+            for _ in range(min(size, len(alive))):
+                rows.append((t_s, False, alive.pop(int(victims.integers(len(alive))))))
+    return rows
+
+
 def _mark(random: Random, sizes: Marks) -> int:
     return abs(round(random.gauss(sizes.mean, sizes.std))) or 1
 
@@ -304,7 +398,7 @@ def _population_problems(start: int, cap: int) -> list[tuple[str, str]]:
     return found
 
 
-Process: TypeAlias = Poisson | PerNode | Tick
+Process: TypeAlias = Poisson | PerNode | Tick | Lifetimes | Storms
 
 
 def generate(process: Process, *, seed: int, horizon_s: float, trial: int = 0) -> Membership:

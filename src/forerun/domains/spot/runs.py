@@ -117,7 +117,7 @@ def replay_scenario(scenario: Scenario, fleet: Membership, horizon_s: float) -> 
 
 def _outlook(fleet: Recorded | Process) -> Outlook:
     """A generated fleet's removals are known, a recorded one's are learned as they come."""
-    if isinstance(fleet, Recorded | PerNode):
+    if not isinstance(fleet, Poisson | Tick):
         return Observed()
     sizes = fleet.removal_sizes() if isinstance(fleet, Poisson) else fleet.removal_batch.probabilities()
     shares = {n + 1: float(p) for n, p in enumerate(sizes) if p > 0}
@@ -286,7 +286,7 @@ def simulate_trials(scenario: Scenario) -> tuple[Trials, list[str]]:
     process, job = scenario.fleet, scenario.job.built(scenario.horizon_s)
     assert not isinstance(process, Recorded)
     fits = type(scenario.policy) is Restart and scenario.growth.kernel_code >= 0 and job.min_pipelines == 1
-    if fits and not isinstance(process, Tick):
+    if fits and isinstance(process, Poisson | PerNode):
         done = trials.run(
             job,
             process,

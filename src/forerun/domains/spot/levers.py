@@ -1,0 +1,64 @@
+"""The room's question, and what a user can turn to change its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from forerun.domains.spot.fleet import Poisson, Tick
+from forerun.domains.spot.scenario import Scenario
+from forerun.registry import member_name
+from forerun.result.run import Result, SavedRun
+from forerun.study.explain import Answer, Lever
+
+HALF = 0.5
+
+
+def answer(summary: Mapping[str, Any]) -> Answer:
+    """Whether the deadline is likely kept, the goal reached, or at least half of the time useful."""
+    if "done_by_deadline" in summary:
+        return Answer(
+            "Is the job done by its deadline in 95 of 100 histories?", summary["done_by_deadline"] >= 0.95
+        )
+    if "finished_share" in summary:
+        return Answer("Does the job finish in 95 of 100 histories?", summary["finished_share"] >= 0.95)
+    if "finish_h" in summary:
+        return Answer("Does the job finish?", summary["finish_h"] is not None)
+    return Answer("Is at least half of the time useful?", summary["useful_share"] >= HALF)
+
+
+def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
+    """Growth rule, on-demand nodes, deadline, snapshots, rates of removals, times of pauses."""
+    holds = answer(run.summary).holds
+    rule = member_name(type(scenario.growth))
+    rules = ("hazard_drain", "lazy", "lazy2", "drain", "immediate")
+    found = [Lever("growth", rule, tuple(other for other in rules if other != rule), "growth rule")]
+    depth, nodes = scenario.job.depth, scenario.on_demand_nodes
+    if not holds:
+        more = tuple(nodes + depth * n for n in range(1, scenario.job.max_pipelines + 1))
+        found.append(Lever("on_demand_nodes", nodes, more, "nodes that never vanish"))
+    elif nodes:
+        found.append(
+            Lever(
+                "on_demand_nodes", nodes, tuple(range(nodes - depth, -1, -depth)), "nodes that never vanish"
+            )
+        )
+    shares = (0.9, 0.75, 0.5, 0.25) if not holds else (1.1, 1.25, 1.5, 2.0, 4.0)
+    if isinstance(scenario.fleet, Poisson | Tick):
+        rate = scenario.fleet.removals_per_min
+        found.append(
+            Lever(
+                "fleet.removals_per_min", rate, tuple(rate * share for share in shares), "removals a minute"
+            )
+        )
+    for name, meaning in (("reconfig_s", "pause to rebuild pipelines"), ("write_s", "time a write takes")):
+        now = getattr(scenario.job, name)
+        if now > 0 and (name != "reconfig_s" or scenario.job.load_s == 0 or holds):
+            found.append(Lever(f"job.{name}", now, tuple(now * share for share in shares), meaning))
+    if scenario.goal.deadline_s:
+        turns = (1.1, 1.25, 1.5, 2.0, 3.0) if not holds else (0.9, 0.75, 0.6, 0.5)
+        deadline = scenario.goal.deadline_s
+        found.append(
+            Lever("goal.deadline_s", deadline, tuple(deadline * turn for turn in turns), "deadline in s")
+        )
+    return tuple(found)
