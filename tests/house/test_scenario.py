@@ -72,6 +72,26 @@ class World(Spec, frozen=True, kw_only=True):
         return [(f"stages.{i}.name", f"{n!r} is used twice") for i, n in enumerate(names) if n in names[:i]]
 
 
+class Drawn(Spec, frozen=True, kw_only=True):
+    """A section that draws."""
+
+    jobs: int
+
+
+class Recorded(Spec, frozen=True, kw_only=True):
+    """A section that reads a file."""
+
+    file: Input
+    strict: bool = False
+
+
+class Either(Spec, frozen=True, kw_only=True):
+    """One of two sections, and one."""
+
+    trace: Drawn | Recorded
+    second: Recorded
+
+
 def read(text: str, kind: str = ".yaml") -> World:
     return decode(parse_document(text, name="w.yaml", kind=kind), World)
 
@@ -219,6 +239,16 @@ def test_files_that_are_no_scenarios(tmp_path: Path) -> None:
 def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> None:
     path = _file(tmp_path / "w.yaml", b"\xef\xbb\xbfdomain: test\r\nslo_ms: 5\r\n")
     assert decode(read_document(path), World).slo_ms == 5.0
+
+
+def test_a_path_alone_stands_for_a_section_that_reads_a_file() -> None:
+    found = decode(Document("d", {"trace": "a.csv", "second": "b.csv"}), Either)
+    assert (found.trace, found.second) == (
+        Recorded(file=Input(path="a.csv")),
+        Recorded(file=Input(path="b.csv")),
+    )
+    with pytest.raises(ScenarioError, match=r"a section is wanted|keys such as"):
+        decode(Document("d", {"trace": 3, "second": "b.csv"}), Either)
 
 
 def test_overrides() -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from forerun.errors import ForerunError, Problem, ScenarioError, known_names, suggestion
-from forerun.scenario.spec import Input, Recipe, Spec, field_types, fields, registry_of
+from forerun.scenario.spec import Input, Recipe, Spec, field_types, fields, reads_a_file, registry_of
 from forerun.scenario.text import Document, Place
 from forerun.units import parse_quantity, stem, unit_of
 
@@ -71,6 +71,8 @@ class _Decoder:
         return self.leaf(data, declared, place)
 
     def record(self, data: Any, spec: type[msgspec.Struct], place: Place) -> Any:
+        if isinstance(data, str) and reads_a_file(spec):
+            data = {"file": data}
         if not isinstance(data, dict):
             keys = ", ".join(field.name for field in fields(spec)[:8])
             return self.problem(

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from forerun.scenario.spec import Input, Spec, field_types, registry_of
+from forerun.scenario.spec import Input, Spec, field_types, reads_a_file, registry_of
 from forerun.units import unit_of
 
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
@@ -78,10 +78,10 @@ def _of(declared: Any, unit: str | None, definitions: dict[str, Any]) -> dict[st
         return {"type": "array", "items": _of(arguments[0], unit, definitions)}
     if origin is dict:
         return {"type": "object", "additionalProperties": _of(get_args(declared)[1], unit, definitions)}
-    if isinstance(declared, type) and issubclass(declared, Input):
-        return {"anyOf": [{"type": "string"}, _reference(declared, definitions)]}
     if isinstance(declared, type) and issubclass(declared, msgspec.Struct):
-        return _reference(declared, definitions)
+        section = _reference(declared, definitions)
+        by_path = issubclass(declared, Input) or reads_a_file(declared)
+        return {"anyOf": [{"type": "string"}, section]} if by_path else section
     if declared in (int, float) and unit is not None:
         return {"type": [_PLAIN[declared], "string"], "description": f"in {unit}, or a quantity with a unit"}
     return {"type": _PLAIN[declared]} if declared in _PLAIN else {}

@@ -90,6 +90,12 @@ def fields(spec: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
     return msgspec.structs.fields(spec)
 
 
+def reads_a_file(spec: type[msgspec.Struct]) -> bool:
+    """Whether a section may be written as a path alone: `trace: jobs.csv` for `trace: {file: jobs.csv}`."""
+    declared = field_types(spec).get("file")
+    return declared is Input or Input in get_args(declared)
+
+
 def registry_of(declared: Any) -> Registry[Any] | None:
     """The registry named in a field's annotation, if it has one."""
     if get_origin(declared) is Annotated:
