@@ -171,6 +171,9 @@ class _Decoder:
         plain = [option for option in options if option is not type(None) and option not in records]
         if isinstance(data, str) and Input in records and str not in plain:
             return Input(path=data)
+        readers = [record for record in records if reads_a_file(record)]
+        if isinstance(data, str) and len(readers) == 1 and str not in plain:
+            return self.record(data, readers[0], place)
         if not plain:
             return (
                 self.record_of(data, records, place)
