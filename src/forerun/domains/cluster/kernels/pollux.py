@@ -13,6 +13,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from forerun.domains.cluster.kernels.order import rank_descending
 from forerun.domains.cluster.kernels.step_model import step_s
 from forerun.kernels.jit import kernel
 
@@ -120,7 +121,7 @@ def _repair(plan: I64, caps: I64, node_gpus: I64, state: npt.NDArray[np.uint64])
     """Make a plan feasible: jobs within their caps, nodes within theirs, one job of several nodes a node at most."""
     jobs, nodes = plan.shape
     for j in range(jobs):
-        total = plan[j].sum()
+        total, _ = _held(plan, j)
         while total > caps[j]:
             at = int(_random(state) * nodes)
             if plan[j, at] > 0:
@@ -128,7 +129,7 @@ def _repair(plan: I64, caps: I64, node_gpus: I64, state: npt.NDArray[np.uint64])
                 total -= 1
     spread = np.zeros(jobs, np.bool_)
     for j in range(jobs):
-        spread[j] = (plan[j] > 0).sum() > 1
+        spread[j] = _held(plan, j)[1] > 1
     for n in range(nodes):
         owner = -1
         start = int(_random(state) * jobs)
@@ -138,7 +139,9 @@ def _repair(plan: I64, caps: I64, node_gpus: I64, state: npt.NDArray[np.uint64])
                 if owner >= 0:
                     plan[j, n] = 0
                 owner = max(owner, j)
-        used = plan[:, n].sum()
+        used = 0
+        for j in range(jobs):
+            used += plan[j, n]
         while used > node_gpus[n]:
             j = int(_random(state) * jobs)
             if plan[j, n] > 0:
@@ -182,9 +185,10 @@ def evolve(
     """
     jobs, nodes = now.shape
     plans = np.zeros((2 * population, jobs, nodes), np.int64)
-    scores = np.zeros(2 * population)
+    kept = np.zeros((population, jobs, nodes), np.int64)
+    scores, kept_scores = np.zeros(2 * population), np.zeros(population)
     for k in range(population):
-        plans[k] = now
+        _copy(now, plans[k])
         if k > 0:
             _mutate(plans[k], node_gpus, 0.5 * k / population + 1.0 / max(jobs, 1), state)
             _repair(plans[k], caps, node_gpus, state)
@@ -193,15 +197,29 @@ def evolve(
         for k in range(population, 2 * population):
             mother, father = _pick(scores, population, state), _pick(scores, population, state)
             for j in range(jobs):
-                plans[k, j] = plans[mother, j] if _random(state) < 0.5 else plans[father, j]
+                parent = mother if _random(state) < 0.5 else father
+                for n in range(nodes):
+                    plans[k, j, n] = plans[parent, j, n]
             _mutate(plans[k], node_gpus, 1.0 / max(jobs, 1), state)
             _repair(plans[k], caps, node_gpus, state)
             scores[k] = fitness(plans[k], now, within, across, restart, idle)
-        order = np.argsort(-scores, kind="mergesort")
-        plans = plans[order]
-        scores = scores[order]
-    best: I64 = plans[0].copy()
+        order = rank_descending(scores)
+        for k in range(population):
+            _copy(plans[order[k]], kept[k])
+            kept_scores[k] = scores[order[k]]
+        for k in range(population):
+            _copy(kept[k], plans[k])
+            scores[k] = kept_scores[k]
+    best = np.zeros((jobs, nodes), np.int64)
+    _copy(plans[0], best)
     return best
+
+
+@kernel
+def _copy(source: I64, target: I64) -> None:
+    for j in range(source.shape[0]):
+        for n in range(source.shape[1]):
+            target[j, n] = source[j, n]
 
 
 @kernel
@@ -223,12 +241,28 @@ def _mutate(plan: I64, node_gpus: I64, chance: float, state: npt.NDArray[np.uint
         if kind < 0.2:
             plan[j, at] = int(_random(state) * (node_gpus[at] + 1))
         elif kind < 0.7:
-            plan[j] = 0
+            _clear(plan, j)
             plan[j, at] = int(_random(state) * (node_gpus[at] + 1))
         else:
-            plan[j] = 0
+            _clear(plan, j)
             for k in range(1 + int(_random(state) * min(nodes, 16))):
                 plan[j, (at + k) % nodes] = node_gpus[(at + k) % nodes]
+
+
+@kernel
+def _clear(plan: I64, job: int) -> None:
+    for n in range(plan.shape[1]):
+        plan[job, n] = 0
+
+
+@kernel
+def _held(plan: I64, job: int) -> tuple[int, int]:
+    """GPUs of a job and the nodes they are on."""
+    gpus, nodes = 0, 0
+    for n in range(plan.shape[1]):
+        gpus += plan[job, n]
+        nodes += plan[job, n] > 0
+    return gpus, nodes
 
 
 @kernel
@@ -251,14 +285,15 @@ def climb(
             if r != now[j] and now[j] > 0:
                 worth *= restart[j]
             loss[j, r] = 1.0 / max(worth, idle)
-    held = now.copy()
+    held, free = np.zeros(jobs, np.int64), total_gpus
     for j in range(jobs):
-        held[j] = min(held[j], caps[j], top)
-    free = total_gpus - held.sum()
+        held[j] = min(now[j], caps[j], top)
+        free -= held[j]
     donor, cheapest, second = np.zeros(top + 1, np.int64), np.zeros(top + 1), np.zeros(top + 1)
     donor_two = np.zeros(top + 1, np.int64)
     for _ in range(20 * jobs):
-        cheapest[:], second[:] = np.inf, np.inf
+        for r in range(top + 1):
+            cheapest[r] = second[r] = np.inf
         for j in range(jobs):
             for left in range(held[j]):
                 given, cost = held[j] - left, loss[j, left] - loss[j, held[j]]
@@ -299,36 +334,43 @@ def place(wanted: I64, now: I64, node_gpus: I64) -> I64:
     """
     jobs, nodes = now.shape
     plan = np.zeros((jobs, nodes), np.int64)
-    free = node_gpus.copy()
-    taken = np.zeros(nodes, np.bool_)
-    moved = np.zeros(jobs, np.bool_)
+    free, taken = np.zeros(nodes, np.int64), np.zeros(nodes, np.bool_)
+    size, moved = np.zeros(jobs), np.zeros(jobs, np.bool_)
+    for n in range(nodes):
+        free[n] = node_gpus[n]
     for j in range(jobs):
-        if wanted[j] > 0 and now[j].sum() == wanted[j]:
-            plan[j] = now[j]
-            free -= now[j]
-            if (now[j] > 0).sum() > 1:
-                taken |= now[j] > 0
-        else:
-            moved[j] = wanted[j] > 0
-    for j in np.argsort(-wanted, kind="mergesort"):
-        if not moved[j]:
-            continue
-        left = wanted[j]
-        home = -1
-        for n in range(nodes):
-            if free[n] >= left and (home < 0 or free[n] < free[home]):
-                home = n
-        if home >= 0:
-            plan[j, home] = left
-            free[home] -= left
-            continue
-        for whole in (True, False):
+        size[j] = wanted[j]
+        gpus, spread = _held(now, j)
+        moved[j] = wanted[j] > 0 and gpus != wanted[j]
+        if wanted[j] > 0 and not moved[j]:
             for n in range(nodes):
-                usable = free[n] == node_gpus[n] if whole else free[n] > 0 and not taken[n]
-                if left > 0 and usable and plan[j, n] == 0:
-                    plan[j, n] = min(left, free[n])
-                    left -= plan[j, n]
-                    free[n] -= plan[j, n]
-        if (plan[j] > 0).sum() > 1:
-            taken |= plan[j] > 0
+                plan[j, n] = now[j, n]
+                free[n] -= now[j, n]
+                taken[n] |= spread > 1 and now[j, n] > 0
+    for j in rank_descending(size):
+        if moved[j]:
+            _settle(j, wanted[j], plan, free, taken, node_gpus)
     return plan
+
+
+@kernel
+def _settle(j: int, wanted: int, plan: I64, free: I64, taken: npt.NDArray[np.bool_], node_gpus: I64) -> None:
+    """Nodes for one job: a single one if it fits, else empty ones, then parts of nodes no other large job is on."""
+    nodes, left, home = len(free), wanted, -1
+    for n in range(nodes):
+        if free[n] >= left and (home < 0 or free[n] < free[home]):
+            home = n
+    if home >= 0:
+        plan[j, home] = left
+        free[home] -= left
+        return
+    for whole in (True, False):
+        for n in range(nodes):
+            usable = free[n] == node_gpus[n] if whole else free[n] > 0 and not taken[n]
+            if left > 0 and usable and plan[j, n] == 0:
+                plan[j, n] = min(left, free[n])
+                left -= plan[j, n]
+                free[n] -= plan[j, n]
+    if _held(plan, j)[1] > 1:
+        for n in range(nodes):
+            taken[n] |= plan[j, n] > 0

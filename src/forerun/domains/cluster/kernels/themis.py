@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forerun.domains.cluster.kernels.common import overhead_s
+from forerun.domains.cluster.kernels.order import rank_descending
 from forerun.kernels.jit import kernel
 
 I64 = npt.NDArray[np.int64]
@@ -161,7 +162,10 @@ def shares(a: F64, b: F64, d: F64, n: F64, total_gpus: float, order_by: int, x: 
     for i in range(len(a)):
         x[i] = share_at(rho, a[i], b[i], d[i])
     if not crowded and order_by == CENTRE:
-        analytic_centre(n, x.copy(), total_gpus, x)
+        least = np.empty(len(a))
+        for i in range(len(a)):
+            least[i] = x[i]
+        analytic_centre(n, least, total_gpus, x)
 
 
 @kernel
@@ -194,7 +198,7 @@ def _rank(jobs: ThemisJobs, state: ThemisState, rules: ThemisRules) -> None:
     active = state.clock[ACTIVE]
     judged_s = state.clock[NOW_S] if rules.now_is_present else state.clock[EVENT_S]
     a, b, d = np.empty(active), np.empty(active), np.empty(active)
-    n, x = np.empty(active), np.empty(active)
+    n, x, rows = np.empty(active), np.empty(active), np.empty(active, np.int64)
     fair_gpus = -(-rules.total_gpus // active)
     for i in range(active):
         row = state.order[i]
@@ -209,8 +213,11 @@ def _rank(jobs: ThemisJobs, state: ThemisState, rules: ThemisRules) -> None:
         d[i] = state.isolated[row] + state.left[row] / share
         n[i] = jobs.gpus[row]
     shares(a, b, d, n, float(rules.total_gpus), rules.order_by, x)
-    ranked = state.order[:active][np.argsort(-x, kind="mergesort")]
-    state.order[:active] = ranked
+    by_share = rank_descending(x)
+    for i in range(active):
+        rows[i] = state.order[i]
+    for i in range(active):
+        state.order[i] = rows[by_share[i]]
 
 
 @kernel
