@@ -1,0 +1,37 @@
+"""`forerun check`: believe no planner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from forerun.cli import _options, _show
+
+
+@click.command(name="check")
+@click.argument("plan", type=click.Path(path_type=Path), metavar="PLAN")
+@click.option(
+    "--scenario",
+    type=click.Path(path_type=Path),
+    help="What the plan is about, instead of the scenario kept with it; needed for a certificate by itself.",
+)
+@_options.json_option
+@_options.quiet_option
+def command(plan: Path, scenario: Path | None, as_json: bool, quiet: bool) -> None:
+    """Verify PLAN, written by `forerun plan -o`, by independent means.
+
+    Exit code 4 if any claim of it does not hold.
+    """
+    import forerun
+    from forerun.domains.plans import check_document
+    from forerun.search.plan import read_document
+
+    found = read_document(plan)
+    about = forerun.load(scenario) if scenario is not None else None
+    with _show.working(f"checking {plan.name}", quiet=quiet or as_json):
+        verdict = check_document(found, scenario=about, name=str(plan))
+    if as_json:
+        _show.print_json({"plan": str(plan), "holds": True, "verified": verdict})
+    else:
+        click.echo(verdict)

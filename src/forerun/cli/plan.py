@@ -1,0 +1,87 @@
+"""`forerun plan`: the best configuration, and why nothing else will do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from forerun.cli import _options, _show
+
+
+@click.command(name="plan")
+@_options.scenario_options
+@click.option("--objective", default="", metavar="NAME", help="What to plan for (default: the room's).")
+@click.option("--method", metavar="NAME", help="Plan by a published method instead of the exact search.")
+@click.option(
+    "--budget-usd-per-h",
+    "--budget",
+    type=float,
+    metavar="USD",
+    help="Most $ per hour, for objective throughput.",
+)
+@click.option(
+    "--confidence", type=float, metavar="P", help="Keep the objective on this share of fresh traces."
+)
+@click.option("--traces", type=int, metavar="N", help="How many fresh traces to plan for.")
+@click.option("--frontier", is_flag=True, help="Also plan at other objectives and loads.")
+@click.option("--max-replicas", type=int, metavar="N", help="Most replicas of one stage.")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Keep the plan, to be checked later."
+)
+def command(
+    scenario: Path,
+    overrides: tuple[str, ...],
+    seed: int | None,
+    as_json: bool,
+    quiet: bool,
+    objective: str,
+    method: str | None,
+    budget_usd_per_h: float | None,
+    confidence: float | None,
+    traces: int | None,
+    frontier: bool,
+    max_replicas: int | None,
+    out: Path | None,
+) -> None:
+    """Plan SCENARIO: what to run, what it costs, and why nothing else will do.
+
+    Exit code 3 if no configuration keeps the objective, naming what binds.
+    """
+    import forerun
+    from forerun.domains.plans import plan
+    from forerun.search.plan import document, write_document
+    from forerun.units import split_name
+
+    resolved = forerun.load(scenario, overrides, seed=seed)
+    options: dict[str, Any] = {
+        "method": method,
+        "budget_usd_per_h": budget_usd_per_h,
+        "confidence": confidence,
+        "traces": traces,
+        "frontier": frontier or None,
+        "max_replicas": max_replicas,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    with _show.working(f"planning {scenario.name}", quiet=quiet or as_json):
+        found = plan(resolved, objective, **given)
+    if out is not None:
+        write_document(_show.plain(document(found, resolved, objective, given)), out)
+    if as_json:
+        _show.print_json(_show.plain(found.data()))
+        return
+    # Tables of many rows belong into files, not onto a screen.
+    shown = [table for table in found.tables.values() if 0 < len(table) <= 40]
+    for table in shown:
+        names = [split_name(column.name) for column in table.schema.columns]
+        heads = [f"{name} ({unit})" if unit else name for name, unit in names]
+        _show.print_table(heads, zip(*(table[column.name].tolist() for column in table.schema.columns)))
+        click.echo()
+    rows = _show.summary_rows(found.summary, {}, tuple(found.summary))
+    _show.print_table(("figure", "value", "unit"), (row[:3] for row in rows))
+    click.echo(f"\nwhy: {found.why}")
+    for note in found.notes:
+        click.echo(f"note: {note}")
+    if out is not None and not quiet:
+        click.echo(f"kept in {out}; next: forerun check {out}")

@@ -1,0 +1,160 @@
+"""Believe no planner: verify that a plan is the cheapest, from its certificate and the arrivals alone.
+
+Plain Python and numpy, sharing no code with the rest. Verified: digests, the arithmetic of the cost, the misses of the
+plan and of every refuted part by simulation, and that each cheaper configuration contains a refuted part. A part holds
+the ancestors of its stages; queries that a stage of it completes too late, even if all that follows took the least time
+in the tables, are its forced misses. Costs closer than one part in 10^9 count as equal.
+"""
+
+import hashlib
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+SLACK_MS = 1e-6  # what a sum of remaining times may be wrong by, far below what anybody measures
+
+
+class Rejected(ValueError):
+    """The certificate claims something that is not so."""
+
+
+def demand(holds: Any, claim: str) -> None:
+    """Reject unless the claim holds."""
+    if not holds:
+        raise Rejected(claim)
+
+
+def check(certificate: Any, arrival_ms: Any, routing: Any = None) -> None:
+    """Verify a certificate on ascending float64[n] arrivals; routing: bool[n] by (parent, stage), in edge order, of the
+    edges that not all take. Raises Rejected, naming the claim that does not hold."""
+    try:
+        _Checked(certificate, np.asarray(arrival_ms, dtype="<f8"), routing or {}).all()
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
+        raise Rejected(f"malformed: {type(error).__name__}: {error}") from error
+
+
+class _Checked:
+    def __init__(self, c: Any, arrivals: Any, routing: Any) -> None:
+        self.c, self.arrivals, self.routing = c, arrivals, routing
+        self.stage = {stage["stage"]: stage for stage in c["stages"]}
+        self.names, self.nobody = list(self.stage), np.zeros(len(arrivals), dtype=bool)
+        self.known: Any = {("source",): (arrivals, range(len(arrivals)))}
+
+    def all(self) -> None:
+        """Every claim, the quick ones first."""
+        c, allowed, claims = self.c, self.c["allowed_misses"], {}
+        self.form()
+        plan = {name: self.choice(name, c["plan"][name]) for name in self.names}
+        cost = sum(c["costs"][hardware] * replicas for hardware, _, replicas in plan.values())
+        demand(abs(cost - c["cost"]) <= 1e-9 * max(1.0, cost), f"the plan costs {cost}, not {c['cost']}")
+        for entry in c["refuted"]:
+            part = {name: self.choice(name, entry["stages"][name]) for name in entry["stages"]}
+            closed = all({*self.stage[name]["parents"]} <= {"source", *part} for name in part)
+            key = tuple((name, part[name]) for name in self.names if name in part)
+            demand(
+                closed and key not in claims and entry["misses_at_least"] > allowed, f"{part}: no refutation"
+            )
+            claims[key] = entry["misses_at_least"]
+        self.cover(claims, cost - 1e-9 * max(1.0, cost))
+        demand(self.misses(plan) == c["misses"] <= allowed, "the plan does not miss as claimed, or too often")
+        for key, late in claims.items():
+            demand(self.misses(dict(key)) == late, f"{dict(key)} does not force {late} misses")
+
+    def form(self) -> None:
+        """Schema, digests, numbers in range, stages after their parents."""
+        c, counts = self.c, ("max_replicas", "misses", "allowed_misses")
+        demand(c["schema"] == "forerun.serving.certificate/1", f"unknown schema {c['schema']}")
+        demand(all(type(c[name]) is int and c[name] >= 0 for name in counts), "counts are whole numbers")
+        demand(c["slo_ms"] > 0 and (np.diff(self.arrivals) >= 0).all(), "time does not ascend")
+        digest = hashlib.sha256(self.arrivals.tobytes()).hexdigest()
+        trace = {"arrivals": len(self.arrivals), "arrival_ms_sha256": digest}
+        demand(c["trace"] == trace, "these are not the arrivals")
+        columns = b"".join(np.asarray(taken, dtype=np.uint8).tobytes() for taken in self.routing.values())
+        known = hashlib.sha256(columns).hexdigest() if columns else None
+        demand(c.get("routing_sha256") == known, "this is not the routing")
+        demand([len(c["stages"]), {*c["plan"]}] == [len(self.names), {*self.names}], "not a choice a stage")
+        for at, (name, stage) in enumerate(self.stage.items()):
+            before = {*stage["parents"]} <= {"source", *self.names[:at]}
+            demand(stage["parents"] and before and name != "source", f"{name} stands before its parents")
+            for hardware, sizes in stage["options"].items():
+                table = stage["service_ms"][hardware]
+                positive = all(0 < ms < np.inf for ms in table[1:]) and 0 <= c["costs"][hardware] < np.inf
+                demand(positive, f"{name} on {hardware}: a price or time is out of range")
+                demand(all(type(n) is int and 1 <= n < len(table) for n in sizes), "a batch has no time")
+
+    def choice(self, name: str, chosen: Any) -> Any:
+        """A choice, if it is within the space."""
+        hardware, batch, replicas = chosen
+        within = batch in self.stage[name]["options"][hardware] and 0 < replicas <= self.c["max_replicas"]
+        demand(within and type(batch) is type(replicas) is int, f"{name}: {chosen} is not in the space")
+        return tuple(chosen)
+
+    def cover(self, refuted: Any, limit: float) -> None:
+        """Every configuration below the limit contains a refuted part; stages near the source are chosen first."""
+        depth = {"source": 0}
+        for name in self.names:
+            depth[name] = 1 + max(depth[parent] for parent in self.stage[name]["parents"])
+        order, costs = sorted(self.names, key=depth.__getitem__), self.c["costs"]
+        least = [min(costs[hardware] for hardware in self.stage[name]["options"]) for name in order]
+        bases = {tuple(name for name, _ in part) for part in refuted}
+
+        def go(k: int, chosen: Any, cost: float) -> None:
+            demand(k < len(order), f"{chosen} is cheaper and not refuted")
+            ending = [base for base in bases if order[k] in base and {*base} <= {*order[: k + 1]}]
+            for hardware, sizes in self.stage[order[k]]["options"].items():
+                for replicas in range(1, self.c["max_replicas"] + 1):
+                    total = cost + costs[hardware] * replicas
+                    for batch in sizes if total + sum(least[k + 1 :]) < limit else ():
+                        now = {**chosen, order[k]: (hardware, batch, replicas)}
+                        if not any(tuple((name, now[name]) for name in base) in refuted for base in ending):
+                            go(k + 1, now, total)
+
+        go(0, {}, 0.0)
+
+    def misses(self, part: Any) -> int:
+        """Queries that are late at some stage of the part whatever follows; of a whole configuration, its misses."""
+        late = self.nobody
+        for name in part:
+            end, tail = self.ends(name, part)[0], self.tail(name)
+            late = late | (end + tail - self.arrivals > self.c["slo_ms"] + np.where(tail > 0, SLACK_MS, 0.0))
+        return int(np.count_nonzero(late))
+
+    def tail(self, name: str) -> Any:
+        """float64[n]: the least time behind a stage, along the edges that a query takes."""
+        tail = np.zeros(len(self.arrivals))
+        for after in (after for after in self.names if name in self.stage[after]["parents"]):
+            least = min(min(table[1:]) for table in self.stage[after]["service_ms"].values())
+            takes = self.routing.get((name, after), ~self.nobody)
+            tail = np.maximum(tail, np.where(takes, least + self.tail(after), 0.0))
+        return tail
+
+    def ends(self, name: str, part: Any) -> Any:
+        """When a stage completes each query (-inf: it does not come by), and the queries in order of completion."""
+        above = {name}
+        for stage in reversed(self.names):
+            above |= {*self.stage[stage]["parents"]} if stage in above else set()
+        key = (name, *((stage, part[stage]) for stage in self.names if stage in above))
+        if key not in self.known:
+            last: Any = {}
+            for p, parent in enumerate(self.stage[name]["parents"]):
+                ends, order = self.ends(parent, part)
+                times, takes = ends.tolist(), self.routing.get((parent, name), ~self.nobody).tolist()
+                for rank, q in enumerate(order):
+                    if takes[q] and (q not in last or (times[q], p) > last[q][:2]):
+                        last[q] = (times[q], p, rank, q)
+            self.known[key] = self.queue(sorted(last.values()), self.stage[name], *part[name])
+        return self.known[key]
+
+    def queue(self, entries: Any, stage: Any, hardware: str, most: int, replicas: int) -> Any:
+        """One queue: whenever a replica is idle, the oldest min(batch, queued) start on it."""
+        waiting, running, done, at_ms = deque(entries), [], [], -np.inf  # type: ignore[var-annotated]
+        while waiting:
+            at_ms = max(at_ms, waiting[0][0], min(running)[0] if len(running) == replicas else -np.inf)
+            running, batch = [other for other in running if other[0] > at_ms], [waiting.popleft()[3]]
+            while waiting and waiting[0][0] <= at_ms and len(batch) < most:
+                batch.append(waiting.popleft()[3])
+            done.append((at_ms + stage["service_ms"][hardware][len(batch)], len(done), batch))
+            running.append(done[-1])
+        end = {q: end_ms for end_ms, _, batch in sorted(done) for q in batch}
+        return np.array([end.get(q, -np.inf) for q in range(len(self.arrivals))]), list(end)

@@ -1,0 +1,1 @@
+"""What planners of all rooms share: the plan they return, and the file it is kept in."""

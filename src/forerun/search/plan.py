@@ -1,0 +1,103 @@
+"""A plan: the answer of a room's planner, why it is the answer, and how to verify it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol, runtime_checkable
+
+import forerun
+from forerun.errors import StoreError
+from forerun.result.tables import Table
+from forerun.scenario.spec import Spec, to_data
+
+#: what a plan file says it is
+PLAN_FORMAT: Final = "forerun.plan/1"
+
+#: larger files are not read
+MOST_BYTES: Final = 256 * 2**20
+
+
+@runtime_checkable
+class Plan(Protocol):
+    """What `plan(scenario, objective)` of a room returns.
+
+    summary: flat figures under names that carry units. why: one sentence. notes: what a reader must know. tables by
+    name, the one to show first first. data(): everything as plain data, with `certificate` where there is one.
+    check(): verify the plan by independent means and return it; raises CheckFailed.
+    """
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """Flat figures under names that carry units."""
+        ...
+
+    @property
+    def why(self) -> str:
+        """One sentence: why this and nothing else."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know."""
+        ...
+
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """Tables by name."""
+        ...
+
+    def data(self) -> dict[str, Any]:
+        """The plan as plain data."""
+        ...
+
+    def check(self) -> Plan:
+        """Verify the plan; raises CheckFailed."""
+        ...
+
+
+def document(plan: Plan, scenario: Spec, objective: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan as a file keeps it: with the resolved scenario and the options, so that it can be verified alone."""
+    return {
+        "format": PLAN_FORMAT,
+        "forerun": forerun.__version__,
+        "scenario": to_data(scenario),
+        "objective": objective,
+        "options": dict(options),
+        "plan": plan.data(),
+    }
+
+
+def write_document(found: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
+    """Write a plan file; it appears whole or not at all. Raises StoreError if it cannot be written."""
+    target = Path(path)
+    building = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        building.write_text(
+            json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+        )
+        building.replace(target)
+    except OSError as error:
+        raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
+    finally:
+        building.unlink(missing_ok=True)
+    return target
+
+
+def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A JSON object from a file: a plan, or a certificate by itself. Raises StoreError saying what is wrong."""
+    source = Path(path)
+    try:
+        if source.stat().st_size > MOST_BYTES:
+            raise StoreError.at(source, f"is larger than {MOST_BYTES >> 20} MiB: no plan")
+        found = json.loads(source.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StoreError.at(source, f"cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise StoreError.at(source, f"is no plan: {error}") from error
+    if not isinstance(found, dict):
+        raise StoreError.at(source, f"is no plan: holds a {type(found).__name__}, not an object")
+    return found
