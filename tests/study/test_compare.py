@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import forerun
 from forerun.errors import InputError, UsageError
-from forerun.study.compare import Variant, compare, pick_objective
+from forerun.rng import stream
+from forerun.study.compare import FIRST_SEEDS, Variant, compare, moved_parts, next_look, pick_objective
 from forerun.study.objective import Objective
+from forerun.study.statistics import paired_interval
 
 TOTAL = Objective("total_s", "lower", "total time")
 PLAIN, HALF = Variant("plain", (("policy", "plain"),)), Variant("half", (("policy", "half"),))
@@ -57,9 +62,44 @@ def test_the_true_difference_is_covered() -> None:
 def test_seeds_are_added_until_the_interval_is_narrow_enough() -> None:
     found = compare(toy("noise: 2.0"), [PLAIN, HALF], TOTAL, precision=0.05, most_seeds=300)
     interval = next(s.difference_interval for s in found.standings if s.difference_interval)
-    assert (interval.high - interval.low) / 2 <= 0.05 and 5 < found.seeds < 300
+    assert (interval.high - interval.low) / 2 <= 0.05 and 10 < found.seeds < 300
     coarse = compare(toy("noise: 2.0"), [PLAIN, HALF], TOTAL, precision=5.0)
-    assert coarse.seeds == 5
+    assert coarse.seeds == 10
+
+
+@pytest.mark.parametrize("precision", [1.0, 0.5, 0.25])
+def test_stopping_on_precision_leaves_coverage_near_nominal(precision: float) -> None:
+    """1,000 differences of spread 1 around 0, seeds added until the half width is small enough: 93 to 97 % hold 0.
+
+    Three standard errors of a count of 1,000 are allowed at either end.
+    """
+    hits = 0
+    for truth in range(1000):
+        draws = stream(12, "sequential", truth).normal(size=400)
+        seeds = FIRST_SEEDS
+        while (found := paired_interval(draws[:seeds], np.zeros(seeds))).high - found.low > 2 * precision:
+            if seeds == 400:
+                break
+            seeds = next_look(seeds, 400)
+        hits += found.low <= 0 <= found.high
+    margin = 3 * math.sqrt(0.95 * 0.05 / 1000)
+    assert 0.93 - margin <= hits / 1000 <= 0.97 + margin
+
+
+def test_exact_differences_are_told_by_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from forerun.cli.main import run as command_line
+
+    third = Variant("more", (("x", 4.0),))
+    found = compare(toy(), [PLAIN, HALF, third], TOTAL)
+    assert moved_parts(found) == [
+        ("time: x", {"half": 0.0, "more": 3.0}),
+        ("time: y", {"half": -1.0, "more": 0.0}),
+    ]
+    (tmp_path / "toy.yaml").write_text("domain: toy")
+    arguments = ["compare", str(tmp_path / "toy.yaml"), "--policy", "plain", "--policy", "half"]
+    assert command_line(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "moved against plain" in shown and re.search(r"time: y +-1", shown) and "time: x" not in shown
 
 
 def test_a_variant_that_fails_is_named_and_the_rest_is_compared() -> None:

@@ -11,7 +11,7 @@ import click
 from forerun.cli import _options, _show
 
 if TYPE_CHECKING:
-    from forerun.study.compare import Variant
+    from forerun.study.compare import Comparison, Variant
 
 
 @click.command(name="compare")
@@ -96,6 +96,7 @@ def command(
         "p (Holm)",
     )
     _show.print_table(columns, rows, chosen=0)
+    _print_parts(found)
     for name, reason in found.failed.items():
         click.echo(f"failed: {name}: {' '.join(reason.split())}")
     click.echo(f"\nwhy: {found.why}\nmethod: {found.method}")
@@ -103,6 +104,18 @@ def command(
         best = found.standings[0].variant
         changes = "".join(f" --set {name}={value}" for name, value in best.overrides)
         click.echo(f"next: forerun simulate {scenario}{changes} -o runs/{best.name}")
+
+
+def _print_parts(found: Comparison) -> None:
+    """Where exact differences come from, by the ledgers' parts."""
+    from forerun.study.compare import moved_parts
+
+    moved = moved_parts(found) if found.exact else []
+    if moved:
+        click.echo()
+        names = list(moved[0][1])
+        rows = [(part, *(differences[name] for name in names)) for part, differences in moved]
+        _show.print_table((f"moved against {found.reference}", *names), rows)
 
 
 def _variant(text: str) -> Variant:

@@ -26,7 +26,7 @@ from forerun.study.objective import Objective
 from forerun.study.statistics import holm, mean_interval, paired_interval, paired_p
 
 #: seeds before the first look at the precision, and the factor by which they grow
-FIRST_SEEDS: Final = 5
+FIRST_SEEDS: Final = 10
 GROWTH: Final = 1.5
 
 
@@ -102,8 +102,25 @@ def compare(
             or _half_width(runner, objective, confidence) <= precision
         ):
             break
-        target = min(most_seeds, int(runner.seeds * GROWTH) + 1)
+        target = next_look(runner.seeds, most_seeds)
     return _conclude(runner, objective, exact, precision, confidence)
+
+
+def next_look(seeds: int, most_seeds: int) -> int:
+    """How many seeds to run before the precision is looked at again."""
+    return min(most_seeds, int(seeds * GROWTH) + 1)
+
+
+def moved_parts(found: Comparison, most: int = 8) -> list[tuple[str, dict[str, float]]]:
+    """The ledger parts that differ from the reference's, largest first: (part, difference by variant)."""
+    others = [standing for standing in found.standings if standing.variant.name != found.reference]
+    names = dict.fromkeys(name for standing in others for name in standing.parts)
+    table = [
+        (name, {standing.variant.name: standing.parts.get(name, 0.0) for standing in others})
+        for name in names
+    ]
+    moved = [row for row in table if any(row[1].values())]
+    return sorted(moved, key=lambda row: -max(map(abs, row[1].values())))[:most]
 
 
 def pick_objective(domain: str, named: str, summary: Mapping[str, Any]) -> Objective:
