@@ -11,6 +11,7 @@ from forerun.result.run import SavedRun
 from forerun.scenario.load import build
 from forerun.scenario.text import Document
 from forerun.study.explain import Explanation, explain
+from forerun.study.ties import Ties, tie_sensitivity
 
 
 def explain_run(run: SavedRun) -> Explanation:
@@ -25,3 +26,12 @@ def explain_run(run: SavedRun) -> Explanation:
         return explain(run, None, (), simulate_with)
     scenario = build(document, base=Path.cwd())
     return explain(run, part.answer, part.levers(scenario, run), simulate_with)
+
+
+def ties_of(run: SavedRun, orders: int) -> Ties | None:
+    """What other orders of same-instant events do to a run; None if its room has no way to make them."""
+    part = room_part(run.domain, "ties")
+    if part is None:
+        return None
+    document = Document(str(run.folder / "scenario.json"), dict(run.scenario))
+    return tie_sensitivity(build(document, base=Path.cwd()), part.permuted, simulate, orders=orders)
