@@ -41,7 +41,7 @@ SCENE = World(
 def fate(name: str) -> tuple[int, ...]:
     """When each job ended, in whole seconds; -1: never (refused)."""
     record: Record = play(schedulers().get(name)(), SCENE)
-    return tuple(int(round(end)) for end in np.where(record.end_s >= 0, record.end_s, -1))
+    return tuple(round(end) for end in np.where(record.end_s >= 0, record.end_s, -1).tolist())
 
 
 NAMES = (

@@ -337,7 +337,7 @@ class Twin:
             t0 = ft
             alloc[t0] = 0
         keys = sorted(P)
-        lq = lq2 = 0
+        lq = 0
         found = None
         top = [n for n in self.levels if n <= job.max_gpus and n <= N]
         for q in top:
@@ -360,11 +360,13 @@ class Twin:
                 pe = k
             if found is not None:
                 break
-            lq2 = lq
             lq = q
         if found is not None:
             k = found
-            use = lambda e: min(q if e >= k else lq, self.floor(job, P[e]))
+
+            def use(e: int) -> int:
+                return min(q if e >= k else lq, self.floor(job, P[e]))
+
             lat = None
             stopped = False
             la = 0

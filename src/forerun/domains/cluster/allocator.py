@@ -313,7 +313,10 @@ class AllocatorRules(QuietRules):
 
     def _starved(self) -> None:
         waiting = len(self.world.jobs) - int(self.state.meta[self.kernel.ENDED])
-        self.record.ended_because = f"at {self.now_s:g} s nothing runs, nothing arrives and the policy gives GPUs to none of {waiting} waiting jobs"
+        self.record.ended_because = (
+            f"at {self.now_s:g} s nothing runs, nothing arrives and the policy gives GPUs to none of "
+            f"{waiting} waiting jobs"
+        )
 
 
 def _type_names(world: World) -> tuple[str, ...]:

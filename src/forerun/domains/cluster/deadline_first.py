@@ -19,6 +19,9 @@ class DeadlineFirstRules(PublishedRules):
     def __init__(self, world: World, record: Record) -> None:
         super().__init__(world, record, by_column(world, require_published_world(world)))
         self.exact = world.is_corrected("edf_key_overwrite")
+        self.reserve_s: I64 = np.zeros(len(world.jobs), np.int64)
+        if world.is_corrected("admission_overhead"):
+            self.reserve_s = self.restart_reserve_s()
         self.gpus: I64 = np.zeros(len(world.jobs), np.int64)
         self.ends: I64 = np.zeros(len(world.jobs), np.int64)
 
@@ -28,7 +31,9 @@ class DeadlineFirstRules(PublishedRules):
 
     def would_be_late(self, rows: I64) -> BOOL:
         """Which of some jobs would miss their deadlines by the plan just made."""
-        late: BOOL = (self.ends[rows] > self.m.j[mk.DEADLINE, rows]) & (self.m.j[mk.SLO, rows] == 1)
+        late: BOOL = (self.ends[rows] + self.reserve_s[rows] > self.m.j[mk.DEADLINE, rows]) & (
+            self.m.j[mk.SLO, rows] == 1
+        )
         return late
 
     def place(self, rows: I64, now_s: int) -> None:
@@ -69,7 +74,7 @@ class EdfRules(DeadlineFirstRules):
         """Scaling is free as published; the scheduling event is counted."""
         if self.world.is_corrected("edf_overhead"):
             rows = self.m.lists[mk.RUNNING, : self.m.meta[mk.RUNNING]]
-            mk.learn_groups(self.m, rows, len(rows), self.gpus_per_node)
+            self.learn_groups(rows)
             self.pay(rows)
         else:
             mk.tick(self.m, self.world.slot_s)
@@ -93,7 +98,13 @@ class AdmittingEdfRules(DeadlineFirstRules):
         for row in self.arrivals:
             everybody = np.append(self.runnable(), row)
             self.plan(everybody, now_s)
-            if self.would_be_late(everybody).any():
+            late = everybody[self.would_be_late(everybody)]
+            if len(late) and self.world.is_corrected("late_incumbent"):
+                alone = self.runnable().copy()
+                self.plan(alone, now_s)
+                late = np.setdiff1d(late, alone[self.would_be_late(alone)])
+                self.plan(everybody, now_s)
+            if len(late):
                 self.refuse(row, "with it, a deadline would be missed")
                 continue
             accepted = True
@@ -107,7 +118,7 @@ class AdmittingEdfRules(DeadlineFirstRules):
         """Jobs are placed in list order, and the groups learnt."""
         rows = self.m.lists[mk.RUNNABLE, : self.runnable_count]
         self.place(rows, now_s)
-        mk.learn_groups(self.m, rows, len(rows), self.gpus_per_node)
+        self.learn_groups(rows)
         self.note(now_s)
 
     def charge(self, now_s: int) -> None:

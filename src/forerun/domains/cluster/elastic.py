@@ -29,7 +29,13 @@ class ElasticRules(PublishedRules):
         self.flags: I64 = np.zeros(8, np.int64)
         self.flags[ek.LEAST_FIRST] = world.is_corrected("marginal_order")
         self.flags[ek.ANCHOR_ZERO] = world.is_corrected("grid_anchor")
+        self.reserving = world.is_corrected("admission_overhead")
         self.reserve_s: I64 = np.zeros(len(world.jobs), np.int64)
+        if self.reserving and world.is_corrected("overhead_when_unchanged"):
+            self.reserve_s = self.restart_reserve_s()
+        elif self.reserving:
+            # overhead falls due at every event, so no number of restarts is enough: keep what the job may pay in all
+            self.reserve_s = 4 * self.restart_reserve_s()
         self.trials = 0
 
     def plan(self, rows: I64, now_s: int, *, record: bool = True) -> BOOL:
@@ -48,7 +54,7 @@ class ElasticRules(PublishedRules):
         """Put jobs on nodes and find out whose communication groups are known."""
         if not ek.place_all(self.m, rows, len(rows), self.gpus_per_node):
             raise PolicyError.at(f"t={now_s} s", "the buddy placement found no nodes for a planned job")
-        mk.learn_groups(self.m, rows, len(rows), self.gpus_per_node)
+        self.learn_groups(rows)
 
 
 class AdmittingRules(ElasticRules):
@@ -140,8 +146,15 @@ class AdmittingRules(ElasticRules):
         ek.look_ahead(self.m, now_s)
 
     def charge(self, now_s: int) -> None:
-        """All that hold GPUs pay."""
+        """All that hold GPUs pay, out of what was reserved."""
+        rows = self.runnable()
+        if self.reserving:
+            held = rows[self.m.j[mk.GPUS, rows] > 0]
+            before = self.m.j[mk.END, held].copy()
         self.pay(self.m.lists[mk.RUNNABLE, : self.runnable_count])
+        if self.reserving:
+            paid = self.m.j[mk.END, held] - before
+            self.reserve_s[held] = np.maximum(self.reserve_s[held] - paid, 0)
 
 
 class OpenRules(ElasticRules):

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from forerun.domains.cluster.kernels import machine as mk
+from forerun.domains.cluster.kernels.common import overhead_s
 from forerun.domains.cluster.model import BOOL, I64, NO_DEADLINE_S, Profile, World
 from forerun.domains.cluster.record import Record
 from forerun.errors import Problem, ProfileError, ScenarioError, TraceError
@@ -133,6 +134,10 @@ def require_published_world(world: World) -> Profile:
     return world.profile
 
 
+#: restarts that a plan keeps time for, where overhead is reserved at admission
+RESERVED_RESTARTS: Final = 4
+
+
 class PublishedRules:
     """The steps that the four schedules of the published machine have in common.
 
@@ -151,6 +156,7 @@ class PublishedRules:
         self.late: BOOL = np.zeros(len(world.jobs), np.bool_)
         self.held: I64 = np.zeros(0, np.int64)
         self.gpus_per_node = world.cluster.gpus_per_node
+        self.groups: set[tuple[int, ...]] = set()
 
     @property
     def arrivals(self) -> range:
@@ -233,11 +239,37 @@ class PublishedRules:
         self.record.accepted = int(self.m.meta[mk.ACCEPTED])
         self.held = holding.copy()
 
+    def learn_groups(self, rows: I64) -> None:
+        """Find out whose communication groups are known, then know them all."""
+        mk.learn_groups(self.m, rows, len(rows), self.gpus_per_node)
+        if not self.world.is_corrected("rank_cache"):
+            return
+        m = self.m
+        met = set()
+        for row in rows[m.j[mk.GPUS, rows] > 0].tolist():
+            which = m.j[mk.SET_OF, row]
+            first, nodes = m.sets[mk.FIRST_NODE, which], m.sets[mk.CAP, which] // self.gpus_per_node
+            mates = m.set_jobs[which, : m.sets[mk.JOBS_IN, which]]
+            offset = int(m.j[mk.GPUS, mates[: int(np.argmax(mates == row))]].sum())
+            group = (*m.set_nodes[first : first + nodes].tolist(), -1, offset, int(m.j[mk.GPUS, row]))
+            m.j[mk.HIT, row] = group in self.groups
+            met.add(group)
+        self.groups |= met
+
     def pay(self, rows: I64) -> None:
         """Jobs pay for their restarts; on some events all communication groups are forgotten first."""
         rebuilt = mk.tick(self.m, self.world.slot_s)
+        if rebuilt:
+            self.groups.clear()
         unchanged_free = self.world.is_corrected("overhead_when_unchanged")
         mk.charge(self.m, rows, len(rows), rebuilt, unchanged_free, self.world.cluster.gpus)
+
+    def restart_reserve_s(self) -> I64:
+        """Seconds per job that a plan keeps for overhead: a few restarts at the job's largest count, all groups new."""
+        largest = self.m.levels[np.maximum(self.m.j[mk.TOP] - 1, 0)]
+        total = self.world.cluster.gpus
+        each = {int(gpus): overhead_s(int(gpus), False, False, total) for gpus in np.unique(largest)}
+        return np.array([RESERVED_RESTARTS * each[int(gpus)] for gpus in largest], np.int64)
 
     def on_round(self, now_s: int) -> None:
         """These schedules have no rounds."""

@@ -305,10 +305,10 @@ def apply(
     missing = 0
     for at in range(count):
         job = rows[at]
-        if gpus[at] > 0 and s.i[HELD, job] == 0:
-            if not _start(s, now, job, gpus[at], types[at], placement, seed):
-                unplaced[at] = 1
-                missing += 1
+        wanted = gpus[at] > 0 and s.i[HELD, job] == 0
+        if wanted and not _start(s, now, job, gpus[at], types[at], placement, seed):
+            unplaced[at] = 1
+            missing += 1
     return missing
 
 
@@ -433,7 +433,7 @@ def choose_node(s: Floor, gpus: int, gpu_type: int, placement: int, seed: int) -
         free = free_on(s, node)
         if free < gpus or (placement == BUDDY and block_on(s, node, gpus) < 0):
             continue
-        if placement == FIRST_FIT or placement == BUDDY:
+        if placement in (FIRST_FIT, BUDDY):
             if placement == FIRST_FIT:
                 return node
             if best < 0 or free < room:

@@ -128,10 +128,10 @@ def is_event(m: Machine, time_s: int) -> bool:
     place = m.meta[ARRIVED] + np.searchsorted(m.j[SUBMIT, m.meta[ARRIVED] :], time_s)
     if place < len(m.j[SUBMIT]) and m.j[SUBMIT, place] == time_s:
         return True
+    found = False
     for i in range(m.meta[RUNNABLE]):
-        if m.j[EVENT_AT, m.lists[RUNNABLE, i]] == time_s:
-            return True
-    return False
+        found |= m.j[EVENT_AT, m.lists[RUNNABLE, i]] == time_s
+    return bool(found)
 
 
 @kernel
@@ -587,10 +587,10 @@ def learn_groups(m: Machine, rows: I64, count: int, gpus_per_node: int) -> None:
 def _counted(m: Machine, which: int, node: int) -> bool:
     """Whether an earlier node of the same set was already walked."""
     nodes = _node_count(m, which)
+    earlier = False
     for i in range(nodes):
-        if m.set_nodes[m.sets[FIRST_NODE, which] + i] < node:
-            return True
-    return False
+        earlier |= m.set_nodes[m.sets[FIRST_NODE, which] + i] < node
+    return bool(earlier)
 
 
 @kernel

@@ -102,7 +102,7 @@ def advance(q: Queue, kind: int, preemptive: bool, restart_s: float, until_s: fl
         q.meta[EVENTS] = at + 1
 
 
-@kernel
+@kernel(inline=True)
 def _fill(q: Queue, kind: int, preemptive: bool, restart_s: float, now: float) -> None:
     """Start the best waiting jobs; worse running ones give way."""
     while q.meta[WAITING] > 0:
@@ -116,7 +116,7 @@ def _fill(q: Queue, kind: int, preemptive: bool, restart_s: float, now: float) -
         _start(q, kind, job, restart_s, now)
 
 
-@kernel
+@kernel(inline=True)
 def _worse_runs(q: Queue, kind: int, job: int, now: float) -> bool:
     """Whether the worst running job is worse than a waiting one (then the running set is no prefix yet)."""
     if q.meta[RUNNING] == 0:
@@ -128,7 +128,7 @@ def _worse_runs(q: Queue, kind: int, job: int, now: float) -> bool:
     return bool(q.key[job] < other or (q.key[job] == other and job < worst))
 
 
-@kernel
+@kernel(inline=True)
 def _start(q: Queue, kind: int, job: int, restart_s: float, now: float) -> None:
     pause = restart_s if q.first_start[job] >= 0 else 0.0
     if q.first_start[job] < 0:
@@ -143,7 +143,7 @@ def _start(q: Queue, kind: int, job: int, restart_s: float, now: float) -> None:
     _log(q, now, job, q.gpus[job])
 
 
-@kernel
+@kernel(inline=True)
 def _leave(q: Queue, job: int, now: float) -> None:
     remove(q.worst_order, q.worst_at, q.worst, q.meta[RUNNING], len(q.submit) - 1 - job)
     q.meta[RUNNING] = remove(q.end_order, q.end_at, q.ends, q.meta[RUNNING], job)
@@ -151,14 +151,14 @@ def _leave(q: Queue, job: int, now: float) -> None:
     _log(q, now, job, 0)
 
 
-@kernel
+@kernel(inline=True)
 def _finish(q: Queue, job: int, now: float) -> None:
     _leave(q, job, now)
     q.left[job] = 0.0
     q.end[job] = now
 
 
-@kernel
+@kernel(inline=True)
 def _preempt(q: Queue, kind: int, job: int, now: float) -> None:
     _leave(q, job, now)
     if now > q.since[job]:
@@ -168,7 +168,7 @@ def _preempt(q: Queue, kind: int, job: int, now: float) -> None:
     q.meta[WAITING] = push(q.waiting, q.waiting_at, q.key, q.meta[WAITING], job)
 
 
-@kernel
+@kernel(inline=True)
 def _log(q: Queue, now: float, job: int, gpus: int) -> None:
     at = q.meta[LOGGED]
     q.log_time[at] = now

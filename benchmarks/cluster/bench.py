@@ -1,0 +1,199 @@
+"""Speed of the cluster room: compiled queue against a pure-Python twin, a user's policy in rounds, growth to 1 M jobs.
+
+Run as `python benchmarks/cluster/bench.py [--large]`; ratios matter, absolute times depend on the machine.
+"""
+
+from __future__ import annotations
+
+import heapq
+import resource
+import sys
+import time
+
+import numpy as np
+
+from forerun.domains.cluster.allocator import Allocation, Allocator, AllocatorRules, Terms, View
+from forerun.domains.cluster.loop import run
+from forerun.domains.cluster.model import Cluster, Jobs, World
+from forerun.domains.cluster.policies.edf_rigid import EdfRigid
+from forerun.domains.cluster.policies.srtf import Srtf
+from forerun.domains.cluster.priority import build_queue
+from forerun.domains.cluster.record import Record
+
+
+def drawn_world(count: int, gpus: int, load: float = 0.95) -> World:
+    """Jobs of 1 to 8 GPUs, exponential work of mean 600 s, deadlines of 1 to 3 times the work."""
+    rng = np.random.default_rng(1)
+    size = rng.choice([1, 1, 1, 2, 4, 8], count)
+    work = np.maximum(1, rng.exponential(600, count)).astype(np.int64)
+    gap = float((size * work).mean()) / (gpus * load)
+    submit = np.floor(np.cumsum(rng.exponential(gap, count))).astype(np.int64)
+    due = submit + (work * rng.uniform(1, 3, count)).astype(np.int64)
+    blank = ("",) * count
+    jobs = Jobs(
+        np.arange(count), tuple(range(count)), submit, due, np.zeros(count, np.int64), np.full(count, -1), blank,
+        np.zeros(count, np.int64), size.astype(np.int64), work, np.zeros(count, np.bool_), blank, due,
+    )  # fmt: skip
+    return World(jobs, Cluster.uniform(1, gpus // 8, 8), None, 60)
+
+
+class IndexedHeap:
+    """A binary heap with a place per job, in pure Python: the fair opponent."""
+
+    def __init__(self, size: int) -> None:
+        self.order: list[int] = []
+        self.place = [-1] * size
+        self.key = [0.0] * size
+
+    def push(self, job: int, key: float) -> None:
+        self.key[job] = key
+        self.order.append(job)
+        self._rise(len(self.order) - 1, job)
+
+    def remove(self, job: int) -> None:
+        at = self.place[job]
+        self.place[job] = -1
+        last = self.order.pop()
+        if last != job:
+            key = self.key
+            if at and key[last] < key[self.order[(at - 1) >> 1]]:
+                self._rise(at, last)
+            else:
+                self._sink(at, last)
+
+    def _rise(self, at: int, job: int) -> None:
+        order, place, key = self.order, self.place, self.key
+        mine = key[job]
+        while at:
+            above = (at - 1) >> 1
+            other = order[above]
+            if key[other] <= mine:
+                break
+            order[at] = other
+            place[other] = at
+            at = above
+        order[at] = job
+        place[job] = at
+
+    def _sink(self, at: int, job: int) -> None:
+        order, place, key = self.order, self.place, self.key
+        mine, count = key[job], len(self.order)
+        while True:
+            below = 2 * at + 1
+            if below >= count:
+                break
+            if below + 1 < count and key[order[below + 1]] < key[order[below]]:
+                below += 1
+            other = order[below]
+            if mine <= key[other]:
+                break
+            order[at] = other
+            place[other] = at
+            at = below
+        order[at] = job
+        place[job] = at
+
+
+def python_twin(world: World, by_remaining: bool) -> np.ndarray:
+    """The same rule in pure Python: waiting heap, worst-first heap, ends in a heap with lazy removal."""
+    jobs = world.jobs
+    submit, gpus = jobs.submit_s.astype(float).tolist(), jobs.gpus.tolist()
+    left, due = jobs.duration_s.astype(float).tolist(), jobs.deadline_s.astype(float).tolist()
+    count, free, arrived = len(jobs), world.cluster.gpus, 0
+    waiting, worst = IndexedHeap(count), IndexedHeap(count)
+    ends: list[tuple[float, int]] = []
+    end_at, since, end = [-1.0] * count, [0.0] * count, [-1.0] * count
+    while True:
+        while ends and end_at[ends[0][1]] != ends[0][0]:
+            heapq.heappop(ends)
+        now = submit[arrived] if arrived < count else float("inf")
+        if ends and ends[0][0] < now:
+            now = ends[0][0]
+        if now == float("inf"):
+            return np.array(end)
+        while ends and ends[0][0] <= now:
+            time_s, job = heapq.heappop(ends)
+            if end_at[job] == time_s:
+                end_at[job] = -1.0
+                end[job] = now
+                worst.remove(job)
+                free += gpus[job]
+        while arrived < count and submit[arrived] <= now:
+            waiting.push(arrived, left[arrived] if by_remaining else due[arrived])
+            arrived += 1
+        while waiting.order:
+            job = waiting.order[0]
+            while gpus[job] > free and worst.order:
+                other = worst.order[0]
+                if waiting.key[job] >= (end_at[other] - now if by_remaining else due[other]):
+                    break
+                worst.remove(other)
+                left[other] -= now - since[other]
+                end_at[other] = -1.0
+                free += gpus[other]
+                waiting.push(other, left[other] if by_remaining else due[other])
+            if gpus[job] > free:
+                break
+            waiting.remove(job)
+            since[job] = now
+            end_at[job] = now + left[job]
+            heapq.heappush(ends, (end_at[job], job))
+            worst.push(job, -end_at[job] if by_remaining else -due[job])
+            free -= gpus[job]
+
+
+def compiled(world: World, recipe: Srtf | EdfRigid) -> tuple[float, np.ndarray]:
+    """CPU seconds of the compiled queue alone, and ends."""
+    from forerun.domains.cluster.kernels import priority
+
+    queue = build_queue(world, recipe.kernel_key, 1 << 20)
+    begun = time.process_time()
+    while np.isfinite(priority.advance(queue, recipe.kernel_key, True, 0.0, np.inf)):
+        queue.meta[priority.LOGGED] = queue.meta[priority.EVENTS] = 0
+    return time.process_time() - begun, queue.end
+
+
+class ShortestQueueFirst(Allocator, tag="bench-user-policy", frozen=True):
+    """A user's policy: least attained service, sorted in numpy every round."""
+
+    round_s: float = 60.0
+
+    def build(self, rng: np.random.Generator) -> ShortestQueueFirst:
+        return self
+
+    def allocate(self, view: View) -> Allocation:
+        return view.take(np.argsort(view.served_gpu_s, kind="stable"))
+
+
+def main() -> None:
+    """Print one line a measurement."""
+    compiled(drawn_world(1000, 64), Srtf())
+    world = drawn_world(100_000, 1024)
+    for recipe in (Srtf(), EdfRigid()):
+        fast, ends = compiled(world, recipe)
+        begun = time.process_time()
+        slow_ends = python_twin(world, isinstance(recipe, Srtf))
+        slow = time.process_time() - begun
+        agree = float(np.mean(np.isclose(ends, slow_ends)))
+        print(
+            f"{type(recipe).__name__}: {100_000 / fast / 1e6:.2f} M jobs/s compiled, {100_000 / slow / 1e3:.0f} k jobs/s "
+            f"pure Python, ratio {slow / fast:.1f}, equal ends {100 * agree:.2f} %"
+        )
+    for count in (10_000, 100_000, 1_000_000) if "--large" in sys.argv else (10_000, 100_000):
+        seconds, _ = compiled(drawn_world(count, 1024), Srtf())
+        print(f"SRTF, {count} jobs: {seconds / count * 1e6:.3f} us a job")
+    policy = ShortestQueueFirst()
+    for warm in (500, 100_000):
+        world = drawn_world(warm, 1024)
+        record = Record(world)
+        begun = time.process_time()
+        run(AllocatorRules(world, record, policy, policy, Terms()))
+        seconds = time.process_time() - begun
+    print(
+        f"a Python policy in 60 s rounds: {100_000 / seconds / 1e3:.0f} k jobs/s ({len(record.events()[0])} events)"
+    )
+    print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
