@@ -19,7 +19,7 @@ help:
 	@echo "make clean   remove everything made here"
 
 demo: $(VENV)/.installed
-	@$(BIN)/forerun demo -o demo-report.html
+	@$(BIN)/forerun demo serving -o demo-report.html
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
