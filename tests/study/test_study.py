@@ -278,15 +278,36 @@ def test_an_unreachable_ray_is_said_plainly(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="name the Ray cluster's address"):
         OnRay("")
-    pytest.importorskip("ray", reason="Ray is not installed (extra [ray])")
+    _needs_ray()
     with pytest.raises(StoreError, match="no Ray cluster can be reached"):
         list(OnRay("127.0.0.1:1").run(plan_of(tmp_path), []))
+
+
+def test_a_ray_that_breaks_while_it_is_imported_is_said_plainly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from forerun.study.executors.ray import OnRay
+
+    (tmp_path / "ray.py").write_text("raise KeyError('libamd_smi.so')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    with pytest.raises(UsageError, match=r"Ray cannot be imported here: KeyError: 'libamd_smi.so'"):
+        list(OnRay("local").run(plan_of(tmp_path), []))
+
+
+def _needs_ray() -> None:
+    try:
+        import ray  # noqa: F401
+    except ImportError:
+        pytest.skip("Ray is not installed (extra [ray])")
+    except Exception as error:  # another package of this environment breaks it
+        pytest.skip(f"Ray cannot be imported here: {type(error).__name__}: {error}")
 
 
 @pytest.mark.slow
 def test_the_same_bytes_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Ray of this test's own, on loopback, at an explicit address."""
-    pytest.importorskip("ray", reason="Ray is not installed (extra [ray])")
+    _needs_ray()
     from forerun.study.executors.ray import OnRay
 
     paths = [str(Path(__file__).parent / "toy"), *filter(None, [os.environ.get("PYTHONPATH", "")])]

@@ -67,6 +67,13 @@ class OnRay:
             raise UsageError.at(
                 "--executor ray", "Ray is not installed; pip install 'forerun[ray]'"
             ) from error
+        except (
+            Exception
+        ) as error:  # Ray looks for accelerators while it is imported, and may break on what it finds
+            what = (
+                f"Ray cannot be imported here: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            )
+            raise UsageError.at("--executor ray", what) from error
         _answers(self.address)
         # Under `uv run` Ray would rebuild the environment for every worker, and hang.
         os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
