@@ -21,7 +21,7 @@ from forerun.domains.energy.selectors import least_cost, least_energy, least_tim
 from forerun.domains.energy.signals import amount, best_pieces, best_start
 from forerun.domains.energy.stats import mean_epochs_interval
 from forerun.domains.energy.workload import Workload
-from forerun.errors import CheckFailed, Infeasible, UsageError
+from forerun.errors import CheckFailed, Infeasible, UnknownName, UsageError
 from forerun.trace.signal import Signal
 
 JOB = "{dataset: d, network: n, optimizer: adam, target_metric: 0.9, max_epochs: 60, default_batch_size: 16}"
@@ -417,6 +417,14 @@ def test_worked_line_of_the_specification(make_toy: Callable[..., Workload]) -> 
     )
     first = sequence(shop, 2).attempts[0].outcome
     assert (first.limit_w, first.energy_j, first.time_s, first.cost_j) == (200.0, 7705.0, 50.5, 8902.5)
+
+
+def test_the_objective_may_be_named(small: Any) -> None:
+    scenario = small(PATHS, POWER)
+    assert plan(scenario, "time").chosen.time_s == min(p.time_s for p in plan(scenario).points)
+    assert plan(scenario, "energy").why.startswith("gpu_a batch size")
+    with pytest.raises(UnknownName, match="no objective named 'joules'"):
+        plan(scenario, "joules")
 
 
 def test_plans_are_plain_data(small: Any) -> None:

@@ -22,13 +22,14 @@ from forerun.domains.energy.signals import amount, best_pieces, best_start
 from forerun.domains.energy.stats import drawn_mean_epochs
 from forerun.domains.energy.workload import Workload
 from forerun.domains.energy.world import read_world, signal
-from forerun.errors import CheckFailed, Infeasible, Problem
+from forerun.errors import CheckFailed, Infeasible, Problem, UnknownName
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.rng import stream
 from forerun.trace.signal import Signal
 
 ETAS: Final = tuple(i / 20 for i in range(21))
 DRAWS: Final = 2000
+OBJECTIVES: Final = ("cost", "time", "energy", "usd", "gco2")
 
 POINTS: Final = TableSchema(
     "points",
@@ -209,12 +210,16 @@ class Plan:
         }
 
 
-def plan(scenario: Scenario, objective: str = "") -> Plan:
-    """The plan of a scenario's goal; `objective` replaces what it minimises.
+def plan(scenario: Scenario, objective: str = "", *, confidence: float | None = None) -> Plan:
+    """The plan of a scenario's goal; `objective` replaces what it minimises, `confidence` what is said about bounds.
 
     Raises Infeasible naming the bound that binds, or what reading the files raises.
     """
+    if objective and objective not in OBJECTIVES:
+        raise UnknownName.among("objective", objective, OBJECTIVES)
     goal = scenario.goal.with_(minimise=objective) if objective else scenario.goal
+    goal = goal.with_(confidence=confidence) if confidence is not None else goal
+    scenario = scenario.with_(goal=goal)
     workloads, repairs = {}, []
     for gpu in _gpus(scenario):
         world = read_world(scenario, gpu)

@@ -1,0 +1,128 @@
+"""A small real training: a two-layer network learns a curved boundary, timed and metered epoch by epoch.
+
+Full trainings to a target over seeds give the epochs; timed epochs after a warm-up give seconds, and joules where
+there is a meter. Needs torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forerun.errors import Problem, UsageError
+from forerun.measure.energy.meters import Meter
+
+SAMPLES, HELD_OUT, INPUTS, HIDDEN = 4096, 1024, 16, 64
+RATE_AT_32 = 0.05
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """Timed epochs of one configuration: seconds and joules of each (joules empty without a meter)."""
+
+    batch_size: int
+    limit_w: float
+    seconds: tuple[float, ...]
+    joules: tuple[float, ...]
+
+    @property
+    def mean_s(self) -> float:
+        """Mean seconds of an epoch."""
+        return math.fsum(self.seconds) / len(self.seconds)
+
+    @property
+    def mean_w(self) -> float:
+        """Mean watts; nan without a meter."""
+        return math.fsum(self.joules) / math.fsum(self.seconds) if self.joules else math.nan
+
+
+class Trainer:
+    """Data and model on one device; every training starts from its seed."""
+
+    def __init__(self, device: str) -> None:
+        try:
+            self.torch: Any = importlib.import_module("torch")
+        except ModuleNotFoundError as error:
+            what = "needs torch; `pip install 'forerun[torch]'` would help"
+            raise UsageError(Problem("forerun measure energy", what)) from error
+        if device == "cuda" and not self.torch.cuda.is_available():
+            raise UsageError(
+                Problem("--device cuda", "torch sees no GPU here; --device cpu works everywhere")
+            )
+        self.device = device
+        torch = self.torch
+        drawn = torch.Generator().manual_seed(1)
+        x = torch.randn(SAMPLES + HELD_OUT, INPUTS, generator=drawn)
+        y = ((x[:, :4] ** 2).sum(1) + x[:, 4] * x[:, 5] > 4.0).long()
+        self._train = x[:SAMPLES].to(device), y[:SAMPLES].to(device)
+        self._held_out = x[SAMPLES:].to(device), y[SAMPLES:].to(device)
+
+    def start(self, batch_size: int, seed: int) -> tuple[Any, Any, Any]:
+        """Model, optimizer and sample order of a fresh training."""
+        torch = self.torch
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(INPUTS, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, 2)
+        ).to(self.device)
+        rate = RATE_AT_32 * batch_size / 32  # linear rule of stochastic gradient descent
+        return (
+            model,
+            torch.optim.SGD(model.parameters(), lr=min(rate, 2.0)),
+            torch.Generator().manual_seed(seed),
+        )
+
+    def epoch(self, model: Any, optimizer: Any, order: Any, batch_size: int) -> None:
+        """One pass over the data in a new order."""
+        x, y = self._train
+        shuffled = self.torch.randperm(SAMPLES, generator=order).to(self.device)
+        for first in range(0, SAMPLES, batch_size):
+            rows = shuffled[first : first + batch_size]
+            optimizer.zero_grad()
+            self.torch.nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+        if self.device == "cuda":
+            self.torch.cuda.synchronize()
+
+    def accuracy(self, model: Any) -> float:
+        """Share of held-out samples that are right."""
+        x, y = self._held_out
+        with self.torch.no_grad():
+            return float((model(x).argmax(1) == y).float().mean())
+
+    def epochs_to(self, targets: Sequence[float], batch_size: int, seed: int, most: int) -> dict[float, int]:
+        """First epoch at which each target was reached; targets that were not are absent."""
+        model, optimizer, order = self.start(batch_size, seed)
+        found: dict[float, int] = {}
+        for number in range(1, most + 1):
+            self.epoch(model, optimizer, order, batch_size)
+            reached = self.accuracy(model)
+            for target in targets:
+                if reached >= target:
+                    found.setdefault(target, number)
+            if len(found) == len(targets):
+                break
+        return found
+
+    def timed(
+        self,
+        batch_size: int,
+        limit_w: float,
+        repeats: int,
+        meter: Meter | None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> Epochs:
+        """Seconds and joules of `repeats` epochs after one to warm up."""
+        model, optimizer, order = self.start(batch_size, seed=0)
+        self.epoch(model, optimizer, order, batch_size)
+        seconds, joules = [], []
+        for _ in range(repeats):
+            began, before = clock(), meter.read_j() if meter else 0.0
+            self.epoch(model, optimizer, order, batch_size)
+            seconds.append(clock() - began)
+            if meter:
+                joules.append(meter.read_j() - before)
+        return Epochs(batch_size, limit_w, tuple(seconds), tuple(joules))
