@@ -20,7 +20,8 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     if "spells" in run.tables:
         found.append(progress(run.tables["spells"]))
     if "trials" in run.tables:
-        found.append(step_distribution(run.tables["trials"]))
+        if not bool(np.all(run.tables["trials"]["finished"])):
+            found.append(step_distribution(run.tables["trials"]))
         if bool(np.any(run.tables["trials"]["finished"])):
             deadline_s = float(run.scenario.goal.deadline_s) if isinstance(run, Result) else 0.0
             found.append(time_to_finish(run.tables["trials"], deadline_s))
@@ -77,15 +78,16 @@ def progress(spells: Table) -> Figure:
     times: list[float] = []
     steps: list[int] = []
     training = spells["state"] == "training"
-    for first, executed, start_s, end_s in zip(
+    for first, executed, retained, start_s, end_s in zip(
         spells["first_step"][training].tolist(),
         spells["steps_executed"][training].tolist(),
+        spells["steps_retained"][training].tolist(),
         spells["start_s"][training].tolist(),
         spells["end_s"][training].tolist(),
         strict=True,
     ):
-        times += [start_s / 3600.0, end_s / 3600.0]
-        steps += [first, first + executed]
+        times += [start_s / 3600.0, end_s / 3600.0, end_s / 3600.0]
+        steps += [first, first + executed, first + retained]
     return Figure(
         id="progress",
         title="Progress",
