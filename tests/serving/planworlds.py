@@ -122,7 +122,8 @@ def small_space(seed: int, *, queries: int = 60) -> tuple[Space, Pipeline]:
             edges.append(Edge(int(parent), share=share, number=4 * s + place))
         stages.append(bare_stage(f"s{s}", tuple(edges)))
     template = Pipeline(tuple(stages), seed=int(rng.integers(2**40)))
-    offers = [_offers(rng, whole) for _ in range(count)]
+    prices = {name: float(rng.choice([0.0665, 0.5, 1.0, 2.1, 2.528])) for name in ("fast", "slow")}
+    offers = [_offers(rng, whole, prices) for _ in range(count)]
     gap = float(rng.choice([2.0, 4.0, 8.0]))
     gaps = rng.integers(0, int(2 * gap), queries).astype(float) if whole else rng.gamma(0.5, 2 * gap, queries)
     slo_ms = float(rng.integers(10, 60)) if whole else float(rng.uniform(10, 60))
@@ -130,7 +131,7 @@ def small_space(seed: int, *, queries: int = 60) -> tuple[Space, Pipeline]:
     return space_on(template, offers, np.cumsum(gaps), slo_ms, allowed, int(rng.integers(1, 4))), template
 
 
-def _offers(rng: np.random.Generator, whole: bool) -> tuple[Offer, ...]:
+def _offers(rng: np.random.Generator, whole: bool, prices: Mapping[str, float]) -> tuple[Offer, ...]:
     found = []
     for hardware in ("fast", "slow")[: int(rng.integers(1, 3))]:
         batches = ((1, 2, 4), (1, 3), (1,))[int(rng.integers(3))]
@@ -138,8 +139,7 @@ def _offers(rng: np.random.Generator, whole: bool) -> tuple[Offer, ...]:
         table = np.concatenate(
             [[0.0], np.cumsum(steps) + (rng.integers(1, 9) if whole else 1.0 + rng.random())]
         )
-        price = float(rng.choice([0.0665, 0.5, 1.0, 2.1, 2.528]))
         qps = {batch: batch * 1e3 / float(table[batch]) for batch in batches}
         p99 = {batch: float(table[batch]) for batch in batches}
-        found.append(Offer(hardware, price, batches, table, qps, p99))
+        found.append(Offer(hardware, prices[hardware], batches, table, qps, p99))
     return tuple(found)

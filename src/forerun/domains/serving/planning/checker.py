@@ -1,9 +1,8 @@
 """Believe no planner: verify that a plan is the cheapest, from its certificate and the arrivals alone.
 
-Plain Python and numpy, sharing no code with the rest. Verified: digests, the arithmetic of the cost, the misses of the
-plan and of every refuted part by simulation, and that each cheaper configuration contains a refuted part. A part holds
-the ancestors of its stages; queries that a stage of it completes too late, even if all that follows took the least time
-in the tables, are its forced misses. Costs closer than one part in 10^9 count as equal.
+Shares no code with the rest. Verified: digests, the arithmetic of the cost, by simulation the misses of the plan and of
+every refuted part, and that each cheaper configuration (by a part in 10^9) contains one. A part holds the ancestors of
+its stages; its misses are queries that a stage completes too late even if what follows takes the least time in the tables.
 """
 
 import hashlib
@@ -11,8 +10,6 @@ from collections import deque
 from typing import Any
 
 import numpy as np
-
-SLACK_MS = 1e-6  # what a sum of remaining times may be wrong by, far below what anybody measures
 
 
 class Rejected(ValueError):
@@ -40,17 +37,19 @@ class _Checked:
         self.stage = {stage["stage"]: stage for stage in c["stages"]}
         self.names, self.nobody = list(self.stage), np.zeros(len(arrivals), dtype=bool)
         self.known: Any = {("source",): (arrivals, range(len(arrivals)))}
+        self.above: Any = {"source": set()}
+        for name, stage in self.stage.items():
+            self.above[name] = {name}.union(*(self.above[parent] for parent in stage["parents"]))
 
     def all(self) -> None:
         """Every claim, the quick ones first."""
-        c, allowed, claims = self.c, self.c["allowed_misses"], {}
-        self.form()
+        c, allowed, claims = self.c, self.form(), {}
         plan = {name: self.choice(name, c["plan"][name]) for name in self.names}
         cost = sum(c["costs"][hardware] * replicas for hardware, _, replicas in plan.values())
         demand(abs(cost - c["cost"]) <= 1e-9 * max(1.0, cost), f"the plan costs {cost}, not {c['cost']}")
         for entry in c["refuted"]:
             part = {name: self.choice(name, entry["stages"][name]) for name in entry["stages"]}
-            closed = all({*self.stage[name]["parents"]} <= {"source", *part} for name in part)
+            closed = part and all(self.above[name] <= {*part} for name in part)
             key = tuple((name, part[name]) for name in self.names if name in part)
             demand(
                 closed and key not in claims and entry["misses_at_least"] > allowed, f"{part}: no refutation"
@@ -61,30 +60,28 @@ class _Checked:
         for key, late in claims.items():
             demand(self.misses(dict(key)) == late, f"{dict(key)} does not force {late} misses")
 
-    def form(self) -> None:
-        """Schema, digests, numbers in range, stages after their parents."""
-        c, counts = self.c, ("max_replicas", "misses", "allowed_misses")
+    def form(self) -> int:
+        """Schema, digests, numbers in range, a choice a stage; returns the allowance."""
+        c, a, counts = self.c, self.arrivals, ("max_replicas", "misses", "allowed_misses")
         demand(c["schema"] == "forerun.serving.certificate/1", f"unknown schema {c['schema']}")
         demand(all(type(c[name]) is int and c[name] >= 0 for name in counts), "counts are whole numbers")
-        demand(c["slo_ms"] > 0 and (np.diff(self.arrivals) >= 0).all(), "time does not ascend")
-        digest = hashlib.sha256(self.arrivals.tobytes()).hexdigest()
-        trace = {"arrivals": len(self.arrivals), "arrival_ms_sha256": digest}
-        demand(c["trace"] == trace, "these are not the arrivals")
+        demand(c["slo_ms"] > 0 and (np.diff(a) >= 0).all(), "time does not ascend")
+        claimed = (c["trace"]["arrivals"], c["trace"]["arrival_ms_sha256"])
+        demand(claimed == (len(a), hashlib.sha256(a.tobytes()).hexdigest()), "these are not the arrivals")
         columns = b"".join(np.asarray(taken, dtype=np.uint8).tobytes() for taken in self.routing.values())
         known = hashlib.sha256(columns).hexdigest() if columns else None
         demand(c.get("routing_sha256") == known, "this is not the routing")
         demand([len(c["stages"]), {*c["plan"]}] == [len(self.names), {*self.names}], "not a choice a stage")
-        for at, (name, stage) in enumerate(self.stage.items()):
-            before = {*stage["parents"]} <= {"source", *self.names[:at]}
-            demand(stage["parents"] and before and name != "source", f"{name} stands before its parents")
+        for name, stage in self.stage.items():
+            demand(stage["parents"] and name != "source", f"{name} has no parent")
             for hardware, sizes in stage["options"].items():
                 table = stage["service_ms"][hardware]
                 positive = all(0 < ms < np.inf for ms in table[1:]) and 0 <= c["costs"][hardware] < np.inf
                 demand(positive, f"{name} on {hardware}: a price or time is out of range")
                 demand(all(type(n) is int and 1 <= n < len(table) for n in sizes), "a batch has no time")
+        return int(c["allowed_misses"])
 
     def choice(self, name: str, chosen: Any) -> Any:
-        """A choice, if it is within the space."""
         hardware, batch, replicas = chosen
         within = batch in self.stage[name]["options"][hardware] and 0 < replicas <= self.c["max_replicas"]
         demand(within and type(batch) is type(replicas) is int, f"{name}: {chosen} is not in the space")
@@ -92,10 +89,7 @@ class _Checked:
 
     def cover(self, refuted: Any, limit: float) -> None:
         """Every configuration below the limit contains a refuted part; stages near the source are chosen first."""
-        depth = {"source": 0}
-        for name in self.names:
-            depth[name] = 1 + max(depth[parent] for parent in self.stage[name]["parents"])
-        order, costs = sorted(self.names, key=depth.__getitem__), self.c["costs"]
+        order, costs = sorted(self.names, key=lambda name: len(self.above[name])), self.c["costs"]
         least = [min(costs[hardware] for hardware in self.stage[name]["options"]) for name in order]
         bases = {tuple(name for name, _ in part) for part in refuted}
 
@@ -115,9 +109,8 @@ class _Checked:
     def misses(self, part: Any) -> int:
         """Queries that are late at some stage of the part whatever follows; of a whole configuration, its misses."""
         late = self.nobody
-        for name in part:
-            end, tail = self.ends(name, part)[0], self.tail(name)
-            late = late | (end + tail - self.arrivals > self.c["slo_ms"] + np.where(tail > 0, SLACK_MS, 0.0))
+        for end, tail in ((self.ends(name, part)[0], self.tail(name)) for name in part):
+            late = late | (end + tail - self.arrivals > self.c["slo_ms"] + 1e-6 * (tail > 0))  # rounding
         return int(np.count_nonzero(late))
 
     def tail(self, name: str) -> Any:
@@ -131,10 +124,7 @@ class _Checked:
 
     def ends(self, name: str, part: Any) -> Any:
         """When a stage completes each query (-inf: it does not come by), and the queries in order of completion."""
-        above = {name}
-        for stage in reversed(self.names):
-            above |= {*self.stage[stage]["parents"]} if stage in above else set()
-        key = (name, *((stage, part[stage]) for stage in self.names if stage in above))
+        key = (name, *((stage, part[stage]) for stage in self.names if stage in self.above[name]))
         if key not in self.known:
             last: Any = {}
             for p, parent in enumerate(self.stage[name]["parents"]):
