@@ -226,8 +226,8 @@ class Probe:
     """A measured run of a cell.
 
     total_s over `samples` samples, the last step included; mean seconds of a request and of a decode; load_share: waits
-    after the first batch, as a share of the total. `requests_s` float64: single requests, for intervals. overhead_s: a thread's own work a request
-    beyond reading and decoding, where it was measured.
+    after the first batch, as a share of the total. `requests_s` float64: single requests, for intervals. overhead_s: a
+    thread's own work a request beyond reading and decoding, where it was measured.
     """
 
     cell: Cell

@@ -86,8 +86,8 @@ class Drawn:
             return np.arange(count)
         return random_stream(self.scenario.seed, "shuffle", epoch, job).permutation(count).astype(np.int64)
 
-    def reader(self, epoch: int, job: int, *, caches: tuple[int, ...] = (), prepared: bool = False) -> Reader:
-        """One job's loader in one epoch; `prepared` leaves decoding out."""
+    def reader(self, epoch: int, job: int, *, caches: tuple[int, ...] = ()) -> Reader:
+        """One job's loader in one epoch."""
         scenario, edges = self.scenario, self.block_edges()
         order = self.order(epoch, job)
         errors = scenario.store.errors
@@ -101,8 +101,8 @@ class Drawn:
             threads=scenario.loader.threads,
             batch=scenario.run.batch,
             step_s=self.steps(epoch, job) + step.overhead_s,
-            decode_s=0.0 if prepared else scenario.cpu.decode_s,
-            decode_cpu_s=0.0 if prepared else scenario.cpu.decode_cpu_s,
+            decode_s=scenario.cpu.decode_s,
+            decode_cpu_s=scenario.cpu.decode_cpu_s,
             buffer_samples=scenario.loader.buffer_samples or UNBOUNDED,
             drop_last=scenario.run.drop_last,
             start_s=job * scenario.stagger_s,

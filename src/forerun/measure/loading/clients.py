@@ -141,6 +141,9 @@ class HttpFiles:
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         data = response.read(MAX_READ_BYTES)
+        if response.length:
+            # A bounded read does not complain of a body that ends early.
+            raise http.client.IncompleteRead(data, response.length)
         if response.will_close:
             self._close()
         return response.status, data

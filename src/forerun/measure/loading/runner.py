@@ -104,13 +104,15 @@ def run_loader(
         ended = time.perf_counter()
     finally:
         state.stop(crew)
+    spare_s = state.busy_s - sum(state.requests) - sum(state.decodes)
     return LoaderRun(
-        ended - begun,
-        np.array(loads),
-        np.array(state.requests),
-        np.array(state.decodes),
-        np.array(steps),
-        total,
+        total_s=ended - begun,
+        load_s=np.array(loads),
+        request_s=np.array(state.requests),
+        decode_s=np.array(state.decodes),
+        step_s=np.array(steps),
+        samples=total,
+        overhead_s=spare_s / len(pieces),
     )
 
 

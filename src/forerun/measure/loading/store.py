@@ -231,8 +231,10 @@ class LatencyStore:
         return not cut
 
     def _path(self, name: str) -> Path:
+        if "\0" in name:
+            raise _Answered("404 Not Found")
         path = (self.root / name.lstrip("/")).resolve()
-        if not path.is_relative_to(self.root) or "\0" in name or not path.is_file():
+        if not path.is_relative_to(self.root) or not path.is_file():
             raise _Answered("404 Not Found")
         return path
 
