@@ -273,6 +273,24 @@ def test_a_range_of_values(tmp_path: Path) -> None:
     assert [values for _, values in plan.axes] == [(0, 0.1, 0.2, 0.30000000000000004), (1, 1.5, 2)]
 
 
+def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
+    """Processes import the script that starts them: unguarded, each would start the study anew, for ever."""
+    plan_of(tmp_path)
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent / 'toy')!r})\n"
+        "from pathlib import Path\n"
+        "from forerun.study.executors.processes import Processes\n"
+        "from forerun.study.expand import load_study\n"
+        "from forerun.study.run import run_study\n"
+        f"run_study(load_study({str(tmp_path / 'study.yaml')!r}), Path({str(tmp_path / 's.sqlite')!r}), Processes(1))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1 and "must do so under `if __name__ == '__main__':`" in done.stderr
+
+
 def test_an_unreachable_ray_is_said_plainly(tmp_path: Path) -> None:
     from forerun.study.executors.ray import OnRay
 

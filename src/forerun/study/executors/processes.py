@@ -20,7 +20,7 @@ from itertools import islice
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
-from forerun.errors import ForerunError
+from forerun.errors import ForerunError, UsageError
 from forerun.study.cell import Failed, Outcome, run_cell
 from forerun.study.expand import Cell, Plan
 
@@ -125,7 +125,15 @@ class Processes:
     def _replace(
         self, worker: _Worker, plan: Plan, context: Any, suspects: deque[Cell], reason: str
     ) -> list[Outcome]:
-        """A fresh process for a worker whose process is gone; the outcome of the cell to blame, if it is known."""
+        """A fresh process for a worker whose process is gone; the outcome of the cell to blame, if it is known.
+
+        Raises UsageError if the process never came up: another would not either.
+        """
+        if not worker.up:
+            raise UsageError.at(
+                "processes",
+                f"cannot be started: {reason}; a script that runs a study must do so under `if __name__ == '__main__':`",
+            )
         blamed: list[Outcome] = [Failed(worker.todo[0].number, reason)] if worker.alone else []
         if not worker.alone:
             suspects.extend(worker.todo)
