@@ -31,10 +31,11 @@ class Proof(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When the solver gives up: nodes of its search, relative gap, rounds of writing segments out."""
+    """When the solver gives up: nodes of its search, relative gap, size of the program, rounds of writing out."""
 
     nodes: int = 200
     gap: float = 1e-6
+    columns: int = 600
     refinements: int = 6
 
 
@@ -197,6 +198,8 @@ def _solve(
     pairs = [
         (i, k) for i, claim in enumerate(claims) for k, (_, end) in enumerate(segments) if end <= claim.within
     ]
+    if len(claims) + len(pairs) > limits.columns:
+        return None
     sizes = sorted({claim.size for claim in claims})
     now_sign = (1.0 if use_now else -1.0) / total_gpus
     cost = [claim.value for claim in claims]

@@ -125,10 +125,19 @@ def play(job: Job) -> Outcome:
     """Make one run."""
     world = _world(job)
     record = Record(world)
-    recipe = schedulers().get(job.schedule)()
+    recipe = schedulers().get(job.schedule)(**_parameters(job))
     assert isinstance(recipe, Schedule)
     run(recipe.rules(world, record))
     return outcome(record, keep_events=job.keep_events)
+
+
+def _parameters(job: Job) -> dict[str, str]:
+    """Pollux trains by goodput where its T4 applications were measured; the others need nothing beyond the world."""
+    if job.schedule != "pollux" or job.gpu_type != "T4":
+        return {}
+    from forerun.domains.cluster.public import public_path
+
+    return {"measurements": str(public_path("pollux_t4"))}
 
 
 def _world(job: Job) -> World:

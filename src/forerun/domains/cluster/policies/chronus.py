@@ -31,13 +31,15 @@ class Chronus(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
 
     `lease_s`: length of a lease and of the backfill slot. `solver`: `greedy` plans newly admitted jobs around the old
     plans, as the original does when its solver fails; `highs` plans all of them again each lease, to optimality.
-    `solver_nodes`, `solver_gap`: when HiGHS gives up and the greedy plan is kept; never seconds of the host.
+    `solver_nodes`, `solver_gap`, `solver_columns` (size of the program): when HiGHS gives up and the greedy plan is
+    kept; never seconds of the host.
     """
 
     lease_s: Annotated[int, msgspec.Meta(ge=1)] = _LEASE_S
     solver: Literal["greedy", "highs"] = "greedy"
     solver_nodes: Annotated[int, msgspec.Meta(ge=1)] = 200
     solver_gap: Annotated[float, msgspec.Meta(ge=0)] = 1e-6
+    solver_columns: Annotated[int, msgspec.Meta(ge=1)] = 600
 
     paper: ClassVar[str] = (
         "Chronus: A Novel Deadline-aware Scheduler for Deep Learning Training Jobs, SoCC'21"
@@ -124,7 +126,7 @@ class ChronusRules(QuietRules):
         self.keeps_refused = not world.is_corrected("chronus_refused_stay")
         self.waiting_counts = not world.is_corrected("chronus_waiting_counts")
         self.knows_best_effort = world.is_corrected("chronus_best_effort_lost")
-        self.limits = Limits(nodes=recipe.solver_nodes, gap=recipe.solver_gap)
+        self.limits = Limits(recipe.solver_nodes, recipe.solver_gap, recipe.solver_columns)
         self.submit_s: list[int] = world.jobs.submit_s.tolist()
         self.deadline_s: list[int] = world.jobs.deadline_s.tolist()
         self.written_deadline_s = _written_deadlines_s(world)
