@@ -349,8 +349,10 @@ def test_gavel_runs_each_job_on_one_type_at_a_time():
 
 
 HEADERS = {
-    "native": "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration,best_effort\n7,5,10,a,90,64,2,30,1\n",
-    "microsoft": "job_id,submission_time,num_iteration,model_name,deadline,batch_size,num_gpu,duration\nx-1,5,10,a,90,64,2,30",
+    "native": "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration,best_effort\n"
+    "7,5,10,a,90,64,2,30,1\n",
+    "microsoft": "job_id,submission_time,num_iteration,model_name,deadline,batch_size,num_gpu,duration\n"
+    "x-1,5,10,a,90,64,2,30",
     "philly": "job_id,submit_time,real_iteration,model_name,ddl,batch_size,num_gpu,real_duration,duration,iteration"
     "\n"
     "7,5,99,a,90,64,2,99,30,10",

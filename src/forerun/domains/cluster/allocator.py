@@ -362,6 +362,7 @@ def build_floor(world: World, profiles: tuple[Profile, ...], types: tuple[str, .
         i=i,
         active=np.zeros(count, np.int64),
         end_order=np.zeros(total + 1, np.int64),
+        end_key=np.zeros(total + 1),
         end_at=np.full(count, -1, np.int64),
         rate=rate,
         type_free=type_size.copy(),

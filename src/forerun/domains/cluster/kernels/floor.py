@@ -83,6 +83,7 @@ class Floor(NamedTuple):
     i: I64
     active: I64
     end_order: I64
+    end_key: F64
     end_at: I64
     rate: F64
     type_free: I64
@@ -159,7 +160,7 @@ def _give_up(s: Floor, job: int, now: float) -> None:
     s.type_free[s.i[TYPE, job]] += s.i[HELD, job]
     s.i[HELD, job] = 0
     s.f[CHANGED, job] = now
-    s.meta[RUNNING] = remove(s.end_order, s.end_at, s.f[END], s.meta[RUNNING], job)
+    s.meta[RUNNING] = remove(s.end_order, s.end_key, s.end_at, s.meta[RUNNING], job)
     if len(s.owner) > 0:
         for g in range(len(s.owner)):
             if s.owner[g] == job:
@@ -301,7 +302,7 @@ def apply(
             else:
                 s.type_free[s.i[TYPE, job]] += held
                 s.i[HELD, job] = 0
-                s.meta[RUNNING] = remove(s.end_order, s.end_at, s.f[END], s.meta[RUNNING], job)
+                s.meta[RUNNING] = remove(s.end_order, s.end_key, s.end_at, s.meta[RUNNING], job)
     missing = 0
     for at in range(count):
         job = rows[at]
@@ -340,7 +341,7 @@ def _start(s: Floor, now: float, job: int, gpus: int, gpu_type: int, placement: 
     s.f[PAUSED, job] += pause
     s.f[SPEED, job] = speed_of(s, job, gpus, gpu_type) * s.penalty[min(nodes, len(s.penalty) - 1)]
     s.f[END, job] = now + pause + max(s.f[LEFT, job], 0.0) / s.f[SPEED, job]
-    s.meta[RUNNING] = push(s.end_order, s.end_at, s.f[END], s.meta[RUNNING], job)
+    s.meta[RUNNING] = push(s.end_order, s.end_key, s.end_at, s.meta[RUNNING], job, s.f[END, job])
     _log(s, now, job)
     return True
 

@@ -35,9 +35,9 @@ EVENTS: Final = 5
 class Queue(NamedTuple):
     """A run in progress. Columns have one element a job; times in seconds; -1 is "never".
 
-    `left`: seconds of work left at the last change; `since`: when that was; `key`: priority while waiting; `worst`:
-    minus the priority while running, by the job's number counted from the end, so that of equals the later
-    submitted is the worse; `ends`: when a running job ends. `log_*`: changes not yet taken by the caller.
+    `left`: seconds of work left at the last change; `since`: when that was; `key`: priority while waiting; `ends`: when
+    a running job ends. `worst_order` counts jobs from the end, so that of equals the later submitted is the worse.
+    `log_*`, `event_*`: changes and events not yet taken by the caller.
     """
 
     submit: F64
@@ -47,16 +47,18 @@ class Queue(NamedTuple):
     left: F64
     since: F64
     key: F64
-    worst: F64
     ends: F64
     first_start: F64
     end: F64
     preempts: I64
     waiting: I64
+    waiting_key: F64
     waiting_at: I64
     worst_order: I64
+    worst_key: F64
     worst_at: I64
     end_order: I64
+    end_key: F64
     end_at: I64
     meta: I64
     log_time: F64
@@ -80,18 +82,18 @@ def advance(q: Queue, kind: int, preemptive: bool, restart_s: float, until_s: fl
         if q.meta[ARRIVED] < jobs:
             now = q.submit[q.meta[ARRIVED]]
         if q.meta[RUNNING] > 0:
-            now = min(now, q.ends[q.end_order[0]])
+            now = min(now, q.end_key[0])
         if now >= until_s or now == np.inf:
             return now
         if q.meta[LOGGED] + 2 * q.meta[RUNNING] + 64 > room or q.meta[EVENTS] + 1 >= len(q.event_time):
             return now
-        while q.meta[RUNNING] > 0 and q.ends[q.end_order[0]] <= now:
+        while q.meta[RUNNING] > 0 and q.end_key[0] <= now:
             _finish(q, q.end_order[0], now)
         while q.meta[ARRIVED] < jobs and q.submit[q.meta[ARRIVED]] <= now:
             job = q.meta[ARRIVED]
             q.meta[ARRIVED] += 1
             q.key[job] = q.left[job] if kind == BY_REMAINING else q.fixed[job]
-            q.meta[WAITING] = push(q.waiting, q.waiting_at, q.key, q.meta[WAITING], job)
+            q.meta[WAITING] = push(q.waiting, q.waiting_key, q.waiting_at, q.meta[WAITING], job, q.key[job])
             if q.meta[LOGGED] + 2 * q.meta[RUNNING] + 64 > room:
                 break
         _fill(q, kind, preemptive, restart_s, now)
@@ -112,7 +114,7 @@ def _fill(q: Queue, kind: int, preemptive: bool, restart_s: float, now: float) -
             if not preemptive or not _worse_runs(q, kind, job, now):
                 return
             _preempt(q, kind, len(q.submit) - 1 - q.worst_order[0], now)
-        q.meta[WAITING] = remove(q.waiting, q.waiting_at, q.key, q.meta[WAITING], job)
+        q.meta[WAITING] = remove(q.waiting, q.waiting_key, q.waiting_at, q.meta[WAITING], job)
         _start(q, kind, job, restart_s, now)
 
 
@@ -136,17 +138,17 @@ def _start(q: Queue, kind: int, job: int, restart_s: float, now: float) -> None:
     q.since[job] = now + pause
     q.ends[job] = now + pause + q.left[job]
     mirror = len(q.submit) - 1 - job
-    q.worst[mirror] = -q.ends[job] if kind == BY_REMAINING else -q.fixed[job]
+    worst = -q.ends[job] if kind == BY_REMAINING else -q.fixed[job]
     q.meta[FREE] -= q.gpus[job]
-    push(q.worst_order, q.worst_at, q.worst, q.meta[RUNNING], mirror)
-    q.meta[RUNNING] = push(q.end_order, q.end_at, q.ends, q.meta[RUNNING], job)
+    push(q.worst_order, q.worst_key, q.worst_at, q.meta[RUNNING], mirror, worst)
+    q.meta[RUNNING] = push(q.end_order, q.end_key, q.end_at, q.meta[RUNNING], job, q.ends[job])
     _log(q, now, job, q.gpus[job])
 
 
 @kernel(inline=True)
 def _leave(q: Queue, job: int, now: float) -> None:
-    remove(q.worst_order, q.worst_at, q.worst, q.meta[RUNNING], len(q.submit) - 1 - job)
-    q.meta[RUNNING] = remove(q.end_order, q.end_at, q.ends, q.meta[RUNNING], job)
+    remove(q.worst_order, q.worst_key, q.worst_at, q.meta[RUNNING], len(q.submit) - 1 - job)
+    q.meta[RUNNING] = remove(q.end_order, q.end_key, q.end_at, q.meta[RUNNING], job)
     q.meta[FREE] += q.gpus[job]
     _log(q, now, job, 0)
 
@@ -165,7 +167,7 @@ def _preempt(q: Queue, kind: int, job: int, now: float) -> None:
         q.left[job] -= now - q.since[job]
     q.preempts[job] += 1
     q.key[job] = q.left[job] if kind == BY_REMAINING else q.fixed[job]
-    q.meta[WAITING] = push(q.waiting, q.waiting_at, q.key, q.meta[WAITING], job)
+    q.meta[WAITING] = push(q.waiting, q.waiting_key, q.waiting_at, q.meta[WAITING], job, q.key[job])
 
 
 @kernel(inline=True)
