@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -83,7 +84,8 @@ def write_document(found: Mapping[str, Any], path: str | os.PathLike[str]) -> Pa
     except OSError as error:
         raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
     finally:
-        building.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            building.unlink()
     return target
 
 

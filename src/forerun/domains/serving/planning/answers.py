@@ -7,7 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.model import SOURCE
 from forerun.domains.serving.plan import BRUTE_BESIDE, ServingPlan, routing_of
 from forerun.domains.serving.planning import plantables, sensitivity
 from forerun.domains.serving.planning.brute import brute_force, configurations
@@ -15,7 +18,7 @@ from forerun.domains.serving.planning.certify import certificate
 from forerun.domains.serving.planning.chance import cheapest_on_most, survival, traces_allowed_to_fail
 from forerun.domains.serving.planning.exact import Found, Search
 from forerun.domains.serving.planning.greedy import Steps, greedy, longest_path_ms
-from forerun.domains.serving.planning.outcomes import Outcomes
+from forerun.domains.serving.planning.outcomes import Outcomes, tails_ms
 from forerun.domains.serving.planning.plantables import named
 from forerun.domains.serving.planning.space import Choice, Configuration, Space, Traffic, configuration_of
 from forerun.domains.serving.planning.sweep import sweep, visiting_shares
@@ -202,7 +205,7 @@ def infeasible(space: Space, found: Found) -> Infeasible:
     blamed = found.cells[-1].hopeless
     near = _nearest(space, [space.names.index(name) for name in blamed])
     best = f"the best found keeps {1 - near / queries:.4%} of {queries} queries, {1 - allowed / queries:.4%} is wanted"
-    if fastest > space.slo_ms and near == queries:
+    if _too_long_when_idle(space) > allowed:
         where = f"stage {blamed[-1]}"
         what = f"slo_ms {space.slo_ms:g} binds: the fastest way through the pipeline takes {fastest:.4g} ms with no waiting"
     else:
@@ -213,6 +216,19 @@ def infeasible(space: Space, found: Found) -> Infeasible:
             f"most {space.max_replicas} a stage{behind}, more than {allowed} queries are late"
         )
     return Infeasible(Problem(where, f"{what}; {best}"))
+
+
+def _too_long_when_idle(space: Space) -> int:
+    """Queries whose way through the pipeline takes too long even if nobody ever waits."""
+    tails = tails_ms(space, space.traffic)
+    least = np.zeros(space.traffic.queries)
+    for s, parents in enumerate(space.parents):
+        for edge, parent in enumerate(parents, start=space.edge_at[s]):
+            if parent == SOURCE:
+                takes = space.traffic.taken[edge]
+                ahead = tails[s] + space.least_ms[s]
+                least = np.maximum(least, ahead if takes is None else np.where(takes, ahead, 0.0))
+    return int(np.count_nonzero(least > space.slo_ms))
 
 
 def _nearest(space: Space, stages: Sequence[int]) -> int:

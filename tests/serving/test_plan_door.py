@@ -1,0 +1,247 @@
+"""`forerun plan` and `forerun check` as a user meets them: answers, refusals, exit codes."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forerun
+from forerun.cli.main import run
+from forerun.domains.plans import check_document, plan
+from forerun.domains.serving.plan import check_certificate
+from forerun.domains.serving.scenario import Listed
+from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError, StoreError, UsageError
+from forerun.search.plan import PLAN_FORMAT, Plan, document, read_document, write_document
+
+MINE = """
+# My two stages, my measurements, my prices, my objective.
+domain: serving
+seed: 3
+trace:
+  process: {name: poisson, rate_rps: 40rps}
+  queries: 1500
+profiles: [mine.csv]
+stages:
+  - {name: detect, parents: [source]}
+  - {name: describe, parents: [detect]}
+edges:
+  - {parent: detect, stage: describe, share: 0.5}
+configuration:
+  detect: {hardware: L4, max_batch: 1, replicas: 1}
+  describe: {hardware: L4, max_batch: 1, replicas: 1}
+prices_usd_per_h: {L4: 0.8, A10: 1.3}
+slo: 120ms
+"""
+
+PROFILE = """model,hardware,batch,p99_ms,throughput_qps
+detect,L4,1,22,50
+detect,L4,4,50,90
+detect,A10,1,12,95
+detect,A10,4,26,170
+describe,L4,1,40,28
+describe,L4,4,95,48
+describe,A10,1,24,45
+describe,A10,4,60,80
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    (tmp_path / "mine.csv").write_text(PROFILE)
+    path = tmp_path / "mine.yaml"
+    path.write_text(MINE)
+    return path
+
+
+def test_a_plan_of_ones_own_is_proved_kept_and_checked(
+    mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = mine.with_name("plan.json")
+    assert run(["plan", str(mine), "-o", str(kept)]) == 0
+    shown = capsys.readouterr().out
+    assert "detect" in shown and "why:" in shown and f"forerun check {kept}" in shown
+    assert run(["check", str(kept)]) == 0
+    assert "the certificate holds" in capsys.readouterr().out
+    found = json.loads(kept.read_text())
+    assert found["format"] == PLAN_FORMAT and found["plan"]["summary"]["proved_cheapest"]
+    alone = mine.with_name("certificate.json")
+    alone.write_text(json.dumps(found["plan"]["certificate"]))
+    assert run(["check", str(alone), "--scenario", str(mine)]) == 0
+    assert run(["check", str(alone)]) == 2
+
+
+def alterations(found: dict[str, Any]) -> dict[str, Any]:
+    """Plan files in each of which one thing was altered."""
+    altered = {}
+    for name, where, value in (
+        ("cost", ("plan", "summary", "cost_usd_per_h"), 0.1),
+        ("configuration", ("plan", "configuration", "detect"), ["L4", 1, 1]),
+        ("certificate's cost", ("plan", "certificate", "cost"), 0.1),
+        ("certificate's objective", ("plan", "certificate", "slo_ms"), 500.0),
+        ("certificate's prices", ("plan", "certificate", "costs", "L4"), 9.0),
+        ("an option left out", ("plan", "certificate", "stages", 0, "options"), {"A10": [1, 4]}),
+        ("the scenario", ("scenario", "slo_ms"), 60.0),
+        ("the seed", ("scenario", "seed"), 4),
+        ("the certificate", ("plan", "certificate"), {"schema": "x"}),
+    ):
+        copied = json.loads(json.dumps(found))
+        inner = copied
+        for step in where[:-1]:
+            inner = inner[step]
+        inner[where[-1]] = value
+        altered[name] = copied
+    return altered
+
+
+def test_altered_plans_do_not_hold(mine: Path) -> None:
+    scenario = forerun.load(mine)
+    made = plan(scenario)
+    assert isinstance(made, Plan)
+    made.check()
+    found = json.loads(json.dumps(document(made, scenario, "", {})))
+    assert "holds" in check_document(found)
+    for altered in alterations(found).values():
+        with pytest.raises((CheckFailed, Infeasible)):
+            check_document(altered)
+    kept = mine.with_name("bad.json")
+    kept.write_text(json.dumps(alterations(found)["cost"]))
+    assert run(["check", str(kept)]) == 4
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "not json", '{"format": "forerun.plan/1"}', '{"schema": "forerun.serving.certificate/1"}',
+             '{"format": "forerun.plan/1", "plan": 3, "options": 4, "scenario": 5, "objective": 6}', "\x00", "[" * 100000]
+)  # fmt: skip
+def test_what_is_no_plan_is_refused_by_name(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    assert run(["check", str(path)]) == 2
+    assert str(path) in capsys.readouterr().err
+    assert run(["check", str(tmp_path / "absent.json")]) == 2
+
+
+def test_infeasible_names_the_stage_and_the_constraint(
+    mine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["plan", str(mine), "--set", "slo_ms=20"]) == 3
+    told = capsys.readouterr().err
+    assert "stage detect" in told and "slo_ms 20 binds" in told and "no waiting" in told
+    assert (
+        run(
+            [
+                "plan",
+                str(mine),
+                "--set",
+                "slo_ms=45",
+                "--set",
+                "trace.process.rate_rps=200",
+                "--max-replicas",
+                "1",
+            ]
+        )
+        == 3
+    )
+    told = capsys.readouterr().err
+    assert "stage detect" in told and "max_replicas 1" in told and "best found keeps" in told
+
+
+def test_the_plan_keeps_the_objective_when_simulated(mine: Path) -> None:
+    scenario = forerun.load(mine)
+    made = plan(scenario)
+    result = forerun.simulate(made.scenario_planned())  # type: ignore[attr-defined]
+    assert result.summary["slo_met"] and result.summary["misses"] == made.summary["misses"]
+    assert result.summary["cost_usd_per_h"] == pytest.approx(made.summary["cost_usd_per_h"])
+
+
+def test_methods_beside_each_other(mine: Path) -> None:
+    scenario = forerun.load(mine)
+    table = plan(scenario, max_replicas=8).tables["methods"]
+    assert table["method"].tolist() == ["exact", "greedy", "sweep", "brute", "as it is now"]
+    exact, brute = table["cost_usd_per_h"][0], table["cost_usd_per_h"][3]
+    assert (
+        exact == brute == min(cost for cost, kept in zip(table["cost_usd_per_h"], table["feasible"]) if kept)
+    )
+    for method in ("greedy", "sweep", "brute"):
+        made = plan(scenario, method=method, max_replicas=8)
+        assert made.summary["cost_usd_per_h"] >= exact and not made.summary["proved_cheapest"]
+        made.check()
+
+
+def test_throughput_and_chance_and_frontier(mine: Path) -> None:
+    scenario = forerun.load(mine)
+    most = plan(scenario, "throughput", budget_usd_per_h=6.0)
+    assert most.summary["cost_usd_per_h"] <= 6.0 and most.summary["rate_rps"] >= 40
+    assert most.summary["bottleneck_first_rate_rps"] <= most.summary["rate_rps"] * (1 + 1e-9)
+    most.check()
+    sure = plan(scenario, confidence=0.9, traces=10)
+    assert sure.summary["traces_failing"] <= 1 and sure.summary["fresh_traces"] == 60
+    sure.check()
+    points = plan(scenario, frontier=True).tables["frontier"]
+    costs = points["cost_usd_per_h"][points["varied"] == "objective"]
+    known = [cost for cost in costs if math.isfinite(cost)]
+    assert known == sorted(known, reverse=True) and len(known) >= 5
+
+
+def test_recorded_traces_are_resampled_in_blocks(mine: Path) -> None:
+    times = tuple(25.0 * i + (i % 7) for i in range(300))
+    recorded = forerun.load(mine).with_(trace=Listed(arrivals_ms=times))
+    made = plan(recorded, confidence=0.5, traces=4)
+    assert made.summary["traces"] == 4 and made.summary["cost_usd_per_h"] > 0
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        ({"objective": "speed"}, "speed"),
+        ({"objective": "throughput"}, "budget"),
+        ({"budget_usd_per_h": 3.0}, "throughput"),
+        ({"method": "magic"}, "magic"),
+        ({"confidence": 0.9}, "belong together"),
+        ({"confidence": 1.5, "traces": 3}, "between 0 and 1"),
+        ({"max_replicas": 0}, "at least one"),
+        ({"colour": "red"}, "no such option"),
+        ({"method": "greedy", "confidence": 0.9, "traces": 3}, "one trace"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(mine: Path, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        plan(forerun.load(mine), **options)
+
+
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        ("mode=compat edges=[]", "mode default"),
+        ('configuration.detect.batching={"name": "timeout", "delay_ms": 5}', "greedy batching"),
+        ('configuration.detect.changes=[{"at_s": 1, "replicas": 2}]', "changes"),
+        ('service={"law": "exponential"}', "not drawn"),
+    ],
+)
+def test_scenarios_that_cannot_be_planned_are_refused(mine: Path, change: str, says: str) -> None:
+    with pytest.raises(ScenarioError, match=says):
+        plan(forerun.load(mine, change.split(" ") if "mode" in change else [change]))
+
+
+def test_a_certificate_for_another_scenario_does_not_hold(mine: Path) -> None:
+    scenario = forerun.load(mine)
+    proof = plan(scenario).data()["certificate"]
+    assert "holds" in check_certificate(proof, scenario)
+    for change in ("slo_ms=110", "seed=9", "attainment=0.95", "prices_usd_per_h.L4=0.7", "edges.0.share=0.4"):
+        with pytest.raises(CheckFailed):
+            check_certificate(proof, forerun.load(mine, [change]))
+
+
+def test_plan_files_appear_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = write_document({"format": PLAN_FORMAT}, tmp_path / "a" / "plan.json")
+    assert read_document(target) == {"format": PLAN_FORMAT}
+    assert [path.name for path in target.parent.iterdir()] == ["plan.json"]
+    with pytest.raises(StoreError):
+        write_document({}, tmp_path / "a" / "plan.json" / "b")
+    with pytest.raises(ForerunError):
+        read_document(tmp_path)
