@@ -74,8 +74,9 @@ def restore(source: Path, target: Path, kind: Kind) -> int:
     check_keys((key for key, _ in samples_of(source, kind)), source)
     target.mkdir(parents=True, exist_ok=True)
     count = 0
+    made: set[str] = set()
     for key, data in samples_of(source, kind):
-        write_file(target, key, data)
+        write_file(target, key, data, made)
         count += 1
     return count
 

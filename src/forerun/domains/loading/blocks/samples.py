@@ -104,10 +104,26 @@ def _walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
         yield Path(base), folders, names
 
 
-def write_file(folder: Path, key: str, data: bytes | memoryview) -> None:
-    """Write a sample below a folder under its (checked) key; refuses to replace a file that holds something else."""
+def write_file(folder: Path, key: str, data: bytes | memoryview, made: set[str] | None = None) -> None:
+    """Write a sample below a folder under its (checked) key.
+
+    made: folders (as parts of keys) known to be there and no links. Raises DataError for a link on the way, or a file
+    that is there and holds something else.
+    """
     path = folder / key
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_symlink() or (path.exists() and path.read_bytes() != data):
-        raise DataError.at(path, "exists already and holds something else")
-    path.write_bytes(data)
+    parent = key.rpartition("/")[0]
+    if parent and (made is None or parent not in made):
+        here = folder
+        for part in parent.split("/"):
+            here = here / part
+            if here.is_symlink():
+                raise DataError.at(here, "is a link; samples are not restored through links")
+        here.mkdir(parents=True, exist_ok=True)
+        if made is not None:
+            made.add(parent)
+    try:
+        with path.open("xb", buffering=0) as file:
+            file.write(data)
+    except FileExistsError as error:
+        if path.is_symlink() or path.read_bytes() != data:
+            raise DataError.at(path, "exists already and holds something else") from error
