@@ -51,6 +51,7 @@ def test_optimal_plans_meet_as_many_deadlines_as_the_greedy_less_two(reference: 
     run(rules)
     assert record.accepted >= reference["met"] - 2
     assert rules.solved.get(Proof.FALLBACK.name, 0) == 0  # type: ignore[attr-defined]
+    assert record.notes[0].startswith("lease plans by how they were found: ")
 
 
 def greedy_plans(claims: list[Claim], gpus: int) -> list[list[int] | None]:

@@ -41,6 +41,7 @@ class Record:
         self.refusals: dict[int, str] = {}
         self.completed: list[int] = []
         self.ended_because = ""
+        self.notes: list[str] = []
         self.held: I64 = np.zeros(count, np.int64)
         self._share = _efficiency_table(world)
         self._changes: list[tuple[F64, I64, I64]] = []

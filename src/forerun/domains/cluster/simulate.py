@@ -46,7 +46,7 @@ def simulate(scenario: Scenario, *, policy: Policy | None = None, watch: Iterabl
         rules_of(scenario, prepared.world, record),
         watch=[(o.instant, record) for o in watch if hasattr(o, "instant")],
     )
-    return result_of(scenario, record, prepared.notes)
+    return result_of(scenario, record, (*prepared.notes, *record.notes))
 
 
 def replace_policy(scenario: Scenario, policy: Policy) -> Scenario:

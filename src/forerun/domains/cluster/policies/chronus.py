@@ -146,6 +146,9 @@ class ChronusRules(QuietRules):
         """The next tick; idle stretches are skipped on the grid."""
         if self.pending or self.running or self.arrived < len(self.submit_s):
             return self.now_s
+        if self.solved:
+            counts = ", ".join(f"{count} {proof.lower()}" for proof, count in sorted(self.solved.items()))
+            self.record.notes.append(f"lease plans by how they were found: {counts}")
         self.log.flush()
         return None
 
