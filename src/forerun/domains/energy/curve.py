@@ -26,7 +26,7 @@ class CurvePrior:
     level_sd: float = 1.0
     shape_sd: float = 0.6
     length_octaves: float = 4.0
-    own_sd: float = 0.03
+    own_sd: float = 0.05
     noise_sd: float = 0.05
     noise_weight: float = 3.0
 

@@ -31,7 +31,7 @@ class Joint(KnobRecipe, frozen=True, kw_only=True, tag="joint"):
 
     shape_sd: float = 0.6
     length_octaves: float = 4.0
-    own_sd: float = 0.03
+    own_sd: float = 0.05
     noise_sd: float = 0.05
     noise_weight: float = 10.0
     boldness: float = 0.7
