@@ -124,7 +124,7 @@ def test_the_largest_slowdown_is_as_small_as_a_convex_solver_makes_it(drawn: Any
 @given(rounds)
 def test_the_centre_maximises_the_barrier(drawn: Any) -> None:
     """Where the optimum is a set, no feasible point near the centre has a larger barrier, and its gradient is 0."""
-    a, b, d, n, total, centre = solved(drawn, kernels.CENTRE)
+    *_, n, total, centre = solved(drawn, kernels.CENTRE)
     *_, least = solved(drawn, kernels.LEAST)
     free = least < 1.0 - 1e-9
     if n @ least > total * (1 - 1e-9) or not free.any():
