@@ -182,7 +182,12 @@ def test_throughput_and_chance_and_frontier(mine: Path) -> None:
     sure = plan(scenario, confidence=0.9, traces=10)
     assert sure.summary["traces_failing"] <= 1 and sure.summary["fresh_traces"] == 60
     sure.check()
-    points = plan(scenario, frontier=True).tables["frontier"]
+    made = plan(scenario, frontier=True)
+    pictures = {figure.id: figure for figure in made.figures()}  # type: ignore[attr-defined]
+    assert set(pictures) == {"plan-methods", "plan-cost-by-objective", "plan-cost-by-load"}
+    assert all(figure.caption for figure in pictures.values())
+    assert len(pictures["plan-cost-by-load"].data["rate_rps"]) == 14
+    points = made.tables["frontier"]
     costs = points["cost_usd_per_h"][points["varied"] == "objective"]
     known = [cost for cost in costs if math.isfinite(cost)]
     assert known == sorted(known, reverse=True) and len(known) >= 5

@@ -25,12 +25,12 @@ from forerun.domains.serving.planning.space import (
     Configuration,
     Space,
     Traffic,
-    configuration_of,
     space_of,
 )
 from forerun.domains.serving.routing import draws
 from forerun.domains.serving.scenario import SOURCE_NAME, Generated, Scenario
 from forerun.errors import CheckFailed, Infeasible, Problem, UsageError, known_names
+from forerun.result.figures import Figure
 from forerun.result.tables import Table
 from forerun.rng import stream
 
@@ -78,6 +78,12 @@ class ServingPlan:
         if self.certificate:
             found["certificate"] = dict(self.certificate)
         return found
+
+    def figures(self) -> tuple[Figure, ...]:
+        """What the plan's tables show, as data for the report."""
+        from forerun.domains.serving.planning.figures import plan_figures
+
+        return plan_figures(self.tables, self.scenario.slo_ms, float(self.summary["rate_rps"]))
 
     def scenario_planned(self) -> Scenario:
         """The scenario with the plan as its configuration, ready to be simulated."""
@@ -321,11 +327,6 @@ def _simulated_misses(scenario: Scenario, space: Space, chosen: Configuration, t
         stages.append(replace(stage, edges=edges))
     run = simulate_stagewise(Pipeline(tuple(stages)), traffic.arrivals_ms, space.slo_ms, record="counts")
     return run.misses
-
-
-def configuration_now(scenario: Scenario, space: Space) -> Configuration:
-    """What the scenario runs now."""
-    return configuration_of(scenario, space)
 
 
 def _rows(table: Table) -> list[dict[str, Any]]:
