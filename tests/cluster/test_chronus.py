@@ -25,7 +25,9 @@ GREEDY = [r for r in runs() if r["schedule"] == "chronus" and r["run"].endswith(
 
 def of_run(reference: dict[str, Any], **changes: Any) -> Any:
     machines = (1, reference["nodes"], reference["gpus_per_node"])
-    return world(reference["trace"], machines, reference["check_time_interval_s"], reference["gpu_type"], **changes)
+    return world(
+        reference["trace"], machines, reference["check_time_interval_s"], reference["gpu_type"], **changes
+    )
 
 
 @pytest.mark.parametrize("reference", GREEDY, ids=lambda r: r["run"])
@@ -57,7 +59,9 @@ def test_optimal_plans_meet_as_many_deadlines_as_the_greedy_less_two(reference: 
 def greedy_plans(claims: list[Claim], gpus: int) -> list[list[int] | None]:
     book = LeaseBook(gpus)
     plans: list[list[int] | None] = [None] * len(claims)
-    for at in sorted(range(len(claims)), key=lambda i: (-claims[i].size, claims[i].within - claims[i].wanted)):
+    for at in sorted(
+        range(len(claims)), key=lambda i: (-claims[i].size, claims[i].within - claims[i].wanted)
+    ):
         claim = claims[at]
         leases = fill_backwards(book.free(0, claim.within), claim.size, claim.wanted)
         if leases is not None:
@@ -86,12 +90,19 @@ def full_program(claims: list[Claim], gpus: int, *, use_now: bool) -> float:
 
 sizes = st.sampled_from([1, 1, 2, 4, 8])
 claim_strategy = st.builds(
-    lambda size, within, short: Claim(size, max(1, within - short), within), sizes, st.integers(1, 6), st.integers(0, 4)
+    lambda size, within, short: Claim(size, max(1, within - short), within),
+    sizes,
+    st.integers(1, 6),
+    st.integers(0, 4),
 )
 
 
 @settings(max_examples=60, deadline=None)
-@given(claims=st.lists(claim_strategy, min_size=1, max_size=6), gpus=st.sampled_from([8, 12]), use_now=st.booleans())
+@given(
+    claims=st.lists(claim_strategy, min_size=1, max_size=6),
+    gpus=st.sampled_from([8, 12]),
+    use_now=st.booleans(),
+)
 def test_the_shrunk_program_is_the_full_one(claims: list[Claim], gpus: int, use_now: bool) -> None:
     planned = best_plan(claims, gpus, use_now=use_now, incumbent=greedy_plans(claims, gpus), limits=Limits())
     used = Counter[int]()
@@ -109,7 +120,9 @@ def test_counts_that_fit_a_segment_may_not_fit_its_leases() -> None:
     claims = [Claim(8, 1, 3), Claim(1, 2, 3), Claim(8, 1, 3), Claim(8, 1, 3)]
     planned = best_plan(claims, 8, use_now=True, incumbent=greedy_plans(claims, 8), limits=Limits())
     assert planned.proof is Proof.SOLVED
-    assert objective(claims, planned.leases, 8, use_now=True) == pytest.approx(full_program(claims, 8, use_now=True))
+    assert objective(claims, planned.leases, 8, use_now=True) == pytest.approx(
+        full_program(claims, 8, use_now=True)
+    )
 
 
 def test_a_limit_that_is_met_keeps_the_plan_the_run_had() -> None:

@@ -34,7 +34,11 @@ PROVIDED = {
     "fig10_100jobs_1500lam_seed1.csv": (100, 1500, {"least_slack": 1.5, "seed": 1}),
     "fig9_1000job_1500lam_gseed9.csv": (1000, 1500, {"slack_seed": 9}),
     **{
-        f"fig11_200jobs_900lam_{share}_gseed11.csv": (200, 900, {"best_effort_share": share, "slack_seed": 11})
+        f"fig11_200jobs_900lam_{share}_gseed11.csv": (
+            200,
+            900,
+            {"best_effort_share": share, "slack_seed": 11},
+        )
         for share in (0.1, 0.7, 0.9)
     },
 }
@@ -90,14 +94,18 @@ def test_mean_gap_and_hours_are_kept() -> None:
     """The mean gap has relative standard error 1/sqrt(n); hours at rate 0 get no job."""
     spec = JobGenerator(jobs=20_000, mean_gap_s=60.0, hourly_rates=(1.0,) * 12 + (0.0,) * 12)
     made = generate(spec, flat_profile(), seed=0)
-    assert made.submit_s[-1] / 19_999 == pytest.approx(60.0, rel=4 / math.sqrt(20_000) + 86_400 / made.submit_s[-1])
+    assert made.submit_s[-1] / 19_999 == pytest.approx(
+        60.0, rel=4 / math.sqrt(20_000) + 86_400 / made.submit_s[-1]
+    )
     assert set((made.submit_s // 3600 % 24).tolist()) <= set(range(13))
 
 
 def test_durations_follow_the_mixture() -> None:
     """One hump: the log-duration is normal; its distance to the normal law is below the 0.1 % point, 1.95/sqrt(n)."""
     part = LogNormalPart(weight=1.0, median_s=1000.0, log_spread=0.7)
-    spec = JobGenerator(jobs=5000, mean_gap_s=1.0, durations=(part,), least_duration_s=1.0, most_duration_s=1e9)
+    spec = JobGenerator(
+        jobs=5000, mean_gap_s=1.0, durations=(part,), least_duration_s=1.0, most_duration_s=1e9
+    )
     made = generate(spec, flat_profile(), seed=5)
     z = np.sort((np.log(made.duration_s + 0.5) - math.log(1000.0)) / 0.7)
     law = np.array([NormalDist().cdf(value) for value in z])
@@ -109,7 +117,9 @@ def test_a_fit_finds_the_mixture_it_was_made_from() -> None:
         LogNormalPart(weight=0.7, median_s=500.0, log_spread=0.5),
         LogNormalPart(weight=0.3, median_s=50_000.0, log_spread=0.8),
     )
-    spec = JobGenerator(jobs=8000, mean_gap_s=100.0, durations=parts, least_duration_s=1.0, most_duration_s=1e9)
+    spec = JobGenerator(
+        jobs=8000, mean_gap_s=100.0, durations=parts, least_duration_s=1.0, most_duration_s=1e9
+    )
     found = fit(as_trace(generate(spec, flat_profile(), seed=2)))
     for mine, theirs in zip(found.spec.durations, parts):
         assert mine.weight == pytest.approx(theirs.weight, abs=0.03)
@@ -132,7 +142,9 @@ def as_trace(made: MadeJobs, **more: Any) -> Trace:
         **more,
     }
     schema = [Column(name) for name in columns]
-    return Trace("jobs", schema, columns, time="submit_s", provenance=Provenance(format="test", source="test"))
+    return Trace(
+        "jobs", schema, columns, time="submit_s", provenance=Provenance(format="test", source="test")
+    )
 
 
 def test_public_logs_can_be_fitted() -> None:
@@ -194,7 +206,10 @@ def test_made_jobs_become_the_rooms_jobs(tmp_path: Path) -> None:
     path = tmp_path / "made.csv"
     path.write_text(made.csv())
     again = jobs_of(read_jobs(path), flat_profile())
-    assert again.submit_s.tolist() == jobs.submit_s.tolist() and again.deadline_s.tolist() == jobs.deadline_s.tolist()
+    assert (
+        again.submit_s.tolist() == jobs.submit_s.tolist()
+        and again.deadline_s.tolist() == jobs.deadline_s.tolist()
+    )
 
 
 def test_impossible_wishes_are_refused() -> None:

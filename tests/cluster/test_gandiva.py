@@ -11,7 +11,9 @@ from forerun.domains.cluster.policies.gandiva import Gandiva
 from .conftest import assert_equals_reference, in_file_order, play, runs, small_worlds, world
 
 
-@pytest.mark.parametrize("reference", [r for r in runs() if r["schedule"] == "gandiva"], ids=lambda r: r["run"])
+@pytest.mark.parametrize(
+    "reference", [r for r in runs() if r["schedule"] == "gandiva"], ids=lambda r: r["run"]
+)
 def test_every_reference_run_is_reproduced_job_by_job(reference: dict[str, Any]) -> None:
     made = world(reference["trace"], reference["cluster"], reference["slot_s"], reference["gpu_type"])
     record = play(Gandiva(), made)
@@ -45,7 +47,9 @@ def test_each_accident_put_right_has_its_known_effect(switch: str, testbed: int,
     assert play(Gandiva(), made).accepted == figure_8a
 
 
-@pytest.mark.parametrize("switch", ["gandiva_between_arrivals", "gandiva_loop_variable", "overhead_when_unchanged"])
+@pytest.mark.parametrize(
+    "switch", ["gandiva_between_arrivals", "gandiva_loop_variable", "overhead_when_unchanged"]
+)
 def test_every_other_accident_matters_somewhere(switch: str) -> None:
     plain = play(Gandiva(), world("195job.csv", "n16g8", 240))
     righted = play(Gandiva(), world("195job.csv", "n16g8", 240, corrected=(switch,)))

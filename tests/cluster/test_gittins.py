@@ -70,7 +70,9 @@ def test_a_large_sample_is_thinned_to_its_quantiles() -> None:
 def one_gpu(count: int, seed: int) -> World:
     """Many short jobs and few long ones on one GPU, load about .8."""
     rng = np.random.default_rng(seed)
-    duration = np.where(rng.random(count) < 0.9, rng.integers(50, 150, count), rng.integers(5000, 9000, count))
+    duration = np.where(
+        rng.random(count) < 0.9, rng.integers(50, 150, count), rng.integers(5000, 9000, count)
+    )
     submit = np.cumsum(rng.exponential(duration.mean() / 0.8, count)).astype(np.int64)
     jobs = Jobs(
         file_row=np.arange(count),

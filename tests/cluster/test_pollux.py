@@ -60,7 +60,9 @@ def test_true_throughput_is_the_references() -> None:
             with pytest.raises(ProfileError, match="outside what was measured"):
                 app.step_and_exchange_s(placement, local_batch)
         else:
-            assert app.step_and_exchange_s(placement, local_batch) == pytest.approx((step_s, exchange_s), rel=1e-9)
+            assert app.step_and_exchange_s(placement, local_batch) == pytest.approx(
+                (step_s, exchange_s), rel=1e-9
+            )
     assert refused == 16
 
 
@@ -72,9 +74,13 @@ def test_fits_are_no_worse_and_decisions_equal(name: str) -> None:
     params = np.array(entry["params"])
     assert fit_step_model(seen).misfit <= 1.01 * step_kernels.misfit(params, seen)
     app = applications()[name]
-    assert app.gradients(app.init_batch, entry["epoch"]) == pytest.approx((entry["grad_sqr"], entry["grad_var"]))
+    assert app.gradients(app.init_batch, entry["epoch"]) == pytest.approx(
+        (entry["grad_sqr"], entry["grad_var"])
+    )
     alone = entry["optimize"][0][2]
-    for (nodes, replicas, goodput, local, passes), (_, _, speedup) in zip(entry["optimize"], entry["speedup"]):
+    for (nodes, replicas, goodput, local, passes), (_, _, speedup) in zip(
+        entry["optimize"], entry["speedup"]
+    ):
         found, found_local, found_passes = kernels.best_batch(
             params, float(nodes), replicas, app.limits(), 0.0, entry["grad_sqr"], entry["grad_var"]
         )
@@ -185,7 +191,9 @@ def ten_jobs(seed: int = 0) -> World:
     jobs = made.jobs.take(range(10))
     start_s = jobs.submit_s[0]
     return replace(
-        made, jobs=replace(jobs, submit_s=jobs.submit_s - start_s, deadline_s=jobs.deadline_s - start_s), seed=seed
+        made,
+        jobs=replace(jobs, submit_s=jobs.submit_s - start_s, deadline_s=jobs.deadline_s - start_s),
+        seed=seed,
     )
 
 

@@ -94,7 +94,9 @@ def test_nothing_is_lost_and_nothing_is_held_twice(policy: Any, data: Any) -> No
     assert sorted(record.completed) == list(range(len(jobs)))
     assert (record.admitted == 1).all() and not record.refusals
     assert (record.first_start_s >= jobs.submit_s).all()
-    if not isinstance(policy, Chronus) or corrected:  # as published, waiting before a first lease counts as work
+    if (
+        not isinstance(policy, Chronus) or corrected
+    ):  # as published, waiting before a first lease counts as work
         assert (record.end_s > record.first_start_s).all()
     assert record.declined.tolist() == (record.end_s > jobs.deadline_s).tolist()
     met = int(((record.end_s <= jobs.deadline_s) & jobs.has_deadline).sum())
@@ -148,7 +150,9 @@ def test_shifting_by_the_grid_shifts_all_ends(policy: Any, made: World, days: in
 @settings(max_examples=10, deadline=None)
 @given(made=worlds())
 def test_names_do_not_matter_and_runs_repeat(policy: Any, made: World) -> None:
-    renamed = replace(made.jobs, id=tuple(f"job {row}" for row in range(len(made.jobs))), user=("x",) * len(made.jobs))
+    renamed = replace(
+        made.jobs, id=tuple(f"job {row}" for row in range(len(made.jobs))), user=("x",) * len(made.jobs)
+    )
     one, two = play(policy, made), play(policy, replace(made, jobs=renamed))
     assert one.end_s.tolist() == two.end_s.tolist()
     for first, second in zip((*one.changes(), *one.events()), (*two.changes(), *two.events())):

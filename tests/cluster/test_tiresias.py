@@ -11,7 +11,9 @@ from forerun.domains.cluster.policies.tiresias import Tiresias, fitted_limits_gp
 from .conftest import assert_equals_reference, in_file_order, play, runs, small_worlds, world
 
 
-@pytest.mark.parametrize("reference", [r for r in runs() if r["schedule"] == "dlas-gpu"], ids=lambda r: r["run"])
+@pytest.mark.parametrize(
+    "reference", [r for r in runs() if r["schedule"] == "dlas-gpu"], ids=lambda r: r["run"]
+)
 def test_every_reference_run_is_reproduced_job_by_job(reference: dict[str, Any]) -> None:
     made = world(reference["trace"], reference["cluster"], reference["slot_s"], reference["gpu_type"])
     record = play(Tiresias(), made)

@@ -20,10 +20,22 @@ _MICROSOFT: Final = ("job_id", "submission_time", "num_gpu", "duration")
 #: our name, kind, unit, meaning, and the names in files
 _COLUMNS: Final = (
     ("job_id", "text", "", "identifier", ("job_id",)),
-    ("submit_s", "int", "s", "submission, seconds since the collection began", ("submit_time", "submission_time")),
+    (
+        "submit_s",
+        "int",
+        "s",
+        "submission, seconds since the collection began",
+        ("submit_time", "submission_time"),
+    ),
     ("iterations", "int", "", "steps of the global batch", ("iteration", "num_iteration")),
     ("model", "text", "", "model trained", ("model_name",)),
-    ("deadline_s", "int", "s", "absolute deadline as written; none where best_effort is 1", ("ddl", "deadline")),
+    (
+        "deadline_s",
+        "int",
+        "s",
+        "absolute deadline as written; none where best_effort is 1",
+        ("ddl", "deadline"),
+    ),
     ("batch", "int", "", "global batch", ("batch_size",)),
     ("gpus", "int", "GPUs", "GPUs requested", ("num_gpu",)),
     ("duration_s", "int", "s", "duration on the requested GPUs", ("duration",)),
@@ -99,4 +111,6 @@ def _field(name: str, kind: str, unit: str, meaning: str, header: str) -> Field:
         return Field(name=name, kind="text", meaning=meaning, column=header)
     least = 1 if name in ("gpus", "batch", "iterations") else None if name == "deadline_s" else 0
     most = 1 if name == "best_effort" else None
-    return Field(name=name, kind="int", unit=unit, meaning=meaning, column=header, minimum=least, maximum=most)
+    return Field(
+        name=name, kind="int", unit=unit, meaning=meaning, column=header, minimum=least, maximum=most
+    )

@@ -67,7 +67,9 @@ class Helios(TraceReader, tag="helios", frozen=True, kw_only=True):
                 submit_s=times["submit_time"],
                 start_s=times["start_time"],
                 end_s=times["end_time"],
-                duration_s=columns["duration"].tolist() if "duration" in columns else [float("nan")] * len(at),
+                duration_s=columns["duration"].tolist()
+                if "duration" in columns
+                else [float("nan")] * len(at),
                 gpus=columns["gpu_num"].tolist(),
                 state=columns["state"].tolist(),
             )

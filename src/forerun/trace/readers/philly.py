@@ -83,7 +83,9 @@ class Philly(TraceReader, tag="philly", frozen=True, kw_only=True):
         elif self.attempts == "joined":
             start_s, end_s = whole[0][0], whole[-1][1]
             ran_s = sum(end - start for start, end, _ in whole)
-            rows.add(number + 1, job_id=name, submit_s=submit_s, duration_s=ran_s, gpus=whole[-1][2], **common)
+            rows.add(
+                number + 1, job_id=name, submit_s=submit_s, duration_s=ran_s, gpus=whole[-1][2], **common
+            )
             rows.start_s[-1] = start_s
             rows.end_s[-1] = end_s if len(whole) == 1 else np.nan
         else:
@@ -91,7 +93,13 @@ class Philly(TraceReader, tag="philly", frozen=True, kw_only=True):
                 known = name if k == 0 else f"{name}#{k + 1}"
                 asked_s = submit_s if k == 0 else whole[k - 1][1]
                 rows.add(
-                    number + 1, job_id=known, submit_s=asked_s, start_s=start_s, end_s=end_s, gpus=gpus, **common
+                    number + 1,
+                    job_id=known,
+                    submit_s=asked_s,
+                    start_s=start_s,
+                    end_s=end_s,
+                    gpus=gpus,
+                    **common,
                 )
 
 

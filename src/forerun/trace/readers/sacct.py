@@ -170,7 +170,9 @@ class SacctJson(TraceReader, tag="sacct_json", frozen=True, kw_only=True):
         document = read_json(source, limit_bytes=1 << 30)
         jobs = document.get("jobs") if isinstance(document, dict) else None
         if not isinstance(jobs, list):
-            raise TraceError.at(source.name, 'an object with a list "jobs" is expected, as sacct --json prints it')
+            raise TraceError.at(
+                source.name, 'an object with a list "jobs" is expected, as sacct --json prints it'
+            )
         for number, job in enumerate(jobs):
             where = f"{source.name}: job {number}"
             try:
@@ -206,7 +208,9 @@ class SacctJson(TraceReader, tag="sacct_json", frozen=True, kw_only=True):
             submit_s=instants["submission"],
             start_s=instants["start"],
             end_s=instants["end"],
-            duration_s=_wrapped(times.get("elapsed"), "time.elapsed") if instants["end"] > 0 else float("nan"),
+            duration_s=_wrapped(times.get("elapsed"), "time.elapsed")
+            if instants["end"] > 0
+            else float("nan"),
             gpus=_listed_gpus(tres.get("allocated")) or _listed_gpus(tres.get("requested")),
             state=_state(job.get("state")),
         )

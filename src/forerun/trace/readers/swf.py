@@ -43,7 +43,9 @@ class Swf(TraceReader, tag="swf", frozen=True, kw_only=True):
         complaints.finish()
         return job_trace(self, source, repairs, rows, clock="seconds from the log's start")
 
-    def _job(self, number: int, text: list[str], source: Source, rows: JobRows, complaints: Complaints) -> None:
+    def _job(
+        self, number: int, text: list[str], source: Source, rows: JobRows, complaints: Complaints
+    ) -> None:
         if len(text) != _COLUMNS:
             complaints.add(source.at(number), f"has {len(text)} numbers; a job has {_COLUMNS}")
             return
@@ -81,7 +83,10 @@ def _numeric(row: list[str]) -> bool:
 
 
 def _number(cell: str) -> float:
-    if not cell.replace(".", "", 1).lstrip("+-").isascii() or not cell.lstrip("+-").replace(".", "", 1).isdigit():
+    if (
+        not cell.replace(".", "", 1).lstrip("+-").isascii()
+        or not cell.lstrip("+-").replace(".", "", 1).isdigit()
+    ):
         raise ValueError(f"{shown(cell)} is not a number")
     if len(cell) > 18:
         raise ValueError(f"{shown(cell)} is too long a number")
