@@ -1,7 +1,8 @@
 """`make bench`: every room's benchmark, one after the other, each in a process of its own.
 
-A room's benchmark is a script `benchmarks/<room>/bench.py`; it prints ratios against named peers measured in one run, after
-checking that all give equal results, and exits with 1 where a floor is missed. Name rooms to run only those.
+A room's benchmarks are the scripts `benchmarks/<room>/bench.py` and, where it plans, `plan.py`; each prints ratios against
+named peers measured in one run, after checking that all give equal results, and exits with 1 where a floor is missed. Name
+rooms to run only those.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ HERE = Path(__file__).parent
 
 def main(names: list[str]) -> int:
     """Run the benchmarks of the named rooms, or all; 1 if any missed a floor."""
-    known = {path.parent.name: path for path in sorted(HERE.glob("*/bench.py"))}
+    known: dict[str, list[Path]] = {}
+    for path in sorted([*HERE.glob("*/bench.py"), *HERE.glob("*/plan.py")]):
+        known.setdefault(path.parent.name, []).append(path)
     unknown = [name for name in names if name not in known]
     if unknown:
         print(f"no benchmark named {unknown[0]!r}; known: {', '.join(known)}", file=sys.stderr)
         return 2
     failed = []
     for name in names or known:
-        print(f"== {name}", flush=True)
-        if subprocess.run([sys.executable, str(known[name])], check=False).returncode:
-            failed.append(name)
+        for path in known[name]:
+            print(f"== {name}/{path.name}", flush=True)
+            if subprocess.run([sys.executable, str(path)], check=False).returncode:
+                failed.append(f"{name}/{path.name}")
     print(f"missed: {', '.join(failed)}" if failed else "every floor is held")
     return int(bool(failed))
 
