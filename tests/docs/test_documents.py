@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from forerun.domains.demos import demos
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BIN = Path(sys.executable).parent
@@ -27,11 +29,14 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1", "COLUMNS": "120"}
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in DOCUMENTS if "```console" in path.read_text()], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("path", RUN_HERE, ids=lambda path: path.name)
 def test_the_commands_of_a_document_run(path: Path, tmp_path: Path) -> None:
-    """Blocks in order: yaml and csv blocks that name a file are written, console lines run, python blocks run."""
+    """Blocks in order: yaml and csv blocks that name a file are written, console lines run, python blocks run.
+
+    ROOM.yaml is there from the start: the room's demonstration, as the documents tell the reader to copy it.
+    """
+    for demo in demos():
+        (tmp_path / f"{demo.room}.yaml").write_text(demo.scenario.read_text())
     for kind, text in BLOCK.findall(path.read_text()):
         named = re.match(r"# file: (\S+)\n", text)
         if named and kind in {"yaml", "csv", "text"}:
