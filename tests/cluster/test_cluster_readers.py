@@ -520,7 +520,10 @@ def test_a_damaged_file_is_read_or_refused_never_more(tmp_path_factory: Any, for
 
 
 PAI_JOBS = "j1,i1,u1,Terminated,100.0,900.0\nj2,i2,u1,Failed,300.0,400.0\n"
-PAI_TASKS = "j1,worker,2.0,Terminated,120.0,900.0,400.0,29.3,50.0,V100\nj2,worker,1.0,Failed,310.0,400.0,400.0,29.3,100.0,V100\n"
+PAI_TASKS = (
+    "j1,worker,2.0,Terminated,120.0,900.0,400.0,29.3,50.0,V100\n"
+    "j2,worker,1.0,Failed,310.0,400.0,400.0,29.3,100.0,V100\n"
+)
 
 
 @pytest.mark.parametrize("table", ["pai_job_table.csv", "pai_task_table.csv"])

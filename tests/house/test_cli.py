@@ -88,6 +88,15 @@ def test_bad_usage_is_exit_code_2_and_lines_without_a_traceback(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_a_room_finds_wrong_is_told_with_file_and_line(tmp_path: Path) -> None:
+    text = SERVING.read_text()
+    (tmp_path / "mine.yaml").write_text(text.replace("ResNet: {hardware: V100", "ResNet: {hardware: H100"))
+    line = next(i for i, one in enumerate(text.splitlines(), start=1) if "ResNet: {hardware" in one)
+    done = forerun("simulate", "mine.yaml", cwd=tmp_path)
+    assert done.returncode == 2 and f"mine.yaml:{line}: at $.configuration.ResNet" in done.stderr
+    assert "did you mean 'V100'" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_a_run_is_kept_and_never_overwritten(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert forerun("simulate", str(SERVING), *SMALL, "-o", str(folder)).returncode == 0

@@ -24,11 +24,16 @@ def command(
 ) -> None:
     """Simulate SCENARIO and say what happened, where it went and why."""
     import forerun
+    from forerun.errors import ScenarioError
+    from forerun.scenario.load import located
 
     resolved = forerun.load(scenario, overrides, seed=seed)
     with _show.working(f"simulating {scenario.name}", quiet=quiet or as_json):
         start_s = time.perf_counter()
-        result = forerun.simulate(resolved).check()
+        try:
+            result = forerun.simulate(resolved).check()
+        except ScenarioError as error:
+            raise located(error, scenario) from error
         wall_s = time.perf_counter() - start_s
     if out is not None:
         replace(result, provenance={**result.provenance, "wall_s": wall_s}).save(out)

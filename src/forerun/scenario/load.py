@@ -44,6 +44,19 @@ def loads(
     return build(document, base=base or Path.cwd(), overrides=overrides, seed=seed)
 
 
+def located(error: ScenarioError, path: str | os.PathLike[str]) -> ScenarioError:
+    """The error with the file and line of each `$.path` that a room found wrong only when it ran the scenario."""
+    document = read_document(Path(path))
+    return ScenarioError(
+        *(
+            Problem(document.where(_steps(problem.where)), problem.what)
+            if problem.where.startswith("$.")
+            else problem
+            for problem in error.problems
+        )
+    )
+
+
 def from_data(data: dict[str, Any], *, base: Path | None = None, name: str = "<data>") -> Any:
     """The resolved scenario of plain data (as from `to_data`, or a run's scenario.json)."""
     return build(Document(name, data), base=base or Path.cwd())
