@@ -21,11 +21,12 @@ from forerun.domains.energy.scenario import Goal, Scenario
 from forerun.domains.energy.signals import amount, best_pieces, best_start
 from forerun.domains.energy.stats import drawn_mean_epochs
 from forerun.domains.energy.workload import Workload
-from forerun.domains.energy.world import read_world, signal
+from forerun.domains.energy.world import read_world
 from forerun.errors import CheckFailed, Infeasible, Problem, UnknownName
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.rng import stream
 from forerun.trace.signal import Signal
+from forerun.trace.steps import signal
 
 ETAS: Final = tuple(i / 20 for i in range(21))
 DRAWS: Final = 2000

@@ -17,11 +17,12 @@ from forerun.domains.energy.scenario import Scenario, paired
 from forerun.domains.energy.simulate import Drift, Run, Shop, group, sequence
 from forerun.domains.energy.stats import drawn_world, mean_interval
 from forerun.domains.energy.workload import Workload
-from forerun.domains.energy.world import World, read_world, signal
+from forerun.domains.energy.world import World, read_world
 from forerun.errors import ForerunError
 from forerun.result.run import Interval, Result
 from forerun.result.tables import Table
 from forerun.rng import stream
+from forerun.trace.steps import signal
 
 #: worlds drawn for the interval that also counts the recorded paths as a sample
 DRAWN_WORLDS = 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import zlib
 from typing import Annotated, Literal
 
@@ -19,6 +18,7 @@ from forerun.domains.energy.policy import (
     limit_policies,
 )
 from forerun.scenario.spec import Input, Spec, recipe
+from forerun.trace.steps import Steps
 
 
 class Measurements(Spec, frozen=True, kw_only=True):
@@ -56,29 +56,6 @@ class Drift(Spec, frozen=True, kw_only=True):
         """A change happens after the start, around a positive batch size."""
         found = [] if self.from_recurrence >= 1 else [("from_recurrence", "is below 1: drift needs a before")]
         return found + ([] if self.pivot > 0 else [("pivot", f"{self.pivot:g} is not above 0")])
-
-
-class Steps(Spec, frozen=True, kw_only=True):
-    """A value over time: `steps` of [from second, value], repeated every `repeat_s` (0: the last value holds)."""
-
-    steps: tuple[tuple[float, float], ...]
-    repeat_s: float = 0.0
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Steps begin at 0 and increase; a period ends after the last of them."""
-        if not self.steps:
-            return [("steps", "is empty; write [[0, value], ...]")]
-        found = []
-        times = [time for time, _ in self.steps]
-        if times[0] != 0:
-            found.append(("steps", f"begins at {times[0]:g} s; the first step is at 0"))
-        if any(later <= earlier for earlier, later in itertools.pairwise(times)):
-            found.append(("steps", "times do not increase"))
-        if any(value < 0 for _, value in self.steps):
-            found.append(("steps", "a value is negative"))
-        if self.repeat_s and self.repeat_s <= times[-1]:
-            found.append(("repeat_s", f"{self.repeat_s:g} s ends before the last step at {times[-1]:g} s"))
-        return found
 
 
 class Signals(Spec, frozen=True, kw_only=True):

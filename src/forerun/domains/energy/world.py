@@ -7,7 +7,7 @@ from pathlib import Path
 
 from forerun.domains.energy.failures import DefaultNotInRange
 from forerun.domains.energy.model import GroupRow, Rules
-from forerun.domains.energy.scenario import Scenario, Steps
+from forerun.domains.energy.scenario import Scenario
 from forerun.domains.energy.workload import Workload, join
 from forerun.errors import Problem, TraceError
 from forerun.scenario.spec import Input, file_digest
@@ -15,7 +15,6 @@ from forerun.trace.readers.energy_groups import EnergyGroups
 from forerun.trace.readers.energy_power import read_power
 from forerun.trace.readers.energy_train import read_train
 from forerun.trace.repair import RepairLog
-from forerun.trace.signal import Signal
 
 
 @dataclass(frozen=True)
@@ -58,17 +57,6 @@ def _group_rows(scenario: Scenario, repairs: RepairLog) -> tuple[GroupRow, ...]:
         )
     columns = (trace["start_s"].tolist(), trace["end_s"].tolist(), trace["runtime_ratio"].tolist())
     return tuple(GroupRow(*row) for row in zip(*columns))
-
-
-def signal(steps: Steps | None, *, unit: str, name: str) -> Signal | None:
-    """A scenario's steps as a signal: repeated 4096 times, or held for ever."""
-    if steps is None:
-        return None
-    times, values = zip(*steps.steps)
-    if not steps.repeat_s:
-        return Signal(times, values, unit=unit, name=name)
-    one = Signal(times, values, unit=unit, end_s=steps.repeat_s, name=name)
-    return one.repeated(steps.repeat_s * 4096)
 
 
 def _path(given: Input) -> Path:
