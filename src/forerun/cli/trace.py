@@ -1,4 +1,4 @@
-"""`forerun trace`: look at traces, check, generate and import them."""
+"""`forerun trace`: look at traces, check, fit, generate and import them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from forerun.cli import _options, _show
+from forerun.errors import UsageError, known_names
 from forerun.units import split_name
 
 if TYPE_CHECKING:
     from forerun.trace.repair import Repair
+    from forerun.trace.room import Recorded, RoomTraces, Told
 
 file_argument = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 format_option = click.option(
@@ -28,30 +30,60 @@ option_option = click.option(
     metavar="KEY=VALUE",
     help="An option of the format; may be repeated.",
 )
+settings_option = click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A parameter; may be repeated."
+)
+seed_option = click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draws."
+)
 strict_option = click.option("--strict", is_flag=True, help="Refuse a file that needs repairs.")
 
 
 @click.group(name="trace")
 def command() -> None:
-    """Look at traces of arrivals, check them, generate new ones, and import public formats."""
+    """Look at traces, check them, fit and generate new ones, and import public formats."""
 
 
 @command.command(name="stats")
-@file_argument
+@click.argument("files", nargs=-1, required=True, metavar="[ROOM] FILE...")
 @format_option
 @option_option
+@strict_option
+@settings_option
+@seed_option
 @click.option("--fit", is_flag=True, help="Also fit arrival processes and say how well they stand in.")
 @_options.json_option
 @_options.quiet_option
-def stats(file: Path, format_: str, options: tuple[str, ...], fit: bool, as_json: bool, quiet: bool) -> None:
-    """Say what the arrivals in FILE look like: rate, burstiness, ties."""
+def stats(
+    files: tuple[str, ...],
+    format_: str,
+    options: tuple[str, ...],
+    strict: bool,
+    settings: tuple[str, ...],
+    seed: int,
+    fit: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Say what the arrivals in FILE look like: rate, burstiness, ties. With ROOM first, what the room sees in it."""
+    if len(files) > 1:
+        _only_for_arrivals({"--fit": fit})
+        recorded = _recorded(files[1:], format_, options, strict)
+        with _show.working(f"reading {files[1]}", quiet=quiet or as_json):
+            told = _room(files[0]).stats(recorded, settings, seed=seed)
+            recorded.log.finish()
+        _show_told(told, as_json=as_json, quiet=quiet)
+        return
+    if settings:
+        raise UsageError.at("--set", "is for a room's figures: forerun trace stats ROOM FILE")
+    file = Path(files[0])
     from forerun.trace.fit import fit_all
     from forerun.trace.reader import options_from, read_trace
     from forerun.trace.requests import arrivals_ms
     from forerun.trace.stats import trace_stats
 
     with _show.working(f"reading {file.name}", quiet=quiet or as_json):
-        trace = read_trace(file, format_, options=options_from(options))
+        trace = read_trace(file, format_, options=options_from(options), strict=strict)
         found = trace_stats(trace)
         fits = fit_all(arrivals_ms(trace)) if fit else ()
     data: dict[str, Any] = {"format": trace.provenance.format, "kind": trace.kind, **found.data()}
@@ -108,12 +140,65 @@ def check(
     return 0 if found.ok else 2
 
 
+@command.command(name="fit")
+@click.argument("room")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@format_option
+@option_option
+@strict_option
+@settings_option
+@seed_option
+@click.option(
+    "-o",
+    "--out",
+    "out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A new .yaml file with the description, for `forerun trace generate ROOM FILE`.",
+)
+@_options.json_option
+@_options.quiet_option
+def fit(
+    room: str,
+    files: tuple[str, ...],
+    format_: str,
+    options: tuple[str, ...],
+    strict: bool,
+    settings: tuple[str, ...],
+    seed: int,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Describe recorded traces of ROOM so that more like them can be generated, and say how like they are."""
+    from forerun.trace.room import save_description
+
+    recorded = _recorded(files, format_, options, strict)
+    with _show.working(f"fitting {files[0]}", quiet=quiet or as_json):
+        found = _room(room).fit(recorded, settings, seed=seed)
+        recorded.log.finish()
+        if out is not None:
+            names = ", ".join(Path(file).name for file in files)
+            save_description(found.description, out, comments=[f"fitted to {names}", *found.told.notes])
+    if as_json:
+        _show.print_json(_show.plain({"description": found.description, **found.told.data}))
+        return
+    _show_told(found.told, as_json=False, quiet=quiet)
+    if out is None:
+        click.echo("nothing was kept: -o FILE.yaml keeps the description")
+    else:
+        click.echo(f"{out}: the description")
+        if not quiet:
+            click.echo(f"next: forerun trace generate {room} {out} -o TRACE")
+
+
 @command.command(name="generate")
-@click.argument("process", metavar="PROCESS")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A parameter; may be repeated.")
-@click.option("-n", "--count", "count", type=click.IntRange(min=1), help="How many arrivals.")
+@click.argument("what", metavar="PROCESS|ROOM")
+@click.argument("description", default="", metavar="[DESCRIPTION]")
+@settings_option
+@click.option("-n", "--count", "count", type=click.IntRange(min=1), help="How many arrivals, or jobs.")
 @click.option("--horizon", "horizon", metavar="TIME", help="All arrivals before this time, such as 10min.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draws.")
+@seed_option
 @click.option(
     "-o",
     "--out",
@@ -126,7 +211,8 @@ def check(
 @_options.json_option
 @_options.quiet_option
 def generate(
-    process: str,
+    what: str,
+    description: str,
     settings: tuple[str, ...],
     count: int | None,
     horizon: str | None,
@@ -135,15 +221,49 @@ def generate(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Draw a trace from PROCESS, a name (see `forerun trace processes`) or a file that describes one."""
+    """Draw a trace from PROCESS, a name (see `forerun trace processes`) or a file that describes one.
+
+    With the name of a room, draw a trace of that room's kind: its own default, or what DESCRIPTION names (a generator
+    of the room, or a file as `forerun trace fit ROOM` writes).
+    """
+    from forerun.domains.tracing import trace_rooms
+    from forerun.trace.generate import seconds
+
+    horizon_s = seconds(horizon) if horizon is not None else None
+    if what in trace_rooms():
+        with _show.working(f"drawing for {what}", quiet=quiet or as_json):
+            made = _room(what).generate(description, settings, count=count, horizon_s=horizon_s, seed=seed)
+            made.save(out)
+        if as_json:
+            _show.print_json(_show.plain({"path": str(out), "count": made.count, **made.told.data}))
+            return
+        _show_told(made.told, as_json=False, quiet=quiet)
+        click.echo(f"{out}: {made.count} {made.what}")
+        if made.next_step and not quiet:
+            click.echo(f"next: {made.next_step.format(out=out)}")
+        return
+    if description:
+        raise UsageError.at(description, f"{what!r} is no room with traces of its own; {_known_rooms(what)}")
+    _generate_arrivals(what, settings, count, horizon_s, seed, out, as_json=as_json, quiet=quiet)
+
+
+def _generate_arrivals(
+    process: str,
+    settings: tuple[str, ...],
+    count: int | None,
+    horizon_s: float | None,
+    seed: int,
+    out: Path,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     from forerun.trace.files import save_trace
-    from forerun.trace.generate import generate as generated
-    from forerun.trace.generate import process_from, seconds
+    from forerun.trace.generate import generate, process_from
     from forerun.trace.stats import trace_stats
 
     with _show.working("drawing arrivals", quiet=quiet or as_json):
-        horizon_s = seconds(horizon) if horizon is not None else None
-        trace = generated(process_from(process, settings), seed=seed, n=count, horizon_s=horizon_s)
+        trace = generate(process_from(process, settings), seed=seed, n=count, horizon_s=horizon_s)
         save_trace(trace, out)
     if as_json:
         _show.print_json({"path": str(out), "digest": trace.digest, **trace_stats(trace).data()})
@@ -223,6 +343,51 @@ def processes(as_json: bool) -> None:
 def _say_repairs(repairs: tuple[Repair, ...]) -> None:
     for repair in repairs:
         click.echo(f"repaired: {repair}", err=True)
+
+
+def _room(name: str) -> RoomTraces:
+    from forerun.domains.tracing import traces_of
+
+    return traces_of(name)
+
+
+def _known_rooms(name: str) -> str:
+    from forerun.domains.tracing import trace_rooms
+
+    return known_names(name, trace_rooms())
+
+
+def _recorded(files: tuple[str, ...], format_: str, options: tuple[str, ...], strict: bool) -> Recorded:
+    from forerun.trace.reader import options_from
+    from forerun.trace.repair import RepairLog
+    from forerun.trace.room import Recorded
+
+    return Recorded(
+        files=tuple(Path(file) for file in files),
+        format=format_,
+        options=options_from(options),
+        log=RepairLog(strict=strict),
+    )
+
+
+def _show_told(told: Told, *, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        _show.print_json(_show.plain(dict(told.data)))
+        return
+    if not quiet:
+        _say_repairs(told.repairs)
+    for at, table in enumerate(told.tables):
+        if at:
+            click.echo()
+        _show.print_table(table.columns, table.rows, title=table.title)
+    for note in told.notes:
+        click.echo(f"note: {note}")
+
+
+def _only_for_arrivals(given: dict[str, bool]) -> None:
+    for name, there in given.items():
+        if there:
+            raise UsageError.at(name, "is for arrivals: forerun trace fit ROOM fits a room's traces")
 
 
 def _text(process: Any) -> str:
