@@ -10,7 +10,7 @@ import click
 from forerun.cli import _options, _show
 
 if TYPE_CHECKING:
-    from forerun.study.ties import Ties
+    from forerun.study.ties import Ties, Untied
 
 
 @click.command(name="explain")
@@ -58,8 +58,8 @@ def command(run: Path, orders: int, as_json: bool, quiet: bool) -> None:
             for turn in explanation.turns
         ]
         _show.print_table(("what to change", "now", "turns the answer at", "values tried"), rows)
-    if orders:
-        _print_ties(ties, found.domain)
+    if ties is not None:
+        _print_ties(ties)
     best = next((turn for turn in explanation.turns if turn.value is not None), None)
     if best is not None and not quiet:
         click.echo(
@@ -67,12 +67,17 @@ def command(run: Path, orders: int, as_json: bool, quiet: bool) -> None:
         )
 
 
-def _print_ties(ties: Ties | None, domain: str) -> None:
+def _print_ties(ties: Ties | Untied | None) -> None:
     """The figures that hang on the order of what happens at one instant."""
-    click.echo()
+    from forerun.study.ties import Ties
+
     if ties is None:
-        click.echo(f"ties: the {domain} room has no other order of same-instant events for this run")
         return
+    click.echo()
+    if not isinstance(ties, Ties):
+        click.echo(f"ties: no other order to try: {ties.why}")
+        return
+    click.echo(f"orders tried: {ties.what}")
     if not ties.moved:
         click.echo(
             f"ties: none of {ties.figures} figures moves under {ties.orders} other orders of same-instant events"

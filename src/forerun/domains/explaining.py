@@ -11,7 +11,7 @@ from forerun.result.run import SavedRun
 from forerun.scenario.load import build
 from forerun.scenario.text import Document
 from forerun.study.explain import Explanation, explain
-from forerun.study.ties import Ties, tie_sensitivity
+from forerun.study.ties import Ties, Untied, tie_sensitivity
 
 
 def explain_run(run: SavedRun) -> Explanation:
@@ -28,10 +28,11 @@ def explain_run(run: SavedRun) -> Explanation:
     return explain(run, part.answer, part.levers(scenario, run), simulate_with)
 
 
-def ties_of(run: SavedRun, orders: int) -> Ties | None:
-    """What other orders of same-instant events do to a run; None if its room has no way to make them."""
+def ties_of(run: SavedRun, orders: int) -> Ties | Untied:
+    """What other orders of same-instant events do to a run, or why it has none."""
     part = room_part(run.domain, "ties")
     if part is None:
-        return None
+        return Untied(f"the {run.domain} room says nothing of the order of same-instant events")
     document = Document(str(run.folder / "scenario.json"), dict(run.scenario))
-    return tie_sensitivity(build(document, base=Path.cwd()), part.permuted, simulate, orders=orders)
+    found = part.orders(build(document, base=Path.cwd()))
+    return found if isinstance(found, Untied) else tie_sensitivity(run.summary, found, orders=orders)

@@ -1,8 +1,8 @@
 """Whether a run hangs on the order of what happens at one instant.
 
-Traces are stamped in whole seconds or milliseconds, so things coincide that did not in the world. A room says how its
-same-instant events could have come otherwise (`ties.permuted`); the scenario is simulated with several such orders,
-and every figure that moves is told with how far.
+Traces are stamped in whole seconds or milliseconds, so things coincide that did not in the world. A room says with
+`ties.orders(scenario)` how its same-instant events could have come otherwise, or why there is no other order
+(`Untied`). The scenario is simulated in several such orders, and every figure that moves is told with how far.
 """
 
 from __future__ import annotations
@@ -15,6 +15,24 @@ from forerun.study.summary import is_number
 
 #: relative change below which a figure counts as unmoved: what breaks the ties moves instants by less
 UNMOVED: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """How a room makes other orders. what: what is permuted, in words. simulate(number): the result in order `number`.
+
+    The same number is the same order, whenever it is asked for.
+    """
+
+    what: str
+    simulate: Callable[[int], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Untied:
+    """A scenario without another order of same-instant events, and why."""
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,39 +52,39 @@ class Moved:
 
 @dataclass(frozen=True)
 class Ties:
-    """What other orders of same-instant events do. orders: how many were tried. figures: how many were compared."""
+    """What other orders of same-instant events do.
 
+    what: what was permuted. orders: how many were tried. figures: how many were compared.
+    """
+
+    what: str
     orders: int
     figures: int
     moved: tuple[Moved, ...]
 
 
 def tie_sensitivity(
-    scenario: Any,
-    permuted: Callable[[Any, int], Any | None],
-    simulate: Callable[[Any], Any],
+    summary: Mapping[str, Any],
+    others: Orders,
     *,
     orders: int = 10,
     progress: Callable[[str], None] = lambda _: None,
-) -> Ties | None:
-    """Simulate a scenario under other orders of its same-instant events; largest movements first.
+) -> Ties:
+    """What becomes of a run's summary in other orders of its same-instant events; largest movements first.
 
-    permuted(scenario, number) is the scenario with order `number`, or None where the room cannot make one: then there
-    is no answer.
+    A figure that the other orders do not have (an interval that is not asked for again) is not compared.
     """
-    given = _numbers(simulate(scenario).summary)
+    given = _numbers(summary)
     seen: dict[str, list[float]] = {name: [value] for name, value in given.items()}
     for number in range(orders):
         progress(f"order {number + 1} of {orders}")
-        other = permuted(scenario, number)
-        if other is None:
-            return None
-        for name, value in _numbers(simulate(other).summary).items():
+        for name, value in _numbers(others.simulate(number).summary).items():
             if name in seen:
                 seen[name].append(value)
-    moved = [Moved(name, given[name], min(values), max(values)) for name, values in seen.items()]
+    compared = {name: values for name, values in seen.items() if len(values) > 1}
+    moved = [Moved(name, given[name], min(values), max(values)) for name, values in compared.items()]
     told = [one for one in moved if one.share > UNMOVED]
-    return Ties(orders, len(given), tuple(sorted(told, key=lambda one: -one.share)))
+    return Ties(others.what, orders, len(compared), tuple(sorted(told, key=lambda one: -one.share)))
 
 
 def _numbers(summary: Mapping[str, Any]) -> dict[str, float]:

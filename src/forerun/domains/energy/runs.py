@@ -39,7 +39,13 @@ class Reference:
 
 def run_scenario(scenario: Scenario, *, policy: Chooser | None = None, watch: Iterable[Any] = ()) -> Result:
     """The result of a scenario; `policy` replaces its policy. Raises the room's named failures."""
-    world = read_world(scenario)
+    return run_world(scenario, read_world(scenario), policy=policy, watch=watch)
+
+
+def run_world(
+    scenario: Scenario, world: World, *, policy: Chooser | None = None, watch: Iterable[Any] = ()
+) -> Result:
+    """The result of a scenario on a world that was read, or changed since."""
     recipe = paired(policy, scenario.limit_policy) if policy else scenario.chooser
     shop, run = play(scenario, world, recipe, scenario.first_seed)
     for observer in watch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,8 +30,10 @@ from forerun.rng import stream as random_stream
 _T9 = 2.2622
 
 
-def run_scenario(scenario: Scenario, *, watch: Sequence[Any] = ()) -> Result:
-    """The result of a scenario (see `simulate`)."""
+def run_scenario(
+    scenario: Scenario, *, watch: Sequence[Any] = (), draw: Callable[[Scenario], Drawn] = draw
+) -> Result:
+    """The result of a scenario (see `simulate`); `draw` may break the ties of what is drawn another way."""
     given, tuned = scenario, None
     if scenario.tuner is not None and scenario.grid is not None:
         drawn = draw(scenario)
@@ -41,11 +43,12 @@ def run_scenario(scenario: Scenario, *, watch: Sequence[Any] = ()) -> Result:
         )  # fmt: skip
         scenario = with_cell(scenario, tuned.cell.block, tuned.cell.threads)
     drawn = draw(scenario)
-    if scenario.loader.mode == "threads":
-        outcome = _threads(drawn, watch)
-    else:
-        outcome = _workers(drawn, watch)
-    return _Report(given, drawn, outcome, tuned).result()
+    return _Report(given, drawn, outcome_of(drawn, watch), tuned).result()
+
+
+def outcome_of(drawn: Drawn, watch: Sequence[Any] = ()) -> Outcome:
+    """All epochs of a drawn scenario, by the loader that it names."""
+    return _threads(drawn, watch) if drawn.scenario.loader.mode == "threads" else _workers(drawn, watch)
 
 
 def with_cell(scenario: Scenario, block: int, threads: int) -> Scenario:

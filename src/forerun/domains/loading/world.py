@@ -117,12 +117,15 @@ class Drawn:
         return seconds(self.scenario.step.step_s, batches, self.scenario.seed, "step", epoch, job)
 
     def latencies(self, epoch: int) -> F64:
-        """Latencies in the order of serving: enough for every attempt."""
+        """Latencies in the order of serving: enough for every attempt, or one if they are all the same."""
+        return seconds(self.scenario.store.latency_s, self.requests(), self.scenario.seed, "latency", epoch)
+
+    def requests(self) -> int:
+        """As many requests as an epoch can make, and one."""
         errors = self.scenario.store.errors
-        attempts = (
-            self.scenario.jobs * (len(self.block_edges()) - 1) * (1 + (errors.retries if errors else 0))
+        return 1 + self.scenario.jobs * (len(self.block_edges()) - 1) * (
+            1 + (errors.retries if errors else 0)
         )
-        return seconds(self.scenario.store.latency_s, attempts + 1, self.scenario.seed, "latency", epoch)
 
     def store(self, *, instantaneous: bool = False) -> StoreModel:
         """The store's model; `instantaneous` keeps the cores and nothing else."""

@@ -6,22 +6,30 @@ import numpy as np
 
 from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.scenario import Listed, Scenario
+from forerun.domains.serving.simulate import simulate
 from forerun.rng import stream
 from forerun.scenario.spec import to_data
+from forerun.study.ties import Orders, Untied
 
 #: a hair, in ms: far below any service time, far above the rounding of instants up to a week
 HAIR_MS = 1e-6
 
 
-def permuted(scenario: Scenario, number: int) -> Scenario | None:
-    """The scenario with its ties broken in order `number`; None where edges are recorded beside the arrivals.
+def orders(scenario: Scenario) -> Orders | Untied:
+    """Arrivals before or after the completions of their instant, and one after the other instead of together."""
+    if any(edge.recorded for edge in scenario.edges):
+        return Untied("its edges are recorded beside the arrivals, so arrivals cannot be moved without them")
+    what = "arrivals come before or after completions of their instant, and arrivals of one instant apart"
+    return Orders(what, lambda number: simulate(permuted(scenario, number)))
+
+
+def permuted(scenario: Scenario, number: int) -> Scenario:
+    """The scenario with its ties broken in order `number`.
 
     Each arrival instant moves by a hair or not at all, so that it comes before or after the completions that fall on
     it. Arrivals of one instant, which would enter a queue together, follow each other in pieces: all apart in order 0,
     in drawn pieces in the others. An arrival that moves keeps its row, and with it what is drawn for it.
     """
-    if any(edge.recorded for edge in scenario.edges):
-        return None
     arrivals = prepare(scenario).arrivals_ms
     draws = stream(scenario.seed, "ties", number)
     first = np.concatenate([[True], np.diff(arrivals) > 0])

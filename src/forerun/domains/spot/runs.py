@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,14 +39,21 @@ def run_scenario(
         scenario = scenario.with_(growth=policy)
     if scenario.trials:
         return _many(scenario)
-    return _one(scenario, watch)
+    return run_history(scenario, watch)
 
 
 # --------------------------------------------------------------------------- one history
 
 
-def _one(scenario: Scenario, watch: Iterable[Any]) -> Result:
+def run_history(
+    scenario: Scenario,
+    watch: Iterable[Any] = (),
+    *,
+    reorder: Callable[[Membership], Membership] = lambda fleet: fleet,
+) -> Result:
+    """One history replayed; `reorder` may break the ties of its fleet another way."""
     record, horizon_s, notes = _history(scenario, trial=0)
+    record = replace(record, fleet=reorder(record.fleet))
     done = replay_scenario(scenario, record.fleet, horizon_s)
     for observer in watch:
         for spell in done.spells if hasattr(observer, "spell") else ():
