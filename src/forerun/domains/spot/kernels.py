@@ -30,8 +30,6 @@ ROUNDING_S = 1e-7
 instant.
 """
 
-ACTIVE, STANDBY, PREPPING, BATCHES, STEADY = range(5)
-
 COLUMNS = (
     "useful_s",
     "stall_s",
@@ -144,7 +142,7 @@ def _mixed(z: Any) -> Any:
 def _uniform(streams: Any, purpose: Any) -> Any:
     """The next number of a stream, uniform on [0, 1): the mixed counter of that stream."""
     streams[purpose] += np.uint64(0x9E3779B97F4A7C15)
-    return np.float64(_mixed(streams[purpose]) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+    return np.float64(np.int64(_mixed(streams[purpose]) >> np.uint64(11))) * (1.0 / 9007199254740992.0)
 
 
 @kernel(inline=True)
@@ -233,50 +231,9 @@ def _wants_growth(
 
 
 @kernel(inline=True)
-def _take_victims(
-    size: Any,
-    t: Any,
-    pool: Any,
-    fleet: Any,
-    streams: Any,
-    ready_s: Any,
-    ready_nodes: Any,
-    log: Any,
-    logged: Any,
-) -> Any:
-    """Remove `size` spot nodes, uniform over those alive; returns (was an active one hit, rows logged)."""
-    hit = False
-    for _ in range(size):
-        active = pool[ACTIVE] - pool[STEADY]
-        standby = pool[STANDBY] - (fleet.on_demand - pool[STEADY])
-        at = np.int64(_uniform(streams, VICTIMS) * (active + standby + pool[PREPPING]))
-        code, value = 0.0, 0.0
-        if at < active:
-            pool[ACTIVE] -= 1
-            hit = True
-        elif at < active + standby:
-            pool[STANDBY] -= 1
-            code = 1.0
-        else:
-            at -= active + standby
-            i = 0
-            while at >= ready_nodes[i]:
-                at -= ready_nodes[i]
-                i += 1
-            code, value = 2.0, ready_s[i]
-            pool[PREPPING] -= 1
-            ready_nodes[i] -= 1
-            if ready_nodes[i] == 0:
-                _drop_batch(i, pool, ready_s, ready_nodes)
-        logged = _note(log, logged, t, code, value)
-    return hit, logged
-
-
-@kernel(inline=True)
-def _drop_batch(i: Any, pool: Any, ready_s: Any, ready_nodes: Any) -> Any:
-    """Close the gap that batch `i` leaves."""
-    pool[BATCHES] -= 1
-    for k in range(i, pool[BATCHES]):
+def _drop_batch(i: Any, batches: Any, ready_s: Any, ready_nodes: Any) -> Any:
+    """Close the gap that batch `i` of `batches` leaves."""
+    for k in range(i, batches - 1):
         ready_s[k], ready_nodes[k] = ready_s[k + 1], ready_nodes[k + 1]
 
 
@@ -330,60 +287,90 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
     addition (3, value the nodes); rows beyond its length are dropped.  Returns the rows written.
     """
     out[:] = 0.0
-    pool = np.zeros(5, np.int64)
-    pool[STANDBY] = fleet.start + fleet.on_demand
+    depth, on_demand = job.depth, fleet.on_demand
+    active, standby, prepping = 0, fleet.start + on_demand, 0
+    batches = steady = 0  # batches in preparation; on-demand nodes in pipelines
     removal_rate = fleet.removal_per_s * (fleet.cap if fleet.per_node else 1)
     add_rate = fleet.add_per_s * (fleet.cap if fleet.per_node else 1)
     next_removal = _exponential(streams, REMOVAL_TIMES, removal_rate)
     next_add = _exponential(streams, ADD_TIMES, add_rate)
-    state, world, spell = IDLE, 0, 0.0
+    # The gap after the next event is drawn ahead, so that its logarithm is off the path to the next event.
+    removal_gap = _exponential(streams, REMOVAL_TIMES, removal_rate)
+    add_gap = _exponential(streams, ADD_TIMES, add_rate)
+    next_ready = np.inf
+    state, world, training, spell = IDLE, 0, 0, 0.0
     until = drain_at = goal_at = np.inf
-    saved, logged = job.initial_saved, 0
+    standby_node_s = prepping_node_s = 0.0
+    saved, logged, started = job.initial_saved, 0, False
     s, first, n, d, hidden = 1.0, 1, 1, job.stall_s, job.hidden_write_s
     t = 0.0
     while True:
         hit = grow = False
-        if t > 0.0 or out[_END] > 0.0:  # the start is a re-plan without an event
+        if started:  # the start is a re-plan without an event
             before = t
-            t = min(next_removal, next_add, until, drain_at, goal_at)
-            if pool[BATCHES] > 0:
-                t = min(t, ready_s[0])
+            t = min(min(next_removal, next_add), min(next_ready, until), min(drain_at, goal_at))
             if t > job.horizon_s or (t == job.horizon_s and t < until and t < goal_at):
                 t = job.horizon_s
-                out[_STANDBY_N] += pool[STANDBY] * (t - before)
-                out[_PREPPING_N] += pool[PREPPING] * (t - before)
+                standby_node_s += standby * (t - before)
+                prepping_node_s += prepping * (t - before)
                 break
-            out[_STANDBY_N] += pool[STANDBY] * (t - before)
-            out[_PREPPING_N] += pool[PREPPING] * (t - before)
-            spot = pool[ACTIVE] + pool[STANDBY] + pool[PREPPING] - fleet.on_demand
+            standby_node_s += standby * (t - before)
+            prepping_node_s += prepping * (t - before)
+            spot = active + standby + prepping - on_demand
             if goal_at <= t:
                 out[_FINISHED] = 1.0
                 break
             elif until <= t:  # the pipelines stand: a segment begins
                 _charge(out, state, world, t - spell, s, first, n, d, hidden, False)
                 state, spell, until = TRAINING, t, np.inf
-                pipelines = world // job.depth
-                s, first, n = job.step_s[pipelines], job.first_steps[pipelines], job.spacing_steps[pipelines]
+                s, first, n = job.step_s[training], job.first_steps[training], job.spacing_steps[training]
                 if job.goal_steps >= 0:
                     goal_at = t + step_end(job.goal_steps - saved - 1, s, first, n, d)
                 continue
             elif drain_at <= t:
                 grow, drain_at = True, np.inf
             elif next_removal <= t:
-                next_removal = t + _exponential(streams, REMOVAL_TIMES, removal_rate)
+                next_removal = t + removal_gap
+                removal_gap = _exponential(streams, REMOVAL_TIMES, removal_rate)
                 size = min(_batch(streams, REMOVAL_BATCHES, fleet.removal_cdf), spot)
                 if fleet.per_node and _uniform(streams, REMOVAL_BATCHES) * fleet.cap >= spot:
                     size = 0
                 if size == 0:
                     continue
                 out[_REMOVALS] += size
-                hit, logged = _take_victims(size, t, pool, fleet, streams, ready_s, ready_nodes, log, logged)
-            elif pool[BATCHES] > 0 and ready_s[0] <= t:
-                pool[STANDBY] += ready_nodes[0]
-                pool[PREPPING] -= ready_nodes[0]
-                _drop_batch(0, pool, ready_s, ready_nodes)
+                for _ in range(size):  # victims one by one, uniform over spot nodes alive
+                    code, value = 0.0, 0.0
+                    alive = active + standby + prepping - on_demand
+                    at = np.int64(_uniform(streams, VICTIMS) * alive) - (active - steady)
+                    if at < 0:
+                        active -= 1
+                        hit = True
+                    elif at < standby - (on_demand - steady):
+                        standby -= 1
+                        code = 1.0
+                    else:
+                        at -= standby - (on_demand - steady)
+                        i = 0
+                        while at >= ready_nodes[i]:
+                            at -= ready_nodes[i]
+                            i += 1
+                        code, value = 2.0, ready_s[i]
+                        prepping -= 1
+                        ready_nodes[i] -= 1
+                        if ready_nodes[i] == 0:
+                            _drop_batch(i, batches, ready_s, ready_nodes)
+                            batches -= 1
+                            next_ready = ready_s[0] if batches > 0 else np.inf
+                    logged = _note(log, logged, t, code, value)
+            elif next_ready <= t:
+                standby += ready_nodes[0]
+                prepping -= ready_nodes[0]
+                _drop_batch(0, batches, ready_s, ready_nodes)
+                batches -= 1
+                next_ready = ready_s[0] if batches > 0 else np.inf
             else:
-                next_add = t + _exponential(streams, ADD_TIMES, add_rate)
+                next_add = t + add_gap
+                add_gap = _exponential(streams, ADD_TIMES, add_rate)
                 size = max(0, min(_batch(streams, ADD_BATCHES, fleet.add_cdf), fleet.cap - spot))
                 if fleet.per_node and _uniform(streams, ADD_BATCHES) * fleet.cap < spot:
                     size = 0
@@ -392,27 +379,26 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
                 out[_ADDS] += size
                 logged = _note(log, logged, t, 3.0, size)
                 if job.prep_s > 0.0:
-                    ready_s[pool[BATCHES]], ready_nodes[pool[BATCHES]] = t + job.prep_s, size
-                    pool[BATCHES] += 1
-                    pool[PREPPING] += size
+                    ready_s[batches], ready_nodes[batches] = t + job.prep_s, size
+                    next_ready = ready_s[0]
+                    batches += 1
+                    prepping += size
                 else:
-                    pool[STANDBY] += size
+                    standby += size
         # One re-plan for the instant: if an active node was hit, or growth is possible and wanted.
-        starting = out[_END] == 0.0
-        out[_END] = 1.0
-        if not hit and pool[STANDBY] < job.depth:
+        starting, started = not started, True
+        if not hit and standby < depth:
             continue  # not enough for another pipeline
-        pipelines = min(job.max_pipelines, (pool[ACTIVE] + pool[STANDBY]) // job.depth)
+        pipelines = min(job.max_pipelines, (active + standby) // depth)
         if not hit:
-            if pipelines * job.depth <= pool[ACTIVE]:
+            if pipelines * depth <= active:
                 continue
             if not (grow or starting):
                 kept_wall = durable_by(t - spell, s, first, n, d, hidden)[1]
-                spot = pool[ACTIVE] + pool[STANDBY] + pool[PREPPING] - fleet.on_demand
-                rate = fleet.hit_rate_per_s[spot, pool[ACTIVE] - pool[STEADY]]
-                now_s, then_s = job.step_s[max(1, world // job.depth)], job.step_s[pipelines]
+                rate = fleet.hit_rate_per_s[active + standby + prepping - on_demand, active - steady]
+                now_s, then_s = job.step_s[max(1, training)], job.step_s[pipelines]
                 lost, spent = t - spell - kept_wall, t - spell
-                answer = _wants_growth(job, state, world // job.depth, now_s, then_s, lost, spent, rate)
+                answer = _wants_growth(job, state, training, now_s, then_s, lost, spent, rate)
                 if state == TRAINING:
                     drain_at = np.inf
                     if answer == 2:
@@ -420,10 +406,10 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
                 if answer != 1:
                     continue
         saved += np.int64(_charge(out, state, world, t - spell, s, first, n, d, hidden, False))
-        world = pipelines * job.depth
-        pool[STANDBY] -= world - pool[ACTIVE]
-        pool[ACTIVE] = world
-        pool[STEADY] = min(fleet.on_demand, world)
+        training, world = pipelines, pipelines * depth
+        standby -= world - active
+        active = world
+        steady = min(on_demand, world)
         spell, goal_at, drain_at = t, np.inf, np.inf
         if world == 0:
             state, until = IDLE, np.inf
@@ -440,6 +426,7 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
     if state == TRAINING:
         out[_DURABLE] += durable_by(t - spell, s, first, n, d, hidden)[0]
     out[_COMPLETED] = saved + 1 + complete
+    out[_STANDBY_N], out[_PREPPING_N] = standby_node_s, prepping_node_s
     out[_END] = t
     return logged
 

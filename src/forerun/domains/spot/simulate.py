@@ -52,6 +52,8 @@ def replay(
                 world.keep_snapshot(t_s)
             case StepEnd(t_s):
                 world.complete_step(t_s)
+                if after_event is None:
+                    t_s = world.coast(job.horizon_s, goal_steps)
                 if world.steps_completed == goal_steps:
                     finished_s = t_s
             case ReconfigEnd(t_s):

@@ -135,6 +135,26 @@ class World:
         if job.write is None and rule.due(job.steps_done, job.step_s, t_s - job.last_snapshot_s):
             self._start_snapshot(job, step, t_s)
 
+    def coast(self, horizon_s: float, goal_steps: int | None) -> float:
+        """Complete the steps in which nothing can begin: while a write is running, until it is durable or the
+        fleet changes.
+
+        Returns the time of the last step completed.  The same steps as one by one, at the same instants.
+        """
+        job = self.job
+        assert isinstance(job, Training)
+        if job.write is None or job.next_step == goal_steps:
+            return self.t_s
+        limit_s, durable_s = min(self.next_change_s, horizon_s), job.write.durable_s
+        origin_s, step_s, done = job.origin_s, job.step_s, job.steps_done - job.origin_steps
+        most = math.inf if goal_steps is None else done + goal_steps - job.next_step
+        while done < most and (end_s := origin_s + (done + 1) * step_s) <= limit_s and end_s < durable_s:
+            done += 1
+            self.t_s = end_s
+        self.counts.steps_executed += done + job.origin_steps - job.steps_done
+        job.steps_done = done + job.origin_steps
+        return self.t_s
+
     def _start_snapshot(self, job: Training, step: int, t_s: float) -> None:
         spec = self.job_spec
         if spec.snapshot.write == "sync":
