@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -89,15 +89,19 @@ def summary_rows(
 
 
 @contextmanager
-def working(message: str, *, quiet: bool) -> Iterator[None]:
-    """A status line on stderr while something takes its time; silent when quiet or not at a terminal."""
+def working(message: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A status line on stderr while something takes its time; silent when quiet or not at a terminal.
+
+    What it yields replaces what is said after the message.
+    """
     if quiet or not sys.stderr.isatty():
-        yield
+        yield lambda _: None
         return
     from rich.console import Console
+    from rich.markup import escape
 
-    with Console(stderr=True).status(message):
-        yield
+    with Console(stderr=True).status(message) as status:
+        yield lambda told: status.update(f"{message}: {escape(told)}")
 
 
 def span(interval: Interval | None) -> str:

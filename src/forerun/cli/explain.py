@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import click
 from forerun.cli import _options, _show
 
 if TYPE_CHECKING:
+    from forerun.study.explain import Effect, Explanation
     from forerun.study.ties import Ties, Untied
 
 
@@ -27,20 +29,32 @@ if TYPE_CHECKING:
 @_options.quiet_option
 def command(run: Path, orders: int, as_json: bool, quiet: bool) -> None:
     """Explain RUN (a run directory): dominant causes, what binds, and what would turn the answer."""
+    import json
     from dataclasses import asdict
 
     from forerun.domains.explaining import explain_run, ties_of
     from forerun.result.run import load_result
 
     found = load_result(run)
-    with _show.working("turning the levers", quiet=quiet or as_json):
-        explanation = explain_run(found)
+    with _show.working("turning the levers", quiet=quiet or as_json) as told:
+        explanation = explain_run(found, progress=told)
     with _show.working("trying other orders", quiet=quiet or as_json):
         ties = ties_of(found, orders) if orders else None
     if as_json:
-        told = {"ties": asdict(ties) if ties is not None else None} if orders else {}
-        _show.print_json(_show.plain({**asdict(explanation), **told}))
+        others = {"ties": asdict(ties) if ties is not None else None} if orders else {}
+        _show.print_json(_show.plain({**asdict(explanation), **others}))
         return
+    _print(explanation)
+    if ties is not None:
+        _print_ties(ties)
+    best = explanation.smallest
+    if best is not None and not quiet:
+        value = best.value if isinstance(best.value, str) else json.dumps(best.value)
+        click.echo(f"\nnext: forerun simulate {run / 'scenario.json'} --set {best.lever.path}={value}")
+
+
+def _print(explanation: Explanation) -> None:
+    """Answer, why, causes, levers, and what the named changes do."""
     if explanation.answer is not None:
         click.echo(f"{explanation.answer.question} {'Yes.' if explanation.answer.holds else 'No.'}")
     click.echo(f"why: {explanation.binds}\n")
@@ -53,26 +67,62 @@ def command(run: Path, orders: int, as_json: bool, quiet: bool) -> None:
                 turn.lever.meaning or turn.lever.path,
                 _text(turn.lever.present),
                 "nothing tried turns it" if turn.value is None else _text(turn.value),
+                "" if turn.change is None else f"{turn.change:.1%}",
                 turn.tried,
             )
             for turn in explanation.turns
         ]
-        _show.print_table(("what to change", "now", "turns the answer at", "values tried"), rows)
-    if ties is not None:
-        _print_ties(ties)
-    best = next((turn for turn in explanation.turns if turn.value is not None), None)
-    if best is not None and not quiet:
-        click.echo(
-            f"\nnext: forerun simulate {run / 'scenario.json'} --set {best.lever.path}={_text(best.value)}"
-        )
+        columns = ("what to change", "now", "turns the answer at", "a change of", "values tried")
+        _show.print_table(columns, rows)
+        best = explanation.smallest
+        told = "no single change that was tried turns the answer"
+        if best is not None:
+            told = (
+                f"the smallest change tried that turns the answer: {best.lever.meaning or best.lever.path} "
+                f"from {_text(best.lever.present)} to {_text(best.value)}"
+            )
+        click.echo(f"\n{told}")
+    if explanation.effects:
+        _print_effects(explanation.effects)
 
 
-def _print_ties(ties: Ties | Untied | None) -> None:
+def _print_effects(effects: Sequence[Effect]) -> None:
+    """What each named change does alone; those that move nothing in one line."""
+    told = [effect for effect in effects if effect.moved]
+    keys = list(dict.fromkeys(key for effect in told for key in effect.moved))
+    if told:
+        click.echo()
+        rows = [(effect.change.path, *(_moved(effect.figures.get(key)) for key in keys)) for effect in told]
+        _show.print_table((f"each alone, set to {_values(told)}", *keys), rows)
+        for effect in told:
+            click.echo(f"{effect.change.path}: {effect.change.meaning}")
+    still = [effect.change.path for effect in effects if not effect.moved and not effect.refused]
+    if still:
+        click.echo(f"alone these move nothing here: {', '.join(still)}")
+    for effect in effects:
+        if effect.refused:
+            click.echo(f"{effect.change.path} cannot be simulated: {effect.refused}")
+
+
+def _values(effects: Sequence[Effect]) -> str:
+    return " or ".join(dict.fromkeys(str(effect.change.value).lower() for effect in effects))
+
+
+def _moved(figures: tuple[float, float] | None) -> str:
+    """`12.5 (+1.2)`, or the value alone where nothing moved."""
+    from forerun.result.run import format_number
+
+    if figures is None:
+        return "–"
+    now, then = figures
+    gap = then - now
+    return format_number(then) + (f" ({'+' if gap > 0 else ''}{format_number(gap)})" if gap else "")
+
+
+def _print_ties(ties: Ties | Untied) -> None:
     """The figures that hang on the order of what happens at one instant."""
     from forerun.study.ties import Ties
 
-    if ties is None:
-        return
     click.echo()
     if not isinstance(ties, Ties):
         click.echo(f"ties: no other order to try: {ties.why}")

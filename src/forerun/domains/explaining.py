@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from forerun.domains import room_part, simulate
+from forerun.domains import room, room_part, simulate
 from forerun.result.run import SavedRun
 from forerun.scenario.load import build
 from forerun.scenario.text import Document
@@ -14,8 +15,11 @@ from forerun.study.explain import Explanation, explain
 from forerun.study.ties import Ties, Untied, tie_sensitivity
 
 
-def explain_run(run: SavedRun) -> Explanation:
-    """Explain a run; rooms without a `levers` module tell causes and what binds only."""
+def explain_run(run: SavedRun, *, progress: Callable[[str], None] = lambda _: None) -> Explanation:
+    """Explain a run; rooms without a `levers` module tell causes and what binds only.
+
+    A room's `levers` has `answer(summary)`, `levers(scenario, run)`, and `changes(scenario, run)` if it names some.
+    """
     part = room_part(run.domain, "levers")
     document = Document(str(run.folder / "scenario.json"), dict(run.scenario))
 
@@ -25,7 +29,16 @@ def explain_run(run: SavedRun) -> Explanation:
     if part is None:
         return explain(run, None, (), simulate_with)
     scenario = build(document, base=Path.cwd())
-    return explain(run, part.answer, part.levers(scenario, run), simulate_with)
+    named = getattr(part, "changes", None)
+    return explain(
+        run,
+        part.answer,
+        part.levers(scenario, run),
+        simulate_with,
+        changes=named(scenario, run) if named is not None else (),
+        objectives=getattr(room(run.domain), "OBJECTIVES", ()),
+        progress=progress,
+    )
 
 
 def ties_of(run: SavedRun, orders: int) -> Ties | Untied:

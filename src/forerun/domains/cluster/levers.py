@@ -1,0 +1,96 @@
+"""The room's question, what a user can turn to change its answer, and what each published accident does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from forerun.domains.cluster.scenario import Scenario
+from forerun.domains.cluster.switches import SWITCHES
+from forerun.registry import member_name
+from forerun.result.run import Result, SavedRun
+from forerun.study.explain import Answer, Change, Lever
+
+#: the share of deadlines that counts as met
+WANTED = 0.95
+#: policies that stand for what others would do: elastic or rigid, by deadline, by length, by arrival
+OTHERS = ("ef-accessctrl", "edf-accessctrl", "edf-rigid", "srtf", "las", "fifo")
+
+
+def answer(summary: Mapping[str, Any]) -> Answer:
+    """Whether nearly all deadlines are met; without deadlines, whether jobs work longer than they wait."""
+    if summary.get("jobs_with_deadline"):
+        ratio = summary.get("deadline_ratio")
+        question = f"Are at least {WANTED:.0%} of the deadlines met?"
+        return Answer(question, ratio is not None and ratio >= WANTED)
+    waits = sum(
+        amount or 0.0
+        for name, amount in summary.items()
+        if name.startswith("wait_") and name.endswith("_mean_s")
+    )
+    total = summary.get("jct_mean_s") or 0.0
+    return Answer("Do jobs spend less than half of their time waiting?", waits < 0.5 * total)
+
+
+def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
+    """More or fewer nodes, another policy, less or more load, looser or tighter deadlines, the slot."""
+    holds = answer(run.summary).holds
+    found = [
+        Lever(
+            f"machines.nodes[{at}].count",
+            nodes.count,
+            tuple(_counts(nodes.count, fewer=holds)),
+            f"nodes of {nodes.name or 'group ' + str(at)}",
+        )
+        for at, nodes in enumerate(scenario.machines.nodes)
+    ]
+    policy = member_name(type(scenario.policy))
+    found.append(Lever("policy", policy, tuple(name for name in OTHERS if name != policy), "policy"))
+    shares = (0.9, 0.75, 0.5, 0.25) if holds else (1.1, 1.25, 1.5, 2.0, 4.0)
+    drawn = scenario.trace.generate or scenario.trace.published
+    if drawn is not None:
+        where = "generate" if scenario.trace.generate is not None else "published"
+        for name, meaning in (
+            ("mean_gap_s", "mean gap between submissions in s"),
+            ("most_slack", "largest deadline slack, in durations"),
+        ):
+            now = getattr(drawn, name, None)
+            if isinstance(now, (int, float)) and now > 0:
+                found.append(
+                    Lever(f"trace.{where}.{name}", now, tuple(now * share for share in shares), meaning)
+                )
+    slots = [round(scenario.slot_s * share) for share in ((2, 5, 10) if holds else (0.5, 0.2, 0.1))]
+    found.append(
+        Lever(
+            "slot_s",
+            scenario.slot_s,
+            tuple(slot for slot in dict.fromkeys(slots) if slot >= 1 and slot != scenario.slot_s),
+            "slot in s",
+        )
+    )
+    return tuple(found)
+
+
+def _counts(now: int, *, fewer: bool) -> Iterable[int]:
+    """Numbers of nodes, ever further from the present one."""
+    shares = (0.75, 0.5, 0.25) if fewer else (1.25, 1.5, 2.0, 3.0, 4.0)
+    step = -1 if fewer else 1
+    counts = [now + step, *(round(now * share) for share in shares)]
+    return [count for count in dict.fromkeys(counts) if count >= 1 and count != now]
+
+
+def changes(scenario: Scenario, run: Result | SavedRun) -> tuple[Change, ...]:
+    """Each accident of the published simulator that touches this policy, put right alone (or, if right, let happen)."""
+    policy = member_name(type(scenario.policy))
+    corrected = scenario.corrected
+    return tuple(
+        Change(
+            f"compat.{name}",
+            "compat" if name in corrected else "corrected",
+            f"{switch.corrected} → {switch.published}"
+            if name in corrected
+            else f"{switch.published} → {switch.corrected}",
+        )
+        for name, switch in SWITCHES.items()
+        if policy in switch.touches
+    )
