@@ -17,12 +17,24 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from forerun.domains import room, rooms, simulate
+    from forerun.domains.offering import profile_of
     from forerun.domains.plans import plan
     from forerun.errors import ForerunError
     from forerun.result.run import Result, load_result
     from forerun.scenario.load import load, loads
 
-__all__ = ["ForerunError", "Result", "load", "load_result", "loads", "plan", "room", "rooms", "simulate"]
+__all__ = [
+    "ForerunError",
+    "Result",
+    "load",
+    "load_result",
+    "loads",
+    "plan",
+    "profile_of",
+    "room",
+    "rooms",
+    "simulate",
+]
 
 _HOME = {
     "ForerunError": "forerun.errors",
@@ -31,6 +43,7 @@ _HOME = {
     "load_result": "forerun.result.run",
     "loads": "forerun.scenario.load",
     "plan": "forerun.domains.plans",
+    "profile_of": "forerun.domains.offering",
     "room": "forerun.domains",
     "rooms": "forerun.domains",
     "simulate": "forerun.domains",

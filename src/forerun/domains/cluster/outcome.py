@@ -155,16 +155,23 @@ def stretch_counts(record: Record, row: I64) -> I64:
     return flag
 
 
+def useful_gpu_s(record: Record, stretches: Stretches, waits: Waits) -> F64:
+    """GPU time each job worked."""
+    count = len(record.world.jobs)
+    gpu_s, held_s = stretches.gpu_s(count), stretches.held_s(count)
+    working = np.divide(waits.running, held_s, out=np.zeros(count), where=held_s > 0)
+    known = ~np.isnan(record.useful_gpu_s)
+    useful: F64 = np.where(known, np.minimum(record.useful_gpu_s, gpu_s), gpu_s * working)
+    return useful
+
+
 def ledger_of(record: Record, stretches: Stretches, waits: Waits) -> Ledger:
     """Where every GPU-second from the first submission to the last event went."""
     world = record.world
     start, last = horizon_of(record)
     whole = world.cluster.gpus * (last - start)
     gpu_s = stretches.gpu_s(len(world.jobs))
-    held_s = stretches.held_s(len(world.jobs))
-    working = np.divide(waits.running, held_s, out=np.zeros(len(held_s)), where=held_s > 0)
-    known = ~np.isnan(record.useful_gpu_s)
-    useful_each = np.where(known, np.minimum(record.useful_gpu_s, gpu_s), gpu_s * working)
+    useful_each = useful_gpu_s(record, stretches, waits)
     held, useful = math.fsum(gpu_s), math.fsum(useful_each)
     times, pending, _, free, _ = record.events()
     spans = np.diff(np.append(times, last)) if len(times) else np.zeros(0)

@@ -12,6 +12,7 @@ from forerun.domains.cluster.policy import Policy, schedulers
 from forerun.domains.cluster.switches import MODES, SWITCHES
 from forerun.errors import known_names
 from forerun.scenario.spec import Input, Spec, recipe
+from forerun.trace.steps import Steps
 
 Placement = Literal["anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random"]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -117,12 +118,53 @@ class Quota(Spec, frozen=True, kw_only=True):
     borrow: bool = False
 
 
+class Loading(Spec, frozen=True, kw_only=True):
+    """How fast a job's data arrive: a supply profile (see `forerun profile`), for some models (empty: for all)."""
+
+    file: Input
+    models: tuple[str, ...] = ()
+
+
+class PowerOf(Spec, frozen=True, kw_only=True):
+    """What GPUs draw: a power profile (see `forerun profile`), at a limit (0: the highest), for some models (empty: all)."""
+
+    file: Input
+    limit_w: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    models: tuple[str, ...] = ()
+
+
+class Bill(Spec, frozen=True, kw_only=True):
+    """Joules, money and CO2e of the run.
+
+    A GPU that works draws what its power profile says, `busy_w` where none covers the job, `idle_w` otherwise. `pue`:
+    what the building draws for each joule of a GPU. `gpu_usd_per_h`: rent of each GPU, held or free. `price` [$/kWh] and
+    `carbon` [g/kWh] over the trace's time.
+    """
+
+    idle_w: Annotated[float, msgspec.Meta(ge=0)]
+    busy_w: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    power: tuple[PowerOf, ...] = ()
+    pue: Annotated[float, msgspec.Meta(ge=1)] = 1.0
+    gpu_usd_per_h: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    price: Steps | None = None
+    carbon: Steps | None = None
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Something says what a working GPU draws, and it is not less than an idle one."""
+        if not self.busy_w and not self.power:
+            return [("", "says nothing about working GPUs; give busy_w, or power: [{file: power.yaml}]")]
+        if self.busy_w and self.busy_w < self.idle_w:
+            return [("busy_w", f"{self.busy_w:g} W is below idle_w {self.idle_w:g} W")]
+        return []
+
+
 class Scenario(Spec, frozen=True, kw_only=True):
     """Jobs, machines, throughput, and the policy that decides.
 
     `slot_s` is the published schedules' slot. `mode` compat keeps the published simulators' accidents, corrected puts
     them right; `compat` overrides single switches (`{marginal_order: corrected}`). Placement, costs, quota and
-    `multi_node_penalty` (speed on 1, 2, 3 ... nodes) apply to policies that decide through a view.
+    `multi_node_penalty` (speed on 1, 2, 3 ... nodes) apply to policies that decide through a view. `loading` slows steps
+    down to the data's arrival, `bill` prices the run; both read what another room found.
     """
 
     domain: Literal["cluster"] = "cluster"
@@ -139,6 +181,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
     costs: Costs = Costs()
     multi_node_penalty: tuple[Annotated[float, msgspec.Meta(gt=0, le=1)], ...] = (1.0,)
     quota: Quota | None = None
+    loading: tuple[Loading, ...] = ()
+    bill: Bill | None = None
     seed: int = 0
 
     def problems(self) -> list[tuple[str, str]]:
@@ -151,6 +195,9 @@ class Scenario(Spec, frozen=True, kw_only=True):
         types = [profile.gpu_type for profile in self.profile]
         if len(set(types)) < len(types):
             found.append(("profile", "two profiles are of one gpu_type"))
+        if (self.loading or (self.bill and self.bill.power)) and len(self.profile) != 1:
+            what = "are of several GPU types" if self.profile else "are absent"
+            found.append(("profile", f"profiles {what}; supply and power profiles need exactly one"))
         if not self.multi_node_penalty:
             found.append(("multi_node_penalty", "is empty; the speed on one node is 1"))
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from forerun.rng import stream
 from forerun.scenario.spec import Input
 from forerun.trace.repair import RepairLog
 
+if TYPE_CHECKING:
+    from forerun.domains.cluster.bill import Terms as BillTerms
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -29,6 +32,7 @@ class Prepared:
     world: World
     repairs: RepairLog
     notes: tuple[str, ...]
+    terms: BillTerms | None = None
 
 
 def simulate(scenario: Scenario, *, policy: Policy | None = None, watch: Iterable[Any] = ()) -> Result:
@@ -46,7 +50,12 @@ def simulate(scenario: Scenario, *, policy: Policy | None = None, watch: Iterabl
         rules_of(scenario, prepared.world, record),
         watch=[(o.instant, record) for o in watch if hasattr(o, "instant")],
     )
-    return result_of(scenario, record, (*prepared.notes, *record.notes))
+    result = result_of(scenario, record, (*prepared.notes, *record.notes))
+    if scenario.bill is not None:
+        from forerun.domains.cluster.bill import with_bill
+
+        result = with_bill(result, scenario, record, prepared.terms)
+    return result
 
 
 def replace_policy(scenario: Scenario, policy: Policy) -> Scenario:
@@ -109,6 +118,14 @@ def prepare(scenario: Scenario) -> Prepared:
         profiles = tuple(filled(each, counts, extrapolate=extrapolate) for each in profiles)
         profile = profiles[0]
     jobs = jobs_of(table, profile, repairs)
+    terms: BillTerms | None = None
+    slower: tuple[str, ...] = ()
+    if profile is not None and (scenario.loading or scenario.bill is not None):
+        from forerun.domains.cluster.bill import slowed, stretched
+
+        # Only now: deadlines that are drawn are drawn for jobs whose data arrive in time.
+        asked, (profile, terms, slower) = profile, slowed(profile, scenario, cluster.gpus_per_node)
+        jobs, profiles = stretched(jobs, asked, profile), (profile, *profiles[1:])
     if scenario.trace.first:
         jobs = jobs.take(np.arange(min(scenario.trace.first, len(jobs))))
     repairs.finish()
@@ -123,7 +140,8 @@ def prepare(scenario: Scenario) -> Prepared:
         seed=scenario.seed,
         profiles=profiles if len(profiles) > 1 else (),
     )
-    return Prepared(world, repairs, (*_notes(world), *(str(repair) for repair in repairs.repairs)))
+    notes = (*_notes(world), *slower, *(str(repair) for repair in repairs.repairs))
+    return Prepared(world, repairs, notes, terms)
 
 
 def _one_order_of_kinds(profiles: tuple[Profile, ...]) -> None:

@@ -71,3 +71,15 @@ EVENTS: Final = TableSchema(
     ),
     "one row a scheduling event",
 )
+
+BILL: Final = TableSchema(
+    "bill",
+    (
+        Column("job", meaning="identifier in the trace"),
+        Column("energy_j", unit="J", meaning="drawn by the GPUs it held, the building's share included"),
+        Column("data_wait_gpu_s", unit="GPU-s", meaning="GPU time it held and waited for data"),
+        Column("cost_usd", unit="$", meaning="rent of the GPU time it held, and electricity"),
+        Column("co2e_g", unit="g", meaning="emissions of its electricity; nan: no carbon signal"),
+    ),
+    "one row a job, in order of submission; free GPUs are nobody's",
+)

@@ -10,6 +10,8 @@ from forerun.domains.spot.model import BackToBack, EverySeconds, EverySteps, Job
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import GrowthRule, RecoveryPolicy, growth_rules, recovery_policies
+from forerun.profile.files import read_profile
+from forerun.profile.supply import Supply
 from forerun.scenario.spec import Input, Recipe, Spec, recipe
 
 
@@ -59,12 +61,24 @@ class Snapshots(Spec, frozen=True, kw_only=True):
                 return EverySeconds(self.period_s, self.write)
 
 
+class Loading(Spec, frozen=True, kw_only=True):
+    """How fast the data arrive: a supply profile (see `forerun profile`), and how many nodes of a pipeline read."""
+
+    file: Input
+    readers_per_pipeline: int = 1
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Somebody reads."""
+        readers = self.readers_per_pipeline
+        return [] if readers >= 1 else [("readers_per_pipeline", f"{readers} is below 1")]
+
+
 class Training(Spec, frozen=True, kw_only=True):
     """The job: its shape, its measured times, its snapshots.
 
     step_s: seconds a step by number of nodes training, one entry for every multiple of `depth` up to
     `max_pipelines` (and from `min_pipelines`).  reconfig_s contains load_s.  write_s counts from the end of
-    stall_s.
+    stall_s.  loading: steps wait where the data of a supply profile come slower than the step computes.
     """
 
     depth: int
@@ -81,6 +95,7 @@ class Training(Spec, frozen=True, kw_only=True):
     reconfig_rule: Literal["restart", "extend"] = "restart"
     warm_start: bool = True
     initial_saved: int = -1
+    loading: Loading | None = None
 
     def problems(self) -> list[tuple[str, str]]:
         """A shape, a step time for every reachable world size, and times that are times."""
@@ -120,13 +135,31 @@ class Training(Spec, frozen=True, kw_only=True):
         known = ", ".join(map(str, sorted(self.step_s)[:8]))
         return [("step_s", f"no step time at {shown} nodes, which the job can reach; given: {known}")]
 
+    def supplied_step_s(self) -> dict[int, float]:
+        """Seconds a step by number of nodes, data's arrival included.
+
+        Raises ProfileError if the supply profile does not reach as many readers as the job has.
+        """
+        if self.loading is None:
+            return self.step_s
+        supply = read_profile(self.loading.file, Supply)
+        most = self.max_pipelines * self.depth
+        return {
+            size: supply.step_s(
+                seconds, self.samples_per_step, size // self.depth * self.loading.readers_per_pipeline
+            )
+            if self.depth <= size <= most
+            else seconds
+            for size, seconds in self.step_s.items()
+        }
+
     def built(self, horizon_s: float) -> Job:
         """The job of the simulator."""
         return Job(
             depth=self.depth,
             max_pipelines=self.max_pipelines,
             min_pipelines=self.min_pipelines,
-            step_s=self.step_s,
+            step_s=self.supplied_step_s(),
             reconfig_s=self.reconfig_s,
             load_s=self.load_s,
             prep_s=self.prep_s,

@@ -1,0 +1,59 @@
+"""`forerun profile`: what one room found, as a file that another room reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from forerun.cli import _options, _show
+from forerun.errors import UsageError
+
+
+@click.command(name="profile")
+@_options.scenario_options
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="The profile to write (YAML)."
+)
+@click.option(
+    "--at", "points", metavar="N,N,...", help="Where to make it: readers (loading), batch sizes (energy)."
+)
+def command(
+    scenario: Path,
+    overrides: tuple[str, ...],
+    seed: int | None,
+    as_json: bool,
+    quiet: bool,
+    out: Path | None,
+    points: str | None,
+) -> None:
+    """Save what SCENARIO's room found as a profile that other rooms read.
+
+    A loading scenario gives a supply profile (samples a second against readers) for the cluster and the spot room; an
+    energy scenario gives a power profile (watts and speed against batch size and power limit) for the cluster room.
+    """
+    import forerun
+    from forerun.profile.files import profile_text, write_profile
+    from forerun.scenario.spec import to_data
+
+    at = _numbers(points or "")
+    resolved = forerun.load(scenario, overrides, seed=seed)
+    with _show.working(f"profiling {scenario.name}", quiet=quiet or as_json):
+        made = forerun.profile_of(resolved, at)
+    if out is not None:
+        write_profile(made, out)
+    if as_json:
+        _show.print_json(to_data(made))
+    elif out is None:
+        click.echo(profile_text(made), nl=False)
+    elif not quiet:
+        click.echo(f"kept in {out}; next: name it in another room's scenario (docs/composition.md)")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise UsageError.at(
+            f"--at {text}", "whole numbers with commas between them are wanted, as 1,2,4"
+        ) from None

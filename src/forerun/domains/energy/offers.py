@@ -1,0 +1,50 @@
+"""What this room offers the others: the watts a GPU draws, and how much slower a power limit makes it.
+
+Both are read off the measured epochs: mean draw, and the highest limit's epoch time over the limit's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from forerun.domains.energy.scenario import Scenario
+from forerun.domains.energy.world import read_world
+from forerun.errors import UsageError
+from forerun.profile.power import Draw, Power
+
+
+def offer(scenario: Scenario, at: Sequence[int] = ()) -> Power:
+    """The power profile of a scenario's job on its GPU; `at` keeps only some batch sizes.
+
+    Raises UsageError for batch sizes that were not measured, TraceError for unusable files.
+    """
+    workload = read_world(scenario).workload
+    known = workload.sizes.tolist()
+    if unknown := [size for size in at if size not in known]:
+        measured = ", ".join(map(str, known))
+        raise UsageError.at("--at", f"batch size {unknown[0]} was not measured; measured: {measured}")
+    points = []
+    for row, size in enumerate(known):
+        limits = workload.limits_of(row)
+        if (at and size not in at) or not limits:
+            continue
+        first_s = workload.time_mean_s[row, workload.limit_index(max(limits))]
+        for limit in limits:
+            column = workload.limit_index(limit)
+            draw_w, epoch_s = workload.power_mean_w[row, column], workload.time_mean_s[row, column]
+            if np.isfinite(draw_w) and np.isfinite(epoch_s):
+                points.append(
+                    Draw(
+                        batch_size=int(size),
+                        limit_w=float(limit),
+                        draw_w=float(draw_w),
+                        speed=float(first_s / epoch_s),
+                    )
+                )
+    return Power(
+        source=f"energy: {scenario.job.dataset} {scenario.job.network} on {scenario.gpu_type}",
+        gpu_type=scenario.gpu_type,
+        points=tuple(points),
+    )

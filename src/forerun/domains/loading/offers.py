@@ -1,0 +1,87 @@
+"""What this room offers the others: how many samples a second reach so many readers.
+
+Every number of readers is simulated with a step that takes no time, on the scenario's own store, layout, caches and
+loader: equal readers, each with a loader of its own, share the store. The last epoch counts, caches as warm as they
+get. That a step then takes the longer of computing and loading is compared with the simulation at the scenario's own
+step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.loading.runs import Epoch, outcome_of
+from forerun.domains.loading.scenario import Scenario
+from forerun.domains.loading.world import draw
+from forerun.errors import UsageError
+from forerun.profile.supply import Supply
+
+#: readers simulated where nobody names any
+READERS: Final = (1, 2, 4, 8)
+_STRETCHES: Final = 10
+#: t quantile 0.975 for 9 degrees of freedom
+_T9: Final = 2.2622
+
+
+def offer(scenario: Scenario, at: Sequence[int] = ()) -> Supply:
+    """The supply profile of a loading scenario, at some numbers of readers (default 1, 2, 4, 8).
+
+    Raises UsageError for readers that cannot be simulated: loaders of worker processes know one job only.
+    """
+    plain = scenario.loader.mode == "threads"
+    readers = tuple(sorted(set(at))) or (READERS if plain else (1,))
+    if readers[0] < 1:
+        raise UsageError.at("--at", f"{readers[0]} readers; at least 1 is wanted")
+    if not plain and readers != (1,):
+        raise UsageError.at("--at", f"loader.mode {scenario.loader.mode} is simulated for 1 reader only")
+    instantaneous = scenario.step.with_(step_s=0.0, overhead_s=0.0)
+    found = [_supply(scenario.with_(jobs=count, step=instantaneous)) for count in readers]
+    supply = Supply(
+        source=f"loading: {scenario.title or 'untitled'}, {scenario.layout.block_samples} samples a block, "
+        f"{_loader(scenario)} a reader, epoch {scenario.run.epochs} of {scenario.run.epochs}",
+        readers=readers,
+        samples_per_s=tuple(rate for rate, _ in found),
+        low_per_s=tuple(rate / (1 + half) for rate, half in found),
+        high_per_s=tuple(rate / max(1 - half, 1e-9) for rate, half in found),
+    )
+    return supply.with_(min_law_error=_min_law_error(scenario, supply))
+
+
+def _loader(scenario: Scenario) -> str:
+    loader = scenario.loader
+    if loader.mode == "threads":
+        return f"{loader.threads} threads"
+    threads = f" of {loader.threads} threads" if loader.mode == "pooled_workers" else ""
+    return f"{loader.workers} workers{threads}"
+
+
+def _supply(scenario: Scenario) -> tuple[float, float]:
+    """Samples a second of all readers together, and the relative half width of its interval."""
+    last = _last_epochs(scenario)
+    rate = float(sum(epoch.samples_per_s for epoch in last))
+    # Seconds a batch, over ten stretches of the epoch, averaged over the readers.
+    parts = [np.array_split(np.diff(epoch.got_s), _STRETCHES) for epoch in last]
+    if min(len(part) for split in parts for part in split) < 1:
+        return rate, 0.0
+    means = np.mean([[part.mean() for part in split] for split in parts], axis=0)
+    if not means.mean() > 0:
+        return rate, 0.0
+    return rate, float(_T9 * means.std(ddof=1) / math.sqrt(_STRETCHES) / means.mean())
+
+
+def _last_epochs(scenario: Scenario) -> list[Epoch]:
+    return [each for each in outcome_of(draw(scenario)).epochs if each.number == scenario.run.epochs - 1]
+
+
+def _min_law_error(scenario: Scenario, supply: Supply) -> float:
+    """How far the lesser of two rates is above what the simulation gives at the scenario's own step."""
+    if not supply.readers[0] <= scenario.jobs <= supply.readers[-1]:
+        return 0.0
+    last = _last_epochs(scenario)
+    simulated = float(sum(epoch.samples_per_s for epoch in last))
+    computing = sum(float(epoch.samples.sum()) / max(float(epoch.step_s.sum()), 1e-300) for epoch in last)
+    return min(supply.at(scenario.jobs), computing) / simulated - 1.0

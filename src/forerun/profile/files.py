@@ -1,0 +1,75 @@
+"""Profile files: one record each, read as strictly as a scenario and written so that reading gives it back."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import yaml
+
+from forerun.errors import ProfileError, ScenarioError, StoreError
+from forerun.scenario.decode import decode
+from forerun.scenario.spec import Input, Spec, file_digest, to_data
+from forerun.scenario.text import read_document
+
+SPEC_VERSION = 1
+
+P = TypeVar("P", bound=Spec)
+
+
+def read_profile(given: Input | str | os.PathLike[str], kind: type[P]) -> P:
+    """The profile of a file.
+
+    Raises ProfileError, with file and line, for another kind of profile, another version, or what does not hold
+    together; and if the file is not the one that a resolved scenario was pinned to.
+    """
+    pinned = given if isinstance(given, Input) else Input(path=os.fspath(given))
+    path = Path(pinned.path)
+    if pinned.sha256 and path.is_file() and file_digest(path) != pinned.sha256:
+        raise ProfileError.at(str(path), "has changed since the scenario was resolved; its digest differs")
+    try:
+        document = read_document(path)
+        wanted = kind.__name__.lower()
+        found = document.data.get("profile") if isinstance(document.data, dict) else None
+        if found != wanted:
+            what = "is no profile" if found is None else f"is a {found!r} profile"
+            raise ProfileError.at(
+                document.where(()), f"{what}; one that begins with `profile: {wanted}` is wanted"
+            )
+        version = document.data.get("spec_version", SPEC_VERSION)
+        if version != SPEC_VERSION:
+            raise ProfileError.at(
+                document.where(("spec_version",)),
+                f"{version!r} was found, this forerun reads version {SPEC_VERSION}",
+            )
+        return decode(document, kind)
+    except ScenarioError as error:
+        raise ProfileError(*error.problems) from error
+
+
+def profile_text(profile: Spec) -> str:
+    """A profile as YAML, in the order of its fields."""
+    data = to_data(profile)
+    ordered = {field.name: data[field.name] for field in msgspec.structs.fields(profile)}
+    text: str = yaml.safe_dump(
+        ordered, sort_keys=False, allow_unicode=True, width=100, default_flow_style=None
+    )
+    return text
+
+
+def write_profile(profile: Spec, path: str | os.PathLike[str]) -> Path:
+    """Write a profile; the file appears whole or not at all. Raises StoreError if it cannot be written."""
+    target, text = Path(path), profile_text(profile)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).chmod(0o644)
+        Path(name).replace(target)
+    except OSError as error:
+        raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
+    return target
