@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from forerun.cli.main import run
+from forerun.domains import rooms
 from forerun.trace.arrivals import processes
 from forerun.trace.reader import readers
 
@@ -29,7 +30,11 @@ def test_the_process_file_and_commands_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     block = PAGE.split("```yaml\n", 1)[1].split("```", 1)[0]
     (tmp_path / "day.yaml").write_text(block)
-    commands = re.findall(r"^\$ forerun (trace generate .*)$", PAGE, flags=re.MULTILINE)
+    commands = [
+        command
+        for command in re.findall(r"^\$ forerun (trace generate .*)$", PAGE, flags=re.MULTILINE)
+        if command.split()[2] not in rooms()
+    ]
     assert len(commands) == 2
     for command in commands:
         assert run(command.replace("24h", "1h").split()) == 0, capsys.readouterr().err

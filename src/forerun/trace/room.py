@@ -130,11 +130,14 @@ def is_description(text: str) -> bool:
 
 
 def decoded(file: str, start: Mapping[str, Any], settings: Iterable[str], kind: type[S]) -> S:
-    """A record decoded from a description file (or from `start` if `file` is empty) with texts `key=value` applied.
+    """A record decoded from a description file over `start` (from `start` alone if `file` is empty), with texts
+    `key=value` applied.
 
     Raises ScenarioError naming every problem with its line, UsageError for a setting without `=`.
     """
-    document = read_document(Path(file)) if file else Document(kind.__name__, dict(start))
+    document = read_document(Path(file)) if file else Document("description", {})
+    if isinstance(document.data, dict):
+        document = Document(document.name, {**start, **document.data}, document.lines)
     _, document = apply_overrides(document, settings, domain="")
     base = Path(file).resolve().parent if file else Path.cwd()
     found: S = resolve(decode(document, kind), base=base, document=document)

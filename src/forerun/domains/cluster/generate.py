@@ -8,10 +8,12 @@ deadlines.
 
 from __future__ import annotations
 
+import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from random import Random
 from statistics import NormalDist
 from typing import Annotated, Any, Final
@@ -21,9 +23,9 @@ import numpy as np
 
 from forerun.domains.cluster.inputs import JobTable
 from forerun.domains.cluster.model import F64, I64, NO_DEADLINE_S, Profile
-from forerun.errors import Problem, ProfileError, TraceError
+from forerun.errors import Problem, ProfileError, ScenarioError, TraceError
 from forerun.rng import stream
-from forerun.scenario.spec import Spec
+from forerun.scenario.spec import Input, Spec
 from forerun.trace.repair import RepairLog
 from forerun.trace.table import Trace
 
@@ -46,6 +48,7 @@ TEMPLATES: Final = (
 )
 _SCALES: Final = ((0.83, 1), (0.86, 2), (0.89, 4), (0.99, 8), (1.0, 16))
 _DAY_S: Final = 86_400.0
+_MOST_FITTED: Final = 20_000
 _UNWANTED_GPUS: Final = (3, 5, 6, 7)
 
 
@@ -165,10 +168,11 @@ class LogNormalPart(Spec, frozen=True, kw_only=True):
 
 
 class SizeShare(Spec, frozen=True, kw_only=True):
-    """How often jobs ask for so many GPUs; shares need not sum to 1."""
+    """How often jobs ask for so many GPUs, and how much longer than the mixture they take; shares need not sum to 1."""
 
     gpus: Annotated[int, msgspec.Meta(ge=1)]
     share: Annotated[float, msgspec.Meta(gt=0)]
+    duration_factor: Annotated[float, msgspec.Meta(gt=0)] = 1.0
 
 
 class JobGenerator(Spec, frozen=True, kw_only=True):
@@ -176,8 +180,9 @@ class JobGenerator(Spec, frozen=True, kw_only=True):
 
     Arrivals are Poisson with a rate that follows `hourly_rates` (relative, one value an hour of the day or of the
     week, repeated; none: constant) around a mean gap. Durations are a mixture of log-normals, cut at
-    [`least_duration_s`, `most_duration_s`]. Sizes are drawn from `sizes`, templates uniformly from the profile's kinds
-    (or `templates`), slack uniformly.
+    [`least_duration_s`, `most_duration_s`]. Sizes are drawn from `sizes`, templates from the profile's kinds (or
+    `templates`) that can run on the size, in proportion to `template_shares` (none: uniformly), slack uniformly. Without
+    a profile jobs have no model and no deadline: they run rigid for their duration.
     """
 
     jobs: Annotated[int, msgspec.Meta(ge=1)]
@@ -197,6 +202,7 @@ class JobGenerator(Spec, frozen=True, kw_only=True):
         SizeShare(gpus=16, share=0.01),
     )
     templates: tuple[tuple[str, int], ...] = ()
+    template_shares: tuple[Annotated[float, msgspec.Meta(gt=0)], ...] = ()
     least_slack: float = 0.5
     most_slack: float = 1.5
     best_effort_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
@@ -216,27 +222,53 @@ class JobGenerator(Spec, frozen=True, kw_only=True):
             found.append(("hourly_rates", f"has {len(self.hourly_rates)} values; 24, 168 or none are wanted"))
         if self.hourly_rates and (min(self.hourly_rates) < 0 or max(self.hourly_rates) <= 0):
             found.append(("hourly_rates", "must not be negative, nor all zero"))
+        if len(self.template_shares) not in (0, len(self.templates)):
+            found.append(
+                (
+                    "template_shares",
+                    f"has {len(self.template_shares)} values for {len(self.templates)} templates",
+                )
+            )
         return found
 
 
-def generate(spec: JobGenerator, profile: Profile, seed: int) -> MadeJobs:
+class Resample(Spec, frozen=True, kw_only=True):
+    """A log's own jobs again, in whole blocks of time drawn with replacement: bursts, sessions and days stay together.
+
+    `format` as for a trace's file. `blocks` 0: as many as the log has.
+    """
+
+    file: Input
+    format: str = "native"
+    block_s: Annotated[float, msgspec.Meta(gt=0)] = 86_400.0
+    blocks: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+def generate(spec: JobGenerator, profile: Profile | None, seed: int) -> MadeJobs:
     """Jobs drawn from a description; the first n of more jobs are the n of fewer.
 
-    Raises ProfileError if no template can run on a size that was drawn.
+    Without a profile they have no model. Raises ProfileError if no template can run on a size that was drawn,
+    ScenarioError for templates without a profile.
     """
+    if profile is None and spec.templates:
+        raise ScenarioError.at(
+            "profile", "drawing jobs with models needs throughput: give tables or analytic"
+        )
     count = spec.jobs
     draws = {
         purpose: stream(seed, "cluster jobs", purpose).random(count)
         for purpose in ("arrival", "hump", "duration", "size", "template", "slack", "best effort")
     }
     submit_s = np.floor(_arrivals_s(spec, draws["arrival"])).astype(np.int64)
-    duration_s = np.maximum(1, np.floor(_durations_s(spec, draws["hump"], draws["duration"]))).astype(
-        np.int64
-    )
-    sizes = np.array([size.gpus for size in spec.sizes], np.int64)
-    gpus = sizes[_choice(np.array([size.share for size in spec.sizes]), draws["size"])]
+    of_size = _choice(np.array([size.share for size in spec.sizes]), draws["size"])
+    gpus = np.array([size.gpus for size in spec.sizes], np.int64)[of_size]
+    factor = np.array([size.duration_factor for size in spec.sizes])[of_size]
+    seconds = _durations_s(spec, factor, draws["hump"], draws["duration"])
+    duration_s = np.maximum(1, np.floor(seconds)).astype(np.int64)
+    if profile is None:
+        return _without_models(submit_s, gpus, duration_s)
     slack = spec.least_slack + (spec.most_slack - spec.least_slack) * draws["slack"]
-    kind = _templates(spec.templates, profile, gpus, draws["template"])
+    kind = _templates(spec, profile, gpus, draws["template"])
     rate = profile.rate_at()[kind, gpus]
     return MadeJobs(
         submit_s=submit_s,
@@ -247,6 +279,21 @@ def generate(spec: JobGenerator, profile: Profile, seed: int) -> MadeJobs:
         gpus=gpus,
         duration_s=duration_s,
         best_effort=(draws["best effort"] < spec.best_effort_share).astype(np.int64),
+    )
+
+
+def _without_models(submit_s: I64, gpus: I64, duration_s: I64) -> MadeJobs:
+    """Rigid jobs: no model, no iterations, and hence no deadline that an elastic plan could meet."""
+    none = np.zeros(len(submit_s), np.int64)
+    return MadeJobs(
+        submit_s=submit_s,
+        iterations=none,
+        model=("",) * len(submit_s),
+        deadline_s=np.full(len(submit_s), NO_DEADLINE_S),
+        batch=none,
+        gpus=gpus,
+        duration_s=duration_s,
+        best_effort=none + 1,
     )
 
 
@@ -270,40 +317,43 @@ def _arrivals_s(spec: JobGenerator, u: F64) -> F64:
     return instants
 
 
-def _durations_s(spec: JobGenerator, hump: F64, u: F64) -> F64:
-    """Quantiles of the chosen hump, between the two limits."""
+def _durations_s(spec: JobGenerator, factor: F64, hump: F64, u: F64) -> F64:
+    """Quantiles of the chosen hump times the factor of the size, between the two limits."""
     part = _choice(np.array([p.weight for p in spec.durations]), hump)
     normal = NormalDist()
     z = np.array([normal.inv_cdf(min(max(value, 1e-12), 1 - 1e-12)) for value in u])
     median = np.array([p.median_s for p in spec.durations])[part]
     spread = np.array([p.log_spread for p in spec.durations])[part]
-    durations: F64 = np.clip(median * np.exp(spread * z), spec.least_duration_s, spec.most_duration_s)
+    durations: F64 = np.clip(
+        factor * median * np.exp(spread * z), spec.least_duration_s, spec.most_duration_s
+    )
     return durations
 
 
-def _templates(wanted: Sequence[tuple[str, int]], profile: Profile, gpus: I64, u: F64) -> I64:
-    """A row of the profile for each job, uniform among those that can run on its GPUs with a batch of at least one
+def _templates(spec: JobGenerator, profile: Profile, gpus: I64, u: F64) -> I64:
+    """A row of the profile for each job, drawn among those that can run on its GPUs with a batch of at least one
     sample a GPU."""
     rate = profile.rate_at()
-    kinds = (
-        [profile.kind_of(model, batch) for model, batch in wanted]
-        if wanted
-        else list(range(len(profile.kinds)))
+    kinds = [profile.kind_of(model, batch) for model, batch in spec.templates] or list(
+        range(len(profile.kinds))
     )
     if -1 in kinds:
-        model, batch = wanted[kinds.index(-1)]
+        model, batch = spec.templates[kinds.index(-1)]
         raise ProfileError.at(
             f"profile of {profile.gpu_type}", f"has no throughput of {model} with batch {batch}"
         )
+    shares = np.array(spec.template_shares or (1.0,) * len(kinds))
     chosen = np.zeros(len(gpus), np.int64)
     for size in np.unique(gpus).tolist():
         able = [
-            k for k in kinds if size < rate.shape[1] and rate[k, size] > 0 and profile.kinds[k][1] >= size
+            at
+            for at, k in enumerate(kinds)
+            if size < rate.shape[1] and rate[k, size] > 0 and profile.kinds[k][1] >= size
         ]
         if not able:
             raise ProfileError.at(f"profile of {profile.gpu_type}", f"has nothing that runs on {size} GPUs")
         at = gpus == size
-        chosen[at] = np.array(able)[np.minimum((u[at] * len(able)).astype(np.int64), len(able) - 1)]
+        chosen[at] = np.array(kinds)[able][_choice(shares[able], u[at])]
     return chosen
 
 
@@ -311,29 +361,37 @@ def _templates(wanted: Sequence[tuple[str, int]], profile: Profile, gpus: I64, u
 class FittedJobs:
     """A description fitted to a log and how far it is from it.
 
-    `duration_distance` is the largest distance between the two distributions of durations (Kolmogorov-Smirnov).
+    `duration_distance` is the largest distance between the two distributions of durations (Kolmogorov-Smirnov);
+    `slack_distance` that of the deadlines' slack from a uniform one, None without deadlines.
     """
 
     spec: JobGenerator
     duration_distance: float
     notes: tuple[str, ...]
+    slack_distance: float | None = None
 
 
-def fit(trace: Trace, *, humps: int = 2) -> FittedJobs:
-    """A `JobGenerator` like a log of jobs: gaps, hours, durations and sizes; slack and coin keep their defaults.
+def fit(trace: Trace, *, humps: int = 0) -> FittedJobs:
+    """A `JobGenerator` like a log of jobs: gaps, hours, durations, sizes; models, slack and best effort where it has them.
 
-    Durations: expectation-maximisation from quantile starts, so the same log gives the same fit. Hours of the week
-    are fitted from two weeks on, hours of the day from two days on.
+    Durations: each size's geometric mean as a factor, and a mixture by expectation-maximisation from quantile starts, so
+    the same log gives the same fit (of more than 20,000 jobs, on as many quantiles); `humps` 0 takes the number of one to
+    four with the least Bayesian information criterion. Hours of the week are fitted from two weeks on, hours of the day
+    from two days on. A log without deadlines leaves slack and coin at their defaults, as a note says.
     """
     if len(trace) < 10:
         raise TraceError.at(trace.provenance.source, f"has {len(trace)} jobs; a fit wants at least 10")
     submit_s = np.asarray(trace["submit_s"], np.float64)
     duration_s = np.asarray(trace["duration_s"], np.float64)
-    gpus = np.maximum(1, np.ceil(np.asarray(trace["gpus"], np.float64))).astype(np.int64)
+    gpus = np.maximum(1, np.ceil(np.asarray(trace["gpus"], np.float64) - 1e-9)).astype(np.int64)
     span_s = float(submit_s[-1] - submit_s[0])
-    parts = _mixture(np.log(np.maximum(duration_s, 1.0)), humps)
+    logs, factors = _without_sizes(np.log(np.maximum(duration_s, 1.0)), gpus)
+    logs = _quantiles(logs, _MOST_FITTED)
+    parts = _mixture(logs, humps) if humps else _best_mixture(logs)
     counts = np.bincount(gpus)
     rates, note = _hourly(submit_s - submit_s[0], span_s)
+    templates, shares = _template_counts(trace)
+    slack = _slack(trace, submit_s, duration_s)
     spec = JobGenerator(
         jobs=len(trace),
         mean_gap_s=max(span_s / max(len(trace) - 1, 1), 1e-9),
@@ -342,15 +400,96 @@ def fit(trace: Trace, *, humps: int = 2) -> FittedJobs:
         least_duration_s=float(max(duration_s.min(), 1.0)),
         most_duration_s=float(max(duration_s.max(), 1.0)),
         sizes=tuple(
-            SizeShare(gpus=int(size), share=float(counts[size] / len(trace)))
-            for size in np.flatnonzero(counts)
+            SizeShare(gpus=size, share=float(counts[size] / len(trace)), duration_factor=factors[size])
+            for size in np.flatnonzero(counts).tolist()
         ),
+        templates=templates,
+        template_shares=shares,
     )
-    grid = np.sort(np.log(np.maximum(duration_s, 1.0)))
-    distance = _distance(grid, parts)
+    notes = [note]
+    if "best_effort" in trace:
+        spec = spec.with_(best_effort_share=float(np.mean(np.asarray(trace["best_effort"]) == 1)))
+    slack_distance = None
+    if len(slack):
+        spec = spec.with_(least_slack=float(slack.min()), most_slack=float(slack.max()))
+        slack_distance = _uniform_distance(slack)
+    else:
+        notes.append("the log has no deadlines: slack and best effort keep the generator's defaults")
+    if not templates:
+        notes.append("the log has no models: jobs are rigid unless a profile is given")
     fraction = int(np.count_nonzero(np.asarray(trace["gpus"]) % 1))
-    notes = [note] + ([f"{fraction} jobs with a fraction of a GPU count as whole GPUs"] if fraction else [])
-    return FittedJobs(spec, distance, tuple(notes))
+    if fraction:
+        notes.append(f"{fraction} jobs with a fraction of a GPU count as whole GPUs")
+    distance = _distance(_quantiles(logs, 2000), parts)
+    return FittedJobs(spec, distance, tuple(notes), slack_distance)
+
+
+def _quantiles(values: F64, most: int) -> F64:
+    """The values in order, or `most` evenly spaced quantiles of more."""
+    ordered: F64 = np.sort(values)
+    if len(ordered) > most:
+        ordered = np.asarray(np.quantile(ordered, (np.arange(most) + 0.5) / most), np.float64)
+    return ordered
+
+
+def _template_counts(trace: Trace) -> tuple[tuple[tuple[str, int], ...], tuple[float, ...]]:
+    if "model" not in trace or "batch" not in trace:
+        return (), ()
+    pairs = Counter(zip(map(str, trace["model"].tolist()), map(int, trace["batch"].tolist()), strict=True))
+    known = sorted((pair, count) for pair, count in pairs.items() if pair[0])
+    return tuple(pair for pair, _ in known), tuple(count / len(trace) for _, count in known)
+
+
+def _slack(trace: Trace, submit_s: F64, duration_s: F64) -> F64:
+    """Deadline less submission over duration of the jobs with a deadline, not below 0."""
+    if "deadline_s" not in trace:
+        return np.empty(0)
+    effort = (
+        np.asarray(trace["best_effort"]) == 1 if "best_effort" in trace else np.zeros(len(trace), np.bool_)
+    )
+    slack = (np.asarray(trace["deadline_s"], np.float64) - submit_s) / np.maximum(duration_s, 1.0)
+    known: F64 = np.maximum(slack[~effort], 0.0)
+    return known
+
+
+def _uniform_distance(values: F64) -> float:
+    ordered = np.sort(values)
+    low, high = float(ordered[0]), float(ordered[-1])
+    law = (ordered - low) / (high - low) if high > low else np.ones(len(ordered))
+    steps = np.arange(len(ordered) + 1) / len(ordered)
+    return float(max(np.abs(law - steps[1:]).max(), np.abs(law - steps[:-1]).max()))
+
+
+def _without_sizes(logs: F64, gpus: I64) -> tuple[F64, dict[int, float]]:
+    """Log durations less the mean of their size's, around the mean of all; and each size's factor.
+
+    A size with fewer than ten jobs says too little about itself: its factor is 1.
+    """
+    factors = {}
+    rest = logs.copy()
+    for size in np.unique(gpus).tolist():
+        at = gpus == size
+        shift = float(logs[at].mean() - logs.mean()) if np.count_nonzero(at) >= 10 else 0.0
+        rest[at] -= shift
+        factors[size] = math.exp(shift)
+    return rest, factors
+
+
+def _best_mixture(logs: F64) -> tuple[LogNormalPart, ...]:
+    """The mixture of one to four humps with the least Bayesian information criterion."""
+    fits = [_mixture(logs, humps) for humps in (1, 2, 3, 4)]
+    costs = [math.log(len(logs)) * (3 * len(parts) - 1) - 2 * _log_likelihood(logs, parts) for parts in fits]
+    return fits[int(np.argmin(costs))]
+
+
+def _log_likelihood(logs: F64, parts: Sequence[LogNormalPart]) -> float:
+    total = sum(part.weight for part in parts)
+    density = np.zeros(len(logs))
+    for part in parts:
+        spread = max(part.log_spread, 1e-3)  # a hump on one value must not win by an infinite density
+        z = (logs - math.log(part.median_s)) / spread
+        density += part.weight / total * np.exp(-0.5 * z * z) / (spread * math.sqrt(2 * math.pi))
+    return float(np.log(density + 1e-300).sum())
 
 
 def _mixture(logs: F64, humps: int) -> tuple[LogNormalPart, ...]:
@@ -406,7 +545,7 @@ def _hourly(submit_s: F64, span_s: float) -> tuple[tuple[float, ...], str]:
     counted = np.bincount((submit_s // 3600).astype(np.int64) % hours, minlength=hours)
     rates = counted / np.maximum(seen, 1)
     return tuple(
-        (rates / rates.mean()).tolist()
+        (rates / rates.mean()).round(6).tolist()
     ), f"arrivals follow {hours} hours, counted from the first submission"
 
 
@@ -416,16 +555,7 @@ def bootstrap(trace: Trace, *, block_s: float, blocks: int, seed: int) -> Trace:
         raise TraceError.at(
             "bootstrap", f"wants a positive block and at least one of them, not {block_s:g}, {blocks}"
         )
-    submit_s = np.asarray(trace["submit_s"], np.float64)
-    there = int((submit_s[-1] - submit_s[0]) // block_s) + 1
-    drawn = stream(seed, "block bootstrap").integers(0, there, blocks)
-    block_of = ((submit_s - submit_s[0]) // block_s).astype(np.int64)
-    rows = [np.flatnonzero(block_of == block) for block in drawn]
-    shift = [
-        np.full(len(at), (k - int(block)) * block_s)
-        for k, (at, block) in enumerate(zip(rows, drawn, strict=True))
-    ]
-    index, moved_s = np.concatenate(rows), np.concatenate(shift)
+    index, moved_s = _drawn_blocks(np.asarray(trace["submit_s"], np.float64), block_s, blocks, seed)
     columns: dict[str, Any] = {name: values[index] for name, values in trace.columns.items()}
     for name in ("submit_s", "start_s", "end_s", "deadline_s"):
         if name in columns:
@@ -434,6 +564,81 @@ def bootstrap(trace: Trace, *, block_s: float, blocks: int, seed: int) -> Trace:
         columns["job_id"] = [f"{name}.{k}" for k, name in enumerate(columns["job_id"].tolist())]
     made = Trace.sorted(trace.kind, trace.schema, columns, time=trace.time, provenance=trace.provenance)
     return made.described(block_s=block_s, blocks=blocks, seed=seed)
+
+
+def _drawn_blocks(submit_s: F64, block_s: float, blocks: int, seed: int) -> tuple[I64, F64]:
+    """Rows of the blocks drawn, one block after the other, and the seconds by which each row moves."""
+    first_s = float(submit_s.min())
+    block_of = ((submit_s - first_s) // block_s).astype(np.int64)
+    there = int(block_of.max()) + 1
+    drawn = stream(seed, "block bootstrap").integers(0, there, blocks or there)
+    rows = [np.flatnonzero(block_of == block) for block in drawn]
+    shift = [
+        np.full(len(at), (k - int(block)) * block_s)
+        for k, (at, block) in enumerate(zip(rows, drawn, strict=True))
+    ]
+    return np.concatenate(rows), np.concatenate(shift)
+
+
+def resampled(table: JobTable, *, block_s: float, blocks: int, seed: int) -> JobTable:
+    """A job log made of whole blocks of another, as `bootstrap`; deadlines move with their jobs, ids get a number.
+
+    Raises TraceError if the blocks drawn hold no job.
+    """
+    submit_s = np.asarray(table.submit_s, np.float64)
+    index, moved_s = _drawn_blocks(submit_s, float(math.ceil(block_s)), blocks, seed)
+    if not len(index):
+        raise TraceError.at(table.source, f"the blocks of {block_s:g} s that were drawn hold no job")
+    origin_s = int(submit_s.min())
+    moved = [int(by) - origin_s for by in moved_s]
+    order = sorted(range(len(index)), key=lambda at: table.submit_s[index[at]] + moved[at])
+    rows, moved = [int(index[at]) for at in order], [moved[at] for at in order]
+
+    def shifted(column: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(
+            column[row] if column[row] == NO_DEADLINE_S else column[row] + by
+            for row, by in zip(rows, moved, strict=True)
+        )
+
+    columns = {field.name: tuple(getattr(table, field.name)[row] for row in rows) for field in _columns()}
+    columns |= {
+        name: shifted(getattr(table, name)) for name in ("submit_s", "deadline_s", "written_deadline_s")
+    }
+    columns["job_id"] = tuple(f"{name}.{at}" for at, name in enumerate(columns["job_id"]))
+    return JobTable(source=table.source, **columns)
+
+
+def _columns() -> list[Field[Any]]:
+    return [field for field in fields(JobTable) if field.name != "source"]
+
+
+def jobs_csv(table: JobTable) -> str:
+    """A job table as a file with the native header; columns that no job uses are left out.
+
+    Reading it gives the table back, the lines and the source's name apart.
+    """
+    used = {
+        "iteration": (table.iterations, any(table.iterations)),
+        "model_name": (table.model, any(table.model)),
+        "ddl": (
+            tuple("" if at == NO_DEADLINE_S else at for at in table.written_deadline_s),
+            any(at != NO_DEADLINE_S for at in table.written_deadline_s),
+        ),
+        "batch_size": (table.batch, any(table.batch)),
+    }
+    last = {
+        "best_effort": (tuple(map(int, table.best_effort)), used["ddl"][1]),
+        "user": (table.user, any(table.user)),
+    }
+    columns: dict[str, Sequence[Any]] = {"job_id": table.job_id, "submit_time": table.submit_s}
+    columns |= {name: values for name, (values, wanted) in used.items() if wanted}
+    columns |= {"num_gpu": table.gpus, "duration": table.duration_s}
+    columns |= {name: values for name, (values, wanted) in last.items() if wanted}
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return out.getvalue()
 
 
 def from_log(
@@ -482,7 +687,7 @@ def from_log(
     size, seconds = gpus[kept].astype(np.int64), duration_s[kept].astype(np.int64)
     submit_s = np.asarray(trace["submit_s"], np.float64)[kept]
     submit = (submit_s - submit_s[0]).astype(np.int64)
-    kind = _templates((), profile, size, draws["template"])
+    kind = _templates(JobGenerator(jobs=1, mean_gap_s=1.0), profile, size, draws["template"])
     slack = least_slack + (most_slack - least_slack) * draws["slack"]
     return MadeJobs(
         submit_s=submit,

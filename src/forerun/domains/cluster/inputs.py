@@ -270,7 +270,7 @@ def read_tables(files: Sequence[Path], gpu_type: str, name: str = "") -> Profile
         levels=np.array(levels, np.int64),
         rate=np.array(rates, np.float64),
         largest_column=np.array(largest, np.int64),
-        source=f"measured ({name or gpu_type})",
+        source=f"measured ({label})" if (label := name or gpu_type) else "measured",
     )
 
 

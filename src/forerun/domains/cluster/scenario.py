@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from forerun.domains.cluster.generate import JobGenerator
+from forerun.domains.cluster.generate import JobGenerator, Resample
 from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
 from forerun.domains.cluster.policy import Policy, schedulers
 from forerun.domains.cluster.switches import MODES, SWITCHES
@@ -31,7 +31,7 @@ class PublishedGenerator(Spec, frozen=True, kw_only=True):
 
 
 class TraceSpec(Spec, frozen=True, kw_only=True):
-    """Where the jobs come from: one of a file, a description to draw from, or the published generator.
+    """Where the jobs come from: one of a file, a description to draw from, the published generator, a log resampled.
 
     `format` is `native` for the room's own headers, else the name of a reader (`slurm`, `philly`, ...; empty: told from
     the content). `first` keeps only so many jobs (0: all). `strict` makes repairs errors. Foreign logs have no models:
@@ -42,17 +42,19 @@ class TraceSpec(Spec, frozen=True, kw_only=True):
     format: str = "native"
     generate: JobGenerator | None = None
     published: PublishedGenerator | None = None
+    resample: Resample | None = None
     first: Annotated[int, msgspec.Meta(ge=0)] = 0
     strict: bool = False
     draw_models: bool = False
 
     def problems(self) -> list[tuple[str, str]]:
         """Exactly one source."""
-        given = [name for name in ("file", "generate", "published") if getattr(self, name) is not None]
+        names = ("file", "generate", "published", "resample")
+        given = [name for name in names if getattr(self, name) is not None]
         if len(given) == 1:
             return []
         found = " and ".join(given) if given else "none of them"
-        return [("", f"names {found}; give one of file, generate, published")]
+        return [("", f"names {found}; give one of {', '.join(names)}")]
 
 
 class Nodes(Spec, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from forerun.domains.cluster.loop import run
 from forerun.domains.cluster.model import I64, NO_DEADLINE_S, Cluster, NodeGroup, Profile, World
 from forerun.domains.cluster.policy import Policy, Rules, Schedule
 from forerun.domains.cluster.record import Record
-from forerun.domains.cluster.scenario import ProfileSpec, Scenario
+from forerun.domains.cluster.scenario import ProfileSpec, Scenario, TraceSpec
 from forerun.errors import ScenarioError, TraceError, UsageError
 from forerun.result.run import Result
 from forerun.rng import stream
@@ -110,7 +110,7 @@ def prepare(scenario: Scenario) -> Prepared:
     profiles = tuple(profile_from(spec, cluster) for spec in scenario.profile)
     _one_order_of_kinds(profiles)
     profile = profiles[0] if profiles else None
-    table = table_from(scenario, profile, repairs)
+    table = table_from(scenario.trace, profile, scenario.seed, repairs)
     if profile is not None and (counts := _unmeasured(table, profile)):
         from forerun.domains.cluster.profile import filled
 
@@ -199,13 +199,12 @@ def profile_from(spec: ProfileSpec, cluster: Cluster) -> Profile:
     return filled(made, spec.levels, extrapolate=spec.extrapolate) if spec.levels else made
 
 
-def table_from(scenario: Scenario, profile: Profile | None, repairs: RepairLog) -> JobTable:
-    """The jobs of a scenario, before they meet the profile."""
-    trace = scenario.trace
+def table_from(trace: TraceSpec, profile: Profile | None, seed: int, repairs: RepairLog) -> JobTable:
+    """The jobs of a scenario's trace, before they meet the profile."""
     if trace.generate is not None:
         from forerun.domains.cluster.generate import generate
 
-        return generate(trace.generate, _needed(profile), scenario.seed).table()
+        return generate(trace.generate, profile, seed).table()
     if trace.published is not None:
         from forerun.domains.cluster.generate import published
 
@@ -217,21 +216,33 @@ def table_from(scenario: Scenario, profile: Profile | None, repairs: RepairLog) 
             least_slack=made.least_slack,
             most_slack=made.most_slack,
             best_effort_share=made.best_effort_share,
-            seed=scenario.seed,
+            seed=seed,
             slack_seed=made.slack_seed,
         ).table()
+    if trace.resample is not None:
+        from forerun.domains.cluster.generate import resampled
+
+        again = trace.resample
+        whole = table_of_file(Path(again.file.path), again.format, repairs)
+        return resampled(whole, block_s=again.block_s, blocks=again.blocks, seed=seed)
     assert isinstance(trace.file, Input)
     path = Path(trace.file.path)
-    if trace.format == "native":
+    if trace.draw_models:
+        from forerun.domains.cluster.generate import from_log
+        from forerun.trace.reader import read_trace
+
+        log = read_trace(path, "" if trace.format == "native" else trace.format, repairs=repairs)
+        return from_log(log, _needed(profile), seed=seed, repairs=repairs).table(path.name)
+    return table_of_file(path, trace.format, repairs)
+
+
+def table_of_file(path: Path, format: str, repairs: RepairLog) -> JobTable:
+    """The jobs of a file: the room's own headers for `native`, else a reader's name, or empty to tell it."""
+    if format == "native":
         return read_jobs(path, repairs)
     from forerun.trace.reader import read_trace
 
-    log = read_trace(path, trace.format, repairs=repairs)
-    if trace.draw_models:
-        from forerun.domains.cluster.generate import from_log
-
-        return from_log(log, _needed(profile), seed=scenario.seed, repairs=repairs).table(path.name)
-    return table_of_log(log, path.name, repairs)
+    return table_of_log(read_trace(path, format, repairs=repairs), path.name, repairs)
 
 
 def table_of_log(log: Any, source: str, repairs: RepairLog) -> JobTable:

@@ -1,0 +1,274 @@
+"""`forerun trace generate | fit | stats cluster`: the generators by name, fits that generate again, what logs look like."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from forerun.cli.main import run
+from forerun.domains.cluster.generate import TEMPLATES, JobGenerator, generate, jobs_csv, resampled
+from forerun.domains.cluster.inputs import read_jobs
+from forerun.domains.cluster.model import NO_DEADLINE_S
+from forerun.domains.cluster.traces import STARTS, judged
+from forerun.trace.reader import read_trace
+
+from .conftest import DATA, shared_or_skip
+
+
+@pytest.fixture
+def forerun(capsys: Any) -> Any:
+    """Run a command line: exit code, stdout, stderr."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = run(["trace", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_the_published_generator_names_what_it_leaves_unseeded(forerun: Any, tmp_path: Path) -> None:
+    """Template, gap, duration and size hang on the seed; slack and coin on `slack_seed` alone."""
+    files = [tmp_path / name for name in ("a.csv", "b.csv", "c.csv", "d.csv")]
+    for file, options in zip(files, (("1", "0"), ("1", "0"), ("1", "5"), ("2", "0")), strict=True):
+        seed, slack = options
+        code, out, _ = forerun(
+            "generate", "cluster", "-n", 60, "--seed", seed, "--set", f"slack_seed={slack}", "-o", file
+        )
+        assert code == 0
+        assert "deadline slack and best-effort coin" in out and f"slack_seed={slack}" in out
+        assert "invented analytic profile" in out
+    one, again, other_slack, other_seed = (read_jobs(file) for file in files)
+    assert files[0].read_bytes() == files[1].read_bytes() and one.duration_s == again.duration_s
+    assert (one.duration_s, one.submit_s, one.model) == (
+        other_slack.duration_s,
+        other_slack.submit_s,
+        other_slack.model,
+    )
+    assert one.deadline_s != other_slack.deadline_s
+    assert one.duration_s != other_seed.duration_s
+
+
+def test_the_provided_trace_comes_from_the_command_line(forerun: Any, tmp_path: Path) -> None:
+    shared_or_skip()
+    wanted = DATA / "generated" / "fig10_100jobs_1500lam_seed1.csv"
+    out = tmp_path / "fig10.csv"
+    code, _, _ = forerun(
+        "generate", "cluster", "published", "-n", 100, "--seed", 1, "--set", "mean_gap=1500s",
+        "--set", "least_slack=1.5", "--set", f"tables={DATA / 'throughputs_A100'}", "-o", out,
+    )  # fmt: skip
+    assert code == 0
+    assert out.read_text().splitlines() == wanted.read_text().splitlines()
+
+
+def test_every_generator_makes_a_log_that_the_room_reads(forerun: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text(
+        "job_id,submission_time,duration,num_gpu\n"
+        + "".join(f"j{i},{i * 700},{600 + 37 * i},{1 + i % 2}\n" for i in range(300))
+    )
+    for name in STARTS:
+        out = tmp_path / f"{name}.csv"
+        settings = ["--set", f"file={log}", "--set", "blocks=2"] if name == "resample" else ["-n", 40]
+        code, stdout, stderr = forerun("generate", "cluster", name, *settings, "-o", out, "--json")
+        assert code == 0, stderr
+        table = read_jobs(out)
+        assert json.loads(stdout)["count"] == len(table.job_id) >= 40
+        assert read_trace(out).kind == "jobs"
+        assert list(table.submit_s) == sorted(table.submit_s)
+
+
+def test_a_fit_generates_jobs_like_the_log(forerun: Any, tmp_path: Path) -> None:
+    """A log drawn from a description lies in the bands of the fit to it, apart from chance (5 % of the features)."""
+    log, described, again = tmp_path / "log.csv", tmp_path / "log.yaml", tmp_path / "again.csv"
+    code, _, _ = forerun(
+        "generate", "cluster", "generate", "-n", 2000, "--set", "analytic=balanced", "--seed", 4,
+        "--set", "best_effort_share=0.25", "-o", log,
+    )  # fmt: skip
+    assert code == 0
+    code, stdout, _ = forerun("fit", "cluster", log, "-o", described, "--json")
+    assert code == 0
+    found = json.loads(stdout)
+    assert sum(not feature["ok"] for feature in found["features"]) <= 2
+    spec = yaml.safe_load(described.read_text())["trace"]["generate"]
+    assert spec["best_effort_share"] == pytest.approx(0.25, abs=0.04)
+    assert (spec["least_slack"], spec["most_slack"]) == pytest.approx((0.5, 1.5), abs=0.02)
+    assert len(spec["templates"]) == 14
+    code, _, stderr = forerun(
+        "generate", "cluster", described, "-n", 100, "--set", "analytic=balanced", "-o", again
+    )
+    assert code == 0, stderr
+    assert len(read_jobs(again).job_id) == 100
+
+
+def test_a_log_unlike_its_fit_is_told_so(forerun: Any, tmp_path: Path) -> None:
+    """Fifty jobs within a minute, every five hours: no Poisson process with hourly rates does that."""
+    log = tmp_path / "bursts.csv"
+    log.write_text(
+        "job_id,submission_time,duration,num_gpu\n"
+        + "".join(f"j{i},{i // 50 * 17_000 + i % 50},{600 + i % 7},1\n" for i in range(1000))
+    )
+    code, out, _ = forerun("fit", "cluster", log)
+    assert code == 0
+    missed = next(line for line in out.splitlines() if "not reproduced:" in line)
+    assert "gap cv" in missed and "resampling blocks" in missed
+    assert "nothing was kept" in out
+
+
+def test_sizes_keep_their_own_durations() -> None:
+    """Jobs on 8 GPUs that take ten times as long do so again."""
+    from .test_cluster_generate import as_trace
+
+    spec = JobGenerator(jobs=3000, mean_gap_s=60.0)
+    slow = tuple(size.with_(duration_factor=10.0) if size.gpus == 8 else size for size in spec.sizes)
+    made = generate(spec.with_(sizes=slow, most_duration_s=1e9), None, seed=1)
+    from forerun.domains.cluster.generate import fit
+
+    found = {size.gpus: size.duration_factor for size in fit(as_trace(made)).spec.sizes}
+    assert found[8] / found[1] == pytest.approx(10.0, rel=0.35)
+
+
+def test_the_band_of_the_right_description_holds_the_log() -> None:
+    from .test_cluster_generate import as_trace
+
+    spec = JobGenerator(jobs=1500, mean_gap_s=60.0)
+    inside = [
+        feature.ok
+        for seed in range(4)
+        for feature in judged(as_trace(generate(spec, None, seed=1000 + seed)), spec, seed=seed, traces=60)
+    ]
+    assert np.mean(inside) > 0.85
+
+
+def test_resampled_jobs_keep_what_they_are() -> None:
+    from .test_cluster_generate import flat_profile
+
+    table = generate(
+        JobGenerator(jobs=300, mean_gap_s=900.0, best_effort_share=0.2), flat_profile(), seed=2
+    ).table()
+    drawn = resampled(table, block_s=86_400.0, blocks=6, seed=1)
+    known = {
+        (m, b, g, d, i, dl - s if dl < NO_DEADLINE_S else None)
+        for m, b, g, d, i, s, dl in zip(
+            table.model,
+            table.batch,
+            table.gpus,
+            table.duration_s,
+            table.iterations,
+            table.submit_s,
+            table.deadline_s,
+        )
+    }
+    for m, b, g, d, i, s, dl in zip(
+        drawn.model,
+        drawn.batch,
+        drawn.gpus,
+        drawn.duration_s,
+        drawn.iterations,
+        drawn.submit_s,
+        drawn.deadline_s,
+    ):
+        assert (m, b, g, d, i, dl - s if dl < NO_DEADLINE_S else None) in known
+    assert len(set(drawn.job_id)) == len(drawn.job_id)
+    assert list(drawn.submit_s) == sorted(drawn.submit_s) and max(drawn.submit_s) < 6 * 86_400
+
+
+def test_a_table_written_and_read_is_the_same(tmp_path: Path) -> None:
+    from .test_cluster_generate import flat_profile
+
+    for spec, profile in (
+        (JobGenerator(jobs=50, mean_gap_s=60.0, best_effort_share=0.3), flat_profile()),
+        (JobGenerator(jobs=50, mean_gap_s=60.0), None),
+    ):
+        table = generate(spec, profile, seed=0).table()
+        path = tmp_path / "t.csv"
+        path.write_text(jobs_csv(table))
+        again = read_jobs(path)
+        for name in (
+            "submit_s",
+            "iterations",
+            "model",
+            "deadline_s",
+            "batch",
+            "gpus",
+            "duration_s",
+            "best_effort",
+        ):
+            assert getattr(again, name) == getattr(table, name), name
+
+
+def test_stats_tell_size_load_deadlines_and_what_cannot_be(forerun: Any, tmp_path: Path) -> None:
+    log = tmp_path / "jobs.csv"
+    log.write_text(
+        "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration,best_effort\n"
+        "1,0,10,a,3600,64,4,3600,0\n2,3600,10,a,3000,64,4,3600,0\n3,7200,10,b,0,32,16,7200,1\n"
+    )
+    code, out, err = forerun("stats", "cluster", log, "--set", "gpus=8", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert (found["jobs"], found["gpu_hours"], found["gpus_max"]) == (3, 40.0, 16.0)
+    assert found["offered_load_gpus"] == pytest.approx(20.0)
+    assert found["load_of_cluster"] == pytest.approx(2.5)
+    assert found["deadlines_before_submission"] == 1 and found["best_effort_share"] == pytest.approx(1 / 3)
+    assert found["notes"] == ["1 jobs ask for more than 8 GPUs"]
+    assert [size["gpus"] for size in found["sizes"]] == [4.0, 16.0]
+    code, out, err = forerun("stats", "cluster", log)
+    assert "deadline before submission kept" in err and "median duration" in out
+    code, _, err = forerun("stats", "cluster", log, "--strict")
+    assert code == 2 and "refused by strict" in err
+
+
+def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """docs/traces.md on job logs, with throughput of its six models made up (linear up to the batch)."""
+    tables = tmp_path / "throughputs_A100"
+    tables.mkdir()
+    for model in {model for model, _ in TEMPLATES}:
+        rows = [
+            f"{batch}," + ",".join(str(2 * n) for n in (1, 2, 4, 8, 16))
+            for m, batch in TEMPLATES
+            if m == model
+        ]
+        (tables / f"{model}.csv").write_text("\n".join(["global_batch_size,1,2,4,8,16", *rows]) + "\n")
+    page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text()
+    commands = re.findall(r"^\$ forerun (trace \w+ cluster .*)$", page, flags=re.MULTILINE)
+    assert {command.split()[1] for command in commands} == {"generate", "stats", "fit"}
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        assert run(command.split()) == 0, capsys.readouterr().err
+    assert len(read_jobs(tmp_path / "more.csv").job_id) == 500
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (
+            ["generate", "cluster", "nope", "-o", "x.csv"],
+            "no generator of jobs named 'nope'; known: generate, published",
+        ),
+        (["generate", "cluster", "--set", "job=3", "-o", "x.csv"], "unknown key 'job'; did you mean 'jobs'?"),
+        (["generate", "cluster", "-o", "x.parquet"], "jobs are written as .csv"),
+        (["generate", "cluster", "resample", "-o", "x.csv"], "the key 'file' is missing"),
+        (["generate", "poisson", "nope", "-o", "x.csv"], "'poisson' is no room with traces of its own"),
+        (
+            ["fit", "clutser", "x.csv"],
+            "no room with traces of its own named 'clutser'; did you mean 'cluster'?",
+        ),
+        (["stats", "cluster", "absent.csv"], "absent.csv"),
+        (["fit", "cluster", "a.csv", "b.csv"], "2 files were given; one is wanted"),
+        (["stats", "x.csv", "--set", "gpus=8"], "forerun trace stats ROOM FILE"),
+    ],
+)
+def test_wrong_wishes_are_refused(
+    forerun: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], what: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = forerun(*arguments)
+    assert code == 2 and out == ""
+    assert what in err and "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
