@@ -58,7 +58,7 @@ class Turn:
         present = self.lever.present
         if not (is_number(self.value) and is_number(present) and present):
             return None
-        return abs(self.value - present) / abs(present)
+        return float(abs(self.value - present) / abs(present))
 
 
 @dataclass(frozen=True)
