@@ -26,14 +26,19 @@ I64 = NDArray[np.int64]
 KINDS: Final = 16
 TOKEN, FIRST_BYTE, TRANSFERRED, ARRIVED, WAITED, DECODED, STEP_END, TIMED_OUT, RETRY, BEGIN = range(10)
 
-# the first numbers of `f`: the store as given, then state
-(CONN, SHARED, RATE, BURST, CLIENT_S, CLIENT_S_PER_BYTE, TIMEOUT_S, BACKOFF_S, CORES,
- NOW, BUCKET, LINK_MARK, LINK_SINCE, LINK_NEXT, CPU_MARK, CPU_SINCE, CPU_NEXT, PYTHON_FREE, BYTES, FLIGHT_SUM,
- FLIGHT_SINCE, F_FIXED) = range(22)  # fmt: skip
+# Functions are called with typed numbers: for a plain constant one would be compiled for each value.
+# two things are shared by processor sharing; a pair of numbers each, the link's first
+LINK, CPU, NEITHER = np.int64(0), np.int64(1), np.int64(-1)
+MORE, LESS = np.int64(1), np.int64(-1)
+# the first numbers of `f`: the store as given (of a pair: the most that one gets, what all share), then state
+(ONE, ALL, RATE, BURST, CLIENT_S, CLIENT_S_PER_BYTE, TIMEOUT_S, BACKOFF_S,
+ NOW, BUCKET, MARK, SINCE, NEXT, PYTHON_FREE, BYTES, FLIGHT_SUM,
+ FLIGHT_SINCE, F_FIXED) = (0, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 19, 20, 21, 22)  # fmt: skip
 # the first numbers of `i`
 (SLOTS, RETRIES, ONE_CORE_PYTHON, JOBS, THREADS, LAYERS,
- ORDER, LINK_ORDER, CPU_ORDER, EVENTS, ON_LINK, ON_CPU, IN_FLIGHT, GRANTS, MOST_IN_FLIGHT, QUEUE_HEAD, QUEUED,
- FAILED_BLOCK, ACTIVE_JOBS, ATTEMPTS, I_FIXED) = range(21)  # fmt: skip
+ ORDER, PLANNED, EVENTS, SHARING, IN_FLIGHT, GRANTS, MOST_IN_FLIGHT, QUEUE_HEAD, QUEUED,
+ FAILED_BLOCK, ACTIVE_JOBS, ATTEMPTS, I_FIXED) = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 13, 14, 15, 16, 17, 18, 19,
+                                                   20)  # fmt: skip
 
 
 class At(NamedTuple):
@@ -47,8 +52,9 @@ class At(NamedTuple):
     `job_block`, `job_thread`, `job_step`, `job_batch` where a job's rows begin; `batch_samples`; `buffer` samples
     a job; `job_cache` [job, layer]; `thread_job`. In `i`, state and record: heaps; queues for a slot and for room in
     the buffer; per thread its `block`, `sample`, `failed` attempts; per job `next_block`, `buffered`, `in_hand`,
-    `waiting`, `batch`, `put`, `most_buffered`; per batch `queue`; per block `by_thread`, `source`; per sample put
-    `put_block`. `steps_many`, ...: whether there is one value each (1) or one for all (0).
+    `waiting`, `batch`, `delivered`, `most_buffered`; per batch `queue`; per block `by_thread`, `source`; per sample put
+    `put_block`. `decode_many`, ...: whether there is one value each (1) or one for all (0). `room`: entries that a heap
+    may hold; the two heaps of `share_*` lie one after the other.
     """
 
     block_bytes: int
@@ -58,8 +64,7 @@ class At(NamedTuple):
     step_s: int
     latency_s: int
     event_s: int
-    link_mark: int
-    cpu_mark: int
+    share_mark: int
     wait_since_s: int
     ask_s: int
     got_s: int
@@ -83,10 +88,8 @@ class At(NamedTuple):
     thread_job: int
     event_order: int
     event_who: int
-    link_order: int
-    link_who: int
-    cpu_order: int
-    cpu_who: int
+    share_order: int
+    share_who: int
     slot_queue: int
     put_queue: int
     put_head: int
@@ -99,7 +102,7 @@ class At(NamedTuple):
     in_hand: int
     waiting: int
     batch: int
-    put: int
+    delivered: int
     most_buffered: int
     queue: int
     by_thread: int
@@ -108,12 +111,13 @@ class At(NamedTuple):
     decode_many: int
     cpu_many: int
     latency_many: int
+    room: int
 
 
 @kernel
 def begin(f: F64, i: I64, at: At) -> None:
     """The world before anything happened: each job's beginning is scheduled."""
-    f[LINK_NEXT] = f[CPU_NEXT] = np.inf
+    f[NEXT + LINK] = f[NEXT + CPU] = np.inf
     i[FAILED_BLOCK] = -1
     i[ACTIVE_JOBS] = i[JOBS]
     for job in range(i[JOBS]):
@@ -121,14 +125,14 @@ def begin(f: F64, i: I64, at: At) -> None:
             i[at.thread_job + thread] = job
         i[at.next_block + job] = i[at.job_block + job]
         i[at.batch + job] = i[at.job_batch + job]
-        schedule(f, i, at, f[at.start_s + job], BEGIN, job)
+        schedule(f, i, at, f[at.start_s + job], job * KINDS + BEGIN)
 
 
 @kernel
-def schedule(f: F64, i: I64, at: At, time_s: float, kind: int, who: int) -> None:
-    """Put an event on the heap."""
+def schedule(f: F64, i: I64, at: At, time_s: float, event: int) -> None:
+    """Put an event, `who * KINDS + kind`, on the heap (a constant of its own would be compiled for once a kind)."""
     i[EVENTS] = heap_push(
-        f, i, i, at.event_s, at.event_order, at.event_who, i[EVENTS], time_s, i[ORDER], who * KINDS + kind
+        f, i, i, at.event_s, at.event_order, at.event_who, i[EVENTS], time_s, i[ORDER], event
     )
     i[ORDER] += 1
 
@@ -141,20 +145,22 @@ def advance(f: F64, i: I64, at: At, caches: Caches, until_s: float) -> bool:
     (`i[FAILED_BLOCK]`).
     """
     while i[ACTIVE_JOBS] > 0 and i[FAILED_BLOCK] < 0:
-        time_s, order, which = np.inf, 0, 0
+        time_s, order, which = np.inf, 0, NEITHER
         if i[EVENTS] > 0:
             time_s, order = f[at.event_s], i[at.event_order]
-        if f[LINK_NEXT] < time_s or (f[LINK_NEXT] == time_s and i[LINK_ORDER] < order):
-            time_s, order, which = f[LINK_NEXT], i[LINK_ORDER], 1
-        if f[CPU_NEXT] < time_s or (f[CPU_NEXT] == time_s and i[CPU_ORDER] < order):
-            time_s, which = f[CPU_NEXT], 2
+        for shared in (LINK, CPU):
+            planned_s = f[NEXT + shared]
+            if planned_s < time_s or (planned_s == time_s and i[PLANNED + shared] < order):
+                time_s, order, which = planned_s, i[PLANNED + shared], shared
         if time_s > until_s:
             return True
         f[NOW] = time_s
-        if which == 1:
-            transferred(f, i, at, caches, leave_link(f, i, at))
-        elif which == 2:
-            put_sample(f, i, at, caches, leave_cpu(f, i, at))
+        if which >= 0:
+            thread = leave_share(f, i, at, which)
+            if which == LINK:
+                transferred(f, i, at, caches, thread)
+            else:
+                put_sample(f, i, at, caches, thread)
         else:
             entry = i[at.event_who]
             i[EVENTS] = heap_pop(f, i, i, at.event_s, at.event_order, at.event_who, i[EVENTS])
@@ -168,12 +174,22 @@ def happen(f: F64, i: I64, at: At, caches: Caches, kind: int, who: int) -> None:
     if kind == DECODED:
         put_sample(f, i, at, caches, who)
     elif kind == WAITED:
-        use_cpu(f, i, at, who)
+        demand = f[at.cpu_s + i[at.sample + who] * at.cpu_many]
+        if i[ONE_CORE_PYTHON]:
+            f[PYTHON_FREE] = max(f[PYTHON_FREE], f[NOW]) + demand
+            schedule(f, i, at, f[PYTHON_FREE], who * KINDS + DECODED)
+        else:
+            join_share(f, i, at, CPU, demand, who)
     elif kind == TOKEN:
         join_queue(f, i, at, who)
     elif kind == FIRST_BYTE:
+        size = f[at.block_bytes + i[at.block + who]]
         f[at.first_byte_s + i[at.block + who]] = f[NOW]
-        join_link(f, i, at, who)
+        if f[ALL + LINK] == np.inf:
+            # On a link that nobody shares, the end of a transfer is known at once.
+            schedule(f, i, at, f[NOW] + size / f[ONE + LINK], who * KINDS + TRANSFERRED)
+        else:
+            join_share(f, i, at, LINK, size, who)
     elif kind == TRANSFERRED:
         transferred(f, i, at, caches, who)
     elif kind == ARRIVED:
@@ -186,7 +202,7 @@ def happen(f: F64, i: I64, at: At, caches: Caches, kind: int, who: int) -> None:
         if i[at.failed + who] > i[RETRIES]:
             i[FAILED_BLOCK] = i[at.block + who]
         else:
-            schedule(f, i, at, f[NOW] + f[BACKOFF_S] * 2.0 ** (i[at.failed + who] - 1), RETRY, who)
+            schedule(f, i, at, f[NOW] + f[BACKOFF_S] * 2.0 ** (i[at.failed + who] - 1), who * KINDS + RETRY)
     elif kind == RETRY:
         ask_store(f, i, at, who)
     else:
@@ -216,7 +232,7 @@ def take_block(f: F64, i: I64, at: At, caches: Caches, thread: int) -> None:
             f[at.grant_s + block] = f[NOW]
             first = f[NOW] + caches.about[c, HIT_LATENCY_S]
             f[at.first_byte_s + block] = first
-            schedule(f, i, at, first + size / caches.about[c, HIT_BYTES_PER_S], ARRIVED, thread)
+            schedule(f, i, at, first + size / caches.about[c, HIT_BYTES_PER_S], thread * KINDS + ARRIVED)
             return
     ask_store(f, i, at, thread)
 
@@ -230,7 +246,7 @@ def ask_store(f: F64, i: I64, at: At, thread: int) -> None:
         return
     granted = max(f[NOW], f[BUCKET] - (f[BURST] - 1) / f[RATE])
     f[BUCKET] = max(f[BUCKET], granted) + 1 / f[RATE]
-    schedule(f, i, at, granted, TOKEN, thread)
+    schedule(f, i, at, granted, thread * KINDS + TOKEN)
 
 
 @kernel
@@ -248,26 +264,26 @@ def give_slots(f: F64, i: I64, at: At) -> None:
         thread = i[at.slot_queue + i[QUEUE_HEAD]]
         i[QUEUE_HEAD] = (i[QUEUE_HEAD] + 1) % i[THREADS]
         i[QUEUED] -= 1
-        count_flight(f, i, 1)
+        count_flight(f, i, MORE)
         block = i[at.block + thread]
         f[at.grant_s + block] = f[NOW]
         latency = f[at.latency_s + i[GRANTS] * at.latency_many]
         i[GRANTS] += 1
         if i[at.failed + thread] < i[at.block_failures + block]:
-            schedule(f, i, at, f[NOW] + f[TIMEOUT_S], TIMED_OUT, thread)
+            schedule(f, i, at, f[NOW] + f[TIMEOUT_S], thread * KINDS + TIMED_OUT)
         else:
-            schedule(f, i, at, f[NOW] + latency, FIRST_BYTE, thread)
+            schedule(f, i, at, f[NOW] + latency, thread * KINDS + FIRST_BYTE)
 
 
 @kernel
 def free_slot(f: F64, i: I64, at: At) -> None:
     """A request left the store."""
-    count_flight(f, i, -1)
+    count_flight(f, i, LESS)
     give_slots(f, i, at)
 
 
 @kernel
-def count_flight(f: F64, i: I64, change: int) -> None:
+def count_flight(f: F64, i: I64, change: np.int64) -> None:
     """Keep the requests in service, their most, and their integral over time."""
     f[FLIGHT_SUM] += i[IN_FLIGHT] * (f[NOW] - f[FLIGHT_SINCE])
     f[FLIGHT_SINCE] = f[NOW]
@@ -276,49 +292,52 @@ def count_flight(f: F64, i: I64, change: int) -> None:
 
 
 @kernel
-def link_rate(f: F64, i: I64) -> float:
-    """Bytes a second that each transfer gets now."""
-    return float(min(f[CONN], f[SHARED] / max(1, i[ON_LINK])))
+def share_rate(f: F64, i: I64, shared: np.int64) -> float:
+    """What each of those who share gets now: bytes a second, or cores."""
+    return float(min(f[ONE + shared], f[ALL + shared] / max(1, i[SHARING + shared])))
 
 
 @kernel
-def join_link(f: F64, i: I64, at: At, thread: int) -> None:
-    """Begin a transfer; on a link that nobody shares, its end is known at once."""
-    size = f[at.block_bytes + i[at.block + thread]]
-    if f[SHARED] == np.inf:
-        schedule(f, i, at, f[NOW] + size / f[CONN], TRANSFERRED, thread)
-        return
-    # All transfers move at one rate: one clock of bytes served and a heap of finishing marks is exact.
-    f[LINK_MARK] += link_rate(f, i) * (f[NOW] - f[LINK_SINCE])
-    f[LINK_SINCE] = f[NOW]
-    mark = f[LINK_MARK] + size
-    i[ON_LINK] = heap_push(
-        f, i, i, at.link_mark, at.link_order, at.link_who, i[ON_LINK], mark, i[ORDER], thread
-    )
+def join_share(f: F64, i: I64, at: At, shared: np.int64, demand: float, thread: int) -> None:
+    """Begin to be served together with those who are served already.
+
+    All move at one rate: one clock of what each was given and a heap of finishing marks is exact.
+    """
+    f[MARK + shared] += share_rate(f, i, shared) * (f[NOW] - f[SINCE + shared])
+    f[SINCE + shared] = f[NOW]
+    heap = int(shared) * at.room
+    i[SHARING + shared] = heap_push(
+        f, i, i, at.share_mark + heap, at.share_order + heap, at.share_who + heap, i[SHARING + shared],
+        f[MARK + shared] + demand, i[ORDER], thread,
+    )  # fmt: skip
     i[ORDER] += 1
-    plan_link(f, i, at)
+    plan_share(f, i, at, shared)
 
 
 @kernel
-def leave_link(f: F64, i: I64, at: At) -> int:
-    """The transfer that ends now; returns its thread."""
-    thread = i[at.link_who]
-    f[LINK_MARK] = f[at.link_mark]
-    f[LINK_SINCE] = f[NOW]
-    i[ON_LINK] = heap_pop(f, i, i, at.link_mark, at.link_order, at.link_who, i[ON_LINK])
-    plan_link(f, i, at)
+def leave_share(f: F64, i: I64, at: At, shared: np.int64) -> int:
+    """Who is served now; returns the thread."""
+    heap = int(shared) * at.room
+    thread = i[at.share_who + heap]
+    f[MARK + shared] = f[at.share_mark + heap]
+    f[SINCE + shared] = f[NOW]
+    i[SHARING + shared] = heap_pop(
+        f, i, i, at.share_mark + heap, at.share_order + heap, at.share_who + heap, i[SHARING + shared]
+    )
+    plan_share(f, i, at, shared)
     return int(thread)
 
 
 @kernel
-def plan_link(f: F64, i: I64, at: At) -> None:
-    """When the next transfer ends, if nobody comes or goes before."""
-    if i[ON_LINK] == 0:
-        f[LINK_NEXT] = np.inf
-        f[LINK_MARK] = 0.0
+def plan_share(f: F64, i: I64, at: At, shared: np.int64) -> None:
+    """When the next is served, if nobody comes or goes before."""
+    if i[SHARING + shared] == 0:
+        f[NEXT + shared] = np.inf
+        f[MARK + shared] = 0.0
         return
-    f[LINK_NEXT] = f[NOW] + max(0.0, f[at.link_mark] - f[LINK_MARK]) / link_rate(f, i)
-    i[LINK_ORDER] = i[ORDER]
+    left = max(0.0, f[at.share_mark + int(shared) * at.room] - f[MARK + shared])
+    f[NEXT + shared] = f[NOW] + left / share_rate(f, i, shared)
+    i[PLANNED + shared] = i[ORDER]
     i[ORDER] += 1
 
 
@@ -328,7 +347,7 @@ def transferred(f: F64, i: I64, at: At, caches: Caches, thread: int) -> None:
     free_slot(f, i, at)
     client = f[CLIENT_S] + f[CLIENT_S_PER_BYTE] * f[at.block_bytes + i[at.block + thread]]
     if client > 0:
-        schedule(f, i, at, f[NOW] + client, ARRIVED, thread)
+        schedule(f, i, at, f[NOW] + client, thread * KINDS + ARRIVED)
     else:
         arrived(f, i, at, caches, thread)
 
@@ -356,52 +375,7 @@ def begin_sample(f: F64, i: I64, at: At, caches: Caches, thread: int) -> None:
     done_s = f[NOW] + f[at.decode_s + sample * at.decode_many]
     needs_core = f[at.cpu_s + sample * at.cpu_many] > 0
     # Even a decode of no length is an event: one path for all, and no recursion.
-    schedule(f, i, at, done_s, WAITED if needs_core else DECODED, thread)
-
-
-@kernel
-def use_cpu(f: F64, i: I64, at: At, thread: int) -> None:
-    """The part of decoding that needs a core."""
-    demand = f[at.cpu_s + i[at.sample + thread] * at.cpu_many]
-    if i[ONE_CORE_PYTHON]:
-        f[PYTHON_FREE] = max(f[PYTHON_FREE], f[NOW]) + demand
-        schedule(f, i, at, f[PYTHON_FREE], DECODED, thread)
-        return
-    f[CPU_MARK] += cpu_rate(f, i) * (f[NOW] - f[CPU_SINCE])
-    f[CPU_SINCE] = f[NOW]
-    mark = f[CPU_MARK] + demand
-    i[ON_CPU] = heap_push(f, i, i, at.cpu_mark, at.cpu_order, at.cpu_who, i[ON_CPU], mark, i[ORDER], thread)
-    i[ORDER] += 1
-    plan_cpu(f, i, at)
-
-
-@kernel
-def cpu_rate(f: F64, i: I64) -> float:
-    """CPU seconds a second that each demand gets now: a core at most."""
-    return float(min(1.0, f[CORES] / max(1, i[ON_CPU])))
-
-
-@kernel
-def leave_cpu(f: F64, i: I64, at: At) -> int:
-    """The demand that is met now; returns its thread."""
-    thread = i[at.cpu_who]
-    f[CPU_MARK] = f[at.cpu_mark]
-    f[CPU_SINCE] = f[NOW]
-    i[ON_CPU] = heap_pop(f, i, i, at.cpu_mark, at.cpu_order, at.cpu_who, i[ON_CPU])
-    plan_cpu(f, i, at)
-    return int(thread)
-
-
-@kernel
-def plan_cpu(f: F64, i: I64, at: At) -> None:
-    """When the next demand is met, if nobody comes or goes before."""
-    if i[ON_CPU] == 0:
-        f[CPU_NEXT] = np.inf
-        f[CPU_MARK] = 0.0
-        return
-    f[CPU_NEXT] = f[NOW] + max(0.0, f[at.cpu_mark] - f[CPU_MARK]) / cpu_rate(f, i)
-    i[CPU_ORDER] = i[ORDER]
-    i[ORDER] += 1
+    schedule(f, i, at, done_s, thread * KINDS + (WAITED if needs_core else DECODED))
 
 
 @kernel
@@ -429,8 +403,8 @@ def put_sample(f: F64, i: I64, at: At, caches: Caches, thread: int) -> None:
 @kernel
 def note_put(i: I64, at: At, job: int, thread: int) -> None:
     """Record which block the next sample came from, and move the thread to its next sample."""
-    i[at.put_block + i[at.block_at + i[at.job_block + job]] + i[at.put + job]] = i[at.block + thread]
-    i[at.put + job] += 1
+    i[at.put_block + i[at.block_at + i[at.job_block + job]] + i[at.delivered + job]] = i[at.block + thread]
+    i[at.delivered + job] += 1
     i[at.sample + thread] += 1
 
 
@@ -467,7 +441,7 @@ def got_batch(f: F64, i: I64, at: At, job: int) -> None:
     f[at.got_s + batch] = f[NOW]
     first, many = i[at.job_step + job], i[at.job_step + job + 1] - i[at.job_step + job] > 1
     step = f[at.step_s + first + (batch - i[at.job_batch + job] if many else 0)]
-    schedule(f, i, at, f[NOW] + step, STEP_END, job)
+    schedule(f, i, at, f[NOW] + step, job * KINDS + STEP_END)
 
 
 @kernel
