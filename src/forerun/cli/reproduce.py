@@ -2,53 +2,86 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from forerun.cli import _options, _show
 from forerun.errors import CheckFailed, Problem, UsageError
 
+if TYPE_CHECKING:
+    from forerun.domains.reproductions import Attempt
+
 
 @click.command(name="reproduce")
-@click.argument("identifier", metavar="ID", required=False)
+@click.argument("identifier", metavar="[ID]", required=False)
 @click.option("--list", "show_list", is_flag=True, help="List what can be reproduced.")
+@click.option("--all", "everything", is_flag=True, help="Reproduce everything there is.")
+@click.option("--quick", is_flag=True, help="With --all: fewer seeds and traces, in about two minutes.")
+@click.option(
+    "-j",
+    "--jobs",
+    "workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --all: processes (default: cores).",
+)
 @_options.json_option
 @_options.quiet_option
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), metavar="PAGE", help="Also write a page with the figures."
 )
-def command(identifier: str | None, show_list: bool, as_json: bool, quiet: bool, out: Path | None) -> None:
-    """Regenerate the published result ID and set it beside the published numbers.
+def command(
+    identifier: str | None,
+    show_list: bool,
+    everything: bool,
+    quick: bool,
+    workers: int | None,
+    as_json: bool,
+    quiet: bool,
+    out: Path | None,
+) -> None:
+    """Regenerate the published result ID (or all) and set it beside the published numbers.
 
     Exit code 4 if a number is outside its stated tolerance.
     """
-    from forerun.domains.reproductions import reproduction, reproductions
-
     if show_list:
-        entries = reproductions()
-        if as_json:
-            _show.print_json(
-                [{"id": entry.id, "title": entry.title, "source": entry.source} for entry in entries]
-            )
-        else:
-            _show.print_table(
-                ("id", "title", "source"), [(entry.id, entry.title, entry.source) for entry in entries]
-            )
-        return
-    if identifier is None:
-        raise UsageError(
-            Problem(
-                "forerun reproduce", "name what to reproduce; `forerun reproduce --list` shows what there is"
-            )
+        _list(as_json)
+    elif everything:
+        if identifier is not None:
+            raise UsageError(Problem("forerun reproduce", f"give --all or {identifier}, not both"))
+        _all(quick=quick, workers=workers or os.cpu_count() or 1, as_json=as_json, quiet=quiet, out=out)
+    elif identifier is None:
+        known = "`forerun reproduce --list` shows what there is, --all runs everything"
+        raise UsageError(Problem("forerun reproduce", f"name what to reproduce; {known}"))
+    else:
+        _one(identifier, quick=quick, as_json=as_json, quiet=quiet, out=out)
+
+
+def _list(as_json: bool) -> None:
+    from forerun.domains.reproductions import reproductions
+
+    entries = reproductions()
+    if as_json:
+        _show.print_json(
+            [{"id": entry.id, "title": entry.title, "source": entry.source} for entry in entries]
         )
+        return
+    _show.print_table(("id", "title", "source"), [(entry.id, entry.title, entry.source) for entry in entries])
+
+
+def _one(identifier: str, *, quick: bool, as_json: bool, quiet: bool, out: Path | None) -> None:
+    from forerun.domains.reproductions import reproduction
+
     entry = reproduction(identifier)
     start_s = time.perf_counter()
     progress = (
         (lambda message: click.echo(message, err=True)) if not (quiet or as_json) else (lambda message: None)
     )
-    found = entry.run(progress)
+    found = (entry.quick if quick and entry.quick is not None else entry.run)(progress)
     wall_s = time.perf_counter() - start_s
     if out is not None:
         from forerun.report import write_reproduction
@@ -68,3 +101,61 @@ def command(identifier: str | None, show_list: bool, as_json: bool, quiet: bool,
         raise CheckFailed(
             *(Problem(entry.id, f"{row.name} is not within its tolerance") for row in found.failed)
         )
+
+
+def _all(*, quick: bool, workers: int, as_json: bool, quiet: bool, out: Path | None) -> None:
+    from forerun.domains.reproductions import reproduce_all, reproductions
+
+    count, done = len(reproductions()), 0
+
+    def watch(attempt: Attempt) -> None:
+        nonlocal done
+        done += 1
+        if not (quiet or as_json):
+            click.echo(
+                f"[{done}/{count}] {attempt.entry.id}: {_outcome(attempt)}, {attempt.wall_s:.1f} s", err=True
+            )
+
+    start_s = time.perf_counter()
+    attempts = reproduce_all(quick=quick, workers=workers, watch=watch)
+    wall_s = time.perf_counter() - start_s
+    if out is not None:
+        from forerun.report import write_reproductions
+
+        write_reproductions(attempts, out, quick=quick)
+    if as_json:
+        _show.print_json([_data(attempt) for attempt in attempts])
+    else:
+        rows = [(each.entry.id, each.entry.title, _outcome(each), round(each.wall_s, 1)) for each in attempts]
+        _show.print_table(("id", "title", "outcome", "seconds"), rows)
+        for each in attempts:
+            for line in each.absent:
+                click.echo(f"absent: {each.entry.id}: {line}")
+        click.echo(f"{count} published results, {wall_s:.0f} s{f'; the page: {out}' if out else ''}")
+    problems = [
+        Problem(each.entry.id, each.error or f"{row} is not within its tolerance")
+        for each in attempts
+        if each.failed
+        for row in ([failed.name for failed in each.found.failed] if each.found else [""])
+    ]
+    if problems:
+        raise CheckFailed(*problems)
+
+
+def _outcome(attempt: Attempt) -> str:
+    if attempt.found is not None:
+        judged = [row for row in attempt.found.rows if row.ok is not None]
+        return f"{sum(1 for row in judged if row.ok)} of {len(judged)} judged numbers hold"
+    return attempt.left_out or (
+        f"{len(attempt.absent)} data files are not here" if attempt.absent else attempt.error
+    )
+
+
+def _data(attempt: Attempt) -> dict[str, object]:
+    found: dict[str, object] = {
+        "id": attempt.entry.id,
+        "rows": [row.data() for row in attempt.found.rows] if attempt.found else [],
+        "wall_s": round(attempt.wall_s, 3),
+    }
+    told = {"absent": list(attempt.absent), "left_out": attempt.left_out, "error": attempt.error}
+    return found | {name: value for name, value in told.items() if value}

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from forerun.domains.reproductions import Attempt
     from forerun.report.contents import Item
     from forerun.result.figures import Figure
     from forerun.result.reproduction import Reproduced, Reproduction
 
-__all__ = ["chart", "html_page", "write_page", "write_pictures", "write_reproduction"]
+__all__ = ["chart", "html_page", "write_page", "write_pictures", "write_reproduction", "write_reproductions"]
 
 
 def html_page(items: Sequence[Item]) -> str:
@@ -44,9 +45,20 @@ def write_page(items: Sequence[Item], path: str | os.PathLike[str]) -> Path:
 
 def write_reproduction(entry: Reproduction, found: Reproduced, path: str | os.PathLike[str]) -> Path:
     """Write the page of a reproduction: published numbers beside ours, and its figures."""
-    from forerun.report.compose import reproduction_page, write_text
+    from forerun.report.compose import write_text
+    from forerun.report.published import reproduction_page
 
     return write_text(reproduction_page(entry, found), path)
+
+
+def write_reproductions(
+    attempts: Sequence[Attempt], path: str | os.PathLike[str], *, quick: bool = False
+) -> Path:
+    """Write the page of many reproductions, those that could not run with the reason."""
+    from forerun.report.compose import write_text
+    from forerun.report.published import all_page
+
+    return write_text(all_page(attempts, quick=quick), path)
 
 
 def write_pictures(

@@ -1,4 +1,4 @@
-"""Whole pages: of one run, of several side by side, of a study, of a reproduction."""
+"""Whole pages: of one run, of several side by side, of a study."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from forerun.report import study as studies
 from forerun.report.contents import Item, Run, figures_of, label, labels, scenario_data
 from forerun.report.drawing import draw
 from forerun.report.images import stems
-from forerun.report.markup import Content, Html, join, tag
+from forerun.report.markup import Html, join, tag
 from forerun.report.page import BEGINNING, page
 from forerun.report.palette import VARIABLES
-from forerun.report.quantities import format_number, title_of
+from forerun.report.quantities import title_of
 from forerun.report.sections import Section
 from forerun.result.figures import Figure
-from forerun.result.reproduction import Reproduced, Reproduction, Row
 from forerun.result.run import TIMELINE_FILE, SavedRun
 from forerun.study.saved import SavedStudy
 
@@ -45,7 +44,7 @@ def any_page(items: Sequence[Item]) -> str:
 def study_page(study: SavedStudy) -> str:
     """The page of one study, finished or not."""
     figures = studies.figures(study)
-    body = studies.study_sections(study, _drawn(figures) if figures else None)
+    body = studies.study_sections(study, drawn(figures) if figures else None)
     named = label(study) if "study" in label(study).lower() else f"study {label(study)}"
     title = f"{title_of(study.domain)}: {named}"
     return page(title, studies.lead(study), body, charts=bool(figures))
@@ -64,7 +63,7 @@ def run_page(run: Run) -> str:
         )
         if run.ledgers
         else None,
-        Section("figures", "Figures", _drawn(figures)) if figures else None,
+        Section("figures", "Figures", drawn(figures)) if figures else None,
         Section("notes", "Notes", sections.notes(run)) if run.notes else None,
         Section("next", "What to run next", sections.commands(_commands(run))),
         Section(
@@ -124,11 +123,11 @@ def runs_page(runs: Sequence[Run]) -> str:
     if any(run.ledgers for run in runs):
         found.append(Section("ledgers", "Where it went", compare.ledgers(runs, names), "Ledgers"))
     if common:
-        found.append(Section("figures", "Figures", _drawn(common)))
+        found.append(Section("figures", "Figures", drawn(common)))
     for number, (name, figures) in enumerate(zip(names, alone), start=1):
         if figures:
             found.append(
-                Section(f"run-{number}", f"Figures of {name}", _drawn(figures, f"run-{number}"), name)
+                Section(f"run-{number}", f"Figures of {name}", drawn(figures, f"run-{number}"), name)
             )
     noted = [
         tag("li", tag("strong", f"{name}: "), note) for name, run in zip(names, runs) for note in run.notes
@@ -190,7 +189,7 @@ def _run_body(run: Run, number: int) -> Html:
             tag("h3", "Where it went", class_="part") if run.ledgers else None,
             ledgers if run.ledgers else None,
             tag("h3", "Figures", class_="part"),
-            _drawn(figures_of(run), f"run-{number}"),
+            drawn(figures_of(run), f"run-{number}"),
             sections.notes(run) if run.notes else None,
             _folded("What to run next", sections.commands(_commands(run))),
             _folded("Scenario", sections.scenario(run)),
@@ -201,7 +200,7 @@ def _run_body(run: Run, number: int) -> Html:
 
 def _study_body(study: SavedStudy, number: int) -> Html:
     figures = studies.figures(study)
-    body = studies.study_sections(study, _drawn(figures, f"run-{number}") if figures else None)
+    body = studies.study_sections(study, drawn(figures, f"run-{number}") if figures else None)
     open_ones = ("headline", "figures", "failed")
     return join(
         (
@@ -220,57 +219,6 @@ def _study_body(study: SavedStudy, number: int) -> Html:
 def _not_too_many(items: Sequence[Item]) -> None:
     if len(items) > MOST_RUNS:
         raise UsageError(Problem("report", f"{len(items)} runs were given; a page holds at most {MOST_RUNS}"))
-
-
-def reproduction_page(entry: Reproduction, found: Reproduced) -> str:
-    """The page of a reproduction: published numbers beside ours, and the figures."""
-    rows: list[list[Content]] = [
-        [
-            row.name,
-            *(_number(value) for value in (row.published, row.compat, row.corrected, row.tolerance)),
-            _badge(row),
-            row.note,
-        ]
-        for row in found.rows
-    ]
-    head = ("What", "Published", "Compat", "Corrected", "Tolerance", "Within", "Note")
-    table = data_table_of_rows(head, rows)
-    judged = [row for row in found.rows if row.ok is not None]
-    holds = sum(1 for row in judged if row.ok)
-    verdict = f"{holds} of {len(judged)} judged numbers within tolerance"
-    rest = len(found.rows) - len(judged)
-    explained = tag(
-        "p",
-        "Compat: in the original's arithmetic. Corrected: in ours. The tolerance is the absolute difference admitted "
-        "between the published number and compat (corrected, where there is no compat).",
-        class_="soft under",
-    )
-    body = [Section("numbers", "Published beside ours", join((table, explained)), "Numbers")]
-    if found.figures:
-        body.append(Section("figures", "Figures", _drawn(found.figures)))
-    if found.notes:
-        body.append(
-            Section("notes", "Notes", tag("ul", (tag("li", note) for note in found.notes), class_="notes"))
-        )
-    again = [
-        (f"forerun reproduce {entry.id}", "Do it again."),
-        (f"forerun reproduce {entry.id} --json", "The numbers as data."),
-    ]
-    body.append(Section("next", "What to run next", sections.commands(again)))
-    lead = join(
-        (
-            tag("p", entry.source, class_="meta"),
-            tag("p", f"{verdict}{f'; {rest} not judged' if rest else ''}.", class_="why"),
-        )
-    )
-    return page(entry.title, lead, body, charts=bool(found.figures))
-
-
-def data_table_of_rows(head: Sequence[Content], rows: Sequence[Sequence[Content]]) -> Html:
-    """The table of a reproduction."""
-    return sections.data_table(
-        head, rows, label="Published numbers beside ours", right=(1, 2, 3, 4), wide=True
-    )
 
 
 def write_text(text: str, path: str | os.PathLike[str]) -> Path:
@@ -307,7 +255,8 @@ def _is_ours(path: Path) -> bool:
     return first == beginning or first == b""
 
 
-def _drawn(figures: Sequence[Figure], prefix: str = "figure") -> Html:
+def drawn(figures: Sequence[Figure], prefix: str = "figure") -> Html:
+    """Figures as they stand on a page; `prefix` keeps their names apart from other figures' on it."""
     names = [f"{prefix}-{stem}" for stem in stems(figures)]
     return sections.figures([draw(figure, VARIABLES) for figure in figures], names)
 
@@ -355,16 +304,3 @@ def _commands(run: Run) -> list[tuple[str, str]]:
             (f"{folder}/{TIMELINE_FILE}", "The timeline, for Perfetto (ui.perfetto.dev, Open trace file).")
         )
     return lines
-
-
-def _number(value: float | None) -> str:
-    return (
-        "–"
-        if value is None
-        else format_number(int(value) if float(value).is_integer() and abs(value) < 1e15 else value)
-    )
-
-
-def _badge(row: Row) -> Html:
-    words = {True: ("yes", "good"), False: ("no", "bad"), None: ("not judged", "open")}[row.ok]
-    return tag("span", words[0], class_=f"badge {words[1]}")

@@ -76,7 +76,8 @@ class Reproduction:
     """A published table or figure that can be regenerated.
 
     id as on the command line; source: the paper and the place in it; run(progress) does the work. datasets: names in
-    the registry of public data that it needs. minutes: rough time on two cores.
+    the registry of public data that it needs. minutes: rough time on two cores. quick(progress), if it takes long: the
+    same with fewer seeds or traces, which its notes say.
     """
 
     id: str
@@ -85,6 +86,7 @@ class Reproduction:
     run: Callable[[Progress], Reproduced]
     datasets: Sequence[str] = field(default_factory=tuple)
     minutes: float = 0.1
+    quick: Callable[[Progress], Reproduced] | None = None
 
 
 def _number(value: float | None) -> float | None:
