@@ -2,7 +2,8 @@
 
 *Queue wait* is time in a queue while every replica works; *batch wait* the last stretch of the wait during which one
 stood idle, because the batching policy held the batch back; *service* the batch; *join wait* the time one branch is done
-before the others are.
+before the others are. A stage that runs a language model has instead of service *prefill*, up to the first token,
+*decode*, up to the last, and *preempted*, back in the queue in between.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from forerun.domains.serving.llm.laws import time_of_requests
 from forerun.domains.serving.model import SOURCE, Floats, Pipeline, Run, Stage
 from forerun.domains.serving.routing import Bools, taken_edges
 
 QUEUE, BATCH, SERVICE, JOIN = "queue wait", "batch wait", "service", "join wait"
+PREFILL, DECODE, PREEMPTED = "prefill", "decode", "preempted"
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ def critical(pipeline: Pipeline, run: Run) -> Account:
 def batch_wait_ms(stage: Stage, run: Run, number: int) -> Floats:
     """float64[queries]: how long each query at a stage has waited since a replica last became idle, up to its start."""
     visits, batches = run.visits[number], run.batches[number]
-    if stage.batching.compiled() == ("hold", 0.0):
+    if stage.engine is not None or stage.batching.compiled() == ("hold", 0.0):
         return np.zeros(len(visits.enqueue_ms))
     # Replicas idle over time: completions and changes of their number free them, starts take them.
     changes = [(0.0, stage.replicas), *stage.capacity]
@@ -96,6 +99,10 @@ def batch_wait_ms(stage: Stage, run: Run, number: int) -> Floats:
 
 def _spent(stage: Stage, run: Run, number: int) -> Iterator[tuple[str, Floats]]:
     visits = run.visits[number]
+    requests = run.requests[number] if run.requests else None
+    if requests is not None:
+        yield from zip((QUEUE, PREFILL, DECODE, PREEMPTED), time_of_requests(visits, requests))
+        return
     held_ms = batch_wait_ms(stage, run, number)
     yield QUEUE, (visits.start_ms - visits.enqueue_ms) - held_ms
     yield BATCH, held_ms
@@ -125,8 +132,8 @@ def _exact(pipeline: Pipeline, rows: dict[tuple[str, str], Floats], run: Run) ->
 
     What rounding to the grid leaves over goes to each query's largest part.
     """
-    kinds = (QUEUE, BATCH, SERVICE)
-    names = [(stage.name, kind) for stage in pipeline.stages for kind in kinds]
+    kinds = (QUEUE, BATCH, SERVICE, PREFILL, DECODE, PREEMPTED)
+    names = [(stage.name, kind) for stage in pipeline.stages for kind in kinds if (stage.name, kind) in rows]
     names += [name for name in rows if name not in names]
     latency = run.latency_ms
     grid = np.spacing(latency)

@@ -13,13 +13,16 @@ import math
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol, assert_never
 
 import numpy as np
 
+from forerun.domains.serving.llm.account import requests_of
+from forerun.domains.serving.llm.replica import Replicas
 from forerun.domains.serving.model import SOURCE, Batches, Floats, Law, Pipeline, Run, Stage, Visits
 from forerun.domains.serving.policy import QueueView, Start, Wait, Wake
-from forerun.domains.serving.routing import mix, taken_edges
+from forerun.domains.serving.routing import mix, refused_queries, taken_edges
 from forerun.errors import PolicyError
 from forerun.rng import stream
 
@@ -38,6 +41,7 @@ class StageState:
     queue: (query, entered ms), oldest first. serving: heap of (end, start order, replica, queries). idle: numbers of
     idle replicas, ascending. woken: (due ms, replica). replicas: how many there should be; above that, working ones
     retire as they complete. emitted: the batches that ended at this instant. Columns by query as in `Visits`.
+    engine: the replicas of a language model, which take the place of queue, batching and service.
     """
 
     def __init__(self, number: int, stage: Stage, parents: list[_Way], queries: int, seed: int) -> None:
@@ -58,6 +62,7 @@ class StageState:
         self.enqueue_ms = np.full(queries, np.nan)
         self.batch_of = np.full(queries, -1, dtype=np.int64)
         self.batches: list[tuple[float, float, int, int]] = []
+        self.engine = Replicas(stage.engine, stage.replicas) if stage.engine is not None else None
 
     @property
     def working(self) -> int:
@@ -100,7 +105,7 @@ def simulate_events(
             state = stages[number]
             _change(state, now_ms)
             completions = _complete(state, now_ms, finish_ms)
-            arriving = _arrive(state, now_ms, stages, sent)
+            arriving = _arrive(state, now_ms, stages, sent, finish_ms)
             ties += completions + arriving > 1
             for at_ms in _start(state, now_ms):
                 heapq.heappush(alarms, (at_ms, number))
@@ -115,7 +120,8 @@ def simulate_events(
     for state in stages:
         if state.queue:
             raise _impossible(state, now_ms, f"leaves {len(state.queue)} queries in the queue for ever")
-    return _result(stages, arrivals_ms, finish_ms, slo_ms, ties)
+    run = _result(stages, arrivals_ms, finish_ms, slo_ms, ties)
+    return _with_engines(pipeline, run, stages, slo_ms) if pipeline.has_engines else run
 
 
 def _change(state: StageState, now_ms: float) -> None:
@@ -135,6 +141,13 @@ def _change(state: StageState, now_ms: float) -> None:
 
 def _complete(state: StageState, now_ms: float, finish_ms: Floats) -> int:
     """Phase 1: batches end, in start order; returns how many."""
+    if state.engine is not None:
+        ended = state.engine.end(now_ms)
+        state.emitted = [queries for queries in ended if queries]
+        for queries in state.emitted:
+            state.left += len(queries)
+            finish_ms[queries] = now_ms
+        return len(ended)
     while state.serving and state.serving[0][0] == now_ms:
         _, _, replica, queries = heapq.heappop(state.serving)
         if state.working < state.replicas:
@@ -145,7 +158,9 @@ def _complete(state: StageState, now_ms: float, finish_ms: Floats) -> int:
     return len(state.emitted)
 
 
-def _arrive(state: StageState, now_ms: float, stages: list[StageState], sent: list[list[int]]) -> int:
+def _arrive(
+    state: StageState, now_ms: float, stages: list[StageState], sent: list[list[int]], finish_ms: Floats
+) -> int:
     """Phase 2: queries whose last taken parent ends now join the queue; returns from how many parents' batches."""
     groups = 0
     for way in state.parents:
@@ -158,7 +173,13 @@ def _arrive(state: StageState, now_ms: float, stages: list[StageState], sent: li
                     state.missing[query] -= 1
                     if state.missing[query]:
                         continue
-                state.queue.append((query, now_ms))
+                if state.engine is not None:
+                    state.enqueue_ms[query] = now_ms
+                    if not state.engine.enter(query):
+                        finish_ms[query] = now_ms
+                        continue
+                else:
+                    state.queue.append((query, now_ms))
                 state.entered += 1
             groups += state.entered > entered
     return groups
@@ -166,6 +187,8 @@ def _arrive(state: StageState, now_ms: float, stages: list[StageState], sent: li
 
 def _start(state: StageState, now_ms: float) -> list[float]:
     """Phase 3: takes that are due, then whatever the batching policy decides; returns instants to come back at."""
+    if state.engine is not None:
+        return state.engine.begin(now_ms)
     alarms: list[float] = []
     while state.woken and state.woken[0][0] <= now_ms:
         _, replica = state.woken.popleft()
@@ -294,6 +317,21 @@ def _result(
             for table in batches
         ),
     )
+
+
+def _with_engines(pipeline: Pipeline, run: Run, stages: list[StageState], slo_ms: float) -> Run:
+    """The run with what its engines did."""
+    told = [
+        requests_of(state.engine, state.enqueue_ms) if state.engine is not None else None for state in stages
+    ]
+    run = replace(
+        run,
+        visits=tuple(visits if own is None else own[0] for visits, own in zip(run.visits, told)),
+        batches=tuple(batches if own is None else own[1] for batches, own in zip(run.batches, told)),
+        requests=tuple(None if own is None else own[2] for own in told),
+        refused=refused_queries(pipeline, len(run.arrival_ms)),
+    )
+    return replace(run, misses=int(np.count_nonzero(run.missed(slo_ms))))
 
 
 def _visits(state: StageState, batches: Floats) -> Visits:

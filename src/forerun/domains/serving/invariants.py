@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from forerun.domains.serving.llm.laws import broken_laws
 from forerun.domains.serving.model import SOURCE, Floats, Law, Pipeline, Run, Stage
 from forerun.domains.serving.routing import taken_edges
 from forerun.errors import CheckFailed, Problem
@@ -20,7 +21,7 @@ def check_run(pipeline: Pipeline, run: Run, slo_ms: float) -> None:
     found: list[tuple[str, str]] = []
     if np.isnan(run.finish_ms).any() or (latency < 0).any():
         found.append(("pipeline", "a query ends before it arrives, or never"))
-    if run.misses != np.count_nonzero(latency > slo_ms):
+    if run.misses != np.count_nonzero(run.missed(slo_ms)):
         found.append(("pipeline", f"{run.misses} misses were counted, the latencies hold another number"))
     if run.visits:
         found += [
@@ -35,6 +36,8 @@ def check_run(pipeline: Pipeline, run: Run, slo_ms: float) -> None:
 
 def _broken(stage: Stage, run: Run, number: int) -> list[str]:
     """The laws that one stage breaks."""
+    if stage.engine is not None:
+        return broken_laws(stage.engine, stage.replicas, run, number)
     visits, batches = run.visits[number], run.batches[number]
     came = visits.batch > 0
     laws = {
@@ -86,7 +89,7 @@ def _flow(pipeline: Pipeline, run: Run) -> list[tuple[str, str]]:
             taken = next(columns)
             ended = run.arrival_ms if edge.parent == SOURCE else run.visits[edge.parent].end_ms
             entered[taken] = np.maximum(entered[taken], ended[taken])
-        came = run.visits[number].batch > 0
+        came = ~np.isnan(run.visits[number].enqueue_ms)
         if not np.array_equal(came, entered > -np.inf) or not np.array_equal(
             entered[came], run.visits[number].enqueue_ms[came]
         ):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from forerun.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
+    from forerun.domains.serving.llm.engine import Engine, Requests
     from forerun.domains.serving.policy import Batching
 
 #: the parent index that stands for the outside world
@@ -84,7 +85,9 @@ class Edge:
 class Stage:
     """One queue, `replicas` identical replicas, batches of at most `max_batch`.
 
-    edges: its parents in declared order. capacity: (instant ms, replicas from then on), ascending.
+    edges: its parents in declared order. capacity: (instant ms, replicas from then on), ascending. engine: what its
+    replicas run if they serve a language model; then batching and largest batch say nothing, and the service only how
+    short an iteration can be.
     """
 
     name: str
@@ -94,6 +97,7 @@ class Stage:
     service: Service
     batching: Batching
     capacity: tuple[tuple[float, int], ...] = ()
+    engine: Engine | None = None
 
     @property
     def most_replicas(self) -> int:
@@ -129,6 +133,11 @@ class Pipeline:
     def edges(self) -> tuple[Edge, ...]:
         """All edges, stage by stage, each stage's in declared order."""
         return tuple(edge for stage in self.stages for edge in stage.edges)
+
+    @property
+    def has_engines(self) -> bool:
+        """Whether a stage serves a language model."""
+        return any(stage.engine is not None for stage in self.stages)
 
     def may_end(self, stage: int) -> bool:
         """Whether a query's last visited stage can be this one: no edge that is always taken leads on."""
@@ -166,6 +175,8 @@ class Run:
     finish_ms: float64[queries], by id; empty if only misses were counted. misses: queries with latency above the SLO.
     tie_count: stage-instants at which two completions, two arrival groups, or both kinds coincide.
     visits, batches: one a stage, empty unless everything was recorded. complete: False if counting stopped early.
+    Where stages have engines: requests, what they did (None at the others; a batch is an iteration there), and
+    refused, bool[queries], who was refused at one: such a query misses, whatever its latency.
     """
 
     arrival_ms: Floats
@@ -175,11 +186,23 @@ class Run:
     visits: tuple[Visits, ...] = ()
     batches: tuple[Batches, ...] = ()
     complete: bool = True
+    requests: tuple[Requests | None, ...] = ()
+    refused: NDArray[np.bool_] | None = None
 
     @property
     def latency_ms(self) -> Floats:
         """float64[queries]: finish minus arrival."""
         return np.subtract(self.finish_ms, self.arrival_ms)
+
+    @property
+    def served_ms(self) -> Floats:
+        """float64[served]: latencies of the queries that were not refused."""
+        return self.latency_ms if self.refused is None else self.latency_ms[~self.refused]
+
+    def missed(self, slo_ms: float) -> NDArray[np.bool_]:
+        """bool[queries]: refused, or later than the objective."""
+        late = self.latency_ms > slo_ms
+        return late if self.refused is None else late | self.refused
 
 
 def topological(parents: Sequence[Sequence[int]]) -> list[int]:

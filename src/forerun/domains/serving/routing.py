@@ -31,7 +31,10 @@ def draws(seed: int, number: int, queries: int) -> NDArray[np.float64]:
 
 
 def taken_edges(pipeline: Pipeline, queries: int) -> list[Bools]:
-    """Per edge of the pipeline bool[queries]: the query visits the edge's parent and takes the edge."""
+    """Per edge of the pipeline bool[queries]: the query visits the edge's parent and takes the edge.
+
+    What a stage's engine refuses goes no further from there.
+    """
     taken: list[Bools] = []
     visited: list[Bools] = []
     everyone = np.ones(queries, dtype=np.bool_)
@@ -47,7 +50,7 @@ def taken_edges(pipeline: Pipeline, queries: int) -> list[Bools]:
                 takes = at_parent
             taken.append(takes)
             here = here | takes
-        visited.append(here)
+        visited.append(here if stage.engine is None else here & ~stage.engine.refused[:queries])
     return taken
 
 
@@ -55,6 +58,15 @@ def visited_stages(pipeline: Pipeline, queries: int) -> list[Bools]:
     """Per stage bool[queries]: the query comes by."""
     taken = iter(taken_edges(pipeline, queries))
     return [np.logical_or.reduce([next(taken) for _ in stage.edges]) for stage in pipeline.stages]
+
+
+def refused_queries(pipeline: Pipeline, queries: int) -> Bools:
+    """bool[queries]: the query comes by a stage whose engine refuses it."""
+    refused = np.zeros(queries, dtype=np.bool_)
+    for stage, came in zip(pipeline.stages, visited_stages(pipeline, queries)):
+        if stage.engine is not None:
+            refused |= came & stage.engine.refused[:queries]
+    return refused
 
 
 def _mixed(words: Words) -> Words:

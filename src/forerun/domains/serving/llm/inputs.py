@@ -1,0 +1,123 @@
+"""From a scenario's engine to what is simulated. Everything wrong is found here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from forerun.domains.serving.llm.engine import Cost, Engine, Ints
+from forerun.domains.serving.llm.medians import read_medians
+from forerun.domains.serving.llm.spec import (
+    Coefficients,
+    DrawnTokens,
+    EngineSpec,
+    FixedTokens,
+    ListedTokens,
+)
+from forerun.errors import ScenarioError, TraceError
+from forerun.rng import stream
+from forerun.trace.reader import read_trace
+from forerun.trace.table import Trace
+
+COLUMNS = ("prompt_tokens", "output_tokens")
+
+
+def engine_of(
+    spec: EngineSpec, stage: str, trace: Trace | None, queries: int, seed: int
+) -> tuple[Engine, list[str]]:
+    """The engine of a stage, and what is to be noted.
+
+    trace: the recorded trace the arrivals come from, if they do. Raises ScenarioError, ProfileError or TraceError.
+    """
+    where = f"$.configuration.{stage}.engine"
+    cost, notes = _cost(spec)
+    prompt, output = _tokens(spec, stage, trace, queries, seed, where)
+    engine = Engine(
+        max_seqs=spec.max_seqs,
+        token_budget=spec.token_budget,
+        kv_blocks=spec.kv_blocks,
+        block_tokens=spec.block_tokens,
+        cost=cost,
+        prompt=prompt,
+        output=output,
+        least_requests=spec.balance == "least-requests",
+        ttft_slo_ms=spec.ttft_slo_ms,
+        tpot_slo_ms=spec.tpot_slo_ms,
+        keeps_iterations=spec.iterations,
+    )
+    refused = engine.refused
+    if refused.all():
+        smallest = int((prompt + output).min())
+        what = (
+            f"holds {spec.kv_blocks * spec.block_tokens} tokens; the smallest of the {queries} requests needs {smallest}, "
+            "so every one would be refused"
+        )
+        raise ScenarioError.at(f"{where}.kv_blocks", what)
+    if refused.any():
+        largest = int((prompt + output).max())
+        notes.append(
+            f"{stage}: {np.count_nonzero(refused)} of {queries} requests are refused: they need up to {largest} tokens, its "
+            f"cache holds {spec.kv_blocks * spec.block_tokens}"
+        )
+    return engine, notes
+
+
+def _cost(spec: EngineSpec) -> tuple[Cost, list[str]]:
+    given = spec.cost
+    if isinstance(given, Coefficients):
+        terms = (
+            given.a_ms,
+            given.prefill_ms_per_token,
+            given.decode_ms_per_seq,
+            given.kv_ms_per_token,
+            given.attn_ms_per_token2,
+        )
+        return Cost(terms), []
+    medians = read_medians(Path(given.medians.path), given.medians.path)
+    key = medians.key(given.model, given.hardware, given.tensor_parallel)
+    cost, notes = medians.cost(key, spec.token_budget, spec.max_seqs)
+    return cost, list(notes)
+
+
+def _tokens(
+    spec: EngineSpec, stage: str, trace: Trace | None, queries: int, seed: int, where: str
+) -> tuple[Ints, Ints]:
+    given = spec.tokens
+    if isinstance(given, FixedTokens):
+        return np.full(queries, given.prompt), np.full(queries, given.output)
+    if isinstance(given, ListedTokens):
+        if len(given.pairs) != queries:
+            what = f"lists the tokens of {len(given.pairs)} requests; {queries} arrive"
+            raise ScenarioError.at(f"{where}.tokens.pairs", what)
+        prompt, output = np.array(given.pairs, dtype=np.int64).T.copy()
+        return prompt, output
+    if isinstance(given, DrawnTokens):
+        recorded = read_trace(given.drawn_from.path, given.format, options=given.options)
+        prompt, output = _columns(recorded, given.drawn_from.path)
+        rows = stream(seed, "tokens", stage).integers(len(prompt), size=queries)
+        return prompt[rows], output[rows]
+    if trace is None:
+        what = "the trace has no tokens: say tokens: {prompt: 512, output: 128}, {drawn_from: FILE} or {pairs: [...]}"
+        raise ScenarioError.at(f"{where}.tokens", what)
+    return _columns(trace, trace.provenance.source)
+
+
+def _columns(trace: Trace, name: str) -> tuple[Ints, Ints]:
+    """Tokens by row, in order of arrival."""
+    known = [column.name for column in trace.schema]
+    missing = [column for column in COLUMNS if column not in known]
+    if missing:
+        what = (
+            f"has no column {' or '.join(missing)}, which a language model needs; it has {', '.join(known)}"
+        )
+        raise TraceError.at(name, what)
+    prompt, output = (trace[column].astype(np.int64) for column in COLUMNS)
+    for column, values in zip(COLUMNS, (prompt, output)):
+        bad = np.flatnonzero(values < 1)
+        if len(bad):
+            what = f"{len(bad)} requests have {values[bad[0]]} {column}, the first is number {bad[0]} in order of arrival"
+            hint = "; requests without an answer can be left out with options: {failed: drop}"
+            failed = hint if trace.provenance.format == "burstgpt" and column == "output_tokens" else ""
+            raise TraceError.at(f"{name}:{column}", f"{what}; at least 1 is needed{failed}")
+    return prompt, output

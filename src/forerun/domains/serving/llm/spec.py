@@ -1,0 +1,75 @@
+"""How a scenario describes a stage that runs a language model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from forerun.scenario.spec import Input, Spec
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Coefficients(Spec, frozen=True, kw_only=True):
+    """The time of an iteration: a + per prefill token + per decode + per cached token of the decodes + per pair of
+    tokens that attend to each other in prefills."""
+
+    a_ms: Positive
+    prefill_ms_per_token: NotNegative = 0.0
+    decode_ms_per_seq: NotNegative = 0.0
+    kv_ms_per_token: NotNegative = 0.0
+    attn_ms_per_token2: NotNegative = 0.0
+
+
+class Measured(Spec, frozen=True, kw_only=True):
+    """Times of iterations from a file of measured medians: a model on so many accelerators of a kind."""
+
+    medians: Input
+    model: str
+    hardware: str
+    tensor_parallel: Count = 1
+
+
+class FixedTokens(Spec, frozen=True, kw_only=True):
+    """Every request has so many tokens."""
+
+    prompt: Count
+    output: Count
+
+
+class DrawnTokens(Spec, frozen=True, kw_only=True):
+    """Each request takes the tokens of a row, drawn with replacement, of a recorded trace of requests."""
+
+    drawn_from: Input
+    format: str = ""
+    options: dict[str, Any] = {}
+
+
+class ListedTokens(Spec, frozen=True, kw_only=True):
+    """(prompt, output) tokens of each request, in order of arrival."""
+
+    pairs: tuple[tuple[Count, Count], ...]
+
+
+class EngineSpec(Spec, frozen=True, kw_only=True):
+    """What one replica of a language model holds and costs.
+
+    max_seqs: requests that run at once. token_budget: tokens processed in one iteration. kv_blocks: blocks of
+    `block_tokens` tokens in the cache. cost: time of an iteration. balance: how requests choose a replica. tokens:
+    where the requests' tokens come from; left out: the trace's columns. ttft_slo_ms, tpot_slo_ms: what counts as
+    goodput besides the latency objective (0: nothing). iterations: keep a table of every iteration.
+    """
+
+    max_seqs: Count
+    token_budget: Count
+    kv_blocks: Count
+    block_tokens: Count = 16
+    cost: Coefficients | Measured
+    balance: Literal["round-robin", "least-requests"] = "round-robin"
+    tokens: FixedTokens | DrawnTokens | ListedTokens | None = None
+    ttft_slo_ms: NotNegative = 0.0
+    tpot_slo_ms: NotNegative = 0.0
+    iterations: bool = False

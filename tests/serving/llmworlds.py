@@ -1,0 +1,103 @@
+"""Random pipelines with language models among their stages, drawn from a seed alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from forerun.domains.serving.llm.engine import Cost, Engine
+from forerun.domains.serving.model import SOURCE, Edge, Pipeline, Run, Service, Stage
+from forerun.domains.serving.policies.greedy import Greedy
+
+from .worlds import random_world, same
+
+Rng = np.random.Generator
+
+
+def random_engine(rng: Rng, queries: int, whole: bool) -> Engine:
+    """Small caches and budgets, so that preemption, chunks and refusals are common; half on an integer clock."""
+    block = int(rng.choice([1, 4, 16]))
+    prompt = rng.integers(1, int(rng.choice([4, 40, 200])), queries)
+    output = rng.integers(1, int(rng.choice([3, 30])), queries)
+    most = int((-(-(prompt + output) // block)).max())
+    return Engine(
+        max_seqs=int(rng.choice([1, 2, 5, 32])),
+        token_budget=int(rng.choice([1, 7, 64, 512])),
+        kv_blocks=max(1, int(most * rng.choice([0.6, 1.0, 1.3, 4.0]))),
+        block_tokens=block,
+        cost=_cost(rng, whole),
+        prompt=prompt,
+        output=output,
+        least_requests=bool(rng.integers(2)),
+    )
+
+
+def engine_world(seed: int, *, queries: int = 60) -> tuple[Pipeline, np.ndarray]:
+    """One stage with an engine and some replicas."""
+    rng = np.random.default_rng(seed)
+    whole = bool(rng.integers(2))
+    engine = random_engine(rng, queries, whole)
+    gaps = rng.integers(0, 40, queries) if whole else rng.gamma(0.4, 30.0, queries)
+    return Pipeline((engine_stage("llm", (Edge(SOURCE),), engine, int(rng.integers(1, 5))),)), np.cumsum(
+        gaps
+    ) * 1.0
+
+
+def mixed_world(seed: int) -> tuple[Pipeline, np.ndarray]:
+    """A random graph of the room in which at least one stage serves a language model."""
+    rng = np.random.default_rng(10_000 + seed)
+    pipeline, arrivals = random_world(seed, queries=50)
+    whole = bool((arrivals == np.round(arrivals)).all())
+    chosen = rng.random(len(pipeline.stages)) < 0.4
+    chosen[rng.integers(len(chosen))] = True
+    stages = [
+        engine_stage(stage.name, stage.edges, random_engine(rng, 50, whole), int(rng.integers(1, 4)))
+        if llm
+        else stage
+        for stage, llm in zip(pipeline.stages, chosen)
+    ]
+    return replace(pipeline, stages=tuple(stages)), arrivals
+
+
+def engine_stage(name: str, edges: tuple[Edge, ...], engine: Engine, replicas: int) -> Stage:
+    """A stage that serves a language model."""
+    return Stage(
+        name, edges, 1, replicas, Service(np.array([0.0, engine.cost.least_ms])), Greedy(), engine=engine
+    )
+
+
+def equal(left: Run, right: Run) -> bool:
+    """Whether two runs agree in every column, the engines' included, bit for bit."""
+    return (
+        same(left, right)
+        and np.array_equal(left.refused, right.refused)
+        and all(
+            (a is None) == (b is None) and (a is None or _equal_columns(a, b))
+            for a, b in zip(left.requests, right.requests, strict=True)
+        )
+    )
+
+
+def _equal_columns(left: object, right: object) -> bool:
+    for name, value in vars(left).items():
+        other = getattr(right, name)
+        if hasattr(value, "__dataclass_fields__"):
+            if not _equal_columns(value, other):
+                return False
+        elif not np.array_equal(
+            value, other, equal_nan=isinstance(value, np.ndarray) and value.dtype.kind == "f"
+        ):
+            return False
+    return True
+
+
+def _cost(rng: Rng, whole: bool) -> Cost:
+    if rng.random() < 0.3:
+        steps = (
+            (lambda n: rng.integers(1, 5, n) * 1.0) if whole else (lambda n: rng.exponential(1.0, n) + 0.01)
+        )
+        return Cost(prefill_ms=np.cumsum(steps(513)), decode_ms=np.cumsum(steps(33)))
+    if whole:
+        return Cost((float(rng.integers(1, 4)), 0.0, float(rng.integers(0, 2)), 0.0, 0.0))
+    return Cost((6.0, 0.02, 0.02, 2.5e-6, 4e-7))
