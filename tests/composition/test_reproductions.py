@@ -15,31 +15,13 @@ from forerun.domains.reproductions import Attempt, reproduce_all, reproductions
 from forerun.errors import DataError, Infeasible
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
-SPECIFIED = [
-    "inferline-driver1",
-    "inferline-planner",
-    "inferline-tuner",
-    "ef-fig6a",
-    "ef-fig8a",
-    "ef-fig8b",
-    "ef-fig9",
-    "ef-fig10",
-    "ef-fig11",
-    "zeus-savings-potential",
-    "zeus-single",
-    "zeus-regret",
-    "zeus-groups",
-    "bamboo-notebook",
-    "bamboo-run86",
-    "bamboo-table",
-    "oobleck-throughput",
-    "cant-be-late",
-    "blocks-librispeech-remote",
-    "blocks-imagenet-local",
-    "blocks-early-stop",
-    "blocks-no-merge-law",
-    "blocks-placement",
-]
+SPECIFIED = {
+    "inferline-driver1", "inferline-planner", "inferline-tuner", "ef-fig6a", "ef-fig8a", "ef-fig8b",
+    "ef-fig9", "ef-fig10", "ef-fig11", "zeus-savings-potential", "zeus-single", "zeus-regret",
+    "zeus-groups", "bamboo-notebook", "bamboo-run86", "bamboo-table", "oobleck-throughput",
+    "cant-be-late", "blocks-librispeech-remote", "blocks-imagenet-local", "blocks-early-stop",
+    "blocks-no-merge-law", "blocks-placement",
+}  # fmt: skip
 
 
 def found(ours: float, note: str = "") -> Callable[[Progress], Reproduced]:
@@ -124,5 +106,5 @@ def test_processes_change_no_number() -> None:
 
 def test_every_specified_result_can_be_reproduced() -> None:
     known = {entry.id for entry in reproductions()}
-    assert set(SPECIFIED) <= known, set(SPECIFIED) - known
+    assert known >= SPECIFIED, SPECIFIED - known
     assert len(known) == len(reproductions())

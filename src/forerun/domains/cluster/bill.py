@@ -14,13 +14,15 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.cluster.model import F64, I64, Jobs, Profile
+from forerun.domains.cluster.model import F64, I64, Cluster, Jobs, Profile
 from forerun.domains.cluster.outcome import (
     Stretches,
+    Waits,
     horizon_of,
     stretches_of,
     useful_gpu_s,
     waits_of,
+    why_of,
 )
 from forerun.domains.cluster.record import Record
 from forerun.domains.cluster.scenario import Bill, Loading, Scenario
@@ -47,9 +49,7 @@ class Terms:
     draw_w: F64
 
 
-def slowed(
-    profile: Profile, scenario: Scenario, gpus_per_node: int
-) -> tuple[Profile, Terms, tuple[str, ...]]:
+def slowed(profile: Profile, scenario: Scenario, cluster: Cluster) -> tuple[Profile, Terms, tuple[str, ...]]:
     """The profile at the speed that power limit and data supply allow, the terms of the bill, and what to know.
 
     Raises ProfileError for profiles of another kind or that do not reach as far as the jobs do.
@@ -60,7 +60,7 @@ def slowed(
     if scenario.bill is not None and scenario.bill.power:
         notes += _limited(profile, scenario.bill, rate, draw_w)
     for loading in scenario.loading:
-        notes += _supplied(profile, loading, gpus_per_node, rate, computing)
+        notes += _supplied(profile, loading, cluster, rate, computing)
     return replace(profile, rate=rate), Terms(computing, draw_w), tuple(notes)
 
 
@@ -104,24 +104,26 @@ def _limited(profile: Profile, bill: Bill, rate: F64, draw_w: F64) -> list[str]:
     return notes
 
 
-def _supplied(profile: Profile, loading: Loading, gpus_per_node: int, rate: F64, computing: F64) -> list[str]:
+def _supplied(profile: Profile, loading: Loading, cluster: Cluster, rate: F64, computing: F64) -> list[str]:
     """Rates capped by what a supply profile delivers."""
     supply = read_profile(loading.file, Supply)
     bound: dict[str, int] = {}
-    top = int(profile.levels[-1])
-    if math.ceil(top / gpus_per_node) > supply.readers[-1]:
+    per_node = cluster.gpus_per_node
+    # Counts that the cluster does not have are never taken.
+    top = min(int(profile.levels[-1]), cluster.gpus)
+    if math.ceil(top / per_node) > supply.readers[-1]:
         raise ProfileError.at(
             loading.file.path,
             f"knows {supply.readers[0]} to {supply.readers[-1]} readers; jobs here read from up to "
-            f"{math.ceil(top / gpus_per_node)} nodes ({top} GPUs, {gpus_per_node} a node)",
+            f"{math.ceil(top / per_node)} nodes ({top} GPUs, {per_node} a node)",
         )
     for row in _rows(profile, loading.models, loading.file.path):
         model, batch = profile.kinds[row]
         for column, count in enumerate(profile.levels.tolist()):
             free = rate[row, column]
-            if not free > 0:
+            if not free > 0 or count > top:
                 continue
-            capped = min(free, supply.at(-(-count // gpus_per_node)) / batch)
+            capped = min(free, supply.at(-(-count // per_node)) / batch)
             rate[row, column] = capped
             computing[row, count] = capped / free
             if capped < free:
@@ -139,40 +141,96 @@ def _rows(profile: Profile, models: tuple[str, ...], where: str) -> list[int]:
     return [row for row, (model, _) in enumerate(profile.kinds) if not models or model in models]
 
 
-def with_bill(result: Result, scenario: Scenario, record: Record, terms: Terms | None) -> Result:
-    """The result with its energy ledger, what it costs and emits, and the bill of every job."""
-    bill = scenario.bill
-    if bill is None:
-        return result
-    world = record.world
+def with_other_rooms(result: Result, scenario: Scenario, record: Record, terms: Terms | None) -> Result:
+    """The result with what the other rooms' profiles add: time spent waiting for data, and the bill."""
     stretches = stretches_of(record)
+    waits = waits_of(record, stretches)
+    working = _working(record, stretches, waits)
+    computing, draw_w = _terms_of(record, stretches, terms, scenario.bill)
+    gpu_s = stretches.gpus * (stretches.to_s - stretches.from_s)
+    waiting = gpu_s * working[stretches.row] * (1 - computing)
+    if scenario.loading:
+        result = _with_data_wait(result, scenario, waits, math.fsum(waiting))
+    if scenario.bill is not None:
+        parts = _Parts(record, stretches, scenario.bill, working, computing, draw_w)
+        result = _with_bill(result, scenario.bill, record, parts, waiting)
+    return result
+
+
+def _with_data_wait(result: Result, scenario: Scenario, waits: Waits, waiting: float) -> Result:
+    """The GPU time ledger with the time its holders waited for data taken out of the useful time."""
+    ledger = result.ledgers[0]
+    parts = {"useful": ledger.parts["useful"] - waiting, "waiting for data": waiting}
+    parts |= {name: part for name, part in ledger.parts.items() if name != "useful"}
+    meanings = {**(ledger.meanings or {}), "waiting for data": "held by a job whose data had not come"}
+    split = Ledger(ledger.name, ledger.unit, ledger.whole, parts, meanings)
+    shares = split.shares()
+    summary = {
+        **result.summary,
+        "gpu_time_useful_share": shares["useful"],
+        "gpu_time_waiting_for_data_share": shares["waiting for data"],
+        "data_wait_gpu_s": waiting,
+    }
+    held = split.parts["useful"] + waiting
+    share = waiting / held if held > 0 else 0.0
+    why = why_of(summary, waits, split, scenario.policy)
+    why += f"; jobs at work waited {100 * share:.0f} % of their GPU time for data"
+    return replace(result, summary=summary, ledgers=(split, *result.ledgers[1:]), why=why)
+
+
+def _working(record: Record, stretches: Stretches, waits: Waits) -> F64:
+    """Share of the GPU time each job held in which it worked."""
+    held = stretches.gpu_s(len(record.world.jobs))
+    useful = useful_gpu_s(record, stretches, waits)
+    share: F64 = np.divide(useful, held, out=np.zeros(len(held)), where=held > 0)
+    return share
+
+
+def _terms_of(
+    record: Record, stretches: Stretches, terms: Terms | None, bill: Bill | None
+) -> tuple[F64, F64]:
+    """Per stretch: share of its working time that computes, and watts of a GPU that does.
+
+    Raises ScenarioError for a bill without the watts of a job that ran.
+    """
+    jobs, row, gpus = record.world.jobs, stretches.row, stretches.gpus
+    computing, draw_w = np.ones(len(row)), np.full(len(row), bill.busy_w if bill is not None else 0.0)
+    if terms is not None:
+        known = (jobs.kind[row] >= 0) & (gpus < terms.draw_w.shape[1])
+        kind, held = jobs.kind[row][known], gpus[known]
+        computing[known], draw_w[known] = terms.computing[kind, held], terms.draw_w[kind, held]
+    if bill is not None and (without := np.flatnonzero(draw_w <= 0)).size:
+        name = jobs.id[int(row[without[0]])]
+        raise ScenarioError.at("$.bill.busy_w", f"is wanted: no power profile covers job {name}, which ran")
+    return computing, draw_w
+
+
+def _with_bill(result: Result, bill: Bill, record: Record, parts: _Parts, waiting: F64) -> Result:
+    """The result with its energy ledger, what it costs and emits, and the bill of every job."""
+    world = record.world
     start_s, last_s = horizon_of(record)
-    parts = _Parts(record, stretches, bill, terms)
     energy = parts.energy(start_s, last_s)
-    ledger = Ledger("energy", "J", energy.whole_j, energy.parts_j, _MEANINGS)
     hours = (last_s - start_s) / _HOUR_S
     summary = {
         **result.summary,
         "energy_j": energy.whole_j * bill.pue,
         "power_mean_w": energy.whole_j * bill.pue / max(last_s - start_s, 1e-300),
-        "data_wait_gpu_s": float(parts.waiting_gpu_s.sum()),
     }
-    rent = world.cluster.gpus * hours * bill.gpu_usd_per_h
-    headline, notes = [*result.headline, "energy_j"], list(result.notes)
-    ledgers = [*result.ledgers, ledger]
+    ledgers = [*result.ledgers, Ledger("energy", "J", energy.whole_j, energy.parts_j, _MEANINGS)]
+    headline = [*result.headline, "energy_j"]
     price = signal(bill.price, unit="$/kWh", name="bill.price")
     carbon = signal(bill.carbon, unit="g/kWh", name="bill.carbon")
     job_usd = parts.gpu_s * bill.gpu_usd_per_h / _HOUR_S
     job_gco2 = np.full(len(world.jobs), math.nan)
     if price is not None or bill.gpu_usd_per_h:
-        by_part = parts.weighed(price, start_s, last_s) if price is not None else None
-        bought = bill.pue * math.fsum(by_part.values()) if by_part else 0.0
-        summary |= {"rent_usd": rent, "electricity_usd": bought, "cost_usd": rent + bought}
-        met = summary.get("deadlines_met", 0)
-        if met:
-            summary["cost_usd_per_met_deadline"] = (rent + bought) / met
-        money = {"rent": rent, **{f"electricity, {k}": bill.pue * v for k, v in (by_part or {}).items()}}
-        ledgers.append(Ledger("cost", "$", rent + bought, money))
+        rent = world.cluster.gpus * hours * bill.gpu_usd_per_h
+        bought = {k: bill.pue * v for k, v in parts.weighed(price, start_s, last_s).items()} if price else {}
+        electricity = math.fsum(bought.values())
+        summary |= {"rent_usd": rent, "electricity_usd": electricity, "cost_usd": rent + electricity}
+        if met := summary.get("deadlines_met", 0):
+            summary["cost_usd_per_met_deadline"] = (rent + electricity) / met
+        money = {"rent": rent, **{f"electricity, {part}": amount for part, amount in bought.items()}}
+        ledgers.append(Ledger("cost", "$", rent + electricity, money))
         if price is not None:
             job_usd = job_usd + bill.pue * parts.per_job(price)
         headline.append("cost_usd")
@@ -184,7 +242,7 @@ def with_bill(result: Result, scenario: Scenario, record: Record, terms: Terms |
         BILL,
         job=np.array([str(name) for name in world.jobs.id], dtype=object),
         energy_j=bill.pue * parts.job_j,
-        data_wait_gpu_s=parts.waiting_gpu_s,
+        data_wait_gpu_s=_per_job(parts.stretches.row, waiting, len(world.jobs)),
         cost_usd=job_usd,
         co2e_g=job_gco2,
     )
@@ -194,7 +252,6 @@ def with_bill(result: Result, scenario: Scenario, record: Record, terms: Terms |
         headline=tuple(headline),
         ledgers=tuple(ledgers),
         tables={**result.tables, "bill": table},
-        notes=tuple(notes),
     )
 
 
@@ -221,24 +278,18 @@ class _Parts:
     are spread over the job's stretches.
     """
 
-    def __init__(self, record: Record, stretches: Stretches, bill: Bill, terms: Terms | None) -> None:
-        jobs, self.bill, self.stretches = record.world.jobs, bill, stretches
-        count = len(jobs)
+    def __init__(
+        self,
+        record: Record,
+        stretches: Stretches,
+        bill: Bill,
+        working: F64,
+        computing: F64,
+        draw_w: F64,
+    ) -> None:
+        self.bill, self.stretches = bill, stretches
         self.total_gpus = record.world.cluster.gpus
-        held_gpu_s = stretches.gpu_s(count)
-        useful = useful_gpu_s(record, stretches, waits_of(record, stretches))
-        working = np.divide(useful, held_gpu_s, out=np.zeros(count), where=held_gpu_s > 0)
-        row, gpus = stretches.row, stretches.gpus
-        computing, draw_w = np.ones(len(row)), np.full(len(row), bill.busy_w)
-        if terms is not None:
-            known = (jobs.kind[row] >= 0) & (gpus < terms.draw_w.shape[1])
-            kind, held = jobs.kind[row][known], gpus[known]
-            computing[known], draw_w[known] = terms.computing[kind, held], terms.draw_w[kind, held]
-        if (row_without := np.flatnonzero(draw_w <= 0)).size:
-            name = jobs.id[int(row[row_without[0]])]
-            raise ScenarioError.at(
-                "$.bill.busy_w", f"is wanted: no power profile covers job {name}, which ran"
-            )
+        jobs, row, gpus = len(record.world.jobs), stretches.row, stretches.gpus
         busy = working[row] * computing
         self.span_s = stretches.to_s - stretches.from_s
         #: watts by cause, float64[stretches]
@@ -248,10 +299,8 @@ class _Parts:
             "restarting": gpus * bill.idle_w * (1 - working[row]),
         }
         self.stretch_w: F64 = np.sum(list(self.watts.values()), axis=0)
-        gpu_s = gpus * self.span_s
-        self.gpu_s: F64 = _per_job(row, gpu_s, count)
-        self.waiting_gpu_s: F64 = _per_job(row, gpu_s * working[row] * (1 - computing), count)
-        self.job_j: F64 = _per_job(row, self.stretch_w * self.span_s, count)
+        self.gpu_s: F64 = stretches.gpu_s(jobs)
+        self.job_j: F64 = _per_job(row, self.stretch_w * self.span_s, jobs)
 
     def energy(self, start_s: float, last_s: float) -> _Energy:
         """Joules over [start, last): the whole from the cluster's power over time, the parts job by job."""

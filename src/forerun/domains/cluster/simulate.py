@@ -15,7 +15,7 @@ from forerun.domains.cluster.model import I64, NO_DEADLINE_S, Cluster, NodeGroup
 from forerun.domains.cluster.policy import Policy, Rules, Schedule
 from forerun.domains.cluster.record import Record
 from forerun.domains.cluster.scenario import ProfileSpec, Scenario, TraceSpec
-from forerun.errors import ScenarioError, TraceError, UsageError
+from forerun.errors import PolicyError, ScenarioError, TraceError, UsageError
 from forerun.result.run import Result
 from forerun.rng import stream
 from forerun.scenario.spec import Input
@@ -38,7 +38,8 @@ class Prepared:
 def simulate(scenario: Scenario, *, policy: Policy | None = None, watch: Iterable[Any] = ()) -> Result:
     """Run a scenario and return its result; `policy` replaces the scenario's.
 
-    An observer in `watch` that has a method `instant` is told of every instant (`instant(now_s, record)`).
+    An observer in `watch` that has a method `instant` is told of every instant (`instant(now_s, record)`). If the policy
+    decides something impossible, the PolicyError carries the result of the run up to then as `so_far`.
     """
     from forerun.domains.cluster.outcome import result_of
 
@@ -46,15 +47,18 @@ def simulate(scenario: Scenario, *, policy: Policy | None = None, watch: Iterabl
         scenario = replace_policy(scenario, policy)
     prepared = prepare(scenario)
     record = Record(prepared.world)
-    run(
-        rules_of(scenario, prepared.world, record),
-        watch=[(o.instant, record) for o in watch if hasattr(o, "instant")],
-    )
+    rules = rules_of(scenario, prepared.world, record)
+    try:
+        run(rules, watch=[(o.instant, record) for o in watch if hasattr(o, "instant")])
+    except PolicyError as error:
+        stopped = f"stopped early: {error}"
+        error.so_far = result_of(scenario, record, (*prepared.notes, *record.notes, stopped))
+        raise
     result = result_of(scenario, record, (*prepared.notes, *record.notes))
-    if scenario.bill is not None:
-        from forerun.domains.cluster.bill import with_bill
+    if scenario.loading or scenario.bill is not None:
+        from forerun.domains.cluster.bill import with_other_rooms
 
-        result = with_bill(result, scenario, record, prepared.terms)
+        result = with_other_rooms(result, scenario, record, prepared.terms)
     return result
 
 
@@ -69,18 +73,23 @@ def replace_policy(scenario: Scenario, policy: Policy) -> Scenario:
 
 def rules_of(scenario: Scenario, world: World, record: Record) -> Rules:
     """The scenario's policy at work on a world, writing into a record."""
+    if isinstance(scenario.policy, Schedule):
+        return scenario.policy.rules(world, record)
+    return rules_for(scenario.policy, world, record, terms_of(scenario, world), scenario.seed)
+
+
+def rules_for(policy: Policy, world: World, record: Record, terms: Any, seed: int) -> Rules:
+    """A policy at work on a world under terms (see `Terms`), writing into a record."""
     from forerun.domains.cluster.allocator import Allocator, AllocatorRules
     from forerun.domains.cluster.priority import PriorityPolicy, PriorityRules
 
-    policy = scenario.policy
     if isinstance(policy, Schedule):
         return policy.rules(world, record)
     assert isinstance(policy, Allocator), policy
-    terms = terms_of(scenario, world)
     plain = terms.placement == "anywhere" and terms.quota is None and terms.penalty[1:] == (1.0,)
     if isinstance(policy, PriorityPolicy) and plain and not policy.backfill and not policy.round_s:
         return PriorityRules(world, record, policy, terms)
-    cook = policy.build(stream(scenario.seed, "policy"))
+    cook = policy.build(stream(seed, "policy"))
     return AllocatorRules(world, record, policy, cook, terms)
 
 
@@ -124,7 +133,7 @@ def prepare(scenario: Scenario) -> Prepared:
         from forerun.domains.cluster.bill import slowed, stretched
 
         # Only now: deadlines that are drawn are drawn for jobs whose data arrive in time.
-        asked, (profile, terms, slower) = profile, slowed(profile, scenario, cluster.gpus_per_node)
+        asked, (profile, terms, slower) = profile, slowed(profile, scenario, cluster)
         jobs, profiles = stretched(jobs, asked, profile), (profile, *profiles[1:])
     if scenario.trace.first:
         jobs = jobs.take(np.arange(min(scenario.trace.first, len(jobs))))
