@@ -55,9 +55,9 @@ def reference_run(gpu: str, dataset: str, n: int, rows: list[GroupRow]) -> tuple
     from zeus._legacy.policy.optimizer import JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer
     from zeus._legacy.simulate import Simulator
 
-    train = pandas.read_csv(public_file("zeus-train", "summary_train.csv"), float_precision="round_trip")
+    train = pandas.read_csv(public_file("summary_train.csv"), float_precision="round_trip")
     power = pandas.read_csv(
-        public_file(f"zeus-power-{gpu}", f"summary_power_{gpu}.csv"), float_precision="round_trip"
+        public_file(f"summary_power_{gpu}.csv"), float_precision="round_trip"
     )
     ours = public_workload(gpu, dataset, COMPAT).job
     chooser = PruningGTSBatchSizeOptimizer(seed=1, verbose=False, concurrency=bool(rows))
@@ -181,7 +181,7 @@ def missed(report: dict[str, Any]) -> list[str]:
 
 def main() -> int:
     try:
-        public_file("zeus-train", "summary_train.csv")
+        public_file("summary_train.csv")
     except ForerunError as error:
         print(f"skipped: {error}")
         return 0

@@ -18,6 +18,8 @@ ENDINGS = {"reached": "reached", "bound": "stopped", "max_epochs": "gave up", "n
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     """The figures of one run, from its tables and summary."""
     scenario = to_data(run.scenario)
+    if scenario.get("pipeline"):
+        return (*_passes(run), _frontier(run))
     found = [_plane(run, scenario), _choices(run), _regret(run), _costs(run)]
     savings = _savings(run)
     if savings is not None:
@@ -176,4 +178,72 @@ def _slots(run: Result | SavedRun) -> Figure:
         series="stage",
         series_label="why it ran",
         caption="A run takes the first slot that is free when it starts.",
+    )
+
+
+def _passes(run: Result | SavedRun) -> tuple[Figure, Figure]:
+    """What each stage does when, at the highest frequencies and as chosen; on the same axis of time."""
+    table = run.tables["operations"]
+    found = []
+    for which, title in (
+        ("highest", "An iteration with every pass at its highest frequency"),
+        ("chosen", "The iteration as planned"),
+    ):
+        mine = table["plan"] == which
+        clock = table["frequency_mhz"][mine]
+        top = float(table["frequency_mhz"].max())
+        found.append(
+            Figure(
+                id=f"energy-passes-{which}",
+                title=title,
+                kind="gantt",
+                x=Axis("from_s", "time", "s"),
+                y=Axis("stage", "stage"),
+                data={
+                    "from_s": table["start_s"][mine].tolist(),
+                    "to_s": table["end_s"][mine].tolist(),
+                    "stage": [f"stage {stage}" for stage in table["stage"][mine].tolist()],
+                    "clock": [_slowness(float(f) / top) for f in clock.tolist()],
+                },
+                x2="to_s",
+                series="clock",
+                series_label="clock",
+                order=CLOCKS,
+                caption="One bar a pass of a microbatch; gaps are waiting. Slowed passes fill the gaps."
+                if which == "chosen"
+                else "One bar a pass of a microbatch; gaps are waiting.",
+                rules=(Rule(float(table["end_s"][mine].max()), "end"),),
+            )
+        )
+    return found[0], found[1]
+
+
+CLOCKS = ("highest", "90 % or more of it", "75 to 90 %", "below 75 %")
+
+
+def _slowness(share: float) -> str:
+    """How far below the highest frequency a pass runs."""
+    return CLOCKS[0 if share == 1 else 1 if share >= 0.9 else 2 if share >= 0.75 else 3]
+
+
+def _frontier(run: Result | SavedRun) -> Figure:
+    table, summary = run.tables["frontier"], run.summary
+    time, energy = table["makespan_s"].tolist(), table["energy_j"].tolist()
+    chosen = table["chosen"].astype(bool)
+    which = ["chosen" if yes else "frontier" for yes in chosen.tolist()]
+    return Figure(
+        id="energy-pipeline-frontier",
+        title="Time and energy of an iteration",
+        kind="points",
+        x=Axis("makespan_s", "time of an iteration", "s"),
+        y=Axis("energy_j", "energy of an iteration", "J"),
+        data={
+            "makespan_s": [*time, float(summary["highest_makespan_s"])],
+            "energy_j": [*energy, float(summary["highest_energy_j"])],
+            "which": [*which, "every pass at its highest"],
+        },
+        series="which",
+        series_label="plan",
+        order=("chosen", "every pass at its highest", "frontier"),
+        caption="Plans of which none is better in both. Waiting draws power too: beyond the last, slower costs more.",
     )

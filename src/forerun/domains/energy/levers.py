@@ -32,6 +32,16 @@ def answer(summary: Mapping[str, Any]) -> Answer:
 def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
     """The weight of energy, the bound, how often the job comes back, the GPU, and who chooses."""
     found = []
+    if scenario.pipeline is not None:
+        slowdown = scenario.goal.max_slowdown
+        return (
+            Lever(
+                "goal.max_slowdown",
+                slowdown,
+                tuple(other for other in (1.0, 1.05, 1.1, 1.2, 1.5) if other != slowdown),
+                "times the iteration at the highest frequencies",
+            ),
+        )
     eta = scenario.eta
     etas = sorted({0.0, 0.25, 0.5, 0.75, 1.0} - {eta}, key=lambda other: abs(other - eta))
     found.append(Lever("eta", eta, tuple(etas), "weight of energy against time"))

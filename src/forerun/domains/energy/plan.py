@@ -16,7 +16,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.domains.energy import pipeline_plan
 from forerun.domains.energy.model import Floats
+from forerun.domains.energy.pipeline_plan import PipelinePlan
 from forerun.domains.energy.scenario import Goal, Scenario
 from forerun.domains.energy.signals import amount, best_pieces, best_start
 from forerun.domains.energy.stats import drawn_mean_epochs
@@ -211,7 +213,7 @@ class Plan:
         }
 
 
-def plan(scenario: Scenario, objective: str = "", *, confidence: float | None = None) -> Plan:
+def plan(scenario: Scenario, objective: str = "", *, confidence: float | None = None) -> Plan | PipelinePlan:
     """The plan of a scenario's goal; `objective` replaces what it minimises, `confidence` what is said about bounds.
 
     Raises Infeasible naming the bound that binds, or what reading the files raises.
@@ -221,6 +223,14 @@ def plan(scenario: Scenario, objective: str = "", *, confidence: float | None = 
     goal = scenario.goal.with_(minimise=objective) if objective else scenario.goal
     goal = goal.with_(confidence=confidence) if confidence is not None else goal
     scenario = scenario.with_(goal=goal)
+    if scenario.pipeline is not None:
+        return pipeline_plan.plan(scenario)
+    return plan_job(scenario)
+
+
+def plan_job(scenario: Scenario) -> Plan:
+    """The plan of a recurring job. Raises as `plan`."""
+    goal = scenario.goal
     workloads, repairs = {}, []
     for gpu in _gpus(scenario):
         world = read_world(scenario, gpu)

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from forerun.domains.energy import reproduce_hardware
 from forerun.domains.energy.batch import Attempts, run_many
 from forerun.domains.energy.generate import REGIMES, regime
 from forerun.domains.energy.model import Floats, Rules
@@ -17,7 +18,7 @@ from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import KnobRecipe, Pair
-from forerun.domains.energy.public import DATASETS, GPUS, JOBS, public_workload
+from forerun.domains.energy.public import GPUS, JOBS, SOURCE, public_workload
 from forerun.domains.energy.runs import Reference, Savings, of_attempts, reference
 from forerun.domains.energy.simulate import Drift
 from forerun.domains.energy.workload import Workload
@@ -431,7 +432,7 @@ def _drift(progress: Progress) -> Reproduced:
 def _entry(
     name: str, title: str, place: str, run: Callable[[Progress], Reproduced], minutes: float
 ) -> Reproduction:
-    return Reproduction(name, title, f"{PAPER}, {place}", run, DATASETS, minutes)
+    return Reproduction(name, title, f"{PAPER}, {place}", run, (SOURCE,), minutes)
 
 
 REPRODUCTIONS: tuple[Reproduction, ...] = (
@@ -443,4 +444,5 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
     _entry("zeus-gpus", "Potential and savings on three more GPU types", "evaluation", _gpus, 0.3),
     _entry("zeus-sensitivity", "Taste, early stopping and window", "evaluation", _sensitivity, 0.3),
     _entry("zeus-drift", "Windowed learning when the job changes", "evaluation", _drift, 0.5),
+    *reproduce_hardware.REPRODUCTIONS,
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.energy import tables
+from forerun.domains.energy import pipeline_plan, tables
 from forerun.domains.energy.batch import Attempts, columns, run_many
 from forerun.domains.energy.model import Expected, Floats
 from forerun.domains.energy.policy import Chooser, KnobRecipe
@@ -39,6 +39,8 @@ class Reference:
 
 def run_scenario(scenario: Scenario, *, policy: Chooser | None = None, watch: Iterable[Any] = ()) -> Result:
     """The result of a scenario; `policy` replaces its policy. Raises the room's named failures."""
+    if scenario.pipeline is not None:
+        return pipeline_plan.run(scenario)
     return run_world(scenario, read_world(scenario), policy=policy, watch=watch)
 
 

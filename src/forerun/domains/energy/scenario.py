@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from forerun.domains.energy.model import Job, Mode, Rules
 from forerun.domains.energy.policies.jit import Jit
@@ -20,18 +20,23 @@ from forerun.domains.energy.policy import (
 from forerun.scenario.spec import Input, Spec, recipe
 from forerun.trace.steps import Steps
 
+#: stands where a scenario has none
+NO_JOB: Final = Job(dataset="", network="", optimizer="", target_metric=0.0, max_epochs=1)
+
 
 class Measurements(Spec, frozen=True, kw_only=True):
     """The recorded trainings, and the measured epochs of each GPU type, as CSV files of the public format."""
 
-    train: Input
-    power: dict[str, Input]
+    train: Input | None = None
+    power: dict[str, Input] = {}
 
     def problems(self) -> list[tuple[str, str]]:
-        """At least one GPU is measured."""
-        return (
-            [] if self.power else [("power", "names no GPU; write `power: {v100: summary_power_v100.csv}`")]
-        )
+        """Both files or, for a pipeline, neither; at least one GPU is measured."""
+        if self.train is None and self.power:
+            return [("", "the key 'train' is missing")]
+        if self.train is not None and not self.power:
+            return [("power", "names no GPU; write `power: {v100: summary_power_v100.csv}`")]
+        return []
 
 
 class Group(Spec, frozen=True, kw_only=True):
@@ -70,6 +75,25 @@ class Pausing(Spec, frozen=True, kw_only=True):
 
     checkpoint_s: float = 0.0
     checkpoint_j: float = 0.0
+
+
+class PipelineProfile(Spec, frozen=True, kw_only=True):
+    """A pipeline-parallel training: what each stage's passes take at each frequency, and how it is run.
+
+    `file` has the columns `stage,instruction,frequency,time_s,energy_j`. `microbatches` an iteration;
+    `blocked_power_w` is what a stage draws while it does not compute.
+    """
+
+    file: Input
+    microbatches: int
+    blocked_power_w: float
+
+    def problems(self) -> list[tuple[str, str]]:
+        """At least one microbatch; a draw is not negative."""
+        found = [] if self.microbatches >= 1 else [("microbatches", f"{self.microbatches} is below 1")]
+        if not self.blocked_power_w >= 0:
+            found.append(("blocked_power_w", f"{self.blocked_power_w:g} is negative"))
+        return found
 
 
 class Goal(Spec, frozen=True, kw_only=True):
@@ -111,19 +135,22 @@ class Goal(Spec, frozen=True, kw_only=True):
 
 
 class Scenario(Spec, frozen=True, kw_only=True):
-    """A recurring training job, what was measured of it, and who chooses its knobs.
+    """A recurring training job, what was measured of it, and who chooses its knobs; or one pipeline's iteration.
 
     `policy` chooses the batch size, and `limit_policy` the power limit; a policy for both knobs needs no second.
     `eta` weighs energy against time in costs; `beta` times the lowest cost stops an attempt, unless `early_stopping`
     is off. `recurrences` 0 is the customary number, twice the batch sizes times the limits. `rules` overrides single
     switches of the mode. `max_power_w` 0 takes the trace's top limit. `trials` seeds give the intervals.
+
+    With a `pipeline` there is no job: an iteration's frequencies are planned for the `goal`.
     """
 
     domain: Literal["energy"] = "energy"
     spec_version: int = 1
     title: str = ""
-    job: Job
-    trace: Measurements
+    job: Job = NO_JOB
+    trace: Measurements = Measurements()
+    pipeline: PipelineProfile | None = None
     gpu: str = ""
     mode: Mode = "corrected"
     rules: dict[str, bool] = {}
@@ -144,7 +171,15 @@ class Scenario(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Taste in [0, 1], a bound of at least the best cost, a GPU that was measured."""
-        found = []
+        if self.pipeline is not None:
+            return self._pipeline_problems()
+        found = [
+            ("", f"the key {name!r} is missing")
+            for name, given in (("job", self.job != NO_JOB), ("trace", self.trace.train is not None))
+            if not given
+        ]
+        if found:
+            return found
         if not 0 <= self.eta <= 1:
             found.append(("eta", f"{self.eta:g} is outside [0, 1]: 0 counts time alone, 1 energy alone"))
         small = self.allow_small_beta and self.mode == "compat" and self.beta >= 0
@@ -167,6 +202,22 @@ class Scenario(Spec, frozen=True, kw_only=True):
         if self.mode == "compat" and isinstance(self.policy, PruningGts) and self.policy.window == 1:
             found.append(("policy.window", "1 leaves one cost a size; compat mode needs two"))
         return found
+
+    def _pipeline_problems(self) -> list[tuple[str, str]]:
+        """What a pipeline's plan knows: time, energy and their blend."""
+        found = []
+        if self.job != NO_JOB or self.trace.train is not None:
+            found.append(("pipeline", "an iteration of a pipeline is planned without job and trace"))
+        if not 0 <= self.eta <= 1:
+            found.append(("eta", f"{self.eta:g} is outside [0, 1]: 0 counts time alone, 1 energy alone"))
+        if self.goal.minimise not in ("cost", "time", "energy"):
+            found.append(
+                ("goal.minimise", f"{self.goal.minimise!r} is not known of a pipeline: cost, time or energy")
+            )
+        unknown = ("max_usd", "max_gco2", "deadline_s", "all_gpus", "pausing")
+        return found + [
+            (f"goal.{name}", "is not known of a pipeline") for name in unknown if getattr(self.goal, name)
+        ]
 
     @property
     def gpu_type(self) -> str:

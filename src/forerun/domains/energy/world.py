@@ -9,7 +9,7 @@ from forerun.domains.energy.failures import DefaultNotInRange
 from forerun.domains.energy.model import GroupRow, Rules
 from forerun.domains.energy.scenario import Scenario
 from forerun.domains.energy.workload import Workload, join
-from forerun.errors import Problem, TraceError
+from forerun.errors import Problem, ScenarioError, TraceError
 from forerun.scenario.spec import Input, file_digest
 from forerun.trace.readers.energy_groups import EnergyGroups
 from forerun.trace.readers.energy_power import read_power
@@ -31,6 +31,9 @@ def read_world(scenario: Scenario, gpu: str = "", rules: Rules | None = None) ->
 
     Raises TraceError for unusable files, the room's named failures for a job that they do not hold.
     """
+    if scenario.trace.train is None:
+        what = "is not measured as a recurring job: it has a pipeline, which `forerun plan` and `forerun simulate` know"
+        raise ScenarioError(Problem("the scenario", what))
     repairs = RepairLog()
     train = read_train(_path(scenario.trace.train), repairs)
     power = read_power(_path(scenario.trace.power[gpu or scenario.gpu_type]), repairs)

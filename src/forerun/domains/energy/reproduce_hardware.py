@@ -1,0 +1,139 @@
+"""What a GPU's knobs give by themselves: limits chosen from measured windows, frequencies of a pipeline."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from forerun.data import fetch
+from forerun.domains.energy.pipeline_frontier import Program
+from forerun.domains.energy.pipeline_plan import synthetic
+from forerun.domains.energy.public import WINDOWS_SOURCE
+from forerun.domains.energy.selectors import least_cost, least_energy, least_time, max_slowdown
+from forerun.domains.energy.windows import Windows, read_windows
+from forerun.result.figures import Axis, Figure
+from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
+
+PERSEUS: Final = "Chung et al.: Perseus, SOSP 2024"
+
+
+def chosen_limits(found: Windows) -> dict[str, float]:
+    """The limit that each rule chooses from the windows [W]; a job's maximum power is that of all its GPUs."""
+    limits = [window.limit_w for window in found.windows]
+    times = [window.time_s for window in found.windows]
+    joules = [window.energy_j for window in found.windows]
+    top = max(limits) * found.gpus
+
+    def cost(eta: float) -> float:
+        return least_cost(limits, times, joules, eta=eta, max_power_w=top)
+
+    return {
+        "least energy": least_energy(limits, joules),
+        "least time": least_time(limits, times),
+        "least cost, eta 0.5": cost(0.5),
+        "at most 1.1 times the time": max_slowdown(limits, times, factor=1.1),
+        "at most 1.2 times the time": max_slowdown(limits, times, factor=1.2),
+    }
+
+
+def _power_limit(progress: Progress) -> Reproduced:
+    rows = []
+    marks: dict[str, list[float | str]] = {"time": [], "energy": [], "rule": [], "profile": []}
+    for path in fetch(WINDOWS_SOURCE):
+        found = read_windows(path)
+        name = path.stem
+        by_limit = {window.limit_w: window for window in found.windows}
+        top = by_limit[max(by_limit)]
+        for rule, limit in chosen_limits(found).items():
+            window = by_limit[limit]
+            saved = 100 * (1 - window.energy_j / top.energy_j)
+            slower = 100 * (window.time_s / top.time_s - 1)
+            note = f"energy {-saved:+.1f} %, time {slower:+.1f} % against {top.limit_w:g} W"
+            rows.append(Row(f"{name}, {rule}: limit, W", None, limit, limit, None, note))
+            marks["time"].append(1 + slower / 100)
+            marks["energy"].append(1 - saved / 100)
+            marks["rule"].append(rule)
+            marks["profile"].append(name)
+    figure = Figure(
+        id="zeus-power-limit",
+        title="Limits chosen from twelve measured profiles, against the highest limit",
+        kind="points",
+        x=Axis("time", "time over the highest limit's"),
+        y=Axis("energy", "energy over the highest limit's"),
+        data=marks,
+        series="rule",
+        series_label="rule",
+        caption="One mark a profile and rule. Some profiles run fastest below their highest limit.",
+    )
+    note = "the published files are windows of a profiler's tests; no chosen limits are published beside them"
+    return Reproduced(tuple(rows), (figure,), (note,))
+
+
+#: how much slower stages are than the first, and microbatches, of each synthetic pipeline
+PIPELINES: Final[dict[str, tuple[tuple[float, ...], int]]] = {
+    "4 stages, 8 microbatches": ((1.0, 1.05, 1.05, 1.25), 8),
+    "4 equal stages, 8 microbatches": ((1.0, 1.0, 1.0, 1.0), 8),
+    "8 stages, 16 microbatches": ((1.0, 1.05, 1.05, 1.1, 1.05, 1.05, 1.0, 1.25), 16),
+}
+FREQUENCIES_MHZ: Final = tuple(range(600, 1411, 30))
+
+
+def _perseus(progress: Progress) -> Reproduced:
+    rows: list[Row] = []
+    marks: dict[str, list[float | str]] = {"time": [], "energy": [], "pipeline": []}
+    synthetic_note = "synthetic stages; the paper's profiles are of A100 and A40 clusters"
+    best = 0.0
+    for name, (slower, microbatches) in PIPELINES.items():
+        progress(f"perseus-frontier: {name}")
+        pipeline = synthetic(slower, microbatches, FREQUENCIES_MHZ)
+        highest = pipeline.run(pipeline.all_highest)
+        found = Program(pipeline).frontier(60)
+        same = 100 * (1 - found[0].energy_j / highest.energy_j)
+        most = 100 * (1 - found[-1].energy_j / highest.energy_j)
+        slowdown = 100 * (found[-1].makespan_s / highest.makespan_s - 1)
+        gap = max(100 * (point.energy_j / point.at_least_j - 1) for point in found)
+        best = max(best, same)
+        for what, value in (
+            ("energy saved at equal time, percent", same),
+            ("most energy saved, percent", most),
+            ("time lost there, percent", slowdown),
+            ("largest distance from the lower bound, percent", gap),
+        ):
+            rows.append(Row(f"{name}: {what}", None, None, value, None, synthetic_note))
+        marks["time"] += [point.makespan_s / highest.makespan_s for point in found]
+        marks["energy"] += [point.energy_j / highest.energy_j for point in found]
+        marks["pipeline"] += [name] * len(found)
+    why = "the paper's bound is over its own models and clusters; ours are synthetic stages, not judged"
+    first = Row("most energy saved at equal time, percent", 30.0, None, best, None, why)
+    figure = Figure(
+        id="perseus-frontier",
+        title="Time and energy of an iteration against every pass at its highest frequency",
+        kind="line",
+        x=Axis("time", "time over that at the highest frequencies"),
+        y=Axis("energy", "energy over that at the highest frequencies"),
+        data=marks,
+        series="pipeline",
+        series_label="pipeline",
+        caption="Energy falls at no cost in time by slowing what others wait for, and further at some.",
+    )
+    return Reproduced((first, *rows), (figure,), (synthetic_note,))
+
+
+#: the Zeus paper measures limits while a job trains, in the first epoch of a batch size
+REPRODUCTIONS: Final = (
+    Reproduction(
+        "zeus-power-limit",
+        "Limits chosen from measured windows",
+        "You, Chung, Chowdhury: Zeus, NSDI 2023, just-in-time profiling",
+        _power_limit,
+        (WINDOWS_SOURCE,),
+        0.1,
+    ),
+    Reproduction(
+        "perseus-frontier",
+        "Frontier of time against energy of a pipeline's iteration",
+        f"{PERSEUS}, abstract",
+        _perseus,
+        (),
+        0.1,
+    ),
+)
