@@ -13,7 +13,15 @@ import pytest
 import forerun
 from forerun.errors import InputError, UsageError
 from forerun.rng import stream
-from forerun.study.compare import FIRST_SEEDS, Variant, compare, moved_parts, next_look, pick_objective
+from forerun.study.compare import (
+    FIRST_SEEDS,
+    Shift,
+    Variant,
+    compare,
+    moved_parts,
+    next_look,
+    pick_objective,
+)
 from forerun.study.objective import Objective
 from forerun.study.statistics import paired_interval
 
@@ -35,8 +43,8 @@ def test_a_replayed_world_is_compared_exactly() -> None:
         -1.0,
         None,
     )
-    assert dict(best.parts) == {"time: y": -1.0, "time: x": 0.0}
-    assert "largest shift against the reference is time: y (-1)" in found.why
+    assert best.parts == {"time (s)": {"y": Shift(-1.0), "x": Shift(0.0)}}
+    assert "what half shifts most against the reference in time (s) is y (-1)" in found.why
 
 
 def test_common_random_numbers_make_small_differences_visible() -> None:
@@ -91,15 +99,17 @@ def test_exact_differences_are_told_by_cause(tmp_path: Path, capsys: pytest.Capt
 
     third = Variant("more", (("x", 4.0),))
     found = compare(toy(), [PLAIN, HALF, third], TOTAL)
-    assert moved_parts(found) == [
-        ("time: x", {"half": 0.0, "more": 3.0}),
-        ("time: y", {"half": -1.0, "more": 0.0}),
-    ]
+    moved = moved_parts(found)
+    assert [entry.ledger for entry in moved] == ["time (s)"] and moved[0].whole == {"half": -1.0, "more": 3.0}
+    assert moved[0].parts == (
+        ("x", {"half": Shift(0.0), "more": Shift(3.0)}), ("y", {"half": Shift(-1.0), "more": Shift(0.0)}),
+    )  # fmt: skip
     (tmp_path / "toy.yaml").write_text("domain: toy")
     arguments = ["compare", str(tmp_path / "toy.yaml"), "--policy", "plain", "--policy", "half"]
     assert command_line(arguments) == 0
     shown = capsys.readouterr().out
-    assert "moved against plain" in shown and re.search(r"time: y +-1", shown) and "time: x" not in shown
+    assert "time (s) moved against plain" in shown and re.search(r"\ny +-1", shown) and "\nx " not in shown
+    assert re.search(r"\nwhole +-1", shown)
 
 
 def test_a_variant_that_fails_is_named_and_the_rest_is_compared() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -39,6 +39,12 @@ if TYPE_CHECKING:
     help="Add seeds until half widths are this small.",
 )
 @click.option("--workers", "-j", default=1, show_default=True, type=click.IntRange(min=1), help="Processes.")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Keep the comparison, for reports."
+)
+@click.option(
+    "--report", "page", type=click.Path(path_type=Path), metavar="PAGE", help="Also write it as a page."
+)
 def command(
     scenario: Path,
     overrides: tuple[str, ...],
@@ -51,16 +57,19 @@ def command(
     seeds: int,
     precision: float,
     workers: int,
+    out: Path | None,
+    page: Path | None,
 ) -> None:
     """Compare variants of SCENARIO: policies (--policy) or overrides (--with); the first is the reference."""
     import forerun
     from forerun.domains import room
     from forerun.study.compare import Variant, compare, pick_objective
+    from forerun.study.compared import save_comparison
     from forerun.study.executors import Here
     from forerun.study.executors.processes import Processes
 
     resolved = forerun.load(scenario, overrides, seed=seed)
-    candidates = [Variant(name, (("policy", name),)) for name in policies]
+    candidates = [Variant(name, ((_policy_field(resolved, name), name),)) for name in policies]
     candidates += [_variant(text) for text in variants]
     if len(candidates) == 1:
         candidates.insert(0, Variant("as given", ()))
@@ -72,6 +81,14 @@ def command(
             resolved, candidates, ranked_by, seeds=seeds, precision=precision,
             executor=Processes(workers) if workers > 1 else Here(),
         )  # fmt: skip
+    if out is not None:
+        save_comparison(found, out)
+    if page is not None:
+        from forerun.report import write_page
+        from forerun.report.kept import KeptComparison
+
+        with _show.working("drawing the page", quiet=quiet or as_json):
+            write_page([KeptComparison(out.stem if out is not None else scenario.stem, found)], page)
     if as_json:
         _show.print_json(_show.plain(asdict(found)))
         return
@@ -100,6 +117,9 @@ def command(
     for name, reason in found.failed.items():
         click.echo(f"failed: {name}: {' '.join(reason.split())}")
     click.echo(f"\nwhy: {found.why}\nmethod: {found.method}")
+    for kept in (out, page):
+        if kept is not None:
+            click.echo(f"kept in {kept}")
     if not quiet:
         best = found.standings[0].variant
         changes = "".join(f" --set {name}={value}" for name, value in best.overrides)
@@ -107,15 +127,37 @@ def command(
 
 
 def _print_parts(found: Comparison) -> None:
-    """Where exact differences come from, by the ledgers' parts."""
+    """Where exact differences come from: each ledger's parts, and the whole that they sum to."""
     from forerun.study.compare import moved_parts
 
-    moved = moved_parts(found) if found.exact else []
-    if moved:
+    for moved in moved_parts(found) if found.exact else ():
         click.echo()
-        names = list(moved[0][1])
-        rows = [(part, *(differences[name] for name in names)) for part, differences in moved]
-        _show.print_table((f"moved against {found.reference}", *names), rows)
+        names = list(moved.whole)
+        rows = [(part, *(shifts[name].mean for name in names)) for part, shifts in moved.parts]
+        rows.append(("whole", *(moved.whole[name] for name in names)))
+        _show.print_table((f"{moved.ledger} moved against {found.reference}", *names), rows)
+
+
+def _policy_field(scenario: Any, name: str) -> str:
+    """The scenario's field that a policy of this name belongs into, by the kind that the room lists it under."""
+    from forerun.domains import room
+
+    for kind, registry in getattr(room(scenario.domain), "POLICIES", {}).items():
+        if name in registry.names() and kind in type(scenario).__struct_fields__:
+            return str(kind)
+    return "policy"
+
+
+def _settings(text: str) -> list[str]:
+    """The parts of `a=b,c={d: e, f: g}` between commas that stand in no brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
 
 
 def _variant(text: str) -> Variant:
@@ -127,7 +169,7 @@ def _variant(text: str) -> Variant:
     if not colon or "=" in name:
         name, rest = text, text
     pairs = []
-    for part in rest.split(","):
+    for part in _settings(rest):
         key, equals, value = part.partition("=")
         if not equals or not key.strip():
             raise UsageError.at(f"--with {text}", "write a variant as a=b, or as name:a=b,c=d")

@@ -1,4 +1,4 @@
-"""`forerun report`: runs and studies as one page, and their figures as pictures."""
+"""`forerun report`: runs, studies, comparisons, plans and measurements as one page, and their figures as pictures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forerun.cli import _options, _show
 
 
 @click.command(name="report")
-@click.argument("runs", type=click.Path(path_type=Path), metavar="RUN|STORE...", nargs=-1, required=True)
+@click.argument("runs", type=click.Path(path_type=Path), metavar="RUN|STORE|JSON...", nargs=-1, required=True)
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), metavar="PAGE", help="The page to write [report.html]."
 )
@@ -20,19 +20,16 @@ from forerun.cli import _options, _show
 def command(
     runs: tuple[Path, ...], out: Path | None, png: Path | None, svg: Path | None, quiet: bool
 ) -> None:
-    """Write one self-contained page of run directories and study stores, one or several side by side.
+    """Write one self-contained page of what is kept: run directories, study stores, and the JSON files of comparisons
+    (compare -o), plans (plan -o) and measurements (measure -o), one or any mix.
 
     With --png or --svg alone only the pictures are written.
     """
     from forerun.report import write_page, write_pictures
-    from forerun.result.run import load_result
-    from forerun.study.saved import load_saved
-    from forerun.study.store import is_store
+    from forerun.report.kept import open_kept
 
     with _show.working("reading", quiet=quiet):
-        found = [
-            load_saved(run) if is_store(run) or run.suffix == ".sqlite" else load_result(run) for run in runs
-        ]
+        found = [open_kept(run) for run in runs]
     if out is not None or (png is None and svg is None):
         with _show.working("drawing the page", quiet=quiet):
             click.echo(write_page(found, out or Path("report.html")))

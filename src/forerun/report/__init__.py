@@ -4,7 +4,9 @@
     write_page([result], "report.html")          # one self-contained page; several runs come side by side
     write_pictures([result], "figures", "svg")    # every figure as a file, drawn without a browser
 
-Each takes results, kept runs (`forerun.load_result`) and kept studies (`forerun.study.saved.load_saved`) in any mix.
+Each takes results, kept runs (`forerun.load_result`), kept studies (`forerun.study.saved.load_saved`), comparisons
+(`forerun.study.compare.compare`), and the files of plans, comparisons and measurements (`forerun.report.kept.open_kept`)
+in any mix.
 
 A page loads nothing, works from a file, follows the reader's light or dark setting and prints. Rooms give figures as
 data (`forerun.result.figures`); everything about how they look is here.
@@ -22,19 +24,31 @@ if TYPE_CHECKING:
     from forerun.report.contents import Item
     from forerun.result.figures import Figure
     from forerun.result.reproduction import Reproduced, Reproduction
+    from forerun.study.compare import Comparison
 
 __all__ = ["chart", "html_page", "write_page", "write_pictures", "write_reproduction", "write_reproductions"]
 
 
-def html_page(items: Sequence[Item]) -> str:
-    """The page of one run or study, or of several side by side, as text."""
+def html_page(items: Sequence[Item | Comparison]) -> str:
+    """The page of one thing, or of several side by side, as text."""
     from forerun.report.compose import any_page
 
-    return any_page(items)
+    return any_page(_shown(items))
 
 
-def write_page(items: Sequence[Item], path: str | os.PathLike[str]) -> Path:
-    """Write the page of one run or study, or of several side by side.
+def _shown(items: Sequence[Item | Comparison]) -> list[Item]:
+    """Comparisons that come from no file get a name."""
+    from forerun.report.kept import KeptComparison
+    from forerun.study.compare import Comparison
+
+    return [
+        KeptComparison(f"comparison {item.id[:8]}", item) if isinstance(item, Comparison) else item
+        for item in items
+    ]
+
+
+def write_page(items: Sequence[Item | Comparison], path: str | os.PathLike[str]) -> Path:
+    """Write the page of one thing, or of several side by side.
 
     Raises StoreError if the path holds something that is not a page of ours, or cannot be written.
     """
@@ -62,22 +76,20 @@ def write_reproductions(
 
 
 def write_pictures(
-    items: Sequence[Item], folder: str | os.PathLike[str], kind: Literal["png", "svg"]
+    items: Sequence[Item | Comparison], folder: str | os.PathLike[str], kind: Literal["png", "svg"]
 ) -> list[Path]:
-    """Write every figure and ledger as `<id>.png` or `<id>.svg`; of several runs or studies, in a folder each."""
-    from forerun.report.contents import figures_of, labels, ledger_figures
+    """Write every figure and ledger as `<id>.png` or `<id>.svg`; of several things, in a folder each."""
+    from forerun.report.contents import figures_of_item, labels, ledger_figures
     from forerun.report.images import file_stem, write_images
-    from forerun.study.figures import figures as figures_of_study
-    from forerun.study.saved import SavedStudy
+    from forerun.result.run import Result, SavedRun
 
+    shown = _shown(items)
     written: list[Path] = []
-    for item, name in zip(items, labels(items)):
-        place = Path(folder) if len(items) == 1 else Path(folder) / file_stem(name)
-        drawn = (
-            figures_of_study(item)
-            if isinstance(item, SavedStudy)
-            else (*figures_of(item), *ledger_figures(item.ledgers))
-        )
+    for item, name in zip(shown, labels(shown)):
+        place = Path(folder) if len(shown) == 1 else Path(folder) / file_stem(name)
+        drawn = figures_of_item(item)
+        if isinstance(item, (Result, SavedRun)):
+            drawn = (*drawn, *ledger_figures(item.ledgers))
         written += write_images(drawn, place, kind)
     return written
 

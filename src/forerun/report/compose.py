@@ -1,53 +1,100 @@
-"""Whole pages: of one run, of several side by side, of a study."""
+"""Whole pages: of one run, of several side by side, of a study, a comparison, a plan, a measurement, of any mix."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from forerun.errors import Problem, StoreError, UsageError
-from forerun.report import compare, sections
+from forerun.report import compare, documents, sections
+from forerun.report import comparison as comparisons
 from forerun.report import study as studies
-from forerun.report.contents import Item, Run, figures_of, label, labels, scenario_data
+from forerun.report.contents import (
+    Item,
+    Other,
+    Run,
+    figures_of,
+    figures_of_item,
+    label,
+    labels,
+    scenario_data,
+)
 from forerun.report.drawing import draw
 from forerun.report.images import stems
+from forerun.report.kept import KeptComparison
 from forerun.report.markup import Html, join, tag
 from forerun.report.page import BEGINNING, page
 from forerun.report.palette import VARIABLES
 from forerun.report.quantities import title_of
 from forerun.report.sections import Section
 from forerun.result.figures import Figure
-from forerun.result.run import TIMELINE_FILE, SavedRun
+from forerun.result.run import TIMELINE_FILE, Result, SavedRun
 from forerun.study.saved import SavedStudy
 
 #: runs that fit beside each other in a table
-MOST_RUNS = 12
+MOST_RUNS: Final = 12
+#: what a page may hold, in the order in which it is counted: one and many
+_KINDS: Final = {
+    "run": "runs",
+    "study": "studies",
+    "comparison": "comparisons",
+    "plan": "plans",
+    "measurement": "measurements",
+}
 
 
 def any_page(items: Sequence[Item]) -> str:
-    """The page of runs, of studies, or of both.
+    """The page of whatever is given: one thing by itself, runs of a room side by side, any mix one after the other.
 
     Raises UsageError for more than a page holds.
     """
-    runs = [item for item in items if not isinstance(item, SavedStudy)]
+    runs = [item for item in items if isinstance(item, (Result, SavedRun))]
     if len(runs) == len(items):
         return runs_page(runs)
-    if len(items) == 1 and isinstance(items[0], SavedStudy):
-        return study_page(items[0])
+    if len(items) == 1 and not isinstance(items[0], (Result, SavedRun)):
+        return _one_page(items[0])
     _not_too_many(items)
     return mixed_page(items)
 
 
-def study_page(study: SavedStudy) -> str:
-    """The page of one study, finished or not."""
-    figures = studies.figures(study)
-    body = studies.study_sections(study, drawn(figures) if figures else None)
-    named = label(study) if "study" in label(study).lower() else f"study {label(study)}"
-    title = f"{title_of(study.domain)}: {named}"
-    return page(title, studies.lead(study), body, charts=bool(figures))
+@dataclass(frozen=True)
+class _Told:
+    """What a page says of a study, comparison, plan or measurement. opened: sections shown, not folded, in a mix."""
+
+    kind: str
+    facts: str
+    answer: str
+    figures: tuple[Figure, ...]
+    sections: list[Section]
+    opened: tuple[str, ...]
+
+
+def _told(item: Other, prefix: str = "figure") -> _Told:
+    opened = ("headline", "figures", "failed", "causes")
+    figures = figures_of_item(item)
+    shown = drawn(figures, prefix) if figures else None
+    if isinstance(item, SavedStudy):
+        body = studies.study_sections(item, shown)
+        return _Told("study", studies.facts(item), item.why(), figures, body, opened)
+    if isinstance(item, KeptComparison):
+        body = comparisons.comparison_sections(item, shown)
+        return _Told("comparison", comparisons.facts(item), item.found.why, figures, body, opened)
+    body = documents.document_sections(item, shown)
+    return _Told(item.kind, documents.facts(item), item.answer, figures, body, opened)
+
+
+def _one_page(item: Other) -> str:
+    """The page of one study, comparison, plan or measurement."""
+    told = _told(item)
+    named = label(item) if told.kind in label(item).lower() else f"{told.kind} {label(item)}"
+    answer = tag("p", title_of(told.answer), class_="why") if told.answer else None
+    lead = join((tag("p", told.facts, class_="meta"), answer))
+    return page(f"{title_of(item.domain)}: {named}", lead, told.sections, charts=bool(figures_of_item(item)))
 
 
 def run_page(run: Run) -> str:
@@ -157,7 +204,7 @@ def runs_page(runs: Sequence[Run]) -> str:
 
 
 def mixed_page(items: Sequence[Item]) -> str:
-    """The page of runs of different rooms, or of studies beside runs: they share no figure, so each is shown by itself."""
+    """The page of things that share no figure, so each is shown by itself: runs of different rooms, studies, plans."""
     names = [
         name if item.domain in name else f"{item.domain}: {name}" for name, item in zip(labels(items), items)
     ]
@@ -165,18 +212,24 @@ def mixed_page(items: Sequence[Item]) -> str:
         Section(
             f"run-{number}",
             title_of(name),
-            _study_body(item, number) if isinstance(item, SavedStudy) else _run_body(item, number),
+            _run_body(item, number) if isinstance(item, (Result, SavedRun)) else _other_body(item, number),
         )
         for number, (name, item) in enumerate(zip(names, items), start=1)
     ]
     rooms = list(dict.fromkeys(item.domain for item in items))
-    counts = [
-        (sum(not isinstance(item, SavedStudy) for item in items), "run", "runs"),
-        (sum(isinstance(item, SavedStudy) for item in items), "study", "studies"),
+    kinds = Counter("run" if isinstance(item, (Result, SavedRun)) else _kind(item) for item in items)
+    told = [
+        f"{kinds[kind]} {kind if kinds[kind] == 1 else many}" for kind, many in _KINDS.items() if kinds[kind]
     ]
-    told = " and ".join(f"{count} {one if count == 1 else many}" for count, one, many in counts if count)
+    counted = " and ".join([*([", ".join(told[:-1])] if told[:-1] else []), told[-1]])
     of = f" of {len(rooms)} rooms" if len(rooms) > 1 else ""
-    return page(title_of(", ".join(rooms)), tag("p", told + of, class_="meta"), found, charts=True)
+    return page(title_of(", ".join(rooms)), tag("p", counted + of, class_="meta"), found, charts=True)
+
+
+def _kind(item: Other) -> str:
+    if isinstance(item, SavedStudy):
+        return "study"
+    return "comparison" if isinstance(item, KeptComparison) else item.kind
 
 
 def _run_body(run: Run, number: int) -> Html:
@@ -198,19 +251,17 @@ def _run_body(run: Run, number: int) -> Html:
     )
 
 
-def _study_body(study: SavedStudy, number: int) -> Html:
-    figures = studies.figures(study)
-    body = studies.study_sections(study, drawn(figures, f"run-{number}") if figures else None)
-    open_ones = ("headline", "figures", "failed")
+def _other_body(item: Other, number: int) -> Html:
+    told = _told(item, f"run-{number}")
     return join(
         (
-            tag("p", studies.facts(study), class_="soft over"),
-            tag("p", title_of(study.why()), class_="why over") if study.why() else None,
+            tag("p", told.facts, class_="soft over"),
+            tag("p", title_of(told.answer), class_="why over") if told.answer else None,
             (
                 join((tag("h3", section.title, class_="part"), section.body))
-                if section.name in open_ones
+                if section.name in told.opened
                 else _folded(section.title, section.body)
-                for section in body
+                for section in told.sections
             ),
         )
     )

@@ -8,15 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from forerun.errors import StoreError, UnknownName
+from forerun.report.kept import KeptComparison, KeptDocument, figures_of_document
 from forerun.report.quantities import readable_unit
 from forerun.result.figures import Axis, Figure
 from forerun.result.ledger import Ledger
 from forerun.result.run import Result, SavedRun
 from forerun.scenario.spec import to_data
+from forerun.study.differences import figures as comparison_figures
+from forerun.study.figures import figures as study_figures
 from forerun.study.saved import SavedStudy
 
 Run: TypeAlias = Result | SavedRun
-Item: TypeAlias = Run | SavedStudy
+Other: TypeAlias = SavedStudy | KeptComparison | KeptDocument
+Item: TypeAlias = Run | Other
 
 #: lines of scenario text above which the rest is left to scenario.json
 MOST_LINES: Final = 1_500
@@ -41,6 +45,17 @@ def figures_of(run: Run) -> tuple[Figure, ...]:
         raise StoreError.at(where, f"its figures need what the run does not hold: {error}") from error
 
 
+def figures_of_item(item: Item) -> tuple[Figure, ...]:
+    """The figures of whatever is shown."""
+    if isinstance(item, SavedStudy):
+        return study_figures(item)
+    if isinstance(item, KeptComparison):
+        return comparison_figures(item.found)
+    if isinstance(item, KeptDocument):
+        return figures_of_document(item)
+    return figures_of(item)
+
+
 def ledger_figures(ledgers: Sequence[Ledger]) -> tuple[Figure, ...]:
     """One stacked bar for each ledger, for pictures."""
     found = []
@@ -63,9 +78,11 @@ def ledger_figures(ledgers: Sequence[Ledger]) -> tuple[Figure, ...]:
 
 
 def label(run: Item) -> str:
-    """A short name of a run or study: its folder or store, else its room and id."""
+    """A short name of what is shown: its folder or file, else its room and id."""
     if isinstance(run, SavedStudy):
         return run.path.stem
+    if isinstance(run, (KeptComparison, KeptDocument)):
+        return run.name
     if isinstance(run, SavedRun) and run.folder.name:
         return run.folder.name
     return f"{run.domain} {run.id[:8]}"

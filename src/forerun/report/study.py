@@ -10,7 +10,6 @@ from forerun.report.contents import as_yaml, flat
 from forerun.report.markup import Content, Html, join, tag
 from forerun.report.quantities import format_number, readable_unit, split_name, title_of
 from forerun.report.sections import Section, data_table
-from forerun.study.figures import figures
 from forerun.study.saved import SavedStudy
 from forerun.study.summary import Point, is_number
 from forerun.study.telling import effects, failures_by_reason, frontier, values_text
@@ -19,14 +18,6 @@ from forerun.study.wording import axis_unit, value_text
 #: combinations shown in the headline table, and failures listed
 MOST_ROWS: Final = 40
 MOST_REASONS: Final = 20
-
-
-def lead(study: SavedStudy) -> Html:
-    """Room, id, size and the sentence that answers."""
-    answer = study.why()
-    return join(
-        (tag("p", facts(study), class_="meta"), tag("p", title_of(answer), class_="why") if answer else None)
-    )
 
 
 def facts(study: SavedStudy) -> str:
@@ -298,6 +289,3 @@ def _as_override(value: object) -> str:
     from forerun.scenario.spec import canonical_json
 
     return value if isinstance(value, str) else canonical_json(value).decode()
-
-
-__all__ = ["facts", "figures", "lead", "study_sections"]

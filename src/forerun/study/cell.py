@@ -12,11 +12,11 @@ from forerun.study.expand import Cell, Plan
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A cell that was simulated: its summary figures, ledger parts ("ledger: part" in the ledger's unit) and why."""
+    """A cell that was simulated: its summary figures, the parts of each ledger by "ledger (unit)", and why."""
 
     number: int
     summary: Mapping[str, Any]
-    parts: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     why: str = ""
 
 
@@ -48,9 +48,15 @@ def simulate_cell(plan: Plan, cell: Cell) -> Done:
     # The rooms stand above this module; the scenario names its own.
     import importlib
 
+    rooms = importlib.import_module("forerun.domains")
     scenario = plan.scenario(cell)
-    result = importlib.import_module("forerun.domains").simulate(scenario).check()
+    # A study has its own seeds: a room that would run more of them for an interval says how to leave them out.
+    bare = getattr(rooms.room(scenario.domain), "without_intervals", None)
+    result = rooms.simulate(bare(scenario) if bare is not None else scenario).check()
     parts = {
-        f"{led.name}: {part}": float(amount) for led in result.ledgers for part, amount in led.parts.items()
+        f"{entry.name} ({entry.unit})" if entry.unit else entry.name: {
+            name: float(amount) for name, amount in entry.parts.items()
+        }
+        for entry in result.ledgers
     }
     return Done(cell.number, result.data()["summary"], parts, result.why)

@@ -8,16 +8,19 @@ by where the ledgers' seconds, joules or dollars went.
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
+import forerun
 from forerun.errors import Problem, UsageError, known_names
 from forerun.result.run import Interval
 from forerun.scenario.load import build
-from forerun.scenario.spec import to_data
+from forerun.scenario.spec import canonical_json, to_data
 from forerun.scenario.text import Document
 from forerun.study.cell import Done, Failed
 from forerun.study.executors import Executor, Here
@@ -39,11 +42,20 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Shift:
+    """A mean difference, and its paired interval where there is randomness."""
+
+    mean: float
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True)
 class Standing:
     """How a variant did. Differences are against the reference variant (None for the reference itself).
 
     value: mean of the objective over the seeds, with `interval`. difference: paired; `exact` ones need no interval.
-    p: Holm-adjusted. parts: mean difference of each ledger part, largest first.
+    p: Holm-adjusted. parts: by "ledger (unit)", the mean difference of each part, largest first; they sum to the
+    difference of the whole. draws: the objective on each seed, in the order of the seeds. figures: means of all.
     """
 
     variant: Variant
@@ -52,14 +64,18 @@ class Standing:
     difference: float | None = None
     difference_interval: Interval | None = None
     p: float | None = None
-    parts: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[str, Mapping[str, Shift]] = field(default_factory=dict)
     why: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
+    draws: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Variants ranked best first by an objective. exact: the seed changes nothing here. seeds: how many were run."""
+    """Variants ranked best first by an objective. exact: the seed changes nothing here. seeds: how many were run.
+
+    scenario: the base, resolved, as plain data. version: of the forerun that compared.
+    """
 
     objective: Objective
     standings: tuple[Standing, ...]
@@ -69,6 +85,21 @@ class Comparison:
     method: str
     why: str
     failed: Mapping[str, str] = field(default_factory=dict)
+    scenario: Mapping[str, Any] = field(default_factory=dict)
+    confidence: float = 0.95
+    version: str = forerun.__version__
+
+    @property
+    def domain(self) -> str:
+        """The room of the variants."""
+        return str(self.scenario.get("domain", ""))
+
+    @property
+    def id(self) -> str:
+        """What the comparison depends on, as a digest."""
+        variants = [(one.variant.name, one.variant.overrides) for one in self.standings]
+        what = [self.scenario, sorted(variants), self.reference, self.objective.key, self.seeds, self.version]
+        return hashlib.sha256(canonical_json(what)).hexdigest()[:16]
 
 
 def compare(
@@ -111,16 +142,44 @@ def next_look(seeds: int, most_seeds: int) -> int:
     return min(most_seeds, int(seeds * GROWTH) + 1)
 
 
-def moved_parts(found: Comparison, most: int = 8) -> list[tuple[str, dict[str, float]]]:
-    """The ledger parts that differ from the reference's, largest first: (part, difference by variant)."""
+@dataclass(frozen=True)
+class Moved:
+    """A ledger in which variants differ from the reference. whole: the difference of all parts together, by variant.
+
+    parts: (part, shift by variant), largest first; the others, whose shifts are zero, are left out.
+    """
+
+    ledger: str
+    whole: Mapping[str, float]
+    parts: tuple[tuple[str, Mapping[str, Shift]], ...]
+
+
+def moved_parts(found: Comparison) -> tuple[Moved, ...]:
+    """The ledgers that differ from the reference's, in the room's order: where each difference comes from."""
     others = [standing for standing in found.standings if standing.variant.name != found.reference]
-    names = dict.fromkeys(name for standing in others for name in standing.parts)
-    table = [
-        (name, {standing.variant.name: standing.parts.get(name, 0.0) for standing in others})
-        for name in names
-    ]
-    moved = [row for row in table if any(row[1].values())]
-    return sorted(moved, key=lambda row: -max(map(abs, row[1].values())))[:most]
+    ledgers = dict.fromkeys(ledger for standing in others for ledger in standing.parts)
+    table = []
+    for ledger in ledgers:
+        names = dict.fromkeys(name for standing in others for name in standing.parts.get(ledger, {}))
+        rows = [
+            (
+                name,
+                {
+                    standing.variant.name: standing.parts.get(ledger, {}).get(name, Shift(0.0))
+                    for standing in others
+                },
+            )
+            for name in names
+        ]
+        moved = [row for row in rows if any(shift.mean for shift in row[1].values())]
+        moved.sort(key=lambda row: -max(abs(shift.mean) for shift in row[1].values()))
+        if moved:
+            whole = {
+                standing.variant.name: math.fsum(row[1][standing.variant.name].mean for row in rows)
+                for standing in others
+            }
+            table.append(Moved(ledger, whole, tuple(moved)))
+    return tuple(table)
 
 
 def pick_objective(domain: str, named: str, summary: Mapping[str, Any]) -> Objective:
@@ -249,9 +308,11 @@ def _conclude(
         reference.name,
         1 if exact else runner.seeds,
         exact,
-        _method(runner.seeds, exact, precision, len(alive)),
+        _method(runner.seeds, exact, precision, len(alive), confidence),
         _why(standings, objective, exact),
         dict(runner.failed),
+        runner.base,
+        confidence,
     )
 
 
@@ -270,24 +331,40 @@ def _standing(
         None if itself else float((values - against).mean()),
         paired_interval(values, against, confidence) if random and not itself else None,
         adjusted.get(variant.name),
-        {} if itself else _part_differences(done, base),
+        {} if itself else _part_differences(done, base, confidence if random else 0.0),
         done[0].why,
-        {
-            name: float(np.mean([_number(one.summary.get(name)) for one in done]))
-            for name in _figures(done[0])
-        },
+        _means(done),
+        tuple(values.tolist()),
     )
 
 
-def _part_differences(done: Sequence[Done], base: Sequence[Done]) -> dict[str, float]:
-    names = dict.fromkeys([*base[0].parts, *done[0].parts])
-    differences = {
-        name: float(
-            np.mean([one.parts.get(name, 0.0) - other.parts.get(name, 0.0) for one, other in zip(done, base)])
-        )
-        for name in names
-    }
-    return dict(sorted(differences.items(), key=lambda item: -abs(item[1])))
+def _means(done: Sequence[Done]) -> dict[str, float]:
+    """The mean of each figure that is a number on every seed."""
+    table = {name: [_number(one.summary.get(name)) for one in done] for name in _figures(done[0])}
+    means = {name: float(np.mean(values)) for name, values in table.items()}
+    return {name: mean for name, mean in means.items() if math.isfinite(mean)}
+
+
+def _part_differences(
+    done: Sequence[Done], base: Sequence[Done], confidence: float
+) -> dict[str, dict[str, Shift]]:
+    """By ledger, the shift of each part, largest first; `confidence` 0 asks for no intervals."""
+    # A part may be absent on some seeds: then it is nothing there.
+    ledgers = dict.fromkeys(ledger for one in (*base, *done) for ledger in one.parts)
+    found = {}
+    for ledger in ledgers:
+        names = dict.fromkeys(name for one in (*base, *done) for name in one.parts.get(ledger, {}))
+        shifts = {name: _shift(done, base, ledger, name, confidence) for name in names}
+        found[ledger] = dict(sorted(shifts.items(), key=lambda item: -abs(item[1].mean)))
+    return found
+
+
+def _shift(done: Sequence[Done], base: Sequence[Done], ledger: str, name: str, confidence: float) -> Shift:
+    ones, others = (
+        np.array([one.parts.get(ledger, {}).get(name, 0.0) for one in runs]) for runs in (done, base)
+    )
+    interval = paired_interval(ones, others, confidence) if confidence and len(ones) > 1 else None
+    return Shift(float((ones - others).mean()), interval)
 
 
 def _figures(done: Done) -> dict[str, Any]:
@@ -298,12 +375,12 @@ def _number(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) else float("nan")
 
 
-def _method(seeds: int, exact: bool, precision: float, variants: int) -> str:
+def _method(seeds: int, exact: bool, precision: float, variants: int, confidence: float) -> str:
     if exact:
         return "the seed changes nothing here: differences are exact"
     if seeds < 2:
         return "one seed: differences are of one draw, without an interval"
-    text = f"paired over {seeds} common seeds, Student's t, 95 %"
+    text = f"paired over {seeds} common seeds, Student's t, {100 * confidence:g} %"
     if variants > 2:
         text += ", p values after Holm"
     return text + (f"; seeds were added until half widths were at most {precision:g}" if precision else "")
@@ -322,14 +399,13 @@ def _why(standings: Sequence[Standing], objective: Objective, exact: bool) -> st
     elif unsure and (best in unsure or second in unsure):
         text += ", but the data do not tell it apart from the reference (Holm p > 0.05)"
     told = best if best.parts else second
-    moved = [(name, amount) for name, amount in told.parts.items() if amount]
-    if moved:
-        name, amount = moved[0]
-        text += f"; the largest shift against the reference is {name} ({amount:+.4g})"
+    for ledger, parts in told.parts.items():
+        name, shift = next(iter(parts.items()), ("", Shift(0.0)))
+        if shift.mean:
+            text += f"; what {told.variant.name} shifts most against the reference in {ledger} is {name} ({shift.mean:+.4g})"
+            break
     return text + (f"; {best.why}" if best.why and exact else "")
 
 
 def _text(value: Any) -> str:
-    from forerun.scenario.spec import canonical_json
-
     return value if isinstance(value, str) else canonical_json(value).decode()

@@ -273,7 +273,7 @@ def _row(outcome: Outcome) -> tuple[int, str, str, str, str, str]:
     if isinstance(outcome, Done):
         summary, parts = (
             canonical_json(dict(outcome.summary)).decode(),
-            canonical_json(dict(outcome.parts)).decode(),
+            canonical_json({name: dict(parts) for name, parts in outcome.parts.items()}).decode(),
         )
         return outcome.number, "done", summary, parts, outcome.why, ""
     return outcome.number, "failed", "{}", "{}", "", outcome.reason

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import forerun
 from forerun.measure.energy.limits import current_w, restored, set_limit, settable
 from forerun.measure.energy.meters import Meter, NoMeter, NvmlMeter, find_meter
 from forerun.measure.energy.training import Epochs, Trainer
@@ -64,6 +65,9 @@ def measure(campaign: Campaign, folder: Path, tell: Callable[[str], None]) -> di
             "power.csv has no watts: the energy room reads it once they are there (or with --assume-power)"
         )
     profile = {
+        "format": "forerun.measurement/1",
+        "domain": "energy",
+        "forerun": forerun.__version__,
         "campaign": asdict(campaign),
         "sensor": meter.sensor if meter else ("assumed" if assumed else "none"),
         "host": {"machine": platform.machine(), "python": platform.python_version()},

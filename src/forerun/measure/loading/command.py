@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+import forerun
+
 
 @click.command(name="loading")
 @click.argument("source", metavar="DIR_OR_URL")
@@ -74,7 +76,9 @@ def command(
                 if block <= corpus.largest_piece
             ]
             rows = check(corpus, job, found, cells, samples, progress=tell)
-    data = found.data()
+    data = {
+        "format": "forerun.measurement/1", "domain": "loading", "forerun": forerun.__version__, **found.data(),
+    }  # fmt: skip
     data["checked"] = [
         {
             "block_samples": row.cell.block,

@@ -1,0 +1,90 @@
+"""What the report draws of this room's plan files and measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from forerun.result.figures import Axis, Figure
+
+
+def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
+    """Time of an epoch over block size and threads, and against what is held in memory."""
+    cells = plan.get("cells") or []
+    if not cells:
+        return ()
+    summary = plan["summary"]
+    chosen = f"{summary['block_samples']} and {summary['threads']} threads"
+    hidden = sum(bool(cell["hidden"]) for cell in cells)
+    blocks = [f"{cell['block_samples']}" for cell in cells]
+    return (
+        Figure(
+            id="plan-cells",
+            title="Time of an epoch by block size and threads",
+            kind="heatmap",
+            x=Axis("block", "samples a block"),
+            y=Axis("threads", "threads"),
+            z=Axis("total_s", "time of an epoch", "s"),
+            data={
+                "block": blocks,
+                "threads": [f"{cell['threads']}" for cell in cells],
+                "total_s": [float(cell["total_s"]) for cell in cells],
+            },
+            order=tuple(dict.fromkeys(blocks)),
+            caption=f"{hidden} of {len(cells)} cells hide loading behind the step; the plan takes blocks of {chosen}.",
+        ),
+        Figure(
+            id="plan-memory",
+            title="Time of an epoch against the bytes held",
+            kind="points",
+            x=Axis("held_bytes", "held in memory", "bytes", log=True),
+            y=Axis("total_s", "time of an epoch", "s", log=True),
+            data={
+                "held_bytes": [float(cell["held_bytes"]) for cell in cells],
+                "total_s": [float(cell["total_s"]) for cell in cells],
+                "kind": ["hides loading" if cell["hidden"] else "does not hide it" for cell in cells],
+            },
+            series="kind",
+            caption="Each mark is a block size and a number of threads: blocks and threads both hold bytes.",
+        ),
+    )
+
+
+def measured_figures(measured: Mapping[str, Any]) -> tuple[Figure, ...]:
+    """Predicted against measured seconds of the cells that were checked, and the error of each."""
+    rows = measured.get("checked") or []
+    if not rows:
+        return ()
+    kinds = ["probe" if row["probe"] else "noisy" if row["noisy"] else "held out" for row in rows]
+    errors = np.array([float(row["error"]) for row in rows])
+    held_out = np.array([kind == "held out" for kind in kinds])
+    told = f"mean error of those held out {np.abs(errors[held_out]).mean():.1%}" if held_out.any() else ""
+    names = [f"{row['block_samples']} samples, {row['threads']} threads" for row in rows]
+    return (
+        Figure(
+            id="predicted-measured",
+            title="Predicted against measured",
+            kind="points",
+            x=Axis("measured_s", "measured", "s", log=True),
+            y=Axis("predicted_s", "predicted", "s", log=True),
+            data={
+                "measured_s": [float(row["measured_s"]) for row in rows],
+                "predicted_s": [float(row["predicted_s"]) for row in rows],
+                "kind": kinds,
+            },
+            series="kind",
+            series_label="cell",
+            caption=f"{len(rows)} configurations; {told or 'all of them were probes or noisy'}.",
+        ),
+        Figure(
+            id="prediction-error",
+            title="Error of the prediction",
+            kind="bar",
+            x=Axis("cell", "configuration"),
+            y=Axis("error", "predicted over measured, less one", "%"),
+            data={"cell": names, "error": (100 * errors).tolist()},
+            caption="Probes made the prediction, so their own errors say little.",
+        ),
+    )

@@ -1,0 +1,118 @@
+"""A plan or a measurement on a page: its headline, figures, tables, notes, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from forerun.report.contents import as_yaml, flat
+from forerun.report.kept import KeptDocument, Rows
+from forerun.report.markup import Content, Html, join, tag
+from forerun.report.quantities import format_number, readable_unit, split_name, title_of
+from forerun.report.sections import Section, data_table
+
+#: rows of a table shown, and figures shown large
+MOST_ROWS: Final = 40
+_TILES: Final = 6
+
+
+def facts(item: KeptDocument) -> str:
+    """Room, kind and version on one line."""
+    parts = [item.domain, item.kind, f"forerun {item.version}" if item.version else ""]
+    return " · ".join(part for part in parts if part)
+
+
+def document_sections(item: KeptDocument, drawn: Html | None) -> list[Section]:
+    """The sections of a page that is about one plan or measurement; `drawn` are its figures."""
+    notes = tag("ul", (tag("li", note) for note in item.notes), class_="notes")
+    parts = [
+        Section("headline", "Headline", _headline(item)),
+        Section("figures", "Figures", drawn) if drawn is not None else None,
+        *(
+            Section(f"table-{name}", title_of(_words(name)), _table(name, rows))
+            for name, rows in item.tables.items()
+        ),
+        Section("notes", "Notes", notes) if item.notes else None,
+        Section("scenario", "Scenario", tag("pre", tag("code", as_yaml(item.scenario)), tabindex=0))
+        if item.scenario
+        else None,
+        Section("provenance", "Provenance", _provenance(item)),
+    ]
+    return [part for part in parts if part]
+
+
+def _headline(item: KeptDocument) -> Html:
+    """The first figures large, all of them in a table."""
+    found = {name: value for name, value in flat(item.facts).items() if value is not None}
+    names = list(found)
+    tiles = tag("div", (_tile(name, found[name]) for name in names[:_TILES]), class_="tiles")
+    rows: list[list[Content]] = []
+    for name in names:
+        label, unit = split_name(name)
+        rows.append([title_of(label), _amount(found[name]), readable_unit(unit)])
+    table = data_table(("Quantity", "Value", "Unit"), rows, label="All values", right=(1,))
+    return join(
+        (tiles, tag("details", tag("summary", f"All {len(rows):,} values"), table, open=len(rows) <= 14))
+    )
+
+
+def _tile(name: str, value: Any) -> Html:
+    label, unit = split_name(name)
+    shown = readable_unit(unit)
+    return tag(
+        "div",
+        tag("span", title_of(label), class_="label"),
+        tag("span", _amount(value), tag("small", f" {shown}") if shown else None, class_="value"),
+        class_="tile",
+    )
+
+
+def _table(name: str, rows: Rows) -> Html:
+    """Records as a table: columns that hold one value a record; the middle of long ones is left out."""
+    flattened = [flat(row) for row in rows]
+    columns = list(dict.fromkeys(column for row in flattened for column in row))
+    head = []
+    for column in columns:
+        label, unit = split_name(column)
+        head.append(f"{label} ({readable_unit(unit)})" if unit else label)
+    shown: list[list[Content]] = [
+        [_amount(row.get(column)) for column in columns] for row in flattened[:MOST_ROWS]
+    ]
+    numeric = [
+        at
+        for at, column in enumerate(columns)
+        if at and all(isinstance(row.get(column), (int, float, type(None))) for row in flattened)
+    ]
+    table = data_table(head, shown, label=_words(name), right=numeric)
+    if len(rows) <= MOST_ROWS:
+        return table
+    return join((table, tag("p", f"The first {MOST_ROWS} of {len(rows):,} rows.", class_="soft under")))
+
+
+def _provenance(item: KeptDocument) -> Html:
+    rows: list[list[Content]] = [["file", item.name], ["kind", item.kind]]
+    rows += [["written by", f"forerun {item.version}"]] if item.version else []
+    rows += [[name, _amount(value)] for name, value in _flat_facts(item.provenance)]
+    rows += [
+        [f"input {path.rpartition('.')[0]}", str(value)]
+        for path, value in flat(item.scenario).items()
+        if path.endswith(".sha256") and value
+    ]
+    return data_table(("What", "Value"), rows, label="Provenance")
+
+
+def _flat_facts(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return list(flat(data).items())
+
+
+def _amount(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    return format_number(value)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+__all__ = ["document_sections", "facts"]

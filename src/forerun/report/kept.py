@@ -1,0 +1,174 @@
+"""What `forerun report` is given by name: a run directory, a study's store, a comparison, a plan or a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from forerun.errors import StoreError
+from forerun.result.figures import Figure
+from forerun.result.run import SavedRun, load_result
+from forerun.search.plan import PLAN_FORMAT, read_document
+from forerun.study.compare import Comparison
+from forerun.study.compared import COMPARISON_FORMAT, comparison_of
+from forerun.study.saved import SavedStudy, load_saved
+from forerun.study.store import is_store
+
+#: what a measurement file says it is
+MEASUREMENT_FORMAT: Final = "forerun.measurement/1"
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class KeptComparison:
+    """A comparison, and the name it is shown under."""
+
+    name: str
+    found: Comparison
+
+    @property
+    def domain(self) -> str:
+        """The room of the variants."""
+        return self.found.domain
+
+
+@dataclass(frozen=True)
+class KeptDocument:
+    """A plan or a measurement as its file tells it.
+
+    facts: flat figures under names that carry units, the headline. answer: one sentence. tables: rows by name.
+    provenance: what else the file says of where it comes from. content: all of it, for the room's drawings.
+    """
+
+    name: str
+    kind: Literal["plan", "measurement"]
+    domain: str
+    version: str
+    answer: str
+    notes: tuple[str, ...]
+    facts: Mapping[str, Any]
+    tables: Mapping[str, Rows]
+    scenario: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    content: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+Kept = SavedRun | SavedStudy | KeptComparison | KeptDocument
+
+
+def open_kept(path: Path) -> Kept:
+    """What is kept at a path. Raises StoreError saying what is absent or damaged, and what could be reported."""
+    if is_store(path) or path.suffix == ".sqlite":
+        return load_saved(path)
+    if not path.is_file():
+        return load_result(path)
+    if path.suffix != ".json":
+        raise StoreError.at(
+            path,
+            "is no run directory, no study store and no JSON file of ours (comparison, plan, measurement)",
+        )
+    data = read_json(path)
+    match data.get("format"):
+        case found if found == COMPARISON_FORMAT:
+            return KeptComparison(path.stem, comparison_of(data, str(path)))
+        case found if found == PLAN_FORMAT:
+            return _plan(path, data)
+        case found if found == MEASUREMENT_FORMAT:
+            return _measurement(path, data)
+        case found:
+            known = ", ".join((COMPARISON_FORMAT, PLAN_FORMAT, MEASUREMENT_FORMAT))
+            raise StoreError.at(
+                path, f"has format {found!r}; known: {known}; a run is given as its directory"
+            )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. Raises StoreError saying what is wrong."""
+    try:
+        return read_document(path)
+    except StoreError as error:
+        what = error.problems[0].what.replace("is no plan", "cannot be read")
+        raise StoreError.at(path, what) from error
+
+
+def figures_of_document(document: KeptDocument) -> tuple[Figure, ...]:
+    """What the room draws of its plan or measurement; none if it draws none. Raises StoreError for a damaged file."""
+    from forerun.domains import room_part, rooms
+
+    part = room_part(document.domain, "drawings") if document.domain in rooms() else None
+    draw = getattr(part, "plan_figures" if document.kind == "plan" else "measured_figures", None)
+    if draw is None:
+        return ()
+    try:
+        if document.kind == "plan":
+            return tuple(draw(document.content, document.scenario))
+        return tuple(draw(document.content))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
+        what = f"its figures need what the {document.kind} does not hold: {type(error).__name__}: {error}"
+        raise StoreError.at(document.name, what) from error
+
+
+def _plan(path: Path, data: Mapping[str, Any]) -> KeptDocument:
+    try:
+        plan, scenario = data["plan"], data["scenario"]
+        tables = {name: rows for name, rows in plan.get("tables", {}).items() if _is_table(rows)}
+        tables |= {name: rows for name, rows in plan.items() if name != "tables" and _is_table(rows)}
+        options = {f"option {name}": value for name, value in data.get("options", {}).items()}
+        certificate = "certificate" in plan
+        return KeptDocument(
+            name=path.stem,
+            kind="plan",
+            domain=str(scenario["domain"]),
+            version=str(data.get("forerun", "")),
+            answer=str(plan["why"]),
+            notes=tuple(map(str, plan.get("notes", ()))),
+            facts=dict(plan["summary"]),
+            tables=tables,
+            scenario=scenario,
+            provenance={
+                "objective": data.get("objective") or "the room's",
+                **options,
+                "certificate": "in the plan file" if certificate else "none: checked by planning again",
+                "verified by": f"forerun check {path.name}",
+            },
+            content=plan,
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise StoreError.at(path, f"is no plan: {type(error).__name__}: {error}") from error
+
+
+def _measurement(path: Path, data: Mapping[str, Any]) -> KeptDocument:
+    try:
+        flat = {name: value for name, value in data.items() if not isinstance(value, (Mapping, list))}
+        apart = ("format", "domain", "forerun", "answer")
+        profile = data.get("profile") or {}
+        learned = {name: value for name, value in profile.items() if not isinstance(value, (Mapping, list))}
+        notes = [*data.get("notes", ()), *profile.get("notes", ())]
+        host = data.get("host", {})
+        if host.get("quiet") is False:
+            notes.append("the load average was above twice the cores: measure again on a quiet machine")
+        return KeptDocument(
+            name=path.stem,
+            kind="measurement",
+            domain=str(data["domain"]),
+            version=str(data.get("forerun", "")),
+            answer=str(data.get("answer", "")),
+            notes=tuple(map(str, notes)),
+            facts={**{name: value for name, value in flat.items() if name not in apart}, **learned},
+            tables={name: rows for name, rows in data.items() if _is_table(rows)},
+            provenance={f"host {name}": value for name, value in host.items()},
+            content=data,
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise StoreError.at(path, f"is no measurement: {type(error).__name__}: {error}") from error
+
+
+def _is_table(rows: Any) -> bool:
+    """Whether something is a list of records."""
+    return isinstance(rows, list) and bool(rows) and all(isinstance(row, Mapping) for row in rows)
+
+
+__all__ = ["Kept", "KeptComparison", "KeptDocument", "figures_of_document", "open_kept"]

@@ -1,0 +1,60 @@
+"""Comparisons as files: one JSON document, read back whole or refused with what is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from forerun.errors import StoreError
+from forerun.study.compare import Comparison
+
+#: what a comparison file says it is
+COMPARISON_FORMAT: Final = "forerun.comparison/1"
+
+
+def save_comparison(found: Comparison, path: str | os.PathLike[str]) -> Path:
+    """Write a comparison; it appears whole or not at all.
+
+    Raises StoreError if the path holds something that is no comparison, or cannot be written.
+    """
+    target = Path(path)
+    if target.exists() and not _is_comparison(target):
+        raise StoreError.at(target, "already holds something that is not a comparison; name another file")
+    building = target.with_name(f".{target.name}.{os.getpid()}")
+    text = json.dumps(
+        {"format": COMPARISON_FORMAT, **asdict(found)}, indent=1, ensure_ascii=False, allow_nan=False
+    )
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        building.write_text(text + "\n", encoding="utf-8")
+        building.replace(target)
+    except OSError as error:
+        raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            building.unlink()
+    return target
+
+
+def comparison_of(data: Mapping[str, Any], name: str) -> Comparison:
+    """The comparison in a document. Raises StoreError saying what is damaged."""
+    try:
+        rest = {key: value for key, value in data.items() if key != "format"}
+        return msgspec.convert(rest, Comparison)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise StoreError.at(name, f"is no comparison: {error}") from error
+
+
+def _is_comparison(path: Path) -> bool:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and found.get("format") == COMPARISON_FORMAT
