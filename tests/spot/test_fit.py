@@ -11,18 +11,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.spot.fit import (
-    as_the_notebook,
-    corrected,
-    fit,
-    fleet_statistics,
-    notebook_process,
-    poisson_interval,
-    read_counts,
+from forerun.domains.spot import fit as fitting
+from forerun.domains.spot.fit import fit, notebook_process, poisson_interval
+from forerun.domains.spot.fleet import (
+    Bathtub,
+    Burst,
+    Hourly,
+    Lifetimes,
+    Marks,
+    PerNode,
+    Poisson,
+    Storms,
+    Tick,
+    generate,
 )
-from forerun.domains.spot.fleet import Burst, Lifetimes, Marks, Poisson, Storms, Tick, generate
 from forerun.domains.spot.model import Membership
 from forerun.domains.spot.recorded import of_counts, of_membership
+from forerun.domains.spot.statistics import (
+    as_the_notebook,
+    corrected,
+    fleet_statistics,
+    read_counts,
+    statistics_of_counts,
+)
 from forerun.trace.reader import read_trace
 
 Golden = Callable[[str], Any]
@@ -114,19 +125,82 @@ def test_exact_poisson_interval(data_folder: Path) -> None:
 
 
 def test_fit_recovers_a_known_process() -> None:
-    process = Poisson(removals_per_min=0.4, adds_per_min=0.4, start=20, cap=64)
-    found = fit(generate(process, seed=5, horizon_s=12 * 3600.0), traces=60)
-    assert found.removal_per_min[0] < 0.4 < found.removal_per_min[1]
-    assert found.add_per_min[0] < 0.45 and found.add_per_min[1] > 0.3
-    assert found.ok, found.features
+    """Each model from its own fleets: the truth in the intervals of its rates, the recording in its bands."""
+    for process, model in (
+        (Poisson(removals_per_min=0.4, adds_per_min=0.4, start=20, cap=64), "poisson"),
+        (PerNode(removal_per_node_h=0.5, return_per_node_h=2.0, start=30, cap=40), "per_node"),
+        (Lifetimes(mean_life_h=2.0, mean_return_h=0.5, shape=0.6, slots=40), "lifetimes"),
+    ):
+        seen = fleet_statistics(generate(process, seed=5, horizon_s=12 * 3600.0), 12 * 3600.0)
+        found = fit(seen, model=model, traces=80, cap=getattr(process, "cap", 40))  # type: ignore[arg-type]
+        assert type(found.process) is type(process)
+        for rate in found.rates:
+            truth = getattr(process, rate.name)
+            assert rate.low < truth < rate.high or (rate.name == "adds_per_min" and rate.high < truth), rate
+        assert found.agreement >= 0.75, found.features
+
+
+def test_the_best_model_is_the_one_that_made_the_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that return one by one keep the fleet near its size; events of the whole fleet let it wander."""
+    monkeypatch.setattr(fitting, "FEW_TRACES", 40)
+    process = PerNode(removal_per_node_h=1.0, return_per_node_h=6.0, start=14, cap=14)
+    seen = fleet_statistics(generate(process, seed=6, horizon_s=24 * 3600.0), 24 * 3600.0)
+    found = fit(seen, model="best", traces=60)
+    assert isinstance(found.process, PerNode | Lifetimes) and found.ok
+    assert dict(found.compared)["poisson"] < found.agreement
 
 
 def test_fit_says_where_a_process_does_not_stand_in(data_folder: Path) -> None:
-    """The p3 trace stays near its target of 32 nodes, which independent additions do not."""
-    found = fit(of_membership(read_trace(data_folder / "bamboo/traces/p3-trace.csv")), traces=200)
+    """The p3 fleet loses two nodes at a time in the mean, which nodes that fail on their own do not."""
+    seen = fleet_statistics(of_membership(read_trace(data_folder / "bamboo/traces/p3-trace.csv")))
+    found = fit(seen, model="per_node", traces=60)
     by_name = {feature.name: feature for feature in found.features}
-    assert by_name["removals per hour"].ok and by_name["nodes per removal"].ok
-    assert len(by_name) == 4
+    assert by_name["removals per hour"].ok and by_name["mean nodes"].ok
+    assert not by_name["nodes per removal"].ok and not found.ok
+
+
+def test_what_the_recordings_say_by_themselves(data_folder: Path) -> None:
+    """Batches of the measured fleet are geometric and not the notebook's normals; those of the p3 fleet too."""
+    answers = {test.question: test.ok for test in fitting.tests(statistics_of_counts(full_64(data_folder)))}
+    assert answers["sizes of removals are geometric"]
+    assert not answers["sizes of removals are the notebook's rounded normals"]
+
+
+def test_tests_reject_what_is_false_and_keep_what_is_true() -> None:
+    """Of 20 exponential recordings at most five are refused; clearly other ones always are."""
+    truth = Poisson(
+        removals_per_min=0.5, adds_per_min=0.5, removal_batch=fitting.Geometric(p=0.4), cap=4000, start=2000
+    )
+    refused = {"gaps": 0, "geometric": 0}
+    for seed in range(20):
+        seen = fleet_statistics(generate(truth, seed=seed, horizon_s=4 * 3600.0), 4 * 3600.0)
+        gaps, geometric, *_ = fitting.tests(seen, seed)
+        refused["gaps"] += not gaps.ok
+        refused["geometric"] += not geometric.ok
+    assert max(refused.values()) <= 5, refused
+    old = fleet_statistics(
+        generate(Lifetimes(mean_life_h=2, mean_return_h=1, shape=4, slots=60), seed=1, horizon_s=36_000.0),
+        36_000.0,
+    )
+    lives = fitting.tests(old)[-1]
+    assert "lives" in lives.question and not lives.ok
+
+
+def test_survival_by_hand() -> None:
+    """Lives 1 and 3 h over, one cut off at 2 h: S(1) = 2/3, S(2.5) = 2/3, S(3) = 0."""
+    seen = fleet_statistics(
+        Membership.from_rows(
+            [
+                (0.0, True, "a"),
+                (0.0, True, "b"),
+                (3600.0, False, "a"),
+                (3600.0, True, "c"),
+                (10_800.0, False, "b"),
+            ]
+        )
+    )
+    assert seen.ages_h == (2.0,)
+    assert fitting.survival(seen, [0.5, 1.0, 2.5, 3.0]) == pytest.approx([1.0, 2 / 3, 2 / 3, 0.0])
 
 
 def test_generated_traces_are_the_reference_traces(
@@ -178,6 +252,29 @@ def test_weibull_lifetimes_have_the_mean_they_are_given() -> None:
         seen = fleet_statistics(generate(process, seed=1, horizon_s=200 * 3600.0), 200 * 3600.0)
         assert seen.mean_nodes == pytest.approx(200 * 2 / 3, rel=0.02)
         assert seen.removals_per_node_hour == pytest.approx(0.5, rel=0.02)
+
+
+def test_bathtub_lives_follow_their_distribution() -> None:
+    """Lives drawn are as often below an age as the law says, and none exceeds the limit."""
+    law = Bathtub(mean_return_h=0.1, slots=400)
+    seen = fleet_statistics(generate(law, seed=3, horizon_s=40 * 3600.0), 40 * 3600.0)
+    assert max(seen.lifetimes_h) <= 24.0 + 1e-9
+    at_h = [0.5, 1.0, 4.0, 12.0, 22.0, 23.5]
+    for age_h, share in zip(at_h, fitting.survival(seen, at_h), strict=True):
+        assert share == pytest.approx(1 - law.gone_by(age_h), abs=0.03), age_h
+
+
+def test_hourly_hazards_follow_the_hour() -> None:
+    """Only the hours that remove remove, with the probability of the hour."""
+    remove, add = [0.0] * 24, [0.0] * 24
+    remove[2], add[5] = 0.3, 0.9
+    process = Hourly(remove=tuple(remove), add=tuple(add), start=40, cap=40, start_hour=1)
+    fleets = [generate(process, seed=seed, horizon_s=24 * 3600.0) for seed in range(40)]
+    lost = [t_s for fleet in fleets for t_s, added, _ in fleet.rows() if not added]
+    back = [t_s for fleet in fleets for t_s, added, _ in fleet.rows() if added and t_s > 0]
+    assert {int(t_s // 3600) for t_s in lost} == {1} and {int(t_s // 3600) for t_s in back} == {4}
+    assert len(lost) / (40 * 40) == pytest.approx(0.3, abs=0.04)
+    assert len(back) / len(lost) == pytest.approx(0.9, abs=0.05)
 
 
 def test_storms_bunch_removals() -> None:

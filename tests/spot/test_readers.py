@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.spot.fit import fleet_statistics
 from forerun.domains.spot.recorded import of_membership
+from forerun.domains.spot.statistics import fleet_statistics
 from forerun.errors import InputError, TraceError
 from forerun.trace.reader import read_trace
 
@@ -89,9 +89,81 @@ def test_price_history(tmp_path: Path) -> None:
         read_trace(tmp_path / "prices.json")
 
 
+def test_tick_prices(data_folder: Path, golden: Golden) -> None:
+    """SkyNomad's prices: their own length of ticks, every change, the mean over time."""
+    trace = read_trace(data_folder / "skynomad/v100-prices-us-east-2a.json", options={"zone": "us-east-2a"})
+    theirs = golden("trace_stats.json")["files"]["skynomad/v100-prices-us-east-2a.json"]
+    told, prices = trace.provenance.options, trace["usd_per_h"]
+    assert (told["ticks"], told["gap_s"], len(trace) - 1) == (
+        theirs["ticks"],
+        theirs["gap_s"],
+        theirs["changes"],
+    )
+    assert (prices.min(), prices.max()) == (theirs["min_usd"], theirs["max_usd"])
+    assert len(set(prices.tolist())) == theirs["distinct"]
+    edges = np.append(trace["t_s"], float(told["ticks"]) * float(told["gap_s"]))  # type: ignore[arg-type]
+    assert (prices * np.diff(edges)).sum() / edges[-1] == pytest.approx(theirs["mean_usd"], rel=1e-12)
+    assert set(trace["machine"]) == {"p3.2xlarge"} and set(trace["zone"]) == {"us-east-2a"}
+
+
+def test_step_functions_of_scaling_groups(data_folder: Path, golden: Golden) -> None:
+    """Two rows a change, in seconds or in hours; a file of one row is a fleet that never changes."""
+    for name, theirs in golden("trace_stats.json")["files"].items():
+        if "asg-counts" not in name:
+            continue
+        hours = theirs["last_x"] < 1000
+        trace = read_trace(data_folder / name, "spot_counts", options={"x_unit": "h" if hours else "s"})
+        assert trace["nodes"].max() == theirs["max_nodes"], name
+        assert trace["t_s"][-1] <= theirs["last_x"] * (3600 if hours else 1) + 1e-6
+        assert (np.diff(trace["nodes"]) != 0).all()
+        assert (len(trace) == 1) == (theirs["rows"] == 1)
+
+
+def test_one_machine_by_dates(tmp_path: Path) -> None:
+    """Irregular ticks, with a stated polarity."""
+    file = tmp_path / "one.csv"
+    file.write_text(
+        "date,availability\n2024-01-01 00:00:00,1\n2024-01-01 00:10:00,0\n2024-01-01 00:25:00,0\n2024-01-01 01:00:00,1\n"
+    )
+    with pytest.raises(TraceError, match="polarity"):
+        read_trace(file)
+    up = read_trace(file, options={"polarity": "up"})
+    assert (up["t_s"].tolist(), up["nodes"].tolist()) == ([0.0, 600.0, 3600.0], [1, 0, 1])
+    gone = read_trace(file, options={"polarity": "preempted", "machines": 4})
+    assert gone["nodes"].tolist() == [0, 4, 0]
+    file.write_text(file.read_text() + "2024-01-01 02:00:00,3\n")
+    with pytest.raises(TraceError, match=r"one\.csv:6"):
+        read_trace(file, options={"polarity": "up"})
+
+
+def test_spot_advisor_is_a_prior(tmp_path: Path) -> None:
+    """A range of monthly interruption, and the hazard its middle needs."""
+    file = tmp_path / "advisor.json"
+    advice = {
+        "ranges": [{"index": 0, "label": "<5%", "max": 5}, {"index": 1, "label": "5-10%", "max": 10}],
+        "spot_advisor": {
+            "us-east-1": {"Linux": {"p3.2xlarge": {"s": 70, "r": 1}, "c5.large": {"s": 50, "r": 0}}}
+        },
+    }
+    file.write_text(json.dumps(advice))
+    trace = read_trace(file, options={"machine": "p3.2xlarge"})
+    assert (len(trace), trace["monthly_low"][0], trace["monthly_high"][0]) == (1, 0.05, 0.1)
+    assert 1 - np.exp(-730 * trace["per_node_h"][0]) == pytest.approx(0.075)
+    advice["spot_advisor"]["us-east-1"]["Linux"]["p3.2xlarge"]["r"] = 7  # type: ignore[index]
+    file.write_text(json.dumps(advice))
+    with pytest.raises(TraceError, match=r"us-east-1.Linux.p3.2xlarge.*r is 7"):
+        read_trace(file)
+
+
 SAMPLES = {
     "spot_membership": "0,add,a\n0,add,b\n5000,remove,a\n9000,add,c\n",
     "spot_counts": "timestamp,count\n2021-07-26T17:00:00Z,4\n2021-07-26T17:20:00Z,3\n2021-07-26T17:40:00Z,5\n",
+    "spot_counts/dates": "2021-07-26, 17:00:00, 4\n2021-07-26, 17:10:00, 4\n2021-07-26, 17:05:00, 3\n",
+    "spot_counts/steps": "0,0\n30,0\n30,4\n60,4\n60,2\n",
+    "spot_counts/cloudwatch": "time,count\n2021-07-26T17:00:00Z,4.0\n2021-07-26T17:20:00Z,3.0\n",
+    "spot_tick_prices": '{"prices": [0.9, 0.9, 1.0], "gap_seconds": 195, "price_info": {"currency": "USD"}}',
+    "spot_advisor": '{"ranges": [{"index": 0, "max": 5}], "spot_advisor": {"r": {"Linux": {"m": {"s": 70, "r": 0}}}}}',
+    "spot_availability": "date,availability\n2024-01-01 00:00:00,1\n2024-01-01 00:10:00,0\n",
     "spot_ticks": '{"metadata": {"gap_seconds": 300}, "data": [1, 0, 0, 1, 1]}',
     "spot_events": '[0, "add", {"nodes": ["a", "b"]}]\n[60000, "no-op", {"nodes": []}]\n'
     '[90000, "remove", {"nodes": ["a"]}]\n',
@@ -124,11 +196,12 @@ JUNK = [
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_no_mutation_brings_a_traceback(name: str, tmp_path: Path) -> None:
-    """60 mutations a format: the file reads, or the error names it."""
+    """60 mutations of each of twelve formats: the file reads, or the error names it."""
+    format_ = name.partition("/")[0]
     rng, path = random.Random(name), tmp_path / "mutant.txt"
-    options: dict[str, Any] = {"polarity": "available"} if name == "spot_ticks" else {}
+    options: dict[str, Any] = {"polarity": "available"} if name in ("spot_ticks", "spot_availability") else {}
     path.write_text(SAMPLES[name])
-    assert len(read_trace(path, name, options=options)) > 0
+    assert len(read_trace(path, format_, options=options)) > 0
     for _ in range(60):
         text = SAMPLES[name]
         for _ in range(rng.randint(1, 3)):
@@ -136,6 +209,34 @@ def test_no_mutation_brings_a_traceback(name: str, tmp_path: Path) -> None:
             text = text[:at] + rng.choice(JUNK) + text[at + length :]
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
         try:
-            read_trace(path, name, options=options)
+            read_trace(path, format_, options=options)
         except InputError as error:
             assert "mutant.txt" in str(error) or "option" in str(error), error
+
+
+def test_no_mutation_of_a_measured_run_brings_a_traceback(data_folder: Path, tmp_path: Path) -> None:
+    """The thirteenth: a folder of five logs, of which one is mutated at a time."""
+    from forerun.domains.spot.measured import read_run
+
+    folder = data_folder / "bamboo/run-86"
+    names = (
+        "reconfig.csv",
+        "loop_times_0.csv",
+        "load_times_0.csv",
+        "async-checkpoint_0.csv",
+        "crash-time.txt",
+    )
+    for name in names:
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    assert read_run(tmp_path).executed == 623
+    rng = random.Random("run")
+    for _ in range(40):
+        name = rng.choice(names)
+        text = (folder / name).read_text()
+        at = rng.randrange(len(text) + 1)
+        (tmp_path / name).write_text(text[:at] + rng.choice(JUNK) + text[at + rng.choice([0, 1, 3, 20]) :])
+        try:
+            read_run(tmp_path)
+        except InputError as error:
+            assert any(part in str(error) for part in names), error
+        (tmp_path / name).write_bytes((folder / name).read_bytes())

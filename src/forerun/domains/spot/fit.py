@@ -1,275 +1,44 @@
-"""From recorded fleets to statistics and processes: the notebook's definitions, and what they were meant to
-be.
+"""Processes fitted to recorded fleets, and how well they stand in for them.
+
+A fit is judged by fleets that it generates: their figures make a 95 % band in which the recorded figure should lie.
+Every generated fleet first draws its own parameters from what the recording leaves open (rates from their gamma
+posteriors, batch sizes and lifetimes by Bayesian bootstrap [Rubin, 1981]), so a short recording gives wide bands.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from statistics import fmean, median, stdev
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from forerun.domains.spot.fleet import Burst, Empirical, Geometric, Marks, Poisson, generate
-from forerun.domains.spot.model import Membership
+from forerun.domains.spot.fleet import (
+    BatchSizes,
+    Burst,
+    Empirical,
+    Geometric,
+    Lifetimes,
+    Marks,
+    PerNode,
+    Poisson,
+    generate,
+)
+from forerun.domains.spot.statistics import CountTraces, FleetStatistics, as_the_notebook, fleet_statistics
 from forerun.errors import TraceError
-from forerun.trace.repair import Complaints, RepairLog, shown
-from forerun.trace.rows import parse_instant
-from forerun.trace.source import Source
+from forerun.rng import stream
 
-BIG_ADD = 10
-DAY_S = 86_400.0
+Floats = NDArray[np.float64]
+Fitted: TypeAlias = Poisson | PerNode | Lifetimes
+ModelName = Literal["poisson", "per_node", "lifetimes"]
+BatchName = Literal["empirical", "geometric", "marks"]
 
-
-# --------------------------------------------------------------------------- count and termination traces
-
-
-@dataclass(frozen=True, slots=True)
-class CountTraces:
-    """A fleet seen from outside: counts over time, and how many nodes were terminated when.
-
-    Times in seconds from the first count; rows as in the files, terminations without repair of their dates.
-    """
-
-    count_s: tuple[float, ...]
-    counts: tuple[int, ...]
-    termination_s: tuple[float, ...]
-    terminated: tuple[int, ...]
-
-
-def read_counts(nodes: str | Path, terminations: str | Path) -> CountTraces:
-    """Bamboo's pair of files, `timestamp,count` and `timestamp,number`. Raises TraceError naming file and
-    line.
-    """
-    count_ns, counts = _stamped(Path(nodes), "count")
-    ended_ns, numbers = _stamped(Path(terminations), "number")
-    origin = count_ns[0]
-    return CountTraces(
-        tuple((t - origin) / 1e9 for t in count_ns),
-        tuple(counts),
-        tuple((t - origin) / 1e9 for t in ended_ns),
-        tuple(numbers),
-    )
-
-
-def _stamped(path: Path, column: str) -> tuple[list[int], list[int]]:
-    source, complaints = Source(path, repairs=RepairLog()), Complaints()
-    instants: list[int] = []
-    values: list[int] = []
-    for number, line in source.lines():
-        cells = [cell.strip() for cell in line.split(",")]
-        if not line.strip() or cells == ["timestamp", column]:
-            continue
-        try:
-            if len(cells) != 2 or not cells[1].isdigit():
-                raise ValueError(f"{shown(line)} is not `timestamp,{column}`")
-            instants.append(parse_instant(cells[0]))
-            values.append(int(cells[1]))
-        except ValueError as error:
-            complaints.add(source.at(number), str(error))
-    complaints.finish()
-    if len(values) < 2:
-        raise TraceError.at(source.name, f"holds {len(values)} rows; statistics need two at least")
-    return instants, values
-
-
-def as_the_notebook(traces: CountTraces) -> dict[str, float]:
-    """The twelve values that the notebook prints, by its definitions."""
-    steps = np.diff(traces.counts)
-    gaps = np.diff(traces.count_s)
-    rises = [int(step) for step in steps if step > 0]
-    small = [rise for rise in rises if rise <= BIG_ADD]
-    minutes = (traces.count_s[-1] - traces.count_s[0]) / 60
-    return {
-        "mttp_s": float(gaps.mean()),
-        "ttp_std_s": float(gaps.std(ddof=1)),
-        "preemptions_per_min": sum(traces.terminated) / minutes,
-        "additions_per_min": sum(rises) / minutes,
-        "chance_preempt_this_minute": len(traces.terminated) / minutes,
-        "chance_add_this_minute": len(rises) / minutes,
-        "probability_big_add": (len(rises) - len(small)) / len(rises),
-        "probability_regular_add": len(small) / len(rises),
-        "regular_add_mean": fmean(small),
-        "regular_add_std": stdev(small),
-        "preempt_count_mean": fmean(traces.terminated),
-        "preempt_count_std": stdev(traces.terminated),
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Corrected:
-    """What the notebook's values were meant to be."""
-
-    rows_out_of_order: int
-    mean_gap_s: float
-    std_gap_s: float
-    gaps: int
-    node_hours: float
-    preempted_nodes: int
-    added_nodes_net: int
-    batches: dict[int, int]
-
-    @property
-    def cv(self) -> float:
-        """Coefficient of variation of the gaps."""
-        return self.std_gap_s / self.mean_gap_s
-
-    @property
-    def per_node_hour(self) -> float:
-        """Preemptions a node-hour."""
-        return self.preempted_nodes / self.node_hours
-
-    @property
-    def geometric_p(self) -> float:
-        """Maximum-likelihood p of a geometric batch size."""
-        return sum(self.batches.values()) / self.preempted_nodes
-
-
-def corrected(traces: CountTraces) -> Corrected:
-    """Gaps between terminations (dates that fall back at midnight repaired), rates by node-hours, no
-    teardown.
-    """
-    times, days, backward = [], 0.0, 0
-    for before, now in zip((traces.termination_s[0], *traces.termination_s), traces.termination_s):
-        if now < before:
-            days += DAY_S
-            backward += 1
-        times.append(now + days)
-    gaps = np.diff(times)
-    counts, count_s = traces.counts, traces.count_s
-    if counts[-1] == 0:
-        node_s = sum(n * (b - a) for n, a, b in zip(counts, count_s, count_s[1:]))
-        rises = sum(max(0, b - a) for a, b in itertools.pairwise(counts))
-    else:
-        node_s = sum(n * (b - a) for n, a, b in zip(counts, count_s, count_s[1:]))
-        rises = sum(max(0, b - a) for a, b in itertools.pairwise(counts))
-    return Corrected(
-        rows_out_of_order=backward,
-        mean_gap_s=float(gaps.mean()),
-        std_gap_s=float(gaps.std(ddof=1)),
-        gaps=len(gaps),
-        node_hours=node_s / 3600,
-        preempted_nodes=sum(traces.terminated),
-        added_nodes_net=rises,
-        batches=dict(sorted(Counter(traces.terminated).items())),
-    )
-
-
-# --------------------------------------------------------------------------- membership traces
-
-
-@dataclass(frozen=True, slots=True)
-class FleetStatistics:
-    """What a membership trace looks like; means are over time, lifetimes of removed nodes only (biased
-    short).
-    """
-
-    rows: int
-    duration_h: float
-    adds: int
-    removes: int
-    removal_batches: tuple[int, ...]
-    add_batches: tuple[int, ...]
-    max_nodes: int
-    node_hours: float
-    lifetimes_h: tuple[float, ...]
-    alive_at_end: int
-    removal_s: tuple[float, ...]
-
-    @property
-    def mean_nodes(self) -> float:
-        """Mean number of nodes."""
-        return self.node_hours / self.duration_h if self.duration_h else 0.0
-
-    @property
-    def removals_per_node_hour(self) -> float:
-        """Hazard of a node, right-censored: removals by all node-hours lived, survivors included."""
-        return self.removes / self.node_hours if self.node_hours else 0.0
-
-    @property
-    def gap_cv(self) -> float:
-        """Coefficient of variation of the gaps between removal instants; NaN below three of them."""
-        gaps = np.diff(self.removal_s)
-        return float(gaps.std(ddof=1) / gaps.mean()) if len(gaps) > 1 else math.nan
-
-    def data(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "rows": self.rows,
-            "duration_h": self.duration_h,
-            "adds": self.adds,
-            "removes": self.removes,
-            "removal_instants": len(self.removal_batches),
-            "removal_batch_mean": fmean(self.removal_batches) if self.removal_batches else 0.0,
-            "removal_batch_max": max(self.removal_batches, default=0),
-            "max_nodes": self.max_nodes,
-            "node_hours": self.node_hours,
-            "mean_nodes": self.mean_nodes,
-            "removals_per_node_hour": self.removals_per_node_hour,
-            "lifetime_removed_mean_h": fmean(self.lifetimes_h) if self.lifetimes_h else 0.0,
-            "lifetime_removed_median_h": median(self.lifetimes_h) if self.lifetimes_h else 0.0,
-            "alive_at_end": self.alive_at_end,
-        }
-
-
-def fleet_statistics(fleet: Membership, horizon_s: float | None = None) -> FleetStatistics:
-    """Statistics of a fleet's history until its last row, or until a horizon."""
-    end_s = fleet.end_s if horizon_s is None else horizon_s
-    born: dict[int, float] = {}
-    lives, removal_batches, add_batches, removal_s = [], [], [], []
-    node_s, last_s, most = 0.0, 0.0, 0
-    for instant in fleet.instants:
-        node_s += len(born) * (instant.t_s - last_s)
-        last_s = instant.t_s
-        gone = [node for node in instant.removed if node in born]
-        lives += [(instant.t_s - born.pop(node)) / 3600 for node in gone]
-        born.update(dict.fromkeys(instant.added, instant.t_s))
-        if gone:
-            removal_batches.append(len(gone))
-            removal_s.append(instant.t_s)
-        if instant.added and instant.t_s > 0:
-            add_batches.append(len(instant.added))
-        most = max(most, len(born))
-    node_s += len(born) * (end_s - last_s)
-    initial = len(fleet.instants[0].added) if fleet.instants and fleet.instants[0].t_s == 0 else 0
-    return FleetStatistics(
-        rows=sum(len(instant.removed) + len(instant.added) for instant in fleet.instants),
-        duration_h=end_s / 3600,
-        adds=sum(add_batches) + initial,
-        removes=len(lives),
-        removal_batches=tuple(removal_batches),
-        add_batches=tuple(add_batches),
-        max_nodes=most,
-        node_hours=node_s / 3600,
-        lifetimes_h=tuple(lives),
-        alive_at_end=len(born),
-        removal_s=tuple(removal_s),
-    )
-
-
-# --------------------------------------------------------------------------- fitting
-
-
-def poisson_interval(events: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Exact (Garwood) interval of a Poisson mean from a count, by bisection on its distribution function."""
-    tail = (1 - confidence) / 2
-
-    def at_most(k: int, mean: float) -> float:
-        return math.fsum(math.exp(i * math.log(mean) - mean - math.lgamma(i + 1)) for i in range(k + 1))
-
-    def solve(k: int, share: float) -> float:
-        low, high = 1e-12, 2.0 * k + 40.0
-        for _ in range(200):
-            middle = (low + high) / 2
-            low, high = (middle, high) if at_most(k, middle) > share else (low, middle)
-        return (low + high) / 2
-
-    return (0.0 if events == 0 else solve(events - 1, 1 - tail)), solve(events, tail)
+MODELS: tuple[ModelName, ...] = ("poisson", "per_node", "lifetimes")
+FEW_TRACES = 200
+"""Fleets by which models are compared before the best of them is judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,69 +57,364 @@ class Feature:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """A fitted parameter with its 95 % interval."""
+
+    name: str
+    unit: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A question to the recording alone: a statistic, and how likely one as large is if the answer is yes."""
+
+    question: str
+    statistic: float
+    p_value: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the recording does not speak against it at 5 %."""
+        return self.p_value >= 0.05
+
+
+@dataclass(frozen=True, slots=True)
 class Fit:
     """A process fitted to a recorded fleet, the intervals of its rates, and how well it stands in."""
 
-    process: Poisson
-    removal_per_min: tuple[float, float]
-    add_per_min: tuple[float, float]
+    process: Fitted
+    rates: tuple[Rate, ...]
     features: tuple[Feature, ...]
+    traces: int
+    compared: tuple[tuple[str, float], ...] = ()
+    """Agreement of the models that were tried before the best was taken."""
 
     @property
     def ok(self) -> bool:
         """Whether all features lie in their bands."""
         return all(feature.ok for feature in self.features)
 
+    @property
+    def agreement(self) -> float:
+        """Share of features in their bands."""
+        return sum(feature.ok for feature in self.features) / len(self.features)
 
-def fit(fleet: Membership, *, cap: int | None = None, traces: int = 1000, seed: int = 0) -> Fit:
-    """Fit Poisson events with empirical batches to a recorded fleet, and check it by generating fleets.
 
-    The nodes of the first instant are the start, not an addition. Raises TraceError without removals or
-    additions.
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A fitted process, its rates, and a way to draw another one that the recording allows as well."""
+
+    process: Fitted
+    rates: tuple[Rate, ...]
+    draw: Callable[[np.random.Generator], Fitted]
+
+
+def fit(
+    seen: FleetStatistics,
+    *,
+    model: ModelName | Literal["best"] = "poisson",
+    batches: BatchName = "empirical",
+    cap: int = 0,
+    traces: int = 1000,
+    seed: int = 0,
+) -> Fit:
+    """Fit a process to what was seen of a fleet, and check it by `traces` generated fleets.
+
+    model: events of the whole fleet (`poisson`), hazards of single nodes (`per_node`), Weibull lifetimes
+    (`lifetimes`), or the `best`: most features in their bands, the first of equals.  cap: the fleet's size when
+    complete, the most nodes seen if 0.  The nodes of the first instant are the start, not an addition.  Raises
+    TraceError without removals or additions.
     """
-    seen = fleet_statistics(fleet)
     if not seen.removal_batches or not seen.add_batches or seen.duration_h == 0:
         raise TraceError.at("fleet", "holds no removal or no addition to fit")
+    cap = max(cap, seen.max_nodes)
+    if model != "best":
+        return _judged(_model(model, seen, batches, cap), seen, traces, seed)
+    known: tuple[ModelName, ...] = MODELS if seen.lifetimes_h else MODELS[:2]
+    tried = {name: _judged(_model(name, seen, batches, cap), seen, FEW_TRACES, seed) for name in known}
+    best = max(known, key=lambda name: (tried[name].agreement, -known.index(name)))
+    found = _judged(_model(best, seen, batches, cap), seen, traces, seed)
+    return replace(found, compared=tuple((name, tried[name].agreement) for name in known))
+
+
+def _model(name: ModelName, seen: FleetStatistics, batches: BatchName, cap: int) -> _Model:
+    if name == "poisson":
+        return _events(seen, batches, cap)
+    if name == "per_node":
+        return _hazards(seen, cap)
+    if not seen.lifetimes_h:
+        raise TraceError.at("fleet", "is known by its counts only: lifetimes need the names of nodes")
+    return _lives(seen, cap)
+
+
+# --------------------------------------------------------------------------- the models
+
+
+def _events(seen: FleetStatistics, batches: BatchName, cap: int) -> _Model:
+    """Poisson events of the whole fleet, in batches."""
     minutes = seen.duration_h * 60
-    start = len(fleet.instants[0].added) if fleet.instants[0].t_s == 0 else 0
+    removals, adds = len(seen.removal_batches), len(seen.add_batches)
     process = Poisson(
-        removals_per_min=len(seen.removal_batches) / minutes,
-        adds_per_min=len(seen.add_batches) / minutes,
-        removal_batch=Empirical(counts=_histogram(seen.removal_batches)),
-        add_batch=Empirical(counts=_histogram(seen.add_batches)),
-        start=start,
-        cap=max(cap or seen.max_nodes, seen.max_nodes),
-    )
-    low, high = poisson_interval(len(seen.removal_batches))
-    add_low, add_high = poisson_interval(len(seen.add_batches))
-    return Fit(
-        process,
-        (low / minutes, high / minutes),
-        (add_low / minutes, add_high / minutes),
-        predictive_bands(process, seen, traces, seed),
+        removals_per_min=removals / minutes,
+        adds_per_min=adds / minutes,
+        removal_batch=_sizes(seen.removal_batches, batches),
+        add_batch=_sizes(seen.add_batches, batches),
+        start=min(seen.start, cap),
+        cap=cap,
     )
 
+    def draw(random: np.random.Generator) -> Poisson:
+        return process.with_(
+            removals_per_min=float(random.gamma(removals + 0.5)) / minutes,
+            adds_per_min=float(random.gamma(adds + 0.5)) / minutes,
+            removal_batch=_sizes(seen.removal_batches, batches, random),
+            add_batch=_sizes(seen.add_batches, batches, random),
+        )
 
-def _histogram(batches: Sequence[int]) -> tuple[float, ...]:
-    return tuple(float(n) for n in np.bincount(batches)[1:])
+    rates = (
+        _poisson_rate("removals_per_min", "1/min", removals, minutes),
+        _poisson_rate("adds_per_min", "1/min", adds, minutes),
+    )
+    return _Model(process, rates, draw)
 
 
-def predictive_bands(process: Poisson, seen: FleetStatistics, traces: int, seed: int) -> tuple[Feature, ...]:
+def _sizes(sizes: Sequence[int], batches: BatchName, random: np.random.Generator | None = None) -> BatchSizes:
+    """Batch sizes as counted, geometric or the notebook's; with `random`, others that the counts allow as well."""
+    counted = np.asarray(sizes)
+    if batches == "marks":
+        drawn = counted if random is None else random.choice(counted, counted.size)
+        return Marks(mean=float(drawn.mean()), std=float(drawn.std(ddof=1)) if drawn.size > 1 else 0.0)
+    if batches == "geometric":
+        n, more = counted.size, int(counted.sum()) - counted.size
+        return Geometric(p=n / (n + more) if random is None else float(random.beta(n + 0.5, more + 0.5)))
+    weights = np.bincount(counted)[1:].astype(float)
+    if random is not None:
+        weights = np.where(weights > 0, random.gamma(np.maximum(weights, 1e-9)), 0.0)
+    return Empirical(counts=tuple(weights.tolist()))
+
+
+def _hazards(seen: FleetStatistics, cap: int) -> _Model:
+    """Each node fails, and each missing one returns, on its own; survivors count with the time they lived."""
+    missing_h = max(cap * seen.duration_h - seen.node_hours, 1e-9)
+    added = sum(seen.add_batches)
+    process = PerNode(
+        removal_per_node_h=seen.removes / seen.node_hours,
+        return_per_node_h=added / missing_h,
+        start=min(seen.start, cap),
+        cap=cap,
+    )
+
+    def draw(random: np.random.Generator) -> PerNode:
+        return process.with_(
+            removal_per_node_h=float(random.gamma(seen.removes + 0.5)) / seen.node_hours,
+            return_per_node_h=float(random.gamma(added + 0.5)) / missing_h,
+        )
+
+    rates = (
+        _poisson_rate("removal_per_node_h", "1/h", seen.removes, seen.node_hours),
+        _poisson_rate("return_per_node_h", "1/h", added, missing_h),
+    )
+    return _Model(process, rates, draw)
+
+
+def _lives(seen: FleetStatistics, cap: int) -> _Model:
+    """Weibull lifetimes, those of nodes alive at the end cut off; empty slots are filled after exponential times."""
+    missing_h = max(cap * seen.duration_h - seen.node_hours, 1e-9)
+    added = sum(seen.add_batches)
+    lived, over = lives(seen)
+    shape, scale_h = weibull(lived, over)
+    process = _weibull_process(shape, scale_h, missing_h / added, cap)
+
+    def draw(random: np.random.Generator) -> Lifetimes:
+        again = random.integers(lived.size, size=lived.size)
+        if not over[again].any():
+            return process
+        return _weibull_process(
+            *weibull(lived[again], over[again]), missing_h / float(random.gamma(added + 0.5)), cap
+        )
+
+    random = stream(0, "weibull intervals")
+    drawn = np.array([(one.shape, one.mean_life_h) for one in (draw(random) for _ in range(FEW_TRACES))])
+    low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
+    rates = (
+        Rate("shape", "", process.shape, float(low[0]), float(high[0])),
+        Rate("mean_life_h", "h", process.mean_life_h, float(low[1]), float(high[1])),
+    )
+    return _Model(process, rates, draw)
+
+
+def _weibull_process(shape: float, scale_h: float, mean_return_h: float, cap: int) -> Lifetimes:
+    return Lifetimes(
+        mean_life_h=scale_h * math.gamma(1 + 1 / shape), mean_return_h=mean_return_h, shape=shape, slots=cap
+    )
+
+
+def lives(seen: FleetStatistics) -> tuple[Floats, NDArray[np.bool_]]:
+    """Hours lived by every node, and whether that was its whole life (False: alive at the end)."""
+    lived = np.array([*seen.lifetimes_h, *seen.ages_h], dtype=np.float64)
+    over = np.arange(lived.size) < len(seen.lifetimes_h)
+    return np.maximum(lived, 1e-6), over
+
+
+def weibull(lived_h: Floats, over: NDArray[np.bool_]) -> tuple[float, float]:
+    """Shape and scale (h) of a Weibull lifetime by maximum likelihood, lives that are not over cut off.
+
+    The score in the shape k, sum(t^k ln t)/sum(t^k) - 1/k - mean(ln t of those over), increases with k.
+    """
+    logs = np.log(lived_h / lived_h.max())
+    ended = float(logs[over].mean())
+    low, high = 0.05, 50.0
+    for _ in range(50):
+        shape = math.sqrt(low * high)
+        powers = np.exp(shape * logs)
+        score = float((powers * logs).sum() / powers.sum()) - 1 / shape - ended
+        low, high = (shape, high) if score < 0 else (low, shape)
+    scale = float((np.exp(shape * logs).sum() / over.sum()) ** (1 / shape) * lived_h.max())
+    return shape, scale
+
+
+# --------------------------------------------------------------------------- judging a fit
+
+
+FEATURES = ("removals per hour", "nodes per removal", "CV of removal gaps", "mean nodes")
+
+
+def _judged(model: _Model, seen: FleetStatistics, traces: int, seed: int) -> Fit:
     """Four figures of the recorded fleet against their 95 % bands over generated ones."""
     horizon_s = seen.duration_h * 3600
-    made = [
-        fleet_statistics(generate(process, seed=seed, horizon_s=horizon_s, trial=trial), horizon_s)
-        for trial in range(traces)
-    ]
-
-    def figures(one: FleetStatistics) -> tuple[float, float, float, float]:
-        batch = fmean(one.removal_batches) if one.removal_batches else math.nan
-        return one.removes / one.duration_h, batch, one.gap_cv, one.mean_nodes
-
-    drawn = np.array([figures(one) for one in made])
+    drawn = np.empty((traces, len(FEATURES)))
+    for trial in range(traces):
+        process = model.draw(stream(seed, "fitted parameters", trial))
+        made = generate(process, seed=seed, horizon_s=horizon_s, trial=trial)
+        drawn[trial] = _figures(fleet_statistics(made, horizon_s))
     low, high = np.nanpercentile(drawn, [2.5, 97.5], axis=0)
-    names = ("removals per hour", "nodes per removal", "CV of removal gaps", "mean nodes")
-    return tuple(Feature(*row) for row in zip(names, figures(seen), low.tolist(), high.tolist(), strict=True))
+    rows = zip(FEATURES, _figures(seen), low.tolist(), high.tolist(), strict=True)
+    return Fit(model.process, model.rates, tuple(Feature(*row) for row in rows), traces)
+
+
+def _figures(one: FleetStatistics) -> tuple[float, float, float, float]:
+    batch = fmean(one.removal_batches) if one.removal_batches else math.nan
+    return one.removes / one.duration_h, batch, one.gap_cv, one.mean_nodes
+
+
+def poisson_interval(events: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Exact (Garwood) interval of a Poisson mean from a count, by bisection on its distribution function."""
+    tail = (1 - confidence) / 2
+
+    def at_most(k: int, mean: float) -> float:
+        return math.fsum(math.exp(i * math.log(mean) - mean - math.lgamma(i + 1)) for i in range(k + 1))
+
+    def solve(k: int, share: float) -> float:
+        low, high = 1e-12, 2.0 * k + 40.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if at_most(k, middle) > share else (low, middle)
+        return (low + high) / 2
+
+    return (0.0 if events == 0 else solve(events - 1, 1 - tail)), solve(events, tail)
+
+
+def _poisson_rate(name: str, unit: str, events: int, exposure: float) -> Rate:
+    low, high = poisson_interval(events)
+    return Rate(name, unit, events / exposure, low / exposure, high / exposure)
+
+
+# --------------------------------------------------------------------------- goodness of fit
+
+
+DRAWS = 2000
+MINUTE_S = 60.0
+
+
+def tests(seen: FleetStatistics, seed: int = 0) -> tuple[Test, ...]:
+    """Whether the recording's gaps are exponential, its batches geometric or the notebook's, its lives exponential.
+
+    p-values by drawing recordings of the same size from the fitted law and fitting those again (a parametric
+    bootstrap), for the lives from the likelihood ratio to a Weibull law.
+    """
+    found = []
+    gaps = np.diff(seen.removal_s)
+    if gaps.size >= 5:
+        found.append(_gaps_are_exponential(gaps, stream(seed, "gaps")))
+    sizes = np.asarray(seen.removal_batches)
+    if sizes.size >= 5:
+        for name in ("geometric", "marks"):
+            found.append(_batches_are(name, sizes, stream(seed, f"batches {name}")))
+    if len(seen.lifetimes_h) >= 5:
+        found.append(_lives_are_exponential(seen))
+    return tuple(found)
+
+
+def _gaps_are_exponential(gaps: Floats, random: np.random.Generator) -> Test:
+    """The largest distance between the distributions of the gaps and of the exponential of their mean."""
+
+    def distance(rows: Floats) -> Floats:
+        ordered = np.sort(rows, axis=-1)
+        fitted = -np.expm1(-ordered / ordered.mean(axis=-1, keepdims=True))
+        steps = np.arange(rows.shape[-1] + 1) / rows.shape[-1]
+        return np.asarray(np.maximum((steps[1:] - fitted).max(axis=-1), (fitted - steps[:-1]).max(axis=-1)))
+
+    seen, drawn = float(distance(gaps)), random.exponential(gaps.mean(), size=(DRAWS, gaps.size))
+    if (
+        gaps % MINUTE_S == 0
+    ).all():  # a recording in whole minutes is held against drawn ones in whole minutes
+        drawn = np.maximum(np.round(drawn / MINUTE_S), 1.0) * MINUTE_S
+    drawn = distance(drawn)
+    return Test("gaps between removals are exponential", seen, float((drawn >= seen).mean()))
+
+
+def _batches_are(
+    name: Literal["geometric", "marks"], sizes: NDArray[Any], random: np.random.Generator
+) -> Test:
+    """Pearson's chi-square of the counted sizes against those expected of the law fitted to them."""
+
+    def distance(counted: NDArray[Any]) -> float:
+        shares = _sizes(counted.tolist(), name).probabilities()
+        top = max(shares.size, int(counted.max()))
+        expected = np.zeros(top)
+        expected[: shares.size] = shares * counted.size
+        beyond = np.bincount(counted, minlength=top + 1)[1:] - expected
+        return float((beyond**2 / np.maximum(expected, 1e-3)).sum())
+
+    law = _sizes(sizes.tolist(), name).probabilities()
+    seen, edges = distance(sizes), np.cumsum(law)[:-1]
+    drawn = [
+        distance(np.searchsorted(edges, random.random(sizes.size), side="right") + 1)
+        for _ in range(DRAWS // 4)
+    ]
+    what = {"geometric": "geometric", "marks": "the notebook's rounded normals"}[name]
+    return Test(f"sizes of removals are {what}", seen, float((np.array(drawn) >= seen).mean()))
+
+
+def _lives_are_exponential(seen: FleetStatistics) -> Test:
+    """Twice the log-likelihood that a Weibull law gains over an exponential one; chi-square with one degree."""
+    lived, over = lives(seen)
+    shape, scale = weibull(lived, over)
+    rate = over.sum() / lived.sum()
+    plain = over.sum() * math.log(rate) - rate * lived.sum()
+    terms = math.log(shape / scale) + (shape - 1) * np.log(lived[over] / scale)
+    gained = float(2 * (terms.sum() - ((lived / scale) ** shape).sum() - plain))
+    return Test(
+        f"lives are exponential (a Weibull law would have shape {shape:.2f})",
+        gained,
+        math.erfc(math.sqrt(max(0.0, gained) / 2)),
+    )
+
+
+def survival(seen: FleetStatistics, at_h: Sequence[float]) -> list[float]:
+    """Share of nodes that live longer than each of `at_h`, nodes alive at the end cut off (Kaplan and Meier, 1958)."""
+    lived, over = lives(seen)
+    order = np.lexsort((~over, lived))
+    lived, over = lived[order], over[order]
+    at_risk = np.arange(lived.size, 0, -1)
+    curve = np.cumprod(np.where(over, 1 - 1 / at_risk, 1.0))
+    return [float(curve[i - 1]) if (i := int(np.searchsorted(lived, t, side="right"))) else 1.0 for t in at_h]
+
+
+# --------------------------------------------------------------------------- as the notebook
 
 
 def notebook_process(traces: CountTraces, *, geometric: bool = False) -> Poisson:

@@ -8,6 +8,7 @@ draws alone. The Monte Carlo kernel draws the same processes as counts (`trials`
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from random import Random
 from typing import TypeAlias
 
@@ -276,19 +277,119 @@ class Lifetimes(Recipe, frozen=True, kw_only=True, tag="lifetimes"):
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node)."""
         scale_s = self.mean_life_h * 3600.0 / math.gamma(1 + 1 / self.shape)
-        rows: Rows = []
-        for slot in range(self.slots):
-            draws = stream(seed, "lifetimes", trial, slot)
-            t_s, life = 0.0, 0
-            while t_s < horizon_s:
-                node = f"slot{slot}-life{life}"
-                rows.append((t_s, True, node))
-                t_s += max(1e-6, scale_s * float(draws.weibull(self.shape)))
-                if t_s < horizon_s:
-                    rows.append((t_s, False, node))
-                t_s += float(draws.exponential(self.mean_return_h * 3600.0))
-                life += 1
-        return sorted(rows)
+        return _slots(
+            seed,
+            trial,
+            horizon_s,
+            self.slots,
+            lambda draws: scale_s * float(draws.weibull(self.shape)),
+            self.mean_return_h,
+        )
+
+
+class Bathtub(Recipe, frozen=True, kw_only=True, tag="bathtub"):
+    """Slots hold nodes that vanish mostly when young or near a time limit, as some providers impose.
+
+    The chance to be gone after t hours is early_share (1 - exp(-t / early_h) + exp((t - rise_h) / late_h)), and 1 from
+    `limit_h` on.  An assumed shape, not a measured one: hold it against lives of your own first (`forerun trace stats`).
+    Empty slots are filled after exponential times with mean `mean_return_h`; all `slots` are filled at the start.
+    """
+
+    mean_return_h: float
+    early_share: float = 0.4
+    early_h: float = 1.0
+    rise_h: float = 24.0
+    late_h: float = 0.8
+    limit_h: float = 24.0
+    slots: int = 64
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Positive, finite times; a share; a population."""
+        found = [
+            (name, f"{getattr(self, name)} is not positive and finite")
+            for name in ("mean_return_h", "early_h", "rise_h", "late_h", "limit_h")
+            if not 0 < getattr(self, name) < math.inf
+        ]
+        if not 0 < self.early_share <= 1:
+            found.append(("early_share", f"{self.early_share} is not in (0, 1]"))
+        return found + _population_problems(0, self.slots)
+
+    def gone_by(self, age_h: float) -> float:
+        """Probability that a node is gone at an age."""
+        if age_h >= self.limit_h:
+            return 1.0
+        rise = math.exp((age_h - self.rise_h) / self.late_h)
+        return min(1.0, self.early_share * (1 - math.exp(-age_h / self.early_h) + rise))
+
+    def life_h(self, share: float) -> float:
+        """The age by which a node is gone with probability `share`, by bisection."""
+        low, high = 0.0, self.limit_h
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.gone_by(middle) < share else (low, middle)
+        return high
+
+    def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
+        """One history: (time in s, is it an addition, node)."""
+        return _slots(
+            seed,
+            trial,
+            horizon_s,
+            self.slots,
+            lambda draws: self.life_h(float(draws.random())) * 3600.0,
+            self.mean_return_h,
+        )
+
+
+class Hourly(Recipe, frozen=True, kw_only=True, tag="hourly"):
+    """Hazards that follow the hour of the day: within hour h a node vanishes with probability `remove[h]`, and a
+    missing one returns with probability `add[h]`.
+
+    Both lists have 24 entries below 1; the run begins at `start_hour`.  Within an hour the hazard is constant.
+    """
+
+    remove: tuple[float, ...]
+    add: tuple[float, ...]
+    start_hour: int = 0
+    start: int = 32
+    cap: int = 64
+
+    def problems(self) -> list[tuple[str, str]]:
+        """24 probabilities each, an hour of the day; the start fits."""
+        found = []
+        for name in ("remove", "add"):
+            values = getattr(self, name)
+            if len(values) != 24 or any(not 0 <= p < 1 for p in values):
+                found.append((name, f"needs 24 probabilities from 0 to below 1, not {len(values)} values"))
+        if not 0 <= self.start_hour <= 23:
+            found.append(("start_hour", f"{self.start_hour} is not between 0 and 23"))
+        return found + _population_problems(self.start, self.cap)
+
+    def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
+        """One history: (time in s, is it an addition, node)."""
+        clock, victims = stream(seed, "node events", trial), stream(seed, "victims", trial)
+        alive = [f"node{i}" for i in range(self.start)]
+        rows: Rows = [(0.0, True, node) for node in alive]
+        born, hour, t_s = self.start, 0, 0.0
+        while t_s < horizon_s:
+            of_day = (self.start_hour + hour) % 24
+            out = -math.log1p(-self.remove[of_day]) * len(alive) / 3600.0
+            back = -math.log1p(-self.add[of_day]) * (self.cap - len(alive)) / 3600.0
+            next_s = t_s + clock.exponential(1.0 / (out + back)) if out + back > 0 else math.inf
+            if next_s >= (hour + 1) * 3600.0:  # the hazards change first; waiting has no memory
+                hour += 1
+                t_s = hour * 3600.0
+                continue
+            t_s = next_s
+            if t_s >= horizon_s:
+                break
+            if clock.random() * (out + back) < out:
+                rows.append((t_s, False, alive.pop(int(victims.integers(len(alive))))))
+            else:
+                rows.append((t_s, True, f"node{born}"))
+                alive.append(f"node{born}")
+                born += 1
+        return rows
 
 
 class Storms(Recipe, frozen=True, kw_only=True, tag="storms"):
@@ -361,6 +462,30 @@ def _population(
     return rows
 
 
+def _slots(
+    seed: int,
+    trial: int,
+    horizon_s: float,
+    slots: int,
+    life_s: Callable[[np.random.Generator], float],
+    mean_return_h: float,
+) -> Rows:
+    """Slots that hold one node after another, each for a life drawn by `life_s`, empty for exponential times between."""
+    rows: Rows = []
+    for slot in range(slots):
+        draws = stream(seed, "lifetimes", trial, slot)
+        t_s, life = 0.0, 0
+        while t_s < horizon_s:
+            node = f"slot{slot}-life{life}"
+            rows.append((t_s, True, node))
+            t_s += max(1e-6, life_s(draws))
+            if t_s < horizon_s:
+                rows.append((t_s, False, node))
+            t_s += float(draws.exponential(mean_return_h * 3600.0))
+            life += 1
+    return sorted(rows)
+
+
 def _mark(random: Random, sizes: Marks) -> int:
     return abs(round(random.gauss(sizes.mean, sizes.std))) or 1
 
@@ -398,7 +523,7 @@ def _population_problems(start: int, cap: int) -> list[tuple[str, str]]:
     return found
 
 
-Process: TypeAlias = Poisson | PerNode | Tick | Lifetimes | Storms
+Process: TypeAlias = Poisson | PerNode | Hourly | Tick | Lifetimes | Bathtub | Storms
 
 
 def generate(process: Process, *, seed: int, horizon_s: float, trial: int = 0) -> Membership:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from forerun.domains.spot import fit, published, trials
+from forerun.domains.spot import published, statistics, trials
 from forerun.domains.spot.compat import AS_PUBLISHED, CORRECTED, Switches, run_ticks
 from forerun.domains.spot.deadline import DeadlineJob, costs, hourly_rate_trace, offline_bound
 from forerun.domains.spot.elastic import Checkpoints, ElasticJob, run_elastic
@@ -56,11 +56,11 @@ def _data(name: str) -> Path:
 def bamboo_notebook(progress: Progress) -> Reproduced:
     """The notebook's statistics, its tick machine against the exact semantics, and the question it asked."""
     base = "bamboo/full-64/full-64"
-    traces = fit.read_counts(_data(f"{base}-node-trace.csv"), _data(f"{base}-terminate-trace.csv"))
-    meant = _meant(fit.corrected(traces))
+    traces = statistics.read_counts(_data(f"{base}-node-trace.csv"), _data(f"{base}-terminate-trace.csv"))
+    meant = _meant(statistics.corrected(traces))
     rows = [
         Row(f"trace {name}", published.NOTEBOOK_PRINTED[name], value, meant.get(name), 1e-9)
-        for name, value in fit.as_the_notebook(traces).items()
+        for name, value in statistics.as_the_notebook(traces).items()
     ]
     progress("running the tick machine, defect by defect")
     for p_per_min in (0.05, 0.25):
@@ -88,7 +88,7 @@ def bamboo_notebook(progress: Progress) -> Reproduced:
     return Reproduced(tuple(rows), (_sensitivity(levels),), (note,))
 
 
-def _meant(one: fit.Corrected) -> dict[str, float]:
+def _meant(one: statistics.Corrected) -> dict[str, float]:
     return {"mttp_s": one.mean_gap_s, "ttp_std_s": one.std_gap_s}
 
 

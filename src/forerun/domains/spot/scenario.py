@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal, TypeAlias
 
-from forerun.domains.spot.fleet import Lifetimes, PerNode, Poisson, Storms, Tick
+from forerun.domains.spot.fleet import Process
 from forerun.domains.spot.model import BackToBack, EverySeconds, EverySteps, Job, SnapshotRule
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.restart import Restart
@@ -29,7 +29,7 @@ class Recorded(Recipe, frozen=True, kw_only=True, tag="trace"):
     leaves: Literal["fifo", "lifo", "random"] = "lifo"
 
 
-Fleet: TypeAlias = Recorded | Poisson | PerNode | Tick | Lifetimes | Storms
+Fleet: TypeAlias = Recorded | Process
 
 
 class Snapshots(Spec, frozen=True, kw_only=True):

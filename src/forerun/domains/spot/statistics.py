@@ -1,0 +1,288 @@
+"""What recorded fleets look like: by the notebook's definitions, and by what they were meant to be."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+import numpy as np
+
+from forerun.domains.spot.model import Membership
+from forerun.errors import TraceError
+from forerun.trace.repair import Complaints, RepairLog, shown
+from forerun.trace.rows import parse_instant
+from forerun.trace.source import Source
+
+BIG_ADD = 10
+DAY_S = 86_400.0
+
+
+# --------------------------------------------------------------------------- count and termination traces
+
+
+@dataclass(frozen=True, slots=True)
+class CountTraces:
+    """A fleet seen from outside: counts over time, and how many nodes were terminated when.
+
+    Times in seconds from the first count; rows as in the files, terminations without repair of their dates.
+    """
+
+    count_s: tuple[float, ...]
+    counts: tuple[int, ...]
+    termination_s: tuple[float, ...]
+    terminated: tuple[int, ...]
+
+
+def read_counts(nodes: str | Path, terminations: str | Path, repairs: RepairLog | None = None) -> CountTraces:
+    """Bamboo's pair of files, `timestamp,count` and `timestamp,number`. Raises TraceError naming file and
+    line.
+    """
+    log = repairs if repairs is not None else RepairLog()
+    count_ns, counts = _stamped(Path(nodes), "count", log)
+    ended_ns, numbers = _stamped(Path(terminations), "number", log)
+    origin = count_ns[0]
+    return CountTraces(
+        tuple((t - origin) / 1e9 for t in count_ns),
+        tuple(counts),
+        tuple((t - origin) / 1e9 for t in ended_ns),
+        tuple(numbers),
+    )
+
+
+def _stamped(path: Path, column: str, repairs: RepairLog) -> tuple[list[int], list[int]]:
+    source, complaints = Source(path, repairs=repairs), Complaints()
+    instants: list[int] = []
+    values: list[int] = []
+    for number, line in source.lines():
+        cells = [cell.strip() for cell in line.split(",")]
+        if not line.strip() or cells == ["timestamp", column]:
+            continue
+        try:
+            if len(cells) != 2 or not cells[1].isdigit():
+                raise ValueError(f"{shown(line)} is not `timestamp,{column}`")
+            instants.append(parse_instant(cells[0]))
+            values.append(int(cells[1]))
+        except ValueError as error:
+            complaints.add(source.at(number), str(error))
+    complaints.finish()
+    if len(values) < 2:
+        raise TraceError.at(source.name, f"holds {len(values)} rows; statistics need two at least")
+    return instants, values
+
+
+def as_the_notebook(traces: CountTraces) -> dict[str, float]:
+    """The twelve values that the notebook prints, by its definitions."""
+    steps = np.diff(traces.counts)
+    gaps = np.diff(traces.count_s)
+    rises = [int(step) for step in steps if step > 0]
+    small = [rise for rise in rises if rise <= BIG_ADD]
+    minutes = (traces.count_s[-1] - traces.count_s[0]) / 60
+    return {
+        "mttp_s": float(gaps.mean()),
+        "ttp_std_s": float(gaps.std(ddof=1)),
+        "preemptions_per_min": sum(traces.terminated) / minutes,
+        "additions_per_min": sum(rises) / minutes,
+        "chance_preempt_this_minute": len(traces.terminated) / minutes,
+        "chance_add_this_minute": len(rises) / minutes,
+        "probability_big_add": (len(rises) - len(small)) / len(rises),
+        "probability_regular_add": len(small) / len(rises),
+        "regular_add_mean": fmean(small),
+        "regular_add_std": stdev(small),
+        "preempt_count_mean": fmean(traces.terminated),
+        "preempt_count_std": stdev(traces.terminated),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """What the notebook's values were meant to be.
+
+    batches, add_batches: how many removals, or rises of the count, of each size; the first big rise is the
+    operator's ramp-up and left out.  Swaps within a row are invisible, so additions are a lower bound.
+    """
+
+    rows_out_of_order: int
+    mean_gap_s: float
+    std_gap_s: float
+    gaps: int
+    node_hours: float
+    preempted_nodes: int
+    added_nodes_net: int
+    batches: dict[int, int]
+    hours: float
+    add_batches: dict[int, int]
+    removal_s: tuple[float, ...]
+
+    @property
+    def cv(self) -> float:
+        """Coefficient of variation of the gaps."""
+        return self.std_gap_s / self.mean_gap_s
+
+    @property
+    def per_node_hour(self) -> float:
+        """Preemptions a node-hour."""
+        return self.preempted_nodes / self.node_hours
+
+    @property
+    def geometric_p(self) -> float:
+        """Maximum-likelihood p of a geometric batch size."""
+        return sum(self.batches.values()) / self.preempted_nodes
+
+
+def corrected(traces: CountTraces) -> Corrected:
+    """Gaps between terminations (dates that fall back at midnight repaired), rates by node-hours, no
+    teardown.
+    """
+    times, days, backward = [], 0.0, 0
+    for before, now in zip((traces.termination_s[0], *traces.termination_s), traces.termination_s):
+        if now < before:
+            days += DAY_S
+            backward += 1
+        times.append(now + days)
+    gaps = np.diff(times)
+    counts, count_s = traces.counts, traces.count_s
+    node_s = sum(n * (b - a) for n, a, b in zip(counts, count_s, count_s[1:]))
+    rises = [b - a for a, b in itertools.pairwise(counts) if b > a]
+    ramp = next((i for i, rise in enumerate(rises) if rise > BIG_ADD), len(rises))
+    return Corrected(
+        rows_out_of_order=backward,
+        mean_gap_s=float(gaps.mean()),
+        std_gap_s=float(gaps.std(ddof=1)),
+        gaps=len(gaps),
+        node_hours=node_s / 3600,
+        preempted_nodes=sum(traces.terminated),
+        added_nodes_net=sum(rises),
+        batches=dict(sorted(Counter(traces.terminated).items())),
+        hours=(count_s[-1] - count_s[0]) / 3600,
+        add_batches=dict(sorted(Counter(rises[:ramp] + rises[ramp + 1 :]).items())),
+        removal_s=tuple(times),
+    )
+
+
+# --------------------------------------------------------------------------- membership traces
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStatistics:
+    """What a membership trace looks like; means are over time.
+
+    lifetimes_h are of removed nodes only (biased short); ages_h those of nodes alive at the end.  Lives of nodes
+    known only by their count are not known: both are empty.  start: nodes of the first instant, if it is at 0.
+    """
+
+    rows: int
+    duration_h: float
+    adds: int
+    removes: int
+    removal_batches: tuple[int, ...]
+    add_batches: tuple[int, ...]
+    max_nodes: int
+    node_hours: float
+    lifetimes_h: tuple[float, ...]
+    ages_h: tuple[float, ...]
+    alive_at_end: int
+    removal_s: tuple[float, ...]
+    start: int
+
+    @property
+    def mean_nodes(self) -> float:
+        """Mean number of nodes."""
+        return self.node_hours / self.duration_h if self.duration_h else 0.0
+
+    @property
+    def removals_per_node_hour(self) -> float:
+        """Hazard of a node, right-censored: removals by all node-hours lived, survivors included."""
+        return self.removes / self.node_hours if self.node_hours else 0.0
+
+    @property
+    def gap_cv(self) -> float:
+        """Coefficient of variation of the gaps between removal instants; NaN below three of them."""
+        gaps = np.diff(self.removal_s)
+        return float(gaps.std(ddof=1) / gaps.mean()) if len(gaps) > 1 else math.nan
+
+    def data(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "rows": self.rows,
+            "duration_h": self.duration_h,
+            "adds": self.adds,
+            "removes": self.removes,
+            "removal_instants": len(self.removal_batches),
+            "removal_batch_mean": fmean(self.removal_batches) if self.removal_batches else 0.0,
+            "removal_batch_max": max(self.removal_batches, default=0),
+            "max_nodes": self.max_nodes,
+            "node_hours": self.node_hours,
+            "mean_nodes": self.mean_nodes,
+            "removals_per_node_hour": self.removals_per_node_hour,
+            "lifetime_removed_mean_h": fmean(self.lifetimes_h) if self.lifetimes_h else None,
+            "lifetime_removed_median_h": median(self.lifetimes_h) if self.lifetimes_h else None,
+            "alive_at_end": self.alive_at_end,
+        }
+
+
+def statistics_of_counts(traces: CountTraces) -> FleetStatistics:
+    """The same of a fleet known by its counts and terminations.
+
+    The first big rise is the operator's ramp-up: the fleet starts with the nodes after it, and it is no addition.
+    """
+    meant = corrected(traces)
+    ramp = next((i for i, (a, b) in enumerate(itertools.pairwise(traces.counts)) if b - a > BIG_ADD), -1)
+    sizes = tuple(size for size, times in meant.add_batches.items() for _ in range(times))
+    counts = traces.counts[:-1] if traces.counts[-1] == 0 else traces.counts
+    return FleetStatistics(
+        rows=len(traces.counts) + len(traces.terminated),
+        duration_h=meant.hours,
+        adds=sum(sizes),
+        removes=meant.preempted_nodes,
+        removal_batches=traces.terminated,
+        add_batches=sizes,
+        max_nodes=max(counts),
+        node_hours=meant.node_hours,
+        lifetimes_h=(),
+        ages_h=(),
+        alive_at_end=counts[-1],
+        removal_s=meant.removal_s,
+        start=traces.counts[ramp + 1] if ramp >= 0 else traces.counts[0],
+    )
+
+
+def fleet_statistics(fleet: Membership, horizon_s: float | None = None) -> FleetStatistics:
+    """Statistics of a fleet's history until its last row, or until a horizon."""
+    end_s = fleet.end_s if horizon_s is None else horizon_s
+    born: dict[int, float] = {}
+    lives, removal_batches, add_batches, removal_s = [], [], [], []
+    node_s, last_s, most = 0.0, 0.0, 0
+    for instant in fleet.instants:
+        node_s += len(born) * (instant.t_s - last_s)
+        last_s = instant.t_s
+        gone = [node for node in instant.removed if node in born]
+        lives += [(instant.t_s - born.pop(node)) / 3600 for node in gone]
+        born.update(dict.fromkeys(instant.added, instant.t_s))
+        if gone:
+            removal_batches.append(len(gone))
+            removal_s.append(instant.t_s)
+        if instant.added and instant.t_s > 0:
+            add_batches.append(len(instant.added))
+        most = max(most, len(born))
+    node_s += len(born) * (end_s - last_s)
+    initial = len(fleet.instants[0].added) if fleet.instants and fleet.instants[0].t_s == 0 else 0
+    return FleetStatistics(
+        rows=sum(len(instant.removed) + len(instant.added) for instant in fleet.instants),
+        duration_h=end_s / 3600,
+        adds=sum(add_batches) + initial,
+        removes=len(lives),
+        removal_batches=tuple(removal_batches),
+        add_batches=tuple(add_batches),
+        max_nodes=most,
+        node_hours=node_s / 3600,
+        lifetimes_h=tuple(lives),
+        ages_h=tuple((end_s - born_s) / 3600 for born_s in born.values()),
+        alive_at_end=len(born),
+        removal_s=tuple(removal_s),
+        start=initial,
+    )

@@ -1,0 +1,351 @@
+"""What the verbs of `forerun trace` do for this room: make, fit and describe histories of a preemptible fleet.
+
+A description is the part of a scenario that says where nodes come from, its `fleet`, and for how long; a scenario file
+is a description, and what `fit` writes can be pasted into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from forerun.domains.spot import fit as fitting
+from forerun.domains.spot.fleet import Process, generate
+from forerun.domains.spot.model import Membership
+from forerun.domains.spot.recorded import of_counts, of_membership
+from forerun.domains.spot.statistics import (
+    CountTraces,
+    FleetStatistics,
+    as_the_notebook,
+    corrected,
+    fleet_statistics,
+    read_counts,
+    statistics_of_counts,
+)
+from forerun.errors import TraceError, UsageError
+from forerun.scenario.spec import Spec, to_data
+from forerun.scenario.text import read_document
+from forerun.trace.files import save_trace
+from forerun.trace.readers.spot_membership import COLUMNS
+from forerun.trace.room import Fitted, Made, Recorded, RoomTraces, Shown, Told, decoded, is_description
+from forerun.trace.rows import TEXT
+from forerun.trace.table import Provenance, Trace, schema_of
+
+#: what a name, or nothing, starts from: the two count files of Bamboo's 64-node fleet, mended
+START: Final[dict[str, Any]] = {
+    "name": "poisson",
+    "removals_per_min": 0.1634,
+    "adds_per_min": 0.1408,
+    "removal_batch": {"name": "geometric", "p": 0.4143},
+    "add_batch": {"name": "geometric", "p": 0.393},
+    "add_burst": {"probability": 0.04},
+}
+_SURVIVAL_H: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 24.0)
+_INVISIBLE: Final = (
+    "known by counts: removals and additions are net of swaps within a row, lives of nodes are unknown"
+)
+
+
+class _Described(Spec, frozen=True, kw_only=True):
+    """A fleet's process, and how long it is drawn for."""
+
+    fleet: Process
+    horizon_s: float = 0.0
+
+
+class _FitSettings(Spec, frozen=True, kw_only=True):
+    """How a fleet is fitted.
+
+    model: `poisson`, `per_node`, `lifetimes`, or the `best` of them.  batches: sizes of Poisson events.  method:
+    `notebook` fits by the 2021 notebook's definitions (two count files).  cap: the fleet's size when complete (0: the
+    most nodes seen).  traces: fleets drawn to judge the likeness.  leaves: who leaves where only counts are known.
+    """
+
+    method: Literal["corrected", "notebook"] = "corrected"
+    model: Literal["best", "poisson", "per_node", "lifetimes"] = "best"
+    batches: Literal["empirical", "geometric", "marks"] = "empirical"
+    cap: int = 0
+    traces: int = 1000
+    leaves: Literal["fifo", "lifo", "random"] = "lifo"
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Enough traces for a 95 % band, a size that is one."""
+        found = []
+        if not 40 <= self.traces <= 100_000:
+            found.append(("traces", f"{self.traces} is not between 40 and 100000"))
+        if not 0 <= self.cap <= 100_000:
+            found.append(("cap", f"{self.cap} is not between 0 and 100000"))
+        return found
+
+
+class _StatsSettings(Spec, frozen=True, kw_only=True):
+    """leaves: who leaves where only counts are known; it changes lives and batches, not node-hours."""
+
+    leaves: Literal["fifo", "lifo", "random"] = "lifo"
+
+
+class SpotTraces(RoomTraces):
+    """Histories of fleets: recorded ones as statistics and as fitted processes, and new ones drawn."""
+
+    makes = "changes of membership"
+    about = "poisson, per_node, hourly, lifetimes, bathtub, storms, tick (the 2021 notebook's)"
+
+    def generate(
+        self,
+        description: str,
+        settings: Sequence[str],
+        *,
+        count: int | None,
+        horizon_s: float | None,
+        seed: int,
+    ) -> Made:
+        """One history from a process's name, a description file or a scenario."""
+        if count is not None:
+            raise UsageError.at("--count", "a fleet is drawn for a time: --horizon 6h")
+        described = _described(description, settings)
+        until_s = horizon_s if horizon_s is not None else described.horizon_s
+        if not until_s > 0:
+            raise UsageError.at("--horizon", "is missing: say how long a history is wanted, such as 6h")
+        fleet = generate(described.fleet, seed=seed, horizon_s=until_s)
+        process = {"fleet": to_data(described.fleet), "seed": seed, "horizon_s": until_s}
+        trace = trace_of(fleet, Provenance(format="generated", options=process))
+        seen = fleet_statistics(fleet, until_s)
+        return Made(
+            count=len(trace),
+            what=self.makes,
+            save=lambda path: save_trace(trace, path),
+            told=Told(data=process | {"statistics": seen.data()}, tables=(_figures(seen),)),
+            next_step="forerun trace stats spot {out}",
+        )
+
+    def fit(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Fitted:
+        """A process like the recorded fleet, intervals of its rates, tests, and posterior-predictive bands."""
+        chosen = decoded("", {}, settings, _FitSettings)
+        pair, seen, notes = _seen(recorded, chosen.leaves, seed)
+        if chosen.method == "notebook":
+            return _as_notebook(pair, seen, recorded)
+        found = fitting.fit(
+            seen, model=chosen.model, batches=chosen.batches, cap=chosen.cap, traces=chosen.traces, seed=seed
+        )
+        tests = fitting.tests(seen, seed)
+        description = {"fleet": to_data(found.process), "horizon_s": seen.duration_h * 3600.0}
+        outside = [feature.name for feature in found.features if not feature.ok]
+        notes = [*notes, f"process: {_short(found.process)}"]
+        if found.compared:
+            tried = ", ".join(f"{name} {share:.0%}" for name, share in found.compared)
+            notes.append(f"figures in their bands, by model: {tried}")
+        notes.append(
+            f"outside the 95 % band of {found.traces} generated fleets: {', '.join(outside)}; in this the "
+            "process does not stand in for the recording"
+            if outside
+            else f"all figures lie in the 95 % band of {found.traces} generated fleets"
+        )
+        return Fitted(
+            description=description,
+            told=Told(
+                data={
+                    "process": to_data(found.process),
+                    "rates": [asdict(rate) for rate in found.rates],
+                    "features": [asdict(one) | {"ok": one.ok} for one in found.features],
+                    "tests": [asdict(one) | {"ok": one.ok} for one in tests],
+                    "agreement": found.agreement,
+                    "notes": notes,
+                },
+                tables=(
+                    Shown(
+                        "fitted rates, exact 95 % intervals",
+                        ("rate", "value", "low", "high", "unit"),
+                        tuple((r.name, r.value, r.low, r.high, r.unit) for r in found.rates),
+                    ),
+                    Shown(
+                        "recorded figures in the posterior-predictive bands",
+                        ("figure", "recorded", "low", "high", "in the 95 % band"),
+                        tuple((f.name, f.recorded, f.low, f.high, _yes(f.ok)) for f in found.features),
+                    ),
+                    _tested(tests),
+                ),
+                notes=tuple(notes),
+                repairs=recorded.log.repairs,
+            ),
+        )
+
+    def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Told:
+        """A fleet's figures; of two count files the notebook's twelve values too, and what they were meant to be."""
+        chosen = decoded("", {}, settings, _StatsSettings)
+        pair, seen, notes = _seen(recorded, chosen.leaves, seed)
+        tests = fitting.tests(seen, seed)
+        tables = [_figures(seen), _batches(seen), _tested(tests)]
+        data: dict[str, Any] = {"statistics": seen.data(), "tests": [asdict(one) for one in tests]}
+        if seen.lifetimes_h:
+            at_h = [t for t in _SURVIVAL_H if t <= max(*seen.lifetimes_h, *seen.ages_h, 0.5)]
+            shares = fitting.survival(seen, at_h)
+            data["survival"] = dict(zip(map(str, at_h), shares, strict=True))
+            rows = tuple(zip(at_h, shares, strict=True))
+            tables.append(Shown("nodes that live longer, survivors cut off", ("hours", "share"), rows))
+        if pair is not None:
+            data |= {
+                "notebook": as_the_notebook(pair),
+                "corrected": {row[0]: row[2] for row in _beside(pair)},
+            }
+            tables.insert(0, _notebook_table(pair))
+        return Told(
+            data=data | {"notes": notes},
+            tables=tuple(tables),
+            notes=tuple(notes),
+            repairs=recorded.log.repairs,
+        )
+
+
+TRACES: Final = SpotTraces()
+
+
+def trace_of(fleet: Membership, provenance: Provenance) -> Trace:
+    """A fleet's history as a trace of membership."""
+    rows = list(fleet.rows())
+    table = {
+        "t_s": np.array([t_s for t_s, _, _ in rows], dtype=np.float64),
+        "added": np.array([int(added) for _, added, _ in rows], dtype=np.int64),
+        "node": np.array([node for _, _, node in rows], dtype=TEXT),
+    }
+    return Trace("membership", schema_of(COLUMNS), table, time="t_s", provenance=provenance)
+
+
+# --------------------------------------------------------------------------- descriptions
+
+
+def _described(description: str, settings: Sequence[str]) -> _Described:
+    wanted = [_placed(text) for text in settings]
+    if description and (is_description(description) or Path(description).exists()):
+        data = read_document(Path(description)).data
+        if isinstance(data, dict) and data.get("domain") == "spot":
+            from forerun.domains.spot.scenario import Recorded as RecordedFleet
+            from forerun.domains.spot.scenario import Scenario
+
+            scenario = decoded(description, {}, wanted, Scenario)
+            if isinstance(scenario.fleet, RecordedFleet):
+                raise UsageError.at(
+                    description, "its fleet is a recording; fit it first: forerun trace fit spot"
+                )
+            return _Described(fleet=scenario.fleet, horizon_s=scenario.horizon_s)
+        return decoded(description, {}, wanted, _Described)
+    start = {"name": description} if description not in ("", START["name"]) else START
+    return decoded("", {"fleet": dict(start)}, wanted, _Described)
+
+
+def _placed(text: str) -> str:
+    """A short key where it belongs: `removals_per_min` in the fleet."""
+    first = text.partition("=")[0].partition(".")[0].strip()
+    return text if first in ("fleet", "horizon", "horizon_s") else f"fleet.{text}"
+
+
+# --------------------------------------------------------------------------- what was recorded
+
+
+def _seen(
+    recorded: Recorded, leaves: Literal["fifo", "lifo", "random"], seed: int
+) -> tuple[CountTraces | None, FleetStatistics, list[str]]:
+    """The recording: a membership file, a count file, or a count file with its terminations."""
+    if len(recorded.files) == 2:
+        pair = read_counts(*recorded.files, repairs=recorded.log)
+        note = "the first big rise of the count is taken for the ramp-up: nodes after it are the start"
+        return pair, statistics_of_counts(pair), [_INVISIBLE, note]
+    trace = recorded.trace()
+    if trace.kind == "membership":
+        fleet = of_membership(trace)
+        notes = []
+    elif trace.kind == "capacity":
+        fleet = of_counts(trace["t_s"].tolist(), trace["nodes"].tolist(), leaves, seed)
+        notes = [f"{_INVISIBLE}; nodes are made of counts by the rule {leaves!r}"]
+    else:
+        raise TraceError.at(recorded.only(), f"holds {trace.kind}, not the membership or capacity of a fleet")
+    seen = fleet_statistics(fleet)
+    if seen.duration_h == 0:
+        raise TraceError.at(recorded.only(), "holds one instant only; statistics need a duration")
+    return None, seen, notes
+
+
+def _figures(seen: FleetStatistics) -> Shown:
+    rows = [(name, value, _unit(name)) for name, value in seen.data().items() if value is not None]
+    return Shown("the fleet", ("figure", "value", "unit"), tuple(rows))
+
+
+def _unit(name: str) -> str:
+    if name.endswith("per_node_hour"):
+        return "1/h"
+    return "h" if name.endswith(("_h", "_hours")) else "nodes" if name.endswith("nodes") else ""
+
+
+def _batches(seen: FleetStatistics) -> Shown:
+    sizes = sorted({*seen.removal_batches, *seen.add_batches})
+    rows = tuple((n, seen.removal_batches.count(n), seen.add_batches.count(n)) for n in sizes)
+    return Shown("nodes at one instant", ("nodes", "removals", "additions"), rows)
+
+
+def _tested(tests: Iterable[fitting.Test]) -> Shown:
+    rows = tuple((t.question, t.statistic, t.p_value, "possible" if t.ok else "NO") for t in tests)
+    return Shown("what the recording says by itself", ("question", "statistic", "p-value", "answer"), rows)
+
+
+def _notebook_table(pair: CountTraces) -> Shown:
+    rows = tuple((name, repr(value), repr(better), why) for name, value, better, why in _beside(pair))
+    return Shown("as the notebook prints them", ("value", "notebook", "corrected", ""), rows)
+
+
+def _beside(pair: CountTraces) -> tuple[tuple[str, float, float | None, str], ...]:
+    """The notebook's twelve values in all their digits, what they were meant to be, and why they are not."""
+    meant = corrected(pair)
+    minutes = meant.hours * 60
+    adds = [size for size, times in meant.add_batches.items() for _ in range(times)]
+    big = [size for size in adds if size > 10]
+    small = [size for size in adds if size <= 10]
+    twelve = as_the_notebook(pair)
+    better: dict[str, tuple[float | None, str]] = {
+        "mttp_s": (meant.mean_gap_s, "gaps of terminations only, the date after midnight repaired"),
+        "ttp_std_s": (meant.std_gap_s, "gaps of terminations only"),
+        "preemptions_per_min": (meant.per_node_hour, "the corrected value is per node-hour"),
+        "additions_per_min": (sum(adds) / minutes, "without the ramp-up; a lower bound, swaps are invisible"),
+        "chance_preempt_this_minute": (len(pair.terminated) / minutes, "a rate a minute, not a probability"),
+        "chance_add_this_minute": (len(adds) / minutes, "a rate a minute, without the ramp-up"),
+        "probability_big_add": (len(big) / len(adds) if adds else None, "without the ramp-up"),
+        "probability_regular_add": (len(small) / len(adds) if adds else None, "without the ramp-up"),
+        "regular_add_mean": (fmean(small) if small else None, ""),
+        "regular_add_std": (twelve["regular_add_std"], ""),
+        "preempt_count_mean": (twelve["preempt_count_mean"], f"geometric with p = {meant.geometric_p:.4f}"),
+        "preempt_count_std": (twelve["preempt_count_std"], "a rounded normal does not fit, a geometric does"),
+    }
+    return tuple((name, value, *better[name]) for name, value in twelve.items())
+
+
+def _as_notebook(pair: CountTraces | None, seen: FleetStatistics, recorded: Recorded) -> Fitted:
+    if pair is None:
+        raise UsageError.at("--set method=notebook", "needs the two files of counts and terminations")
+    process = fitting.notebook_process(pair)
+    note = (
+        "the notebook's definitions: its rounded normals make batches of 2.76 nodes of a mean of 2.41, so fleets drift; "
+        "`method=corrected` keeps the mean"
+    )
+    return Fitted(
+        description={"fleet": to_data(process), "horizon_s": seen.duration_h * 3600.0},
+        told=Told(
+            data={"process": to_data(process), "notebook": as_the_notebook(pair), "notes": [note]},
+            tables=(_notebook_table(pair),),
+            notes=(note,),
+            repairs=recorded.log.repairs,
+        ),
+    )
+
+
+def _short(process: Process) -> str:
+    values = ((k, v) for k, v in to_data(process).items() if isinstance(v, int | float | str))
+    return ", ".join(
+        f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in values
+    )
+
+
+def _yes(ok: bool) -> str:
+    return "yes" if ok else "NO"

@@ -1,0 +1,133 @@
+"""`forerun trace generate | fit | stats spot`: what is said of fleets, in all digits; bad input by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forerun
+from forerun.cli.main import run
+
+Trace = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture()
+def trace(capsys: pytest.CaptureFixture[str]) -> Trace:
+    """Runs `forerun trace ...` and returns exit code, stdout and stderr."""
+
+    def invoke(*args: object) -> tuple[int, str, str]:
+        code = run(["trace", *map(str, args)])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return invoke
+
+
+def test_the_notebooks_values_in_all_their_digits(trace: Trace, data_folder: Path) -> None:
+    folder = data_folder / "bamboo/full-64"
+    files = folder / "full-64-node-trace.csv", folder / "full-64-terminate-trace.csv"
+    code, out, _ = trace("stats", "spot", *files)
+    assert code == 0
+    lines = {line.split()[0]: line.split()[1:3] for line in out.splitlines() if line.strip()}
+    printed = {
+        "mttp_s": ["221.875", "360.0"],
+        "ttp_std_s": ["171.06669982633582", "284.60498941515414"],
+        "preemptions_per_min": ["0.39436619718309857", "0.4070161837387344"],
+        "probability_big_add": ["0.058823529411764705", "0.04"],
+        "regular_add_std": ["1.9456261184790364", "1.9456261184790364"],
+        "preempt_count_std": ["2.086165648825032", "2.086165648825032"],
+    }
+    assert {name: lines[name] for name in printed} == printed
+    told = json.loads(trace("stats", "spot", *files, "--json")[1])
+    assert len(told["notebook"]) == 12 and told["corrected"]["mttp_s"] == 360.0
+
+
+def test_fit_then_generate_then_simulate(trace: Trace, data_folder: Path, tmp_path: Path) -> None:
+    """What `fit` writes, `generate` reads; what that writes, a scenario runs on."""
+    described, made = tmp_path / "fleet.yaml", tmp_path / "new.csv"
+    recording = data_folder / "bamboo/traces/p3-trace.csv"
+    code, out, _ = trace(
+        "fit", "spot", recording, "--set", "traces=40", "--set", "model=poisson", "-o", described, "--json"
+    )
+    told = json.loads(out)
+    assert code == 0 and {f["name"] for f in told["features"]} == {
+        "removals per hour",
+        "nodes per removal",
+        "CV of removal gaps",
+        "mean nodes",
+    }
+    assert [r["name"] for r in told["rates"]] == ["removals_per_min", "adds_per_min"]
+    code, out, _ = trace("generate", "spot", described, "--seed", 3, "-o", made)
+    assert code == 0 and "changes of membership" in out
+    (tmp_path / "spot.yaml").write_text(
+        "domain: spot\nfleet: {name: trace, file: new.csv}\n"
+        "job: {depth: 8, max_pipelines: 2, step_s: {8: 10, 16: 6}, samples_per_step: 8}\n"
+    )
+    assert forerun.simulate(forerun.load(tmp_path / "spot.yaml")).summary["steps_completed"] > 0
+    assert trace("generate", "spot", tmp_path / "spot.yaml", "--horizon", "1h", "-o", made)[0] == 2
+
+
+def test_the_same_seed_is_the_same_file(trace: Trace, tmp_path: Path) -> None:
+    """Every process by its name, with its parameters on the command line."""
+    chances = "[" + ",".join(["0.2"] * 24) + "]"
+    for name, settings in {
+        "": [],
+        "poisson": ["removals_per_min=0.3"],
+        "per_node": ["removal_per_node_h=1", "return_per_node_h=2"],
+        "tick": ["removals_per_min=0.2", "adds_per_min=0.2"],
+        "lifetimes": ["mean_life_h=1", "mean_return_h=1"],
+        "bathtub": ["mean_return_h=1"],
+        "hourly": [f"remove={chances}", f"add={chances}"],
+        "storms": ["calm_removals_per_min=0.1", "storm_removals_per_min=2", "adds_per_min=1"],
+    }.items():
+        texts = []
+        for file in ("one.csv", "other.csv"):
+            wanted: list[Any] = [argument for text in settings for argument in ("--set", text)]
+            code, _, said = trace(
+                "generate",
+                "spot",
+                *([name] if name else []),
+                *wanted,
+                "--horizon",
+                "2h",
+                "-o",
+                tmp_path / file,
+            )
+            assert code == 0, (name, said)
+            texts.append((tmp_path / file).read_bytes())
+        assert texts[0] == texts[1], name
+
+
+def test_bad_input_is_named(trace: Trace, data_folder: Path, tmp_path: Path) -> None:
+    """Exit code 2, one line a problem, nothing written."""
+    out, still = tmp_path / "out.csv", tmp_path / "still.csv"
+    still.write_text("0,add,a\n")
+    ticks = data_folder / "skynomad/v100-prices-us-east-2a.json"
+    for arguments, said in (
+        (("generate", "spot", "poisson", "-o", out), "--horizon"),
+        (("generate", "spot", "poison", "--horizon", "1h", "-o", out), "poison"),
+        (("generate", "spot", "-n", "5", "--horizon", "1h", "-o", out), "--count"),
+        (
+            ("generate", "spot", "--set", "removals_per_min=-1", "--horizon", "1h", "-o", out),
+            "removals_per_min",
+        ),
+        (("generate", "spot", "--horizon", "1h", "-o", tmp_path / "out.txt"), ".parquet or .csv"),
+        (("fit", "spot", still), "one instant only"),
+        (("fit", "spot", tmp_path / "absent.csv"), "absent.csv"),
+        (("fit", "spot", data_folder / "oobleck/1h.csv"), "no removal or no addition"),
+        (("fit", "spot", still, "--set", "traces=1"), "traces"),
+        (("fit", "spot", still, "--set", "model=magic"), "model"),
+        (("fit", "spot", still, still, still), "3 files"),
+        (
+            ("fit", "spot", data_folder / "bamboo/traces/p3-trace.csv", "--set", "method=notebook"),
+            "two files",
+        ),
+        (("stats", "spot", ticks), "holds prices"),
+    ):
+        code, stdout, stderr = trace(*arguments)
+        assert code == 2 and said in stderr and "Traceback" not in stderr, (arguments, stdout, stderr)
+    assert not out.exists()
