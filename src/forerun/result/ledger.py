@@ -43,3 +43,8 @@ class Ledger:
     def shares(self) -> dict[str, float]:
         """Each part as a share of the whole (all 0 if there is nothing to split)."""
         return {name: part / self.whole if self.whole else 0.0 for name, part in self.parts.items()}
+
+    def _repr_html_(self) -> str:
+        from forerun.result import notebook
+
+        return notebook.bar(self)

@@ -63,6 +63,12 @@ class Reproduced:
         """The rows that do not hold."""
         return tuple(row for row in self.rows if row.ok is False)
 
+    def _repr_html_(self) -> str:
+        from forerun.result import notebook
+
+        head = ("what", "published", "compat", "corrected", "tolerance", "within", "note")
+        return notebook.grid(head, (tuple(row.data().values()) for row in self.rows))
+
 
 Progress = Callable[[str], None]
 

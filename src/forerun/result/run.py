@@ -7,7 +7,6 @@ machines) and one Parquet file a table. It appears whole or not at all.
 
 from __future__ import annotations
 
-import html
 import json
 import os
 import platform
@@ -20,13 +19,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import forerun
 from forerun.errors import StoreError
+from forerun.result import notebook
 from forerun.result.ledger import Ledger
+from forerun.result.numbers import format_number
 from forerun.result.tables import Table, read_parquet
 from forerun.result.timeline import Timeline
 from forerun.scenario.spec import Spec, content_id, to_data
 
 if TYPE_CHECKING:
     import polars
+
+__all__ = ["Interval", "Result", "SavedRun", "format_number", "host_provenance", "load_result"]
 
 RUN_FORMAT: Final = 1
 TIMELINE_FILE: Final = "timeline.json.gz"
@@ -156,13 +159,9 @@ class Result:
             self.timeline.write_chrome_trace(folder / TIMELINE_FILE)
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{html.escape(key)}</td><td style='text-align:right'>{html.escape(format_number(value))}</td></tr>"
-            for key, value in self.summary.items()
-            if isinstance(value, (int, float, str))
-        )
-        why = f"<p>{html.escape(self.why)}</p>" if self.why else ""
-        return f"<h4>{html.escape(self.domain)} run {self.id}</h4>{why}<table>{rows}</table>"
+        names = self.headline or tuple(self.summary)
+        heading = f"{self.domain} run {self.id}"
+        return notebook.run(heading, self.summary, self.intervals, names, self.ledgers, self.why, self.notes)
 
 
 @dataclass(frozen=True)
@@ -186,6 +185,23 @@ class SavedRun:
     def domain(self) -> str:
         """The room this run comes from."""
         return str(self.scenario["domain"])
+
+    def table(self, name: str) -> Table:
+        """A table by name. Raises UnknownName with what there is."""
+        if name not in self.tables:
+            from forerun.errors import UnknownName
+
+            raise UnknownName.among("table", name, self.tables, where=str(self.folder))
+        return self.tables[name]
+
+    def frame(self, name: str) -> polars.DataFrame:
+        """A table as a Polars frame."""
+        return self.table(name).frame()
+
+    def _repr_html_(self) -> str:
+        names = self.headline or tuple(self.summary)
+        heading = f"{self.domain} run {self.id}, kept in {self.folder}"
+        return notebook.run(heading, self.summary, self.intervals, names, self.ledgers, self.why, self.notes)
 
 
 def load_result(folder: str | os.PathLike[str]) -> SavedRun:
@@ -236,21 +252,6 @@ def host_provenance() -> dict[str, Any]:
         "versions": versions,
         "host": {"machine": platform.machine(), "system": platform.system(), "cores": os.cpu_count()},
     }
-
-
-def format_number(value: Any) -> str:
-    """A number as people read it: four significant digits, thousands apart; other values as text."""
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "–"}[value]
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        if value != value:
-            return "–"
-        if abs(value) >= 10_000:
-            return f"{value:,.0f}"
-        return f"{value:,.4g}" if abs(value) >= 1e-4 or value == 0 else f"{value:.3e}"
-    return str(value)
 
 
 def _ledger_data(ledger: Ledger) -> dict[str, Any]:

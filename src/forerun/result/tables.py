@@ -90,6 +90,11 @@ class Table:
         )
         safe.write_csv(path)
 
+    def _repr_html_(self) -> str:
+        from forerun.result import notebook
+
+        return notebook.table(self)
+
 
 def read_parquet(path: Path) -> Table:
     """A table written by `Table.write_parquet`.
@@ -104,15 +109,18 @@ def read_parquet(path: Path) -> Table:
         metadata = polars.read_parquet_metadata(path)
         described = json.loads(metadata["forerun"])
         frame = polars.read_parquet(path)
-    except (OSError, KeyError, ValueError, polars.exceptions.PolarsError) as error:
+        # The file's order is the table's; in the metadata names are sorted.
+        columns = tuple(
+            Column(
+                name, unit=described["columns"][name]["unit"], meaning=described["columns"][name]["meaning"]
+            )
+            for name in frame.columns
+        )
+        schema = TableSchema(described["table"], columns, described["meaning"], described["version"])
+    except (OSError, KeyError, TypeError, ValueError, polars.exceptions.PolarsError) as error:
         raise StoreError.at(
             path, f"is not a table of a forerun run: {type(error).__name__}: {error}"
         ) from error
-    columns = tuple(
-        Column(name, unit=about["unit"], meaning=about["meaning"])
-        for name, about in described["columns"].items()
-    )
-    schema = TableSchema(described["table"], columns, described["meaning"], described["version"])
     return Table(schema, {column.name: frame[column.name].to_numpy() for column in columns})
 
 

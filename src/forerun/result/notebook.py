@@ -1,0 +1,110 @@
+"""How results look in a notebook: small tables and bars of plain HTML, everything from users' files escaped.
+
+Colours come from the notebook's own theme; nothing is loaded and nothing runs.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from forerun.result.numbers import format_number
+from forerun.units import readable_unit, split_name
+
+if TYPE_CHECKING:
+    from forerun.result.ledger import Ledger
+    from forerun.result.run import Interval
+    from forerun.result.tables import Table
+
+#: rows of a table shown; the rest is counted
+MOST_ROWS: Final = 20
+#: tints that are told apart on light and on dark grounds
+_TINTS: Final = ("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#9d755d", "#bab0ac")
+
+
+def grid(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table: numbers right, text left."""
+    top = "".join(f"<th style='text-align:left'>{html.escape(name)}</th>" for name in head)
+    body = "".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: Any) -> str:
+    if hasattr(value, "item") and not isinstance(value, (str, bytes)):
+        value = value.item()
+    side = "right" if isinstance(value, (int, float)) and not isinstance(value, bool) else "left"
+    return f"<td style='text-align:{side}'>{html.escape(format_number(value))}</td>"
+
+
+def figures(summary: Mapping[str, Any], intervals: Mapping[str, Interval], names: Sequence[str]) -> str:
+    """Summary figures with their units and intervals."""
+    rows = []
+    for name in names:
+        value = summary.get(name)
+        if isinstance(value, (dict, list, tuple)):
+            continue
+        interval = intervals.get(name)
+        span = f"{format_number(interval.low)} … {format_number(interval.high)}" if interval else ""
+        label, unit = split_name(name)
+        rows.append((label, value, unit, span))
+    return grid(("figure", "value", "unit", "95 % interval"), rows)
+
+
+def bar(ledger: Ledger) -> str:
+    """A ledger as one bar of its shares, with the amounts beneath."""
+    shares = ledger.shares()
+    pieces, keys, left = [], [], 0.0
+    for number, (name, amount) in enumerate(ledger.parts.items()):
+        tint, width = _TINTS[number % len(_TINTS)], 100 * max(0.0, shares[name])
+        told = f"{name}: {format_number(float(amount))} {ledger.unit}, {shares[name]:.1%}"
+        pieces.append(
+            f"<rect x='{left:.3f}%' width='{width:.3f}%' height='14' fill='{tint}'>"
+            f"<title>{html.escape(told)}</title></rect>"
+        )
+        keys.append(
+            f"<span style='white-space:nowrap'><b style='color:{tint}'>■</b> {html.escape(told)}</span>"
+        )
+        left += width
+    title = f"{ledger.name}: {format_number(float(ledger.whole))} {ledger.unit}"
+    return (
+        f"<div style='margin:.5em 0'><div>{html.escape(title)}</div>"
+        f"<svg width='100%' height='14' role='img' aria-label='{html.escape(title, quote=True)}'>{''.join(pieces)}</svg>"
+        f"<div style='font-size:smaller'>{' &nbsp; '.join(keys)}</div></div>"
+    )
+
+
+def table(shown: Table) -> str:
+    """The first rows of a table, its units in the head."""
+    head = [
+        f"{column.name} [{column.unit}]" if column.unit else column.name for column in shown.schema.columns
+    ]
+    rows = zip(*(values[:MOST_ROWS].tolist() for values in shown.columns.values()))
+    more = len(shown) - MOST_ROWS
+    rest = f"<div>and {more:,} rows more</div>" if more > 0 else ""
+    about = f"<div>{html.escape(shown.schema.name)}: {html.escape(shown.schema.meaning)}</div>"
+    return about + grid(head, rows) + rest
+
+
+def _titled(name: str, unit: str) -> str:
+    return f"{name} [{readable_unit(unit)}]" if unit and not name.endswith("share") else name
+
+
+def run(
+    heading: str,
+    summary: Mapping[str, Any],
+    intervals: Mapping[str, Interval],
+    names: Sequence[str],
+    ledgers: Sequence[Ledger],
+    why: str,
+    notes: Sequence[str],
+) -> str:
+    """A run: its headline, where it went, and why."""
+    parts = [f"<h4>{html.escape(heading)}</h4>", figures(summary, intervals, names)]
+    parts += [bar(ledger) for ledger in ledgers]
+    if why:
+        parts.append(f"<p><b>why:</b> {html.escape(why)}</p>")
+    if notes:
+        listed = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+        parts.append(f"<details><summary>{len(notes)} notes</summary><ul>{listed}</ul></details>")
+    return "".join(parts)
