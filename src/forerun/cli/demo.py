@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import click
@@ -19,20 +21,20 @@ from forerun.cli import _options, _show
 )  # fmt: skip
 def command(names: tuple[str, ...], as_json: bool, quiet: bool, out: Path) -> None:
     """Answer one question in each ROOM (all rooms, if none is named) offline, on data that come with forerun."""
-    import forerun
-    from forerun.domains.demos import demo, demos
+    from forerun.domains.demos import Demo, run_demos
     from forerun.report import write_page
 
-    chosen = [demo(name) for name in names] or list(demos())
-    results = []
-    for entry in chosen:
-        with _show.working(f"simulating the {entry.room} demonstration", quiet=quiet or as_json):
-            result = forerun.simulate(forerun.load(entry.scenario)).check()
-        results.append(result)
-        if not as_json:
-            click.secho(f"{entry.room}: {entry.question}", bold=True)
-            _show.print_result(result, scenario=str(entry.scenario), quiet=True)
-            click.echo()
+    def watch(entry: Demo) -> None:
+        if not (quiet or as_json) and sys.stderr.isatty():
+            click.echo(f"simulated the {entry.room} demonstration", err=True)
+
+    with _show.working("simulating (a room's first run compiles its kernels)", quiet=quiet or as_json):
+        found = run_demos(names, workers=os.cpu_count() or 1, watch=watch)
+    results = [result for _, result in found]
+    for entry, result in found if not as_json else ():
+        click.secho(f"{entry.room}: {entry.question}", bold=True)
+        _show.print_result(result, scenario=str(entry.scenario), quiet=True)
+        click.echo()
     with _show.working("drawing the page", quiet=quiet or as_json):
         page = write_page(results, out)
     if as_json:
@@ -40,7 +42,7 @@ def command(names: tuple[str, ...], as_json: bool, quiet: bool, out: Path) -> No
         return
     click.echo(f"the page: {page}")
     if not quiet:
-        for entry, result in zip(chosen, results):
+        for entry, result in found:
             for step in result.next_steps[:1]:
                 click.echo(f"next: {step.format(scenario=_near(entry.scenario))}")
         click.echo(

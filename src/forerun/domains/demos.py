@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from forerun.domains import room, rooms
+from forerun.domains import room, rooms, simulate
 from forerun.errors import UnknownName
+from forerun.result.run import Result
+from forerun.scenario.load import load
+from forerun.study.executors.apart import apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,28 @@ def demo(name: str) -> Demo:
     if name not in known:
         raise UnknownName.among("demonstration", name, known)
     return known[name]
+
+
+def run_demos(
+    names: Sequence[str] = (), *, workers: int = 1, watch: Callable[[Demo], None] = lambda entry: None
+) -> tuple[tuple[Demo, Result], ...]:
+    """The demonstrations of some rooms (all, if none is named) with their results, in the order asked for.
+
+    `watch` is told of each as it ends. Raises UnknownName, and what a simulation raises.
+    """
+    chosen = [demo(name) for name in names] or list(demos())
+    found: dict[Demo, Result] = {}
+    for entry, result in apart(_simulated, chosen, workers):
+        if isinstance(result, Exception):
+            raise result
+        found[entry] = result
+        watch(entry)
+    return tuple((entry, found[entry]) for entry in chosen)
+
+
+def _simulated(entry: Demo) -> Result:
+    result: Result = simulate(load(entry.scenario)).check()
+    return result
 
 
 def _question(path: Path) -> str:

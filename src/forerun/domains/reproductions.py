@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Final
 
 from forerun.domains import room_part, rooms
 from forerun.errors import DataError, ForerunError, UnknownName
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, silent
+from forerun.study.executors.apart import apart
 
 #: minutes above which a reproduction without a quick form is left out of quick runs
 QUICK_MINUTES: Final = 0.5
@@ -101,23 +101,12 @@ def _longest_first(entries: Sequence[Reproduction]) -> list[Reproduction]:
 
 
 def _attempts(names: Sequence[str], quick: bool, workers: int) -> Iterator[Attempt]:
-    if workers <= 1:
-        for name in names:
-            yield reproduce(name, quick=quick)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        waiting = {pool.submit(_portable, name, quick): name for name in names}
-        for done in as_completed(waiting):
-            entry = reproduction(waiting[done])
-            try:
-                attempt = done.result()
-            except Exception as error:
-                yield Attempt(entry, error=f"its process ended: {type(error).__name__}")
-                continue
-            yield Attempt(
-                entry, attempt.found, attempt.absent, attempt.left_out, attempt.error, attempt.wall_s
-            )
+    for name, told in apart(functools.partial(_told, quick=quick), names, workers):
+        entry = reproduction(name)
+        if isinstance(told, Exception):
+            yield Attempt(entry, error=f"its process ended: {type(told).__name__}")
+        else:
+            yield Attempt(entry, told.found, told.absent, told.left_out, told.error, told.wall_s)
 
 
 @dataclass(frozen=True)
@@ -131,6 +120,6 @@ class _Told:
     wall_s: float
 
 
-def _portable(name: str, quick: bool) -> _Told:
+def _told(name: str, quick: bool) -> _Told:
     attempt = reproduce(name, quick=quick)
     return _Told(attempt.found, attempt.absent, attempt.left_out, attempt.error, attempt.wall_s)
