@@ -36,16 +36,28 @@ def from_replications(runs: Sequence[Mapping[str, float]], confidence: float) ->
 
 
 def from_batches(latency_ms: Floats, slo_ms: float, confidence: float) -> dict[str, Interval]:
-    """Batch means: the trace in consecutive parts, the spread of their figures, Student's t."""
+    """Sectioning: the figures of the whole trace, with the spread that consecutive parts have around them, Student's t."""
     if len(latency_ms) < 2 * BATCHES:
         return {}
     parts = [headline(part, slo_ms) for part in np.array_split(latency_ms, BATCHES)]
+    return from_parts(parts, headline(latency_ms, slo_ms), confidence)
+
+
+def from_parts(
+    parts: Sequence[Mapping[str, float]], whole: Mapping[str, float], confidence: float
+) -> dict[str, Interval]:
+    """The same from the figures of `BATCHES` consecutive parts and of the whole trace.
+
+    A quantile of a part is biased, because the part is short; the whole trace's is not, so it is the centre [Asmussen and
+    Glynn, Stochastic Simulation, 2007].
+    """
     half = t_quantile(0.5 + confidence / 2, BATCHES - 1) / math.sqrt(BATCHES)
-    method = f"batch means over {BATCHES} consecutive parts of the replayed trace, Student's t"
-    return {
-        name: _bounded(name, *_span([part[name] for part in parts], half), confidence, method)
-        for name in parts[0]
-    }
+    method = f"batch means over {BATCHES} consecutive parts of the replayed trace, around its own figure, Student's t"
+    found = {}
+    for name, centre in whole.items():
+        spread = math.sqrt(sum((part[name] - centre) ** 2 for part in parts) / (BATCHES - 1))
+        found[name] = _bounded(name, centre - half * spread, centre + half * spread, confidence, method)
+    return found
 
 
 def t_quantile(probability: float, freedom: int) -> float:

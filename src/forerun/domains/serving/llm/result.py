@@ -1,0 +1,186 @@
+"""A run of a pipeline with language models: made, summed up, and how sure its figures are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from forerun.domains.serving.events import Watcher, simulate_events
+from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.intervals import BATCHES, from_parts, from_replications, headline
+from forerun.domains.serving.llm.cells import gap_quantile_ms
+from forerun.domains.serving.llm.engine import Bools, Engine, Floats, Requests
+from forerun.domains.serving.model import Pipeline, Run, Stage, Visits
+from forerun.domains.serving.scenario import Generated, Scenario
+from forerun.result.run import Interval
+
+#: what every result with a language model says of itself
+LABEL = (
+    "modelled are continuous batching, chunked prefill, decode, the limit of the cache and preemption; times of "
+    "iterations are imported, not derived; prefix sharing, swapping, speculation and the network are not modelled"
+)
+
+#: figures of one language model that get an interval
+SURE = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms")
+
+
+def run_engines(
+    scenario: Scenario, inputs: Inputs, watchers: tuple[Watcher, ...]
+) -> tuple[Run, list[str], dict[str, object]]:
+    """The run, notes and figures: stage by stage, or by the event loop where a policy or a watcher needs it."""
+    pipeline, arrivals = inputs.pipeline, inputs.arrivals_ms
+    foreign = [
+        f"stage {stage.name!r}: batching policy {type(stage.batching).__name__} has no compiled form"
+        for stage in pipeline.stages
+        if stage.engine is None and stage.batching.compiled() is None
+    ] + (["watchers look on"] if watchers else [])
+    if foreign:
+        run = simulate_events(pipeline, arrivals, scenario.slo_ms, watch=watchers)
+        way = "event loop"
+    else:
+        from forerun.domains.serving.llm.pipeline import simulate_mixed
+
+        run = simulate_mixed(pipeline, arrivals, scenario.slo_ms, keep=scenario.record == "full")
+        way = "stage by stage"
+    figures = {"way": way, **figures_of(pipeline, run, scenario.slo_ms)}
+    if scenario.record != "full":
+        run = replace(run, visits=(), batches=(), requests=())
+    if scenario.record == "counts":
+        run = replace(run, finish_ms=np.empty(0))
+    notes = [f"event loop: {reason}" for reason in foreign]
+    notes += [f"{stage.name}: {LABEL}" for stage in pipeline.stages if stage.engine is not None]
+    return run, notes, figures
+
+
+def figures_of(pipeline: Pipeline, run: Run, slo_ms: float) -> dict[str, Any]:
+    """Figures of every language model; named after its stage where there are several."""
+    engines = [s for s, stage in enumerate(pipeline.stages) if stage.engine is not None]
+    found: dict[str, Any] = {"refused": int(np.count_nonzero(_refused(run)))}
+    for s in engines:
+        prefix = "" if len(engines) == 1 else f"{pipeline.names[s]}_"
+        told = stage_figures(pipeline.stages[s], run, s, slo_ms)
+        found |= {f"{prefix}{name}": value for name, value in told.items()}
+    return found
+
+
+def stage_figures(stage: Stage, run: Run, number: int, slo_ms: float) -> dict[str, Any]:
+    """Figures of one language model over all its requests."""
+    engine, told, visits = stage.engine, run.requests[number], run.visits[number]
+    assert engine is not None and told is not None
+    served = ~np.isnan(told.first_ms)
+    span_s = float(run.arrival_ms[-1] - run.arrival_ms[0]) / 1e3
+    good = served & ~run.missed(slo_ms) & _good(engine, visits, told)
+    return {
+        **_latency_figures(engine, visits, told, served),
+        "tbt_p50_ms": gap_quantile_ms(told.gaps, 0.5),
+        "tbt_p99_ms": gap_quantile_ms(told.gaps, 0.99),
+        "tbt_max_ms": float(np.nanmax(told.longest_gap_ms, initial=0.0)),
+        "goodput_rps": float(good.sum()) / span_s if span_s > 0 else float("nan"),
+        "prompt_tokens": int(engine.prompt[: len(served)][served].sum()),
+        "output_tokens": int(engine.output[: len(served)][served].sum()),
+        "preemptions": int(told.preemptions.sum()),
+        "iterations": told.iterations,
+    }
+
+
+def ttft_ms(visits: Visits, told: Requests) -> Floats:
+    """float64[queries]: from entering the stage to the first token; NaN where nobody was served."""
+    return np.asarray(told.first_ms - visits.enqueue_ms)
+
+
+def tpot_ms(engine: Engine, visits: Visits, told: Requests) -> Floats:
+    """float64[queries]: mean time between tokens after the first; NaN for one-token answers and where nobody was
+    served."""
+    more = (engine.output[: len(told.first_ms)] - 1).astype(np.float64)
+    return np.asarray((visits.end_ms - told.first_ms) / np.where(more > 0, more, np.nan))
+
+
+def engine_intervals(
+    scenario: Scenario, inputs: Inputs, run: Run, fresh: Iterable[Inputs]
+) -> dict[str, Interval]:
+    """Runs on fresh arrivals where a process makes them; batch means where a trace is replayed."""
+    from forerun.domains.serving.llm.pipeline import simulate_mixed
+
+    pipeline, confidence = inputs.pipeline, scenario.intervals.confidence
+    if not run.requests:  # a record without visits: the same run again, with them
+        run = simulate_mixed(pipeline, inputs.arrivals_ms, scenario.slo_ms, keep=False)
+    everyone = np.ones(len(run.arrival_ms), dtype=np.bool_)
+    if isinstance(scenario.trace, Generated):
+        runs = [_headline(pipeline, run, scenario.slo_ms, everyone)]
+        for number, again in enumerate(fresh):
+            if number == 0 and np.array_equal(again.arrivals_ms, inputs.arrivals_ms):
+                break
+            other = simulate_mixed(again.pipeline, again.arrivals_ms, scenario.slo_ms, keep=False)
+            all_of_it = np.ones(len(other.arrival_ms), dtype=np.bool_)
+            runs.append(_headline(again.pipeline, other, scenario.slo_ms, all_of_it))
+        if len(runs) > 1:
+            return from_replications(_common(runs), confidence)
+    if len(everyone) < 2 * BATCHES:
+        return {}
+    parts = []
+    for number in range(BATCHES):
+        part = np.arange(len(everyone)) * BATCHES // len(everyone) == number
+        if not _refused(run)[part].all():
+            parts.append(_headline(pipeline, run, scenario.slo_ms, part))
+    if len(parts) < BATCHES:
+        return {}
+    *common, whole = _common([*parts, _headline(pipeline, run, scenario.slo_ms, everyone)])
+    return from_parts(common, whole, confidence)
+
+
+def _headline(pipeline: Pipeline, run: Run, slo_ms: float, rows: Bools) -> dict[str, float]:
+    """The figures that get an interval, of some of the queries."""
+    found = headline(run.latency_ms[rows & ~_refused(run)], slo_ms)
+    found["attainment"] = float(1 - np.count_nonzero(run.missed(slo_ms)[rows]) / np.count_nonzero(rows))
+    engines = [s for s, stage in enumerate(pipeline.stages) if stage.engine is not None]
+    if len(engines) == 1:
+        told, visits, engine = (
+            run.requests[engines[0]],
+            run.visits[engines[0]],
+            pipeline.stages[engines[0]].engine,
+        )
+        assert engine is not None and told is not None
+        figures = _latency_figures(engine, visits, told, rows & ~np.isnan(told.first_ms))
+        found |= {name: figures[name] for name in SURE if not np.isnan(figures[name])}
+    return found
+
+
+def _latency_figures(engine: Engine, visits: Visits, told: Requests, rows: Bools) -> dict[str, float]:
+    columns = {
+        "ttft": ttft_ms(visits, told)[rows],
+        "tpot": tpot_ms(engine, visits, told)[rows],
+        "engine_queue": (visits.start_ms - visits.enqueue_ms)[rows],
+    }
+    found = {}
+    for name, values in columns.items():
+        known = values[~np.isnan(values)]
+        quantiles = np.quantile(known, [0.5, 0.9, 0.99]) if len(known) else np.full(3, np.nan)
+        found[f"{name}_mean_ms"] = float(known.mean()) if len(known) else float("nan")
+        found |= {
+            f"{name}_{share}_ms": float(value) for share, value in zip(("p50", "p90", "p99"), quantiles)
+        }
+    return found
+
+
+def _good(engine: Engine, visits: Visits, told: Requests) -> Bools:
+    """bool[queries]: within the objectives for the first token and for the tokens after it, where they are set."""
+    good = np.ones(len(told.first_ms), dtype=np.bool_)
+    if engine.ttft_slo_ms:
+        good &= ttft_ms(visits, told) <= engine.ttft_slo_ms
+    if engine.tpot_slo_ms:
+        good &= ~(tpot_ms(engine, visits, told) > engine.tpot_slo_ms)
+    return good
+
+
+def _refused(run: Run) -> Bools:
+    """bool[queries]: who was refused."""
+    return np.zeros(len(run.arrival_ms), dtype=np.bool_) if run.refused is None else run.refused
+
+
+def _common(runs: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Only what every run has."""
+    names = [name for name in runs[0] if all(name in run for run in runs)]
+    return [{name: run[name] for name in names} for run in runs]
