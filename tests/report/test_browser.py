@@ -192,3 +192,95 @@ def test_the_demonstrations_of_all_rooms_are_drawn(
     assert int(page.value("document.documentElement.dataset.drawn")) >= 3
     assert page.value(_OVERLAPS) == []
     assert page.complaints() == []
+
+
+def _others(tmp_path: Path) -> list[Any]:
+    """A study, a comparison, plans of every room that plans, and measurements, all small."""
+    import json
+
+    import forerun
+    from forerun.cli._show import plain
+    from forerun.domains import room_part, rooms
+    from forerun.domains.demos import demo
+    from forerun.domains.plans import plan
+    from forerun.report.kept import KeptComparison, open_kept
+    from forerun.scenario.spec import to_data
+    from forerun.search.plan import document, write_document
+    from forerun.study.compare import Variant, compare
+    from forerun.study.executors import Here
+    from forerun.study.expand import load_study
+    from forerun.study.objective import Objective
+    from forerun.study.run import run_study
+
+    path = demo("serving").scenario
+    small = ["trace.queries=400", "intervals={replications: 0}"]
+    base = forerun.load(path, small)
+    (tmp_path / "study.yaml").write_text(
+        json.dumps(
+            {
+                "base": to_data(base),
+                "axes": {"configuration.ResNet.replicas": [1, 2], "trace.process.rate_rps": [60, 90, 120]},
+                "seeds": 3,
+            }
+        )
+    )
+    run_study(load_study(tmp_path / "study.yaml"), tmp_path / "study.sqlite", Here())
+    variants = [Variant(f"replicas {n}", (("configuration.ResNet.replicas", n),)) for n in (1, 2, 3)]
+    found = compare(base, variants, Objective("latency_p99_ms", "lower", "P99 latency in ms"), seeds=5)
+    items: list[Any] = [open_kept(tmp_path / "study.sqlite"), KeptComparison("replicas", found)]
+    shrunk = {"serving": small, "spot": ["goal.deadline_s=20h", "choices.trials=100"]}
+    for name in rooms():
+        if room_part(name, "plan") is None or room_part(name, "drawings") is None:
+            continue
+        scenario = forerun.load(demo(name).scenario, shrunk.get(name, []))
+        made = document(plan(scenario), scenario, "", {})
+        items.append(open_kept(write_document(plain(made), tmp_path / f"{name}.json")))
+    for name, data in MEASURED.items():
+        (tmp_path / f"measured-{name}.json").write_text(json.dumps(data))
+        items.append(open_kept(tmp_path / f"measured-{name}.json"))
+    return items
+
+
+MEASURED: dict[str, dict[str, Any]] = {
+    "loading": {
+        "format": "forerun.measurement/1", "domain": "loading", "forerun": "0", "answer": "loading is hidden by 4 threads",
+        "block_samples": 4, "threads": 4, "profile": {"latency_s": 0.01, "notes": ["a note"], "intervals": {}},
+        "host": {"cores": 2, "quiet": False},
+        "checked": [
+            {"block_samples": 2**k, "threads": 2, "measured_s": 1.0 + k, "predicted_s": 1.1 + k, "error": 0.1 / (1 + k),
+             "probe": k == 0, "noisy": False} for k in range(5)
+        ],
+    },
+    "energy": {
+        "format": "forerun.measurement/1", "domain": "energy", "forerun": "0", "sensor": "none", "notes": ["no joules"],
+        "campaign": {"device": "cpu"}, "torch": "2", "host": {"machine": "x"},
+        "points": [
+            {"batch_size": size, "power_limit_w": None, "epoch_s": 1.0 / size, "repeats": 5, "power_w": None,
+             "epoch_s_interval": [0.9 / size, 1.1 / size]} for size in (16, 32, 64)
+        ],
+    },
+}  # fmt: skip
+
+
+def test_studies_comparisons_plans_and_measurements_are_drawn(
+    open_page: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Study and comparison alone, and all in one page: drawn, silent, asking for nothing, readable in both lights."""
+    monkeypatch.undo()  # the real rooms, not the gallery
+    items = _others(tmp_path)
+    assert len(items) >= 8
+    for number, item in enumerate([items[:1], items[1:2], items]):
+        path = write_page(item, tmp_path / f"{number}.html")
+        page = open_page(path)
+        assert page.value("document.documentElement.dataset.failed") == "0"
+        figures = page.value("document.querySelectorAll('figure').length")
+        assert figures >= len(item) and page.value("document.querySelectorAll('.chart svg').length") == figures
+        assert page.complaints() == [] and page.requests() == [path.resolve().as_uri()]
+        assert page.value(_OVERLAPS) == []
+        light = page.value("getComputedStyle(document.body).backgroundColor")
+        page.media("dark")
+        assert page.value("getComputedStyle(document.body).backgroundColor") != light
+    page = open_page(path, width=360)
+    assert page.value("document.documentElement.scrollWidth") <= 360 and page.value(_OVERLAPS) == []
+    told = page.value("document.querySelector('header').textContent")
+    assert "1 study, 1 comparison, " in told and "2 measurements" in told

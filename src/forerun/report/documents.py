@@ -10,10 +10,13 @@ from forerun.report.kept import KeptDocument, Rows
 from forerun.report.markup import Content, Html, join, tag
 from forerun.report.quantities import format_number, readable_unit, split_name, title_of
 from forerun.report.sections import Section, data_table
+from forerun.study.summary import is_number
 
 #: rows of a table shown, and figures shown large
 MOST_ROWS: Final = 40
 _TILES: Final = 6
+#: rows above which a table is folded
+MOST_OPEN: Final = 14
 
 
 def facts(item: KeptDocument) -> str:
@@ -42,18 +45,17 @@ def document_sections(item: KeptDocument, drawn: Html | None) -> list[Section]:
 
 
 def _headline(item: KeptDocument) -> Html:
-    """The first figures large, all of them in a table."""
+    """The first numbers large, everything in a table."""
     found = {name: value for name, value in flat(item.facts).items() if value is not None}
-    names = list(found)
-    tiles = tag("div", (_tile(name, found[name]) for name in names[:_TILES]), class_="tiles")
+    numbers = [name for name, value in found.items() if is_number(value)]
+    tiles = tag("div", (_tile(name, found[name]) for name in numbers[:_TILES]), class_="tiles")
     rows: list[list[Content]] = []
-    for name in names:
+    for name, value in found.items():
         label, unit = split_name(name)
-        rows.append([title_of(label), _amount(found[name]), readable_unit(unit)])
+        rows.append([title_of(label), _amount(value), readable_unit(unit)])
     table = data_table(("Quantity", "Value", "Unit"), rows, label="All values", right=(1,))
-    return join(
-        (tiles, tag("details", tag("summary", f"All {len(rows):,} values"), table, open=len(rows) <= 14))
-    )
+    title = tag("summary", f"All {len(rows):,} values")
+    return join((tiles, tag("details", title, table, open=len(rows) <= MOST_OPEN)))
 
 
 def _tile(name: str, value: Any) -> Html:
@@ -68,41 +70,68 @@ def _tile(name: str, value: Any) -> Html:
 
 
 def _table(name: str, rows: Rows) -> Html:
-    """Records as a table: columns that hold one value a record; the middle of long ones is left out."""
-    flattened = [flat(row) for row in rows]
+    """Records as a table: what is the same in all is said below it, long tables are folded and cut."""
+    flattened = [_flattened(row) for row in rows]
     columns = list(dict.fromkeys(column for row in flattened for column in row))
-    head = []
-    for column in columns:
-        label, unit = split_name(column)
-        head.append(f"{label} ({readable_unit(unit)})" if unit else label)
-    shown: list[list[Content]] = [
-        [_amount(row.get(column)) for column in columns] for row in flattened[:MOST_ROWS]
+    same = [
+        column
+        for column in columns
+        if len(rows) > 2 and len({repr(row.get(column)) for row in flattened}) == 1
+    ]
+    shown = [column for column in columns if column not in same]
+    cells: list[list[Content]] = [
+        [_amount(row.get(column)) for column in shown] for row in flattened[:MOST_ROWS]
     ]
     numeric = [
         at
-        for at, column in enumerate(columns)
+        for at, column in enumerate(shown)
         if at and all(isinstance(row.get(column), (int, float, type(None))) for row in flattened)
     ]
-    table = data_table(head, shown, label=_words(name), right=numeric)
-    if len(rows) <= MOST_ROWS:
-        return table
-    return join((table, tag("p", f"The first {MOST_ROWS} of {len(rows):,} rows.", class_="soft under")))
+    table = data_table([_head(column) for column in shown], cells, label=_words(name), right=numeric)
+    told = ", ".join(f"{_head(column)} {_amount(flattened[0].get(column))}" for column in same)
+    notes = [
+        f"The first {MOST_ROWS} of {len(rows):,} rows." if len(rows) > MOST_ROWS else "",
+        f"The same in all: {told}." if told else "",
+    ]
+    body = join((table, *(tag("p", note, class_="soft under") for note in notes if note)))
+    if len(rows) <= MOST_OPEN:
+        return body
+    return tag("details", tag("summary", f"{len(rows):,} rows"), body)
+
+
+def _flattened(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A record as path -> value; lists become one text."""
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        path = f"{prefix}.{key}" if prefix else str(key)
+        if isinstance(value, Mapping):
+            found |= _flattened(value, path)
+        else:
+            found[path] = _listed(value) if isinstance(value, (list, tuple)) else value
+    return found
+
+
+def _listed(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_listed(inner) for inner in value)
+    return _amount(value)
+
+
+def _head(column: str) -> str:
+    label, unit = split_name(column)
+    return f"{label} ({readable_unit(unit)})" if unit else label
 
 
 def _provenance(item: KeptDocument) -> Html:
     rows: list[list[Content]] = [["file", item.name], ["kind", item.kind]]
     rows += [["written by", f"forerun {item.version}"]] if item.version else []
-    rows += [[name, _amount(value)] for name, value in _flat_facts(item.provenance)]
+    rows += [[name, _amount(value)] for name, value in flat(item.provenance).items()]
     rows += [
         [f"input {path.rpartition('.')[0]}", str(value)]
         for path, value in flat(item.scenario).items()
         if path.endswith(".sha256") and value
     ]
     return data_table(("What", "Value"), rows, label="Provenance")
-
-
-def _flat_facts(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return list(flat(data).items())
 
 
 def _amount(value: Any) -> str:

@@ -70,7 +70,7 @@ def draw(figure: Figure, palette: Palette = LIGHT, *, width: int | None = None) 
     columns, axes = _scaled(figure, columns)
     notes = (*invalid, *thinned)
     axes = {name: replace(axis, column=name) for name, axis in axes.items()}
-    lying = figure.kind in ("bar", "stacked_bar") and _crowded(columns)
+    lying = figure.kind in ("bar", "stacked_bar", "points") and _crowded(columns)
     rules = [
         (rule.axis, rule.value, rule.label) for rule in figure.rules if _drawable(rule.value, axes[rule.axis])
     ]

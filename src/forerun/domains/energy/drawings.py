@@ -11,11 +11,12 @@ from forerun.result.figures import Axis, Figure
 def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
     """The frontier of time and energy with the plan, the knee and the default on it; the plan at each weight."""
     found = []
+    # What stands out lies on top: it comes last.
     marked = [
-        ("plan", plan["summary"]),
-        ("knee", plan.get("knee")),
-        ("default", plan.get("default")),
         *(("frontier", point) for point in plan.get("frontier") or ()),
+        ("default", plan.get("default")),
+        ("knee", plan.get("knee")),
+        ("plan", plan["summary"]),
     ]
     rows = [(name, point) for name, point in marked if point and point.get("time_s") is not None]
     if rows:

@@ -14,7 +14,11 @@ MOST_LISTED = 24
 def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
     """Cost against finishing time of every candidate, and the cheapest with their intervals."""
     rows = [row for row in plan.get("candidates") or () if row.get("cost_usd") is not None]
-    ended = [row for row in rows if row.get("finish_h") is not None]
+    # What stands out lies on top: it comes last.
+    order = ("beaten", "not beaten on both", "chosen")
+    ended = sorted(
+        (row for row in rows if row.get("finish_h") is not None), key=lambda row: order.index(_kind(row))
+    )
     found = []
     if ended:
         goal = scenario.get("goal", {})
@@ -32,7 +36,7 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
                     "kind": [_kind(row) for row in ended],
                 },
                 series="kind",
-                order=("chosen", "not beaten on both", "beaten"),
+                order=order[::-1],
                 rules=(Rule(deadline_s / 3600.0, "deadline"),) if deadline_s else (),
                 caption="All candidates met the same fleets; those in few trials have wider intervals (see the table).",
             )
@@ -47,7 +51,7 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
                 x=Axis("name", "candidate"),
                 y=Axis("cost_usd", "mean cost", "$"),
                 data={
-                    "name": [row["name"] for row in listed],
+                    "name": _short(listed),
                     "cost_usd": [float(row["cost_usd"]) for row in listed],
                     "low": [float(row["cost_usd"]) - float(row["cost_half95_usd"]) for row in listed],
                     "high": [float(row["cost_usd"]) + float(row["cost_half95_usd"]) for row in listed],
@@ -58,6 +62,20 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
             )
         )
     return tuple(found)
+
+
+def _short(rows: list[Mapping[str, Any]]) -> list[str]:
+    """What tells the candidates apart; their full names where that is not enough."""
+    words = {
+        "depth": "depth {}",
+        "snapshots": "{}",
+        "growth": "{}",
+        "spares": "+{}",
+        "on_demand_nodes": "{} steady",
+    }
+    varied = [name for name in words if len({repr(row.get(name)) for row in rows}) > 1]
+    found = [", ".join(words[name].format(row.get(name)) for name in varied) for row in rows]
+    return found if len(set(found)) == len(rows) else [str(row["name"]) for row in rows]
 
 
 def _kind(row: Mapping[str, Any]) -> str:
