@@ -8,26 +8,27 @@ what is queued starts now. A query ends when its last stage ends; its latency is
 *misses* if that is above the objective.
 
 Time is float64 milliseconds. At one instant the order is: changes of the number of replicas, completions, arrivals,
-starts; so results do not depend on how events are scheduled. The pipeline is simulated stage by stage by compiled
-kernels, or event by event by a plain loop; where both apply they agree bit for bit. `mode: compat` instead reproduces the
-semantics of an early InferLine notebook query by query. Not modelled: the network between stages, failures, models that
-share a device.
+starts; so results do not depend on how events are scheduled. The number of replicas changes as the scenario lists it, or
+as a *tuner* decides, which is asked every control period and sees arrivals, and queues if it asks for them. The pipeline
+is simulated stage by stage by compiled kernels, or event by event by a plain loop; where both apply they agree bit for
+bit. `mode: compat` instead reproduces the semantics of an early InferLine notebook query by query. Not modelled: the
+network between stages, failures, models that share a device.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from forerun.domains.serving.policy import batching_policies
-from forerun.domains.serving.scenario import Scenario
+from forerun.domains.serving.policy import batching_policies, tuner_policies
+from forerun.domains.serving.scenario import Intervals, Scenario
 from forerun.domains.serving.simulate import simulate
 from forerun.registry import Registry
 from forerun.study.objective import Objective
 
-__all__ = ["OBJECTIVES", "POLICIES", "Scenario", "simulate"]
+__all__ = ["OBJECTIVES", "POLICIES", "Scenario", "simulate", "without_intervals"]
 
 #: kinds of policy in this room
-POLICIES: Final[dict[str, Registry[Any]]] = {"batching": batching_policies()}
+POLICIES: Final[dict[str, Registry[Any]]] = {"batching": batching_policies(), "tuner": tuner_policies()}
 
 #: by what runs of this room are ranked, first the default
 OBJECTIVES: Final = (
@@ -35,3 +36,8 @@ OBJECTIVES: Final = (
     Objective("latency_p99_ms", "lower", "P99 latency in ms"),
     Objective("cost_usd_per_h", "lower", "cost in $/h"),
 )
+
+
+def without_intervals(scenario: Scenario) -> Scenario:
+    """The scenario without the replications that its intervals need."""
+    return scenario.with_(intervals=Intervals(replications=0, confidence=scenario.intervals.confidence))

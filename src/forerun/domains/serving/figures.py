@@ -24,6 +24,14 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     found = []
     if "queries" in tables:
         found.append(latency_distribution(tables["queries"], summary))
+    if "decisions" in tables and "queries" in tables:
+        found += [
+            load_over_time(tables["queries"]),
+            replicas_over_time(tables["replicas"]),
+            misses_over_time(tables["queries"], summary),
+        ]
+    if "envelopes" in tables:
+        found.append(envelopes(tables["envelopes"]))
     if "splits" in tables:
         found.append(where_the_time_went(tables["splits"]))
     if "visits" in tables:
@@ -49,6 +57,98 @@ def latency_distribution(queries: Table, summary: Mapping[str, Any]) -> Figure:
         caption=f"{summary['attainment']:.2%} of the queries stay within {slo_ms:g} ms; "
         f"{summary['attainment_wanted']:.4g} is wanted. P99 is {summary['latency_p99_ms']:.4g} ms.",
         rules=(Rule(slo_ms, "SLO"), Rule(float(summary["attainment_wanted"]), "wanted", axis="y")),
+    )
+
+
+def _spans(queries: Table) -> tuple[Floats, Any]:
+    """Edges of equal spans of the run, and per query the span that it arrives in."""
+    arrivals = queries["arrival_ms"]
+    count = max(10, min(SPANS // 2, len(arrivals) // 50))
+    edges = np.linspace(float(arrivals[0]), float(arrivals[-1]), count + 1)
+    return edges, np.clip(np.searchsorted(edges, arrivals, side="right") - 1, 0, count - 1)
+
+
+def load_over_time(queries: Table) -> Figure:
+    """Arrivals a second, span by span."""
+    edges, span = _spans(queries)
+    counts = np.bincount(span, minlength=len(edges) - 1)
+    width_s = (edges[1] - edges[0]) / 1e3
+    return Figure(
+        id="load-over-time",
+        title="Load over time",
+        kind="step",
+        x=Axis("at_s", "time", "s"),
+        y=Axis("rate_rps", "arrivals", "1/s"),
+        data=_columns(at_s=edges[:-1] / 1e3, rate_rps=counts / width_s if width_s else counts * 0.0),
+        caption=f"Queries that arrive, in spans of {width_s:.3g} s.",
+    )
+
+
+def replicas_over_time(replicas: Table) -> Figure:
+    """Replicas paid for, by stage; a step up is a decision, active a while later."""
+    ends = {
+        stage: float(replicas["to_ms"][replicas["stage"] == stage].max()) for stage in set(replicas["stage"])
+    }
+    rows = [
+        (at / 1e3, paid, stage)
+        for at, paid, stage in zip(replicas["from_ms"], replicas["paid"], replicas["stage"])
+        if paid
+    ]
+    last = {stage: (ends[stage] / 1e3, paid, stage) for _, paid, stage in rows}
+    together = sorted([*rows, *last.values()], key=lambda row: row[0])
+    return Figure(
+        id="replicas-over-time",
+        title="Replicas over time",
+        kind="step",
+        x=Axis("at_s", "time", "s"),
+        y=Axis("paid", "replicas paid for"),
+        data=_columns(
+            at_s=[at for at, _, _ in together],
+            paid=[float(paid) for _, paid, _ in together],
+            stage=np.array([stage for _, _, stage in together], dtype=object),
+        ),
+        series="stage",
+        series_label="stage",
+        caption="A replica is paid for from the decision on, and active when it has come up.",
+        order=tuple(dict.fromkeys(replicas["stage"].tolist())),
+    )
+
+
+def misses_over_time(queries: Table, summary: Mapping[str, Any]) -> Figure:
+    """The share of queries that miss the objective, by when they arrive."""
+    edges, span = _spans(queries)
+    counts = np.bincount(span, minlength=len(edges) - 1)
+    missed = np.bincount(span, weights=queries["missed"].astype(float), minlength=len(edges) - 1)
+    return Figure(
+        id="misses-over-time",
+        title="Misses over time",
+        kind="step",
+        x=Axis("at_s", "time", "s"),
+        y=Axis("missed_percent", "queries that miss", "%"),
+        data=_columns(at_s=edges[:-1] / 1e3, missed_percent=100 * missed / np.maximum(counts, 1)),
+        caption=f"Of the queries that arrive in a span, those above {float(summary['slo_ms']):g} ms; over the whole run "
+        f"{100 - 100 * float(summary['attainment']):.3g} %.",
+        rules=(Rule(100 - 100 * float(summary["attainment_wanted"]), "allowed", axis="y"),),
+    )
+
+
+def envelopes(table: Table) -> Figure:
+    """The traffic envelope of the sample that the plan was made for, and the run's."""
+    windows = table["window_ms"] / 1e3
+    return Figure(
+        id="envelopes",
+        title="Traffic envelopes: what was planned for, and what came",
+        kind="line",
+        x=Axis("window_s", "window", "s", log=True),
+        y=Axis("rate_rps", "most arrivals in a window, a second", "1/s"),
+        data=_columns(
+            window_s=np.tile(windows, 2),
+            rate_rps=np.concatenate([table["sample"] / windows, table["run"] / windows]),
+            traffic=np.repeat(np.array(["sample", "run"], dtype=object), len(windows)),
+        ),
+        series="traffic",
+        series_label="traffic",
+        caption="Where the run is above the sample, it is burstier or busier than what was planned for.",
     )
 
 

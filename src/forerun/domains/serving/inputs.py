@@ -24,6 +24,7 @@ from forerun.domains.serving.scenario import (
     Generated,
     Listed,
     Placement,
+    Replayed,
     Sampled,
     Scenario,
     StageSpec,
@@ -41,7 +42,8 @@ class Inputs:
     """A scenario ready to be simulated.
 
     arrivals_ms: float64[queries], ascending. prices: $ per hour and replica, by stage. hardware: by stage. notes: what
-    was mended or assumed.
+    was mended or assumed. paid: by stage, where a tuner decides, (instant ms, replicas paid for from then on); None where
+    replicas are paid for while they are there.
     """
 
     pipeline: Pipeline
@@ -49,6 +51,7 @@ class Inputs:
     prices_usd_per_h: tuple[float, ...]
     hardware: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    paid: tuple[tuple[tuple[float, int], ...], ...] | None = None
 
 
 def prepare(scenario: Scenario, *, batching: Batching | None = None, seed: int | None = None) -> Inputs:
@@ -57,7 +60,7 @@ def prepare(scenario: Scenario, *, batching: Batching | None = None, seed: int |
     Raises ScenarioError, ProfileError or TraceError with every problem found.
     """
     drawn = scenario.seed if seed is None else seed
-    arrivals, trace, notes = _arrivals(scenario, drawn)
+    arrivals, trace, notes = arrivals_of(scenario.trace, drawn)
     aliases: list[str] = []
     problems: list[Problem] = []
     profile = _profile(scenario)
@@ -205,22 +208,41 @@ def _profile(scenario: Scenario) -> Profile:
     return profile
 
 
-def _arrivals(scenario: Scenario, seed: int) -> tuple[Floats, Trace | None, list[str]]:
-    """The arrivals in ms, the trace they come from if it is a file, and what was noted on the way."""
-    given = scenario.trace
+def arrivals_of(
+    given: Generated | Replayed | Listed, seed: int, where: str = "$.trace"
+) -> tuple[Floats, Trace | None, list[str]]:
+    """Arrivals in ms, the trace they come from if it is a file, and what was noted on the way.
+
+    Raises ScenarioError or TraceError.
+    """
     if isinstance(given, Listed):
         return np.array(given.arrivals_ms), None, []
     if isinstance(given, Generated):
         n = given.queries or None
         instants = given.process.arrivals_ms(seed, n=n, horizon_s=None if n else given.horizon_s)
         if not len(instants):
-            raise ScenarioError.at("$.trace", f"no query arrives within {given.horizon_s:g} s")
+            raise ScenarioError.at(where, f"no query arrives within {given.horizon_s:g} s")
         return instants, None, []
     trace = read_trace(given.file.path, given.format, options=given.options)
     if not len(trace):
         raise TraceError.at(given.file.path, "holds no arrival")
     notes = [f"repair: {repair['rule']}, {repair['count']} times" for repair in trace.provenance.repairs]
     return arrivals_ms(trace), trace, notes
+
+
+def throughput_rps(scenario: Scenario, inputs: Inputs) -> tuple[float, ...]:
+    """By stage, the queries a second that one replica carries in full batches: as measured where service is the mean, else
+    batch over time."""
+    if scenario.service != "mean":
+        tables = [stage.service.table_ms for stage in inputs.pipeline.stages]
+        return tuple((len(table) - 1) * 1e3 / float(table[-1]) for table in tables)
+    profile, models = _profile(scenario), {spec.name: spec.model or spec.name for spec in scenario.stages}
+    found = []
+    for stage, hardware in zip(inputs.pipeline.stages, inputs.hardware):
+        rows = {row.batch: row.throughput_qps for row in profile.rows(models[stage.name], hardware)}
+        between = stage.max_batch * 1e3 / float(stage.service.table_ms[stage.max_batch])
+        found.append(rows.get(stage.max_batch, between))
+    return tuple(found)
 
 
 def _check_clock(stages: list[_Placed], arrivals: Floats) -> None:

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from forerun.domains.serving.policies.fixed import Fixed
 from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.policy import Batching, batching_policies
+from forerun.domains.serving.policy import Batching, Tuner, batching_policies, tuner_policies
 from forerun.errors import known_names
 from forerun.scenario.spec import Input, Spec, recipe
 from forerun.trace.arrivals import ArrivalProcess, processes
@@ -157,7 +158,11 @@ class Intervals(Spec, frozen=True, kw_only=True):
 
 
 class Scenario(Spec, frozen=True, kw_only=True):
-    """A pipeline, the machines it runs on, the traffic it meets, and the objective."""
+    """A pipeline, the machines it runs on, the traffic it meets, and the objective.
+
+    tuner: who changes the numbers of replicas while the trace runs. sample: the traffic that the configuration was planned
+    for, which some tuners compare with.
+    """
 
     domain: Literal["serving"] = "serving"
     spec_version: int = 1
@@ -172,6 +177,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
     slo_ms: Positive
     attainment: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.99
     prices_usd_per_h: dict[str, NotNegative] = {}
+    tuner: Annotated[Tuner, recipe(tuner_policies)] = msgspec.field(default_factory=Fixed)
+    sample: Generated | Replayed | Listed | None = None
     record: Literal["counts", "latency", "full"] = "full"
     tie_rules: Literal["own", "both"] = "own"
     compat: Compat = Compat()
@@ -184,6 +191,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
             *self._edge_problems(),
             *self._configuration_problems(names),
             *self._mode_problems(),
+            *self._tuner_problems(),
         ]
 
     def _stage_problems(self, names: list[str]) -> list[tuple[str, str]]:
@@ -257,6 +265,32 @@ class Scenario(Spec, frozen=True, kw_only=True):
             if not isinstance(placed.batching, Greedy):
                 what = "mode compat knows greedy batching and compat.batching_delay_ms only"
                 found.append((f"configuration.{name}.batching", what))
+        return found
+
+    @property
+    def tuned(self) -> bool:
+        """Whether anybody changes the numbers of replicas during the run."""
+        return not isinstance(self.tuner, Fixed)
+
+    def _tuner_problems(self) -> list[tuple[str, str]]:
+        if not self.tuned:
+            return []
+        found = []
+        name = self.tuner.__struct_config__.tag
+        if self.mode == "compat":
+            found.append(("tuner", "mode compat knows no changes of replicas"))
+        if self.tie_rules == "both":
+            found.append(("tie_rules", "the notebook's rule knows no changes of replicas; write own"))
+        for stage, placed in self.configuration.items():
+            if placed.changes:
+                what = f"the tuner {name!r} decides on replicas; leave out the changes, or the tuner"
+                found.append((f"configuration.{stage}.changes", what))
+            if placed.replicas > self.tuner.max_replicas:
+                what = f"{placed.replicas} is above the tuner's max_replicas, {self.tuner.max_replicas}"
+                found.append((f"configuration.{stage}.replicas", what))
+        if self.tuner.needs_sample and self.sample is None:
+            what = f"the tuner {name!r} compares with the traffic that the configuration was planned for; give it as sample"
+            found.append(("sample", f"{what} (like trace: a process, a file, or arrivals)"))
         return found
 
     def allowed_misses(self, queries: int) -> int:

@@ -1,6 +1,7 @@
 """The door: a scenario becomes a result.
 
 prepare      the scenario's names become a pipeline, arrivals and prices; all bad input is found here
+tune         where replicas follow the traffic: the tuner's decisions become changes of the pipeline's replicas
 run          stage by stage where that is exact, else the event loop; in compat mode the notebook's scheduler
 check        the laws that every run obeys
 present      tables, ledgers, timeline, figures with intervals, and why
@@ -9,6 +10,7 @@ present      tables, ledgers, timeline, figures with intervals, and why
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,6 +38,9 @@ from forerun.result.run import Interval, Result
 from forerun.result.tables import Table
 from forerun.rng import stream
 
+if TYPE_CHECKING:
+    from forerun.domains.serving.tuning.account import Control
+
 
 def simulate(scenario: Scenario, *, policy: Batching | None = None, watch: Iterable[Watcher] = ()) -> Result:
     """Run the scenario's trace through its pipeline.
@@ -45,11 +50,12 @@ def simulate(scenario: Scenario, *, policy: Batching | None = None, watch: Itera
     """
     watchers = tuple(watch)
     inputs = prepare(scenario, batching=policy)
+    inputs, control = _tuned(scenario, inputs)
     run, notes, extra, compat = _run(scenario, inputs, watchers)
     if len(run.finish_ms) and compat is None:
         check_run(inputs.pipeline, run, scenario.slo_ms)
     loads = offered_loads(inputs)
-    summary = summarise(scenario, inputs, run, loads) | extra
+    summary = summarise(scenario, inputs, run, loads) | extra | (control.figures(scenario) if control else {})
     notes = [*inputs.notes, *notes, *overload_notes(inputs, loads)]
     if scenario.tie_rules == "both":
         summary |= _both_rules(scenario, inputs)
@@ -58,7 +64,18 @@ def simulate(scenario: Scenario, *, policy: Batching | None = None, watch: Itera
     result = Result(scenario, summary, recorded, notes=tuple(notes), intervals=intervals, headline=HEADLINE)
     if run.visits:
         result = _presented(scenario, inputs, run, compat, result, loads)
+    if control is not None:
+        result = control.presented(result, inputs, run)
     return result.check()
+
+
+def _tuned(scenario: Scenario, inputs: Inputs) -> tuple[Inputs, Control | None]:
+    """The inputs with the replicas that the scenario's tuner decides on."""
+    if not scenario.tuned:
+        return inputs, None
+    from forerun.domains.serving.tuning.account import controlled
+
+    return controlled(scenario, inputs)
 
 
 def _run(
@@ -159,6 +176,7 @@ def _intervals(scenario: Scenario, inputs: Inputs, run: Run, policy: Batching | 
             runs = [headline(run.latency_ms, scenario.slo_ms)]
             for number in range(wanted.replications - 1):
                 fresh = prepare(scenario, batching=policy, seed=_fresh_seed(scenario.seed, number))
+                fresh, _ = _tuned(scenario, fresh)
                 again = simulate_stagewise(fresh.pipeline, fresh.arrivals_ms, scenario.slo_ms)
                 runs.append(headline(again.latency_ms, scenario.slo_ms))
             return from_replications(runs, wanted.confidence)

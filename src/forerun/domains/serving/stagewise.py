@@ -43,12 +43,20 @@ class Stagewise:
     """A run under way. `advance` feeds arrivals and handles every instant before a given one."""
 
     def __init__(
-        self, pipeline: Pipeline, slo_ms: float, *, record: str = "latency", expected: int = 0
+        self,
+        pipeline: Pipeline,
+        slo_ms: float,
+        *,
+        record: str = "latency",
+        expected: int = 0,
+        most_replicas: int = 0,
     ) -> None:
-        """record: `counts`, `latency` or `full`. expected: queries to make room for (grows as needed)."""
+        """record: `counts`, `latency` or `full`. expected: queries to make room for (grows as needed). most_replicas: what
+        `reschedule` may give a stage (0: it is not called)."""
         self.pipeline = pipeline
-        self._plan = plan_of(pipeline, slo_ms)
-        self._state = _state_of(self._plan, pipeline, room=2 * SLICE)
+        self._plan = plan_of(pipeline, slo_ms, most_replicas)
+        self._state = _state_of(self._plan, pipeline, 2 * SLICE, most_replicas)
+        self._changes = [list(stage.capacity) for stage in pipeline.stages]
         self._kind = record
         room = 0 if record == "counts" else max(expected, 1)
         self._record = record_of(len(pipeline.stages), room, record, routed=self._plan.routed)
@@ -89,6 +97,29 @@ class Stagewise:
         while not advance(self._plan, self._state, self._record, arrivals_ms, taken, until_ms):
             open_queries = fed - self.finished + len(arrivals_ms)
             self._state = _grown(self._state, max(4 * open_queries, 2 * self._state.arrival_ms.shape[0]))
+
+    def reschedule(self, capacity: Sequence[Sequence[tuple[float, int]]]) -> None:
+        """Replace the changes of replicas that have not been handled yet.
+
+        capacity: by stage (instant ms, replicas from then on), ascending, none before the instant last advanced to.
+        """
+        at = self._plan.change_at
+        done = [int(self._state.stages[s, layout.CHANGE] - at[s]) for s in range(len(self.pipeline.stages))]
+        for changes, count, later in zip(self._changes, done, capacity):
+            changes[count:] = later
+        self._plan = self._plan._replace(**_changes_of(self._changes))
+        self._state.stages[:, layout.CHANGE] = self._plan.change_at[:-1] + done
+
+    @property
+    def ongoing(self) -> tuple[int, ...]:
+        """By stage, queries queued or in service."""
+        streams = self._state.streams[:, layout.COUNT]
+        return tuple((streams[self._plan.input_of] - streams[1 : len(self.pipeline.stages) + 1]).tolist())
+
+    @property
+    def working(self) -> tuple[int, ...]:
+        """By stage, replicas that serve a batch."""
+        return tuple(self._state.stages[:, layout.BUSY].tolist())
 
     def forget(self) -> Floats:
         """Hand over the finish instants found since the last call, and keep them no longer."""
@@ -151,14 +182,15 @@ def simulate_stagewise(
     return state.run(arrivals_ms)
 
 
-def plan_of(pipeline: Pipeline, slo_ms: float) -> Plan:
-    """The pipeline as the kernels' arrays."""
+def plan_of(pipeline: Pipeline, slo_ms: float, most_replicas: int = 0) -> Plan:
+    """The pipeline as the kernels' arrays. most_replicas: what any stage may get later, 0 if nothing changes."""
     stages, edges = pipeline.stages, pipeline.edges
     compiled = [stage.batching.compiled() or ("", 0.0) for stage in stages]
-    input_of, input_kind, ordered = _wiring(pipeline)
+    input_of, input_kind, ordered = _wiring(pipeline, most_replicas)
     may_end = [pipeline.may_end(s) for s in range(len(stages))]
     routed = not all(edge.always for edge in edges)
-    steady = [not stage.capacity and way == ("hold", 0.0) for stage, way in zip(stages, compiled)]
+    constant = [not stage.capacity and not most_replicas for stage in stages]
+    steady = [still and way == ("hold", 0.0) for still, way in zip(constant, compiled)]
     widest = max((stage.max_batch for stage in stages), default=1) + 1
     measured_at, measured_ms = _measured(stages, widest)
     return Plan(
@@ -173,9 +205,7 @@ def plan_of(pipeline: Pipeline, slo_ms: float) -> Plan:
         draw_key=np.array([mix(stage.service.key) for stage in stages], dtype=np.uint64),
         measured_at=measured_at,
         measured_ms=measured_ms,
-        change_at=_offsets([len(stage.capacity) for stage in stages]),
-        change_ms=np.array([at for stage in stages for at, _ in stage.capacity], dtype=np.float64),
-        change_to=_ints([count for stage in stages for _, count in stage.capacity]),
+        **_changes_of([stage.capacity for stage in stages]),
         steady=np.array(steady, dtype=np.bool_),
         one=np.array([even and stage.replicas == 1 for even, stage in zip(steady, stages)], dtype=np.bool_),
         edge_at=_offsets([len(stage.edges) for stage in stages]),
@@ -192,7 +222,16 @@ def plan_of(pipeline: Pipeline, slo_ms: float) -> Plan:
     )
 
 
-def _wiring(pipeline: Pipeline) -> tuple[list[int], list[int], list[bool]]:
+def _changes_of(capacity: Sequence[Sequence[tuple[float, int]]]) -> dict[str, Any]:
+    """Changes of replicas, by stage, as the plan's arrays."""
+    return {
+        "change_at": _offsets([len(changes) for changes in capacity]),
+        "change_ms": np.array([at for changes in capacity for at, _ in changes], dtype=np.float64),
+        "change_to": _ints([count for changes in capacity for _, count in changes]),
+    }
+
+
+def _wiring(pipeline: Pipeline, most_replicas: int) -> tuple[list[int], list[int], list[bool]]:
     """Per stage the stream it consumes and how that comes about; per stream whether it is ordered."""
     stages = pipeline.stages
     ordered = [True] + [False] * len(stages)
@@ -207,14 +246,14 @@ def _wiring(pipeline: Pipeline) -> tuple[list[int], list[int], list[bool]]:
             input_kind.append(layout.ZIPPED if from_ordered else layout.MERGED)
             input_of.append(len(ordered))
             ordered.append(from_ordered)
-        ordered[s + 1] = from_ordered and _keeps_order(stage)
+        ordered[s + 1] = from_ordered and _keeps_order(stage, most_replicas)
     return input_of, input_kind, ordered
 
 
-def _keeps_order(stage: Stage) -> bool:
+def _keeps_order(stage: Stage, most_replicas: int) -> bool:
     """Whether no batch of the stage can overtake another."""
     table = stage.service.table_ms
-    return stage.most_replicas == 1 or (
+    return max(stage.most_replicas, most_replicas) == 1 or (
         stage.service.law is Law.TABLE and bool((table[1 : stage.max_batch + 1] == table[1]).all())
     )
 
@@ -249,9 +288,10 @@ def _measured(stages: Sequence[Stage], widest: int) -> tuple[NDArray[np.int64], 
     return at, np.concatenate(values) if values else np.zeros(1)
 
 
-def _state_of(plan: Plan, pipeline: Pipeline, room: int) -> State:
+def _state_of(plan: Plan, pipeline: Pipeline, room: int, most_replicas: int) -> State:
     stages, streams, edges = len(pipeline.stages), len(plan.ordered), len(pipeline.edges)
-    places = 1 << (max(stage.most_replicas for stage in pipeline.stages) - 1).bit_length()
+    most = max(most_replicas, *(stage.most_replicas for stage in pipeline.stages))
+    places = 1 << (most - 1).bit_length()
     state = State(
         times=np.empty((streams, room + 1)),
         stops=np.zeros((streams, room + 1), dtype=np.int64),

@@ -136,9 +136,12 @@ def explain(
 
 def _machines(inputs: Inputs, stage: str) -> str:
     number = inputs.pipeline.names.index(stage)
-    count = inputs.pipeline.stages[number].replicas
-    one = count == 1
-    return f"{'one' if one else count} {inputs.hardware[number]} replica{' runs' if one else 's run'}"
+    placed = inputs.pipeline.stages[number]
+    counts = [placed.replicas, *(count for _, count in placed.capacity)]
+    if len(set(counts)) > 1:
+        return f"{min(counts)} to {max(counts)} {inputs.hardware[number]} replicas run, when most,"
+    one = counts[0] == 1
+    return f"{'one' if one else counts[0]} {inputs.hardware[number]} replica{' runs' if one else 's run'}"
 
 
 def _next_steps(scenario: Scenario, stage: str, kind: str, met: bool) -> tuple[str, ...]:
@@ -156,16 +159,23 @@ def _next_steps(scenario: Scenario, stage: str, kind: str, met: bool) -> tuple[s
 
 
 def _cost(inputs: Inputs, run: Run) -> tuple[float, float]:
-    """$ per hour, averaged over the run, and its hours."""
+    """$ per hour, averaged over the run, and its hours. Where a tuner decides the run is paid for up to the last arrival."""
     begin_ms = float(inputs.arrivals_ms[0])
-    end_ms = float(run.finish_ms.max()) if len(run.finish_ms) else float(inputs.arrivals_ms[-1])
+    finished = len(run.finish_ms) and inputs.paid is None
+    end_ms = float(run.finish_ms.max()) if finished else float(inputs.arrivals_ms[-1])
     hours = (end_ms - begin_ms) / 3.6e6
     priced = list(zip(inputs.pipeline.stages, inputs.prices_usd_per_h))
-    if not any(stage.capacity for stage in inputs.pipeline.stages) or hours <= 0:
+    changing = inputs.paid is not None or any(stage.capacity for stage in inputs.pipeline.stages)
+    if not changing or hours <= 0:
         return sum(price * stage.replicas for stage, price in priced), hours
-    paid = sum(
-        price * count * (to - at) / 3.6e6
-        for stage, price in priced
-        for at, to, count in stretches(stage, begin_ms, end_ms)
-    )
-    return paid / hours, hours
+    return sum(stage_costs_usd(inputs, begin_ms, end_ms)) / hours, hours
+
+
+def stage_costs_usd(inputs: Inputs, begin_ms: float, end_ms: float) -> list[float]:
+    """By stage, what its replicas cost within [begin, end]."""
+    found = []
+    for s, (stage, price) in enumerate(zip(inputs.pipeline.stages, inputs.prices_usd_per_h)):
+        changes = stage.capacity if inputs.paid is None else inputs.paid[s]
+        parts = stretches(stage.replicas, changes, begin_ms, end_ms)
+        found.append(price * sum(count * (to - at) for at, to, count in parts) / 3.6e6)
+    return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +12,13 @@ from numpy.typing import NDArray
 from forerun.domains.serving.account import Account
 from forerun.domains.serving.compat import CompatRun
 from forerun.domains.serving.inputs import Inputs
-from forerun.domains.serving.model import Floats, Run, Stage
+from forerun.domains.serving.model import Floats, Run
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.result.timeline import Timeline
+
+if TYPE_CHECKING:
+    from forerun.domains.serving.tuning.control import Schedule
+    from forerun.domains.serving.tuning.handover import Handover
 
 _QUERY: Final = Column("query", "", "number of the query, in order of arrival")
 _STAGE: Final = Column("stage", "", "name of the stage")
@@ -75,9 +81,33 @@ REPLICAS: Final = TableSchema(
         Column("from_ms", "ms", "from this instant"),
         Column("to_ms", "ms", "to this instant"),
         Column("count", "", "replicas there are"),
-        Column("cost_usd", "usd", "their price over that time"),
+        Column("paid", "", "replicas paid for: more than there are while some come up"),
+        Column("cost_usd", "usd", "the price of those paid for over that time"),
     ),
     "one stretch of time with a constant number of replicas",
+)
+DECISIONS: Final = TableSchema(
+    "decisions",
+    (
+        Column("at_ms", "ms", "when the tuner decided"),
+        Column("action", "", "up, down, or both where stages differ"),
+        _STAGE,
+        Column("before", "", "replicas paid for until then"),
+        Column("after", "", "replicas paid for from then on"),
+        Column("active_ms", "ms", "when more of them are active; fewer are at once"),
+        Column("rate_rps", "rps", "the rate that the tuner decided for, NaN if none"),
+        Column("why", "", "in the tuner's words"),
+    ),
+    "one stage that a decision changed",
+)
+ENVELOPES: Final = TableSchema(
+    "envelopes",
+    (
+        Column("window_ms", "ms", "length of a window that begins at an arrival"),
+        Column("sample", "queries", "most arrivals in such a window of the sample"),
+        Column("run", "queries", "most arrivals in such a window of the run"),
+    ),
+    "one window length",
 )
 
 #: queries grouped by how slow they are: name, from this quantile of the latency, to this one
@@ -146,7 +176,9 @@ def stages_table(inputs: Inputs, run: Run, loads: dict[str, float], wait_share: 
         came = visits.batch > 0
         wait = visits.start_ms[came] - visits.enqueue_ms[came]
         served = float((batches.end_ms - batches.start_ms).sum())
-        offered = sum((to - at) * count for at, to, count in stretches(stage, begin_ms, end_ms))
+        offered = sum(
+            (to - at) * count for at, to, count in stretches(stage.replicas, stage.capacity, begin_ms, end_ms)
+        )
         rows.append(
             (
                 stage.name,
@@ -168,14 +200,67 @@ def stages_table(inputs: Inputs, run: Run, loads: dict[str, float], wait_share: 
 
 
 def replicas_table(inputs: Inputs, run: Run) -> Table:
-    """One row a stretch with a constant number of replicas, from the first arrival to the last finish."""
+    """One row a stretch with constant numbers of replicas, from the first arrival to the last finish; where a tuner
+    decides they are paid for up to the last arrival, as long as it is asked."""
     begin_ms, end_ms = float(run.arrival_ms[0]), float(run.finish_ms.max())
-    rows = [
-        (stage.name, at, to, count, count * price * (to - at) / 3.6e6)
-        for stage, price in zip(inputs.pipeline.stages, inputs.prices_usd_per_h)
-        for at, to, count in stretches(stage, begin_ms, end_ms)
-    ]
+    last_ms = end_ms if inputs.paid is None else float(run.arrival_ms[-1])
+    rows = []
+    for s, (stage, price) in enumerate(zip(inputs.pipeline.stages, inputs.prices_usd_per_h)):
+        for at, to, count, paid in _paid_stretches(inputs, s, begin_ms, last_ms):
+            rows.append((stage.name, at, to, count, paid, paid * price * (to - at) / 3.6e6))
+        if end_ms > last_ms:
+            count = (stage.replicas, *(n for at, n in stage.capacity if at <= last_ms))[-1]
+            rows.append((stage.name, last_ms, end_ms, count, 0, 0.0))
     return Table.of_rows(REPLICAS, rows)
+
+
+def _paid_stretches(
+    inputs: Inputs, s: int, begin_ms: float, end_ms: float
+) -> list[tuple[float, float, int, int]]:
+    """(from, to, replicas there are, replicas paid for) within [begin, end], where neither changes."""
+    stage = inputs.pipeline.stages[s]
+    paid = stage.capacity if inputs.paid is None else inputs.paid[s]
+    cuts = sorted({at for at, _ in (*stage.capacity, *paid) if begin_ms < at < end_ms})
+    found = []
+    for at, to in pairwise([begin_ms, *cuts, end_ms]):
+        here = [
+            (stage.replicas, *(n for ms, n in changes if ms <= at))[-1] for changes in (stage.capacity, paid)
+        ]
+        if to > at:
+            found.append((at, to, here[0], here[1]))
+    return found
+
+
+def decisions_table(inputs: Inputs, schedule: Schedule) -> Table:
+    """One row a stage that a tuner's decision changed."""
+    rows = [
+        (
+            d.at_ms,
+            d.action,
+            name,
+            before,
+            after,
+            d.active_ms if after > before else d.at_ms,
+            d.rate_rps,
+            d.why,
+        )
+        for d in schedule.decisions
+        for name, before, after in zip(inputs.pipeline.names, d.before, d.after)
+        if before != after
+    ]
+    return Table.of_rows(DECISIONS, rows)
+
+
+def envelopes_table(handover: Handover, arrivals_ms: Floats) -> Table:
+    """The sample's traffic envelope beside the run's."""
+    from forerun.domains.serving.tuning.envelope import envelope
+
+    return Table.of(
+        ENVELOPES,
+        window_ms=np.array(handover.windows_ms),
+        sample=handover.sample_envelope,
+        run=envelope(arrivals_ms, handover.windows_ms),
+    )
 
 
 def splits_table(account: Account, run: Run) -> Table:
@@ -248,10 +333,12 @@ def timeline(inputs: Inputs, run: Run) -> Timeline:
     )
 
 
-def stretches(stage: Stage, begin_ms: float, end_ms: float) -> list[tuple[float, float, int]]:
+def stretches(
+    replicas: int, changes: Sequence[tuple[float, int]], begin_ms: float, end_ms: float
+) -> list[tuple[float, float, int]]:
     """(from, to, replicas) within [begin, end], where their number is constant."""
-    counts = [stage.replicas, *(count for _, count in stage.capacity)]
-    cuts = [begin_ms, *(min(max(at, begin_ms), end_ms) for at, _ in stage.capacity), end_ms]
+    counts = [replicas, *(count for _, count in changes)]
+    cuts = [begin_ms, *(min(max(at, begin_ms), end_ms) for at, _ in changes), end_ms]
     return [(at, to, count) for at, to, count in zip(cuts, cuts[1:], counts) if to > at]
 
 

@@ -1,0 +1,102 @@
+"""Scale up when the traffic leaves the envelope that the plan was made for, scale down to what came lately."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import msgspec
+import numpy as np
+
+from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning
+
+if TYPE_CHECKING:
+    from forerun.domains.serving.tuning.handover import Handover
+
+#: added before rounding up, so that a whole number that a division missed by its last bit stays that number
+_ROUNDING = 1e-12
+
+
+class InferLine(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="inferline"):
+    """The high-frequency tuner of InferLine [Crankshaw et al., SoCC'20, section 5; thesis EECS-2019-171].
+
+    Up: if in any window length the last minute saw more arrivals than the sample did, the largest of those rates r asks
+    for ceil(r * s / (mu * rho)) replicas of each stage: s the share of queries that come by, mu what a replica carries at
+    the planned batch, rho the planned load. Down: `settle_s` after the last change the largest rate of any `bin_s` in the
+    last `look_s` asks in the same way, with the pipeline's least load (`pipeline_min`) or each stage's own (`per_model`).
+    """
+
+    needs_sample: ClassVar[bool] = True
+
+    settle_s: Annotated[float, msgspec.Meta(ge=0)] = 15.0
+    look_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    bin_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    history_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    scale_down_rho: Literal["pipeline_min", "per_model"] = "pipeline_min"
+
+    def problems(self) -> list[tuple[str, str]]:
+        bins = self.look_s / self.bin_s
+        if abs(bins - round(bins)) > 1e-9:
+            return [("bin_s", f"{self.bin_s:g} s does not divide look_s, {self.look_s:g} s")]
+        return []
+
+    def build(self, handover: Handover, rng: np.random.Generator) -> _InferLine:
+        """The policy; it draws nothing."""
+        return _InferLine(self, handover)
+
+
+class _InferLine:
+    def __init__(self, recipe: InferLine, handover: Handover) -> None:
+        from forerun.domains.serving.tuning.envelope import LiveEnvelope
+
+        self._recipe, self._handover = recipe, handover
+        windows_ms = handover.windows_ms
+        self._windows_ms = np.array(windows_ms)
+        self._planned = handover.sample_envelope
+        self._live = LiveEnvelope(windows_ms, recipe.history_s * 1e3)
+        self._changed_ms = 0.0
+
+    def decide(self, view: FleetView) -> Tuning:
+        live = self._live.at(view.now_ms, view.arrivals_ms)
+        above = live > self._planned
+        if above.any():
+            rate_rps = float((live[above] / self._windows_ms[above] * 1e3).max())
+            wanted = replicas_for(self._handover, rate_rps, self._handover.rho)
+            return self._scaled(
+                view, tuple(map(max, view.replicas, wanted)), rate_rps, "traffic left its envelope"
+            )
+        recipe = self._recipe
+        settled = view.now_ms - self._changed_ms >= recipe.settle_s * 1e3
+        if not settled or view.now_ms < recipe.look_s * 1e3:
+            return Keep()
+        rate_rps = self._lately_rps(view)
+        rho = self._handover.rho
+        if recipe.scale_down_rho == "pipeline_min":
+            rho = (min(rho),) * len(rho)
+        wanted = replicas_for(self._handover, rate_rps, rho)
+        fewer = tuple(max(1, min(k, n)) for k, n in zip(view.replicas, wanted))
+        return self._scaled(view, fewer, rate_rps, f"no more in {recipe.look_s:g} s")
+
+    def _scaled(self, view: FleetView, wanted: tuple[int, ...], rate_rps: float, why: str) -> Tuning:
+        most = self._recipe.max_replicas
+        replicas = tuple(min(n, max(k, most)) for k, n in zip(view.replicas, wanted))
+        if replicas == view.replicas:
+            return Keep()
+        self._changed_ms = view.now_ms
+        return Scale(replicas, rate_rps, why)
+
+    def _lately_rps(self, view: FleetView) -> float:
+        """The largest rate of any bin: [now - look + bin i, the next)."""
+        bin_ms = self._recipe.bin_s * 1e3
+        bins = round(self._recipe.look_s / self._recipe.bin_s)
+        edges = view.now_ms - self._recipe.look_s * 1e3 + bin_ms * np.arange(bins + 1)
+        counts = np.diff(np.searchsorted(view.arrivals_ms, edges, side="left"))
+        return float(counts.max()) / bin_ms * 1e3
+
+
+def replicas_for(handover: Handover, rate_rps: float, rho: tuple[float, ...]) -> tuple[int, ...]:
+    """Replicas that carry `rate_rps` at loads `rho`, by stage."""
+    return tuple(
+        math.ceil(rate_rps * share / (mu_rps * load) - _ROUNDING)
+        for share, mu_rps, load in zip(handover.share, handover.mu_rps, rho)
+    )

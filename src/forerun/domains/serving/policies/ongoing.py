@@ -1,0 +1,80 @@
+"""So many requests under way for each replica: the autoscaling of Ray Serve."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import msgspec
+
+from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from forerun.domains.serving.tuning.handover import Handover
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Ongoing(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ongoing"):
+    """Each stage by itself gets ceil(queries under way / `target`) replicas, queued and in service, averaged over `look_s`.
+
+    The rule and the defaults of Ray Serve's autoscaling (target_ongoing_requests 2, look_back_period_s 30, upscale_delay_s
+    30, downscale_delay_s 600), read in its documentation: more replicas once they were wanted at every instant for
+    `up_delay_s`, fewer once for `down_delay_s`. Ray counts requests of a deployment without batches; where batches form,
+    `target` is best near the largest batch. Never below `min_replicas`.
+    """
+
+    sees: ClassVar[Literal["arrivals", "queues"]] = "queues"
+
+    target: Positive = 2.0
+    look_s: Positive = 30.0
+    up_delay_s: NotNegative = 30.0
+    down_delay_s: NotNegative = 600.0
+    min_replicas: Annotated[int, msgspec.Meta(ge=1)] = 1
+
+    def build(self, handover: Handover, rng: np.random.Generator) -> _Ongoing:
+        """The policy; it draws nothing."""
+        return _Ongoing(self, len(handover.replicas))
+
+
+class _Ongoing:
+    def __init__(self, recipe: Ongoing, stages: int) -> None:
+        self._recipe = recipe
+        self._seen: deque[tuple[float, tuple[int, ...]]] = deque()
+        self._sums = [0] * stages
+        #: by stage since when more, and since when fewer, have been wanted at every instant
+        self._more_since_ms: list[float | None] = [None] * stages
+        self._fewer_since_ms: list[float | None] = [None] * stages
+
+    def decide(self, view: FleetView) -> Tuning:
+        recipe, now_ms = self._recipe, view.now_ms
+        self._seen.append((now_ms, view.ongoing))
+        self._sums = [total + count for total, count in zip(self._sums, view.ongoing)]
+        while self._seen[0][0] <= now_ms - recipe.look_s * 1e3:
+            _, gone = self._seen.popleft()
+            self._sums = [total - count for total, count in zip(self._sums, gone)]
+        replicas = []
+        for s, (now, total) in enumerate(zip(view.replicas, self._sums)):
+            wanted = math.ceil(total / len(self._seen) / recipe.target)
+            wanted = min(max(wanted, recipe.min_replicas), recipe.max_replicas)
+            replicas.append(self._patient(s, now, wanted, now_ms))
+        decided = tuple(replicas)
+        return Scale(decided, why="queries under way") if decided != view.replicas else Keep()
+
+    def _patient(self, s: int, now: int, wanted: int, now_ms: float) -> int:
+        """`wanted`, once it has been on the same side of `now` for the delay of that side; else `now`."""
+        sides = (
+            (self._more_since_ms, wanted > now, self._recipe.up_delay_s),
+            (self._fewer_since_ms, wanted < now, self._recipe.down_delay_s),
+        )
+        for since_ms, holds, delay_s in sides:
+            began_ms = since_ms[s]
+            since_ms[s] = (now_ms if began_ms is None else began_ms) if holds else None
+            if holds and now_ms - (began_ms if began_ms is not None else now_ms) >= delay_s * 1e3:
+                since_ms[s] = None
+                return wanted
+        return now
