@@ -8,6 +8,7 @@ is CPU time per attempt. Exits 1 if a floor is missed; says so and exits 0 where
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -39,6 +40,11 @@ elif "FORERUN_DATA_DIR" not in os.environ:
     )
 
 COMPAT = Rules.of("compat")
+SHAPES: dict[str, dict[str, Any]] = {
+    "one after another": {"load": 0.5, "overlap": False},
+    "overlapping": {"load": 2.0},
+    "bursts of eight": {"load": 2.0, "burst": 8},
+}
 CASES = (("v100", "librispeech"), ("v100", "cifar100"), ("a40", "sentiment140"))
 
 
@@ -56,9 +62,7 @@ def reference_run(gpu: str, dataset: str, n: int, rows: list[GroupRow]) -> tuple
     from zeus._legacy.simulate import Simulator
 
     train = pandas.read_csv(public_file("summary_train.csv"), float_precision="round_trip")
-    power = pandas.read_csv(
-        public_file(f"summary_power_{gpu}.csv"), float_precision="round_trip"
-    )
+    power = pandas.read_csv(public_file(f"summary_power_{gpu}.csv"), float_precision="round_trip")
     ours = public_workload(gpu, dataset, COMPAT).job
     chooser = PruningGTSBatchSizeOptimizer(seed=1, verbose=False, concurrency=bool(rows))
     simulator = Simulator(train, power, chooser, JITPowerLimitOptimizer(verbose=False), seed=1, verbose=False)
@@ -140,14 +144,27 @@ def marks() -> dict[str, float]:
         lambda: run_many(workload, Joint(), rules=COMPAT, **common)
     )
     found["24 workloads x 200 seeds, s"], _ = timed(_sweep)
-    for n in (10_000, 100_000):
-        rows = group_rows(n, 9000.0, seed=5, load=3.0, burst=4)
-        recipe = Pair(batch_size=PruningGts(concurrency=True), limit=Jit())
-        options: dict[str, Any] = {"eta": 0.5, "beta": 2.0, "rules": COMPAT, "seeds": [1], "compile_above": 0}
-        found[f"group of {n:,} rows, s"], _ = timed(
-            lambda rows=rows, recipe=recipe, options=options: run_many(workload, recipe, rows=rows, **options)
-        )
     return {name: round(seconds, 3) for name, seconds in found.items()}
+
+
+def scaling() -> dict[str, dict[str, float]]:
+    """Seconds of groups of 10,000 and 100,000 submissions; one line a shape."""
+    workload = public_workload("v100", "librispeech", COMPAT)
+    recipe = Pair(batch_size=PruningGts(concurrency=True), limit=Jit())
+    options: dict[str, Any] = {"eta": 0.5, "beta": 2.0, "rules": COMPAT, "seeds": [1], "compile_above": 0}
+    found = {}
+    for name, shape in SHAPES.items():
+        took = []
+        for n in (10_000, 100_000):
+            rows = group_rows(n, 9000.0, seed=5, **shape)
+            work = functools.partial(run_many, workload, recipe, rows=rows, **options)
+            took.append(min(timed(work)[0] for _ in range(3)))
+        found[name] = {
+            "10,000 rows, s": took[0],
+            "100,000 rows, s": took[1],
+            "ratio": round(took[1] / took[0], 1),
+        }
+    return found
 
 
 def _sweep() -> None:
@@ -173,6 +190,11 @@ def missed(report: dict[str, Any]) -> list[str]:
         for entry in report.get("race", ())
         if entry["compiled_ratio"] < 1000
     ]
+    found += [
+        f"groups, {name}: ten times the rows take {entry['ratio']} times as long, 15 is the ceiling"
+        for name, entry in report["scaling"].items()
+        if entry["ratio"] > 15
+    ]
     took = report["marks"]["1,000 seeds x 100 recurrences, compat, s"]
     if took > 10:
         found.append(f"1,000 seeds x 100 recurrences took {took} s, 10 is the ceiling")
@@ -185,7 +207,7 @@ def main() -> int:
     except ForerunError as error:
         print(f"skipped: {error}")
         return 0
-    report: dict[str, Any] = {"numpy": np.__version__, "marks": marks()}
+    report: dict[str, Any] = {"numpy": np.__version__, "marks": marks(), "scaling": scaling()}
     if importlib.util.find_spec("zeus") is not None:
         warnings.simplefilter("ignore")
         report["race"] = race()

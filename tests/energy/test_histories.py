@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,12 @@ import pytest
 from forerun.domains.energy import batch
 from forerun.domains.energy.failures import FAILURES
 from forerun.domains.energy.model import GroupRow, Rules
+from forerun.domains.energy.policies.gts import Gts
+from forerun.domains.energy.policies.jit import Jit
+from forerun.domains.energy.policies.pruning_gts import PruningGts
+from forerun.domains.energy.policy import Pair
 from forerun.domains.energy.sampler import ExploreThenSample
+from forerun.domains.energy.workload import Workload
 
 HISTORIES = [
     "s01_librispeech_v100_default",
@@ -160,3 +166,50 @@ def test_a_bound_of_zero_times_infinity_stops_at_once(recorded: Any, play: Any) 
         play({**case["config"], "beta": 0.0}, workload, recipe)
     assert caught.value.kind == "default_did_not_reach"  # type: ignore[attr-defined]
     assert math.isnan(0.0 * math.inf)
+
+
+@pytest.mark.parametrize("policy", ["pruning-gts", "window", "gts"])
+def test_long_runs_agree_whatever_sums_the_compiled_loop_keeps(
+    make_toy: Callable[..., Workload], policy: str
+) -> None:
+    """Hundreds of rewards an arm, where the compiled loop fits from running sums: readable loop and numpy decide.
+
+    Costs that vary little, costs that never vary, and two sizes that cost the same to the last bit, so that samples
+    tie and only exact sums tell them apart.
+    """
+    recipe = Pair(
+        batch_size=Gts(learn_precision=True)
+        if policy == "gts"
+        else PruningGts(window=200 if policy == "window" else 0),
+        limit=Jit(),
+    )
+    worlds = (
+        {8: [20, 21, 23], 16: [20, 21, 22, 24], 32: [21, 22]},
+        {8: [20], 16: [20], 32: [20, 21]},
+        {8: [7], 16: [7], 32: [8]},
+    )
+    for number, paths in enumerate(worlds):
+        power = {size: {250.0: (0.1 * (10 + number), 201.7), 125.0: (1.3, 119.3)} for size in paths}
+        workload = make_toy(paths, power, default=16, rules=Rules.of("compat"))
+        for rows in ([], [GroupRow(100.0 * i, 100.0 * i + 120.0 * (i % 3 == 0), 1.0) for i in range(700)]):
+            if rows and policy != "pruning-gts":
+                continue
+            chosen = Pair(batch_size=PruningGts(concurrency=True), limit=Jit()) if rows else recipe
+            pair_of = [
+                batch.run_many(
+                    workload,
+                    chosen,
+                    eta=0.5,
+                    beta=2.0,
+                    rules=Rules.of("compat"),
+                    seeds=[3],
+                    recurrences=700,
+                    rows=rows,
+                    compile_above=above,
+                )[0]
+                for above in (0, 10**9)
+            ]
+            compiled, readable = pair_of
+            assert np.bincount(compiled.size).max() > 300
+            for name in ("recurrence", "size", "limit_w", "epochs", "energy_j", "time_s", "cost_j", "ended"):
+                assert (getattr(compiled, name) == getattr(readable, name)).all(), (number, name)

@@ -66,7 +66,11 @@ class Walk(NamedTuple):
 
 class Beliefs(NamedTuple):
     """Beliefs a size: float64[S] mean, precision, reward precision; int64[S] observations and rewards seen;
-    bool[S] stale (to be refitted), profiled, arms."""
+    bool[S] stale (to be refitted), profiled, arms, rough (fitted from running sums, not in numpy's order).
+
+    `sums` float64[S, 5]: the first reward, then the sum of rewards above it with its compensation, and the sum of
+    their squares with its own.
+    """
 
     mean: F64
     precision: F64
@@ -76,7 +80,14 @@ class Beliefs(NamedTuple):
     stale: Bool
     profiled: Bool
     arms: Bool
+    rough: Bool
+    sums: F64
 
+
+#: arms with more rewards than this are fitted from running sums first
+EXACT_UP_TO = 128
+#: what running sums may differ from numpy's: shares of the standard deviation and of the mean
+ROUGH_SD, ROUGH_MEAN = 1e-8, 1e-12
 
 ROUNDS_LEFT, TURNED, AHEAD, EXPECTING, INCUMBENT = range(5)
 (
@@ -257,18 +268,42 @@ def answer(walk: Walk, size: int, cost: float, reached: bool) -> bool:
 
 
 @kernel
-def refit(beliefs: Beliefs, optimiser: Optimiser, size: int, rewards: F64, scratch: F64) -> None:
-    """Beliefs of one size from its latest rewards; `rewards` float64[S, .] in the order observed."""
+def add_compensated(sums: F64, at: int, value: float) -> None:
+    """Add to the running sum at `at`; what rounding drops is kept in the next element."""
+    total = sums[at] + value
+    if abs(sums[at]) >= abs(value):
+        sums[at + 1] += (sums[at] - total) + value
+    else:
+        sums[at + 1] += (value - total) + sums[at]
+    sums[at] = total
+
+
+@kernel
+def refit(
+    beliefs: Beliefs, optimiser: Optimiser, size: int, rewards: F64, scratch: F64, exactly: bool
+) -> None:
+    """Beliefs of one size from its latest rewards; `rewards` float64[S, .] in the order observed.
+
+    Sums in numpy's order take time in proportion to the rewards. Many rewards are fitted from running sums, unless
+    `exactly`: the beliefs are then right to `ROUGH_SD` and `ROUGH_MEAN`, which `sample` allows for.
+    """
     seen = beliefs.seen[size]
     first = seen - optimiser.window if 0 < optimiser.window < seen else 0
-    latest = rewards[size, first:seen]
     n = seen - first
-    spread = variance(latest, n, scratch)
-    rho = math.inf if spread == 0 else 1 / spread
-    beliefs.reward_precision[size] = rho
+    beliefs.rough[size] = first == 0 and n > EXACT_UP_TO and not exactly
+    if beliefs.rough[size]:
+        sums = beliefs.sums[size]
+        above = sums[1] + sums[2]
+        total = n * sums[0] + above
+        spread = max((sums[3] + sums[4]) / n - (above / n) ** 2, 0.0)
+    else:
+        latest = rewards[size, first:seen]
+        spread = variance(latest, n, scratch)
+        total = pairwise_sum(latest, n)
+    beliefs.reward_precision[size] = math.inf if spread == 0 else 1 / spread
     beliefs.mean[size], beliefs.precision[size] = optimiser.mean, optimiser.precision
     beliefs.observations[size] = 0
-    absorb(beliefs, size, pairwise_sum(latest, n), n)
+    absorb(beliefs, size, total, n)
     beliefs.stale[size] = False
 
 
@@ -287,8 +322,19 @@ def absorb(beliefs: Beliefs, size: int, total: float, n: int) -> None:
 
 
 @kernel
-def sample(beliefs: Beliefs, explorations: int, rng: Rng, order: I64) -> int:
-    """The arm to pull: one not explored enough in random order, else the largest normal sample."""
+def sample(
+    beliefs: Beliefs,
+    optimiser: Optimiser,
+    explorations: int,
+    rewards: F64,
+    scratch: F64,
+    rng: Rng,
+    order: I64,
+) -> int:
+    """The arm to pull: one not explored enough in random order, else the largest normal sample.
+
+    Where rough beliefs leave open which sample is the largest, they are fitted exactly and the same draws used again.
+    """
     arms = 0
     for size in range(len(beliefs.arms)):
         arms += beliefs.arms[size]
@@ -302,14 +348,38 @@ def sample(beliefs: Beliefs, explorations: int, rng: Rng, order: I64) -> int:
     for i in range(arms):
         if beliefs.observations[which[order[i]]] < explorations:
             return int(which[order[i]])
-    best, largest = int(which[0]), -math.inf
+    normals = np.empty(arms)
     for i in range(arms):
+        normals[i] = rng.standard_normal()
+    best, sure = largest(beliefs, which, normals)
+    if not sure:
+        for i in range(arms):
+            if beliefs.rough[which[i]]:
+                refit(beliefs, optimiser, int(which[i]), rewards, scratch, True)
+        best, _ = largest(beliefs, which, normals)
+    return best
+
+
+@kernel
+def largest(beliefs: Beliefs, which: I64, normals: F64) -> tuple[int, bool]:
+    """The arm with the largest sample, and whether it is that whatever rough beliefs are off by."""
+    best, most, near = int(which[0]), -math.inf, 0.0
+    runner_up, anything_rough = -math.inf, False
+    for i in range(len(which)):
         size = int(which[i])
         precision = beliefs.precision[size]
-        drawn = rng.normal(beliefs.mean[size], math.inf if precision == 0 else math.sqrt(1 / precision))
-        if drawn > largest:
-            best, largest = size, drawn
-    return best
+        sd = math.inf if precision == 0 else math.sqrt(1 / precision)
+        drawn = beliefs.mean[size] + sd * normals[i]
+        off = 0.0
+        if beliefs.rough[size]:
+            off = ROUGH_SD * sd + ROUGH_MEAN * abs(beliefs.mean[size])
+            anything_rough = True
+        if drawn > most:
+            runner_up = max(runner_up, most + near)
+            best, most, near = size, drawn, off
+        else:
+            runner_up = max(runner_up, drawn + off)
+    return best, not anything_rough or most - near > runner_up
 
 
 @kernel
@@ -346,9 +416,9 @@ def choose(
             return -1, status
     for size in range(len(beliefs.stale)):
         if beliefs.stale[size]:
-            refit(beliefs, optimiser, size, rewards, scratch)
+            refit(beliefs, optimiser, size, rewards, scratch, False)
     explorations = 2 if optimiser.kind == 0 else optimiser.explorations
-    return sample(beliefs, explorations, rng, order), OK
+    return sample(beliefs, optimiser, explorations, rewards, scratch, rng, order), OK
 
 
 @kernel
@@ -364,6 +434,12 @@ def observe(
 ) -> int:
     """Learn a result; OUT_OF_ORDER if the exploration waits for another."""
     rewards[size, beliefs.seen[size]] = -cost
+    sums = beliefs.sums[size]
+    if beliefs.seen[size] == 0:
+        sums[0] = -cost
+    above = -cost - sums[0]
+    add_compensated(sums, 1, above)
+    add_compensated(sums, 3, above * above)
     beliefs.seen[size] += 1
     if optimiser.kind == 1:
         absorb(beliefs, size, -cost, 1)
@@ -423,6 +499,8 @@ def empty_state(sizes: int, optimiser: Optimiser) -> tuple[Walk, Beliefs]:
         np.zeros(sizes, np.bool_),
         np.zeros(sizes, np.bool_),
         np.ones(sizes, np.bool_),
+        np.zeros(sizes, np.bool_),
+        np.zeros((sizes, 5)),
     )
     return walk, beliefs
 
