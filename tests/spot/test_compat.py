@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from forerun.domains.spot.compat import CORRECTED, Switches, run_ticks
+import pytest
+
+from forerun.domains.spot.compat import CORRECTED, MEASURED, Switches, job_of, run_ticks
+from forerun.domains.spot.fleet import (
+    Burst,
+    GeneratorStopped,
+    Marks,
+    Tick,
+    TickDefects,
+    generate,
+    tick_rows,
+)
+from forerun.domains.spot.measured import RUN86, read_run
 from forerun.domains.spot.model import Job, Membership
 from forerun.domains.spot.outlook import Observed
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.simulate import replay
+from forerun.domains.spot.statistics import fleet_statistics
 
 
 def test_reference_runs(golden: Callable[[str], Any], fleet_of: Callable[[str], Membership]) -> None:
@@ -52,6 +67,80 @@ def test_corrected_ticks_are_the_exact_simulator(
         ticks = run_ticks(fleet, horizon_s, CORRECTED)
         exact = replay(fleet, replace(rounded, horizon_s=horizon_s), Immediate(), Observed())
         assert 0 <= exact.steps_completed - ticks.final_step <= 1, trace
+
+
+def test_the_measured_job_is_the_exact_simulators(
+    golden: Callable[[str], Any], fleet_of: Callable[[str], Membership], rounded: Job
+) -> None:
+    """With the measured times and the stall, which fall between ticks, at most two steps are missing."""
+    job = job_of(MEASURED)
+    exact_job = replace(
+        rounded, step_s=job.step_s, reconfig_s=job.reconfig_s, write_s=job.write_s, stall_s=job.stall_s
+    )
+    for seed in (1, 2, 3):
+        fleet = generate(Tick(removals_per_min=0.25, adds_per_min=0.25), seed=seed, horizon_s=21_300.0)
+        exact = replay(fleet, exact_job, Immediate(), Observed()).steps_completed
+        assert 0 <= exact - run_ticks(fleet, 21_300.0, MEASURED).final_step <= 2
+
+
+def test_the_measured_job_is_that_of_the_logs(data_folder: Path) -> None:
+    assert read_run(data_folder / "bamboo/run-86").profile == RUN86
+
+
+def test_generator_defects_one_by_one() -> None:
+    """What each does to a fleet that is small, full and often asked for more than it has."""
+    process = Tick(
+        removals_per_min=1.0,
+        adds_per_min=1.0,
+        removal_batch=Marks(mean=3.0, std=2.0),
+        add_batch=Marks(mean=0.5, std=1.0),
+        add_burst=Burst(probability=0.3, low=11, high=32),
+        start=4,
+        cap=6,
+    )
+
+    def fleets(**defects: bool) -> list[Membership]:
+        return [
+            Membership.from_rows(tick_rows(process, s, 7200.0, TickDefects(**defects))) for s in range(30)
+        ]
+
+    with pytest.raises(GeneratorStopped, match="TypeError"):
+        fleets(sample_set=True)
+    with pytest.raises(GeneratorStopped, match="ValueError"):
+        fleets(over_ask=True)
+    most = {
+        hole: max(fleet_statistics(f).max_nodes for f in fleets(clamp_hole=hole)) for hole in (False, True)
+    }
+    assert most[False] == 6 < most[True]
+    events = {
+        twelfth: fmean(len(fleet_statistics(f).removal_batches) for f in fleets(rate_over_12=twelfth))
+        for twelfth in (True, False)
+    }
+    assert events[True] > events[False]
+
+    roomy = process.with_(start=400, cap=100_000, removal_batch=Marks(mean=2.4, std=2.1))
+    sizes = {
+        marks: fmean(
+            size
+            for s in range(20)
+            for size in fleet_statistics(
+                Membership.from_rows(tick_rows(roomy, s, 7200.0, TickDefects(marks=marks)))
+            ).removal_batches
+        )
+        for marks in (True, False)
+    }
+    assert sizes[False] == pytest.approx(2.4, abs=0.15) and sizes[True] > 2.6
+    bursts = {
+        share: max(
+            size
+            for s in range(20)
+            for size in fleet_statistics(
+                Membership.from_rows(tick_rows(roomy, s, 7200.0, TickDefects(big_share=share)))
+            ).add_batches
+        )
+        for share in (True, False)
+    }
+    assert bursts == {True: 31, False: 32}
 
 
 def test_the_notebook_stops_below_one_pipeline(rounded: Job) -> None:

@@ -33,15 +33,27 @@ def test_the_notebooks_rows_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(reproduce, "TRIALS", 300)
     monkeypatch.setattr(reproduce, "LEVELS", (0.05, 0.5))
+    monkeypatch.setattr(reproduce, "DEFECT_LEVELS", (0.5,))
     monkeypatch.setattr(reproduce, "SEEDS", 4)
+    monkeypatch.setattr(reproduce, "GENERATED", 12)
     found = reproduce.bamboo_notebook(silent)
     assert not found.failed
     rows = {row.name: row for row in found.rows}
     assert sum(row.ok is True for row in found.rows) == 12
-    extend = rows["steps with extend at 0.25 events/min"]
-    assert (
-        extend.compat is not None and extend.corrected is not None and extend.compat < 0.98 * extend.corrected
-    )
+    effect = {
+        name: (row.compat or 0.0) / (row.corrected or 1.0) - 1
+        for name, row in rows.items()
+        if name.endswith("steps at 0.5 events/min")
+    }
+    assert effect["extend: steps at 0.5 events/min"] < -0.2
+    assert 0.02 < effect["rounded: steps at 0.5 events/min"] < 0.07
+    assert 0.12 < effect["no_stall: steps at 0.5 events/min"] < 0.3
+    assert abs(effect["none: steps at 0.5 events/min"]) < 0.003
+    assert rows["sample_set: runs stopped by an error"].compat == 12
+    drift = rows["marks: removals/min"]
+    assert drift.compat is not None and drift.corrected is not None and drift.compat > 1.08 * drift.corrected
+    hole = rows["clamp_hole: most nodes"]
+    assert hole.compat is not None and hole.corrected is not None and hole.compat >= hole.corrected
     assert set(found.figures[0].data["line"]) == {"useful", "lost", "reconfig", "idle"}
 
 

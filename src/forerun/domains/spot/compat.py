@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from forerun.domains.spot.measured import ROUNDED, RUN86
 from forerun.domains.spot.model import Membership
 
 
@@ -24,7 +25,12 @@ class Switches:
     initial0: a loss before the first durable snapshot resumes at step 1 instead of 0.
     missing_ws: a world size without step time stops the run (the notebook's KeyError); off, the job idles.
     row_ws: rows of reconfigurations carry the node count before the re-plan.
+    rounded: whole seconds for the times of steps, pauses and writes; off, the means of the measured run.
+    no_stall: a snapshot does not block training; off, it does for as long as measured.
     tick_s: the clock's step.
+
+    `rounded` and `no_stall` choose a job where none is given.  The defects of the notebook's generator are
+    `fleet.TickDefects`, those of its time stamps `statistics.stamp_effects`.
     """
 
     strict: bool = True
@@ -32,11 +38,16 @@ class Switches:
     initial0: bool = True
     missing_ws: bool = True
     row_ws: bool = True
+    rounded: bool = True
+    no_stall: bool = True
     tick_s: float = 5.0
 
 
 AS_PUBLISHED = Switches()
 CORRECTED = Switches(strict=False, extend=False, initial0=False, missing_ws=False, row_ws=False, tick_s=1.0)
+"""The loop mended; its job is still the notebook's, rounded and without stall."""
+MEASURED = replace(CORRECTED, rounded=False, no_stall=False)
+"""The loop mended, and the job as it was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +91,25 @@ class TickRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickJob:
-    """The tick machine's constants (the notebook's, unless said)."""
+    """The tick machine's constants (the notebook's, unless said).  stall_s blocks training at a snapshot."""
 
     depth: int = 16
     step_s: Mapping[int, float] = field(default_factory=lambda: {16: 18.0, 32: 11.0, 48: 9.0, 64: 8.0})
     reconfig_s: float = 88.0
     prep_s: float = 180.0
     write_s: float = 89.0
+    stall_s: float = 0.0
+
+
+def job_of(switches: Switches) -> TickJob:
+    """The job that the switches `rounded` and `no_stall` stand for."""
+    profile = ROUNDED if switches.rounded else RUN86
+    return TickJob(
+        step_s=profile.step_s,
+        reconfig_s=profile.reconfig_s,
+        write_s=profile.write_s,
+        stall_s=0.0 if switches.no_stall else RUN86.stall_s,
+    )
 
 
 @dataclass(slots=True)
@@ -154,7 +177,7 @@ def run_ticks(
     fleet: Membership, horizon_s: float, switches: Switches = AS_PUBLISHED, job: TickJob | None = None
 ) -> TickRun:
     """Drive the tick machine by a membership trace until ``horizon_s``; nodes added at 0 start active."""
-    job = job or TickJob()
+    job = job or job_of(switches)
     listed = [
         (instant.t_s, is_add, node)
         for instant in fleet.instants
@@ -168,6 +191,7 @@ def run_ticks(
     saved = 0 if switches.initial0 else -1
     pause_end_s: float | None = None
     write: tuple[float, int] | None = None
+    blocked_s = 0.0  # of the step that runs now, by the snapshot before it
     error: int | None = None
 
     def over(t_s: float, end_s: float) -> bool:
@@ -184,8 +208,9 @@ def run_ticks(
                 if switches.missing_ws:
                     error = last.world_size
                     break
-            elif over(t_s, end_s := last.t_s + step_s):
-                write = write or (end_s, step)
+            elif over(t_s, end_s := last.t_s + blocked_s + step_s):
+                blocked_s = job.stall_s if write is None else 0.0
+                write = write or (end_s + blocked_s, step)
                 step += 1
                 executed += 1
                 rows.append(TickRow(last.world_size, end_s, "step", step))
@@ -193,7 +218,7 @@ def run_ticks(
             if lost or new_pipeline:
                 pause_end_s = (pause_end_s if switches.extend else t_s) + job.reconfig_s
             if over(t_s, pause_end_s):
-                step = saved + 1
+                step, blocked_s = saved + 1, 0.0
                 rows.append(TickRow(len(nodes.active), pause_end_s, "step", step))
                 pause_end_s = None
         if lost or new_pipeline:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from forerun.domains.spot import published, statistics, trials
-from forerun.domains.spot.compat import AS_PUBLISHED, CORRECTED, Switches, run_ticks
+from forerun.domains.spot.compat import AS_PUBLISHED, MEASURED, Switches, job_of, run_ticks
 from forerun.domains.spot.deadline import DeadlineJob, costs, hourly_rate_trace, offline_bound
 from forerun.domains.spot.elastic import Checkpoints, ElasticJob, run_elastic
-from forerun.domains.spot.fleet import Burst, Poisson, Tick, generate
+from forerun.domains.spot.fleet import (
+    Burst,
+    GeneratorStopped,
+    Marks,
+    Poisson,
+    Tick,
+    TickDefects,
+    generate,
+    tick_rows,
+)
 from forerun.domains.spot.measured import ROUNDED, START_DELAY_S, model_run, read_run
 from forerun.domains.spot.model import BackToBack, Job, Membership
 from forerun.domains.spot.outlook import Observed
@@ -41,7 +50,12 @@ NOTEBOOK_JOB = Job(
 LEVELS = (0.01, 0.02, 0.05, 0.1, 0.163, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 """Removals, and additions, a minute."""
 TRIALS = 20_000
+HORIZON_S = 21_300.0
+DEFECT_LEVELS = (0.05, 0.25, 0.5)
 SEEDS = 12
+"""Traces a level for the tick machine, and ..."""
+GENERATED = 100
+"""... fleets for its generator."""
 
 
 def _data(name: str) -> Path:
@@ -62,9 +76,15 @@ def bamboo_notebook(progress: Progress) -> Reproduced:
         Row(f"trace {name}", published.NOTEBOOK_PRINTED[name], value, meant.get(name), 1e-9)
         for name, value in statistics.as_the_notebook(traces).items()
     ]
-    progress("running the tick machine, defect by defect")
-    for p_per_min in (0.05, 0.25):
+    rows += [
+        Row(f"stamps: {name}", None, as_filed, repaired)
+        for name, (as_filed, repaired) in statistics.stamp_effects(traces).items()
+    ]
+    for p_per_min in DEFECT_LEVELS:
+        progress(f"the tick machine, defect by defect, at {p_per_min} events/min")
         rows += _defect_rows(p_per_min)
+    progress("the generator, defect by defect")
+    rows += _generator_rows(traces)
     progress(f"{TRIALS} trials at each of {len(LEVELS)} levels")
     levels = {p: trials.run(NOTEBOOK_JOB, _level(p), Immediate(), trials=TRIALS) for p in LEVELS}
     for p, done in levels.items():
@@ -96,30 +116,104 @@ def _level(p_per_min: float) -> Poisson:
     return Poisson(removals_per_min=p_per_min, adds_per_min=p_per_min, add_burst=Burst(probability=0.058))
 
 
+ALONE: dict[str, dict[str, Any]] = {
+    "extend": {"extend": True},
+    "strict": {"strict": True},
+    "initial0": {"initial0": True},
+    "row_ws": {"row_ws": True},
+    "tick": {"tick_s": 5.0},
+    "rounded": {"rounded": True},
+    "no_stall": {"no_stall": True},
+}
+"""Each defect of the tick machine by itself; the others are mended."""
+
+
 def _defect_rows(p_per_min: float) -> list[Row]:
-    """Mean completed steps with each defect alone, against the exact simulator on the same traces."""
+    """Mean completed steps with each defect alone, and with all, against none, on the same traces."""
     process = Tick(removals_per_min=p_per_min, adds_per_min=p_per_min)
-    fleets = [generate(process, seed=seed, horizon_s=21_300.0) for seed in range(1, SEEDS + 1)]
-    exact = fmean(replay(fleet, NOTEBOOK_JOB, Immediate(), Observed()).steps_completed for fleet in fleets)
-    mended = replace(CORRECTED, tick_s=1.0)
-    alone: dict[str, Switches] = {
-        "all defects": replace(AS_PUBLISHED, missing_ws=False),
-        "extend": replace(mended, extend=True),
-        "strict": replace(mended, strict=True),
-        "initial0": replace(mended, initial0=True),
-        "tick of 5 s": replace(mended, tick_s=5.0),
-        "none": mended,
-    }
+    fleets = [generate(process, seed=seed, horizon_s=HORIZON_S) for seed in range(1, SEEDS + 1)]
+
+    def mean_steps(switches: Switches) -> float:
+        return fmean(run_ticks(fleet, HORIZON_S, switches).final_step for fleet in fleets)
+
+    none = mean_steps(MEASURED)
+    settings = {name: replace(MEASURED, **changed) for name, changed in ALONE.items()}
+    settings["all defects, without missing_ws"] = replace(AS_PUBLISHED, missing_ws=False)
     rows = []
-    for name, switches in alone.items():
-        steps = fmean(run_ticks(fleet, 21_300.0, switches).final_step for fleet in fleets)
-        note = f"{steps / exact - 1:+.1%}, means of {SEEDS} traces"
-        rows.append(Row(f"steps with {name} at {p_per_min} events/min", None, steps, exact, note=note))
-    dead = sum(run_ticks(fleet, 21_300.0).error_world_size is not None for fleet in fleets)
-    rows.append(
-        Row(f"runs stopped by a KeyError at {p_per_min} events/min", None, dead, 0.0, note=f"of {SEEDS}")
+    for name, switches in settings.items():
+        steps = mean_steps(switches)
+        note = f"{steps / none - 1:+.1%}, means of {SEEDS} traces"
+        rows.append(Row(f"{name}: steps at {p_per_min} events/min", None, steps, none, note=note))
+    job = job_of(MEASURED)
+    exact = replace(
+        NOTEBOOK_JOB,
+        step_s=job.step_s,
+        reconfig_s=job.reconfig_s,
+        write_s=job.write_s,
+        stall_s=job.stall_s,
     )
+    steps = fmean(replay(fleet, exact, Immediate(), Observed()).steps_completed for fleet in fleets)
+    rows.append(
+        Row(
+            f"none: steps at {p_per_min} events/min", None, none, steps, note="corrected: the exact simulator"
+        )
+    )
+    many = (generate(process, seed=seed, horizon_s=HORIZON_S) for seed in range(GENERATED))
+    dead = sum(run_ticks(fleet, HORIZON_S).error_world_size is not None for fleet in many)
+    name = f"missing_ws: runs stopped by a KeyError at {p_per_min} events/min"
+    return [*rows, Row(name, None, dead, 0.0, note=f"of {GENERATED}")]
+
+
+def _generator_rows(traces: statistics.CountTraces) -> list[Row]:
+    """Fleets of the fitted process with each defect of the generator alone: removals, nodes, and steps of the job."""
+    values = statistics.as_the_notebook(traces)
+    process = Tick(
+        removals_per_min=values["chance_preempt_this_minute"],
+        adds_per_min=values["chance_add_this_minute"],
+        removal_batch=Marks(mean=values["preempt_count_mean"], std=values["preempt_count_std"]),
+        add_batch=Marks(mean=values["regular_add_mean"], std=values["regular_add_std"]),
+        add_burst=Burst(probability=values["probability_big_add"], low=11, high=32),
+    )
+    mended = TickDefects(rate_over_12=False, marks=False)
+    drifting = replace(mended, marks=True)
+    none, marked = _generated(process, mended), _generated(process, drifting)
+    rows = []
+    for name in ("sample_set", "over_ask", "clamp_hole", "rate_over_12", "marks", "big_share"):
+        # Only the rounded normals round to 0, so the hole beside the cap is shown on those.
+        base, before = (mended, none) if name != "clamp_hole" else (drifting, marked)
+        found = _generated(process, replace(base, **{name: True}))
+        if name in ("sample_set", "over_ask"):
+            note = f"of {GENERATED}; runs that go on are as without it"
+            rows.append(
+                Row(f"{name}: runs stopped by an error", None, found.stopped, none.stopped, note=note)
+            )
+            continue
+        note = f"means of {GENERATED} fleets of the fitted process"
+        for what in ("removals/min", "most nodes", "mean nodes", "steps"):
+            rows.append(Row(f"{name}: {what}", None, found.means[what], before.means[what], note=note))
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Generated:
+    stopped: int
+    means: dict[str, float]
+
+
+def _generated(process: Tick, defects: TickDefects) -> _Generated:
+    stopped, figures = 0, []
+    for seed in range(GENERATED):
+        try:
+            fleet = Membership.from_rows(tick_rows(process, seed, HORIZON_S, defects))
+        except GeneratorStopped:
+            stopped += 1
+            continue
+        seen = statistics.fleet_statistics(fleet, HORIZON_S)
+        steps = replay(fleet, NOTEBOOK_JOB, Immediate(), Observed()).steps_completed
+        figures.append((seen.removes / HORIZON_S * 60, seen.max_nodes, seen.mean_nodes, steps))
+    names = ("removals/min", "most nodes", "mean nodes", "steps")
+    means = [fmean(column) for column in zip(*figures, strict=True)] if figures else [0.0] * len(names)
+    return _Generated(stopped, dict(zip(names, means, strict=True)))
 
 
 def _sensitivity(levels: dict[float, trials.Trials]) -> Figure:

@@ -134,6 +134,29 @@ class Corrected:
         return sum(self.batches.values()) / self.preempted_nodes
 
 
+def stamp_effects(traces: CountTraces) -> dict[str, tuple[float, float]]:
+    """What the notebook's time stamps do, as (with them, repaired): its switch `stamps`.
+
+    Additions carry the time of the row before them; terminations after midnight keep the date of the day before; the
+    operator's teardown counts as a loss.
+    """
+    rises = [(a, b) for a, b in zip(traces.count_s, traces.count_s[1:])]
+    risen = [n < m for n, m in itertools.pairwise(traces.counts)]
+    falls = [n - m for n, m in itertools.pairwise(traces.counts) if m < n]
+    teardown = falls[-1] if traces.counts[-1] == 0 else 0
+    as_filed = np.diff(traces.termination_s)
+    meant = corrected(traces)
+    return {
+        "additions stamped too early by, s": (
+            fmean(b - a for (a, b), up in zip(rises, risen, strict=True) if up),
+            0.0,
+        ),
+        "mean gap of terminations, s": (float(as_filed.mean()), meant.mean_gap_s),
+        "shortest gap of terminations, s": (float(as_filed.min()), float(np.diff(meant.removal_s).min())),
+        "nodes lost by falls of the count": (float(sum(falls)), float(sum(falls) - teardown)),
+    }
+
+
 def corrected(traces: CountTraces) -> Corrected:
     """Gaps between terminations (dates that fall back at midnight repaired), rates by node-hours, no
     teardown.
