@@ -17,36 +17,57 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from forerun.domains import room, rooms, simulate
+    from forerun.domains.explaining import explain_run as explain
+    from forerun.domains.listing import policies, schema
     from forerun.domains.offering import profile_of
-    from forerun.domains.plans import plan
+    from forerun.domains.plans import check, plan
+    from forerun.domains.reproductions import reproduce, reproduce_all
     from forerun.errors import ForerunError
+    from forerun.report import write_page, write_pictures
     from forerun.result.run import Result, load_result
     from forerun.scenario.load import load, loads
 
 __all__ = [
     "ForerunError",
     "Result",
+    "check",
+    "explain",
     "load",
     "load_result",
     "loads",
     "plan",
+    "policies",
     "profile_of",
+    "reproduce",
+    "reproduce_all",
     "room",
     "rooms",
+    "schema",
     "simulate",
+    "write_page",
+    "write_pictures",
 ]
 
+#: where each public name lives; after a colon its name there, if it differs
 _HOME = {
     "ForerunError": "forerun.errors",
     "Result": "forerun.result.run",
+    "check": "forerun.domains.plans",
+    "explain": "forerun.domains.explaining:explain_run",
     "load": "forerun.scenario.load",
     "load_result": "forerun.result.run",
     "loads": "forerun.scenario.load",
     "plan": "forerun.domains.plans",
+    "policies": "forerun.domains.listing",
     "profile_of": "forerun.domains.offering",
+    "reproduce": "forerun.domains.reproductions",
+    "reproduce_all": "forerun.domains.reproductions",
     "room": "forerun.domains",
     "rooms": "forerun.domains",
+    "schema": "forerun.domains.listing",
     "simulate": "forerun.domains",
+    "write_page": "forerun.report",
+    "write_pictures": "forerun.report",
 }
 
 
@@ -56,4 +77,9 @@ def __getattr__(name: str) -> Any:
 
     if name not in _HOME:
         raise AttributeError(f"module 'forerun' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    home, _, there = _HOME[name].partition(":")
+    return getattr(importlib.import_module(home), there or name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

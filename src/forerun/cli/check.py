@@ -24,13 +24,10 @@ def command(plan: Path, scenario: Path | None, as_json: bool, quiet: bool) -> No
     Exit code 4 if any claim of it does not hold.
     """
     import forerun
-    from forerun.domains.plans import check_document
-    from forerun.search.plan import read_document
 
-    found = read_document(plan)
     about = forerun.load(scenario) if scenario is not None else None
     with _show.working(f"checking {plan.name}", quiet=quiet or as_json):
-        verdict = check_document(found, scenario=about, name=str(plan))
+        verdict = forerun.check(plan, scenario=about)
     if as_json:
         _show.print_json({"plan": str(plan), "holds": True, "verified": verdict})
     else:

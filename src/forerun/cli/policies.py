@@ -12,15 +12,12 @@ from forerun.cli import _options, _show
 @_options.json_option
 def command(domain: str | None, as_json: bool) -> None:
     """List the policies of every room, or of DOMAIN: name, kind, what it does."""
-    from forerun.domains import room, rooms
+    from forerun.domains.listing import policies
 
-    rows = []
-    for name in (domain,) if domain else rooms():
-        for registry in room(name).POLICIES.values():
-            for policy in registry.names():
-                text = (registry.get(policy).__doc__ or "").strip().split("\n\n")[0]
-                rows.append((name, registry.kind, policy, " ".join(text.split())))
+    found = policies(domain or "")
     if as_json:
-        _show.print_json([dict(zip(("domain", "kind", "name", "about"), row)) for row in rows])
+        names = ("domain", "kind", "name", "about")
+        _show.print_json([dict(zip(names, (each.room, each.kind, each.name, each.about))) for each in found])
     else:
+        rows = [(each.room, each.kind, each.name, each.about) for each in found]
         _show.print_table(("room", "kind", "name", "about"), rows)

@@ -11,7 +11,6 @@ from forerun.cli import _show
 @click.argument("domain", metavar="DOMAIN")
 def command(domain: str) -> None:
     """Print the JSON Schema of the scenario files of DOMAIN."""
-    from forerun.domains import room
-    from forerun.scenario.schema import scenario_schema
+    from forerun.domains.listing import schema
 
-    _show.print_json(scenario_schema(room(domain).Scenario))
+    _show.print_json(schema(domain))

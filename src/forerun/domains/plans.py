@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +12,7 @@ from typing import Any
 from forerun.domains import room_part, rooms
 from forerun.errors import CheckFailed, ForerunError, Problem, StoreError, UsageError, known_names
 from forerun.scenario.load import from_data
-from forerun.search.plan import PLAN_FORMAT, Plan
+from forerun.search.plan import PLAN_FORMAT, Plan, read_document
 
 
 def plan(scenario: Any, objective: str = "", **options: Any) -> Plan:
@@ -29,6 +30,11 @@ def plan(scenario: Any, objective: str = "", **options: Any) -> Plan:
         raise UsageError(*(Problem(f"--{name.replace('_', '-')}", what) for name in unknown))
     found: Plan = planner.plan(scenario, objective, **given)
     return found
+
+
+def check(path: str | os.PathLike[str], *, scenario: Any = None) -> str:
+    """Verify a plan file (see `check_document`). Raises StoreError if it cannot be read, CheckFailed if it does not hold."""
+    return check_document(read_document(Path(path)), scenario=scenario, name=os.fspath(path))
 
 
 def check_document(found: Mapping[str, Any], *, scenario: Any = None, name: str = "plan") -> str:
