@@ -32,6 +32,10 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
         ]
     if "envelopes" in tables:
         found.append(envelopes(tables["envelopes"]))
+    if "requests" in tables:
+        from forerun.domains.serving.llm.figures import engine_figures
+
+        found += engine_figures(tables, summary)
     if "splits" in tables:
         found.append(where_the_time_went(tables["splits"]))
     if "visits" in tables:
@@ -47,13 +51,15 @@ def latency_distribution(queries: Table, summary: Mapping[str, Any]) -> Figure:
         [np.linspace(0.0, 0.98, POINTS // 2), np.linspace(0.98, 1.0, POINTS // 2 + 1)[1:]]
     )
     slo_ms = float(summary["slo_ms"])
+    # A query that misses within the objective was refused: it has no answer, hence no latency.
+    answered = queries["latency_ms"][~(queries["missed"] & (queries["latency_ms"] <= slo_ms))]
     return Figure(
         id="latency-cdf",
         title="Latency of queries",
         kind="cdf",
         x=Axis("latency_ms", "latency", "ms"),
         y=Axis("share", "share of queries"),
-        data=_columns(latency_ms=np.quantile(queries["latency_ms"], shares), share=shares),
+        data=_columns(latency_ms=np.quantile(answered, shares), share=shares),
         caption=f"{summary['attainment']:.2%} of the queries stay within {slo_ms:g} ms; "
         f"{summary['attainment_wanted']:.4g} is wanted. P99 is {summary['latency_p99_ms']:.4g} ms.",
         rules=(Rule(slo_ms, "SLO"), Rule(float(summary["attainment_wanted"]), "wanted", axis="y")),

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.domains.serving.llm.engine import Engine
+from forerun.domains.serving.llm.inputs import engine_of
 from forerun.domains.serving.model import SOURCE, Edge, Floats, Law, Pipeline, Service, Stage, topological
 from forerun.domains.serving.policy import Batching
 from forerun.domains.serving.profile import (
@@ -65,6 +67,8 @@ def prepare(scenario: Scenario, *, batching: Batching | None = None, seed: int |
     problems: list[Problem] = []
     profile = _profile(scenario)
     stages = [_Placed(scenario, spec, profile, aliases, problems, drawn) for spec in _in_order(scenario)]
+    for placed in stages:
+        placed.place_engine(trace, len(arrivals), drawn, notes, problems)
     edges = [_edges(scenario, placed.spec, stages, trace, len(arrivals), problems) for placed in stages]
     prices = [_price(scenario, placed, problems) for placed in stages]
     if problems:
@@ -98,10 +102,26 @@ class _Placed:
         self.model = _alias(spec.model or spec.name, profile.models, compat, aliases)
         self.hardware = _alias(self.placement.hardware, profile.hardware_of(self.model), compat, aliases)
         self.service: Service | None = None
+        self.engine: Engine | None = None
+        if self.placement.engine is None:
+            try:
+                self.service = self._service(scenario, profile, seed)
+            except ForerunError as error:
+                problems.extend(error.problems)
+
+    def place_engine(
+        self, trace: Trace | None, queries: int, seed: int, notes: list[str], problems: list[Problem]
+    ) -> None:
+        """If the stage serves a language model: what its replicas hold, and the requests they get."""
+        if self.placement.engine is None:
+            return
         try:
-            self.service = self._service(scenario, profile, seed)
+            self.engine, noted = engine_of(self.placement.engine, self.spec.name, trace, queries, seed)
         except ForerunError as error:
             problems.extend(error.problems)
+        else:
+            notes.extend(noted)
+            self.service = Service(np.array([0.0, self.engine.cost.least_ms]))
 
     def _service(self, scenario: Scenario, profile: Profile, seed: int) -> Service:
         where, kind = f"$.configuration.{self.spec.name}", scenario.service
@@ -128,6 +148,7 @@ class _Placed:
             self.service,
             batching or placed.batching,
             tuple((change.at_s * 1e3, change.replicas) for change in placed.changes),
+            self.engine,
         )
 
 

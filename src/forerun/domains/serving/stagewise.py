@@ -19,6 +19,7 @@ from forerun.domains.serving.kernels.advance import advance
 from forerun.domains.serving.kernels.layout import Plan, Record, State
 from forerun.domains.serving.model import Batches, Edge, Floats, Law, Pipeline, Run, Stage, Visits
 from forerun.domains.serving.routing import edge_key, mix
+from forerun.errors import Problem, ScenarioError
 
 #: queries per slice: times, stops and ids of a few streams stay in the processor's second-level cache
 SLICE: Final = 8192
@@ -27,6 +28,11 @@ SLICE: Final = 8192
 def reasons_against(pipeline: Pipeline) -> list[str]:
     """Why a pipeline must be simulated by the event loop instead; empty if it need not."""
     reasons = [
+        f"stage {stage.name!r} serves a language model"
+        for stage in pipeline.stages
+        if stage.engine is not None
+    ]
+    reasons += [
         f"stage {stage.name!r}: batching policy {type(stage.batching).__name__} has no compiled form"
         for stage in pipeline.stages
         if stage.batching.compiled() is None
@@ -183,7 +189,12 @@ def simulate_stagewise(
 
 
 def plan_of(pipeline: Pipeline, slo_ms: float, most_replicas: int = 0) -> Plan:
-    """The pipeline as the kernels' arrays. most_replicas: what any stage may get later, 0 if nothing changes."""
+    """The pipeline as the kernels' arrays. most_replicas: what any stage may get later, 0 if nothing changes.
+
+    Raises ScenarioError for stages that serve language models, which other kernels run.
+    """
+    if pipeline.has_engines:
+        raise ScenarioError(*(Problem("pipeline", what) for what in reasons_against(pipeline)))
     stages, edges = pipeline.stages, pipeline.edges
     compiled = [stage.batching.compiled() or ("", 0.0) for stage in stages]
     input_of, input_kind, ordered = _wiring(pipeline, most_replicas)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.serving.account import JOIN, QUEUE, SERVICE, Account
+from forerun.domains.serving.account import BATCH, DECODE, JOIN, PREEMPTED, PREFILL, QUEUE, Account
 from forerun.domains.serving.inputs import Inputs, mean_rate_rps
+from forerun.domains.serving.llm.load import least_work_ms
 from forerun.domains.serving.model import Floats, Run, Stage
 from forerun.domains.serving.routing import visited_stages
 from forerun.domains.serving.scenario import Scenario
@@ -16,6 +17,8 @@ from forerun.domains.serving.tables import stretches
 from forerun.result.ledger import Ledger
 
 HEADLINE = ("latency_p50_ms", "latency_p99_ms", "attainment", "misses", "cost_usd_per_h")
+#: the same for a pipeline with one language model
+ENGINE_HEADLINE = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms", "goodput_rps")
 
 
 def summarise(scenario: Scenario, inputs: Inputs, run: Run, loads: Mapping[str, float]) -> dict[str, Any]:
@@ -40,7 +43,7 @@ def summarise(scenario: Scenario, inputs: Inputs, run: Run, loads: Mapping[str, 
         "overloaded_stages": ", ".join(name for name, load in loads.items() if load >= 1),
     }
     if len(run.finish_ms):
-        figures |= latency_figures(run.latency_ms)
+        figures |= latency_figures(run.served_ms)
         figures["makespan_ms"] = float(run.finish_ms.max())
         figures["cost_usd"] = cost * hours
     return figures
@@ -59,13 +62,19 @@ def latency_figures(latency: Floats) -> dict[str, float]:
 
 
 def offered_loads(inputs: Inputs) -> dict[str, float]:
-    """Per stage the queries offered a second over the most its replicas can carry, at their most and best batch size."""
+    """Per stage the queries offered a second over the most its replicas can carry, at their most and best batch size.
+
+    Where language models are served it is the least work that the requests can mean over the time there is.
+    """
     rate = mean_rate_rps(inputs.arrivals_ms)
     visited = visited_stages(inputs.pipeline, len(inputs.arrivals_ms))
     loads = {}
     for stage, came in zip(inputs.pipeline.stages, visited):
         offered = rate * float(came.mean()) if np.isfinite(rate) else 0.0
-        loads[stage.name] = offered / capacity_rps(stage)
+        if stage.engine is None:
+            loads[stage.name] = offered / capacity_rps(stage)
+        else:
+            loads[stage.name] = offered * least_work_ms(stage.engine, came) / (stage.replicas * 1e3)
     return loads
 
 
@@ -82,7 +91,7 @@ def overload_notes(inputs: Inputs, loads: Mapping[str, float]) -> list[str]:
     for stage in inputs.pipeline.stages:
         load = loads[stage.name]
         if load >= 1:
-            carried = capacity_rps(stage)
+            carried = capacity_rps(stage) if stage.engine is None else rate / load
             growth = (load - 1) * carried * 3600
             notes.append(
                 f"overload: {stage.name} is offered {load * carried:.4g} queries/s and can carry {carried:.4g} "
@@ -94,13 +103,14 @@ def overload_notes(inputs: Inputs, loads: Mapping[str, float]) -> list[str]:
 
 def ledger_of(account: Account, run: Run, name: str) -> Ledger:
     """The mean latency, split; parts that are nothing everywhere are left out."""
-    means = account.parts_ms.mean(axis=1)
+    parts_ms = account.parts_ms if run.refused is None else account.parts_ms[:, ~run.refused]
+    means = parts_ms.mean(axis=1)
     parts = {
         f"{stage}: {kind}" if stage else kind: float(mean)
-        for (stage, kind), mean, row in zip(account.names, means, account.parts_ms)
+        for (stage, kind), mean, row in zip(account.names, means, parts_ms)
         if row.any() or (not stage and kind == JOIN)
     }
-    return Ledger(name, "ms", float(run.latency_ms.mean()), parts)
+    return Ledger(name, "ms", float(run.served_ms.mean()), parts)
 
 
 def wait_shares(critical: Account, run: Run) -> dict[str, float]:
@@ -108,7 +118,7 @@ def wait_shares(critical: Account, run: Run) -> dict[str, float]:
     whole = float(run.latency_ms.sum())
     shares: dict[str, float] = {}
     for (stage, kind), row in zip(critical.names, critical.parts_ms):
-        if kind != SERVICE and stage:
+        if kind in (QUEUE, BATCH, PREEMPTED):
             shares[stage] = shares.get(stage, 0.0) + (float(row.sum()) / whole if whole else 0.0)
     return shares
 
@@ -144,6 +154,10 @@ def _machines(inputs: Inputs, stage: str) -> str:
     return f"{'one' if one else counts[0]} {inputs.hardware[number]} replica{' runs' if one else 's run'}"
 
 
+#: what to turn where a language model's requests spend their time, and by which factor
+_ENGINE_STEPS = {PREFILL: ("token_budget", 2), DECODE: ("max_seqs", 0.5), PREEMPTED: ("kv_blocks", 1.5)}
+
+
 def _next_steps(scenario: Scenario, stage: str, kind: str, met: bool) -> tuple[str, ...]:
     placed = scenario.configuration[stage]
     setting = f"configuration.{stage}"
@@ -151,7 +165,11 @@ def _next_steps(scenario: Scenario, stage: str, kind: str, met: bool) -> tuple[s
         change = f"{setting}.replicas={placed.replicas - 1}"
     elif met:
         change = f"slo_ms={max(1.0, round(scenario.slo_ms * 0.9)):g}"
-    elif kind == QUEUE:
+    elif placed.engine is not None and kind in _ENGINE_STEPS:
+        field, factor = _ENGINE_STEPS[kind]
+        now = getattr(placed.engine, field)
+        change = f"{setting}.engine.{field}={max(1, int(now * factor))}"
+    elif kind == QUEUE or placed.engine is not None:
         change = f"{setting}.replicas={placed.replicas + 1}"
     else:
         change = f"{setting}.max_batch={max(1, placed.max_batch // 2)}"

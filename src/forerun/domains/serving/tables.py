@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from forerun.domains.serving.account import Account
 from forerun.domains.serving.compat import CompatRun
 from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.llm.load import at_work
 from forerun.domains.serving.model import Floats, Run
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.result.timeline import Timeline
@@ -60,11 +61,15 @@ STAGES: Final = TableSchema(
     (
         _STAGE,
         Column("hardware", "", "what its replicas run on"),
-        Column("max_batch", "", "largest batch"),
+        Column("max_batch", "", "largest batch, or most requests that a language model runs at once"),
         Column("replicas", "", "replicas at the start"),
-        Column("load", "", "queries offered over the most its replicas can carry; 1 or more is overload"),
+        Column(
+            "load",
+            "",
+            "queries offered over the most its replicas can carry, for language models a lower bound; 1 or more is overload",
+        ),
         Column("utilisation", "", "share of replica time spent serving"),
-        Column("mean_batch", "", "queries per batch"),
+        Column("mean_batch", "", "queries per batch, or per iteration of a language model"),
         Column("queue_mean", "queries", "queue length, averaged over time"),
         Column("queue_max", "queries", "longest queue"),
         Column("wait_mean_ms", "ms", "time in the queue, averaged over visits"),
@@ -139,7 +144,7 @@ def queries_table(run: Run, slo_ms: float) -> Table:
         arrival_ms=run.arrival_ms,
         finish_ms=run.finish_ms,
         latency_ms=latency,
-        missed=latency > slo_ms,
+        missed=run.missed(slo_ms),
     )
 
 
@@ -156,14 +161,15 @@ def visits_table(inputs: Inputs, run: Run) -> Table:
 
 def batches_table(inputs: Inputs, run: Run) -> Table:
     """One row a batch, stage by stage."""
+    stages = [
+        (stage.name, run.batches[s]) for s, stage in enumerate(inputs.pipeline.stages) if not stage.engine
+    ]
     together = {
-        name: np.concatenate([getattr(batches, name) for batches in run.batches])
+        name: np.concatenate([getattr(batches, name) for _, batches in stages])
         for name in ("replica", "start_ms", "end_ms", "size")
     }
-    lengths = [len(batches.size) for batches in run.batches]
-    return Table.of(
-        BATCHES, stage=np.repeat(np.array(inputs.pipeline.names, dtype=object), lengths), **together
-    )
+    names = np.array([name for name, _ in stages], dtype=object)
+    return Table.of(BATCHES, stage=np.repeat(names, [len(batches.size) for _, batches in stages]), **together)
 
 
 def stages_table(inputs: Inputs, run: Run, loads: dict[str, float], wait_share: dict[str, float]) -> Table:
@@ -183,7 +189,7 @@ def stages_table(inputs: Inputs, run: Run, loads: dict[str, float], wait_share: 
             (
                 stage.name,
                 hardware,
-                stage.max_batch,
+                stage.engine.max_seqs if stage.engine else stage.max_batch,
                 stage.replicas,
                 loads[stage.name],
                 served / offered if offered else 0.0,
@@ -266,6 +272,7 @@ def envelopes_table(handover: Handover, arrivals_ms: Floats) -> Table:
 def splits_table(account: Account, run: Run) -> Table:
     """Where the time of fast and of slow queries went."""
     order = np.argsort(run.latency_ms, kind="stable")
+    order = order if run.refused is None else order[~run.refused[order]]
     rows = []
     for band, low, high in BANDS:
         members = order[int(low * len(order)) : max(int(high * len(order)), int(low * len(order)) + 1)]
@@ -314,20 +321,26 @@ def timeline(inputs: Inputs, run: Run) -> Timeline:
     entities: list[str] = []
     groups: list[str] = []
     codes: list[NDArray[np.int64]] = []
-    for name, batches in zip(inputs.pipeline.names, run.batches):
+    # A language model's iterations are many and follow each other: it is shown while it is at work.
+    shown = [
+        at_work(batches) if stage.engine else batches
+        for stage, batches in zip(inputs.pipeline.stages, run.batches)
+    ]
+    for name, batches in zip(inputs.pipeline.names, shown):
         count = int(batches.replica.max(initial=-1)) + 1
         codes.append(batches.replica.astype(np.int64) + len(entities))
         entities += [f"{name} #{replica}" for replica in range(count)]
         groups += [name] * count
-    sizes = np.concatenate([batches.size for batches in run.batches])
+    sizes = np.concatenate([batches.size for batches in shown])
     texts = np.array([f"batch of {size}" for size in range(int(sizes.max(initial=0)) + 1)], dtype=object)
+    texts[0] = "requests"
     return Timeline(
         entities=tuple(entities),
         states=("serving",),
         entity=np.concatenate(codes),
         state=np.zeros(len(sizes), dtype=np.int64),
-        from_s=np.concatenate([batches.start_ms for batches in run.batches]) / 1e3,
-        to_s=np.concatenate([batches.end_ms for batches in run.batches]) / 1e3,
+        from_s=np.concatenate([batches.start_ms for batches in shown]) / 1e3,
+        to_s=np.concatenate([batches.end_ms for batches in shown]) / 1e3,
         label=texts[sizes],
         groups=tuple(groups),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from forerun.domains.serving.inputs import prepare
@@ -30,7 +32,8 @@ def permuted(scenario: Scenario, number: int) -> Scenario:
     it. Arrivals of one instant, which would enter a queue together, follow each other in pieces: all apart in order 0,
     in drawn pieces in the others. An arrival that moves keeps its row, and with it what is drawn for it.
     """
-    arrivals = prepare(scenario).arrivals_ms
+    inputs = prepare(scenario)
+    arrivals = inputs.arrivals_ms
     draws = stream(scenario.seed, "ties", number)
     first = np.concatenate([[True], np.diff(arrivals) > 0])
     group = np.cumsum(first) - 1
@@ -39,7 +42,11 @@ def permuted(scenario: Scenario, number: int) -> Scenario:
     pieces = np.cumsum(apart)
     within = pieces - pieces[np.flatnonzero(first)][group]
     moved = np.sort(np.maximum(arrivals + HAIR_MS * (shift + within), 0.0))
-    data = to_data(scenario) | {"trace": to_data(Listed(arrivals_ms=tuple(moved.tolist())))}
+    data: dict[str, Any] = to_data(scenario) | {"trace": to_data(Listed(arrivals_ms=tuple(moved.tolist())))}
+    for stage in inputs.pipeline.stages:
+        if stage.engine is not None:  # requests keep their tokens, wherever those came from
+            pairs = np.stack([stage.engine.prompt, stage.engine.output], axis=1).tolist()
+            data["configuration"][stage.name]["engine"]["tokens"] = {"pairs": pairs}
     # The intervals of a run are not asked for here.
     data["intervals"] = {"replications": 0}
     return _decoded(data)

@@ -45,13 +45,15 @@ def run_engines(
 
         run = simulate_mixed(pipeline, arrivals, scenario.slo_ms, keep=scenario.record == "full")
         way = "stage by stage"
+    notes = [f"event loop: {reason}" for reason in foreign]
+    for stage, visits in zip(pipeline.stages, run.visits):
+        if stage.engine is not None:
+            notes += [f"{stage.name}: {LABEL}", *_growth(stage, visits, run)]
     figures = {"way": way, **figures_of(pipeline, run, scenario.slo_ms)}
     if scenario.record != "full":
         run = replace(run, visits=(), batches=(), requests=())
     if scenario.record == "counts":
         run = replace(run, finish_ms=np.empty(0))
-    notes = [f"event loop: {reason}" for reason in foreign]
-    notes += [f"{stage.name}: {LABEL}" for stage in pipeline.stages if stage.engine is not None]
     return run, notes, figures
 
 
@@ -163,6 +165,26 @@ def _latency_figures(engine: Engine, visits: Visits, told: Requests, rows: Bools
             f"{name}_{share}_ms": float(value) for share, value in zip(("p50", "p90", "p99"), quantiles)
         }
     return found
+
+
+def _growth(stage: Stage, visits: Visits, run: Run) -> list[str]:
+    """A sentence if the queue was still growing when the last query came.
+
+    The load is a lower bound of the work: requests that are preempted again and again are processed anew each time, so
+    a stage below 1 may still fall behind.
+    """
+    assert stage.engine is not None
+    first_ms, last_ms = float(run.arrival_ms[0]), float(run.arrival_ms[-1])
+    half, end = (
+        int(np.count_nonzero((visits.enqueue_ms <= at_ms) & (visits.start_ms > at_ms)))
+        for at_ms in ((first_ms + last_ms) / 2, last_ms)
+    )
+    if end <= max(half + 10, stage.replicas * stage.engine.max_seqs):
+        return []
+    return [
+        f"queue grows: {end:,} requests wait at {stage.name} when the last query comes, {half:,} did at half time; so "
+        "latencies depend on how long the trace is"
+    ]
 
 
 def _good(engine: Engine, visits: Visits, told: Requests) -> Bools:

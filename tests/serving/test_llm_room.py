@@ -1,0 +1,321 @@
+"""A language model in a scenario: what comes out, how sure it is, and what is refused with which words."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.domains import room_part
+from forerun.domains.serving import simulate
+from forerun.domains.serving.model import Pipeline
+from forerun.domains.serving.scenario import Scenario
+from forerun.errors import ForerunError, InputError
+from forerun.scenario.load import from_data
+from forerun.scenario.spec import to_data
+
+from ..conftest import shared_path
+
+ENGINE: dict[str, Any] = {
+    "max_seqs": 8,
+    "token_budget": 256,
+    "kv_blocks": 120,
+    "cost": {"a_ms": 6.0, "prefill_ms_per_token": 0.05, "decode_ms_per_seq": 0.1, "attn_ms_per_token2": 4e-7},
+    "tokens": {"prompt": 300, "output": 40},
+}
+
+
+def scenario_data(**engine: Any) -> dict[str, Any]:
+    """A retrieval pipeline: a batching stage in front of a language model."""
+    return {
+        "domain": "serving",
+        "seed": 3,
+        "trace": {"process": {"name": "poisson", "rate_rps": 4.0}, "queries": 300},
+        "stages": [
+            {"name": "KSVM", "parents": ["source"]},
+            {"name": "Llama", "parents": ["KSVM"]},
+        ],
+        "configuration": {
+            "KSVM": {"hardware": "cpu", "max_batch": 4},
+            "Llama": {"hardware": "H100", "replicas": 2, "engine": {**ENGINE, **engine}},
+        },
+        "prices_usd_per_h": {"H100": 4.0},
+        "slo_ms": 3000.0,
+        "intervals": {"replications": 3},
+    }
+
+
+def scenario(data: dict[str, Any] | None = None, **engine: Any) -> Scenario:
+    found = from_data(data if data is not None else scenario_data(**engine))
+    assert isinstance(found, Scenario)
+    return found
+
+
+def test_a_retrieval_pipeline_in_one_run() -> None:
+    result = simulate(scenario(ttft_slo_ms=200.0)).check()
+    requests, summary = result.tables["requests"], result.summary
+    assert len(requests) == 300 and set(requests["stage"].tolist()) == {"Llama"}
+    assert {"queries", "visits", "batches", "stages", "engine_course"} <= set(result.tables)
+    assert set(result.tables["batches"]["stage"].tolist()) == {"KSVM"}
+    assert "iterations" not in result.tables
+    assert summary["ttft_p99_ms"] == pytest.approx(np.quantile(requests["ttft_ms"], 0.99))
+    assert summary["tpot_p50_ms"] == pytest.approx(np.quantile(requests["tpot_ms"], 0.5))
+    assert summary["tbt_p50_ms"] == pytest.approx(np.median(requests["tpot_ms"]), rel=0.2)
+    good = (result.tables["queries"]["latency_ms"] <= 3000) & (requests["ttft_ms"] <= 200)
+    span_s = np.ptp(result.tables["queries"]["arrival_ms"]) / 1e3
+    assert summary["goodput_rps"] == pytest.approx(good.sum() / span_s)
+    assert summary["output_tokens"] == 300 * 40 and summary["refused"] == 0
+    assert {"ttft_p99_ms", "tpot_p99_ms"} <= set(result.headline) & set(result.intervals)
+    assert any("not modelled" in note for note in result.notes)
+
+
+def test_the_ledger_splits_the_latency_of_every_request() -> None:
+    result = simulate(scenario(kv_blocks=40))
+    assert result.summary["preemptions"] > 0
+    for ledger in result.ledgers:
+        ledger.check()
+        assert {"Llama: prefill", "Llama: decode", "Llama: preempted", "KSVM: service"} <= set(ledger.parts)
+    requests = result.tables["requests"]
+    whole = requests["queue_ms"].mean() + (requests["end_ms"] - requests["start_ms"]).mean()
+    mine = sum(part for name, part in result.ledgers[0].parts.items() if name.startswith("Llama"))
+    assert mine == pytest.approx(whole)
+    assert result.ledgers[0].parts["Llama: preempted"] == pytest.approx(requests["stalled_ms"].mean())
+
+
+def test_refused_requests_are_answers_not_errors() -> None:
+    data = scenario_data(
+        kv_blocks=10, tokens={"pairs": [[100, 20] if i % 3 else [100, 200] for i in range(300)]}
+    )
+    result = simulate(scenario(data)).check()
+    refused = result.tables["requests"]["refused"]
+    assert refused.tolist() == [i % 3 == 0 for i in range(300)]
+    assert result.summary["refused"] == 100 and result.summary["misses"] >= 100
+    assert np.isnan(result.tables["requests"]["ttft_ms"][refused]).all()
+    assert any("100 of 300 requests are refused" in note for note in result.notes)
+    latencies = result.tables["queries"]["latency_ms"][~refused]
+    assert result.summary["latency_p50_ms"] == pytest.approx(np.quantile(latencies, 0.5))
+    assert result.summary["attainment"] == 1 - result.summary["misses"] / 300
+
+
+def test_a_refused_request_goes_no_further() -> None:
+    data = scenario_data(
+        kv_blocks=10, tokens={"pairs": [[100, 20] if i % 3 else [100, 200] for i in range(300)]}
+    )
+    data["stages"].append({"name": "LogReg", "parents": ["Llama"]})
+    data["configuration"]["LogReg"] = {"hardware": "cpu", "max_batch": 2}
+    result = simulate(scenario(data)).check()
+    visits = result.tables["visits"]
+    assert sorted(visits["query"][visits["stage"] == "LogReg"].tolist()) == [i for i in range(300) if i % 3]
+
+
+@pytest.mark.parametrize("record", ["latency", "counts"])
+def test_less_record_the_same_figures(record: str) -> None:
+    whole = simulate(scenario())
+    less = simulate(scenario({**scenario_data(), "record": record}))
+    for name in ("misses", "ttft_p99_ms", "tbt_p99_ms", "goodput_rps", "iterations", "tie_count"):
+        assert less.summary[name] == whole.summary[name]
+    assert set(less.tables) == ({"queries"} if record == "latency" else set())
+
+
+def test_tables_tell_the_same_story() -> None:
+    result = simulate(scenario(iterations=True))
+    iterations, course = result.tables["iterations"], result.tables["engine_course"]
+    assert course["running"].max() == _most(iterations)
+    seconds = (course["at_ms"][1] - course["at_ms"][0]) / 1e3
+    assert (course["prefill_tokens_per_s"] * seconds).sum() == pytest.approx(
+        iterations["prefill_tokens"].sum()
+    )
+    assert (course["output_tokens_per_s"] * seconds).sum() == pytest.approx(iterations["decodes"].sum())
+    assert course["cache_share"].max() <= 1
+    stages = result.tables["stages"]
+    busy = (iterations["end_ms"] - iterations["start_ms"]).sum()
+    span = result.tables["queries"]["finish_ms"].max() - result.tables["queries"]["arrival_ms"][0]
+    assert stages["utilisation"][1] == pytest.approx(busy / span / 2)
+    assert stages["load"][1] <= stages["utilisation"][1] * 1.05, "the load is a lower bound of the work"
+    figures = room_part("serving", "figures").figures(result)  # type: ignore[union-attr]
+    assert {"ttft-cdf", "tpot-cdf", "engine-requests", "engine-cache", "engine-tokens"} <= {
+        f.id for f in figures
+    }
+
+
+def test_the_load_is_a_lower_bound_of_the_work() -> None:
+    for kv_blocks, budget, seats in ((400, 4096, 64), (30, 64, 8), (60, 512, 2)):
+        data = scenario_data(kv_blocks=kv_blocks, token_budget=budget, max_seqs=seats)
+        data["trace"] = {"arrivals_ms": [0.0] * 400}
+        stages = simulate(scenario({**data, "intervals": {"replications": 0}})).tables["stages"]
+        assert stages["utilisation"][1] > 0.9  # all at once: the replicas never pause
+        data["trace"] = {"arrivals_ms": np.linspace(0, 60_000, 400).tolist()}
+        result = simulate(scenario({**data, "intervals": {"replications": 0}}))
+        at_work = result.tables["stages"]["utilisation"][1] * result.summary["makespan_ms"]
+        assert result.tables["stages"]["load"][1] * 60_000 <= at_work * 1.01
+
+
+def test_several_models_are_told_apart() -> None:
+    data = scenario_data()
+    data["stages"].append({"name": "Judge", "parents": ["Llama"]})
+    data["configuration"]["Judge"] = {
+        "hardware": "H100", "engine": {**ENGINE, "tokens": {"prompt": 50, "output": 1}},
+    }  # fmt: skip
+    result = simulate(scenario(data)).check()
+    assert {"Llama_ttft_p99_ms", "Judge_ttft_p99_ms"} <= set(result.summary)
+    assert np.isnan(result.summary["Judge_tpot_p50_ms"]), "one token has no time between tokens"
+    assert set(result.tables["requests"]["stage"].tolist()) == {"Llama", "Judge"}
+    room_part("serving", "figures").figures(result)  # type: ignore[union-attr]
+
+
+def test_tokens_are_drawn_from_a_recorded_trace(tmp_path: Path) -> None:
+    path = tmp_path / "calls.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,100,7\n1,200,9\n")
+    result = simulate(scenario(tokens={"drawn_from": str(path)}))
+    pairs = set(
+        zip(result.tables["requests"]["prompt_tokens"].tolist(), result.tables["requests"]["output_tokens"])
+    )
+    assert pairs == {(100, 7), (200, 9)}
+    again = simulate(scenario(tokens={"drawn_from": str(path)}))
+    assert np.array_equal(
+        again.tables["requests"]["prompt_tokens"], result.tables["requests"]["prompt_tokens"]
+    )
+
+
+def test_tokens_come_with_a_recorded_trace(tmp_path: Path) -> None:
+    path = tmp_path / "calls.csv"
+    path.write_text(
+        "arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{i},{i + 1},{i + 2}\n" for i in range(50))
+    )
+    data = scenario_data()
+    del data["configuration"]["Llama"]["engine"]["tokens"]
+    result = simulate(scenario({**data, "trace": {"file": str(path)}})).check()
+    assert result.tables["requests"]["prompt_tokens"].tolist() == list(range(1, 51))
+    assert "batch means" in result.intervals["ttft_p50_ms"].method
+
+
+def test_other_orders_of_ties_keep_the_tokens() -> None:
+    ties = room_part("serving", "ties")
+    data = scenario_data(tokens={"pairs": [[10 + i, 5] for i in range(300)]})
+    orders = ties.orders(scenario(data))  # type: ignore[union-attr]
+    assert orders.simulate(1).tables["requests"]["prompt_tokens"].tolist() == [10 + i for i in range(300)]
+
+
+def problems(change: Any) -> list[str]:
+    """What is said about a scenario that is changed for the worse."""
+    data = scenario_data()
+    change(data, data["configuration"]["Llama"])
+    with pytest.raises(InputError) as caught:
+        simulate(scenario(data))
+    return [str(problem) for problem in caught.value.problems]
+
+
+def engine(**fields: Any) -> Any:
+    return lambda data, placed: placed["engine"].update(fields)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (engine(max_seqs=0), r"configuration\.Llama\.engine\.max_seqs.*>= 1"),
+        (engine(block_tokens=2.5), r"block_tokens"),
+        (engine(kv_block=7), r"unknown key 'kv_block'; did you mean 'kv_blocks'"),
+        (engine(balance="random"), r"balance"),
+        (engine(cost={"a_ms": 0.0}), r"cost.*a_ms"),
+        (engine(cost={"a_ms": -1.0}), r"a_ms"),
+        (engine(cost={"prefill_ms_per_token": 1.0}), r"a_ms|cost"),
+        (engine(tokens={"prompt": 0, "output": 4}), r"prompt"),
+        (engine(tokens={"pairs": [[1, 2]]}), r"lists the tokens of 1 requests; 300 arrive"),
+        (engine(tokens=None), r"engine\.tokens: the trace has no tokens: say tokens: \{prompt: 512"),
+        (engine(kv_blocks=3), r"kv_blocks: holds 48 tokens; the smallest of the 300 requests needs 340"),
+        (lambda data, placed: placed.update(max_batch=4), r"max_batch.*says nothing about a stage with an engine"),
+        (lambda data, placed: placed.update(batching={"name": "timeout", "delay_ms": 5.0}), r"batching.*says nothing"),
+        (lambda data, placed: placed.update(changes=[{"at_s": 1, "replicas": 3}]), r"changes.*says nothing"),
+        (lambda data, placed: data.update(mode="compat"), r"mode compat knows no language models"),
+        (lambda data, placed: data.update(tie_rules="both"), r"tie rule knows no language models"),
+        (lambda data, placed: data.update(tuner="utilisation"), r"tuners do not change the replicas of language"),
+        (lambda data, placed: data.update(prices_usd_per_h={}), r"no price of 'H100'"),
+    ],
+)  # fmt: skip
+def test_bad_engines_are_refused_by_name(change: Any, said: str) -> None:
+    assert re.search(said, "\n".join(problems(change)))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("arrival_s\n1\n", "has no column prompt_tokens or output_tokens, which a language model needs"),
+        ("arrival_s,prompt_tokens,output_tokens\n1,5,0\n2,6,1\n", "1 requests have 0 output_tokens, the first is number 0"),
+        ("arrival_s,prompt_tokens,output_tokens\n1,-5,3\n", ":2:prompt_tokens: -5 is"),
+        ("arrival_s,prompt_tokens,output_tokens\n1,5.5,3\n", ":2:prompt_tokens: '5.5' is not a whole number"),
+        ("arrival_s,prompt_tokens,output_tokens\n1,9007199254740993,3\n", ":2:prompt_tokens"),
+    ],
+)  # fmt: skip
+def test_bad_tokens_are_named_with_file_and_field(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "calls.csv"
+    path.write_text(text)
+    found = problems(engine(tokens={"drawn_from": str(path)}))
+    assert len(found) == 1 and said in found[0] and str(path) in found[0]
+
+
+def test_plans_and_other_kernels_refuse_engines_by_name() -> None:
+    from forerun.domains.plans import plan
+    from forerun.domains.serving.inputs import prepare
+    from forerun.domains.serving.streaming import summarise_stream
+
+    with pytest.raises(ForerunError, match="plans do not size stages that serve language models"):
+        plan(scenario())
+    pipeline: Pipeline = prepare(scenario()).pipeline
+    with pytest.raises(ForerunError, match="stage 'Llama' serves a language model"):
+        summarise_stream(pipeline, [np.arange(3.0)], 100.0)
+
+
+def test_levers_turn_what_the_engine_holds() -> None:
+    levers = room_part("serving", "levers")
+    found = levers.levers(scenario(), simulate(scenario()))  # type: ignore[union-attr]
+    paths = {lever.path for lever in found}
+    assert {
+        f"configuration.Llama.engine.{name}" for name in ("max_seqs", "token_budget", "kv_blocks")
+    } <= paths
+    assert "configuration.Llama.max_batch" not in paths and "configuration.KSVM.max_batch" in paths
+
+
+def test_a_kept_run_is_the_same_run_again(tmp_path: Path) -> None:
+    result = simulate(scenario())
+    folder = result.save(tmp_path / "run")
+    again = from_data(json.loads((folder / "scenario.json").read_text()))
+    assert to_data(again) == to_data(result.scenario)
+    other = simulate(again).save(tmp_path / "again")
+    for path in sorted(folder.iterdir()):
+        if path.name != "provenance.json":
+            assert path.read_bytes() == (other / path.name).read_bytes(), path.name
+
+
+def test_an_hour_of_conversations_obeys_the_laws() -> None:
+    """The public trace of 2023: 19,366 requests of one hour on four replicas, and on one that is too small."""
+    trace = shared_path("golden", "serving", "readers", "AzureLLMInferenceTrace_conv.csv.gz")
+    data = scenario_data()
+    data |= {"trace": {"file": str(trace)}, "stages": [{"name": "Llama", "parents": ["source"]}]}
+    data["configuration"] = {"Llama": data["configuration"]["Llama"]}
+    del data["configuration"]["Llama"]["engine"]["tokens"]
+    for replicas, seats in ((4, 64), (1, 64), (1, 8)):
+        data["configuration"]["Llama"] |= {"replicas": replicas}
+        data["configuration"]["Llama"]["engine"] |= {
+            "max_seqs": seats,
+            "token_budget": 512,
+            "kv_blocks": 1000,
+        }
+        result = simulate(scenario(data)).check()
+        assert len(result.tables["requests"]) == 19_366
+        assert result.summary["output_tokens"] == 4_088_665
+        assert any(note.startswith("queue grows") for note in result.notes) == (replicas == 1)
+    assert result.summary["overloaded_stages"] == "Llama" and result.summary["preemptions"] > 0
+    assert any(note.startswith("overload: Llama") for note in result.notes)
+
+
+def _most(iterations: Any) -> int:
+    """Most requests that run at once, all replicas together, looked at after every begin of an iteration."""
+    most = 0
+    for at in np.unique(iterations["start_ms"]).tolist():
+        under_way = (iterations["start_ms"] <= at) & (iterations["end_ms"] > at)
+        most = max(most, int(iterations["running"][under_way].sum()))
+    return most
