@@ -59,7 +59,7 @@ def test_every_outcome_is_told_and_the_order_is_kept(fakes: None) -> None:
     seen: list[str] = []
     attempts = reproduce_all(watch=lambda attempt: seen.append(attempt.entry.id))
     assert [each.entry.id for each in attempts] == [entry.id for entry in FAKES]
-    assert seen[:2] == ["long", "shorter"]  # longest first
+    assert seen[:2] == ["long", "shorter"]  # longest first, where all are run whole
     by = {each.entry.id: each for each in attempts}
     assert [each.entry.id for each in attempts if each.failed] == [
         "differs", "infeasible", "broken", "long", "shorter",

@@ -74,14 +74,14 @@ def _list(as_json: bool) -> None:
 
 
 def _one(identifier: str, *, quick: bool, as_json: bool, quiet: bool, out: Path | None) -> None:
-    from forerun.domains.reproductions import reproduction
+    from forerun.domains.reproductions import reproduce, reproduction
 
     entry = reproduction(identifier)
     start_s = time.perf_counter()
     progress = (
         (lambda message: click.echo(message, err=True)) if not (quiet or as_json) else (lambda message: None)
     )
-    found = (entry.quick if quick and entry.quick is not None else entry.run)(progress)
+    found = reproduce(identifier, quick=quick, progress=progress)
     wall_s = time.perf_counter() - start_s
     if out is not None:
         from forerun.report import write_reproduction

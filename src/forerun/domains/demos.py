@@ -49,11 +49,11 @@ def run_demos(
     """
     chosen = [demo(name) for name in names] or list(demos())
     found: dict[Demo, Result] = {}
-    for entry, result in apart(_simulated, chosen, workers):
-        if isinstance(result, Exception):
-            raise result
-        found[entry] = result
-        watch(entry)
+    for piece in apart(_simulated, chosen, workers):
+        if isinstance(piece.result, Exception):
+            raise piece.result
+        found[piece.item] = piece.result
+        watch(piece.item)
     return tuple((entry, found[entry]) for entry in chosen)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,28 +51,13 @@ def reproduction(identifier: str) -> Reproduction:
     return known[identifier]
 
 
-def reproduce(identifier: str, *, quick: bool = False, progress: Progress = silent) -> Attempt:
-    """One reproduction; nothing is raised: what ends it is told.
+def reproduce(identifier: str, *, quick: bool = False, progress: Progress = silent) -> Reproduced:
+    """One published result beside ours; `quick`: its quick form, where it has one.
 
-    `quick`: its quick form, where it has one; left out if it has none and takes long.
+    Raises UnknownName, DataError naming the public data that are not here, and what the rooms raise.
     """
     entry = reproduction(identifier)
-    start_s = time.perf_counter()
-    if quick and entry.quick is None and entry.minutes > QUICK_MINUTES:
-        why = f"takes about {entry.minutes:g} minutes: run `forerun reproduce {entry.id}`"
-        return Attempt(entry, left_out=why)
-    run = entry.quick if quick and entry.quick is not None else entry.run
-    try:
-        found = run(progress)
-    except DataError as error:
-        lines = tuple(str(problem) for problem in error.problems)
-        return Attempt(entry, absent=lines, wall_s=time.perf_counter() - start_s)
-    except ForerunError as error:
-        return Attempt(entry, error=str(error), wall_s=time.perf_counter() - start_s)
-    except Exception as error:
-        # A defect of one reproduction must not take the others' pages with it; it is told and counts as failed.
-        return Attempt(entry, error=f"{type(error).__name__}: {error}", wall_s=time.perf_counter() - start_s)
-    return Attempt(entry, found, wall_s=time.perf_counter() - start_s)
+    return (entry.quick if quick and entry.quick is not None else entry.run)(progress)
 
 
 def reproduce_all(
@@ -85,41 +69,35 @@ def reproduce_all(
 ) -> tuple[Attempt, ...]:
     """Every reproduction (or those named), in their order; `watch` is told of each as it ends.
 
-    Those said to take longest begin first. Each runs alone in its process, so what one holds or leaves behind does not
-    reach the next; results do not depend on the number of workers.
+    Nothing that ends one is raised: it is told in its place. Those said to take longest begin first. A quick run takes
+    quick forms, and leaves out what has none and takes long. Results do not depend on the number of workers.
     """
     entries = [reproduction(name) for name in identifiers] if identifiers else list(reproductions())
     found: dict[str, Attempt] = {}
-    for attempt in _attempts([entry.id for entry in _longest_first(entries)], quick, workers):
+
+    def keep(attempt: Attempt) -> None:
         found[attempt.entry.id] = attempt
         watch(attempt)
+
+    for entry in entries:
+        if quick and entry.quick is None and entry.minutes > QUICK_MINUTES:
+            why = f"takes about {entry.minutes:g} minutes: run `forerun reproduce {entry.id}`"
+            keep(Attempt(entry, left_out=why))
+    todo = sorted(
+        (entry for entry in entries if entry.id not in found),
+        key=lambda entry: 0.0 if quick and entry.quick is not None else -entry.minutes,
+    )
+    for piece in apart(functools.partial(reproduce, quick=quick), [entry.id for entry in todo], workers):
+        keep(_attempt(reproduction(piece.item), piece.result, piece.wall_s))
     return tuple(found[entry.id] for entry in entries)
 
 
-def _longest_first(entries: Sequence[Reproduction]) -> list[Reproduction]:
-    return sorted(entries, key=lambda entry: -entry.minutes)
-
-
-def _attempts(names: Sequence[str], quick: bool, workers: int) -> Iterator[Attempt]:
-    for name, told in apart(functools.partial(_told, quick=quick), names, workers):
-        entry = reproduction(name)
-        if isinstance(told, Exception):
-            yield Attempt(entry, error=f"its process ended: {type(told).__name__}")
-        else:
-            yield Attempt(entry, told.found, told.absent, told.left_out, told.error, told.wall_s)
-
-
-@dataclass(frozen=True)
-class _Told:
-    """An attempt as it travels between processes, without the functions of its entry."""
-
-    found: Reproduced | None
-    absent: tuple[str, ...]
-    left_out: str
-    error: str
-    wall_s: float
-
-
-def _told(name: str, quick: bool) -> _Told:
-    attempt = reproduce(name, quick=quick)
-    return _Told(attempt.found, attempt.absent, attempt.left_out, attempt.error, attempt.wall_s)
+def _attempt(entry: Reproduction, result: Reproduced | Exception, wall_s: float) -> Attempt:
+    if isinstance(result, DataError):
+        return Attempt(entry, absent=tuple(str(problem) for problem in result.problems), wall_s=wall_s)
+    if isinstance(result, ForerunError):
+        return Attempt(entry, error=str(result), wall_s=wall_s)
+    if isinstance(result, Exception):
+        # A defect of one must not take the others' pages with it; it is told and counts as failed.
+        return Attempt(entry, error=f"{type(result).__name__}: {result}", wall_s=wall_s)
+    return Attempt(entry, result, wall_s=wall_s)

@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 A = TypeVar("A")
 R = TypeVar("R")
 
 
-def apart(work: Callable[[A], R], items: Sequence[A], workers: int) -> Iterator[tuple[A, R | Exception]]:
-    """Each item with `work(item)`, as they end; begun in order. What a piece raises comes instead of its result.
+@dataclass(frozen=True)
+class Piece(Generic[A, R]):
+    """A piece of work that ended: what it was asked, what it gave or raised, and how long it took."""
+
+    item: A
+    result: R | Exception
+    wall_s: float
+
+
+def apart(work: Callable[[A], R], items: Sequence[A], workers: int) -> Iterator[Piece[A, R]]:
+    """`work(item)` of each item, as they end; begun in order. What a piece raises comes instead of its result.
 
     With one worker, or one item, everything happens here, in order. Processes are started afresh (spawn): what this one
     holds does not reach them.
     """
+    timed = functools.partial(_timed, work)
     if workers <= 1 or len(items) <= 1:
-        for item in items:
-            try:
-                yield item, work(item)
-            except Exception as error:
-                yield item, error
+        yield from map(timed, items)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(items)), mp_context=context) as pool:
-        waiting = {pool.submit(work, item): item for item in items}
+        waiting = {pool.submit(timed, item): item for item in items}
         try:
             for done in as_completed(waiting):
                 try:
-                    yield waiting[done], done.result()
+                    yield done.result()
                 except Exception as error:
-                    yield waiting[done], error
+                    # The process died, or could not send what it found.
+                    yield Piece(waiting[done], error, 0.0)
         finally:
             # Also on Ctrl-C: what has not begun is not begun.
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _timed(work: Callable[[A], R], item: A) -> Piece[A, R]:
+    start_s = time.perf_counter()
+    try:
+        result: R | Exception = work(item)
+    except Exception as error:
+        result = error
+    return Piece(item, result, time.perf_counter() - start_s)
