@@ -22,7 +22,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,13 @@ class UnknownName(InputError):
 
 
 class PolicyError(ForerunError):
-    """A policy decided something impossible; the problem names entity, instant and what was impossible."""
+    """A policy decided something impossible; the problem names entity, instant and what was impossible.
+
+    so_far: the result of the run up to then, where the room keeps one.
+    """
 
     exit_code = 2
+    so_far: Any = None
 
 
 class Infeasible(ForerunError):

@@ -30,7 +30,7 @@ from forerun.domains.cluster.policies.gavel_maxmin import GavelMaxMin, fair_shar
 from forerun.domains.cluster.policies.las import Las
 from forerun.domains.cluster.policies.sjf import Sjf
 from forerun.domains.cluster.policies.srtf import Srtf
-from forerun.domains.cluster.policy import Schedule, schedulers
+from forerun.domains.cluster.policy import Schedule
 from forerun.domains.cluster.priority import PriorityPolicy, PriorityRules
 from forerun.domains.cluster.profile import analytic
 from forerun.domains.cluster.record import Record
@@ -142,20 +142,6 @@ def assert_laws(record: Record) -> None:
         assert (cause >= -1e-6).all()
     whole = np.where(ended, record.end_s - world.jobs.submit_s, 0.0)
     np.testing.assert_allclose(waits.total()[ended], whole[ended], atol=1e-6)
-
-
-ALL_NAMES = [name for name in schedulers().names() if name != "pollux"]
-
-
-@pytest.mark.parametrize("name", ALL_NAMES)
-@given(world=worlds())
-@settings(max_examples=35)
-def test_laws_hold_for_every_policy(name: str, world: World) -> None:
-    """Over eighteen policies together more than 500 drawn worlds."""
-    record = play(schedulers().get(name)(), world)
-    assert_laws(record)
-    done = (record.end_s >= 0) | (record.admitted == 0)
-    assert done.all() or record.ended_because
 
 
 @given(

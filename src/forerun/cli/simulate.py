@@ -24,7 +24,7 @@ def command(
 ) -> None:
     """Simulate SCENARIO and say what happened, where it went and why."""
     import forerun
-    from forerun.errors import ScenarioError
+    from forerun.errors import PolicyError, ScenarioError
     from forerun.scenario.load import located
 
     resolved = forerun.load(scenario, overrides, seed=seed)
@@ -34,6 +34,11 @@ def command(
             result = forerun.simulate(resolved).check()
         except ScenarioError as error:
             raise located(error, scenario) from error
+        except PolicyError as error:
+            if error.so_far is not None and out is not None:
+                error.so_far.save(out)
+                click.echo(f"forerun: the run up to then is kept in {out}", err=True)
+            raise
         wall_s = time.perf_counter() - start_s
     if out is not None:
         replace(result, provenance={**result.provenance, "wall_s": wall_s}).save(out)

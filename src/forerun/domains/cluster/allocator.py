@@ -9,14 +9,15 @@ from `OracleAllocator`.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 
-from forerun.domains.cluster.model import F64, I64, NO_DEADLINE_S, Profile, World
+from forerun.domains.cluster.model import BOOL, F64, I64, NO_DEADLINE_S, Profile, World
 from forerun.domains.cluster.policy import Policy, QuietRules, Step
-from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.record import Record, runs_of
 from forerun.errors import PolicyError, ScenarioError
 
 #: placements by name, as scenarios say them; `anywhere` does not look at nodes
@@ -25,11 +26,22 @@ PLACEMENTS: Final = ("anywhere", "first-fit", "best-fit", "consolidated", "buddy
 #: decisions without any GPU held and nothing left to arrive, after which a run is given up
 MOST_IDLE_ROUNDS: Final = 1000
 
+#: stretches whose GPUs are remembered, for the drawing
+MOST_PLACES: Final = 60_000
+
 _FAULTS: Final = {
     1: "was given {gpus} GPUs; a count is not negative",
     2: "was given {gpus} GPUs of {type}, a count it cannot run on",
     3: "was given {gpus} GPUs, which with the jobs before it are more than the {size} of {type}",
 }
+
+
+class _Absent(Exception):
+    """A policy gave GPUs to a job that is neither waiting nor running."""
+
+    def __init__(self, job: int, gpus: object) -> None:
+        super().__init__(job, gpus)
+        self.job, self.gpus = job, gpus
 
 
 class View:
@@ -80,13 +92,29 @@ class View:
     best_effort = property(lambda self: self._i[5, : self.count])
     gpu_type = property(lambda self: self._i[6, : self.count])
 
+    def give(self, gpus: Mapping[int, int]) -> Allocation:
+        """GPUs by number of the job (`view.job`); jobs not named get none.
+
+        Naming a job that is neither waiting nor running (it ended, or is still to come) ends the run with a PolicyError.
+        """
+        place = {number: at for at, number in enumerate(self.job.tolist())}
+        out = np.zeros(self.count, np.int64)
+        for number, count in gpus.items():
+            if number not in place:
+                raise _Absent(int(number), count)
+            out[place[number]] = count
+        return Allocation(out)
+
     def take(self, order: I64, *, skip: bool = True) -> Allocation:
         """Requested GPUs to jobs in an order (positions in the view) while they last.
 
-        `skip` passes over jobs that do not fit (backfill); otherwise the first that does not fit ends it.
+        `skip` passes over jobs that do not fit (backfill); otherwise the first that does not fit ends it. With several GPU
+        types a job keeps its own while that has room, else takes the fastest that has.
         """
         from forerun.domains.cluster.kernels import floor
 
+        if len(self.type_total) > 1:
+            return self.on_types(np.asarray(order), self.gpus, skip=skip)
         out = np.empty(self.count, np.int64)
         if self.quota is None:
             floor.take_in_order(order, self.gpus, self.total, skip, out)
@@ -97,6 +125,20 @@ class View:
                 order, self.gpus, self.user, limits, self.total, skip, borrow, out, self._refused
             )
         return Allocation(out)
+
+    def on_types(self, order: I64, gpus: I64, *, skip: bool = True) -> Allocation:
+        """So many GPUs to jobs in an order while they last, each job's of one type: its own, else the fastest free."""
+        from forerun.domains.cluster.kernels import floor
+
+        out, types = np.empty(self.count, np.int64), self.gpu_type.copy()
+        refused = np.zeros(self.count, np.int64)
+        quota = np.zeros(0, np.int64) if self.quota is None else self.quota[:-1]
+        borrow = self.quota is not None and bool(self.quota[-1])
+        floor.take_on_types(
+            order, gpus, self._i, self.rate, self.type_total, skip, quota, borrow, out, types, refused
+        )
+        self._refused = refused
+        return Allocation(out, types)
 
 
 class OracleView(View):
@@ -182,6 +224,10 @@ class AllocatorRules(QuietRules):
         self.coming_s = float(world.jobs.submit_s[0])
         self.wake_s = math.inf
         self.idle_rounds = 0
+        self.stuck_rounds = 0
+        self.left_s = math.inf
+        self.paused_s = 0.0
+        self.lull = (0, 0.0, (-1, -1))
         self.blocked: I64 = np.zeros(0, np.int64)
         self.capped: I64 = np.zeros(0, np.int64)
         self.spread_free = 0
@@ -192,6 +238,12 @@ class AllocatorRules(QuietRules):
         if self.state.meta[floor.ENDED] == len(self.world.jobs):
             return None
         running = int(self.state.meta[floor.RUNNING])
+        if self.stuck_rounds > MOST_IDLE_ROUNDS:
+            self.record.ended_because = (
+                f"at {self.now_s:g} s: the policy restarted jobs at {MOST_IDLE_ROUNDS} decisions in a row before any of "
+                f"them did any work; {int(self.state.meta[floor.ACTIVE])} jobs are unfinished"
+            )
+            return None
         if not running and math.isinf(self.coming_s):
             self.idle_rounds += 1
             if (not self.recipe.round_s and math.isinf(self.wake_s)) or self.idle_rounds > MOST_IDLE_ROUNDS:
@@ -223,6 +275,8 @@ class AllocatorRules(QuietRules):
         view.now_s = now_s
         view.count = floor.gather(state, now_s, view._f, view._i)
         view.free = int(state.type_free.sum())
+        self._look_for_progress()
+        self._count_lull(now_s)
         if not view.count:
             self.wake_s = math.inf
             self._take_log(now_s, 0)
@@ -239,8 +293,13 @@ class AllocatorRules(QuietRules):
                 f"the allocation is {gpus.dtype} of shape {gpus.shape}; int64[{view.count}] is wanted",
             )
         gpus = gpus.astype(np.int64)
+        if answer.gpu_type is None and len(self.types) > 1 and 0 <= gpus.min() <= gpus.sum() <= view.total:
+            answer = self._on_some_type(gpus)
+            gpus = answer.gpus
         types = view.gpu_type.copy() if answer.gpu_type is None else np.asarray(answer.gpu_type, np.int64)
         rows = view.job
+        beyond = self._beyond_quota(gpus)
+        gpus[beyond] = 0
         fault, at = floor.check(state, rows, gpus, types, view.count)
         if fault:
             name = self.types[types[at]] or "the cluster"
@@ -253,8 +312,14 @@ class AllocatorRules(QuietRules):
         self.blocked = rows[self.unplaced[: view.count] == 1].copy() if missing else self.blocked[:0]
         self.spread_free = int(state.type_free.sum()) if missing else 0
         if view.quota is not None:
-            self.capped = rows[view._refused[: view.count] == 1].copy()
+            refused = (
+                view._refused[: view.count] == 1
+                if len(view._refused) == view.count
+                else np.zeros_like(beyond)
+            )
+            self.capped = rows[refused | beyond].copy()
         waiting = int(np.count_nonzero(state.i[floor.HELD, rows] == 0))
+        self._name_places(now_s)
         self.coming_s = (
             min(self.coming_s, state.f[floor.END, state.end_order[0]])
             if state.meta[floor.RUNNING]
@@ -267,6 +332,8 @@ class AllocatorRules(QuietRules):
             answer = self.cook.allocate(self.view)
         except PolicyError:
             raise
+        except _Absent as error:
+            raise self._absent(now_s, error) from None
         except Exception as error:  # a policy is somebody else's code
             raise PolicyError.at(
                 f"t={now_s:g} s", f"the policy raised {type(error).__name__}: {error}"
@@ -282,6 +349,75 @@ class AllocatorRules(QuietRules):
         found = PolicyError.at(f"t={now_s:g} s, job {job}", what)
         assert isinstance(found, PolicyError)
         return found
+
+    def _on_some_type(self, gpus: I64) -> Allocation:
+        """The same with a GPU type for each job, where the policy names none: those that run keep theirs first.
+
+        A job that no single type has room for keeps waiting.
+        """
+        return self.view.on_types(np.argsort(self.view.held == 0, kind="stable"), gpus)
+
+    def _beyond_quota(self, gpus: I64) -> BOOL:
+        """Which jobs a hard quota keeps from what the policy gives them: those that run go first, then by submission."""
+        view = self.view
+        beyond = np.zeros(view.count, np.bool_)
+        if view.quota is None or view.quota[-1]:
+            return beyond
+        used = np.zeros(len(view.quota) - 1, np.int64)
+        users = view.user
+        for at in np.argsort(view.held == 0, kind="stable").tolist():
+            beyond[at] = gpus[at] > 0 and used[users[at]] + gpus[at] > view.quota[users[at]]
+            if not beyond[at]:
+                used[users[at]] += gpus[at]
+        return beyond
+
+    def _absent(self, now_s: float, error: _Absent) -> PolicyError:
+        jobs, floor = self.world.jobs, self.kernel
+        row = error.job
+        if not 0 <= row < len(jobs):
+            where, what = f"job number {row}", f"does not exist; there are {len(jobs)}"
+        elif self.state.i[floor.STATE, row] == floor.DONE:
+            where, what = f"job {jobs.id[row]}", f"ended at {self.state.f[floor.END, row]:g} s"
+        else:
+            where, what = f"job {jobs.id[row]}", f"is not submitted before {jobs.submit_s[row]} s"
+        found = PolicyError.at(f"t={now_s:g} s, {where}", f"was given {error.gpus} GPUs, but {what}")
+        assert isinstance(found, PolicyError)
+        return found
+
+    def _count_lull(self, now_s: float) -> None:
+        """Refuse to be asked again and again while time stands still."""
+        happened = (int(self.state.meta[self.kernel.ARRIVED]), int(self.state.meta[self.kernel.ENDED]))
+        decisions, from_s, before = self.lull
+        if happened != before or decisions == MOST_IDLE_ROUNDS:
+            if happened == before and now_s - from_s < 1.0:
+                raise PolicyError.at(
+                    f"t={now_s:g} s",
+                    f"the policy decided {MOST_IDLE_ROUNDS} times within a second in which no job came or ended",
+                )
+            decisions, from_s = 0, now_s
+        self.lull = (decisions + 1, from_s, happened)
+
+    def _look_for_progress(self) -> None:
+        """Count decisions that restarted jobs while none came, ended or did any work in between."""
+        count = self.view.count
+        left_s = float(self.view._f[4, :count].sum()) + count
+        if left_s != self.left_s:
+            self.left_s, self.stuck_rounds = left_s, 0
+            return
+        paused_s = float(self.state.f[self.kernel.PAUSED].sum())
+        self.stuck_rounds += paused_s > self.paused_s
+        self.paused_s = paused_s
+
+    def _name_places(self, now_s: float) -> None:
+        """Which GPUs the jobs hold whose allocation just changed."""
+        state, floor = self.state, self.kernel
+        if not len(state.owner) or len(self.record.places) > MOST_PLACES:
+            return
+        for row in set(state.log_row[: state.meta[floor.LOGGED]].tolist()):
+            if held := int(state.i[floor.HELD, row]):
+                self.record.places[row, now_s] = runs_of(np.flatnonzero(state.owner == row))
+                if held == self.record.held[row]:
+                    self.record.moves.append((now_s, row, held))
 
     def _count_blocked(self, elapsed_s: float) -> None:
         """Seconds in which jobs waited because free GPUs were spread, or a quota was used up."""
@@ -333,13 +469,17 @@ def build_floor(world: World, profiles: tuple[Profile, ...], types: tuple[str, .
 
     jobs = world.jobs
     count, total = len(jobs), world.cluster.gpus
-    too_large = np.flatnonzero(jobs.gpus > total)
+    node_gpus = world.cluster.node_gpus()
+    node_type = np.array([types.index(name) for name in world.cluster.node_types()], np.int64)
+    type_size = np.bincount(node_type, node_gpus, len(types)).astype(np.int64)
+    too_large = np.flatnonzero(jobs.gpus > type_size.max())
     if len(too_large):
         row = int(too_large[0])
         more = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
-        raise ScenarioError.at(
-            f"job {jobs.id[row]}", f"asks for {jobs.gpus[row]} GPUs, the cluster has {total}{more}"
-        )
+        there = f"the cluster has {total}"
+        if len(types) > 1:
+            there += f", at most {type_size.max()} of one type"
+        raise ScenarioError.at(f"job {jobs.id[row]}", f"asks for {jobs.gpus[row]} GPUs, {there}{more}")
     rate, scale, work = _speeds(world, profiles, types)
     f = np.zeros((floor.FLOATS, count))
     i = np.zeros((floor.INTS, count), np.int64)
@@ -352,9 +492,6 @@ def build_floor(world: World, profiles: tuple[Profile, ...], types: tuple[str, .
     users = {name: number for number, name in enumerate(dict.fromkeys(jobs.user))}
     i[floor.USER] = [users[name] for name in jobs.user]
     i[floor.EFFORT] = jobs.best_effort
-    node_gpus = world.cluster.node_gpus()
-    node_type = np.array([types.index(name) for name in world.cluster.node_types()], np.int64)
-    type_size = np.bincount(node_type, node_gpus, len(types)).astype(np.int64)
     placed = terms.placement != "anywhere"
     room = 4 * total + 4096
     return floor.Floor(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from forerun.domains.cluster.model import F64, I64
-from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.record import Record, runs_of
 from forerun.domains.cluster.scenario import Scenario
 from forerun.domains.cluster.tables import ALLOCATIONS, EVENTS, JOBS
 from forerun.registry import member_name
@@ -45,7 +45,10 @@ class Stretches:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """Seconds each job waited, by cause, and the seconds it worked. They sum to end less submission for ended jobs."""
+    """Seconds each job waited, by cause, and the seconds it worked.
+
+    They sum to end less submission for ended jobs, and to the time until the refusal for refused ones.
+    """
 
     admission: F64
     capacity: F64
@@ -74,7 +77,10 @@ def horizon_of(record: Record) -> tuple[float, float]:
 def stretches_of(record: Record) -> Stretches:
     """Stretches in which jobs held a constant number of GPUs."""
     times, rows, gpus = record.changes()
-    order = np.lexsort((np.arange(len(times)), rows))
+    if record.moves:
+        moved = [np.array(column) for column in zip(*record.moves, strict=True)]
+        times, rows, gpus = (np.concatenate(both) for both in zip((times, rows, gpus), moved, strict=True))
+    order = np.lexsort((times, rows))
     times, rows, gpus = times[order], rows[order], gpus[order]
     _, last = horizon_of(record)
     until = np.append(times[1:], last)
@@ -90,19 +96,22 @@ def waits_of(record: Record, stretches: Stretches) -> Waits:
     count = len(jobs)
     _, horizon = horizon_of(record)
     submit = jobs.submit_s.astype(np.float64)
-    end = np.where(record.end_s >= 0, record.end_s, np.where(record.admitted == 0, submit, horizon))
+    judged = np.fmax(record.judged_s, submit)
+    judged = np.where(np.isnan(judged), submit, judged)
+    end = np.where(record.end_s >= 0, record.end_s, np.where(record.admitted == 0, judged, horizon))
     end = np.maximum(end, submit)
+    judged = np.minimum(judged, end)
     row, low, high = stretches.row, stretches.from_s, np.minimum(stretches.to_s, end[stretches.row])
     held: F64 = np.bincount(row, np.maximum(high - low, 0.0), count).astype(np.float64)
     useful = _useful_s(record, stretches, held)
-    enough = _seconds_with_enough_free(record, row, low, high, submit, end)
-    waiting = np.maximum(end - submit - held, 0.0)
+    enough = _seconds_with_enough_free(record, row, low, high, judged, end)
+    admission = np.minimum(judged - submit, np.maximum(end - submit - held, 0.0))
+    waiting = np.maximum(end - submit - held, 0.0) - admission
     fragmentation = np.minimum(record.fragmentation_s, waiting)
     quota = np.minimum(record.quota_s, waiting - fragmentation)
     policy = np.clip(enough - fragmentation - quota, 0.0, waiting - fragmentation - quota)
     capacity = waiting - fragmentation - quota - policy
-    zero = np.zeros(count)
-    return Waits(zero, capacity, fragmentation, policy, quota, held - useful, useful)
+    return Waits(admission, capacity, fragmentation, policy, quota, held - useful, useful)
 
 
 def _useful_s(record: Record, stretches: Stretches, held: F64) -> F64:
@@ -116,7 +125,7 @@ def _useful_s(record: Record, stretches: Stretches, held: F64) -> F64:
 
 
 def _seconds_with_enough_free(record: Record, row: I64, low: F64, high: F64, submit: F64, end: F64) -> F64:
-    """Seconds each job waited while as many GPUs were free as it could start with.
+    """Seconds each job waited, from `submit` on, while as many GPUs were free as it could start with.
 
     Elastic schedules can start a job on one GPU; others need what it asked for. With T(t) the time up to t in which
     enough were free, the waiting time is T over the job's life less T over the stretches it held GPUs.
@@ -196,12 +205,16 @@ def ledger_of(record: Record, stretches: Stretches, waits: Waits) -> Ledger:
 
 
 def nodes_of(record: Record, stretches: Stretches) -> list[list[tuple[int, int]]] | None:
-    """GPUs (first, count runs) each stretch is drawn on: first free ones, in time order; None for very long runs.
+    """GPUs (first, count runs) each stretch is drawn on; None for very long runs.
 
-    Schedules that do not name nodes are packed here, only to be drawn; a job that keeps its GPUs is not moved.
+    Where a placement names GPUs these are they. Schedules that do not name nodes are packed here, only to be drawn: first
+    free ones, in time order; a job that keeps its GPUs is not moved.
     """
     if len(stretches.row) > MOST_TRACKED:
         return None
+    if record.places and len(record.places) <= MOST_TRACKED:
+        stretch = zip(stretches.row.tolist(), stretches.from_s.tolist(), strict=True)
+        return [record.places[row, from_s] for row, from_s in stretch]
     total = record.world.cluster.gpus
     free = np.ones(total, np.bool_)
     opening = np.lexsort((-stretches.gpus, stretches.from_s))
@@ -215,14 +228,7 @@ def nodes_of(record: Record, stretches: Stretches) -> list[list[tuple[int, int]]
         chosen = np.flatnonzero(free)[: stretches.gpus[number]]
         free[chosen] = False
         where[number] = chosen
-    return [_runs(chosen) for chosen in where]
-
-
-def _runs(numbers: I64) -> list[tuple[int, int]]:
-    if not len(numbers):
-        return []
-    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
-    return [(int(part[0]), len(part)) for part in np.split(numbers, cuts)]
+    return [runs_of(chosen) for chosen in where]
 
 
 def timeline_of(

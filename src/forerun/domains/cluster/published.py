@@ -220,12 +220,12 @@ class PublishedRules:
     def refuse(self, row: int, because: str) -> None:
         """Turn a job away."""
         self.m.j[mk.STATE, row] = mk.GONE
-        self.record.refuse(row, because)
+        self.record.refuse(row, because, self.now_s)
 
     def admit(self, row: int) -> None:
         """Take a job in, waiting."""
         mk.admit(self.m, row)
-        self.record.admit(row)
+        self.record.admit(row, self.now_s)
 
     def note(self, now_s: int) -> None:
         """Write the scheduling event down: who holds what from now on."""

@@ -15,7 +15,10 @@ class Record:
 
     Outcome columns have one element a job, in the order of `world.jobs`. `snapshot` notes one scheduling event and
     the GPUs of the jobs it names; `block` notes many at once, for kernels. `useful_gpu_s` is the GPU time in which work
-    was done (nan: all that was held, less `overhead_s`); `fragmentation_s` and `quota_s` are waiting seconds so caused.
+    was done (nan: all that was held, less `overhead_s`); `fragmentation_s` and `quota_s` are waiting seconds so caused;
+    `judged_s` is when a schedule took a job in or refused it (nan: at its submission). `places` holds the GPUs, as runs
+    of (first, count), of each stretch by (row, start), where a placement names them; `moves` are stretches that begin
+    without a change of their count: (instant, row, GPUs).
     """
 
     def __init__(self, world: World) -> None:
@@ -31,6 +34,9 @@ class Record:
         self.accepted = 0
         self.useful_gpu_s: F64 = np.full(count, np.nan)
         self.overhead_s: F64 = np.zeros(count)
+        self.judged_s: F64 = np.full(count, np.nan)
+        self.places: dict[tuple[int, float], list[tuple[int, int]]] = {}
+        self.moves: list[tuple[float, int, int]] = []
         self.fragmentation_s: F64 = np.zeros(count)
         self.quota_s: F64 = np.zeros(count)
         self.fragmented_gpu_s = 0.0
@@ -110,13 +116,15 @@ class Record:
         self.declined[row] |= declined
         self.completed.append(row)
 
-    def admit(self, row: int) -> None:
+    def admit(self, row: int, now_s: float) -> None:
         """A job was taken in."""
         self.admitted[row] = 1
+        self.judged_s[row] = now_s
 
-    def refuse(self, row: int, because: str) -> None:
-        """A job was turned away at submission; `because` names the constraint that binds."""
+    def refuse(self, row: int, because: str, now_s: float) -> None:
+        """A job was turned away; `because` names the constraint that binds."""
         self.admitted[row] = 0
+        self.judged_s[row] = now_s
         self.declined[row] = True
         self.refusals[row] = because
 
@@ -186,3 +194,11 @@ def _efficiency_table(world: World) -> F64:
     table[:-1, : rate.shape[1]] = rate / np.where(one > 0, one, np.inf)[:, None]
     table[-1] = np.arange(top)
     return table
+
+
+def runs_of(numbers: I64) -> list[tuple[int, int]]:
+    """Ascending numbers as runs of (first, count)."""
+    if not len(numbers):
+        return []
+    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+    return [(int(part[0]), len(part)) for part in np.split(numbers, cuts)]

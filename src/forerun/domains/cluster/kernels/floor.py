@@ -255,6 +255,65 @@ def take_within_quotas(
 
 
 @kernel
+def _type_for(at: int, gpus: int, view_i: I64, rate: F64, free: I64) -> int:
+    """The GPU type for a job: the one it runs on if that has room, else the fastest with room; -1 if none has."""
+    mine = view_i[6, at]
+    if view_i[2, at] > 0 and free[mine] >= gpus:
+        return int(mine)
+    kind = view_i[3, at]
+    best, most = -1, 0.0
+    for t in range(len(free)):
+        speed = 1.0 if kind < 0 else (rate[t, kind, gpus] if gpus < rate.shape[2] else 0.0)
+        if free[t] >= gpus and speed > most:
+            best, most = t, speed
+    return best
+
+
+@kernel
+def take_on_types(
+    order: I64,
+    want: I64,
+    view_i: I64,
+    rate: F64,
+    type_size: I64,
+    skip: bool,
+    quota: I64,
+    borrow: bool,
+    out: I64,
+    out_type: I64,
+    refused: I64,
+) -> None:
+    """As `take_in_order` and `take_within_quotas` (`quota` empty: none), where each job runs on GPUs of one type."""
+    out[:] = 0
+    refused[:] = 0
+    free = type_size.copy()
+    used = np.zeros(max(len(quota), 1), np.int64)
+    for turn in range(2 if borrow and len(quota) > 0 else 1):
+        for k in range(len(order)):
+            at = order[k]
+            gpus = want[at]
+            if gpus == 0 or out[at] > 0:
+                continue
+            user = view_i[4, at] if len(quota) > 0 else 0
+            if turn == 0 and len(quota) > 0 and used[user] + gpus > quota[user]:
+                refused[at] = 1
+                continue
+            chosen = _type_for(at, gpus, view_i, rate, free)
+            if chosen >= 0:
+                out[at] = gpus
+                out_type[at] = chosen
+                free[chosen] -= gpus
+                refused[at] = 0
+                if turn == 0:
+                    used[user] += gpus
+            elif turn == 0 and not skip:
+                break
+    for at in range(len(out)):
+        if refused[at] == 1 and _type_for(at, want[at], view_i, rate, free) < 0:
+            refused[at] = 0
+
+
+@kernel
 def check(s: Floor, rows: I64, gpus: I64, types: I64, count: int) -> tuple[int, int]:
     """What is impossible about an allocation: (fault, position of the job), fault 0 if nothing is."""
     used = np.zeros(len(s.type_size), np.int64)

@@ -195,7 +195,7 @@ class ChronusRules(QuietRules):
         while self.arrived < len(self.submit_s) and self.submit_s[self.arrived] <= now_s:
             job = self._newcomer(self.arrived)
             self.arrived += 1
-            self.record.admitted[job.row] = 1
+            self.record.admit(job.row, now_s)
             if job.rank is Rank.LEASED:
                 self._admit(job, batch)
             job.since_s = now_s

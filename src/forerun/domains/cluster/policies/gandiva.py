@@ -136,7 +136,7 @@ class GandivaRules(QuietRules):
     def arrive(self, now_s: int) -> None:
         """New jobs are placed if any set or free node takes them, else they wait."""
         for row in self.arrivals.take(now_s):
-            self.record.admitted[row] = 1
+            self.record.admit(row, now_s)
             if not self._start(row):
                 self.pending.append(row)
                 self.once_pending.add(row)

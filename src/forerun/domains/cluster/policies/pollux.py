@@ -120,7 +120,7 @@ class PolluxRules(QuietRules):
         """Jobs submitted by now take part."""
         while self.arrived < len(self.submit_s) and self.submit_s[self.arrived] <= now_s:
             self.active.append(self.arrived)
-            self.record.admitted[self.arrived] = 1
+            self.record.admit(self.arrived, now_s)
             self.arrived += 1
             self.dirty = True
 

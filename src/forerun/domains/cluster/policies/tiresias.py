@@ -136,7 +136,7 @@ class TiresiasRules(QuietRules):
             self.runnable.append(row)
             self.queues[0].append(row)
             self.since_s[row] = self.waiting_since_s[row] = now_s
-            self.record.admitted[row] = 1
+            self.record.admit(row, now_s)
 
     def advance(self, now_s: int) -> None:
         """Service since the last event is counted; a job over its queue's limit falls into the next."""

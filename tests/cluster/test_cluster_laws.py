@@ -1,0 +1,187 @@
+"""Every law after every event, under every policy, in more than a thousand drawn worlds; and laws that can fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.domains.cluster.loop import run
+from forerun.domains.cluster.policy import Schedule, schedulers
+from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.simulate import rules_for
+from forerun.domains.cluster.switches import SWITCHES, touching
+from forerun.testing import cluster as contract
+from forerun.testing.cluster import Scene, Witness, drawn_world, play
+
+NAMES = schedulers().names()
+WORLDS = 60
+
+
+def scene_for(name: str, number: int) -> Scene:
+    """A world for a policy; published schedules run as published, with every accident put right, or with one."""
+    policy = schedulers().get(name)
+    if not issubclass(policy, Schedule):
+        return drawn_world(number)
+    switches = sorted(touching(name))
+    chosen = [[], switches, switches[number % len(switches) :][:1] if switches else []][number % 3]
+    made = drawn_world(number, published=True)
+    return replace(made, world=replace(made.world, corrected=frozenset(chosen)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_laws_hold_after_every_event(name: str) -> None:
+    """No GPU held twice, capacity never exceeded, work conserved, quotas kept, waits and ledger sum."""
+    events = 0
+    for number in range(WORLDS):
+        _, seen = play(schedulers().get(name)(), scene_for(name, number))
+        events += seen
+    assert events > 3 * WORLDS
+
+
+def test_the_drawn_worlds_are_many_and_different() -> None:
+    assert WORLDS * len(NAMES) >= 500
+    scenes = [drawn_world(number) for number in range(WORLDS)]
+    assert {scene.terms.placement for scene in scenes} == set(contract._PLACEMENTS)
+    assert sum(len(scene.world.profiles) > 1 for scene in scenes) >= 5, "nodes of two types"
+    assert sum(len(set(scene.world.cluster.node_gpus().tolist())) > 1 for scene in scenes) >= 20, (
+        "unequal nodes"
+    )
+    assert sum(scene.terms.quota is not None for scene in scenes) >= 10
+    assert sum(bool(scene.terms.quota is not None and scene.terms.quota[-1]) for scene in scenes) >= 3, (
+        "borrowing"
+    )
+    assert sum(scene.terms.restart_s > 0 for scene in scenes) >= 20
+    both = [scene.world.jobs.has_deadline for scene in scenes]
+    assert sum(bool(has.any() and not has.all()) for has in both) >= 30, "best effort beside deadlines"
+    assert sum(bool((scene.world.jobs.kind < 0).any()) for scene in scenes) >= 30, "rigid beside elastic"
+    assert sum(len(set(scene.world.jobs.submit_s.tolist())) < len(scene.world.jobs) for scene in scenes) >= 30
+    touched = {switch for name in NAMES for switch in touching(name)}
+    assert touched == set(SWITCHES), "every switch is put right somewhere"
+
+
+# -- the laws can fail ---------------------------------------------------------------------------------------------
+
+
+def broken(scene: Scene, damage: Any, policy: str = "srtf") -> None:
+    """A run in which the world is damaged by hand as soon as GPUs are held, under a witness."""
+    record = Record(scene.world)
+    rules = rules_for(schedulers().get(policy)(), scene.world, record, scene.terms, 0)
+    if not hasattr(rules, "state") and not isinstance(schedulers().get(policy)(), Schedule):
+        from forerun.domains.cluster.allocator import AllocatorRules
+
+        recipe = schedulers().get(policy)()
+        rules = AllocatorRules(
+            scene.world, record, recipe, recipe.build(np.random.default_rng(0)), scene.terms
+        )
+    witness = Witness(scene, rules, record)
+    hurt_yet = False
+
+    def hurt(now_s: float, _: Any) -> None:
+        nonlocal hurt_yet
+        if not hurt_yet and record.held.any():
+            hurt_yet = True
+            damage(rules, record, now_s)
+
+    run(rules, watch=[(hurt, record), (witness.instant, record)])
+    witness.close()
+
+
+def placed(number: int = 0) -> Scene:
+    """A drawn world with first-fit placement and no other terms, with several jobs on nodes at its second event."""
+    made = drawn_world(number)
+    return replace(made, terms=replace(made.terms, placement="first-fit", quota=None))
+
+
+def whole(number: int = 0) -> Scene:
+    """A drawn world of one GPU type and no terms."""
+    found = next(n for n in range(number, number + 50) if not drawn_world(n).world.profiles)
+    made = drawn_world(found)
+    from forerun.domains.cluster.allocator import Terms
+
+    return replace(made, terms=Terms())
+
+
+def test_a_gpu_held_twice_is_seen() -> None:
+    def damage(rules: Any, record: Record, now_s: float) -> None:
+        held = np.flatnonzero(rules.state.owner >= 0)
+        rules.state.owner[held[0]] = (rules.state.owner[held[0]] + 1) % len(record.world.jobs)
+
+    with pytest.raises(AssertionError, match="held twice, or by nobody"):
+        broken(placed(), damage)
+
+
+def test_more_gpus_than_there_are_is_seen() -> None:
+    def damage(rules: Any, record: Record, now_s: float) -> None:
+        record.snapshot(now_s, np.array([0]), np.array([99]), 0)
+
+    with pytest.raises(AssertionError, match=r"GPUs are held, .* are there"):
+        broken(whole(), damage)
+
+
+def test_work_that_vanishes_is_seen() -> None:
+    def damage(rules: Any, record: Record, now_s: float) -> None:
+        holding = np.flatnonzero(rules.state.i[rules.kernel.HELD])
+        rules.state.f[rules.kernel.LEFT, holding[0]] -= 1.0
+
+    with pytest.raises(AssertionError, match="work done and left is not all work"):
+        broken(whole(), damage)
+
+
+def test_a_finished_job_that_holds_gpus_is_seen() -> None:
+    def damage(rules: Any, record: Record, now_s: float) -> None:
+        rules.state.i[rules.kernel.STATE, np.flatnonzero(rules.state.i[rules.kernel.HELD])[0]] = (
+            rules.kernel.DONE
+        )
+
+    with pytest.raises(AssertionError, match="a job that ended holds GPUs"):
+        broken(whole(), damage)
+
+
+def test_a_node_in_two_sets_is_seen() -> None:
+    """The published machine's sets of nodes, under ElasticFlow: a job's GPUs counted in a set that does not have them."""
+    from forerun.domains.cluster.kernels import machine as mk
+
+    def damage(rules: Any, record: Record, now_s: float) -> None:
+        which = int(rules.m.node_set[rules.m.node_set >= 0][0])
+        rules.m.sets[mk.USED, which] += 1
+
+    with pytest.raises(AssertionError, match="GPUs"):
+        broken(drawn_world(3, published=True), damage, policy="ef")
+
+
+def test_seconds_that_get_lost_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from forerun.domains.cluster.outcome import waits_of
+
+    def forgetful(record: Record, stretches: Any) -> Any:
+        waits = waits_of(record, stretches)
+        return replace(waits, running=waits.running * 0.5)
+
+    monkeypatch.setattr(contract, "waits_of", forgetful)
+    with pytest.raises(AssertionError, match="do not sum"):
+        play(schedulers().get("fifo")(), whole())
+
+
+def test_a_ledger_that_does_not_sum_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from forerun.domains.cluster.outcome import ledger_of
+    from forerun.errors import CheckFailed
+
+    def short(record: Record, stretches: Any, waits: Any) -> Any:
+        ledger = ledger_of(record, stretches, waits)
+        return replace(ledger, parts={**ledger.parts, "useful": ledger.parts["useful"] + 1.0})
+
+    monkeypatch.setattr(contract, "ledger_of", short)
+    with pytest.raises(CheckFailed):
+        play(schedulers().get("fifo")(), whole())
+
+
+def test_a_track_drawn_twice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_on_the_first(record: Record, stretches: Any) -> Any:
+        return [[(0, int(count))] for count in stretches.gpus]
+
+    monkeypatch.setattr(contract, "nodes_of", all_on_the_first)
+    with pytest.raises(AssertionError, match="is held twice at"):
+        for number in range(10):
+            play(schedulers().get("fifo")(), whole(number))
