@@ -105,10 +105,9 @@ def _print(found: SavedStudy) -> None:
     from forerun.study.wording import value_text
 
     ranked = found.ranked()
-    behind = found.objective is not None and len(found.plan.seeds) > 1 and len(ranked) > 1
-    columns = [_titled(found.labels[at], split_name(found.plan.axes[at][0])[1]) for at in found.varied] + [
-        "seeds"
-    ]
+    behind = found.objective is not None and found.plan.independent > 1 and len(ranked) > 1
+    columns = [_titled(found.labels[at], split_name(found.plan.axes[at][0])[1]) for at in found.varied]
+    columns.append("cells" if found.plan.paths else "seeds")
     columns += [_titled(*split_name(name)) for name in found.shown] + (["against the best"] if behind else [])
     rows = []
     for point in ranked[:MOST_ROWS]:
@@ -124,9 +123,9 @@ def _print(found: SavedStudy) -> None:
     click.echo()
     if found.why():
         click.echo(f"why: {found.why()}")
-    if len(found.plan.seeds) > 1:
+    if found.plan.independent > 1:
         click.echo(
-            f"± is the {found.confidence:.0%} interval over the seeds (Student's t); against the best: paired"
+            f"± is the {found.confidence:.0%} interval over {found.over} ({found.method}); against the best: paired"
         )
     _warn(found)
     for reason, count, which in failures_by_reason(found)[:5]:

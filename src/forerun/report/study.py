@@ -23,8 +23,7 @@ MOST_REASONS: Final = 20
 def facts(study: SavedStudy) -> str:
     """Room, id, how many cells and how far they are, on one line."""
     total, found = len(study.plan), study.done + study.failed
-    seeds = len(study.plan.seeds)
-    cells = f"{study.plan.combinations:,} combinations × {seeds:,} {'seed' if seeds == 1 else 'seeds'}"
+    cells = f"{study.plan.combinations:,} combinations × {study.over}"
     parts = [
         study.domain,
         f"study {study.id}",
@@ -58,10 +57,14 @@ def headline(study: SavedStudy) -> Html:
         return tag("p", "No cell has been simulated yet.", class_="soft")
     shown = ranked[:MOST_ROWS]
     objective = study.objective
-    compared = objective is not None and study.draws is not None and len(study.plan.seeds) > 1
+    compared = objective is not None and study.draws is not None and study.plan.independent > 1
     apart = study.told_apart(ranked[1:], ranked[0]) if compared else []
     axes = [_titled(study.labels[at], axis_unit(study.plan.axes[at][0])) for at in study.varied]
-    head: list[Content] = [*(axes or ["Scenario"]), "Seeds", *(_metric_title(name) for name in study.shown)]
+    head: list[Content] = [
+        *(axes or ["Scenario"]),
+        "Cells" if study.plan.paths else "Seeds",
+        *(_metric_title(name) for name in study.shown),
+    ]
     head += ["Against the best", "Told apart"] if compared else []
     some_failed = any(point.failed for point in shown)
     head += ["Failed"] if some_failed else []
@@ -159,6 +162,10 @@ def made_of(study: SavedStudy) -> Html:
     rows: list[list[Content]] = [
         [tag("code", path), f"{len(values):,}", values_text(values)] for path, values in study.plan.axes
     ]
+    if study.plan.paths:
+        path, values = study.plan.paths
+        named = join((tag("code", path), tag("span", " paths, averaged over", class_="soft")))
+        rows.append([named, f"{len(values):,}", values_text(values)])
     rows.append(["seeds", f"{len(study.plan.seeds):,}", values_text(study.plan.seeds)])
     table = data_table(("Axis", "Values", "Which"), rows, label="Axes and seeds", right=(1,))
     base = tag("pre", tag("code", as_yaml(study.plan.base)), tabindex=0)
@@ -246,15 +253,15 @@ def _against(
 
 
 def _method(study: SavedStudy, compared: bool) -> str:
-    seeds = len(study.plan.seeds)
-    if seeds < 2:
+    if study.plan.independent < 2:
         return "One seed: no interval."
-    text = f"Means over up to {seeds:,} seeds with the {study.confidence:.0%} interval (Student's t)."
+    text = f"Means over up to {study.over} with the {study.confidence:.0%} interval ({study.method})."
     if compared and study.objective is not None:
         text += (
             f" Ranked by {study.objective.title}, {study.objective.better} is better. “Against the best”: the mean "
-            "difference on common seeds with its paired interval; “told apart”: at 5 % after Holm's correction. The best "
-            "is best among these cells; near ties may fall otherwise on fresh seeds."
+            "difference on common "
+            f"{'paths and seeds' if study.plan.paths else 'seeds'} with its paired interval; “told apart”: at 5 % after "
+            "Holm's correction. The best is best among these cells; near ties may fall otherwise on fresh seeds."
         )
     return text
 

@@ -7,14 +7,14 @@ import itertools
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
 
 import forerun
-from forerun.errors import Problem, ScenarioError
+from forerun.errors import Problem, ScenarioError, known_names
 from forerun.scenario.decode import decode
 from forerun.scenario.load import build
 from forerun.scenario.spec import Spec, canonical_json, content_id, to_data
@@ -57,12 +57,15 @@ class Range(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class StudyFile(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A study as written: the base scenario (a file, or a section), axes, and seeds (how many, or which).
 
-    metrics: which figures of the summaries to show. objective: what to rank by, as `metric` or `metric:higher|lower`.
+    paths: the axis whose values are paths of the world, such as traces: every combination of the other axes meets all of
+    them, and intervals are of two levels, over paths and seeds. metrics: which figures of the summaries to show.
+    objective: what to rank by, as `metric` or `metric:higher|lower`.
     """
 
     base: str | dict[str, Any]
     axes: dict[str, list[Any] | Range] = {}
     seeds: Annotated[int, msgspec.Meta(ge=1)] | list[int] = 1
+    paths: str = ""
     metrics: list[str] = []
     objective: str = ""
 
@@ -78,9 +81,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """A study ready to run: the base scenario as plain data with its inputs pinned, its axes and seeds.
+    """A study ready to run: the base scenario as plain data with its inputs pinned, its axes, paths and seeds.
 
-    metrics, objective: what to show and to rank by; no part of what the study is.
+    metrics, objective: what to show and to rank by; no part of what the study is. paths: the axis that is no choice but
+    a sample of the world, with its values. inputs: digests of files that axis values name.
 
     id: digest of all that the results depend on, the package version among it.
     """
@@ -92,15 +96,28 @@ class Plan:
     seeds: tuple[int, ...]
     metrics: tuple[str, ...]
     objective: str = ""
+    paths: tuple[str, tuple[Any, ...]] | None = None
+    inputs: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
         """What the results depend on, as a digest."""
-        text = canonical_json([content_id(self.scenario(), forerun.__version__), self.axes, self.seeds])
+        base = content_id(self.scenario(), forerun.__version__)
+        text = canonical_json([base, self.axes, self.seeds, self.paths, self.inputs])
         return hashlib.sha256(text).hexdigest()[:16]
 
     def __len__(self) -> int:
-        return self.combinations * len(self.seeds)
+        return self.combinations * self.replications
+
+    @property
+    def replications(self) -> int:
+        """How many cells each combination has: its paths times its seeds."""
+        return len(self.seeds) * (len(self.paths[1]) if self.paths else 1)
+
+    @property
+    def independent(self) -> int:
+        """How many of them are independent of each other: the paths where there are any, else the seeds."""
+        return len(self.paths[1]) if self.paths else len(self.seeds)
 
     @property
     def combinations(self) -> int:
@@ -108,20 +125,25 @@ class Plan:
         return math.prod(len(values) for _, values in self.axes)
 
     def cells(self) -> Iterator[Cell]:
-        """The cells in order: the last axis varies fastest, seeds fastest of all."""
-        names = [name for name, _ in self.axes]
-        combinations = itertools.product(*(values for _, values in self.axes), self.seeds)
+        """The cells in order: the last axis varies fastest, then the paths, seeds fastest of all."""
+        axes = [*self.axes, *([self.paths] if self.paths else [])]
+        names = [name for name, _ in axes]
+        combinations = itertools.product(*(values for _, values in axes), self.seeds)
         for number, (*values, seed) in enumerate(combinations):
             yield Cell(number, tuple(zip(names, values)), seed)
 
     def cell(self, number: int) -> Cell:
         """The cell of a number."""
-        combination, seed = divmod(number, len(self.seeds))
+        combination, replication = divmod(number, self.replications)
+        path, seed = divmod(replication, len(self.seeds))
         names = (name for name, _ in self.axes)
-        return Cell(number, tuple(zip(names, self.combination(combination))), self.seeds[seed])
+        overrides = tuple(zip(names, self.combination(combination)))
+        if self.paths:
+            overrides += ((self.paths[0], self.paths[1][path]),)
+        return Cell(number, overrides, self.seeds[seed])
 
     def combination(self, number: int) -> tuple[Any, ...]:
-        """The axis values of combination `number`: of the cells from `number` times the seeds on."""
+        """The axis values of combination `number`: of the cells from `number` times the replications on."""
         return tuple(values[place] for (_, values), place in zip(self.axes, self.places(number)))
 
     def places(self, number: int) -> tuple[int, ...]:
@@ -155,15 +177,20 @@ def load_study(path: str | os.PathLike[str]) -> Plan:
     else:
         base_document, base_folder = Document(f"{source}: base", given.base), folder
     scenario = build(base_document, base=base_folder)
-    axes = tuple(
-        (name, tuple(axis.values() if isinstance(axis, Range) else axis)) for name, axis in given.axes.items()
-    )
+    every = {
+        name: tuple(axis.values() if isinstance(axis, Range) else axis) for name, axis in given.axes.items()
+    }
+    if given.paths and given.paths not in every:
+        what = f"{given.paths!r} is no axis of the study; {known_names(given.paths, list(every))}"
+        raise ScenarioError(Problem(document.where(("paths",)), what))
+    paths = (given.paths, every.pop(given.paths)) if given.paths else None
     seeds = tuple(given.seeds) if isinstance(given.seeds, list) else seeds_from(scenario.seed, given.seeds)
     plan = Plan(
-        str(source), to_data(scenario), base_folder, axes, seeds, tuple(given.metrics), given.objective
-    )
+        str(source), to_data(scenario), base_folder, tuple(every.items()), seeds, tuple(given.metrics),
+        given.objective, paths,
+    )  # fmt: skip
     _check(plan, document)
-    return plan
+    return replace(plan, inputs=_inputs(plan))
 
 
 def seeds_from(first: int, count: int) -> tuple[int, ...]:
@@ -171,26 +198,53 @@ def seeds_from(first: int, count: int) -> tuple[int, ...]:
     return tuple(range(first, first + count))
 
 
+def _inputs(plan: Plan) -> tuple[str, ...]:
+    """The digests of files that axis values name: a file that changes makes another study."""
+    given = _digests(plan.base)
+    found: set[str] = set()
+    for name, values in (*plan.axes, *([plan.paths] if plan.paths else [])):
+        for at, value in enumerate(values):
+            try:
+                here = _digests(to_data(plan.scenario(Cell(0, ((name, value),), plan.seeds[0]))))
+            except ScenarioError:
+                continue  # the cell will say so
+            if at == 0 and here == given and not isinstance(value, (dict, str)):
+                break  # numbers name no files
+            found |= here - given
+    return tuple(sorted(found))
+
+
+def _digests(data: Any) -> set[str]:
+    """Every `sha256` of plain data."""
+    if isinstance(data, dict):
+        own = {str(value) for name, value in data.items() if name == "sha256" and value}
+        return own.union(*(_digests(value) for value in data.values()))
+    return set().union(*map(_digests, data)) if isinstance(data, (list, tuple)) else set()
+
+
 def _check(plan: Plan, document: Document) -> None:
+    every = (*plan.axes, *([plan.paths] if plan.paths else []))
     if len(plan) > MAX_CELLS:
-        sizes = " x ".join(str(len(values)) for _, values in plan.axes)
+        sizes = " x ".join(str(len(values)) for _, values in every)
         what = f"{sizes} x {len(plan.seeds)} seeds are {len(plan)} cells; at most {MAX_CELLS}"
         raise ScenarioError(Problem(document.where(("axes",)), what))
     problems = []
     if plan.objective.partition(":")[2] not in ("", "higher", "lower"):
         what = f"{plan.objective!r}: write metric, metric:higher or metric:lower"
         problems.append(Problem(document.where(("objective",)), what))
-    for name, values in plan.axes:
+    for name, values in every:
         where = document.where(("axes", name))
         if not values:
             problems.append(Problem(where, "the axis has no values, so the study has no cells"))
         elif len(set(map(_text, values))) < len(values):
             problems.append(Problem(where, "the axis has a value twice"))
+        elif (name, values) == plan.paths and len(values) < 2:
+            problems.append(Problem(where, "the paths are one: an interval over paths needs two or more"))
     if not plan.seeds or len(set(plan.seeds)) < len(plan.seeds):
         problems.append(
             Problem(document.where(("seeds",)), "seeds are different whole numbers, at least one")
         )
-    for name, values in plan.axes:
+    for name, values in every:
         for value in values[:1]:
             try:
                 plan.scenario(Cell(0, ((name, value),), plan.seeds[0] if plan.seeds else 0))

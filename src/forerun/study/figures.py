@@ -213,9 +213,8 @@ def _label(objective: Objective) -> str:
 
 
 def _caption(study: SavedStudy, banded: bool, fixed: Sequence[_AxisOf], kept: Sequence[Point]) -> str:
-    seeds = len(study.plan.seeds)
-    text = f"Means over {seeds:,} seeds" if seeds > 1 else "One seed"
-    text += f", with the {study.confidence:.0%} interval of each mean (Student's t)." if banded else "."
+    text = f"Means over {study.over}" if study.plan.replications > 1 else "One seed"
+    text += f", with the {study.confidence:.0%} interval of each mean ({study.method})." if banded else "."
     if fixed and kept:
         held = combination_text(
             [axis.label for axis in fixed], [kept[0].values[axis.place] for axis in fixed]

@@ -9,7 +9,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from forerun.result.run import Interval
 from forerun.study.cell import Done, Failed
 from forerun.study.expand import Plan
 from forerun.study.objective import Objective
-from forerun.study.statistics import holm, paired_interval, paired_p
+from forerun.study.statistics import holm, mean_interval, paired_p, path_means
 from forerun.study.store import Store
 from forerun.study.summary import Point, figures_of, is_number, points
 from forerun.study.wording import axis_labels, combination_text
@@ -41,8 +41,8 @@ class SavedStudy:
     """A study as its store tells it.
 
     id: of the study; version: of the forerun that ran it. points: the combinations that have an outcome, in the study's
-    order. metrics: kept ones. objectives: of the room, those that the results have. draws: float64[combinations, seeds]
-    of the ranking objective, NaN where there is none. failures: the first failed cells; reasons: how often each.
+    order. metrics: kept ones. objectives: of the room, those that the results have. draws: of the ranking objective,
+    float64[combinations, replications], NaN where there is none. failures: the first failed cells; reasons: how often each.
     """
 
     path: Path
@@ -108,15 +108,32 @@ class SavedStudy:
         return tuple(math.inf if mean is None else sign * mean for sign, mean in zip(signs, means))
 
     def behind(self, point: Point, best: Point) -> Interval | None:
-        """Interval of a combination's mean difference to another on the seeds both have; None for fewer than two."""
-        pair = self._pair(point, best)
-        return paired_interval(*pair, self.confidence) if pair is not None else None
+        """Interval of a combination's mean difference to another on what both met; None for fewer than two."""
+        gaps = self._gaps(point, best)
+        if gaps is None:
+            return None
+        found = mean_interval(gaps, self.confidence)
+        return replace(
+            found, method=f"paired Student's t over {len(gaps)} {'paths' if self.plan.paths else 'seeds'}"
+        )
+
+    @property
+    def over(self) -> str:
+        """What a mean is over: `10 seeds`, or `4 paths x 10 seeds`."""
+        seeds = len(self.plan.seeds)
+        told = f"{seeds:,} {'seed' if seeds == 1 else 'seeds'}"
+        return f"{len(self.plan.paths[1]):,} paths × {told}" if self.plan.paths else told
+
+    @property
+    def method(self) -> str:
+        """How intervals are made."""
+        return "Student's t over the paths' means" if self.plan.paths else "Student's t"
 
     def told_apart(self, others: Sequence[Point], best: Point) -> list[bool | None]:
         """Whether each differs from the best at 5 % after Holm's correction; None where seeds are too few."""
-        pairs = [self._pair(point, best) for point in others]
-        known = [at for at, pair in enumerate(pairs) if pair is not None]
-        adjusted = holm([paired_p(*pair) for pair in pairs if pair is not None])
+        all_gaps = [self._gaps(point, best) for point in others]
+        known = [at for at, gaps in enumerate(all_gaps) if gaps is not None]
+        adjusted = holm([paired_p(gaps, np.zeros(len(gaps))) for gaps in all_gaps if gaps is not None])
         found: list[bool | None] = [None] * len(others)
         for at, p in zip(known, adjusted):
             found[at] = p <= 0.05
@@ -128,12 +145,15 @@ class SavedStudy:
 
         return why(self)
 
-    def _pair(self, one: Point, other: Point) -> tuple[Draws, Draws] | None:
+    def _gaps(self, one: Point, other: Point) -> Draws | None:
+        """The independent differences on what both met: by seed, or the means of each path's; None for fewer than two."""
         if self.draws is None:
             return None
-        pair = self.draws[one.number], self.draws[other.number]
-        both = np.isfinite(pair[0]) & np.isfinite(pair[1])
-        return (pair[0][both], pair[1][both]) if both.sum() > 1 else None
+        gaps = self.draws[one.number] - self.draws[other.number]
+        if self.plan.paths:
+            gaps = path_means(gaps.reshape(len(self.plan.paths[1]), len(self.plan.seeds)))
+        found: Draws = gaps[np.isfinite(gaps)]
+        return found if len(found) > 1 else None
 
 
 def load_saved(path: str | os.PathLike[str], objective: str = "") -> SavedStudy:
@@ -173,7 +193,7 @@ class _Reader:
     def __init__(self, plan: Plan, objective: Objective | None) -> None:
         self.plan = plan
         self.key = objective.key if objective else ""
-        self.draws = np.full((plan.combinations, len(plan.seeds)), np.nan) if objective else None
+        self.draws = np.full((plan.combinations, plan.replications), np.nan) if objective else None
         self.done = 0
         self.failures: list[Failed] = []
         self.reasons: Counter[str] = Counter()
@@ -189,7 +209,7 @@ class _Reader:
                 self.done += 1
                 value = outcome.summary.get(self.key)
                 if self.draws is not None and is_number(value):
-                    self.draws[divmod(outcome.number, len(self.plan.seeds))] = value
+                    self.draws[divmod(outcome.number, self.plan.replications)] = value
             yield outcome
 
 

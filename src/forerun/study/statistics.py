@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from forerun.result.run import Interval
 
@@ -116,15 +116,28 @@ def batch_means_interval(values: ArrayLike, confidence: float = 0.95, batches: i
 def two_level_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
     """Interval of the grand mean where both a path and what happens on it vary.
 
-    values: float64[paths, seeds]. Paths are independent, seeds within a path share it: the path means are the
-    independent observations, and their spread already holds the spread within, so Student's t is over the paths.
+    values: float64[paths, seeds], NaN where there is none. Paths are independent, seeds within a path share it: the
+    path means are the independent observations, and their spread already holds the spread within, so Student's t is
+    over the paths.
     """
+    table = np.asarray(values, dtype=float)
+    means = path_means(table)
+    found = mean_interval(means, confidence)
+    most = int(np.isfinite(table).sum(axis=1).max(initial=0))
+    method = f"Student's t over {len(means)} paths of {most} seeds each"
+    return Interval(found.low, found.high, confidence, method)
+
+
+def path_means(values: ArrayLike) -> NDArray[np.float64]:
+    """float64[paths]: the mean of each row of float64[paths, seeds] that has a value; NaN counts as none."""
     table = np.asarray(values, dtype=float)
     if table.ndim != 2:
         raise ValueError("values are a table of paths by seeds")
-    found = mean_interval(table.mean(axis=1), confidence)
-    method = f"Student's t over {table.shape[0]} paths of {table.shape[1]} seeds each"
-    return Interval(found.low, found.high, confidence, method)
+    there = np.isfinite(table)
+    counts = there.sum(axis=1)
+    sums = np.where(there, table, 0.0).sum(axis=1)
+    means: NDArray[np.float64] = sums[counts > 0] / counts[counts > 0]
+    return means
 
 
 def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:

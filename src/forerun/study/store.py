@@ -79,6 +79,7 @@ class Store:
             entries["axes"] = canonical_json([list(axis) for axis in self.plan.axes]).decode()
             entries["seeds"] = canonical_json(list(self.plan.seeds)).decode()
             entries["base"] = canonical_json(self.plan.base).decode()
+            entries["paths"] = canonical_json(self.plan.paths).decode()
             entries |= view
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany("INSERT INTO about VALUES (?, ?)", entries.items())
@@ -164,7 +165,9 @@ class Store:
             axes = tuple((name, tuple(values)) for name, values in json.loads(about["axes"]))
             seeds, metrics = tuple(json.loads(about["seeds"])), tuple(json.loads(about.get("metrics", "[]")))
             base, objective = json.loads(about["base"]), about.get("objective", "")
-            return Plan(self.path.stem, base, self.path.parent, axes, seeds, metrics, objective)
+            paths = json.loads(about.get("paths", "null"))
+            named = (paths[0], tuple(paths[1])) if paths else None
+            return Plan(self.path.stem, base, self.path.parent, axes, seeds, metrics, objective, named)
         except sqlite3.DatabaseError as error:
             raise _unreadable(self.path, error) from error
         except (KeyError, ValueError, TypeError) as error:
@@ -205,9 +208,9 @@ def salvage(path: Path, target: Path) -> int:
         try:
             source = sqlite3.connect(whole)
             about = dict(source.execute("SELECT key, value FROM about"))
-            total = math.prod(len(values) for _, values in json.loads(about["axes"])) * len(
-                json.loads(about["seeds"])
-            )
+            paths = json.loads(about.get("paths", "null"))
+            axes = [*json.loads(about["axes"]), *([paths] if paths else [])]
+            total = math.prod(len(values) for _, values in axes) * len(json.loads(about["seeds"]))
         except (sqlite3.DatabaseError, KeyError, ValueError) as error:
             raise StoreError.at(path, f"nothing can be read: {error}") from error
         copy = sqlite3.connect(target, isolation_level=None)

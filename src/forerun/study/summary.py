@@ -20,7 +20,7 @@ from forerun.result.run import Interval
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.study.cell import Done, Outcome
 from forerun.study.expand import Plan
-from forerun.study.statistics import mean_interval
+from forerun.study.statistics import mean_interval, path_means, two_level_interval
 from forerun.units import unit_of
 
 #: columns of the table of cells that are no metric
@@ -29,9 +29,10 @@ _OWN = ("cell", "seed", "state", "reason")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One combination of axis values: each metric's mean over the seeds, and its interval where there are two or more.
+    """One combination of axis values: each metric's mean over its cells, and its interval where there are two or more.
 
-    number: of the combination in the study's order. seeds: how many of its cells were simulated.
+    Where the study has paths, means are over the paths' means, and intervals of two levels. number: of the combination
+    in the study's order. seeds: how many of its cells were simulated.
     """
 
     values: tuple[Any, ...]
@@ -52,14 +53,14 @@ def points(
     """
     wanted = tuple(metrics) or plan.metrics
     return [
-        _point(plan.combination(number), number, list(group), wanted, confidence)
+        _point(plan, number, list(group), wanted, confidence)
         for number, group in by_combination(plan, outcomes)
     ]
 
 
 def by_combination(plan: Plan, outcomes: Iterable[Outcome]) -> Iterator[tuple[int, Iterator[Outcome]]]:
     """The outcomes of each combination: its cells follow one another."""
-    return itertools.groupby(outcomes, lambda outcome: outcome.number // len(plan.seeds))
+    return itertools.groupby(outcomes, lambda outcome: outcome.number // plan.replications)
 
 
 def metric_names(plan: Plan, found: Iterable[Point]) -> tuple[str, ...]:
@@ -90,7 +91,7 @@ def cells_table(plan: Plan, outcomes: Iterable[Outcome]) -> Table:
     cells = np.array(numbers, dtype=np.int64)
     columns: dict[str, NDArray[Any]] = {
         "cell": cells,
-        **_axis_columns(plan, cells // len(plan.seeds)),
+        **_axis_columns(plan, cells),
         "seed": np.array(plan.seeds)[cells % len(plan.seeds)],
         "state": np.where(np.array(states, dtype=bool), "done", "failed").astype(object),
         **{name: np.array(metrics[name]) for name in named},
@@ -113,7 +114,7 @@ def is_number(value: Any) -> bool:
 def _schema(plan: Plan, metrics: Sequence[str]) -> tuple[Column, ...]:
     return (
         Column("cell", meaning="number of the cell in the study"),
-        *(Column(_axis_column(name), unit_of(name) or "", f"axis {name}") for name, _ in plan.axes),
+        *(Column(_axis_column(name), unit_of(name) or "", f"axis {name}") for name, _ in _every(plan)),
         Column("seed", meaning="seed of the cell"),
         Column("state", meaning="done or failed"),
         *(Column(name, unit_of(name) or "", "as in the summary of the run") for name in metrics),
@@ -121,11 +122,16 @@ def _schema(plan: Plan, metrics: Sequence[str]) -> tuple[Column, ...]:
     )
 
 
-def _axis_columns(plan: Plan, combinations: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-    """The axis values of each row; numbers where all of an axis are numbers, else text."""
+def _every(plan: Plan) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """The axes and, last of them, the paths."""
+    return (*plan.axes, *([plan.paths] if plan.paths else []))
+
+
+def _axis_columns(plan: Plan, cells: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """The axis values of each cell; numbers where all of an axis are numbers, else text."""
     found: dict[str, NDArray[Any]] = {}
-    rest = combinations
-    for name, values in reversed(plan.axes):
+    rest = cells // len(plan.seeds)
+    for name, values in reversed(_every(plan)):
         rest, place = np.divmod(rest, max(1, len(values)))
         if all(map(is_number, values)):
             column = np.array(values)
@@ -136,9 +142,7 @@ def _axis_columns(plan: Plan, combinations: NDArray[np.int64]) -> dict[str, NDAr
     return dict(reversed(found.items()))
 
 
-def _point(
-    values: tuple[Any, ...], number: int, group: list[Outcome], metrics: Sequence[str], confidence: float
-) -> Point:
+def _point(plan: Plan, number: int, group: list[Outcome], metrics: Sequence[str], confidence: float) -> Point:
     done = [outcome for outcome in group if isinstance(outcome, Done)]
     names = metrics or tuple(
         dict.fromkeys(name for one in done for name, value in one.summary.items() if is_number(value))
@@ -146,12 +150,21 @@ def _point(
     means: dict[str, float] = {}
     intervals: dict[str, Interval] = {}
     for name in names:
-        found = [float(outcome.summary[name]) for outcome in done if is_number(outcome.summary.get(name))]
+        kept = [outcome for outcome in done if is_number(outcome.summary.get(name))]
+        found = [float(outcome.summary[name]) for outcome in kept]
+        if plan.paths and found:
+            table = np.full((len(plan.paths[1]), len(plan.seeds)), np.nan)
+            table.flat[[outcome.number % plan.replications for outcome in kept]] = found
+            over_paths = path_means(table)
+            means[name] = float(over_paths.mean())
+            if len(over_paths) > 1:
+                intervals[name] = two_level_interval(table, confidence)
+            continue
         if found:
             means[name] = float(np.mean(found))
         if len(found) > 1:
             intervals[name] = mean_interval(found, confidence)
-    return Point(values, len(done), len(group) - len(done), means, intervals, number)
+    return Point(plan.combination(number), len(done), len(group) - len(done), means, intervals, number)
 
 
 def _axis_column(name: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from forerun.result.run import format_number
 from forerun.study.objective import Objective
 from forerun.study.summary import Point
-from forerun.study.wording import value_text
+from forerun.study.wording import axis_labels, value_text
 from forerun.units import split_name
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def why(study: SavedStudy) -> str:
     text += _amount(objective, best.means[objective.key])
     interval = best.intervals.get(objective.key)
     if interval is not None:
-        text += f" ({format_number(interval.low)} … {format_number(interval.high)} over {best.seeds} seeds)"
+        over = study.over if study.plan.paths else f"{best.seeds} seeds"
+        text += f" ({format_number(interval.low)} … {format_number(interval.high)} over {over})"
     return text + (_next(study, objective, best, ranked[1:]) if len(ranked) > 1 else "")
 
 
@@ -131,6 +132,8 @@ def failures_by_reason(study: SavedStudy) -> list[tuple[str, int, list[str]]]:
     for failed in study.failures:
         cell = study.plan.cell(failed.number)
         named = study.told([value for _, value in cell.overrides])
+        if study.plan.paths:
+            named += f", {axis_labels([study.plan.paths[0]])[0]} {value_text(cell.overrides[-1][1])}"
         cells[" ".join(failed.reason.split())].append(f"{named}, seed {cell.seed} (cell {failed.number})")
     return [(reason, count, cells[reason][:5]) for reason, count in study.reasons.items()]
 

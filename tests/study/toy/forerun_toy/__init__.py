@@ -22,7 +22,10 @@ OBJECTIVES = (Objective("total_s", "lower", "total time"), Objective("cost_usd",
 
 
 class Scenario(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Adds `x` and `y`; `noise` scales what the seed draws; `misfortune` is what goes wrong when x is `unlucky_x`."""
+    """Adds `x` and `y`; `noise` scales what the seed draws, `path_noise` what the path does.
+
+    `misfortune` is what goes wrong when x is `unlucky_x`.
+    """
 
     domain: Literal["toy"] = "toy"
     spec_version: int = 1
@@ -30,6 +33,8 @@ class Scenario(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     x: float = 1.0
     y: Annotated[float, msgspec.Meta(ge=0)] = 2.0
     noise: float = 0.0
+    path: int = 0
+    path_noise: float = 0.0
     policy: Literal["plain", "half"] = "plain"
     unlucky_x: float = -1.0
     misfortune: Literal["error", "bug", "hang", "die", "memory"] = "error"
@@ -48,6 +53,8 @@ def simulate(scenario: Scenario, *, policy: Any = None, watch: Iterable[Any] = (
     )
     y = scenario.y / 2 if scenario.policy == "half" else scenario.y
     shaken = scenario.noise * (common + 0.1 * own)
+    if scenario.path_noise:
+        shaken += scenario.path_noise * float(stream(scenario.path, "path").normal())
     ledger = Ledger("time", "s", scenario.x + y, {"x": scenario.x, "y": y})
     # What is asked for costs; half a policy asks for as much and gets it sooner.
     summary = {"total_s": scenario.x + y + shaken, "x": scenario.x, "cost_usd": 20 - scenario.x - scenario.y}
