@@ -7,8 +7,16 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+from forerun.errors import UsageError
+
+_NEVER_UP: Final = (
+    "ended before they gave anything; "
+    "a script that asks for workers must do so under `if __name__ == '__main__':`"
+)
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -27,7 +35,7 @@ def apart(work: Callable[[A], R], items: Sequence[A], workers: int) -> Iterator[
     """`work(item)` of each item, as they end; begun in order. What a piece raises comes instead of its result.
 
     With one worker, or one item, everything happens here, in order. Processes are started afresh (spawn): what this one
-    holds does not reach them.
+    holds does not reach them. Raises UsageError if no process comes up.
     """
     timed = functools.partial(_timed, work)
     if workers <= 1 or len(items) <= 1:
@@ -36,10 +44,16 @@ def apart(work: Callable[[A], R], items: Sequence[A], workers: int) -> Iterator[
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(items)), mp_context=context) as pool:
         waiting = {pool.submit(timed, item): item for item in items}
+        came = False
         try:
             for done in as_completed(waiting):
                 try:
                     yield done.result()
+                    came = True
+                except BrokenProcessPool as error:
+                    if not came:
+                        raise UsageError.at("processes", _NEVER_UP) from error
+                    yield Piece(waiting[done], error, 0.0)
                 except Exception as error:
                     # The process died, or could not send what it found.
                     yield Piece(waiting[done], error, 0.0)
