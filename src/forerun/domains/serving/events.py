@@ -147,7 +147,7 @@ def _complete(state: StageState, now_ms: float, finish_ms: Floats) -> int:
         for queries in state.emitted:
             state.left += len(queries)
             finish_ms[queries] = now_ms
-        return len(ended)
+        return len(state.emitted)
     while state.serving and state.serving[0][0] == now_ms:
         _, _, replica, queries = heapq.heappop(state.serving)
         if state.working < state.replicas:

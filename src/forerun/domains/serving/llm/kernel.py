@@ -55,16 +55,16 @@ TAIL: Final = 2
 FREE: Final = 3  # free blocks
 ORDER: Final = 4  # number of its iteration under way
 OPEN: Final = 5  # requests waiting or running
-OWN: Final = 6
+STEADY: Final = 6  # 1 if everybody who ran emitted a token when its last iteration ended
+OWN: Final = 7
 
 #: fields of `window`
 ENTERED: Final = 0  # positions that have entered
 FED: Final = 1
 ITERATIONS: Final = 2
 DONE: Final = 3
-TIES: Final = 4
-TURN: Final = 5
-WINDOW: Final = 6
+TURN: Final = 4
+WINDOW: Final = 5
 
 #: columns of `rows`, a row an iteration
 ROW_REPLICA: Final = 0
@@ -91,97 +91,120 @@ class Law(NamedTuple):
 class State(NamedTuple):
     """N requests, R replicas.
 
-    enter_ms: float64[N]. begins: uint8[N], 1 where a request does not come in one group with the one before it.
-    counts: int64[N, COUNTS]. times: float64[N, TIMES]. own: int64[R, OWN]. due_ms: float64[R], end of the iteration
-    under way, inf if there is none. slots, given: int64[R, max_seqs], who runs, in order of admission, and how many
-    tokens each was given. window: int64[WINDOW]. done: int64[N, 2], position and iteration of each request that left.
-    gaps: int64[CELLS], times between consecutive tokens. rows_ms: float64[M, 2], begin and end of each iteration;
-    rows: int64[M, ROWS]; M = 0 records none.
+    enter_ms: float64[N]. counts: int64[N, COUNTS]. times: float64[N, TIMES]. own: int64[R, OWN]. due_ms, begun_ms:
+    float64[R], end (inf if there is none) and begin of the iteration under way. slots, given: int64[R, max_seqs], who runs,
+    in order of admission, and how many tokens each was given. window: int64[WINDOW]. done: int64[N, 2], position and
+    iteration of each request that left, done_ms: float64[N], the begin of that iteration; in order replica by replica.
+    gaps: int64[CELLS], times between consecutive tokens. crossing: int64[block_tokens], scratch. rows_ms: float64[M, 2],
+    begin and end of each iteration; rows: int64[M, ROWS]; in order replica by replica; M = 0 records none.
     """
 
     enter_ms: Floats
-    begins: NDArray[np.uint8]
     counts: Ints
     times: Floats
     own: Ints
     due_ms: Floats
+    begun_ms: Floats
     slots: Ints
     given: Ints
     window: Ints
     done: Ints
+    done_ms: Floats
     gaps: Ints
+    crossing: Ints
     rows_ms: Floats
     rows: Ints
 
 
 @kernel
 def run_requests(limits: Ints, law: Law, state: State, until_ms: float) -> bool:
-    """Handle every instant before `until_ms`; False if `rows` is full and there is more to do."""
+    """Handle every instant before `until_ms`; False if `rows` is full and there is more to do.
+
+    Between two instants of entry replicas do not meet, so each runs ahead by itself.
+    """
     # Taken out once: each look into the state costs as much as a token.
-    window, own, due_ms, enter_ms, begins = (
-        state.window,
-        state.own,
-        state.due_ms,
-        state.enter_ms,
-        state.begins,
-    )
+    window, own, due_ms, enter_ms = state.window, state.own, state.due_ms, state.enter_ms
     slots, given, counts, times = state.slots, state.given, state.counts, state.times
-    done, gaps, rows, rows_ms = state.done, state.gaps, state.rows, state.rows_ms
+    done, done_ms, gaps, rows, rows_ms = state.done, state.done_ms, state.gaps, state.rows, state.rows_ms
     terms, prefill_ms, decode_ms = law.terms, law.prefill_ms, law.decode_ms
+    begun_ms, crossing = state.begun_ms, state.crossing
     replicas, room = due_ms.shape[0], rows.shape[0]
     while True:
-        entered = window[ENTERED]
-        coming_ms = enter_ms[entered] if entered < window[FED] else np.inf
-        now_ms, ending, alone = coming_ms, -1, False
+        coming_ms = enter_ms[window[ENTERED]] if window[ENTERED] < window[FED] else np.inf
+        limit_ms = min(coming_ms, until_ms)
         for r in range(replicas):
-            if due_ms[r] < now_ms:
-                now_ms, ending, alone = due_ms[r], r, True
-            elif due_ms[r] == now_ms:
-                alone = False
-        if not now_ms < until_ms:
+            while due_ms[r] < limit_ms:
+                if room > 0 and window[ITERATIONS] + 1 > room:
+                    return False
+                now_ms = due_ms[r]
+                _end(
+                    r, now_ms, own, slots, given, counts, times, due_ms, begun_ms, window, done, done_ms, gaps
+                )
+                if own[r, STEADY] and own[r, RUNNING] > 0:
+                    now_ms = _decode_on(
+                        r,
+                        now_ms,
+                        limit_ms,
+                        limits,
+                        terms,
+                        decode_ms,
+                        own,
+                        slots,
+                        counts,
+                        times,
+                        window,
+                        gaps,
+                        crossing,
+                        rows,
+                        rows_ms,
+                    )
+                if own[r, OPEN] > 0:
+                    _begin(
+                        r,
+                        now_ms,
+                        limits,
+                        terms,
+                        prefill_ms,
+                        decode_ms,
+                        own,
+                        slots,
+                        given,
+                        counts,
+                        times,
+                        due_ms,
+                        begun_ms,
+                        window,
+                        rows,
+                        rows_ms,
+                    )
+        if not coming_ms < until_ms:
             return True
         if room > 0 and window[ITERATIONS] + replicas > room:
             return False
-        if alone:  # by far most instants: one iteration ends, the next begins
-            _end(ending, now_ms, own, slots, given, counts, times, due_ms, window, done, gaps)
-            if own[ending, OPEN] > 0:
-                _begin(
-                    ending,
-                    now_ms,
-                    limits,
-                    terms,
-                    prefill_ms,
-                    decode_ms,
+        for r in range(replicas):
+            if due_ms[r] == coming_ms:
+                _end(
+                    r,
+                    coming_ms,
                     own,
                     slots,
                     given,
                     counts,
                     times,
                     due_ms,
+                    begun_ms,
                     window,
-                    rows,
-                    rows_ms,
+                    done,
+                    done_ms,
+                    gaps,
                 )
-            continue
-        happened = 0
-        while True:
-            first = -1
-            for r in range(replicas):
-                if due_ms[r] == now_ms and (first < 0 or own[r, ORDER] < own[first, ORDER]):
-                    first = r
-            if first < 0:
-                break
-            _end(first, now_ms, own, slots, given, counts, times, due_ms, window, done, gaps)
-            happened += 1
-        while window[ENTERED] < window[FED] and enter_ms[window[ENTERED]] == now_ms:
-            happened += begins[window[ENTERED]]
+        while window[ENTERED] < window[FED] and enter_ms[window[ENTERED]] == coming_ms:
             _enter(limits, own, counts, window)
-        window[TIES] += happened > 1
         for r in range(replicas):
             if due_ms[r] == np.inf and own[r, OPEN] > 0:
                 _begin(
                     r,
-                    now_ms,
+                    coming_ms,
                     limits,
                     terms,
                     prefill_ms,
@@ -192,6 +215,7 @@ def run_requests(limits: Ints, law: Law, state: State, until_ms: float) -> bool:
                     counts,
                     times,
                     due_ms,
+                    begun_ms,
                     window,
                     rows,
                     rows_ms,
@@ -208,18 +232,21 @@ def _end(
     counts: Ints,
     times: Floats,
     due_ms: Floats,
+    begun_ms: Floats,
     window: Ints,
     done: Ints,
+    done_ms: Floats,
     gaps: Ints,
 ) -> None:
     """The replica's iteration ends: whoever has all of its tokens cached emits one; whoever has emitted all leaves."""
     usual_ms, cell = -1.0, 0
-    kept = 0
+    kept, emitted = 0, 0
     for i in range(own[r, RUNNING]):
         who = slots[r, i]
         counts[who, CACHED] += given[r, i]
         if given[r, i] > 0 and counts[who, CACHED] == counts[who, PROMPT] + counts[who, EMITTED]:
             counts[who, EMITTED] += 1
+            emitted += 1
             if counts[who, EMITTED] == 1:
                 times[who, FIRST] = now_ms
                 times[who, STALLED_FIRST] = times[who, STALLED]
@@ -237,10 +264,12 @@ def _end(
                 own[r, FREE] += counts[who, BLOCKS]
                 own[r, OPEN] -= 1
                 done[window[DONE], 0], done[window[DONE], 1] = who, own[r, ORDER]
+                done_ms[window[DONE]] = begun_ms[r]
                 window[DONE] += 1
                 continue
         slots[r, kept] = who
         kept += 1
+    own[r, STEADY] = emitted == own[r, RUNNING]
     own[r, RUNNING] = kept
     due_ms[r] = np.inf
 
@@ -280,6 +309,7 @@ def _begin(
     counts: Ints,
     times: Floats,
     due_ms: Floats,
+    begun_ms: Floats,
     window: Ints,
     rows: Ints,
     rows_ms: Floats,
@@ -357,8 +387,94 @@ def _begin(
             own[r, FREE],
         )
     own[r, ORDER] = number
+    begun_ms[r] = now_ms
     window[ITERATIONS] = number + 1
     due_ms[r] = end_ms
+
+
+@kernel(inline=True)
+def _decode_on(
+    r: int,
+    now_ms: float,
+    limit_ms: float,
+    limits: Ints,
+    terms: Floats,
+    decode_ms: Floats,
+    own: Ints,
+    slots: Ints,
+    counts: Ints,
+    times: Floats,
+    window: Ints,
+    gaps: Ints,
+    crossing: Ints,
+    rows: Ints,
+    rows_ms: Floats,
+) -> float:
+    """Whole iterations in which all that run decode and nothing else can happen; returns the instant they lead to.
+
+    They end before `limit_ms`, nobody leaves, nobody can be admitted, blocks suffice. Then iterations differ in their
+    times only, and requests are brought up to date once. Each time is computed as it would be one by one.
+    """
+    running, block, free = own[r, RUNNING], limits[BLOCK_TOKENS], own[r, FREE]
+    room = rows.shape[0] - window[ITERATIONS] - 1 if rows.shape[0] > 0 else np.int64(2**62)
+    steps, kv = room, 0
+    for k in range(block):
+        crossing[k] = 0
+    for i in range(running):
+        who = slots[r, i]
+        steps = min(steps, counts[who, OUTPUT] - counts[who, EMITTED] - 1)
+        kv += counts[who, CACHED]
+        # Its blocks are full, and it needs another one, in so many iterations.
+        crossing[(block - counts[who, CACHED] % block) % block] += 1
+    left = limits[TOKEN_BUDGET] - running
+    if own[r, HEAD] >= 0 and running < limits[MAX_SEQS] and left > 0:
+        first = own[r, HEAD]
+        give = min(counts[first, PROMPT] + counts[first, EMITTED], left)
+        # Free blocks only get fewer, so whoever does not fit now does not fit later.
+        if (give + block - 1) // block <= free - crossing[0]:
+            steps = 0
+    if left < 0:
+        steps = 0
+    done, usual_ms, cell, longest_ms = 0, -1.0, 0, 0.0
+    while done < steps:
+        needed = crossing[done % block]
+        if needed > free:
+            break
+        if decode_ms.shape[0] > 1:
+            taken_ms = decode_ms[running]
+        else:
+            taken_ms = terms[0] + terms[1] * 0 + terms[2] * running + terms[3] * kv + terms[4] * 0.0
+        end_ms = now_ms + taken_ms
+        if not end_ms < limit_ms:
+            break
+        free -= needed
+        if rows.shape[0] > 0:
+            number = window[ITERATIONS] + done
+            rows_ms[number, 0], rows_ms[number, 1] = now_ms, end_ms
+            rows[number, ROW_REPLICA], rows[number, ROW_PREFILL], rows[number, ROW_DECODES] = r, 0, running
+            rows[number, ROW_KV], rows[number, ROW_RUNNING], rows[number, ROW_FREE] = kv, running, free
+        gap_ms = end_ms - now_ms
+        if gap_ms != usual_ms:
+            usual_ms = gap_ms
+            longest_ms = max(longest_ms, gap_ms)
+            mantissa, exponent = math.frexp(max(gap_ms, LEAST_MS))
+            within = int((mantissa - 0.5) * (2 * PER_OCTAVE))
+            cell = min(CELLS - 1, (exponent - FIRST_EXPONENT) * PER_OCTAVE + within)
+        gaps[cell] += running
+        kv += running
+        now_ms = end_ms
+        done += 1
+    if done > 0:
+        for i in range(running):
+            who = slots[r, i]
+            counts[who, CACHED] += done
+            counts[who, EMITTED] += done
+            counts[who, BLOCKS] = (counts[who, CACHED] + block - 1) // block
+            times[who, LAST] = now_ms
+            times[who, GAP] = max(times[who, GAP], longest_ms)
+        own[r, FREE] = free
+        window[ITERATIONS] += done
+    return now_ms
 
 
 @kernel(inline=True)

@@ -39,12 +39,17 @@ class EngineStage:
         self._state = _fresh(engine, replicas, room=64, rows=1024 if keep else 0)
         self._query = np.zeros(64, dtype=np.int64)
         self._entered: list[tuple[Ints, Floats]] = []
+        self._group_ms: list[Floats] = []
         self._handed = 0
 
     @property
     def ties(self) -> int:
-        """Instants at which iterations that end, or groups that enter, coincided."""
-        return int(self._state.window[kernel.TIES])
+        """Instants at which two iterations end with which somebody leaves, two groups enter, or both."""
+        rows = self._state.done[: int(self._state.window[kernel.DONE])]
+        who, first = rows[:, 0], np.unique(rows[:, 1], return_index=True)[1]
+        ended_ms = self._state.times[who[first], kernel.LAST]
+        _, counts = np.unique(np.concatenate([*self._group_ms, ended_ms]), return_counts=True)
+        return int(np.count_nonzero(counts > 1))
 
     def feed(self, query: Ints, enter_ms: Floats, begins: Bools) -> None:
         """More requests, ascending; begins: bool[n], where one does not come in one group with the one before it.
@@ -58,6 +63,7 @@ class EngineStage:
             group = np.cumsum(begins)[welcome]
             begins = np.diff(group, prepend=0) > 0
             query, enter_ms = query[welcome], enter_ms[welcome]
+        self._group_ms.append(enter_ms[begins])
         fed = int(self._state.window[kernel.FED])
         after = fed + len(query)
         if after > len(self._query):
@@ -65,7 +71,6 @@ class EngineStage:
         state, rows = self._state, slice(fed, after)
         self._query[rows] = query
         state.enter_ms[rows] = enter_ms
-        state.begins[rows] = begins
         state.counts[rows, kernel.PROMPT] = self.engine.prompt[query]
         state.counts[rows, kernel.OUTPUT] = self.engine.output[query]
         state.window[kernel.FED] = after
@@ -80,10 +85,13 @@ class EngineStage:
     def left(self) -> tuple[Ints, Floats, Ints]:
         """(query, instant, iteration) of the requests that have left since the last call, in order."""
         until = int(self._state.window[kernel.DONE])
-        done = self._state.done[self._handed : until]
+        rows = slice(self._handed, until)
         self._handed = until
-        who = done[:, 0]
-        return self._query[who], self._state.times[who, kernel.LAST], done[:, 1].copy()
+        who, iteration = self._state.done[rows].T
+        end_ms, replica = self._state.times[who, kernel.LAST], self._state.counts[who, kernel.REPLICA]
+        # Iterations that end together do so in the order they began: by instant, then by replica.
+        order = np.lexsort((replica, self._state.done_ms[rows], end_ms))
+        return self._query[who[order]], end_ms[order], iteration[order]
 
     def visits(self, queries: int) -> Visits:
         """By query; a refused one ends as it enters, on no replica."""
@@ -108,7 +116,7 @@ class EngineStage:
         stalled_ms[who], stalled_first_ms[who] = times[:, kernel.STALLED], times[:, kernel.STALLED_FIRST]
         preemptions[who] = self._state.counts[rows, kernel.PREEMPTED]
         iterations = int(self._state.window[kernel.ITERATIONS])
-        kept = self._iterations(iterations) if len(self._state.rows) else None
+        kept = self._iterations() if len(self._state.rows) else None
         return Requests(
             first_ms,
             gap_ms,
@@ -122,13 +130,9 @@ class EngineStage:
 
     def batches(self) -> Batches:
         """The iterations as batches: who runs in them; empty if they were not kept."""
-        count = int(self._state.window[kernel.ITERATIONS]) if len(self._state.rows) else 0
-        rows, rows_ms = self._state.rows[:count], self._state.rows_ms[:count]
+        kept = self._iterations()
         return Batches(
-            rows_ms[:, 0].copy(),
-            rows_ms[:, 1].copy(),
-            rows[:, kernel.ROW_RUNNING].astype(np.int32),
-            rows[:, kernel.ROW_REPLICA].astype(np.int32),
+            kept.start_ms, kept.end_ms, kept.running.astype(np.int32), kept.replica.astype(np.int32)
         )
 
     def _served(self) -> tuple[Ints, NDArray[np.intp]]:
@@ -136,21 +140,17 @@ class EngineStage:
         rows = self._state.done[: int(self._state.window[kernel.DONE]), 0]
         return self._query[rows], rows
 
-    def _iterations(self, count: int) -> Iterations:
+    def _iterations(self) -> Iterations:
+        """Those recorded, in the order they begin: by instant, then by replica."""
+        count = int(self._state.window[kernel.ITERATIONS]) if len(self._state.rows) else 0
         rows, rows_ms = self._state.rows[:count], self._state.rows_ms[:count]
-        return Iterations(
-            start_ms=rows_ms[:, 0].copy(),
-            end_ms=rows_ms[:, 1].copy(),
-            replica=rows[:, kernel.ROW_REPLICA].copy(),
-            prefill=rows[:, kernel.ROW_PREFILL].copy(),
-            decodes=rows[:, kernel.ROW_DECODES].copy(),
-            kv=rows[:, kernel.ROW_KV].copy(),
-            running=rows[:, kernel.ROW_RUNNING].copy(),
-            free_blocks=rows[:, kernel.ROW_FREE].copy(),
-        )
+        order = np.lexsort((rows[:, kernel.ROW_REPLICA], rows_ms[:, 0]))
+        replica, prefill, decodes, kv, running, free_blocks = rows[order].T.copy()
+        start_ms, end_ms = rows_ms[order].T.copy()
+        return Iterations(start_ms, end_ms, replica, prefill, decodes, kv, running, free_blocks)
 
     def _grow(self, room: int) -> None:
-        names = ("enter_ms", "begins", "counts", "times", "done")
+        names = ("enter_ms", "counts", "times", "done", "done_ms")
         self._state = self._state._replace(
             **{name: _longer(getattr(self._state, name), room) for name in names}
         )
@@ -164,16 +164,18 @@ def _fresh(engine: Engine, replicas: int, room: int, rows: int) -> kernel.State:
     seats = (replicas, engine.max_seqs)
     return kernel.State(
         enter_ms=np.zeros(room),
-        begins=np.zeros(room, dtype=np.uint8),
         counts=np.zeros((room, kernel.COUNTS), dtype=np.int64),
         times=np.zeros((room, kernel.TIMES)),
         own=own,
         due_ms=np.full(replicas, np.inf),
+        begun_ms=np.zeros(replicas),
         slots=np.zeros(seats, dtype=np.int64),
         given=np.zeros(seats, dtype=np.int64),
         window=np.zeros(kernel.WINDOW, dtype=np.int64),
         done=np.zeros((room, 2), dtype=np.int64),
+        done_ms=np.zeros(room),
         gaps=np.zeros(CELLS, dtype=np.int64),
+        crossing=np.zeros(engine.block_tokens, dtype=np.int64),
         rows_ms=np.zeros((rows, 2)),
         rows=np.zeros((rows, kernel.ROWS), dtype=np.int64),
     )
