@@ -7,23 +7,31 @@ import csv
 import json
 import math
 import platform
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import forerun
-from forerun.measure.energy.limits import current_w, restored, set_limit, settable
-from forerun.measure.energy.meters import Meter, NoMeter, NvmlMeter, find_meter
+from forerun.measure.energy.limits import Gpu, clocks_mhz, current_w, restored, set_limit, settable
+from forerun.measure.energy.meters import Meter, NoMeter, NvmlMeter, SampledNvmlMeter, find_meter
 from forerun.measure.energy.training import Epochs, Trainer
 from forerun.study.statistics import student_quantile
 
+#: how long the idle draw is watched
+IDLE_S: Final = 1.0
+#: a change of the first point's seconds that is worth a note, beyond its interval
+DRIFT_SHARE: Final = 0.05
 KEY: Final = ("boundary", "two_layers", "sgd")
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """What to measure. `assume_power_w` above 0 stands in for watts that cannot be read, and is labelled."""
+    """What to measure. `assume_power_w` above 0 stands in for watts that cannot be read, and is labelled.
+
+    `cool_down_s` seconds pass between points, so that one does not heat the next.
+    """
 
     device: str
     batch_sizes: tuple[int, ...]
@@ -33,9 +41,12 @@ class Campaign:
     repeats: int
     max_epochs: int
     assume_power_w: float = 0.0
+    cool_down_s: float = 0.0
 
 
-def measure(campaign: Campaign, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+def measure(
+    campaign: Campaign, folder: Path, tell: Callable[[str], None], rest: Callable[[float], None] = time.sleep
+) -> dict[str, Any]:
     """Measure, write train.csv, power.csv and profile.json into the folder, and return the profile.
 
     Raises UsageError without torch or without the device asked for.
@@ -48,19 +59,29 @@ def measure(campaign: Campaign, folder: Path, tell: Callable[[str], None]) -> di
         notes += [f"no joules: {reason}" for reason in found.reasons]
     else:
         meter = found
-    epochs = _epochs(campaign, trainer, meter, notes, tell)
+    idle_w = _idle_w(meter, rest)
+    epochs, clocks = _epochs(campaign, trainer, meter, notes, tell, rest)
+    _tell_drift(campaign, trainer, epochs, notes)
+    if isinstance(meter, SampledNvmlMeter):
+        meter.stop()
+    notes += [
+        f"batch size {each.batch_size}: {len(each.lost)} of {len(each.seconds)} windows gave no joules ({each.lost[0]})"
+        for each in epochs
+        if each.lost
+    ]
     paths = {
         (size, seed): trainer.epochs_to(campaign.targets, size, seed, campaign.max_epochs)
         for size in campaign.batch_sizes
         for seed in range(1, campaign.seeds + 1)
     }
-    assumed = meter is None and campaign.assume_power_w > 0
+    metered = any(not math.isnan(each.mean_w) for each in epochs)
+    assumed = not metered and campaign.assume_power_w > 0
     if assumed:
         notes.append(f"watts are ASSUMED to be {campaign.assume_power_w:g}, not measured")
     folder.mkdir(parents=True, exist_ok=True)
     _write_train(campaign, paths, folder / "train.csv")
     _write_power(epochs, campaign.assume_power_w if assumed else math.nan, folder / "power.csv")
-    if meter is None and not assumed:
+    if not metered and not assumed:
         notes.append(
             "power.csv has no watts: the energy room reads it once they are there (or with --assume-power)"
         )
@@ -70,8 +91,15 @@ def measure(campaign: Campaign, folder: Path, tell: Callable[[str], None]) -> di
         "forerun": forerun.__version__,
         "campaign": asdict(campaign),
         "sensor": meter.sensor if meter else ("assumed" if assumed else "none"),
+        "idle_w": idle_w,
+        "clocks_mhz": clocks,
         "host": {"machine": platform.machine(), "python": platform.python_version()},
         "torch": str(trainer.torch.__version__),
+        "valid": {
+            "batch_sizes": [min(campaign.batch_sizes), max(campaign.batch_sizes)],
+            "power_limits_w": sorted({each.limit_w for each in epochs if each.limit_w}),
+            "device": campaign.device,
+        },
         "points": [_point(each) for each in epochs],
         "notes": notes,
     }
@@ -79,42 +107,119 @@ def measure(campaign: Campaign, folder: Path, tell: Callable[[str], None]) -> di
     return profile
 
 
+def _idle_w(
+    meter: Meter | None, rest: Callable[[float], None], clock: Callable[[], float] = time.monotonic
+) -> float | None:
+    """Draw while nothing is trained [W]; None where it cannot be read."""
+    if meter is None:
+        return None
+    try:
+        before_j, before_s = meter.read_j(), clock()
+        rest(IDLE_S)
+        joules, seconds = meter.read_j() - before_j, clock() - before_s
+    except OSError:
+        return None
+    return joules / seconds if seconds > 0 else None
+
+
 def _epochs(
-    campaign: Campaign, trainer: Trainer, meter: Meter | None, notes: list[str], tell: Callable[[str], None]
-) -> list[Epochs]:
-    """Timed epochs of every point; limits are put back whatever happens."""
+    campaign: Campaign,
+    trainer: Trainer,
+    meter: Meter | None,
+    notes: list[str],
+    tell: Callable[[str], None],
+    rest: Callable[[float], None],
+) -> tuple[list[Epochs], dict[str, int]]:
+    """Timed epochs of every point, and clocks while training; limits are put back whatever happens."""
     limits = [0.0]
     guard: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    gpu = meter if isinstance(meter, NvmlMeter) else None
+    gpu = Gpu(meter.nvml, meter.handle) if isinstance(meter, (NvmlMeter, SampledNvmlMeter)) else None
     if gpu is not None:
         limits, reason = settable(gpu, campaign.limits_w or [current_w(gpu)])
         guard = restored(gpu)
         notes += [reason] if reason else []
     elif campaign.limits_w:
         notes.append("power limits are a GPU's: none was set here")
-    found = []
+    found: list[Epochs] = []
+    clocks: dict[str, int] = {}
     with guard:
         for limit in limits:
             if gpu is not None and limit != current_w(gpu):
                 set_limit(gpu, limit)
             for size in campaign.batch_sizes:
+                if found and campaign.cool_down_s:
+                    rest(campaign.cool_down_s)
                 tell(f"batch size {size}" + (f" at {limit:g} W" if limit else ""))
                 found.append(trainer.timed(size, limit, campaign.repeats, meter))
-    return found
+                clocks = clocks or (clocks_mhz(gpu) if gpu is not None else {})
+    return found, clocks
+
+
+def _tell_drift(campaign: Campaign, trainer: Trainer, epochs: list[Epochs], notes: list[str]) -> None:
+    """Measure the first point's seconds again: what warmed up or was disturbed since shows there."""
+    first = epochs[0]
+    if any(each.limit_w != first.limit_w for each in epochs):
+        return  # the first limit is no longer set
+    again = trainer.timed(first.batch_size, first.limit_w, campaign.repeats, None)
+    low, high = interval(first.seconds)
+    if not low <= again.mean_s <= high and abs(again.mean_s / first.mean_s - 1) > DRIFT_SHARE:
+        change = 100 * (again.mean_s / first.mean_s - 1)
+        notes.append(
+            f"batch size {first.batch_size} took {change:+.0f} % seconds when measured again at the end: the machine "
+            "warmed up or was busy; --cool-down would help"
+        )
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Student's 95 % interval of a mean."""
+    n, mean = len(values), math.fsum(values) / len(values)
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    half = student_quantile(0.975, n - 1) * spread / math.sqrt(n)
+    return mean - half, mean + half
 
 
 def _point(each: Epochs) -> dict[str, Any]:
-    n, mean = len(each.seconds), each.mean_s
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in each.seconds) / (n - 1))
-    half = student_quantile(0.975, n - 1) * spread / math.sqrt(n)
+    joules = [value for value, _ in each.joules]
     return {
         "batch_size": each.batch_size,
         "power_limit_w": each.limit_w or None,
-        "epoch_s": mean,
-        "epoch_s_interval": [mean - half, mean + half],
+        "epoch_s": each.mean_s,
+        "epoch_s_interval": list(interval(each.seconds)),
+        "epoch_s_sd": math.sqrt(
+            math.fsum((s - each.mean_s) ** 2 for s in each.seconds) / (len(each.seconds) - 1)
+        ),
+        "epoch_j": math.fsum(joules) / len(joules) if joules else None,
+        "epoch_j_interval": list(interval(joules)) if len(joules) > 1 else None,
         "power_w": None if math.isnan(each.mean_w) else each.mean_w,
-        "repeats": n,
+        "repeats": len(each.seconds),
     }
+
+
+def compared(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
+    """Seconds an epoch that an earlier profile predicts beside those measured now, one a point that both hold.
+
+    `predicted_s` is the interval in which the mean of as many new windows falls in 95 % (Student's t); `inside` says
+    whether it did.
+    """
+    held = {(point["batch_size"], point["power_limit_w"]): point for point in before["points"]}
+    found = []
+    for point in now["points"]:
+        old = held.get((point["batch_size"], point["power_limit_w"]))
+        if old is None:
+            continue
+        n, m = old["repeats"], point["repeats"]
+        half = student_quantile(0.975, n - 1) * old["epoch_s_sd"] * math.sqrt(1 / n + 1 / m)
+        low, high = old["epoch_s"] - half, old["epoch_s"] + half
+        found.append(
+            {
+                "batch_size": point["batch_size"],
+                "power_limit_w": point["power_limit_w"],
+                "predicted_s": [low, high],
+                "measured_s": point["epoch_s"],
+                "inside": low <= point["epoch_s"] <= high,
+            }
+        )
+    return found
 
 
 def _write_train(campaign: Campaign, paths: dict[tuple[int, int], dict[float, int]], path: Path) -> None:

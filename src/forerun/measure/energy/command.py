@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,6 +21,19 @@ import click
 @click.option(
     "--assume-power", type=float, metavar="W", help="Write this draw where none can be read, labelled."
 )
+@click.option(
+    "--cool-down",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="S",
+    help="Rest between points, in seconds.",
+)
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="PROFILE",
+    help="Compare with an earlier profile.json; exit code 4 where a point leaves its predicted interval.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @click.option(
@@ -34,6 +48,8 @@ def command(
     repeats: int,
     max_epochs: int,
     assume_power: float | None,
+    cool_down: float,
+    against: Path | None,
     as_json: bool,
     quiet: bool,
     out: Path,
@@ -44,8 +60,9 @@ def command(
     """
     import json
 
-    from forerun.errors import UsageError
-    from forerun.measure.energy.campaign import Campaign, measure
+    from forerun.errors import CheckFailed, Problem, UsageError
+    from forerun.measure.energy.campaign import Campaign, compared, measure
+    from forerun.search.plan import read_document
 
     def numbers(text: str, option: str) -> tuple[float, ...]:
         try:
@@ -70,12 +87,39 @@ def command(
         repeats=repeats,
         max_epochs=max_epochs,
         assume_power_w=assume_power or 0.0,
+        cool_down_s=cool_down,
     )
+    earlier = read_document(against) if against is not None else None
+    if earlier is not None and not isinstance(earlier.get("points"), list):
+        raise UsageError.at(
+            "--against", f"{against} is no profile of `forerun measure energy`: it holds no points"
+        )
     tell = (lambda message: None) if quiet or as_json else (lambda message: click.echo(message, err=True))
     profile = measure(campaign, out, tell)
+    if earlier is not None:
+        try:
+            profile = {**profile, "compared": compared(earlier, profile)}
+        except (KeyError, TypeError) as error:
+            raise UsageError.at("--against", f"{against} is no such profile: {error!r}") from error
     if as_json:
         click.echo(json.dumps(profile, indent=1))
-        return
+    else:
+        _show(profile, out)
+    missed = [row for row in profile.get("compared", ()) if not row["inside"]]
+    if missed:
+        raise CheckFailed(
+            *(
+                Problem(
+                    f"batch size {row['batch_size']}",
+                    f"{row['measured_s']:.4g} s an epoch, {row['predicted_s'][0]:.4g} to {row['predicted_s'][1]:.4g} s "
+                    "was predicted",
+                )
+                for row in missed
+            )
+        )
+
+
+def _show(profile: dict[str, Any], out: Path) -> None:
     for point in profile["points"]:
         low, high = point["epoch_s_interval"]
         watts = f"{point['power_w']:.1f} W" if point["power_w"] is not None else "joules not measured"
@@ -84,4 +128,10 @@ def command(
         )
     for note in profile["notes"]:
         click.echo(f"note: {note}")
+    for row in profile.get("compared", ()):
+        low, high = row["predicted_s"]
+        verdict = "inside" if row["inside"] else "OUTSIDE"
+        click.echo(
+            f"batch size {row['batch_size']}: {row['measured_s']:.4f} s, {verdict} the predicted [{low:.4f}, {high:.4f}]"
+        )
     click.echo(f"kept in {out}")

@@ -2,39 +2,72 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from forerun.measure.energy.meters import NvmlMeter
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU behind NVML."""
+
+    nvml: Any
+    handle: Any
 
 
 @contextmanager
-def restored(meter: NvmlMeter) -> Iterator[None]:
-    """Whatever happens inside, the limit that was set before is set again."""
-    before = meter.nvml.nvmlDeviceGetPowerManagementLimit(meter.handle)
+def restored(gpu: Gpu) -> Iterator[None]:
+    """Whatever happens inside, a request to end (SIGTERM, SIGHUP) too, the limit that was set before is set again."""
+    before = gpu.nvml.nvmlDeviceGetPowerManagementLimit(gpu.handle)
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            handlers[number] = signal.signal(number, _leave)
     try:
         yield
     finally:
-        if meter.nvml.nvmlDeviceGetPowerManagementLimit(meter.handle) != before:
-            meter.nvml.nvmlDeviceSetPowerManagementLimit(meter.handle, before)
+        try:
+            if gpu.nvml.nvmlDeviceGetPowerManagementLimit(gpu.handle) != before:
+                gpu.nvml.nvmlDeviceSetPowerManagementLimit(gpu.handle, before)
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
 
-def current_w(meter: NvmlMeter) -> float:
+def _leave(number: int, _frame: object) -> None:
+    """End as after an interrupt, so that what stands in `finally` is done."""
+    raise SystemExit(128 + number)
+
+
+def current_w(gpu: Gpu) -> float:
     """The limit in force [W]; NVML counts milliwatts."""
-    return float(meter.nvml.nvmlDeviceGetPowerManagementLimit(meter.handle)) / 1e3
+    return float(gpu.nvml.nvmlDeviceGetPowerManagementLimit(gpu.handle)) / 1e3
 
 
-def settable(meter: NvmlMeter, wanted_w: Sequence[float]) -> tuple[list[float], str]:
+def clocks_mhz(gpu: Gpu) -> dict[str, int]:
+    """Clocks of the streaming multiprocessors and of the memory now [MHz]; empty where they cannot be read."""
+    try:
+        return {
+            "sm": int(gpu.nvml.nvmlDeviceGetClockInfo(gpu.handle, gpu.nvml.NVML_CLOCK_SM)),
+            "memory": int(gpu.nvml.nvmlDeviceGetClockInfo(gpu.handle, gpu.nvml.NVML_CLOCK_MEM)),
+        }
+    except (gpu.nvml.NVMLError, AttributeError):
+        return {}
+
+
+def settable(gpu: Gpu, wanted_w: Sequence[float]) -> tuple[list[float], str]:
     """The wanted limits that the GPU accepts, and why others cannot be set (empty: all can).
 
     Tries to set the limit in force again, which changes nothing and shows whether one may.
     """
-    nvml: Any = meter.nvml
-    now = nvml.nvmlDeviceGetPowerManagementLimit(meter.handle)
+    nvml: Any = gpu.nvml
+    now = nvml.nvmlDeviceGetPowerManagementLimit(gpu.handle)
     try:
-        low, high = nvml.nvmlDeviceGetPowerManagementLimitConstraints(meter.handle)
-        nvml.nvmlDeviceSetPowerManagementLimit(meter.handle, now)
+        low, high = nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu.handle)
+        nvml.nvmlDeviceSetPowerManagementLimit(gpu.handle, now)
     except nvml.NVMLError as error:
         return [
             now / 1e3
@@ -47,6 +80,6 @@ def settable(meter: NvmlMeter, wanted_w: Sequence[float]) -> tuple[list[float], 
     return sorted(inside, reverse=True), reason
 
 
-def set_limit(meter: NvmlMeter, limit_w: float) -> None:
+def set_limit(gpu: Gpu, limit_w: float) -> None:
     """Limit the GPU [W]."""
-    meter.nvml.nvmlDeviceSetPowerManagementLimit(meter.handle, round(1e3 * limit_w))
+    gpu.nvml.nvmlDeviceSetPowerManagementLimit(gpu.handle, round(1e3 * limit_w))

@@ -1,16 +1,29 @@
 """Joules, read where the machine offers a counter, and never made up.
 
-`find_meter` tries NVML's total-energy counter, then RAPL. Where neither can be read it says why and what would help.
+`find_meter` tries NVML's total-energy counter, then sampled power of GPUs without one; RAPL for processors. Where none
+can be read it says why and what would help.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 RAPL_ROOT = Path("/sys/class/powercap")
+#: no processor package draws more: a counter that fell and would need more to have wrapped was reset
+MOST_PACKAGE_W: Final = 5_000.0
+#: how often power is read where a GPU has no counter of energy
+SAMPLE_S: Final = 0.02
+
+
+class CounterReset(OSError):
+    """A counter began again from zero, so that nothing can be said of the window it fell in."""
 
 
 class Meter(Protocol):
@@ -21,7 +34,10 @@ class Meter(Protocol):
         """What is read, in words."""
 
     def read_j(self) -> float:
-        """Joules counted so far; differences of two readings are what was used between them."""
+        """Joules counted so far; differences of two readings are what was used between them.
+
+        Raises CounterReset if the counter began again since the last reading, OSError if it cannot be read.
+        """
 
 
 @dataclass(frozen=True)
@@ -36,7 +52,8 @@ class RaplMeter:
     """Package energy of the processors: microjoule counters that wrap at their stated range."""
 
     zones: tuple[Path, ...]
-    _last: dict[Path, int] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
+    _last: dict[Path, tuple[int, float]] = field(default_factory=dict)
     _total: dict[Path, int] = field(default_factory=dict)
 
     @property
@@ -45,16 +62,35 @@ class RaplMeter:
         return f"RAPL {', '.join(zone.name for zone in self.zones)}: whole processor packages, memory not included"
 
     def read_j(self) -> float:
-        """Joules since the first reading; must be read more often than the counter wraps (minutes)."""
+        """Joules since the first reading; must be read more often than the counter wraps (minutes).
+
+        Raises CounterReset where a counter fell and did not wrap, OSError where one cannot be read.
+        """
+        reset = []
         for zone in self.zones:
-            now = int((zone / "energy_uj").read_text())
-            before = self._last.get(zone, now)
+            now, at_s = _number(zone / "energy_uj"), self.clock()
+            before, before_s = self._last.get(zone, (now, at_s))
+            self._last[zone] = now, at_s
             step = now - before
             if step < 0:
-                step += int((zone / "max_energy_range_uj").read_text()) + 1
+                step += _number(zone / "max_energy_range_uj") + 1
+                if step > MOST_PACKAGE_W * 1e6 * (at_s - before_s):
+                    reset.append(zone.name)
+                    continue
             self._total[zone] = self._total.get(zone, 0) + step
-            self._last[zone] = now
+        if reset:
+            raise CounterReset(
+                f"{', '.join(reset)} began again from zero (a suspended or restarted machine?)"
+            )
         return sum(self._total.values()) / 1e6
+
+
+def _number(path: Path) -> int:
+    """The whole number in a file of the kernel. Raises OSError naming the file."""
+    text = path.read_text().strip()
+    if not text.isdigit():
+        raise OSError(0, f"holds {text[:40]!r}, no number", str(path))
+    return int(text)
 
 
 @dataclass
@@ -64,6 +100,7 @@ class NvmlMeter:
     nvml: Any
     handle: Any
     name: str
+    _last_mj: int = -1
 
     @property
     def sensor(self) -> str:
@@ -71,8 +108,68 @@ class NvmlMeter:
         return f"NVML total energy of {self.name}"
 
     def read_j(self) -> float:
-        """Joules since the driver was loaded."""
-        return float(self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle)) / 1e3
+        """Joules since the driver was loaded. Raises CounterReset where it was loaded again, OSError if unreadable."""
+        try:
+            now = int(self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle))
+        except self.nvml.NVMLError as error:
+            raise OSError(0, str(error), self.sensor) from error
+        fell, self._last_mj = now < self._last_mj, now
+        if fell:
+            raise CounterReset("the GPU's counter began again from zero (its driver was loaded again?)")
+        return now / 1e3
+
+
+@dataclass
+class SampledNvmlMeter:
+    """Power of a GPU without a counter of energy, sampled and summed as trapezoids: an estimate, and said to be one.
+
+    Sampling runs between `start` and `stop`; `sample` may also be called by hand.
+    """
+
+    nvml: Any
+    handle: Any
+    name: str
+    clock: Callable[[], float] = time.monotonic
+    _total_j: float = 0.0
+    _last: tuple[float, float] | None = None
+    _lock: Any = field(default_factory=threading.Lock)
+    _thread: threading.Thread | None = None
+    _ending: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def sensor(self) -> str:
+        """Which GPU is read, and how."""
+        return f"NVML power of {self.name}, sampled every {SAMPLE_S:g} s: an estimate, the GPU has no energy counter"
+
+    def sample(self) -> float:
+        """Read the power now and add the trapezoid since the last reading; joules so far."""
+        with self._lock:
+            now_s = self.clock()
+            try:
+                watts = self.nvml.nvmlDeviceGetPowerUsage(self.handle) / 1e3
+            except self.nvml.NVMLError as error:
+                raise OSError(0, str(error), self.sensor) from error
+            if self._last is not None:
+                before_s, before_w = self._last
+                self._total_j += (now_s - before_s) * (watts + before_w) / 2
+            self._last = now_s, watts
+            return self._total_j
+
+    def read_j(self) -> float:
+        """Joules since the first sample."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._keep_sampling, daemon=True)
+            self._thread.start()
+        return self.sample()
+
+    def stop(self) -> None:
+        """End the sampling."""
+        self._ending.set()
+
+    def _keep_sampling(self) -> None:
+        while not self._ending.wait(SAMPLE_S):
+            with contextlib.suppress(OSError):
+                self.sample()
 
 
 def find_meter(device: str, index: int = 0) -> Meter | NoMeter:
@@ -90,11 +187,21 @@ def _nvml(index: int) -> Meter | NoMeter:
     try:
         nvml.nvmlInit()
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        meter = NvmlMeter(nvml, handle, str(nvml.nvmlDeviceGetName(handle)))
-        meter.read_j()
+        name = str(nvml.nvmlDeviceGetName(handle))
     except nvml.NVMLError as error:
         return NoMeter((f"NVML: {error}; the energy counter needs an NVIDIA driver and a GPU from Volta on",))
-    return meter
+    problem = ""
+    for meter in (NvmlMeter(nvml, handle, name), SampledNvmlMeter(nvml, handle, name)):
+        try:
+            # Not `read_j`: that would begin to sample before there is anything to measure.
+            _ = meter.read_j() if isinstance(meter, NvmlMeter) else meter.sample()
+        except OSError as error:
+            problem = str(error.strerror)
+            continue
+        return meter
+    return NoMeter(
+        (f"NVML: {name} tells neither its energy nor its power ({problem}); another driver might help",)
+    )
 
 
 def _rapl(root: Path) -> Meter | NoMeter:

@@ -18,16 +18,22 @@ from forerun.measure.energy.meters import Meter
 
 SAMPLES, HELD_OUT, INPUTS, HIDDEN = 4096, 1024, 16, 64
 RATE_AT_32 = 0.05
+#: how long a window with a meter is at least: counters of GPUs are renewed ten to fifty times a second
+WINDOW_S = 1.0
 
 
 @dataclass(frozen=True)
 class Epochs:
-    """Timed epochs of one configuration: seconds and joules of each (joules empty without a meter)."""
+    """Timed epochs of one configuration: seconds of each; where there is a meter, joules beside their seconds.
+
+    `lost` says of each window that gave no joules why.
+    """
 
     batch_size: int
     limit_w: float
     seconds: tuple[float, ...]
-    joules: tuple[float, ...]
+    joules: tuple[tuple[float, float], ...] = ()
+    lost: tuple[str, ...] = ()
 
     @property
     def mean_s(self) -> float:
@@ -37,7 +43,9 @@ class Epochs:
     @property
     def mean_w(self) -> float:
         """Mean watts; nan without a meter."""
-        return math.fsum(self.joules) / math.fsum(self.seconds) if self.joules else math.nan
+        if not self.joules:
+            return math.nan
+        return math.fsum(each for each, _ in self.joules) / math.fsum(seconds for _, seconds in self.joules)
 
 
 class Trainer:
@@ -115,14 +123,37 @@ class Trainer:
         meter: Meter | None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> Epochs:
-        """Seconds and joules of `repeats` epochs after one to warm up."""
+        """Seconds and joules of an epoch from `repeats` windows, after one epoch to warm up.
+
+        With a meter a window is as many epochs as take `WINDOW_S`, so that it spans many updates of the counter. A
+        window in which the counter began again or could not be read gives seconds only, and is counted as lost.
+        """
         model, optimizer, order = self.start(batch_size, seed=0)
+        began = clock()
         self.epoch(model, optimizer, order, batch_size)
-        seconds, joules = [], []
+        warm_s = clock() - began
+        epochs = max(1, math.ceil(WINDOW_S / warm_s)) if meter and warm_s > 0 else 1
+        seconds, joules, lost = [], [], []
         for _ in range(repeats):
-            began, before = clock(), meter.read_j() if meter else 0.0
-            self.epoch(model, optimizer, order, batch_size)
-            seconds.append(clock() - began)
-            if meter:
-                joules.append(meter.read_j() - before)
-        return Epochs(batch_size, limit_w, tuple(seconds), tuple(joules))
+            before, problem = _reading(meter)
+            began = clock()
+            for _ in range(epochs):
+                self.epoch(model, optimizer, order, batch_size)
+            took = clock() - began
+            after, later = _reading(meter)
+            seconds.append(took / epochs)
+            if problem or later:
+                lost.append(problem or later)
+            elif meter:
+                joules.append(((after - before) / epochs, took / epochs))
+        return Epochs(batch_size, limit_w, tuple(seconds), tuple(joules), tuple(lost))
+
+
+def _reading(meter: Meter | None) -> tuple[float, str]:
+    """Joules now, or why there are none."""
+    if meter is None:
+        return 0.0, ""
+    try:
+        return meter.read_j(), ""
+    except OSError as error:
+        return math.nan, str(error.strerror or error)
