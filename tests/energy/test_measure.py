@@ -393,7 +393,7 @@ def test_windows_span_many_updates_and_lost_ones_are_counted(monkeypatch: pytest
         if ran[0] == 50:
             driver.offset_mj = 0  # in the second window
 
-    monkeypatch.setattr(trainer, "start", lambda *_: (None, None, None), raising=False)
+    monkeypatch.setattr(trainer, "start", lambda *_, **__: (None, None, None), raising=False)
     monkeypatch.setattr(trainer, "epoch", epoch, raising=False)
     found = trainer.timed(64, 250.0, 4, meter, clock=lambda: driver.now_s)
     assert ran[0] == 1 + 4 * 34
