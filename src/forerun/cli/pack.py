@@ -10,7 +10,7 @@ from forerun.cli import _options, _show
 
 
 @click.command(name="pack")
-@click.argument("source", type=click.Path(path_type=Path), metavar="SOURCE")
+@click.argument("source", metavar="SOURCE")
 @click.argument("target", type=click.Path(path_type=Path), metavar="TARGET", required=False)
 @click.option(
     "--block-samples", type=click.IntRange(min=1), default=64, show_default=True, help="Samples a block."
@@ -29,10 +29,14 @@ from forerun.cli import _options, _show
 )  # fmt: skip
 @click.option("--unpack", is_flag=True, help="Restore files; the same as --to files.")
 @click.option("--verify", is_flag=True, help="Only verify the blocks in SOURCE.")
+@click.option(
+    "--upload", default="", metavar="URL", help="Then put the blocks to this URL, such as s3://bucket/data."
+)
+@click.option("--token", default="", envvar="FORERUN_STORE_TOKEN", help="Bearer token of an HTTP SOURCE.")
 @_options.json_option
 @_options.quiet_option
 def command(
-    source: Path,
+    source: str,
     target: Path | None,
     block_samples: int,
     block_bytes: str,
@@ -41,12 +45,15 @@ def command(
     kind: str,
     unpack: bool,
     verify: bool,
+    upload: str,
+    token: str,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Pack the files below SOURCE into blocks in TARGET; resumable, deterministic, verified.
 
-    SOURCE may also hold blocks, WebDataset tar or MDS shards, to be written as another kind.
+    SOURCE may also hold blocks, WebDataset tar or MDS shards, to be written as another kind; or be the URL of plain
+    files (http, https, s3, gs, az, or what fsspec opens). With --upload and no TARGET the blocks in SOURCE are put there.
     """
     from forerun.domains.loading.blocks.container import Blocks
     from forerun.domains.loading.blocks.convert import convert, kind_of
@@ -54,8 +61,9 @@ def command(
     from forerun.errors import UsageError
     from forerun.units import parse_quantity
 
+    remote = "://" in source
     if verify:
-        blocks = Blocks.open(source)
+        blocks = Blocks.open(Path(source))
         blocks.verify()
         _report(
             as_json,
@@ -63,22 +71,46 @@ def command(
             samples=len(blocks),
         )
         return
+    if target is None and upload and not remote:
+        _put(Path(source), upload, as_json=as_json, quiet=quiet)
+        return
     if target is None:
         raise UsageError.at("forerun pack", "name a TARGET folder to write to")
+    if upload and (unpack or kind != "blocks"):
+        raise UsageError.at("--upload", "puts blocks; leave out --unpack and --to")
     try:
         size = round(parse_quantity(block_bytes, "bytes")) if block_bytes else 0
     except ValueError as error:
         raise UsageError.at("--block-bytes", str(error)) from error
     spec = PackSpec(block_samples, size, order, seed)  # type: ignore[arg-type]
     with _show.working(f"packing {source}", quiet=quiet or as_json):
-        if not unpack and kind == "blocks" and kind_of(source) == "files":
-            blocks = pack(source, target, spec)
+        if remote:
+            from forerun.measure.loading.remote import remote_files
+
+            if unpack or kind != "blocks":
+                raise UsageError.at(
+                    source, "files behind a URL are packed into blocks; turn these into others then"
+                )
+            blocks = pack(remote_files(source, token), target, spec)
+            count, made = len(blocks), f" in {blocks.blocks} blocks"
+        elif not unpack and kind == "blocks" and kind_of(Path(source)) == "files":
+            blocks = pack(Path(source), target, spec)
             count, made = len(blocks), f" in {blocks.blocks} blocks"
         else:
-            count, made = convert(source, target, "files" if unpack else kind, spec=spec), ""  # type: ignore[arg-type]
+            count, made = convert(Path(source), target, "files" if unpack else kind, spec=spec), ""  # type: ignore[arg-type]
     _report(as_json, f"{target}: {count} samples{made}", samples=count)
     if not (quiet or as_json) and not unpack and kind == "blocks":
-        click.echo(f"next: forerun pack {target} --verify; forerun measure loading {target}")
+        click.echo(f"next: forerun pack {target} --verify; forerun measure loading {upload or target}")
+    if upload:
+        _put(target, upload, as_json=as_json, quiet=quiet)
+
+
+def _put(folder: Path, url: str, *, as_json: bool, quiet: bool) -> None:
+    from forerun.measure.loading.remote import upload
+
+    with _show.working(f"uploading {folder}", quiet=quiet or as_json):
+        count, size = upload(folder, url)
+    _report(as_json, f"{url}: {count} files, {size} bytes", files=count, bytes=size)
 
 
 def _report(as_json: bool, text: str, **data: int) -> None:

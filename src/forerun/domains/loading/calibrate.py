@@ -18,6 +18,12 @@ from forerun.domains.loading.streaming import stream
 from forerun.errors import ProfileError
 from forerun.result.run import Interval
 
+#: of a decode, so much must be CPU time before threads are said to compete for cores; and so much slower they must be
+CPU_BOUND = 0.5
+CONTENDED = 1.15
+#: the model is never believed to be closer than this to a real run, as a share
+LEAST_OFF = 0.01
+
 
 def fit_profile(a: Probe, b: Probe, c: Probe, load: Load) -> StoreProfile:
     """The profile that three probes give.
@@ -30,7 +36,10 @@ def fit_profile(a: Probe, b: Probe, c: Probe, load: Load) -> StoreProfile:
         )
     size, n = load.sample_bytes, b.cell.block
     notes = []
-    if b.request_s <= a.request_s * 1.02:
+    if not size:
+        conn = math.inf
+        notes.append("bandwidths are not identifiable: the samples are empty")
+    elif b.request_s <= a.request_s * 1.02:
         conn = math.inf
         notes.append(
             f"connection bandwidth is not identifiable: {n} samples took {b.request_s:.4g} s, one {a.request_s:.4g} s"
@@ -48,14 +57,69 @@ def fit_profile(a: Probe, b: Probe, c: Probe, load: Load) -> StoreProfile:
         # Measured in the threads themselves: what goes with a sample, and what with a request, can be told apart.
         overhead = max(0.0, (b.overhead_s - a.overhead_s) / (n - 1))
         latency += max(0.0, a.overhead_s - overhead)
-        weights = [probe.samples for probe in (a, b, c)]
-        decode = float(np.average([probe.decode_s for probe in (a, b, c)], weights=weights))
-    if c.request_s > latency:
+        decode = float(np.average([a.decode_s, b.decode_s], weights=[a.samples, b.samples]))
+    if c.request_s > latency and size:
         shared = max(conn, c.cell.threads * n * size / (c.request_s - latency))
     else:
         shared = math.inf
         notes.append("shared bandwidth is not identifiable: many threads read as fast as one")
-    return StoreProfile(latency, conn, shared, max(0.0, decode + overhead), tuple(notes))
+    decode, cpu_s, cores, said = _contended(a, b, c, decode)
+    return StoreProfile(
+        latency, conn, shared, max(0.0, decode + overhead), (*notes, *said), decode_cpu_s=cpu_s, cores=cores
+    )
+
+
+def _contended(a: Probe, b: Probe, c: Probe, decode_s: float) -> tuple[float, float, float, tuple[str, ...]]:
+    """Decode time, its CPU part, the cores that decoding gets, and a note, where many threads decode more slowly.
+
+    One thread tells what a decode takes; many threads that take longer and use the CPU wait for each other. What they
+    use of it a second is what there is: cores, or one interpreter.
+    """
+    alone = float(np.average([a.decode_s, b.decode_s], weights=[a.samples, b.samples]))
+    cpu_s = float(np.average([a.decode_cpu_s, b.decode_cpu_s], weights=[a.samples, b.samples]))
+    if cpu_s < CPU_BOUND * alone or c.decode_s < CONTENDED * alone:
+        return decode_s, 0.0, math.inf, ()
+    cores = max(1.0, c.samples * cpu_s / c.total_s)
+    note = f"{c.cell.threads} threads decode more slowly than one: they get {cores:.2g} cores together"
+    return alone, min(cpu_s, alone), cores, (note,)
+
+
+def fit_single_requests(a: Probe, c: Probe, sizes_bytes: F64, load: Load) -> StoreProfile:
+    """The profile of single files that cannot be read in blocks: (1 x 1) with each request's bytes, and (1 x T).
+
+    Bandwidth is what larger files took longer by (least squares). Raises ProfileError without single requests.
+    """
+    if a.requests_s is None or len(a.requests_s) != len(sizes_bytes):
+        raise ProfileError.at(
+            "probes", "the single requests of the first probe, with their sizes, are wanted"
+        )
+    off = sizes_bytes - sizes_bytes.mean()
+    spread = float(off @ off)
+    slope = float(off @ a.requests_s) / spread if spread else 0.0
+    left = a.requests_s - a.requests_s.mean() - slope * off
+    error = math.sqrt(float(left @ left) / max(1, len(off) - 2) / spread) if spread else math.inf
+    notes = []
+    if slope <= 2 * error:
+        most = max(0.0, slope) + 2 * error
+        bound = f"at least {1 / most:.3g} bytes/s" if math.isfinite(most) and most > 0 else "unknown"
+        notes.append(
+            f"connection bandwidth is not identifiable from single files ({bound}): pack a part, measure again"
+        )
+        slope = 0.0
+    conn = 1 / slope if slope else math.inf
+    decode, cpu_s, cores, said = _contended(
+        a, a, c, float(np.average([a.decode_s, c.decode_s], weights=[a.samples, c.samples]))
+    )
+    overhead = max(0.0, a.overhead_s or 0.0)
+    latency = max(0.0, a.request_s - slope * load.sample_bytes) + overhead
+    shared = math.inf
+    if c.request_s > 1.25 * a.request_s and load.sample_bytes:
+        shared = c.cell.threads * load.sample_bytes / (c.request_s - a.request_s)
+        notes.append(f"{c.cell.threads} threads wait longer for a file than one: taken for a shared link")
+    return StoreProfile(
+        latency, conn, max(shared, conn) if math.isfinite(conn) else shared, decode, (*notes, *said),
+        decode_cpu_s=cpu_s, cores=cores,
+    )  # fmt: skip
 
 
 def predict(profile: StoreProfile, load: Load, cell: Cell) -> float:
@@ -64,10 +128,13 @@ def predict(profile: StoreProfile, load: Load, cell: Cell) -> float:
     blocks = [np.full(cell.block, load.sample_bytes)] * full
     blocks += [np.full(rest, load.sample_bytes)] if rest else []
     reader = Reader(
-        blocks, cell.threads, load.batch, load.step_s, profile.decode_s, buffer_samples=load.buffer_samples
-    )
+        blocks, cell.threads, load.batch, load.step_s, max(0.0, profile.decode_s - profile.decode_cpu_s),
+        decode_cpu_s=profile.decode_cpu_s, buffer_samples=load.buffer_samples,
+    )  # fmt: skip
     store = StoreModel(
-        conn_bytes_per_s=profile.conn_bytes_per_s, shared_bytes_per_s=profile.shared_bytes_per_s
+        conn_bytes_per_s=profile.conn_bytes_per_s,
+        shared_bytes_per_s=profile.shared_bytes_per_s,
+        cores=profile.cores,
     )
     return stream([reader], store, latency_s=profile.latency_s).end_s
 
@@ -80,18 +147,9 @@ def with_intervals(
     Raises ProfileError if the probes did not keep them.
     """
     profile = fit_profile(*probes, load)
-    means = np.empty((draws, len(probes)))
-    for at, probe in enumerate(probes):
-        kept = probe.requests_s
-        if kept is None or not len(kept):
-            raise ProfileError.at("probes", "intervals need the single requests of every probe")
-        means[:, at] = kept[rng.integers(len(kept), size=(draws, len(kept)))].mean(axis=1)
+    drawn = resampled(probes, load, rng, draws)
     names = ("latency_s", "conn_bytes_per_s", "shared_bytes_per_s", "decode_s")
-    found = np.empty((draws, len(names)))
-    for draw, requests in enumerate(means):
-        a, b, c = (replace(probe, request_s=float(mean)) for probe, mean in zip(probes, requests))
-        drawn = fit_profile(a, b, c, load)
-        found[draw] = [getattr(drawn, name) for name in names]
+    found = np.array([[getattr(each, name) for name in names] for each in drawn])
     # Ranks, not interpolation: a bandwidth that was not identifiable is infinite.
     low, high = np.quantile(found, [0.025, 0.975], axis=0, method="inverted_cdf")
     spans = {
@@ -99,6 +157,45 @@ def with_intervals(
         for i, name in enumerate(names)
     }
     return replace(profile, intervals=spans)
+
+
+def resampled(
+    probes: tuple[Probe, Probe, Probe], load: Load, rng: np.random.Generator, draws: int
+) -> list[StoreProfile]:
+    """Profiles fitted to requests drawn anew from each probe's. Raises ProfileError if the probes did not keep them."""
+    means = np.empty((draws, len(probes)))
+    for at, probe in enumerate(probes):
+        kept = probe.requests_s
+        if kept is None or not len(kept):
+            raise ProfileError.at("probes", "intervals need the single requests of every probe")
+        means[:, at] = kept[rng.integers(len(kept), size=(draws, len(kept)))].mean(axis=1)
+    profiles = []
+    for requests in means:
+        a, b, c = (replace(probe, request_s=float(mean)) for probe, mean in zip(probes, requests))
+        profiles.append(fit_profile(a, b, c, load))
+    return profiles
+
+
+def total_interval(
+    drawn: Sequence[StoreProfile], probes: Sequence[Probe], profile: StoreProfile, load: Load, cell: Cell
+) -> Interval:
+    """A 95 % interval of the seconds that a cell takes.
+
+    Two things are uncertain: what the requests of the probes say of the store (the profiles `drawn`), and the model
+    itself, by how far it is off the probes. Their variances are added, of the logarithm.
+    """
+    middle = predict(profile, load, cell)
+    spread = float(np.std(np.log([predict(each, load, cell) for each in drawn]))) if len(drawn) > 1 else 0.0
+    off = [
+        math.log(probe.total_s / predict(profile, replace(load, samples=probe.samples), probe.cell))
+        for probe in probes
+    ]
+    half = 1.96 * math.hypot(spread, max(LEAST_OFF, math.sqrt(float(np.mean(np.square(off))))))
+    return Interval(
+        middle * math.exp(-half),
+        middle * math.exp(half),
+        method="bootstrap over requests, and the model's error on the probes",
+    )
 
 
 def fit_files_and_bytes(files: F64, total_bytes: F64, seconds: F64) -> tuple[float, float]:

@@ -227,7 +227,8 @@ class Probe:
 
     total_s over `samples` samples, the last step included; mean seconds of a request and of a decode; load_share: waits
     after the first batch, as a share of the total. `requests_s` float64: single requests, for intervals. overhead_s: a
-    thread's own work a request beyond reading and decoding, where it was measured.
+    thread's own work a request beyond reading and decoding, where it was measured. decode_cpu_s: what of a decode needed
+    a core, where it was measured.
     """
 
     cell: Cell
@@ -238,14 +239,17 @@ class Probe:
     load_share: float = math.nan
     requests_s: F64 | None = None
     overhead_s: float | None = None
+    decode_cpu_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class StoreProfile:
     """What the probes say: seconds, bytes/s. `decode_s` includes the loader's own work a sample.
 
+    decode_cpu_s: what of `decode_s` needs a core, where decoding is contended; `cores` share it.
+
     shared_bytes_per_s is at least conn_bytes_per_s. notes: what could not be identified. intervals: 95 % bootstrap
-    intervals over single requests, where these were kept. correction: fitted factor on a cell's predicted total.
+    intervals over single requests, where these were kept.
     """
 
     latency_s: float
@@ -254,3 +258,5 @@ class StoreProfile:
     decode_s: float
     notes: tuple[str, ...] = ()
     intervals: Mapping[str, Interval] | None = None
+    decode_cpu_s: float = 0.0
+    cores: float = math.inf

@@ -121,11 +121,29 @@ def read_run(
     processing = _series(folder / "processing_time.npy", known and known[1])
     if io.records > processing.records:
         raise TraceError.at(folder, f"{io.records} reads for {processing.records} samples")
-    memory = folder / "memory.npy"
-    rows = tuple(read_records(memory)) if memory.exists() else ()
+    rows = _memory(folder)
     return Recorded(
         folder, approach, dataset, run, place, sleep_s, threads, block, load, compute, io, processing, rows
     )
+
+
+def _memory(folder: Path) -> tuple[Mapping[str, int], ...]:
+    """Polls of the memory: the experiment's object array, or the table of numbers that we write in its place."""
+    records, table = folder / "memory.npy", folder / "memory.csv"
+    if records.exists():
+        return tuple(read_records(records))
+    if not table.exists():
+        return ()
+    head, *lines = table.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
+    names, found = head.split(","), []
+    for number, line in enumerate(lines, start=2):
+        values = line.split(",")
+        if len(values) != len(names) or not all(value.isascii() and value.isdigit() for value in values):
+            raise TraceError.at(
+                f"{table}:{number}", f"{line[:40]!r} is not {len(names)} whole numbers of bytes"
+            )
+        found.append(dict(zip(names, map(int, values))))
+    return tuple(found)
 
 
 def _setting(folder: Path) -> tuple[float, int]:

@@ -6,14 +6,21 @@ was answered. A server that answers 200 to a range, or sends fewer bytes than it
 
 from __future__ import annotations
 
+import ctypes
+import html
 import http.client
+import mmap
 import os
+import re
 import threading
 import time
 import urllib.parse
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+import numpy as np
 
 from forerun.errors import StoreError, UsageError
 
@@ -31,6 +38,22 @@ class Client(Protocol):
 
     def read_whole(self, name: str) -> bytes:
         """All bytes of `name`."""
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """Every name below, with its size in bytes. Raises StoreError where that cannot be told."""
+
+
+def open_client(url: str, token: str = "") -> Client:
+    """Who reads a URL: http and https by ourselves, object stores through obstore, the rest through fsspec.
+
+    Raises UsageError for a URL that nobody here opens.
+    """
+    scheme = url.partition("://")[0].lower()
+    if scheme in ("http", "https"):
+        return HttpFiles(url, token)
+    from forerun.measure.loading.objects import OBJECT_SCHEMES, FsspecFiles, ObjectFiles
+
+    return ObjectFiles(url) if scheme in OBJECT_SCHEMES else FsspecFiles(url)
 
 
 @dataclass(frozen=True)
@@ -60,19 +83,49 @@ class LocalFiles:
         except OSError as error:
             raise StoreError.at(self.folder / name, f"cannot be read: {error.strerror}") from error
 
-    def drop_cache(self) -> bool:
-        """Ask the kernel to forget the files' pages; whether it could be asked for all of them."""
-        if not hasattr(os, "posix_fadvise"):
-            return False
-        for path in self.folder.rglob("*"):
+    def names(self) -> Iterator[tuple[str, int]]:
+        """See `Client`."""
+        for path in sorted(self.folder.rglob("*")):
             if path.is_file():
-                handle = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(handle)
-                    os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-                finally:
-                    os.close(handle)
-        return True
+                yield path.relative_to(self.folder).as_posix(), path.stat().st_size
+
+    def drop_cache(self) -> float | None:
+        """Have the kernel forget the files' pages; the share of them that stayed, None where that cannot be asked."""
+        if not hasattr(os, "posix_fadvise"):
+            return None
+        stayed = pages = 0
+        for path in self.folder.rglob("*"):
+            if not path.is_file():
+                continue
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+                held, whole = _resident(handle)
+            except OSError:
+                return None
+            finally:
+                os.close(handle)
+            stayed, pages = stayed + held, pages + whole
+        return stayed / pages if pages else 0.0
+
+
+def _resident(handle: int) -> tuple[int, int]:
+    """Pages of an open file that are in memory, and all its pages."""
+    size = os.fstat(handle).st_size
+    if not size:
+        return 0, 0
+    pages = -(-size // mmap.PAGESIZE)
+    seen = (ctypes.c_ubyte * pages)()
+    with mmap.mmap(handle, size, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED) as mapped:
+        view = np.frombuffer(mapped, np.uint8)
+        asked = ctypes.CDLL(None, use_errno=True).mincore(
+            ctypes.c_void_p(view.ctypes.data), ctypes.c_size_t(size), seen
+        )
+        del view
+    if asked:
+        raise OSError(ctypes.get_errno(), "mincore")
+    return sum(value & 1 for value in seen), pages
 
 
 @dataclass
@@ -103,9 +156,31 @@ class HttpFiles:
         """See `Client`."""
         return self._asked(name, {}, 200, None, "the file")
 
+    def names(self) -> Iterator[tuple[str, int]]:
+        """See `Client`; asks for the listing of an object store, page by page."""
+        after = ""
+        while True:
+            query = urllib.parse.urlencode({"list-type": 2, "start-after": after})
+            page = self._asked(f"?{query}", {}, 200, None, "the listing").decode("utf-8", "replace")
+            rows = re.findall(r"<Key>(.*?)</Key>.*?<Size>(\d+)</Size>", page, re.DOTALL)
+            if "<ListBucketResult" not in page:
+                raise StoreError.at(self.url, "does not list what it holds")
+            for key, size in rows:
+                after = html.unescape(key)
+                yield after, int(size)
+            if not rows or "<IsTruncated>true<" not in page:
+                return
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_local"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _local=threading.local())
+
     def _asked(self, name: str, headers: dict[str, str], wanted: int, length: int | None, what: str) -> bytes:
         headers = {**headers, **({"Authorization": f"Bearer {self.token}"} if self.token else {})}
-        path = f"{self._parts.path.rstrip('/')}/{urllib.parse.quote(name)}"
+        quoted = name if name.startswith("?") else urllib.parse.quote(name)
+        path = f"{self._parts.path.rstrip('/')}/{quoted}"
         said = ""
         for attempt in range(self.retries + 1):
             if attempt:

@@ -4,24 +4,70 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-import forerun
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from forerun.measure.loading.corpus import Corpus
+    from forerun.measure.loading.study import Answer, Checked, Job
 
 
 @click.command(name="loading")
 @click.argument("source", metavar="DIR_OR_URL")
 @click.option("--batch", type=click.IntRange(min=1), default=64, show_default=True, help="Samples a step.")
 @click.option("--step", "step", default="100ms", show_default=True, help="Length of a training step.")
-@click.option("--decode", "decode", default="1ms", show_default=True, help="Decoding a sample.")
-@click.option("--busy", is_flag=True, help="Steps compute instead of sleeping.")
-@click.option("--token", default="", envvar="FORERUN_STORE_TOKEN", help="Bearer token of the store.")
-@click.option("--cold", is_flag=True, help="Ask the kernel to forget local files first.")
+@click.option(
+    "--step-by", type=click.Choice(["sleep", "busy", "torch"]), default="sleep", show_default=True,
+    help="Sleep, use a core, or train a small network in torch for that long.",
+)  # fmt: skip
+@click.option("--busy", is_flag=True, help="The same as --step-by busy.")
+@click.option("--decode", "decode", default="1ms", show_default=True, help="Decoding a sample, emulated.")
+@click.option(
+    "--decode-by", type=click.Choice(["sleep", "busy", "python", "none"]), default="sleep", show_default=True,
+    help="Sleep, use a core, use the interpreter, or do nothing for that long.",
+)  # fmt: skip
+@click.option(
+    "--decoder", type=click.Choice(["pillow", "soundfile", "numpy"]), default=None,
+    help="Decode your data in earnest instead.",
+)  # fmt: skip
+@click.option(
+    "--memory", default="", metavar="SIZE", help="Bytes that blocks in hand may take, such as 64MiB."
+)
+@click.option("--token", default="", envvar="FORERUN_STORE_TOKEN", help="Bearer token of an HTTP store.")
+@click.option("--cold", is_flag=True, help="Have the kernel forget local files first.")
 @click.option("--check", "checked", is_flag=True, help="Also measure cells and compare with the prediction.")
 @click.option(
     "--samples", type=click.IntRange(min=64), default=640, show_default=True, help="Samples a checked cell."
 )
+@click.option(
+    "--jobs", type=click.IntRange(1, 64), default=1, show_default=True,
+    help="Also run so many jobs at once, each a process, on the chosen cell.",
+)  # fmt: skip
+@click.option(
+    "--cache", default="", metavar="SIZE", help="With --jobs: a cache in each job, over two epochs."
+)
+@click.option(
+    "--cache-policy", type=click.Choice(["lru", "fifo", "pinned"]), default="lru", show_default=True,
+    help="Who leaves that cache.",
+)  # fmt: skip
+@click.option(
+    "--loader", type=click.Choice(["threads", "workers", "pooled_workers"]), default="threads", show_default=True,
+    help="Our threads, torch's workers, or torch's workers with a pool of threads each.",
+)  # fmt: skip
+@click.option("--workers", default="1,2,4", show_default=True, help="Numbers of workers to measure.")
+@click.option(
+    "--pool-threads", type=click.IntRange(min=1), default=2, show_default=True, help="Threads a pool."
+)
+@click.option(
+    "--block", type=click.IntRange(min=1), default=1, show_default=True, help="Samples a worker's read."
+)
+@click.option(
+    "--compat", type=click.Choice(["notebook"]), default=None,
+    help="Write the runs in the published notebook's layout into the folder -o.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @click.option(
@@ -31,97 +77,244 @@ def command(
     source: str,
     batch: int,
     step: str,
-    decode: str,
+    step_by: str,
     busy: bool,
+    decode: str,
+    decode_by: str,
+    decoder: str | None,
+    memory: str,
     token: str,
     cold: bool,
     checked: bool,
     samples: int,
+    jobs: int,
+    cache: str,
+    cache_policy: str,
+    loader: str,
+    workers: str,
+    pool_threads: int,
+    block: int,
+    compat: str | None,
     as_json: bool,
     quiet: bool,
     out: Path | None,
 ) -> None:
     """Learn latency, bandwidth, decode and overhead of DIR_OR_URL in a few probes, and say what would hide loading.
 
-    DIR holds files, or blocks as `forerun pack` writes them; URL is where such blocks are served.
+    DIR holds files, or blocks as `forerun pack` writes them; URL is where such files or blocks are served: http, https,
+    s3, gs, az, or what fsspec opens.
     """
-    from forerun.domains.loading.model import Cell
     from forerun.errors import UsageError
-    from forerun.measure.loading.clients import LocalFiles
     from forerun.measure.loading.corpus import open_corpus
-    from forerun.measure.loading.study import BLOCKS, THREADS, Checked, Job, answer, check
+    from forerun.measure.loading.study import Job
     from forerun.units import parse_quantity
 
     try:
         job = Job(
-            batch, parse_quantity(step, "s"), parse_quantity(decode, "s"), step="busy" if busy else "sleep"
-        )
+            batch, parse_quantity(step, "s"), parse_quantity(decode, "s"), step="busy" if busy else step_by,
+            decode=decoder or decode_by,
+        )  # fmt: skip
+        room_bytes = parse_quantity(memory, "bytes") if memory else float("inf")
+        cache_bytes = parse_quantity(cache, "bytes") if cache else 0.0
     except ValueError as error:
-        raise UsageError.at("--step, --decode", str(error)) from error
+        raise UsageError.at("--step, --decode, --memory, --cache", str(error)) from error
+    if job.step_s < 0 or job.decode_s < 0 or room_bytes <= 0:
+        raise UsageError.at("--step, --decode, --memory", "times are not negative, memory is above 0")
+    if compat and out is None:
+        raise UsageError.at("--compat", "name the folder to write with -o")
+    if cache and jobs == 1:
+        raise UsageError.at("--cache", "is of the jobs' processes: add --jobs 2 or more")
+    many = _numbers(workers)
 
     def tell(message: str) -> None:
         if not (quiet or as_json):
             click.echo(message, err=True)
 
     with open_corpus(source, token=token) as corpus:
-        clients = [client for client in (corpus.client, corpus.files) if isinstance(client, LocalFiles)]
-        dropped = cold and bool(clients) and all(client.drop_cache() for client in clients)
-        found = answer(corpus, job, progress=tell, cache="asked to be cold" if dropped else "warm or unknown")
-        rows: tuple[Checked, ...] = ()
-        if checked and found.profile is not None:
-            cells = [
-                Cell(block, threads)
-                for block in BLOCKS
-                for threads in THREADS
-                if block <= corpus.largest_piece
-            ]
-            rows = check(corpus, job, found, cells, samples, progress=tell)
-    data = {
-        "format": "forerun.measurement/1", "domain": "loading", "forerun": forerun.__version__, **found.data(),
-    }  # fmt: skip
-    data["checked"] = [
-        {
-            "block_samples": row.cell.block,
-            "threads": row.cell.threads,
-            "measured_s": row.measured_s,
-            "predicted_s": row.predicted_s,
-            "error": row.error,
-            "probe": row.probe,
-            "noisy": row.noisy,
-        }
-        for row in rows
-    ]
-    text = json.dumps(data, indent=2, allow_nan=False)
-    if out is not None:
+        if loader != "threads":
+            data = _measure_workers(
+                corpus, job, many, block, pool_threads if loader == "pooled_workers" else 0, tell
+            )
+        else:
+            data = _measure_threads(corpus, job, room_bytes, cold, samples if checked else 0, tell)
+            if jobs > 1:
+                data["jobs"] = _measure_jobs(
+                    corpus, job, data, samples, jobs, (cache_bytes, cache_policy), tell
+                )
+            if compat and out is not None:
+                data["written"] = _write_layout(corpus, job, data, samples, out, tell)
+    text = json.dumps(
+        {key: value for key, value in data.items() if key != "found"}, indent=2, allow_nan=False
+    )
+    if out is not None and not compat:
         out.write_text(text + "\n", encoding="utf-8")
     if as_json:
         click.echo(text)
-        return
-    _show(data)
+    else:
+        _show(data)
 
 
-def _show(data: dict[str, object]) -> None:
+def _numbers(text: str) -> list[int]:
+    from forerun.errors import UsageError
+
+    parts = text.split(",")
+    if not all(part.strip().isdigit() and 0 < int(part) <= 256 for part in parts):
+        raise UsageError.at("--workers", f"{text!r} is not a list of numbers such as 1,2,4")
+    return sorted({int(part) for part in parts})
+
+
+def _measure_threads(
+    corpus: Corpus, job: Job, memory_bytes: float, cold: bool, check_samples: int, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    from forerun.domains.loading.model import Cell
+    from forerun.measure.loading.clients import LocalFiles
+    from forerun.measure.loading.study import BLOCKS, THREADS, answer, check
+
+    clients = [client for client in (corpus.client, corpus.files) if isinstance(client, LocalFiles)]
+    state = "warm or unknown"
+    if cold:
+        left = [client.drop_cache() for client in clients]
+        told = [share for share in left if share is not None]
+        state = "unknown: nothing here tells whether a remote store is cold"
+        if clients and len(told) == len(clients):
+            worst = max(told)
+            state = "cold" if worst < 0.02 else f"{worst:.0%} of the pages stayed in memory: not cold"
+    found = answer(corpus, job, progress=tell, memory_bytes=memory_bytes, cache=state)
+    rows: tuple[Checked, ...] = ()
+    if check_samples and found.profile is not None:
+        cells = [Cell(size, many) for size in BLOCKS for many in THREADS if size <= corpus.largest_piece]
+        rows = check(corpus, job, found, cells, check_samples, progress=tell)
+    data = found.data()
+    data["checked"] = [
+        {
+            "block_samples": row.cell.block, "threads": row.cell.threads, "measured_s": row.measured_s,
+            "predicted_s": row.predicted_s, "error": row.error, "probe": row.probe, "noisy": row.noisy,
+        }
+        for row in rows
+    ]  # fmt: skip
+    data["found"] = found
+    return data
+
+
+def _measure_jobs(
+    corpus: Corpus, job: Job, data: dict[str, Any], samples: int, jobs: int, cache: tuple[float, str],
+    tell: Callable[[str], None],
+) -> list[dict[str, Any]]:  # fmt: skip
+    from forerun.domains.loading.model import Cell, Load, StoreProfile
+    from forerun.measure.loading.jobs import CacheSpec, predict_jobs, run_jobs
+
+    found: Answer = data["found"]
+    cell = Cell(found.cell.block if found.packed else 1, found.cell.threads)
+    spec = CacheSpec(cache[0], cache[1]) if cache[0] else None  # type: ignore[arg-type]
+    epochs = 2 if spec else 1
+    tell(
+        f"running {jobs} jobs of {samples} samples at once, {cell.threads} threads each, blocks of {cell.block}"
+    )
+    measured = run_jobs(corpus, job, cell, samples, jobs=jobs, epochs=epochs, cache=spec)
+    load = Load(samples, corpus.mean_bytes, job.batch, job.step_s, job.buffer_samples)
+    # Where nothing was stalled there is no profile: the store is then taken to be free.
+    profile = found.profile or StoreProfile(0.0, float("inf"), float("inf"), job.decode_s)
+    predicted = predict_jobs(corpus, profile, load, cell, jobs=jobs, epochs=epochs, cache=spec)
+    return [
+        {
+            "job": real.job, "epoch": real.epoch, "samples_per_s": real.samples_per_s,
+            "predicted_samples_per_s": model.samples_per_s, "hits": real.hits, "misses": real.misses,
+            "predicted_hits": model.hits,
+        }
+        for real, model in zip(measured, predicted)
+    ]  # fmt: skip
+
+
+def _measure_workers(
+    corpus: Corpus, job: Job, many: list[int], block: int, pool_threads: int, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    from forerun.measure.loading.workers import measure_workers
+
+    return measure_workers(corpus, job, many, block=block, pool_threads=pool_threads, progress=tell).data()
+
+
+def _write_layout(
+    corpus: Corpus, job: Job, data: dict[str, Any], samples: int, folder: Path, tell: Callable[[str], None]
+) -> list[str]:
+    from forerun.domains.loading.model import Cell
+    from forerun.domains.loading.policy import Ask
+    from forerun.measure.loading.layout import Memory, write_run
+    from forerun.measure.loading.study import run_cell
+
+    found: Answer = data["found"]
+    place = "remote" if "://" in corpus.name else "local"
+    written = []
+    chosen = Cell(found.cell.block if found.packed else 1, found.cell.threads)
+    for approach, cell in (("baseline1", Cell(1, 1)), ("ours", chosen)):
+        tell(f"writing a run of blocks of {cell.block}, {cell.threads} threads")
+        memory = Memory()
+        with memory.watched():
+            run = run_cell(corpus, job, Ask(cell, samples))
+        dataset = Path(corpus.name.rstrip("/")).name.replace(":", "-") or "data"
+        written.append(
+            str(
+                write_run(
+                    folder, cell, job.step_s, run, memory, approach=approach, dataset=dataset, place=place
+                )
+            )
+        )
+    return written
+
+
+def _show(data: dict[str, Any]) -> None:
     click.echo(f"answer: {data['answer']}")
-    profile = data["profile"]
+    profile = data.get("profile")
     if isinstance(profile, dict):
         for name in ("latency_s", "conn_bytes_per_s", "shared_bytes_per_s", "decode_s"):
             low, high = profile["intervals"][name]
             shown = "unlimited" if profile[name] is None else f"{profile[name]:.4g}"
             ends = " to ".join("unlimited" if end is None else f"{end:.4g}" for end in (low, high))
             click.echo(f"  {name:<20} {shown}   (95 %: {ends})")
+    if data.get("smallest_hiding"):
+        cures = ", ".join(
+            f"{row['threads']} threads: blocks of {row['block_samples']}" for row in data["smallest_hiding"]
+        )
+        click.echo(f"  smallest blocks that hide loading: {cures.replace('1 threads', '1 thread', 1)}")
+    if data.get("verified_samples_per_s") is not None:
+        click.echo(
+            f"  verified: {data['verified_samples_per_s']:.4g} samples/s on a short run of that choice "
+            f"(the model is {data['verified_error']:+.1%} off in seconds)"
+        )
+    if isinstance(profile, dict):
         for note in profile["notes"]:
             click.echo(f"note: {note}")
-    checked = data["checked"]
-    if isinstance(checked, list) and checked:
-        click.echo("  block  threads  measured s  predicted s   error")
-        for row in checked:
-            mark = "  probe" if row["probe"] else ("  noisy" if row["noisy"] else "")
-            click.echo(
-                f"  {row['block_samples']:>5}  {row['threads']:>7}  {row['measured_s']:>10.3f}"
-                f"  {row['predicted_s']:>11.3f}  {row['error']:>+6.1%}{mark}"
-            )
+    _show_rows(data)
     host = data["host"]
     if isinstance(host, dict) and not host["quiet"]:
         click.echo(
             "note: too noisy: the load average was above twice the cores; measure again on a quiet machine"
         )
+    if data.get("next"):
+        click.echo(f"next: {data['next']}")
+
+
+def _show_rows(data: dict[str, Any]) -> None:
+    if data.get("checked"):
+        click.echo("  block  threads  measured s  predicted s   error")
+        for row in data["checked"]:
+            mark = "  probe" if row["probe"] else ("  too noisy" if row["noisy"] else "")
+            click.echo(
+                f"  {row['block_samples']:>5}  {row['threads']:>7}  {row['measured_s']:>10.3f}"
+                f"  {row['predicted_s']:>11.3f}  {row['error']:>+6.1%}{mark}"
+            )
+    if data.get("workers"):
+        click.echo("  workers  measured s  predicted s   error")
+        for row in data["workers"]:
+            click.echo(
+                f"  {row['workers']:>7}  {row['measured_s']:>10.3f}  {row['predicted_s']:>11.3f}  {row['error']:>+6.1%}"
+                + ("  too noisy" if row["noisy"] else "")
+            )
+    if data.get("jobs"):
+        click.echo("  job  epoch  samples/s  predicted    hits  predicted hits")
+        for row in data["jobs"]:
+            click.echo(
+                f"  {row['job']:>3}  {row['epoch']:>5}  {row['samples_per_s']:>9.4g}  {row['predicted_samples_per_s']:>9.4g}"
+                f"  {row['hits']:>6}  {row['predicted_hits']:>14}"
+            )
+    for path in data.get("written", ()):
+        click.echo(f"written: {path}")

@@ -1,12 +1,14 @@
 """What is measured: a container of blocks, local or behind a URL, read in pieces of any size up to its blocks.
 
 A plain directory is measured through a bounded part of it, packed into a temporary container; single samples are then
-read as the files they are. A corpus can also be made: files of lognormal sizes.
+read as the files they are. Plain files behind a URL are measured as they are, one file a request. A corpus can also be
+made: files of lognormal sizes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +21,8 @@ import numpy as np
 from forerun.domains.loading.blocks.container import INDEX, MANIFEST, Index, block_name, read_manifest
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.blocks.samples import list_files
-from forerun.errors import DataError
-from forerun.measure.loading.clients import Client, HttpFiles, LocalFiles
+from forerun.errors import DataError, StoreError
+from forerun.measure.loading.clients import Client, LocalFiles, open_client
 from forerun.measure.loading.runner import Piece
 from forerun.rng import stream
 
@@ -28,16 +30,22 @@ from forerun.rng import stream
 MOST_FILES: Final = 4096
 MOST_BYTES: Final = 512 * 1024**2
 PACK_SAMPLES: Final = 256
+#: of plain files behind a URL, at most so many names are asked for
+MOST_LISTED: Final = 100_000
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A client, and the index of what it reads. `files`: a client of the single files, where they exist."""
+    """A client, and the index of what it reads. `files`: a client of the single files, where they exist.
+
+    `checked`: whether the index knows the samples' checksums; it does not of files that were only listed.
+    """
 
     name: str
     client: Client
     index: Index
     files: Client | None = None
+    checked: bool = True
 
     @property
     def samples(self) -> int:
@@ -75,11 +83,13 @@ class Corpus:
         """Consecutive rows of one block; a single one as its own file, where there are files."""
         first = rows[0]
         lengths = tuple(int(n) for n in self.index.length[rows.start : rows.stop])
+        crc32 = tuple(self.index.crc32[rows.start : rows.stop].tolist()) if self.checked else ()
+        keys = self.index.key[rows.start : rows.stop]
         if len(rows) == 1 and self.files is not None:
-            return Piece(self.index.key[first], 0, lengths, f"sample {self.index.key[first]!r}")
+            return Piece(keys[0], 0, lengths, "a file of its own", crc32, keys)
         block = int(self.index.block[first])
-        what = f"block {block}, sample {self.index.key[first]!r}"
-        return Piece(block_name(block), int(self.index.offset[first]), lengths, what)
+        what = f"block {block}, sample {keys[0]!r}"
+        return Piece(block_name(block), int(self.index.offset[first]), lengths, what, crc32, keys)
 
     def client_for(self, block: int) -> Client:
         """Who reads pieces of this size."""
@@ -93,10 +103,15 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
     Raises DataError or StoreError for what cannot be measured.
     """
     if "://" in source:
-        client = HttpFiles(source, token)
+        client = open_client(source, token)
+        try:
+            head = client.read_whole(MANIFEST)
+        except StoreError as absent:
+            yield _listed(source, client, absent)
+            return
         with tempfile.TemporaryDirectory(prefix="forerun-index-") as folder:
             manifest, index = Path(folder) / MANIFEST, Path(folder) / INDEX
-            manifest.write_bytes(client.read_whole(MANIFEST))
+            manifest.write_bytes(head)
             index.write_bytes(client.read_whole(INDEX))
             wanted = read_manifest(manifest)["index_sha256"]
             if hashlib.sha256(index.read_bytes()).hexdigest() != wanted:
@@ -116,11 +131,32 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
             if count == MOST_FILES or held + entry.size_bytes > MOST_BYTES:
                 break
             copy = part / entry.key
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(entry.path.read_bytes())
+            try:
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy.write_bytes(entry.path.read_bytes())
+            except OSError as error:
+                raise StoreError.at(
+                    error.filename or entry.path, f"{error.strerror}, while a part was packed for measuring"
+                ) from error
             held, count = held + entry.size_bytes, count + 1
         blocks = pack(part, Path(temporary) / "blocks", PackSpec(PACK_SAMPLES))
         yield Corpus(source, LocalFiles(blocks.folder), blocks.index, LocalFiles(folder_path))
+
+
+def _listed(source: str, client: Client, absent: StoreError) -> Corpus:
+    """The files that a URL lists, where no container's manifest can be read (`absent` says why)."""
+    try:
+        found = list(itertools.islice(client.names(), MOST_LISTED))
+    except StoreError as unlisted:
+        raise StoreError(*absent.problems, *unlisted.problems) from None
+    if any(name == MANIFEST for name, _ in found):
+        raise absent
+    if not found:
+        raise DataError.at(source, "holds no files")
+    names, sizes = zip(*found)
+    rows, none = np.arange(len(found)), np.zeros(len(found), np.int64)
+    index = Index(rows, rows, none, np.array(sizes, np.int64), none, names)
+    return Corpus(source, client, index, files=client, checked=False)
 
 
 def make_corpus(

@@ -6,9 +6,11 @@ its samples one by one; the loop takes a batch, sleeps or computes a step, and a
 
 from __future__ import annotations
 
+import hashlib
 import queue
 import threading
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,35 +18,52 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.errors import ForerunError, StoreError
+from forerun.errors import DataError, ForerunError, StoreError
 from forerun.measure.loading.clients import Client
 
 #: no sample for so long means that the loader hangs
 STUCK_S: Final = 60.0
 
 Act = Callable[[float], None]
+#: decodes a sample; raises whatever its library raises
+Decoder = Callable[[memoryview], object]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of consecutive samples of one file: where, and the samples' lengths."""
+    """A stretch of consecutive samples of one file: where, and the samples' lengths.
+
+    `crc32` and `keys`: of each sample, where they are known; a sample that fails its checksum is named by its key.
+    """
 
     name: str
     first: int
     lengths: tuple[int, ...]
     what: str
+    crc32: tuple[int, ...] = ()
+    keys: tuple[str, ...] = ()
 
     @property
     def length(self) -> int:
         """Its bytes."""
         return sum(self.lengths)
 
+    def key(self, at: int) -> str:
+        """A sample in words."""
+        return f"sample {self.keys[at]!r}" if self.keys else f"sample {at}"
+
+    def check(self, at: int, data: memoryview) -> None:
+        """Raise DataError, naming sample and file, if the sample's bytes are not what was packed."""
+        if self.crc32 and zlib.crc32(data) != self.crc32[at]:
+            raise DataError.at(self.name, f"{self.key(at)} ({self.what}) fails its checksum")
+
 
 @dataclass(frozen=True)
 class LoaderRun:
     """What one run measured, in seconds: the total, waits of each batch, single requests and decodes.
 
-    overhead_s: of a thread, a piece: what was neither reading, nor decoding, nor waiting for room.
+    overhead_s: of a thread, a piece: what was neither reading, nor decoding, nor waiting for room. decode_cpu_s: the
+    processor time of decoding a sample, mean. process_cpu_s: of the whole process, in all.
     """
 
     total_s: float
@@ -54,6 +73,8 @@ class LoaderRun:
     step_s: NDArray[np.float64]
     samples: int
     overhead_s: float
+    decode_cpu_s: float = 0.0
+    process_cpu_s: float = 0.0
 
     @property
     def load_share(self) -> float:
@@ -61,14 +82,44 @@ class LoaderRun:
         return float(self.load_s[1:].sum() / self.total_s)
 
 
+_WORK: Final = bytes(32 * 1024)
+
+
 def busy(seconds: float) -> None:
-    """Compute for a while instead of sleeping."""
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
+    """Use a core for so much processor time, giving the interpreter away meanwhile, as decoders in C do."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        hashlib.sha256(_WORK).digest()
+
+
+def python(seconds: float) -> None:
+    """Use the interpreter for so much processor time; other threads wait, as for a decoder written in Python."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
         pass
 
 
-ACTS: Final[dict[str, Act]] = {"sleep": time.sleep, "busy": busy}
+def nothing(_seconds: float) -> None:
+    """Do nothing."""
+
+
+def torch_step(seconds: float) -> None:
+    """Training steps of a small network in torch, one after another, for so long."""
+    from forerun.measure.loading.torch_loader import small_step
+
+    end = time.perf_counter() + seconds
+    step = small_step()
+    while time.perf_counter() < end:
+        step()
+
+
+ACTS: Final[dict[str, Act]] = {
+    "sleep": time.sleep,
+    "busy": busy,
+    "python": python,
+    "none": nothing,
+    "torch": torch_step,
+}
 
 
 def run_loader(
@@ -82,10 +133,15 @@ def run_loader(
     buffer_samples: int = 256,
     step: Act = time.sleep,
     decode: Act = time.sleep,
+    decoder: Decoder | None = None,
 ) -> LoaderRun:
-    """Load all pieces once. Raises what a reading thread raised, or StoreError if nothing comes for a minute."""
-    state = _State(client, pieces, decode_s, decode, buffer_samples)
+    """Load all pieces once; `decoder` decodes what is read, in place of a `decode` that takes `decode_s`.
+
+    Raises what a reading thread raised, or StoreError if nothing comes for a minute.
+    """
+    state = _State(client, pieces, decode_s, decode, buffer_samples, decoder)
     total = sum(len(piece.lengths) for piece in pieces)
+    cpu_s = time.process_time()
     begun = time.perf_counter()
     crew = [threading.Thread(target=state.work, name=f"loader {i}", daemon=True) for i in range(threads)]
     for thread in crew:
@@ -113,6 +169,8 @@ def run_loader(
         step_s=np.array(steps),
         samples=total,
         overhead_s=spare_s / len(pieces),
+        decode_cpu_s=state.decode_cpu_s / max(1, len(state.decodes)),
+        process_cpu_s=time.process_time() - cpu_s,
     )
 
 
@@ -120,36 +178,60 @@ class _State:
     """What the threads share."""
 
     def __init__(
-        self, client: Client, pieces: Sequence[Piece], decode_s: float, decode: Act, buffer_samples: int
+        self,
+        client: Client,
+        pieces: Sequence[Piece],
+        decode_s: float,
+        decode: Act,
+        buffer_samples: int,
+        decoder: Decoder | None,
     ) -> None:
-        self.client, self.decode_s, self.decode = client, decode_s, decode
+        self.client, self.decode_s, self.decode, self.decoder = client, decode_s, decode, decoder
         self.todo = iter(pieces)
         self.lock = threading.Lock()
         self.buffer: queue.Queue[memoryview | ForerunError] = queue.Queue(buffer_samples)
         self.requests: list[float] = []
         self.decodes: list[float] = []
-        self.busy_s = 0.0
+        self.busy_s = self.decode_cpu_s = 0.0
         self.stopped = False
 
     def work(self) -> None:
-        begun_s, waited_s = time.perf_counter(), 0.0
+        begun_s, waited_s, cpu_s = time.perf_counter(), 0.0, 0.0
         try:
             while (piece := self.next()) is not None:
                 asked = time.perf_counter()
                 data = memoryview(self.client.read(piece.name, piece.first, piece.length, piece.what))
                 self.requests.append(time.perf_counter() - asked)
                 at = 0
-                for length in piece.lengths:
-                    begun = time.perf_counter()
-                    if self.decode_s:
-                        self.decode(self.decode_s)
+                for number, length in enumerate(piece.lengths):
+                    sample = data[at : at + length]
+                    piece.check(number, sample)
+                    begun, cpu = time.perf_counter(), time.thread_time()
+                    self.decoded(piece, number, sample)
+                    cpu_s += time.thread_time() - cpu
                     self.decodes.append(time.perf_counter() - begun)
-                    waited_s += self.put(data[at : at + length])
+                    waited_s += self.put(sample)
                     at += length
         except ForerunError as error:
             self.put(error)
         with self.lock:
             self.busy_s += time.perf_counter() - begun_s - waited_s
+            self.decode_cpu_s += cpu_s
+
+    def decoded(self, piece: Piece, number: int, sample: memoryview) -> None:
+        """Decode; what a library throws at an unreadable sample names the sample."""
+        if self.decoder is None:
+            if self.decode_s:
+                self.decode(self.decode_s)
+            return
+        try:
+            self.decoder(sample)
+        except Exception as error:
+            said = str(error).partition("\n")[0][:200]
+            raise DataError.at(
+                piece.name,
+                f"{piece.key(number)} ({piece.what}) cannot be decoded: {type(error).__name__}: {said}",
+            ) from error
 
     def next(self) -> Piece | None:
         with self.lock:

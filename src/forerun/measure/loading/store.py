@@ -8,9 +8,11 @@ serving. Nothing outside the folder is served; with a token, nothing without it.
 from __future__ import annotations
 
 import asyncio
+import bisect
 import hmac
 import math
 import threading
+import time
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +27,8 @@ from forerun.rng import stream
 MAX_HEAD_BYTES: Final = 16 * 1024
 CHUNK_BYTES: Final = 256 * 1024
 IDLE_S: Final = 60.0
+#: how long a listing of the folder is believed
+LISTED_FOR_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,8 @@ class LatencyStore:
         self.root = self.folder.resolve()
         self._rng: np.random.Generator = stream(self.spec.seed, "latency store")
         self._link_free_s = self._bucket_s = 0.0
+        self._listing: list[str] = []
+        self._listed_s = -math.inf
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = threading.Event()
         self._failed: OSError | None = None
@@ -265,10 +271,8 @@ class LatencyStore:
     async def _list(self, request: _Request, writer: asyncio.StreamWriter) -> None:
         """Names and sizes as the listing of an object store (version 2, at most 1,000 keys)."""
         prefix, after = request.query.get("prefix", ""), request.query.get("start-after", "")
-        names = sorted(
-            path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file()
-        )
-        found = [name for name in names if name.startswith(prefix) and name > after]
+        names = await asyncio.to_thread(self._names)
+        found = [name for name in names[bisect.bisect_right(names, after) :] if name.startswith(prefix)]
         rows = "".join(
             f"<Contents><Key>{_escaped(name)}</Key><Size>{(self.root / name).stat().st_size}</Size></Contents>"
             for name in found[:1000]
@@ -278,6 +282,16 @@ class LatencyStore:
         head = f"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + (b"" if request.method == "HEAD" else body))
         await writer.drain()
+
+    def _names(self) -> list[str]:
+        """The files below the folder, looked up anew after a while only: a listing has many pages."""
+        now = time.monotonic()
+        if now - self._listed_s > LISTED_FOR_S:
+            self._listing = sorted(
+                path.relative_to(self.root).as_posix() for path in self.root.rglob("*") if path.is_file()
+            )
+            self._listed_s = now
+        return self._listing
 
 
 def _escaped(text: str) -> str:

@@ -12,7 +12,9 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +31,7 @@ from forerun.domains.loading.blocks.container import (
     Index,
     block_name,
 )
-from forerun.domains.loading.blocks.samples import FileEntry, list_files, write_file
+from forerun.domains.loading.blocks.samples import FileEntry, in_order, list_files, write_file
 from forerun.errors import DataError, StoreError
 from forerun.rng import stream
 
@@ -37,6 +39,8 @@ Order = Literal["shuffled", "sorted", "class"]
 
 #: the plan of a pack that is not finished
 JOURNAL: Final = "packing.json"
+#: files that are read at a time where they lie behind a network
+FETCHED_AT_A_TIME: Final = 16
 
 Progress = Callable[[int, int], None]
 
@@ -81,14 +85,15 @@ def cut(sizes: Sequence[int], spec: PackSpec) -> list[range]:
 
 
 def pack(
-    source: Path,
+    source: Path | Sequence[FileEntry],
     target: Path,
     spec: PackSpec | None = None,
     *,
     order: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> Blocks:
-    """Pack the files below a directory; goes on where an earlier pack of the same plan stopped.
+    """Pack the files below a directory, or entries that lie elsewhere (see `in_order`); goes on where an earlier pack of
+    the same plan stopped.
 
     order: an explicit order instead of the spec's. progress: told blocks done and all blocks.
     Raises DataError for a source that cannot be packed or changed on the way, StoreError for a target that holds
@@ -97,9 +102,12 @@ def pack(
     spec = spec or PackSpec()
     if spec.block_samples < 1 or spec.block_bytes < 0:
         raise DataError.at("block_samples", "a block has at least one sample; bytes a block are not negative")
-    if _inside(target, source):
-        raise StoreError.at(target, f"lies inside the source {source}")
-    files = list_files(source)
+    if isinstance(source, Path):
+        if _inside(target, source):
+            raise StoreError.at(target, f"lies inside the source {source}")
+        files: Sequence[FileEntry] = list_files(source)
+    else:
+        files = in_order(source, target)
     numbers = list(order) if order is not None else order_of([entry.key for entry in files], spec)
     packed = [files[number] for number in numbers]
     pieces = cut([entry.size_bytes for entry in packed], spec)
@@ -109,11 +117,14 @@ def pack(
     _begin(target, plan)
     crcs: list[int] = []
     digests: list[str] = []
-    for number, piece in enumerate(pieces):
-        entries = [packed[at] for at in piece]
-        data = _finished(target / block_name(number), entries)
-        if data is None:
-            data = _read(entries)
+    blocks = [[packed[at] for at in piece] for piece in pieces]
+    done = [_finished(target / block_name(number), entries) for number, entries in enumerate(blocks)]
+    missing = _read_ahead(entries for entries, there in zip(blocks, done) if not there)
+    for number, entries in enumerate(blocks):
+        if done[number]:
+            data = (target / block_name(number)).read_bytes()
+        else:
+            data = next(missing)
             _write(target / block_name(number), data, f"{number} of {len(pieces)} blocks are done")
         at = 0
         for entry in entries:
@@ -184,28 +195,40 @@ def _begin(target: Path, plan: str) -> None:
         _replace(journal, json.dumps({"plan_sha256": plan}).encode())
 
 
-def _finished(path: Path, entries: Sequence[FileEntry]) -> bytes | None:
-    """The bytes of a block written before, None if it is not there whole."""
-    if not path.exists() or path.stat().st_size != sum(entry.size_bytes for entry in entries):
-        return None
-    return path.read_bytes()
+def _finished(path: Path, entries: Sequence[FileEntry]) -> bool:
+    """Whether a block was written before: it has its name only when it is whole."""
+    return path.exists() and path.stat().st_size == sum(entry.size_bytes for entry in entries)
 
 
-def _read(entries: Sequence[FileEntry]) -> bytes:
-    parts = []
-    for entry in entries:
+def _read_ahead(blocks: Iterable[Sequence[FileEntry]]) -> Iterator[bytes]:
+    """The bytes of each block. Files that lie elsewhere are each a wait: several are asked for at a time."""
+    with ThreadPoolExecutor(FETCHED_AT_A_TIME) as pool:
+        asked: deque[list[Future[bytes]]] = deque()
         try:
-            data = entry.path.read_bytes()
-        except OSError as error:
-            raise DataError.at(
-                entry.path, f"cannot be read: {error.strerror}; what is packed so far is kept"
-            ) from error
-        if len(data) != entry.size_bytes:
-            raise DataError.at(
-                entry.path, f"had {entry.size_bytes} bytes when planned and has {len(data)} now"
-            )
-        parts.append(data)
-    return b"".join(parts)
+            for entries in blocks:
+                if entries[0].fetch is None:
+                    yield b"".join(map(_whole, entries))
+                    continue
+                asked.append([pool.submit(_whole, entry) for entry in entries])
+                while sum(map(len, asked)) > 2 * FETCHED_AT_A_TIME:
+                    yield b"".join(future.result() for future in asked.popleft())
+            while asked:
+                yield b"".join(future.result() for future in asked.popleft())
+        finally:
+            for future in (future for block in asked for future in block):
+                future.cancel()
+
+
+def _whole(entry: FileEntry) -> bytes:
+    try:
+        data = entry.read()
+    except OSError as error:
+        raise DataError.at(
+            entry.path, f"cannot be read: {error.strerror}; what is packed so far is kept"
+        ) from error
+    if len(data) != entry.size_bytes:
+        raise DataError.at(entry.path, f"had {entry.size_bytes} bytes when planned and has {len(data)} now")
+    return data
 
 
 def _write(path: Path, data: bytes, so_far: str) -> None:

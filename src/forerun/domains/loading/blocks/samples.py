@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -26,11 +26,19 @@ class SampleSource(Protocol):
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file of a source directory: its key (relative path with slashes) and size."""
+    """A file of a source: its key (relative path with slashes) and size.
+
+    fetch: reads it where it lies elsewhere than in a directory; `path` is then what messages call it.
+    """
 
     key: str
     path: Path
     size_bytes: int
+    fetch: Callable[[], bytes] | None = None
+
+    def read(self) -> bytes:
+        """Its bytes."""
+        return self.path.read_bytes() if self.fetch is None else self.fetch()
 
 
 def unsafe(key: str) -> str:
@@ -90,11 +98,16 @@ def list_files(folder: Path) -> tuple[FileEntry, ...]:
         )
     if problems:
         raise DataError(*problems[:10])
-    if not entries:
-        raise DataError.at(folder, "holds no files")
-    entries.sort(key=lambda entry: entry.key.encode("utf-8", "surrogatepass"))
-    check_keys((entry.key for entry in entries), folder)
-    return tuple(entries)
+    return in_order(entries, folder)
+
+
+def in_order(entries: Iterable[FileEntry], where: object) -> tuple[FileEntry, ...]:
+    """Entries by key. Raises DataError if there are none, or keys are unsafe or collide."""
+    found = sorted(entries, key=lambda entry: entry.key.encode("utf-8", "surrogatepass"))
+    if not found:
+        raise DataError.at(where, "holds no files")
+    check_keys((entry.key for entry in found), where)
+    return tuple(found)
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
