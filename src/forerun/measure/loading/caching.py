@@ -1,0 +1,68 @@
+"""A cache of requests before any client: what the simulator's caches do, with real bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from forerun.measure.loading.clients import Client
+
+CachingPolicy = Literal["lru", "fifo", "pinned"]
+CACHING_POLICIES: Final[tuple[str, ...]] = get_args(CachingPolicy)
+
+
+@dataclass
+class CachedFiles:
+    """Keeps what was read, up to `capacity_bytes`; counts hits and misses.
+
+    lru: what was not used for longest leaves; fifo: what came first leaves; pinned: what came first stays. An item that
+    is larger than the cache is not kept.
+    """
+
+    client: Client
+    capacity_bytes: float
+    policy: CachingPolicy = "lru"
+    hits: int = 0
+    misses: int = 0
+    most_bytes: int = 0
+    _held: OrderedDict[tuple[str, int, int], bytes] = field(default_factory=OrderedDict)
+    _held_bytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self, name: str, first: int, length: int, what: str) -> bytes:
+        """See `Client`."""
+        key = (name, first, length)
+        with self._lock:
+            data = self._held.get(key)
+            if data is not None:
+                self.hits += 1
+                if self.policy == "lru":
+                    self._held.move_to_end(key)
+                return data
+            self.misses += 1
+        data = self.client.read(name, first, length, what)
+        with self._lock:
+            self._keep(key, data)
+        return data
+
+    def _keep(self, key: tuple[str, int, int], data: bytes) -> None:
+        room = self.capacity_bytes - len(data)
+        if key in self._held or room < 0 or (self.policy == "pinned" and self._held_bytes > room):
+            return
+        while self._held_bytes > room:
+            _, left = self._held.popitem(last=False)
+            self._held_bytes -= len(left)
+        self._held[key] = data
+        self._held_bytes += len(data)
+        self.most_bytes = max(self.most_bytes, self._held_bytes)
+
+    def read_whole(self, name: str) -> bytes:
+        """See `Client`; not kept."""
+        return self.client.read_whole(name)
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """See `Client`."""
+        return self.client.names()

@@ -1,0 +1,182 @@
+"""Several jobs on one store: each a process of its own with a loader, a loop and maybe a cache; started together."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.synchronize import Barrier
+from queue import Empty
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.domains.loading.model import CacheModel, Cell, Load, Reader, StoreModel, StoreProfile
+from forerun.domains.loading.streaming import open_caches, stream
+from forerun.errors import ForerunError, StoreError
+from forerun.measure.loading.caching import CachedFiles, CachingPolicy
+from forerun.measure.loading.corpus import Corpus
+from forerun.measure.loading.decoders import decoder_named
+from forerun.measure.loading.runner import ACTS, Piece, run_loader
+from forerun.measure.loading.study import Job
+from forerun.rng import stream as random_stream
+
+#: a job that says nothing for so long has died
+STUCK_S: Final = 600.0
+
+
+@dataclass(frozen=True)
+class CacheSpec:
+    """A cache in each job's process: its room in bytes, and who leaves."""
+
+    capacity_bytes: float
+    policy: CachingPolicy = "lru"
+
+
+@dataclass(frozen=True)
+class JobEpoch:
+    """One pass of one job: seconds, samples, requests that its cache had and that it had not."""
+
+    job: int
+    epoch: int
+    total_s: float
+    samples: int
+    hits: int
+    misses: int
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples a second."""
+        return self.samples / self.total_s
+
+
+def epoch_pieces(corpus: Corpus, cell: Cell, samples: int, epoch: int, job: int, seed: int) -> list[Piece]:
+    """The first pieces of the corpus, in this epoch's order of this job."""
+    pieces = corpus.pieces(cell.block, samples)
+    order = random_stream(seed, "shuffle", epoch, job).permutation(len(pieces))
+    return [pieces[at] for at in order.tolist()]
+
+
+def run_jobs(
+    corpus: Corpus,
+    job: Job,
+    cell: Cell,
+    samples: int,
+    *,
+    jobs: int,
+    epochs: int = 1,
+    cache: CacheSpec | None = None,
+    seed: int = 0,
+) -> tuple[JobEpoch, ...]:
+    """Run equal jobs together, each over the same samples in an order of its own.
+
+    Raises what a job raised, or StoreError for one that died.
+    """
+    context = multiprocessing.get_context("spawn")
+    results: Any = context.Queue()
+    barrier: Barrier = context.Barrier(jobs)
+    given = (corpus, job, cell, samples, epochs, cache, seed)
+    crew = [
+        context.Process(target=_work, args=(number, *given, barrier, results), daemon=True)
+        for number in range(jobs)
+    ]
+    for process in crew:
+        process.start()
+    try:
+        found: list[JobEpoch] = []
+        while len(found) < jobs * epochs:
+            entry = _next(results, crew)
+            if isinstance(entry, ForerunError):
+                raise entry
+            found.append(entry)
+    finally:
+        for process in crew:
+            process.join(1)
+            if process.is_alive():
+                process.terminate()
+    return tuple(sorted(found, key=lambda entry: (entry.epoch, entry.job)))
+
+
+def _next(results: Any, crew: Sequence[Any]) -> Any:
+    waited_s = 0.0
+    while waited_s < STUCK_S:
+        try:
+            return results.get(timeout=1.0)
+        except Empty:
+            waited_s += 1.0
+            dead = [process for process in crew if process.exitcode not in (None, 0)]
+            if dead:
+                raise StoreError.at(
+                    "jobs", f"a job ended with code {dead[0].exitcode} and said nothing"
+                ) from None
+    raise StoreError.at("jobs", f"said nothing for {STUCK_S:g} s")
+
+
+def _work(
+    number: int, corpus: Corpus, job: Job, cell: Cell, samples: int, epochs: int, cache: CacheSpec | None, seed: int,
+    barrier: Barrier, results: Any,
+) -> None:  # fmt: skip
+    """A job's process."""
+    try:
+        client = corpus.client_for(cell.block)
+        kept = CachedFiles(client, cache.capacity_bytes, cache.policy) if cache is not None else None
+        decoder = None if job.decode in ACTS else decoder_named(job.decode)
+        for epoch in range(epochs):
+            pieces = epoch_pieces(corpus, cell, samples, epoch, number, seed)
+            before = (kept.hits, kept.misses) if kept else (0, 0)
+            barrier.wait(STUCK_S)
+            run = run_loader(
+                kept or client, pieces, threads=cell.threads, batch=job.batch, step_s=job.step_s, decode_s=job.decode_s,
+                buffer_samples=job.buffer_samples, step=ACTS[job.step],
+                decode=ACTS[job.decode if decoder is None else "none"], decoder=decoder,
+            )  # fmt: skip
+            after = (kept.hits, kept.misses) if kept else (0, len(pieces))
+            results.put(
+                JobEpoch(number, epoch, run.total_s, run.samples, after[0] - before[0], after[1] - before[1])
+            )
+    except ForerunError as error:
+        results.put(error)
+        barrier.abort()
+
+
+def predict_jobs(
+    corpus: Corpus,
+    profile: StoreProfile,
+    load: Load,
+    cell: Cell,
+    *,
+    jobs: int,
+    epochs: int = 1,
+    cache: CacheSpec | None = None,
+    seed: int = 0,
+    store: StoreModel | None = None,
+) -> tuple[JobEpoch, ...]:
+    """The same, simulated: the same pieces in the same orders, on a store with the profile's numbers.
+
+    store: what the store is known to be, in place of what one job's probes say of it.
+    """
+    pieces = corpus.pieces(cell.block, load.samples)
+    names = {(piece.name, piece.first): key for key, piece in enumerate(pieces)}
+    models = [] if cache is None else [CacheModel(cache.capacity_bytes, cache.policy)] * jobs
+    caches = open_caches(models, len(names))
+    known = store or StoreModel(profile.conn_bytes_per_s, profile.shared_bytes_per_s, cores=profile.cores)
+    found = []
+    for epoch in range(epochs):
+        readers = []
+        for number in range(jobs):
+            ordered = epoch_pieces(corpus, replace(cell), load.samples, epoch, number, seed)
+            readers.append(
+                Reader(
+                    [np.array(piece.lengths, float) for piece in ordered], cell.threads, load.batch, load.step_s,
+                    profile.decode_s - profile.decode_cpu_s, profile.decode_cpu_s, load.buffer_samples,
+                    keys=np.array([names[piece.name, piece.first] for piece in ordered]),
+                    caches=(number,) if cache is not None else (),
+                )
+            )  # fmt: skip
+        run = stream(readers, known, latency_s=profile.latency_s, caches=caches)
+        for number, done in enumerate(run.jobs):
+            hits = int((done.requests.source >= 0).sum())
+            found.append(
+                JobEpoch(number, epoch, done.total_s, done.samples, hits, len(done.requests.source) - hits)
+            )
+    return tuple(found)

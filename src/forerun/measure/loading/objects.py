@@ -1,0 +1,203 @@
+"""Readers of object stores (s3, gs, az) through obstore, and of whatever fsspec opens.
+
+Both libraries are optional (`pip install 'forerun[stores]'`) and are asked for one attempt at a time: repeating, waiting
+and naming what failed is done here, in the same way for every store.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from forerun.errors import StoreError, UsageError
+from forerun.measure.loading.clients import BACKOFF_S, RETRIES, TIMEOUT_S
+
+#: what obstore opens; everything else with a scheme is fsspec's
+OBJECT_SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+
+
+def _library(name: str, url: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise UsageError.at(
+            url, f"is read through {name}, which is not installed: pip install 'forerun[stores]'"
+        ) from error
+
+
+@dataclass
+class _Repeating:
+    """One attempt after another, with growing pauses; `retried` counts those that failed."""
+
+    url: str
+    retries: int = RETRIES
+    backoff_s: float = BACKOFF_S
+    timeout_s: float = TIMEOUT_S
+    retried: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process opens the same with; connections stay here."""
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+        opening = getattr(self, "__post_init__", None)
+        if opening is not None:
+            opening()
+
+    def repeated(self, name: str, what: str, length: int | None, attempt: Callable[[], bytes]) -> bytes:
+        """The bytes of the first attempt that gives as many as wanted. Raises StoreError when none does."""
+        said = ""
+        for number in range(self.retries + 1):
+            if number:
+                with self._lock:
+                    self.retried += 1
+                time.sleep(self.backoff_s * 2 ** (number - 1))
+            try:
+                data = attempt()
+            except (FileNotFoundError, PermissionError) as error:
+                raise StoreError.at(f"{self.url}/{name}", f"{what}: {_first_line(error)}") from error
+            except Exception as error:  # each library has a tree of its own
+                if type(error).__name__ in _HOPELESS:
+                    raise StoreError.at(f"{self.url}/{name}", f"{what}: {_first_line(error)}") from error
+                said = f"{type(error).__name__}: {_first_line(error)}"
+                continue
+            if length is None or len(data) == length:
+                return data
+            said = f"{len(data)} bytes of {length}"
+        raise StoreError.at(
+            f"{self.url}/{name}", f"{what} was asked for {self.retries + 1} times; last: {said}"
+        )
+
+
+#: errors that asking again does not cure
+_HOPELESS: Final = (
+    "NotFoundError",
+    "PermissionDeniedError",
+    "UnauthenticatedError",
+    "InvalidPathError",
+    "UnknownConfigurationKeyError",
+)
+
+
+def _first_line(error: Exception) -> str:
+    """What a library says, without the dump that may follow."""
+    text = str(error).strip().splitlines()
+    return (text[0] if text else type(error).__name__)[:300]
+
+
+@dataclass
+class ObjectFiles(_Repeating):
+    """Objects below an s3, gs or az URL.
+
+    Keys, region and endpoint come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, ...) or `options`. An
+    endpoint without TLS is accepted where it is named.
+    """
+
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._obstore = _library("obstore", self.url)
+        endpoint = str(
+            self.options.get("endpoint")
+            or os.environ.get("AWS_ENDPOINT_URL")
+            or os.environ.get("AWS_ENDPOINT")
+            or ""
+        )
+        client: dict[str, Any] = {"timeout": timedelta(seconds=self.timeout_s)}
+        if endpoint.startswith("http://"):
+            client["allow_http"] = True
+        given = dict(self.options)
+        if endpoint and self.url.startswith("s3"):
+            given["endpoint"] = endpoint
+        try:
+            self._store = import_module("obstore.store").from_url(
+                self.url, client_options=client, retry_config={"max_retries": 0}, **given
+            )
+        except Exception as error:  # obstore's errors share no public base with Python's
+            raise UsageError.at(self.url, f"cannot be opened: {_first_line(error)}") from error
+
+    def read(self, name: str, first: int, length: int, what: str) -> bytes:
+        """See `Client`."""
+        if not length:
+            return b""
+        return self.repeated(
+            name, what, length,
+            lambda: bytes(self._obstore.get_range(self._store, name, start=first, length=length)),
+        )  # fmt: skip
+
+    def read_whole(self, name: str) -> bytes:
+        """See `Client`."""
+        return self.repeated(
+            name, "the file", None, lambda: bytes(self._obstore.get(self._store, name).bytes())
+        )
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """See `Client`."""
+        try:
+            for page in self._obstore.list(self._store):
+                yield from ((str(entry["path"]), int(entry["size"])) for entry in page)
+        except Exception as error:
+            raise StoreError.at(self.url, f"cannot be listed: {_first_line(error)}") from error
+
+    def write(self, name: str, path: Path) -> None:
+        """Put a file; an object that is there is replaced. Raises StoreError."""
+        try:
+            self._obstore.put(self._store, name, path)
+        except Exception as error:
+            raise StoreError.at(f"{self.url}/{name}", f"cannot be written: {_first_line(error)}") from error
+
+
+@dataclass
+class FsspecFiles(_Repeating):
+    """Files below a URL that fsspec opens (memory, sftp, smb, hdfs, ...)."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        fsspec = _library("fsspec", self.url)
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(self.url, **self.options)
+        except (ValueError, ImportError, OSError) as error:
+            raise UsageError.at(self.url, f"cannot be opened: {_first_line(error)}") from error
+
+    def read(self, name: str, first: int, length: int, what: str) -> bytes:
+        """See `Client`."""
+        if not length:
+            return b""
+        path = f"{self._root.rstrip('/')}/{name}"
+        return self.repeated(
+            name, what, length, lambda: bytes(self._files.cat_file(path, start=first, end=first + length))
+        )
+
+    def read_whole(self, name: str) -> bytes:
+        """See `Client`."""
+        path = f"{self._root.rstrip('/')}/{name}"
+        return self.repeated(name, "the file", None, lambda: bytes(self._files.cat_file(path)))
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """See `Client`."""
+        root = self._root.rstrip("/")
+        try:
+            found = self._files.find(root, detail=True)
+        except OSError as error:
+            raise StoreError.at(self.url, f"cannot be listed: {_first_line(error)}") from error
+        for path, about in sorted(found.items()):
+            yield path[len(root) :].lstrip("/"), int(about["size"])
+
+    def write(self, name: str, path: Path) -> None:
+        """Put a file; one that is there is replaced. Raises StoreError."""
+        target = f"{self._root.rstrip('/')}/{name}"
+        try:
+            self._files.makedirs(target.rpartition("/")[0], exist_ok=True)
+            self._files.put_file(str(path), target)
+        except OSError as error:
+            raise StoreError.at(f"{self.url}/{name}", f"cannot be written: {_first_line(error)}") from error

@@ -1,0 +1,42 @@
+"""Files behind a URL as a source of packing, and blocks put to one."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from forerun.domains.loading.blocks.container import INDEX, MANIFEST, Blocks
+from forerun.domains.loading.blocks.samples import FileEntry, in_order
+from forerun.errors import DataError, UsageError
+from forerun.measure.loading.clients import open_client
+
+
+def remote_files(url: str, token: str = "") -> tuple[FileEntry, ...]:
+    """The files that a URL lists, to be packed.
+
+    Raises StoreError if it cannot be listed, DataError for names that are unsafe or collide, and for blocks.
+    """
+    client = open_client(url, token)
+    found = []
+    for name, size in client.names():
+        if name == MANIFEST:
+            raise DataError.at(url, "holds blocks already")
+        read = partial(client.read, name, 0, size, f"sample {name!r}")
+        found.append(FileEntry(name, Path(name), size, read))
+    return in_order(found, url)
+
+
+def upload(folder: Path, url: str) -> tuple[int, int]:
+    """Put the blocks of a folder to a URL; the manifest comes last, so that what lacks one is not whole.
+
+    Returns how many files and bytes. Raises DataError if the folder is no container, UsageError for a URL that takes
+    nothing, StoreError where writing fails.
+    """
+    blocks = Blocks.open(folder)
+    client = open_client(url)
+    if not hasattr(client, "write"):
+        raise UsageError.at(url, "takes no uploads; s3, gs, az and fsspec's URLs do")
+    paths = [*(blocks.block_path(block) for block in range(blocks.blocks)), folder / INDEX, folder / MANIFEST]
+    for path in paths:
+        client.write(path.name, path)
+    return len(paths), sum(path.stat().st_size for path in paths)

@@ -1,0 +1,300 @@
+"""torch's own loader, measured: worker processes, or workers that decode with a pool of threads; and a torch step.
+
+Both read pieces of a corpus. `workers`: batches go to the workers in turn, each reads and decodes its batch sample by
+sample or block by block. `pooled_workers`: each worker owns a contiguous share, reads a block when nothing is decoded
+ahead, and hands its samples to threads. These are the loaders that the simulator knows under the same names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.domains.loading.kernels.deliver import Pool, deliver, deliver_pooled
+from forerun.domains.loading.model import F64, batches_of
+from forerun.errors import DataError, ForerunError, StoreError, UsageError
+from forerun.measure.loading.clients import Client
+from forerun.measure.loading.corpus import Corpus
+from forerun.measure.loading.runner import ACTS, Decoder, Piece
+
+#: a worker that gives no batch for so long hangs
+STUCK_S: Final = 60.0
+
+
+def _torch() -> Any:
+    try:
+        import torch.utils.data
+    except ImportError as error:
+        raise UsageError.at("--loader", "torch is not installed: pip install 'forerun[torch]'") from error
+    return torch
+
+
+@cache
+def small_step() -> Callable[[], None]:
+    """A training step of a small network: some milliseconds of a processor."""
+    torch = _torch()
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.01)
+    inputs, classes = torch.randn(64, 256), torch.randint(0, 10, (64,))
+
+    def step() -> None:
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(net(inputs), classes).backward()
+        optimiser.step()
+
+    return step
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """What every worker process holds: who reads, and how a sample is decoded."""
+
+    client: Client
+    decode_s: float
+    decode: str
+    decoder: Decoder | None = None
+
+    def fetch(self, piece: Piece) -> list[memoryview]:
+        """The samples of a piece, checked."""
+        data = memoryview(self.client.read(piece.name, piece.first, piece.length, piece.what))
+        edges = list(itertools.accumulate(piece.lengths, initial=0))
+        samples = [data[a:b] for a, b in itertools.pairwise(edges)]
+        for number, sample in enumerate(samples):
+            piece.check(number, sample)
+        return samples
+
+    def decoded(self, sample: memoryview) -> int:
+        """Decode; what is handed on is small, so that handing over is not what is measured."""
+        if self.decoder is not None:
+            self.decoder(sample)
+        elif self.decode_s:
+            ACTS[self.decode](self.decode_s)
+        return len(sample)
+
+
+class _Batches:
+    """A data set of batches for torch's loader: an item is a batch of pieces, read and decoded one after another."""
+
+    def __init__(self, reader: _Reader, batches: Sequence[Sequence[Piece]]) -> None:
+        self.reader, self.batches = reader, batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, number: int) -> Any:
+        lengths = [
+            self.reader.decoded(sample)
+            for piece in self.batches[number]
+            for sample in self.reader.fetch(piece)
+        ]
+        return np.array(lengths, np.int64)
+
+
+def _pooled(torch: Any, reader: _Reader, shares: Sequence[Sequence[Piece]], threads: int, batch: int) -> Any:
+    """A data set whose worker w gives the batches of the w-th share, decoding with threads."""
+
+    class Pooled(torch.utils.data.IterableDataset):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[Any]:
+            about = torch.utils.data.get_worker_info()
+            todo = iter(shares[about.id])
+            ahead: deque[Future[int]] = deque()
+            held: list[int] = []
+            with ThreadPoolExecutor(threads) as pool:
+                while True:
+                    if not ahead:
+                        piece = next(todo, None)
+                        if piece is None:
+                            break
+                        ahead.extend(pool.submit(reader.decoded, sample) for sample in reader.fetch(piece))
+                    held.append(ahead.popleft().result())
+                    if len(held) == batch:
+                        yield np.array(held, np.int64)
+                        held = []
+                if held:
+                    yield np.array(held, np.int64)
+
+    return Pooled()
+
+
+@dataclass(frozen=True)
+class WorkerRun:
+    """What torch's loader did, in seconds: waits of each batch, the total, and samples of each batch."""
+
+    load_s: F64
+    total_s: float
+    samples: tuple[int, ...]
+
+    @property
+    def got_s(self) -> F64:
+        """When each batch came, with a step that takes no time."""
+        return np.cumsum(self.load_s)
+
+
+def run_workers(
+    corpus: Corpus,
+    *,
+    block: int,
+    samples: int,
+    workers: int,
+    batch: int,
+    step_s: float,
+    decode_s: float,
+    prefetch: int = 2,
+    pool_threads: int = 0,
+    step: str = "sleep",
+    decode: str = "sleep",
+    decoder: Decoder | None = None,
+) -> WorkerRun:
+    """Load `samples` samples once through torch's loader; `pool_threads` 0 is without a pool.
+
+    Raises UsageError without torch, StoreError or DataError for what a worker could not read or decode.
+    """
+    torch = _torch()
+    reader = _Reader(corpus.client_for(block), decode_s, decode, decoder)
+    if pool_threads:
+        plan = batches_of(samples, batch, workers, "contiguous", take_all=True)
+        shares = [
+            corpus.pieces(block, int(plan.samples[plan.worker == w].sum()), start=w * 7919)
+            for w in range(workers)
+        ]
+        data = _pooled(torch, reader, shares, pool_threads, batch)
+        count = len(plan)
+    else:
+        data = _Batches(reader, _cut(corpus.pieces(block, samples), batch))
+        count = len(data)
+    loader = torch.utils.data.DataLoader(
+        data, batch_size=None, num_workers=workers, prefetch_factor=prefetch, timeout=STUCK_S, shuffle=False
+    )
+    # torch advises against more workers than cores; workers that wait for a store may well be more.
+    warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
+    loads: list[float] = []
+    sizes: list[int] = []
+    begun = time.perf_counter()
+    try:
+        batches = iter(loader)
+        for _ in range(count):
+            # The first wait holds the start of the worker processes.
+            asked = begun if not loads else time.perf_counter()
+            sizes.append(len(next(batches)))
+            loads.append(time.perf_counter() - asked)
+            ACTS[step](step_s)
+        total_s = time.perf_counter() - begun
+    except StopIteration:
+        raise StoreError.at("loader", f"gave {len(loads)} batches of {count}") from None
+    except ForerunError:
+        raise
+    except RuntimeError as error:
+        raise DataError.at("loader", _said(error)) from error
+    return WorkerRun(np.array(loads), total_s, tuple(sizes))
+
+
+def _said(error: RuntimeError) -> str:
+    """What a worker died of: torch hands on its traceback as text, whose last line is the error."""
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "a worker ended without a word"
+
+
+def _cut(pieces: Sequence[Piece], batch: int) -> list[list[Piece]]:
+    """Pieces dealt out to batches of so many samples; a piece that crosses an edge is read in two parts."""
+    found: list[list[Piece]] = [[]]
+    room = batch
+    for whole in pieces:
+        piece: Piece | None = whole
+        while piece is not None:
+            taken = min(room, len(piece.lengths))
+            found[-1].append(_part(piece, 0, taken))
+            room -= taken
+            piece = _part(piece, taken, len(piece.lengths)) if taken < len(piece.lengths) else None
+            if not room:
+                found.append([])
+                room = batch
+    return [pieces for pieces in found if pieces]
+
+
+def _part(piece: Piece, a: int, b: int) -> Piece:
+    if (a, b) == (0, len(piece.lengths)):
+        return piece
+    return Piece(
+        piece.name, piece.first + sum(piece.lengths[:a]), piece.lengths[a:b], piece.what, piece.crc32[a:b], piece.keys[a:b]
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WorkerFit:
+    """Two probes of torch's loader put into the recursion's terms.
+
+    build_s: a worker's seconds for a batch, start_s: until all workers are up (torch starts them one after another and
+    then hands out the first batches); both by number of workers, linear between the two that were probed.
+    """
+
+    build_s: tuple[tuple[int, float], ...]
+    start_s: tuple[tuple[int, float], ...]
+    batch: int
+    prefetch: int
+
+    def build_at(self, workers: int) -> float:
+        """Seconds of a batch with so many workers."""
+        many, seconds = zip(*self.build_s)
+        return float(np.interp(workers, many, seconds))
+
+    def start_at(self, workers: int) -> float:
+        """Seconds until so many workers are up."""
+        many, seconds = zip(*self.start_s)
+        return float(np.interp(workers, many, seconds))
+
+    def predict(self, samples: int, workers: int, step_s: float) -> float:
+        """Total by the recursion."""
+        plan = batches_of(samples, self.batch, workers)
+        start = np.full(workers, self.start_at(workers))
+        build: F64 = np.asarray(self.build_at(workers) * plan.samples / self.batch, np.float64)
+        return float(deliver(plan.worker, build, np.array([step_s]), start, workers * self.prefetch).total_s)
+
+    def enough(self, step_s: float, most: int = 64) -> int | None:
+        """The least number of workers that build batches as fast as they are stepped; None up to `most`."""
+        return next((w for w in range(1, most + 1) if self.build_at(w) <= w * step_s), None)
+
+
+def fit_workers(runs: Sequence[tuple[int, WorkerRun]], batch: int, prefetch: int = 2) -> WorkerFit:
+    """From runs whose step takes no time, of one worker and of more: build times and starts.
+
+    A worker's batches come one build apart: batch j and batch j + W are of the same worker. Raises UsageError for runs
+    of fewer than three full batches a worker.
+    """
+    builds = []
+    for workers, run in runs:
+        full = [at for at, size in zip(run.got_s.tolist(), run.samples) if size == batch]
+        apart = [b - a for a, b in zip(full, full[workers:])]
+        if len(apart) < 2 * workers:
+            raise UsageError.at(
+                "samples", f"{len(full)} batches for {workers} workers; at least three each are wanted"
+            )
+        builds.append((workers, statistics.fmean(apart)))
+    starts = [
+        (workers, max(0.0, float(run.got_s[0]) - build_s))
+        for (workers, run), (_, build_s) in zip(runs, builds)
+    ]
+    return WorkerFit(tuple(builds), tuple(starts), batch, prefetch)
+
+
+def predict_pooled(
+    samples: int, *, workers: int, threads: int, block: int, batch: int, prefetch: int, step_s: float,
+    start_s: Sequence[float], read_s: tuple[float, float], decode_s: float, collate_s: float,
+) -> float:  # fmt: skip
+    """Total of workers with pools by their recursion; read_s: of a block, fixed and a sample."""
+    plan = batches_of(samples, batch, workers, "contiguous", take_all=True)
+    pool = Pool(threads, block, read_s[0], read_s[1], decode_s, collate_s, 0.0)
+    found = deliver_pooled(
+        plan.worker, plan.samples, np.array([step_s]), np.array(start_s, float), workers * prefetch, pool
+    )
+    return float(found.total_s)

@@ -1,0 +1,132 @@
+"""torch's loader measured and set beside the recursion: two probes, a fit, every number of workers predicted and run."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from forerun.errors import UsageError
+from forerun.measure.loading.corpus import Corpus
+from forerun.measure.loading.decoders import decoder_named
+from forerun.measure.loading.runner import ACTS
+from forerun.measure.loading.study import Host, Job, load_average, spread
+from forerun.measure.loading.torch_loader import WorkerFit, WorkerRun, fit_workers, run_workers
+
+#: repeats of every number of workers, batches a worker in a probe, and batches of a run
+REPEATS: Final = 3
+PROBE_BATCHES: Final = 5
+RUN_BATCHES: Final = 16
+NOISY: Final = 0.15
+
+
+@dataclass(frozen=True)
+class WorkersRow:
+    """Some workers: median of the repeats, prediction, and how far the repeats are apart."""
+
+    workers: int
+    measured_s: float
+    predicted_s: float
+    spread: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, minus one."""
+        return self.predicted_s / self.measured_s - 1
+
+
+@dataclass(frozen=True)
+class WorkersAnswer:
+    """What was measured of torch's loader, and how many workers are enough."""
+
+    source: str
+    job: Job
+    block: int
+    pool_threads: int
+    fit: WorkerFit
+    rows: tuple[WorkersRow, ...]
+    host: Host
+
+    @property
+    def sentence(self) -> str:
+        """How long a batch takes and how many workers hide it."""
+        build = self.fit.build_at(1)
+        enough = self.fit.enough(self.job.step_s)
+        cure = "no number of workers up to 64 keeps" if enough is None else f"{enough} workers keep"
+        if enough == 1:
+            cure = "1 worker keeps"
+        hidden = "loading is hidden" if enough == 1 else "not hidden with 1 worker"
+        return f"{hidden}: a worker builds a batch in {build:.3g} s, a step takes {self.job.step_s:.3g} s; {cure} up"
+
+    def data(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "source": self.source,
+            "answer": self.sentence,
+            "loader": "pooled_workers" if self.pool_threads else "workers",
+            "block_samples": self.block,
+            "pool_threads": self.pool_threads,
+            "build_s": [{"workers": w, "build_s": s} for w, s in self.fit.build_s],
+            "start_s": [{"workers": w, "start_s": s} for w, s in self.fit.start_s],
+            "workers_enough": self.fit.enough(self.job.step_s),
+            "workers": [
+                {"workers": r.workers, "measured_s": r.measured_s, "predicted_s": r.predicted_s, "error": r.error,
+                 "noisy": r.spread > NOISY}
+                for r in self.rows
+            ],
+            "host": {"cores": self.host.cores, "load_before": self.host.load_before,
+                     "load_after": self.host.load_after, "quiet": self.host.quiet},
+        }  # fmt: skip
+
+
+def measure_workers(
+    corpus: Corpus,
+    job: Job,
+    many: Sequence[int],
+    *,
+    block: int = 1,
+    pool_threads: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> WorkersAnswer:
+    """Probe one worker and the most, predict every number by the recursion, and run each a few times, interleaved.
+
+    Raises UsageError where torch is not installed or blocks are smaller than asked for.
+    """
+    if block > corpus.largest_piece:
+        raise UsageError.at(
+            "--block", f"{block}; the blocks of {corpus.name} hold at most {corpus.largest_piece}"
+        )
+    before = load_average()
+    decoder = None if job.decode in ACTS else decoder_named(job.decode)
+
+    def run(workers: int, batches: int, step_s: float) -> WorkerRun:
+        return run_workers(
+            corpus, block=block, samples=batches * job.batch, workers=workers, batch=job.batch, step_s=step_s,
+            decode_s=job.decode_s, pool_threads=pool_threads, step=job.step if step_s else "none", decode=job.decode,
+            decoder=decoder,
+        )  # fmt: skip
+
+    probed = []
+    for workers in sorted({1, max(many)}):
+        progress(f"probing {workers} workers")
+        probed.append((workers, run(workers, PROBE_BATCHES * workers, 0.0)))
+    fit = fit_workers(probed, job.batch)
+    totals: dict[int, list[float]] = {workers: [] for workers in many}
+    for repeat in range(REPEATS):
+        for workers in many:
+            progress(f"repeat {repeat + 1} of {REPEATS}: {workers} workers")
+            totals[workers].append(run(workers, RUN_BATCHES, job.step_s).total_s)
+    rows = tuple(
+        WorkersRow(
+            workers,
+            statistics.median(found),
+            fit.predict(RUN_BATCHES * job.batch, workers, job.step_s),
+            spread(found),
+        )
+        for workers, found in totals.items()
+    )
+    host = Host(os.cpu_count() or 1, before, load_average(), platform.platform())
+    return WorkersAnswer(corpus.name, job, block, pool_threads, fit, rows, host)
