@@ -146,7 +146,7 @@ def compiled(world: World, recipe: Srtf | EdfRigid) -> tuple[float, np.ndarray]:
     """CPU seconds of the compiled queue alone, and ends."""
     from forerun.domains.cluster.kernels import priority
 
-    queue = build_queue(world, recipe.kernel_key, 1 << 20)
+    queue = build_queue(world, recipe.kernel_key, 1 << 16)
     begun = time.process_time()
     while np.isfinite(priority.advance(queue, recipe.kernel_key, True, 0.0, np.inf)):
         queue.meta[priority.LOGGED] = queue.meta[priority.EVENTS] = 0

@@ -110,7 +110,7 @@ class PriorityRules(QuietRules):
         record.declined[:] = has_deadline & (queue.end > jobs.deadline_s)
         record.accepted = int(np.count_nonzero(has_deadline & ~record.declined))
         record.preempts[:] = queue.preempts
-        record.useful_gpu_s[:] = queue.work * queue.gpus
+        record.useful_gpu_s[:] = (jobs.duration_s * jobs.gpus).astype(np.float64)
 
 
 def build_queue(world: World, key: int, room: int) -> Any:
@@ -129,37 +129,25 @@ def build_queue(world: World, key: int, room: int) -> Any:
     }[key].astype(np.float64)
     meta = np.zeros(8, np.int64)
     meta[priority.FREE] = total
-    room = max(room, 4 * total + 256)
-
-    def numbers(size: int, value: int) -> I64:
-        return np.full(size, value, np.int64)
-
+    room = max(room, 8 * total + 256)
+    slots = np.zeros((7, total + 1), np.int64)
+    slots[priority.SPARE] = np.arange(total + 1)
     return priority.Queue(
         submit=jobs.submit_s.astype(np.float64),
-        work=work,
         gpus=jobs.gpus.copy(),
         fixed=fixed,
-        left=work.copy(),
-        since=np.zeros(count),
-        key=fixed.copy(),
-        ends=np.zeros(count),
+        left=work,
         first_start=np.full(count, -1.0),
         end=np.full(count, -1.0),
-        preempts=numbers(count, 0),
-        waiting=numbers(count, 0),
+        preempts=np.zeros(count, np.int64),
+        waiting=np.zeros(count, np.int64),
         waiting_key=np.zeros(count),
-        waiting_at=numbers(count, -1),
-        worst_order=numbers(total + 1, 0),
-        worst_key=np.zeros(total + 1),
-        worst_at=numbers(count, -1),
-        end_order=numbers(total + 1, 0),
-        end_key=np.zeros(total + 1),
-        end_at=numbers(count, -1),
+        slots=slots,
+        slot_times=np.zeros((4, total + 1)),
         meta=meta,
-        log_time=np.zeros(room),
-        log_row=numbers(room, 0),
-        log_gpus=numbers(room, 0),
+        log_row=np.zeros(room, np.int64),
+        log_gpus=np.zeros(room, np.int64),
         event_time=np.zeros(room),
-        event_pending=numbers(room, 0),
-        event_first=numbers(room + 1, 0),
+        event_pending=np.zeros(room, np.int64),
+        event_first=np.zeros(room + 1, np.int64),
     )

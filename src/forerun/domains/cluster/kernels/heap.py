@@ -68,3 +68,104 @@ def _sink(order: I64, keys: F64, place: I64, count: int, at: int, job: int, key:
     order[at] = job
     keys[at] = key
     place[job] = at
+
+
+# -- heaps of slots: ties go by a rank that the slot holds ---------------------------------------------------------
+
+
+@kernel
+def push_slot(order: I64, keys: F64, place: I64, rank: I64, count: int, slot: int, key: float) -> int:
+    """Add a slot to a heap in which equal keys go by `rank`, lower first; the new count."""
+    _rise_slot(order, keys, place, rank, count, slot, key)
+    return count + 1
+
+
+@kernel
+def remove_slot(order: I64, keys: F64, place: I64, rank: I64, count: int, slot: int) -> int:
+    """Take a slot out, wherever it stands; the new count."""
+    at = place[slot]
+    count -= 1
+    last, key = order[count], keys[count]
+    if at == count:
+        return count
+    mine = rank[last]
+    while True:
+        below = 2 * at + 1
+        if below >= count:
+            break
+        other = below + 1
+        if other < count and (
+            keys[other] < keys[below]
+            or (keys[other] == keys[below] and rank[order[other]] < rank[order[below]])
+        ):
+            below = other
+        if key < keys[below] or (key == keys[below] and mine < rank[order[below]]):
+            break
+        order[at] = order[below]
+        keys[at] = keys[below]
+        place[order[at]] = at
+        at = below
+    _rise_slot(
+        order, keys, place, rank, at, last, key
+    )  # the last entry may be less than those above the hole
+    return count
+
+
+@kernel
+def _rise_slot(order: I64, keys: F64, place: I64, rank: I64, at: int, slot: int, key: float) -> None:
+    mine = rank[slot]
+    while at > 0:
+        above = (at - 1) >> 1
+        if keys[above] < key or (keys[above] == key and rank[order[above]] < mine):
+            break
+        order[at] = order[above]
+        keys[at] = keys[above]
+        place[order[at]] = at
+        at = above
+    order[at] = slot
+    keys[at] = key
+    place[slot] = at
+
+
+# -- heaps that are left at the top only ---------------------------------------------------------------------------
+
+
+@kernel
+def push_least(order: I64, keys: F64, count: int, job: int, key: float) -> int:
+    """Add a job to a heap whose jobs leave at the top only; the new count."""
+    at = count
+    while at > 0:
+        above = (at - 1) >> 1
+        if keys[above] < key or (keys[above] == key and order[above] < job):
+            break
+        order[at] = order[above]
+        keys[at] = keys[above]
+        at = above
+    order[at] = job
+    keys[at] = key
+    return count + 1
+
+
+@kernel
+def pop_least(order: I64, keys: F64, count: int) -> int:
+    """Take the job at the top out; the new count."""
+    count -= 1
+    job, key = order[count], keys[count]
+    at = 0
+    while True:
+        below = 2 * at + 1
+        if below >= count:
+            break
+        other = below + 1
+        if other < count and (
+            keys[other] < keys[below] or (keys[other] == keys[below] and order[other] < order[below])
+        ):
+            below = other
+        if key < keys[below] or (key == keys[below] and job < order[below]):
+            break
+        order[at] = order[below]
+        keys[at] = keys[below]
+        at = below
+    order[at] = job
+    keys[at] = key
+    return count

@@ -4,6 +4,10 @@ At every instant the jobs that hold GPUs are the longest prefix, in order of pri
 the GPUs of worse ones (preemptive), or waits until enough are free (not preemptive). Priorities do not change while a
 job waits, nor the order of running jobs while they run: so two heaps suffice, of waiting jobs by priority and of running
 jobs worst first, and a third by end; arrivals are merged by a pointer. O(log jobs) an event.
+
+A running job has a *slot*: what the two heaps of running jobs move about are slots, whose columns are as long as the
+cluster has GPUs, not as the trace has jobs, and stay in the processor's cache. Waiting jobs leave their heap at the top
+only, so nothing needs to know where they stand in it.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from forerun.domains.cluster.kernels.arrays import F64, I64
-from forerun.domains.cluster.kernels.heap import push, remove
+from forerun.domains.cluster.kernels.heap import pop_least, push_least, push_slot, remove_slot
 from forerun.kernels.jit import kernel
 
 #: what the priority is, least first
@@ -31,37 +35,41 @@ FREE: Final = 3
 LOGGED: Final = 4
 EVENTS: Final = 5
 
+#: rows of `slots`
+JOB: Final = 0
+LATER: Final = 1  # counts jobs from the end, so that of equals the later submitted is the worse
+WORST_AT: Final = 2
+END_AT: Final = 3
+SPARE: Final = 4  # the slots not in use, as a stack
+WORST: Final = 5  # the two heaps of slots
+ENDING: Final = 6
+
+#: rows of `slot_times`
+SINCE: Final = 0
+ENDS: Final = 1
+WORST_KEY: Final = 2
+END_KEY: Final = 3
+
 
 class Queue(NamedTuple):
     """A run in progress. Columns have one element a job; times in seconds; -1 is "never".
 
-    `left`: seconds of work left at the last change; `since`: when that was; `key`: priority while waiting; `ends`: when
-    a running job ends. `worst_order` counts jobs from the end, so that of equals the later submitted is the worse.
-    `log_*`, `event_*`: changes and events not yet taken by the caller.
+    `fixed`: priority, where it does not change; `left`: seconds of work left at the last change; `slots[7, GPUs + 1]` and
+    `slot_times[4, GPUs + 1]`: running jobs; `log_*`, `event_*`: changes and events not yet taken by the caller.
     """
 
     submit: F64
-    work: F64
     gpus: I64
     fixed: F64
     left: F64
-    since: F64
-    key: F64
-    ends: F64
     first_start: F64
     end: F64
     preempts: I64
     waiting: I64
     waiting_key: F64
-    waiting_at: I64
-    worst_order: I64
-    worst_key: F64
-    worst_at: I64
-    end_order: I64
-    end_key: F64
-    end_at: I64
+    slots: I64
+    slot_times: F64
     meta: I64
-    log_time: F64
     log_row: I64
     log_gpus: I64
     event_time: F64
@@ -75,105 +83,96 @@ def advance(q: Queue, kind: int, preemptive: bool, restart_s: float, until_s: fl
 
     Infinity means that nothing is left to happen. Cutting a run anywhere does not change it.
     """
-    jobs = len(q.submit)
-    room = len(q.log_row) - 4
+    jobs, most_events = len(q.submit), len(q.event_time) - 1
+    # at one instant a job stops and starts at most once each, and no more jobs run than there are GPUs
+    room = len(q.log_row) - 4 * q.slots.shape[1]
+    submit, gpus, left = q.submit, q.gpus, q.left
+    waiting, waiting_key = q.waiting, q.waiting_key
+    job_in, later, worst_at = q.slots[JOB], q.slots[LATER], q.slots[WORST_AT]
+    end_at, spare, worst, ending = q.slots[END_AT], q.slots[SPARE], q.slots[WORST], q.slots[ENDING]
+    since, ends, worst_key, end_key = q.slot_times[0], q.slot_times[1], q.slot_times[2], q.slot_times[3]
+    by_remaining = kind == BY_REMAINING
+    arrived, waits, running, free = q.meta[ARRIVED], q.meta[WAITING], q.meta[RUNNING], q.meta[FREE]
+    logged, events = q.meta[LOGGED], q.meta[EVENTS]
     while True:
-        now = np.inf
-        if q.meta[ARRIVED] < jobs:
-            now = q.submit[q.meta[ARRIVED]]
-        if q.meta[RUNNING] > 0:
-            now = min(now, q.end_key[0])
-        if now >= until_s or now == np.inf:
-            return now
-        if q.meta[LOGGED] + 2 * q.meta[RUNNING] + 64 > room or q.meta[EVENTS] + 1 >= len(q.event_time):
-            return now
-        while q.meta[RUNNING] > 0 and q.end_key[0] <= now:
-            _finish(q, q.end_order[0], now)
-        while q.meta[ARRIVED] < jobs and q.submit[q.meta[ARRIVED]] <= now:
-            job = q.meta[ARRIVED]
-            q.meta[ARRIVED] += 1
-            q.key[job] = q.left[job] if kind == BY_REMAINING else q.fixed[job]
-            q.meta[WAITING] = push(q.waiting, q.waiting_key, q.waiting_at, q.meta[WAITING], job, q.key[job])
-            if q.meta[LOGGED] + 2 * q.meta[RUNNING] + 64 > room:
+        now = submit[arrived] if arrived < jobs else np.inf
+        if running > 0 and end_key[0] < now:
+            now = end_key[0]
+        if now >= until_s or now == np.inf or events >= most_events or logged > room:
+            break
+        while running > 0 and end_key[0] <= now:
+            slot = ending[0]
+            job = job_in[slot]
+            remove_slot(worst, worst_key, worst_at, later, running, slot)
+            running = remove_slot(ending, end_key, end_at, job_in, running, slot)
+            spare[running] = slot
+            free += gpus[job]
+            left[job] = 0.0
+            q.end[job] = now
+            q.log_row[logged] = job
+            q.log_gpus[logged] = 0
+            logged += 1
+        newest, newest_key = -1, 0.0  # the latest arrival stays out of the heap until it is known to wait
+        while arrived < jobs and submit[arrived] <= now:
+            if newest >= 0:
+                waits = push_least(waiting, waiting_key, waits, newest, newest_key)
+            newest = arrived
+            newest_key = left[arrived] if by_remaining else q.fixed[arrived]
+            arrived += 1
+        while newest >= 0 or waits > 0:
+            if newest >= 0 and waits > 0 and waiting_key[0] <= newest_key:
+                waits = push_least(waiting, waiting_key, waits, newest, newest_key)
+                newest = -1
+            job, key = (newest, newest_key) if newest >= 0 else (waiting[0], waiting_key[0])
+            need = gpus[job]
+            while need > free and preemptive and running > 0:
+                slot = worst[0]
+                other = job_in[slot]
+                worth = q.fixed[other]
+                if by_remaining:
+                    # what it would wait with: a restart under way is no work
+                    worth = ends[slot] - now if now > since[slot] else left[other]
+                if key > worth or (key == worth and job > other):
+                    break  # the running jobs are a prefix of the order already
+                remove_slot(ending, end_key, end_at, job_in, running, slot)
+                running = remove_slot(worst, worst_key, worst_at, later, running, slot)
+                spare[running] = slot
+                free += gpus[other]
+                if now > since[slot]:
+                    left[other] -= now - since[slot]
+                q.preempts[other] += 1
+                waits = push_least(waiting, waiting_key, waits, other, worth)
+                q.log_row[logged] = other
+                q.log_gpus[logged] = 0
+                logged += 1
+            if need > free:
                 break
-        _fill(q, kind, preemptive, restart_s, now)
-        at = q.meta[EVENTS]
-        q.event_time[at] = now
-        q.event_pending[at] = q.meta[WAITING]
-        q.event_first[at + 1] = q.meta[LOGGED]
-        q.meta[EVENTS] = at + 1
-
-
-@kernel(inline=True)
-def _fill(q: Queue, kind: int, preemptive: bool, restart_s: float, now: float) -> None:
-    """Start the best waiting jobs; worse running ones give way."""
-    while q.meta[WAITING] > 0:
-        job = q.waiting[0]
-        need = q.gpus[job]
-        while need > q.meta[FREE]:
-            if not preemptive or not _worse_runs(q, kind, job, now):
-                return
-            _preempt(q, kind, len(q.submit) - 1 - q.worst_order[0], now)
-        q.meta[WAITING] = remove(q.waiting, q.waiting_key, q.waiting_at, q.meta[WAITING], job)
-        _start(q, kind, job, restart_s, now)
-
-
-@kernel(inline=True)
-def _worse_runs(q: Queue, kind: int, job: int, now: float) -> bool:
-    """Whether the worst running job is worse than a waiting one (then the running set is no prefix yet)."""
-    if q.meta[RUNNING] == 0:
-        return False
-    worst = len(q.submit) - 1 - q.worst_order[0]
-    other = q.fixed[worst]
-    if kind == BY_REMAINING:
-        other = q.ends[worst] - now
-    return bool(q.key[job] < other or (q.key[job] == other and job < worst))
-
-
-@kernel(inline=True)
-def _start(q: Queue, kind: int, job: int, restart_s: float, now: float) -> None:
-    pause = restart_s if q.first_start[job] >= 0 else 0.0
-    if q.first_start[job] < 0:
-        q.first_start[job] = now
-    q.since[job] = now + pause
-    q.ends[job] = now + pause + q.left[job]
-    mirror = len(q.submit) - 1 - job
-    worst = -q.ends[job] if kind == BY_REMAINING else -q.fixed[job]
-    q.meta[FREE] -= q.gpus[job]
-    push(q.worst_order, q.worst_key, q.worst_at, q.meta[RUNNING], mirror, worst)
-    q.meta[RUNNING] = push(q.end_order, q.end_key, q.end_at, q.meta[RUNNING], job, q.ends[job])
-    _log(q, now, job, q.gpus[job])
-
-
-@kernel(inline=True)
-def _leave(q: Queue, job: int, now: float) -> None:
-    remove(q.worst_order, q.worst_key, q.worst_at, q.meta[RUNNING], len(q.submit) - 1 - job)
-    q.meta[RUNNING] = remove(q.end_order, q.end_key, q.end_at, q.meta[RUNNING], job)
-    q.meta[FREE] += q.gpus[job]
-    _log(q, now, job, 0)
-
-
-@kernel(inline=True)
-def _finish(q: Queue, job: int, now: float) -> None:
-    _leave(q, job, now)
-    q.left[job] = 0.0
-    q.end[job] = now
-
-
-@kernel(inline=True)
-def _preempt(q: Queue, kind: int, job: int, now: float) -> None:
-    _leave(q, job, now)
-    if now > q.since[job]:
-        q.left[job] -= now - q.since[job]
-    q.preempts[job] += 1
-    q.key[job] = q.left[job] if kind == BY_REMAINING else q.fixed[job]
-    q.meta[WAITING] = push(q.waiting, q.waiting_key, q.waiting_at, q.meta[WAITING], job, q.key[job])
-
-
-@kernel(inline=True)
-def _log(q: Queue, now: float, job: int, gpus: int) -> None:
-    at = q.meta[LOGGED]
-    q.log_time[at] = now
-    q.log_row[at] = job
-    q.log_gpus[at] = gpus
-    q.meta[LOGGED] = at + 1
+            # jobs that gave way stand behind this one, so it still is at the top
+            if newest >= 0:
+                newest = -1
+            else:
+                waits = pop_least(waiting, waiting_key, waits)
+            slot = spare[running]
+            begins = now
+            if q.first_start[job] < 0:
+                q.first_start[job] = now
+            else:
+                begins += restart_s
+            job_in[slot], later[slot] = job, jobs - 1 - job
+            since[slot], ends[slot] = begins, begins + left[job]
+            free -= need
+            badness = -ends[slot] if by_remaining else -q.fixed[job]
+            push_slot(worst, worst_key, worst_at, later, running, slot, badness)
+            running = push_slot(ending, end_key, end_at, job_in, running, slot, ends[slot])
+            q.log_row[logged] = job
+            q.log_gpus[logged] = need
+            logged += 1
+        if newest >= 0:
+            waits = push_least(waiting, waiting_key, waits, newest, newest_key)
+        q.event_time[events] = now
+        q.event_pending[events] = waits
+        events += 1
+        q.event_first[events] = logged
+    q.meta[ARRIVED], q.meta[WAITING], q.meta[RUNNING], q.meta[FREE] = arrived, waits, running, free
+    q.meta[LOGGED], q.meta[EVENTS] = logged, events
+    return now
