@@ -93,7 +93,9 @@ def test_nothing_is_lost_and_nothing_is_held_twice(policy: Any, data: Any) -> No
     jobs = made.jobs
     assert sorted(record.completed) == list(range(len(jobs)))
     assert (record.admitted == 1).all() and not record.refusals
-    assert (record.first_start_s >= jobs.submit_s).all()
+    # as published Gandiva counts the time gone by for whoever has a turn after rebalancing, whoever held the GPUs
+    credits_others = isinstance(policy, Gandiva) and not corrected
+    assert credits_others or (record.first_start_s >= jobs.submit_s).all()
     if (
         not isinstance(policy, Chronus) or corrected
     ):  # as published, waiting before a first lease counts as work
@@ -104,7 +106,7 @@ def test_nothing_is_lost_and_nothing_is_held_twice(policy: Any, data: Any) -> No
         assert record.accepted == met
     seconds, most = held_seconds(record)
     assert most <= made.cluster.gpus
-    if not isinstance(policy, Pollux | Chronus):
+    if not isinstance(policy, Pollux | Chronus) and not credits_others:
         slot = made.slot_s if isinstance(policy, Themis) else 0
         assert (seconds >= jobs.duration_s - slot - 1e-6).all()
     times, pending, running, free, efficiency = record.events()

@@ -297,7 +297,7 @@ class Witness:
             assert record.end_s[row] >= jobs.submit_s[row], self._at(
                 record.end_s[row], row, "ended before it came"
             )
-            assert record.first_start_s[row] >= jobs.submit_s[row], self._at(
+            assert self._credits_others or record.first_start_s[row] >= jobs.submit_s[row], self._at(
                 record.first_start_s[row], row, "started before it came"
             )
         assert sorted(record.completed) == np.flatnonzero(ended).tolist(), (
@@ -305,6 +305,14 @@ class Witness:
         )
         if hasattr(self.rules, "m"):
             self._work_within_a_slot()
+        elif type(self.rules).__name__ in ("TiresiasRules", "GandivaRules", "ThemisSlots", "PriorityRules"):
+            if not self._credits_others:
+                self._held_long_enough()
+
+    @property
+    def _credits_others(self) -> bool:
+        """Gandiva as published counts the time gone by for whoever has a turn now, not for who held the GPUs."""
+        return getattr(self.rules, "acts_between", True) is False
 
     def _work_within_a_slot(self) -> None:
         """Elastic schedules as published: GPU time times throughput is a job's iterations, but for overhead and a slot."""
@@ -322,6 +330,18 @@ class Witness:
             owed = float(jobs.iterations[row]) - self.scene.world.slot_s * fastest[row] - 1.0
             assert done[row] >= owed, self._at(
                 record.end_s[row], row, f"did {done[row]:g} of {jobs.iterations[row]} iterations"
+            )
+
+    def _held_long_enough(self) -> None:
+        """A rigid job holds its GPUs for its duration at least (a slot less where ends are seen a slot early)."""
+        record, jobs = self.record, self.scene.world.jobs
+        stretches = stretches_of(record)
+        to_s = np.minimum(stretches.to_s, np.where(record.end_s >= 0, record.end_s, np.inf)[stretches.row])
+        held_s = np.bincount(stretches.row, np.maximum(to_s - stretches.from_s, 0.0), len(jobs))
+        grace_s = self.scene.world.slot_s if type(self.rules).__name__ == "ThemisSlots" else 0
+        for row in np.flatnonzero(record.end_s >= 0).tolist():
+            assert held_s[row] >= jobs.duration_s[row] - grace_s - _TOLERANCE_S, self._at(
+                record.end_s[row], row, f"held GPUs for {held_s[row]:g} of {jobs.duration_s[row]} s"
             )
 
     def _sums(self) -> None:

@@ -50,7 +50,8 @@ class GandivaRules(QuietRules):
     """Rebalance the classes, run until now, take in arrivals, look ahead.
 
     As published the clock goes from arrival to arrival and frees GPUs only there; after the last arrival it goes slot
-    by slot. `free_nodes` plus the nodes of all sets is the cluster, always.
+    by slot; and the time gone by is credited to whoever has a turn after the rebalancing, not to who held the GPUs.
+    Acting in between puts that right too: work is counted first. `free_nodes` plus the nodes of all sets is the cluster, always.
     """
 
     order: tuple[Step, ...] = (Step.ROUND, Step.ADVANCE, Step.ARRIVE, Step.WAKE, Step.DECIDE, Step.CHARGE)
@@ -65,6 +66,8 @@ class GandivaRules(QuietRules):
         self.full_room = world.is_corrected("gandiva_strict")
         self.rank_present = world.is_corrected("gandiva_util")
         self.acts_between = world.is_corrected("gandiva_between_arrivals")
+        if self.acts_between:
+            self.order = (Step.ADVANCE, Step.ROUND, *self.order[2:])
         self.counts_growth = world.is_corrected("gandiva_loop_variable")
         self.scans_all = world.is_corrected("gandiva_pending_scan")
         self.pays_changes_only = world.is_corrected("overhead_when_unchanged")
