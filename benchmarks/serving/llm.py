@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from forerun.domains.serving.events import simulate_events
-from forerun.domains.serving.llm.engine import Cost, Engine
+from forerun.domains.serving.llm.model import Cost, LanguageModel
 from forerun.domains.serving.llm.pipeline import simulate_mixed
 from forerun.domains.serving.llm.replica import Replicas
 from forerun.domains.serving.model import SOURCE, Edge, Pipeline, Service, Stage
@@ -62,14 +62,14 @@ def conversations() -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
 
 def pipeline(prompt: np.ndarray, output: np.ndarray, replicas: int) -> Pipeline:
     """One stage: 64 requests at once, 512 tokens an iteration, 64,000 tokens of cache a replica."""
-    engine = Engine(64, 512, 4000, 16, COST, prompt, output, least_requests=True)
+    llm = LanguageModel(64, 512, 4000, 16, COST, prompt, output, least_requests=True)
     service = Service(np.array([0.0, COST.least_ms]))
-    return Pipeline((Stage("llm", (Edge(SOURCE),), 1, replicas, service, Greedy(), engine=engine),))
+    return Pipeline((Stage("llm", (Edge(SOURCE),), 1, replicas, service, Greedy(), llm=llm),))
 
 
-def plain(engine: Engine, arrivals: np.ndarray) -> list[float]:
+def plain(llm: LanguageModel, arrivals: np.ndarray) -> list[float]:
     """One replica in plain Python, driven from iteration to iteration: when each request ends."""
-    replicas, instants = Replicas(engine, 1), [*arrivals.tolist(), float("inf")]
+    replicas, instants = Replicas(llm, 1), [*arrivals.tolist(), float("inf")]
     replica, entered, now_ms = replicas.replicas[0], 0, 0.0
     while entered < len(arrivals) or replica.open:
         now_ms = min(instants[entered], replica.busy.end_ms if replica.busy else float("inf"))
@@ -124,14 +124,14 @@ def main() -> int:
         np.array_equal(getattr(told.requests[0].kept, name), getattr(twin.requests[0].kept, name))
         for name in ("start_ms", "end_ms", "prefill", "decodes", "kv", "running", "free_blocks")
     ) and np.array_equal(told.finish_ms, twin.finish_ms)
-    engine = part.stages[0].engine
-    assert engine is not None
-    same = same and run.finish_ms.tolist() == plain(engine, arrivals[few])
+    llm = part.stages[0].llm
+    assert llm is not None
+    same = same and run.finish_ms.tolist() == plain(llm, arrivals[few])
     ratio = least(
         given.rounds,
         {
             "compiled": lambda: simulate_mixed(part, arrivals[few], 1e9, keep=False),
-            "plain": lambda: plain(engine, arrivals[few]),
+            "plain": lambda: plain(llm, arrivals[few]),
         },
     )
     hour = least(given.rounds, hours(arrivals, prompt, output))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.domains.serving.llm.engine import Cost, Engine
+from forerun.domains.serving.llm.model import Cost, LanguageModel
 from forerun.domains.serving.model import SOURCE, Edge, Pipeline, Run, Service, Stage
 from forerun.domains.serving.policies.greedy import Greedy
 
@@ -15,13 +15,13 @@ from .worlds import random_world, same
 Rng = np.random.Generator
 
 
-def random_engine(rng: Rng, queries: int, whole: bool) -> Engine:
+def random_model(rng: Rng, queries: int, whole: bool) -> LanguageModel:
     """Small caches and budgets, so that preemption, chunks and refusals are common; half on an integer clock."""
     block = int(rng.choice([1, 4, 16]))
     prompt = rng.integers(1, int(rng.choice([4, 40, 200])), queries)
     output = rng.integers(1, int(rng.choice([3, 30])), queries)
     most = int((-(-(prompt + output) // block)).max())
-    return Engine(
+    return LanguageModel(
         max_seqs=int(rng.choice([1, 2, 5, 32])),
         token_budget=int(rng.choice([1, 7, 64, 512])),
         kv_blocks=max(1, int(most * rng.choice([0.6, 1.0, 1.3, 4.0]))),
@@ -33,15 +33,13 @@ def random_engine(rng: Rng, queries: int, whole: bool) -> Engine:
     )
 
 
-def engine_world(seed: int, *, queries: int = 60) -> tuple[Pipeline, np.ndarray]:
-    """One stage with an engine and some replicas."""
+def llm_world(seed: int, *, queries: int = 60) -> tuple[Pipeline, np.ndarray]:
+    """One stage with a language model and some replicas."""
     rng = np.random.default_rng(seed)
     whole = bool(rng.integers(2))
-    engine = random_engine(rng, queries, whole)
+    llm = random_model(rng, queries, whole)
     gaps = rng.integers(0, 40, queries) if whole else rng.gamma(0.4, 30.0, queries)
-    return Pipeline((engine_stage("llm", (Edge(SOURCE),), engine, int(rng.integers(1, 5))),)), np.cumsum(
-        gaps
-    ) * 1.0
+    return Pipeline((llm_stage("llm", (Edge(SOURCE),), llm, int(rng.integers(1, 5))),)), np.cumsum(gaps) * 1.0
 
 
 def mixed_world(seed: int) -> tuple[Pipeline, np.ndarray]:
@@ -52,7 +50,7 @@ def mixed_world(seed: int) -> tuple[Pipeline, np.ndarray]:
     chosen = rng.random(len(pipeline.stages)) < 0.4
     chosen[rng.integers(len(chosen))] = True
     stages = [
-        engine_stage(stage.name, stage.edges, random_engine(rng, 50, whole), int(rng.integers(1, 4)))
+        llm_stage(stage.name, stage.edges, random_model(rng, 50, whole), int(rng.integers(1, 4)))
         if llm
         else stage
         for stage, llm in zip(pipeline.stages, chosen)
@@ -60,15 +58,13 @@ def mixed_world(seed: int) -> tuple[Pipeline, np.ndarray]:
     return replace(pipeline, stages=tuple(stages)), arrivals
 
 
-def engine_stage(name: str, edges: tuple[Edge, ...], engine: Engine, replicas: int) -> Stage:
+def llm_stage(name: str, edges: tuple[Edge, ...], llm: LanguageModel, replicas: int) -> Stage:
     """A stage that serves a language model."""
-    return Stage(
-        name, edges, 1, replicas, Service(np.array([0.0, engine.cost.least_ms])), Greedy(), engine=engine
-    )
+    return Stage(name, edges, 1, replicas, Service(np.array([0.0, llm.cost.least_ms])), Greedy(), llm=llm)
 
 
 def equal(left: Run, right: Run) -> bool:
-    """Whether two runs agree in every column, the engines' included, bit for bit."""
+    """Whether two runs agree in every column, the language models' included, bit for bit."""
     return (
         same(left, right)
         and np.array_equal(left.refused, right.refused)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from forerun.domains.serving.events import simulate_events
-from forerun.domains.serving.llm.engine import Cost, Engine
+from forerun.domains.serving.llm.model import Cost, LanguageModel
 from forerun.domains.serving.llm.pipeline import simulate_mixed
 from forerun.domains.serving.model import SOURCE, Edge, Pipeline, Run
 
 from ..conftest import shared_path
-from .llmworlds import engine_stage
+from .llmworlds import llm_stage
 
 NAMES = ("llm01_plenty", "llm02_tight_kv", "llm03_refused")
 
@@ -29,8 +29,8 @@ def golden(name: str) -> tuple[dict[str, Any], Pipeline, np.ndarray]:
     terms = ("a_ms", "prefill_ms_per_token", "decode_ms_per_seq", "kv_ms_per_token", "attn_ms_per_token2")
     limits = {key: given[key] for key in ("max_seqs", "token_budget", "kv_blocks", "block_tokens")}
     cost = Cost(tuple(given[term] for term in terms))
-    engine = Engine(**limits, cost=cost, prompt=prompt.astype(np.int64), output=output.astype(np.int64))
-    return wanted, Pipeline((engine_stage("llm", (Edge(SOURCE),), engine, 1),)), arrivals.copy()
+    llm = LanguageModel(**limits, cost=cost, prompt=prompt.astype(np.int64), output=output.astype(np.int64))
+    return wanted, Pipeline((llm_stage("llm", (Edge(SOURCE),), llm, 1),)), arrivals.copy()
 
 
 @pytest.mark.parametrize("name", NAMES)

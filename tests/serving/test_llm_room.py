@@ -20,7 +20,7 @@ from forerun.scenario.spec import to_data
 
 from ..conftest import shared_path
 
-ENGINE: dict[str, Any] = {
+LLM: dict[str, Any] = {
     "max_seqs": 8,
     "token_budget": 256,
     "kv_blocks": 120,
@@ -29,7 +29,7 @@ ENGINE: dict[str, Any] = {
 }
 
 
-def scenario_data(**engine: Any) -> dict[str, Any]:
+def scenario_data(**llm: Any) -> dict[str, Any]:
     """A retrieval pipeline: a batching stage in front of a language model."""
     return {
         "domain": "serving",
@@ -41,7 +41,7 @@ def scenario_data(**engine: Any) -> dict[str, Any]:
         ],
         "configuration": {
             "KSVM": {"hardware": "cpu", "max_batch": 4},
-            "Llama": {"hardware": "H100", "replicas": 2, "engine": {**ENGINE, **engine}},
+            "Llama": {"hardware": "H100", "replicas": 2, "llm": {**LLM, **llm}},
         },
         "prices_usd_per_h": {"H100": 4.0},
         "slo_ms": 3000.0,
@@ -49,8 +49,8 @@ def scenario_data(**engine: Any) -> dict[str, Any]:
     }
 
 
-def scenario(data: dict[str, Any] | None = None, **engine: Any) -> Scenario:
-    found = from_data(data if data is not None else scenario_data(**engine))
+def scenario(data: dict[str, Any] | None = None, **llm: Any) -> Scenario:
+    found = from_data(data if data is not None else scenario_data(**llm))
     assert isinstance(found, Scenario)
     return found
 
@@ -59,7 +59,7 @@ def test_a_retrieval_pipeline_in_one_run() -> None:
     result = simulate(scenario(ttft_slo_ms=200.0)).check()
     requests, summary = result.tables["requests"], result.summary
     assert len(requests) == 300 and set(requests["stage"].tolist()) == {"Llama"}
-    assert {"queries", "visits", "batches", "stages", "engine_course"} <= set(result.tables)
+    assert {"queries", "visits", "batches", "stages", "llm_course"} <= set(result.tables)
     assert set(result.tables["batches"]["stage"].tolist()) == {"KSVM"}
     assert "iterations" not in result.tables
     assert summary["ttft_p99_ms"] == pytest.approx(np.quantile(requests["ttft_ms"], 0.99))
@@ -123,7 +123,7 @@ def test_less_record_the_same_figures(record: str) -> None:
 
 def test_tables_tell_the_same_story() -> None:
     result = simulate(scenario(iterations=True))
-    iterations, course = result.tables["iterations"], result.tables["engine_course"]
+    iterations, course = result.tables["iterations"], result.tables["llm_course"]
     assert course["running"].max() == _most(iterations)
     seconds = (course["at_ms"][1] - course["at_ms"][0]) / 1e3
     assert (course["prefill_tokens_per_s"] * seconds).sum() == pytest.approx(
@@ -137,9 +137,7 @@ def test_tables_tell_the_same_story() -> None:
     assert stages["utilisation"][1] == pytest.approx(busy / span / 2)
     assert stages["load"][1] <= stages["utilisation"][1] * 1.05, "the load is a lower bound of the work"
     figures = room_part("serving", "figures").figures(result)  # type: ignore[union-attr]
-    assert {"ttft-cdf", "tpot-cdf", "engine-requests", "engine-cache", "engine-tokens"} <= {
-        f.id for f in figures
-    }
+    assert {"ttft-cdf", "tpot-cdf", "llm-requests", "llm-cache", "llm-tokens"} <= {f.id for f in figures}
 
 
 def test_the_load_is_a_lower_bound_of_the_work() -> None:
@@ -158,7 +156,7 @@ def test_several_models_are_told_apart() -> None:
     data = scenario_data()
     data["stages"].append({"name": "Judge", "parents": ["Llama"]})
     data["configuration"]["Judge"] = {
-        "hardware": "H100", "engine": {**ENGINE, "tokens": {"prompt": 50, "output": 1}},
+        "hardware": "H100", "llm": {**LLM, "tokens": {"prompt": 50, "output": 1}},
     }  # fmt: skip
     result = simulate(scenario(data)).check()
     assert {"Llama_ttft_p99_ms", "Judge_ttft_p99_ms"} <= set(result.summary)
@@ -187,7 +185,7 @@ def test_tokens_come_with_a_recorded_trace(tmp_path: Path) -> None:
         "arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{i},{i + 1},{i + 2}\n" for i in range(50))
     )
     data = scenario_data()
-    del data["configuration"]["Llama"]["engine"]["tokens"]
+    del data["configuration"]["Llama"]["llm"]["tokens"]
     result = simulate(scenario({**data, "trace": {"file": str(path)}})).check()
     assert result.tables["requests"]["prompt_tokens"].tolist() == list(range(1, 51))
     assert "batch means" in result.intervals["ttft_p50_ms"].method
@@ -209,25 +207,25 @@ def problems(change: Any) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def engine(**fields: Any) -> Any:
-    return lambda data, placed: placed["engine"].update(fields)
+def llm(**fields: Any) -> Any:
+    return lambda data, placed: placed["llm"].update(fields)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (engine(max_seqs=0), r"configuration\.Llama\.engine\.max_seqs.*>= 1"),
-        (engine(block_tokens=2.5), r"block_tokens"),
-        (engine(kv_block=7), r"unknown key 'kv_block'; did you mean 'kv_blocks'"),
-        (engine(balance="random"), r"balance"),
-        (engine(cost={"a_ms": 0.0}), r"cost.*a_ms"),
-        (engine(cost={"a_ms": -1.0}), r"a_ms"),
-        (engine(cost={"prefill_ms_per_token": 1.0}), r"a_ms|cost"),
-        (engine(tokens={"prompt": 0, "output": 4}), r"prompt"),
-        (engine(tokens={"pairs": [[1, 2]]}), r"lists the tokens of 1 requests; 300 arrive"),
-        (engine(tokens=None), r"engine\.tokens: the trace has no tokens: say tokens: \{prompt: 512"),
-        (engine(kv_blocks=3), r"kv_blocks: holds 48 tokens; the smallest of the 300 requests needs 340"),
-        (lambda data, placed: placed.update(max_batch=4), r"max_batch.*says nothing about a stage with an engine"),
+        (llm(max_seqs=0), r"configuration\.Llama\.llm\.max_seqs.*>= 1"),
+        (llm(block_tokens=2.5), r"block_tokens"),
+        (llm(kv_block=7), r"unknown key 'kv_block'; did you mean 'kv_blocks'"),
+        (llm(balance="random"), r"balance"),
+        (llm(cost={"a_ms": 0.0}), r"cost.*a_ms"),
+        (llm(cost={"a_ms": -1.0}), r"a_ms"),
+        (llm(cost={"prefill_ms_per_token": 1.0}), r"a_ms|cost"),
+        (llm(tokens={"prompt": 0, "output": 4}), r"prompt"),
+        (llm(tokens={"pairs": [[1, 2]]}), r"lists the tokens of 1 requests; 300 arrive"),
+        (llm(tokens=None), r"llm\.tokens: the trace has no tokens: say tokens: \{prompt: 512"),
+        (llm(kv_blocks=3), r"kv_blocks: holds 48 tokens; the smallest of the 300 requests needs 340"),
+        (lambda data, placed: placed.update(max_batch=4), r"max_batch.*says nothing about a stage with a language model"),
         (lambda data, placed: placed.update(batching={"name": "timeout", "delay_ms": 5.0}), r"batching.*says nothing"),
         (lambda data, placed: placed.update(changes=[{"at_s": 1, "replicas": 3}]), r"changes.*says nothing"),
         (lambda data, placed: data.update(mode="compat"), r"mode compat knows no language models"),
@@ -236,7 +234,7 @@ def engine(**fields: Any) -> Any:
         (lambda data, placed: data.update(prices_usd_per_h={}), r"no price of 'H100'"),
     ],
 )  # fmt: skip
-def test_bad_engines_are_refused_by_name(change: Any, said: str) -> None:
+def test_bad_language_models_are_refused_by_name(change: Any, said: str) -> None:
     assert re.search(said, "\n".join(problems(change)))
 
 
@@ -253,11 +251,11 @@ def test_bad_engines_are_refused_by_name(change: Any, said: str) -> None:
 def test_bad_tokens_are_named_with_file_and_field(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "calls.csv"
     path.write_text(text)
-    found = problems(engine(tokens={"drawn_from": str(path)}))
+    found = problems(llm(tokens={"drawn_from": str(path)}))
     assert len(found) == 1 and said in found[0] and str(path) in found[0]
 
 
-def test_plans_and_other_kernels_refuse_engines_by_name() -> None:
+def test_plans_and_other_kernels_refuse_language_models_by_name() -> None:
     from forerun.domains.plans import plan
     from forerun.domains.serving.inputs import prepare
     from forerun.domains.serving.streaming import summarise_stream
@@ -269,13 +267,11 @@ def test_plans_and_other_kernels_refuse_engines_by_name() -> None:
         summarise_stream(pipeline, [np.arange(3.0)], 100.0)
 
 
-def test_levers_turn_what_the_engine_holds() -> None:
+def test_levers_turn_what_the_model_holds() -> None:
     levers = room_part("serving", "levers")
     found = levers.levers(scenario(), simulate(scenario()))  # type: ignore[union-attr]
     paths = {lever.path for lever in found}
-    assert {
-        f"configuration.Llama.engine.{name}" for name in ("max_seqs", "token_budget", "kv_blocks")
-    } <= paths
+    assert {f"configuration.Llama.llm.{name}" for name in ("max_seqs", "token_budget", "kv_blocks")} <= paths
     assert "configuration.Llama.max_batch" not in paths and "configuration.KSVM.max_batch" in paths
 
 
@@ -296,10 +292,10 @@ def test_an_hour_of_conversations_obeys_the_laws() -> None:
     data = scenario_data()
     data |= {"trace": {"file": str(trace)}, "stages": [{"name": "Llama", "parents": ["source"]}]}
     data["configuration"] = {"Llama": data["configuration"]["Llama"]}
-    del data["configuration"]["Llama"]["engine"]["tokens"]
+    del data["configuration"]["Llama"]["llm"]["tokens"]
     for replicas, seats in ((4, 64), (1, 64), (1, 8)):
         data["configuration"]["Llama"] |= {"replicas": replicas}
-        data["configuration"]["Llama"]["engine"] |= {
+        data["configuration"]["Llama"]["llm"] |= {
             "max_seqs": seats,
             "token_budget": 512,
             "kv_blocks": 1000,

@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 
 from forerun.domains.serving.events import simulate_events
 from forerun.domains.serving.invariants import check_run
-from forerun.domains.serving.llm.engine import Cost, Engine
+from forerun.domains.serving.llm.model import Cost, LanguageModel
 from forerun.domains.serving.llm.pipeline import MixedRun, simulate_mixed
 from forerun.domains.serving.model import SOURCE, Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.stagewise import simulate_stagewise
 
-from .llmworlds import engine_stage, engine_world, equal, mixed_world
+from .llmworlds import equal, llm_stage, llm_world, mixed_world
 
 SLO_MS = 20.0
 
 
-@pytest.mark.parametrize("world", [engine_world, mixed_world])
+@pytest.mark.parametrize("world", [llm_world, mixed_world])
 def test_compiled_equals_plain(world: object) -> None:
-    """120 random engines (chunks, preemption, refusals, ties) and 120 graphs with engines among batching stages."""
+    """120 random language models (chunks, preemption, refusals, ties) and 120 graphs with some."""
     for seed in range(120):
         pipeline, arrivals = world(seed)  # type: ignore[operator]
         run = simulate_mixed(pipeline, arrivals, SLO_MS)
@@ -33,17 +33,15 @@ def test_compiled_equals_plain(world: object) -> None:
 
 
 def test_the_worlds_contain_what_they_should() -> None:
-    runs = [
-        simulate_mixed(*world(seed), SLO_MS) for world in (engine_world, mixed_world) for seed in range(120)
-    ]
+    runs = [simulate_mixed(*world(seed), SLO_MS) for world in (llm_world, mixed_world) for seed in range(120)]
     requests = [told for run in runs for told in run.requests if told is not None]
     assert sum(bool(told.preemptions.any()) for told in requests) > 60
     assert sum(bool(run.refused.any()) for run in runs) > 30
     assert sum(run.tie_count > 0 for run in runs) > 60
     assert sum((told.stalled_first_ms > 0).any() for told in requests) > 10
     stages = [stage for seed in range(120) for stage in mixed_world(seed)[0].stages]
-    assert sum(stage.engine is not None and len(stage.edges) > 1 for stage in stages) > 60
-    assert sum(stage.engine is not None and stage.engine.cost.tabled for stage in stages) > 30
+    assert sum(stage.llm is not None and len(stage.edges) > 1 for stage in stages) > 60
+    assert sum(stage.llm is not None and stage.llm.cost.tabled for stage in stages) > 30
 
 
 @settings(max_examples=60)
@@ -69,15 +67,15 @@ def test_twins_on_drawn_requests(
 ) -> None:
     gaps, prompt, output = np.array(requests, dtype=np.int64).T.copy()
     cost = Cost((1.0, 0.0, 1.0, 0.0, 0.0))
-    engine = Engine(seats, budget, blocks, block, cost, prompt, output, least_requests=least)
-    pipeline = Pipeline((engine_stage("llm", (Edge(SOURCE),), engine, replicas),))
+    llm = LanguageModel(seats, budget, blocks, block, cost, prompt, output, least_requests=least)
+    pipeline = Pipeline((llm_stage("llm", (Edge(SOURCE),), llm, replicas),))
     arrivals = np.cumsum(gaps) * 1.0
     run = simulate_mixed(pipeline, arrivals, SLO_MS)
     assert equal(run, simulate_events(pipeline, arrivals, SLO_MS))
     check_run(pipeline, run, SLO_MS)
 
 
-@pytest.mark.parametrize("world", [engine_world, mixed_world])
+@pytest.mark.parametrize("world", [llm_world, mixed_world])
 def test_cutting_changes_no_byte(world: object) -> None:
     """250 runs with 3 to 12 cuts at arrivals, completions, ends of iterations and between them."""
     for seed in range(125):
@@ -104,10 +102,8 @@ def test_one_token_requests_are_a_batching_stage() -> None:
     arrivals = np.cumsum(rng.gamma(0.5, 8.0, 3000))
     for most in (1, 4, 16):
         one = np.ones(len(arrivals), dtype=np.int64)
-        engine = Engine(most, most, 10 * most, 4, Cost((6.0, 0.7, 0.0, 0.0, 0.0)), one, one)
-        served = simulate_mixed(
-            Pipeline((engine_stage("llm", (Edge(SOURCE),), engine, 1),)), arrivals, SLO_MS
-        )
+        llm = LanguageModel(most, most, 10 * most, 4, Cost((6.0, 0.7, 0.0, 0.0, 0.0)), one, one)
+        served = simulate_mixed(Pipeline((llm_stage("llm", (Edge(SOURCE),), llm, 1),)), arrivals, SLO_MS)
         table = np.array([0.0, *(6.0 + 0.7 * n for n in range(1, most + 1))])
         batching = Stage("llm", (Edge(SOURCE),), most, 1, Service(table), Greedy())
         batched = simulate_stagewise(Pipeline((batching,)), arrivals, SLO_MS, record="full")
@@ -122,10 +118,8 @@ def test_one_request_at_a_time_waits_as_in_theory() -> None:
     prompt, output = np.full(queries, 10), np.full(queries, 3)
     service_ms = (2.0 + 10 * 0.1) + 2 * (2.0 + 0.5)
     arrivals = np.cumsum(np.random.default_rng(1).exponential(service_ms / rho, queries))
-    engine = Engine(1, 64, 8, 16, Cost((2.0, 0.1, 0.5, 0.0, 0.0)), prompt, output)
-    run = simulate_mixed(
-        Pipeline((engine_stage("llm", (Edge(SOURCE),), engine, 1),)), arrivals, SLO_MS, keep=False
-    )
+    llm = LanguageModel(1, 64, 8, 16, Cost((2.0, 0.1, 0.5, 0.0, 0.0)), prompt, output)
+    run = simulate_mixed(Pipeline((llm_stage("llm", (Edge(SOURCE),), llm, 1),)), arrivals, SLO_MS, keep=False)
     wait_ms = float((run.visits[0].start_ms - run.visits[0].enqueue_ms).mean())
     # The standard error of the mean at this load and length is about 1 %.
     assert wait_ms == pytest.approx(rho * service_ms / (2 * (1 - rho)), rel=0.03)
@@ -133,48 +127,48 @@ def test_one_request_at_a_time_waits_as_in_theory() -> None:
 
 def test_laws_of_iterations() -> None:
     for seed in range(60):
-        pipeline, arrivals = engine_world(500 + seed)
-        engine = pipeline.stages[0].engine
-        assert engine is not None
+        pipeline, arrivals = llm_world(500 + seed)
+        llm = pipeline.stages[0].llm
+        assert llm is not None
         run = simulate_mixed(pipeline, arrivals, SLO_MS)
         told = run.requests[0]
         assert told is not None and told.kept is not None
         kept, served = told.kept, ~run.refused
-        assert (kept.prefill + kept.decodes <= engine.token_budget).all() and (
+        assert (kept.prefill + kept.decodes <= llm.token_budget).all() and (
             kept.prefill + kept.decodes > 0
         ).all()
-        assert (kept.running <= engine.max_seqs).all()
-        assert (kept.free_blocks >= 0).all() and (kept.free_blocks < engine.kv_blocks).all()
+        assert (kept.running <= llm.max_seqs).all()
+        assert (kept.free_blocks >= 0).all() and (kept.free_blocks < llm.kv_blocks).all()
         for replica in range(pipeline.stages[0].replicas):
             mine = kept.replica == replica
             assert (kept.start_ms[mine][1:] >= kept.end_ms[mine][:-1]).all()
-        assert told.gaps.sum() == (engine.output[served] - 1).sum()
+        assert told.gaps.sum() == (llm.output[served] - 1).sum()
         if not told.preemptions.any():
-            assert kept.prefill.sum() == engine.prompt[served].sum()
-            assert kept.decodes.sum() == (engine.output[served] - 1).sum()
+            assert kept.prefill.sum() == llm.prompt[served].sum()
+            assert kept.decodes.sum() == (llm.output[served] - 1).sum()
         else:
-            assert kept.prefill.sum() > engine.prompt[served].sum()
+            assert kept.prefill.sum() > llm.prompt[served].sum()
 
 
 def test_metamorphic_relations() -> None:
     """Room that is never used changes nothing; times scale; the same requests later take as long (integer clock)."""
     for seed in range(40):
-        pipeline, arrivals = engine_world(900 + seed)
+        pipeline, arrivals = llm_world(900 + seed)
         stage = pipeline.stages[0]
-        engine = stage.engine
-        assert engine is not None
+        llm = stage.llm
+        assert llm is not None
         run = simulate_mixed(pipeline, arrivals, SLO_MS)
         kept = run.requests[0].kept  # type: ignore[union-attr]
         most = int(kept.running.max())  # type: ignore[union-attr]
-        roomier = replace(stage, engine=replace(engine, max_seqs=engine.max_seqs + 7))
-        if most < engine.max_seqs:
+        roomier = replace(stage, llm=replace(llm, max_seqs=llm.max_seqs + 7))
+        if most < llm.max_seqs:
             assert equal(simulate_mixed(Pipeline((roomier,)), arrivals, SLO_MS), run)
-        if not engine.cost.tabled:
-            doubled = Cost(tuple(2 * term for term in engine.cost.terms))  # type: ignore[arg-type]
-            slower = replace(stage, engine=replace(engine, cost=doubled))
+        if not llm.cost.tabled:
+            doubled = Cost(tuple(2 * term for term in llm.cost.terms))  # type: ignore[arg-type]
+            slower = replace(stage, llm=replace(llm, cost=doubled))
             again = simulate_mixed(Pipeline((slower,)), 2 * arrivals, 2 * SLO_MS)
             assert np.array_equal(again.finish_ms, 2 * run.finish_ms)
-        if (arrivals == np.round(arrivals)).all() and (engine.cost.tabled or engine.cost.terms[1] == 0):
+        if (arrivals == np.round(arrivals)).all() and (llm.cost.tabled or llm.cost.terms[1] == 0):
             later = simulate_mixed(pipeline, arrivals + 1024.0, SLO_MS)
             assert np.array_equal(later.latency_ms, run.latency_ms)
 
@@ -183,7 +177,7 @@ def test_one_compilation_serves_all() -> None:
     from forerun.domains.serving.llm.kernel import run_requests
 
     for seed in range(8):
-        simulate_mixed(*engine_world(seed), SLO_MS, keep=bool(seed % 2))
+        simulate_mixed(*llm_world(seed), SLO_MS, keep=bool(seed % 2))
         simulate_mixed(*mixed_world(seed), SLO_MS)
     if hasattr(run_requests, "signatures"):  # plain Python where compilation is switched off
         assert len(run_requests.signatures) == 1

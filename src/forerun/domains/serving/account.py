@@ -77,7 +77,7 @@ def critical(pipeline: Pipeline, run: Run) -> Account:
 def batch_wait_ms(stage: Stage, run: Run, number: int) -> Floats:
     """float64[queries]: how long each query at a stage has waited since a replica last became idle, up to its start."""
     visits, batches = run.visits[number], run.batches[number]
-    if stage.engine is not None or stage.batching.compiled() == ("hold", 0.0):
+    if stage.llm is not None or stage.batching.compiled() == ("hold", 0.0):
         return np.zeros(len(visits.enqueue_ms))
     # Replicas idle over time: completions and changes of their number free them, starts take them.
     changes = [(0.0, stage.replicas), *stage.capacity]

@@ -41,7 +41,7 @@ class StageState:
     queue: (query, entered ms), oldest first. serving: heap of (end, start order, replica, queries). idle: numbers of
     idle replicas, ascending. woken: (due ms, replica). replicas: how many there should be; above that, working ones
     retire as they complete. emitted: the batches that ended at this instant. Columns by query as in `Visits`.
-    engine: the replicas of a language model, which take the place of queue, batching and service.
+    llm: the replicas of a language model, which take the place of queue, batching and service.
     """
 
     def __init__(self, number: int, stage: Stage, parents: list[_Way], queries: int, seed: int) -> None:
@@ -62,7 +62,7 @@ class StageState:
         self.enqueue_ms = np.full(queries, np.nan)
         self.batch_of = np.full(queries, -1, dtype=np.int64)
         self.batches: list[tuple[float, float, int, int]] = []
-        self.engine = Replicas(stage.engine, stage.replicas) if stage.engine is not None else None
+        self.llm = Replicas(stage.llm, stage.replicas) if stage.llm is not None else None
 
     @property
     def working(self) -> int:
@@ -121,7 +121,7 @@ def simulate_events(
         if state.queue:
             raise _impossible(state, now_ms, f"leaves {len(state.queue)} queries in the queue for ever")
     run = _result(stages, arrivals_ms, finish_ms, slo_ms, ties)
-    return _with_engines(pipeline, run, stages, slo_ms) if pipeline.has_engines else run
+    return _with_models(pipeline, run, stages, slo_ms) if pipeline.serves_models else run
 
 
 def _change(state: StageState, now_ms: float) -> None:
@@ -141,8 +141,8 @@ def _change(state: StageState, now_ms: float) -> None:
 
 def _complete(state: StageState, now_ms: float, finish_ms: Floats) -> int:
     """Phase 1: batches end, in start order; returns how many."""
-    if state.engine is not None:
-        ended = state.engine.end(now_ms)
+    if state.llm is not None:
+        ended = state.llm.end(now_ms)
         state.emitted = [queries for queries in ended if queries]
         for queries in state.emitted:
             state.left += len(queries)
@@ -173,9 +173,9 @@ def _arrive(
                     state.missing[query] -= 1
                     if state.missing[query]:
                         continue
-                if state.engine is not None:
+                if state.llm is not None:
                     state.enqueue_ms[query] = now_ms
-                    if not state.engine.enter(query):
+                    if not state.llm.enter(query):
                         finish_ms[query] = now_ms
                         continue
                 else:
@@ -187,8 +187,8 @@ def _arrive(
 
 def _start(state: StageState, now_ms: float) -> list[float]:
     """Phase 3: takes that are due, then whatever the batching policy decides; returns instants to come back at."""
-    if state.engine is not None:
-        return state.engine.begin(now_ms)
+    if state.llm is not None:
+        return state.llm.begin(now_ms)
     alarms: list[float] = []
     while state.woken and state.woken[0][0] <= now_ms:
         _, replica = state.woken.popleft()
@@ -319,11 +319,9 @@ def _result(
     )
 
 
-def _with_engines(pipeline: Pipeline, run: Run, stages: list[StageState], slo_ms: float) -> Run:
-    """The run with what its engines did."""
-    told = [
-        requests_of(state.engine, state.enqueue_ms) if state.engine is not None else None for state in stages
-    ]
+def _with_models(pipeline: Pipeline, run: Run, stages: list[StageState], slo_ms: float) -> Run:
+    """The run with what its language models did."""
+    told = [requests_of(state.llm, state.enqueue_ms) if state.llm is not None else None for state in stages]
     run = replace(
         run,
         visits=tuple(visits if own is None else own[0] for visits, own in zip(run.visits, told)),

@@ -33,9 +33,9 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     if "envelopes" in tables:
         found.append(envelopes(tables["envelopes"]))
     if "requests" in tables:
-        from forerun.domains.serving.llm.figures import engine_figures
+        from forerun.domains.serving.llm.figures import llm_figures
 
-        found += engine_figures(tables, summary)
+        found += llm_figures(tables, summary)
     if "splits" in tables:
         found.append(where_the_time_went(tables["splits"]))
     if "visits" in tables:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.serving.llm.engine import Engine
-from forerun.domains.serving.llm.inputs import engine_of
+from forerun.domains.serving.llm.inputs import language_model_of
+from forerun.domains.serving.llm.model import LanguageModel
 from forerun.domains.serving.model import SOURCE, Edge, Floats, Law, Pipeline, Service, Stage, topological
 from forerun.domains.serving.policy import Batching
 from forerun.domains.serving.profile import (
@@ -68,7 +68,7 @@ def prepare(scenario: Scenario, *, batching: Batching | None = None, seed: int |
     profile = _profile(scenario)
     stages = [_Placed(scenario, spec, profile, aliases, problems, drawn) for spec in _in_order(scenario)]
     for placed in stages:
-        placed.place_engine(trace, len(arrivals), drawn, notes, problems)
+        placed.place_model(trace, len(arrivals), drawn, notes, problems)
     edges = [_edges(scenario, placed.spec, stages, trace, len(arrivals), problems) for placed in stages]
     prices = [_price(scenario, placed, problems) for placed in stages]
     if problems:
@@ -102,26 +102,26 @@ class _Placed:
         self.model = _alias(spec.model or spec.name, profile.models, compat, aliases)
         self.hardware = _alias(self.placement.hardware, profile.hardware_of(self.model), compat, aliases)
         self.service: Service | None = None
-        self.engine: Engine | None = None
-        if self.placement.engine is None:
+        self.llm: LanguageModel | None = None
+        if self.placement.llm is None:
             try:
                 self.service = self._service(scenario, profile, seed)
             except ForerunError as error:
                 problems.extend(error.problems)
 
-    def place_engine(
+    def place_model(
         self, trace: Trace | None, queries: int, seed: int, notes: list[str], problems: list[Problem]
     ) -> None:
         """If the stage serves a language model: what its replicas hold, and the requests they get."""
-        if self.placement.engine is None:
+        if self.placement.llm is None:
             return
         try:
-            self.engine, noted = engine_of(self.placement.engine, self.spec.name, trace, queries, seed)
+            self.llm, noted = language_model_of(self.placement.llm, self.spec.name, trace, queries, seed)
         except ForerunError as error:
             problems.extend(error.problems)
         else:
             notes.extend(noted)
-            self.service = Service(np.array([0.0, self.engine.cost.least_ms]))
+            self.service = Service(np.array([0.0, self.llm.cost.least_ms]))
 
     def _service(self, scenario: Scenario, profile: Profile, seed: int) -> Service:
         where, kind = f"$.configuration.{self.spec.name}", scenario.service
@@ -148,7 +148,7 @@ class _Placed:
             self.service,
             batching or placed.batching,
             tuple((change.at_s * 1e3, change.replicas) for change in placed.changes),
-            self.engine,
+            self.llm,
         )
 
 

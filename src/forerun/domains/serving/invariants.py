@@ -36,8 +36,8 @@ def check_run(pipeline: Pipeline, run: Run, slo_ms: float) -> None:
 
 def _broken(stage: Stage, run: Run, number: int) -> list[str]:
     """The laws that one stage breaks."""
-    if stage.engine is not None:
-        return broken_laws(stage.engine, stage.replicas, run, number)
+    if stage.llm is not None:
+        return broken_laws(stage.llm, stage.replicas, run, number)
     visits, batches = run.visits[number], run.batches[number]
     came = visits.batch > 0
     laws = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from forerun.domains.serving.llm.spec import EngineSpec
+from forerun.domains.serving.llm.spec import LanguageModelSpec
 from forerun.domains.serving.scenario import Generated, Scenario
 from forerun.result.run import Result, SavedRun
 from forerun.study.explain import Answer, Lever
@@ -26,8 +26,8 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
         replicas = range(now - 1, 0, -1) if met else range(now + 1, now + 5)
         if list(replicas):
             found.append(Lever(f"configuration.{name}.replicas", now, tuple(replicas), f"replicas of {name}"))
-        if stage.engine is not None:
-            found += _engine_levers(f"configuration.{name}.engine", name, stage.engine)
+        if stage.llm is not None:
+            found += _llm_levers(f"configuration.{name}.llm", name, stage.llm)
             continue
         batches = sorted({1, 2, 4, 8, 16} - {stage.max_batch}, key=lambda batch: abs(batch - stage.max_batch))
         found.append(
@@ -55,7 +55,7 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
     return tuple(found)
 
 
-def _engine_levers(where: str, name: str, engine: EngineSpec) -> list[Lever]:
+def _llm_levers(where: str, name: str, llm: LanguageModelSpec) -> list[Lever]:
     """More or fewer seats, tokens in an iteration, and blocks."""
     meanings = {
         "max_seqs": f"requests that {name} runs at once",
@@ -65,8 +65,8 @@ def _engine_levers(where: str, name: str, engine: EngineSpec) -> list[Lever]:
     return [
         Lever(
             f"{where}.{field}",
-            getattr(engine, field),
-            tuple(max(1, int(getattr(engine, field) * factor)) for factor in (2, 0.5, 4, 0.25)),
+            getattr(llm, field),
+            tuple(max(1, int(getattr(llm, field) * factor)) for factor in (2, 0.5, 4, 0.25)),
             meaning,
         )
         for field, meaning in meanings.items()

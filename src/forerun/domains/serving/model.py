@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from forerun.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
-    from forerun.domains.serving.llm.engine import Engine, Requests
+    from forerun.domains.serving.llm.model import LanguageModel, Requests
     from forerun.domains.serving.policy import Batching
 
 #: the parent index that stands for the outside world
@@ -85,7 +85,7 @@ class Edge:
 class Stage:
     """One queue, `replicas` identical replicas, batches of at most `max_batch`.
 
-    edges: its parents in declared order. capacity: (instant ms, replicas from then on), ascending. engine: what its
+    edges: its parents in declared order. capacity: (instant ms, replicas from then on), ascending. llm: what its
     replicas run if they serve a language model; then batching and largest batch say nothing, and the service only how
     short an iteration can be.
     """
@@ -97,7 +97,7 @@ class Stage:
     service: Service
     batching: Batching
     capacity: tuple[tuple[float, int], ...] = ()
-    engine: Engine | None = None
+    llm: LanguageModel | None = None
 
     @property
     def most_replicas(self) -> int:
@@ -135,9 +135,9 @@ class Pipeline:
         return tuple(edge for stage in self.stages for edge in stage.edges)
 
     @property
-    def has_engines(self) -> bool:
+    def serves_models(self) -> bool:
         """Whether a stage serves a language model."""
-        return any(stage.engine is not None for stage in self.stages)
+        return any(stage.llm is not None for stage in self.stages)
 
     def may_end(self, stage: int) -> bool:
         """Whether a query's last visited stage can be this one: no edge that is always taken leads on."""
@@ -175,7 +175,7 @@ class Run:
     finish_ms: float64[queries], by id; empty if only misses were counted. misses: queries with latency above the SLO.
     tie_count: stage-instants at which two completions, two arrival groups, or both kinds coincide.
     visits, batches: one a stage, empty unless everything was recorded. complete: False if counting stopped early.
-    Where stages have engines: requests, what they did (None at the others; a batch is an iteration there), and
+    Where stages serve language models: requests, what they did (None at the others; a batch is an iteration there), and
     refused, bool[queries], who was refused at one: such a query misses, whatever its latency.
     """
 

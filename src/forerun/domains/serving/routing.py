@@ -33,7 +33,7 @@ def draws(seed: int, number: int, queries: int) -> NDArray[np.float64]:
 def taken_edges(pipeline: Pipeline, queries: int) -> list[Bools]:
     """Per edge of the pipeline bool[queries]: the query visits the edge's parent and takes the edge.
 
-    What a stage's engine refuses goes no further from there.
+    What a stage's language model refuses goes no further from there.
     """
     taken: list[Bools] = []
     visited: list[Bools] = []
@@ -50,7 +50,7 @@ def taken_edges(pipeline: Pipeline, queries: int) -> list[Bools]:
                 takes = at_parent
             taken.append(takes)
             here = here | takes
-        visited.append(here if stage.engine is None else here & ~stage.engine.refused[:queries])
+        visited.append(here if stage.llm is None else here & ~stage.llm.refused[:queries])
     return taken
 
 
@@ -61,11 +61,11 @@ def visited_stages(pipeline: Pipeline, queries: int) -> list[Bools]:
 
 
 def refused_queries(pipeline: Pipeline, queries: int) -> Bools:
-    """bool[queries]: the query comes by a stage whose engine refuses it."""
+    """bool[queries]: the query comes by a stage whose language model refuses it."""
     refused = np.zeros(queries, dtype=np.bool_)
     for stage, came in zip(pipeline.stages, visited_stages(pipeline, queries)):
-        if stage.engine is not None:
-            refused |= came & stage.engine.refused[:queries]
+        if stage.llm is not None:
+            refused |= came & stage.llm.refused[:queries]
     return refused
 
 

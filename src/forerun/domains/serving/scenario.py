@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from forerun.domains.serving.llm.spec import EngineSpec
+from forerun.domains.serving.llm.spec import LanguageModelSpec
 from forerun.domains.serving.policies.fixed import Fixed
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policy import Batching, Tuner, batching_policies, tuner_policies
@@ -95,7 +95,7 @@ class Change(Spec, frozen=True, kw_only=True):
 class Placement(Spec, frozen=True, kw_only=True):
     """How a stage is run: hardware, largest batch, replicas, how batches form, and changes of replicas over time.
 
-    engine: instead of batches, what its replicas hold and cost if they serve a language model.
+    llm: instead of batches, what its replicas hold and cost if they serve a language model.
     """
 
     hardware: str
@@ -103,16 +103,16 @@ class Placement(Spec, frozen=True, kw_only=True):
     replicas: Count = 1
     batching: Annotated[Batching, recipe(batching_policies)] = msgspec.field(default_factory=Greedy)
     changes: tuple[Change, ...] = ()
-    engine: EngineSpec | None = None
+    llm: LanguageModelSpec | None = None
 
     def problems(self) -> list[tuple[str, str]]:
-        if self.engine is not None:
+        if self.llm is not None:
             given = {
                 "max_batch": self.max_batch != 1,
                 "batching": not isinstance(self.batching, Greedy),
                 "changes": bool(self.changes),
             }
-            what = "says nothing about a stage with an engine, whose replicas are constant and batch continuously"
+            what = "says nothing about a stage with a language model, whose replicas are constant and batch continuously"
             return [(name, what) for name, wrong in given.items() if wrong]
         instants = [change.at_s for change in self.changes]
         late = [i for i in range(1, len(instants)) if instants[i] <= instants[i - 1]]
@@ -205,7 +205,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
             *self._configuration_problems(names),
             *self._mode_problems(),
             *self._tuner_problems(),
-            *self._engine_problems(),
+            *self._llm_problems(),
         ]
 
     def _stage_problems(self, names: list[str]) -> list[tuple[str, str]]:
@@ -262,7 +262,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
         if isinstance(self.service, Tables):
             for name in names:
                 length, placed = len(self.service.tables_ms.get(name, ())), self.configuration.get(name)
-                if placed is not None and placed.engine is None and length < placed.max_batch:
+                if placed is not None and placed.llm is None and length < placed.max_batch:
                     what = f"{length} service times for stage {name!r}, whose largest batch is {placed.max_batch}"
                     found.append(("service.tables_ms", what))
         return found
@@ -307,12 +307,12 @@ class Scenario(Spec, frozen=True, kw_only=True):
             found.append(("sample", f"{what} (like trace: a process, a file, or arrivals)"))
         return found
 
-    def _engine_problems(self) -> list[tuple[str, str]]:
+    def _llm_problems(self) -> list[tuple[str, str]]:
         found = []
         for name, placed in self.configuration.items():
-            if placed.engine is None:
+            if placed.llm is None:
                 continue
-            where = f"configuration.{name}.engine"
+            where = f"configuration.{name}.llm"
             if self.mode == "compat":
                 found.append((where, "mode compat knows no language models"))
             if self.tie_rules == "both":

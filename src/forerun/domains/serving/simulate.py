@@ -25,8 +25,8 @@ from forerun.domains.serving.model import Batches, Run, Visits
 from forerun.domains.serving.policy import Batching
 from forerun.domains.serving.scenario import Generated, Scenario
 from forerun.domains.serving.summary import (
-    ENGINE_HEADLINE,
     HEADLINE,
+    LLM_HEADLINE,
     explain,
     latency_figures,
     ledger_of,
@@ -62,7 +62,7 @@ def simulate(scenario: Scenario, *, policy: Batching | None = None, watch: Itera
         summary |= _both_rules(scenario, inputs)
     intervals = _intervals(scenario, inputs, run, policy) if len(run.finish_ms) else {}
     recorded = {"queries": tables.queries_table(run, scenario.slo_ms)} if len(run.finish_ms) else {}
-    headlines = (*HEADLINE, *(name for name in ENGINE_HEADLINE if name in summary))
+    headlines = (*HEADLINE, *(name for name in LLM_HEADLINE if name in summary))
     result = Result(scenario, summary, recorded, notes=tuple(notes), intervals=intervals, headline=headlines)
     if run.visits:
         result = _presented(scenario, inputs, run, compat, result, loads)
@@ -88,10 +88,10 @@ def _run(
         compat, notes = _compat(scenario, inputs)
         about = {"way": "notebook scheduler", "events": compat.events, "peak_pending": compat.peak_pending}
         return _as_run(compat, scenario.slo_ms), notes, about, compat
-    if inputs.pipeline.has_engines:
-        from forerun.domains.serving.llm.result import run_engines
+    if inputs.pipeline.serves_models:
+        from forerun.domains.serving.llm.result import run_models
 
-        return *run_engines(scenario, inputs, watchers), None
+        return *run_models(scenario, inputs, watchers), None
     # The kernels are compiled; they are imported only when something is simulated.
     from forerun.domains.serving.stagewise import reasons_against, simulate_stagewise
 
@@ -174,14 +174,14 @@ def _intervals(scenario: Scenario, inputs: Inputs, run: Run, policy: Batching | 
     wanted = scenario.intervals
     if wanted.replications == 0:
         return {}
-    if inputs.pipeline.has_engines:
-        from forerun.domains.serving.llm.result import engine_intervals
+    if inputs.pipeline.serves_models:
+        from forerun.domains.serving.llm.result import llm_intervals
 
         others = (
             prepare(scenario, batching=policy, seed=_fresh_seed(scenario.seed, number))
             for number in range(wanted.replications - 1)
         )
-        return engine_intervals(scenario, inputs, run, others)
+        return llm_intervals(scenario, inputs, run, others)
     if isinstance(scenario.trace, Generated) and scenario.mode == "default":
         from forerun.domains.serving.stagewise import reasons_against, simulate_stagewise
 
@@ -225,10 +225,10 @@ def _presented(
         "replicas": tables.replicas_table(inputs, run),
         "splits": tables.splits_table(path, run),
     }
-    if inputs.pipeline.has_engines:
-        from forerun.domains.serving.llm.tables import engine_tables
+    if inputs.pipeline.serves_models:
+        from forerun.domains.serving.llm.tables import llm_tables
 
-        recorded |= engine_tables(inputs.pipeline, run)
+        recorded |= llm_tables(inputs.pipeline, run)
     if compat is not None:
         recorded["lineage"] = tables.lineage_table(inputs, compat)
         if compat.queue_series:
@@ -249,7 +249,7 @@ def _presented(
 
 def _batching(inputs: Inputs) -> list[bool]:
     """Per stage whether it forms batches."""
-    return [stage.engine is None for stage in inputs.pipeline.stages]
+    return [stage.llm is None for stage in inputs.pipeline.stages]
 
 
 def _with(result: Result, **changes: object) -> Result:

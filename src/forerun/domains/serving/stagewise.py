@@ -28,9 +28,7 @@ SLICE: Final = 8192
 def reasons_against(pipeline: Pipeline) -> list[str]:
     """Why a pipeline must be simulated by the event loop instead; empty if it need not."""
     reasons = [
-        f"stage {stage.name!r} serves a language model"
-        for stage in pipeline.stages
-        if stage.engine is not None
+        f"stage {stage.name!r} serves a language model" for stage in pipeline.stages if stage.llm is not None
     ]
     reasons += [
         f"stage {stage.name!r}: batching policy {type(stage.batching).__name__} has no compiled form"
@@ -193,7 +191,7 @@ def plan_of(pipeline: Pipeline, slo_ms: float, most_replicas: int = 0) -> Plan:
 
     Raises ScenarioError for stages that serve language models, which other kernels run.
     """
-    if pipeline.has_engines:
+    if pipeline.serves_models:
         raise ScenarioError(*(Problem("pipeline", what) for what in reasons_against(pipeline)))
     stages, edges = pipeline.stages, pipeline.edges
     compiled = [stage.batching.compiled() or ("", 0.0) for stage in stages]

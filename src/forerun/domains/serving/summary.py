@@ -18,7 +18,7 @@ from forerun.result.ledger import Ledger
 
 HEADLINE = ("latency_p50_ms", "latency_p99_ms", "attainment", "misses", "cost_usd_per_h")
 #: the same for a pipeline with one language model
-ENGINE_HEADLINE = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms", "goodput_rps")
+LLM_HEADLINE = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms", "goodput_rps")
 
 
 def summarise(scenario: Scenario, inputs: Inputs, run: Run, loads: Mapping[str, float]) -> dict[str, Any]:
@@ -71,10 +71,10 @@ def offered_loads(inputs: Inputs) -> dict[str, float]:
     loads = {}
     for stage, came in zip(inputs.pipeline.stages, visited):
         offered = rate * float(came.mean()) if np.isfinite(rate) else 0.0
-        if stage.engine is None:
+        if stage.llm is None:
             loads[stage.name] = offered / capacity_rps(stage)
         else:
-            loads[stage.name] = offered * least_work_ms(stage.engine, came) / (stage.replicas * 1e3)
+            loads[stage.name] = offered * least_work_ms(stage.llm, came) / (stage.replicas * 1e3)
     return loads
 
 
@@ -91,7 +91,7 @@ def overload_notes(inputs: Inputs, loads: Mapping[str, float]) -> list[str]:
     for stage in inputs.pipeline.stages:
         load = loads[stage.name]
         if load >= 1:
-            carried = capacity_rps(stage) if stage.engine is None else rate / load
+            carried = capacity_rps(stage) if stage.llm is None else rate / load
             growth = (load - 1) * carried * 3600
             notes.append(
                 f"overload: {stage.name} is offered {load * carried:.4g} queries/s and can carry {carried:.4g} "
@@ -155,7 +155,7 @@ def _machines(inputs: Inputs, stage: str) -> str:
 
 
 #: what to turn where a language model's requests spend their time, and by which factor
-_ENGINE_STEPS = {PREFILL: ("token_budget", 2), DECODE: ("max_seqs", 0.5), PREEMPTED: ("kv_blocks", 1.5)}
+_LLM_STEPS = {PREFILL: ("token_budget", 2), DECODE: ("max_seqs", 0.5), PREEMPTED: ("kv_blocks", 1.5)}
 
 
 def _next_steps(scenario: Scenario, stage: str, kind: str, met: bool) -> tuple[str, ...]:
@@ -165,11 +165,11 @@ def _next_steps(scenario: Scenario, stage: str, kind: str, met: bool) -> tuple[s
         change = f"{setting}.replicas={placed.replicas - 1}"
     elif met:
         change = f"slo_ms={max(1.0, round(scenario.slo_ms * 0.9)):g}"
-    elif placed.engine is not None and kind in _ENGINE_STEPS:
-        field, factor = _ENGINE_STEPS[kind]
-        now = getattr(placed.engine, field)
-        change = f"{setting}.engine.{field}={max(1, int(now * factor))}"
-    elif kind == QUEUE or placed.engine is not None:
+    elif placed.llm is not None and kind in _LLM_STEPS:
+        field, factor = _LLM_STEPS[kind]
+        now = getattr(placed.llm, field)
+        change = f"{setting}.llm.{field}={max(1, int(now * factor))}"
+    elif kind == QUEUE or placed.llm is not None:
         change = f"{setting}.replicas={placed.replicas + 1}"
     else:
         change = f"{setting}.max_batch={max(1, placed.max_batch // 2)}"

@@ -161,9 +161,7 @@ def visits_table(inputs: Inputs, run: Run) -> Table:
 
 def batches_table(inputs: Inputs, run: Run) -> Table:
     """One row a batch, stage by stage."""
-    stages = [
-        (stage.name, run.batches[s]) for s, stage in enumerate(inputs.pipeline.stages) if not stage.engine
-    ]
+    stages = [(stage.name, run.batches[s]) for s, stage in enumerate(inputs.pipeline.stages) if not stage.llm]
     together = {
         name: np.concatenate([getattr(batches, name) for _, batches in stages])
         for name in ("replica", "start_ms", "end_ms", "size")
@@ -189,7 +187,7 @@ def stages_table(inputs: Inputs, run: Run, loads: dict[str, float], wait_share: 
             (
                 stage.name,
                 hardware,
-                stage.engine.max_seqs if stage.engine else stage.max_batch,
+                stage.llm.max_seqs if stage.llm else stage.max_batch,
                 stage.replicas,
                 loads[stage.name],
                 served / offered if offered else 0.0,
@@ -323,7 +321,7 @@ def timeline(inputs: Inputs, run: Run) -> Timeline:
     codes: list[NDArray[np.int64]] = []
     # A language model's iterations are many and follow each other: it is shown while it is at work.
     shown = [
-        at_work(batches) if stage.engine else batches
+        at_work(batches) if stage.llm else batches
         for stage, batches in zip(inputs.pipeline.stages, run.batches)
     ]
     for name, batches in zip(inputs.pipeline.names, shown):

@@ -44,9 +44,9 @@ def permuted(scenario: Scenario, number: int) -> Scenario:
     moved = np.sort(np.maximum(arrivals + HAIR_MS * (shift + within), 0.0))
     data: dict[str, Any] = to_data(scenario) | {"trace": to_data(Listed(arrivals_ms=tuple(moved.tolist())))}
     for stage in inputs.pipeline.stages:
-        if stage.engine is not None:  # requests keep their tokens, wherever those came from
-            pairs = np.stack([stage.engine.prompt, stage.engine.output], axis=1).tolist()
-            data["configuration"][stage.name]["engine"]["tokens"] = {"pairs": pairs}
+        if stage.llm is not None:  # requests keep their tokens, wherever those came from
+            pairs = np.stack([stage.llm.prompt, stage.llm.output], axis=1).tolist()
+            data["configuration"][stage.name]["llm"]["tokens"] = {"pairs": pairs}
     # The intervals of a run are not asked for here.
     data["intervals"] = {"replications": 0}
     return _decoded(data)

@@ -1,6 +1,6 @@
 """Stages that run a language model: requests in, tokens out, by continuous batching.
 
-A stage with an *engine* has replicas that each hold a queue of requests and a cache of *blocks* of a fixed number of
+A stage with an `llm` section has replicas that each hold a queue of requests and a cache of *blocks* of a fixed number of
 tokens. A replica works in *iterations*. Each gives the requests that run, in the order of their admission, what they
 still have to process: the rest of their prompt (a *prefill*, in chunks if the token budget is short) or their latest
 token (a *decode*); then it admits waiting requests while seats, budget and blocks last. A request whose next chunk finds
@@ -11,7 +11,7 @@ one; its first ends the time to first token (TTFT), the one after that the first
 Modelled: admission, chunked prefill, the token budget, the limit of the cache in whole blocks, preemption by
 recomputing, several replicas with requests in turn or to the one with the fewest. *Not* modelled: how long an iteration
 takes is imported, as coefficients or measured medians, and not derived from a machine; prefix sharing, swapping to host
-memory, speculative decoding, separate machines for prefill and decode, the network, the tokeniser, the engine's own
+memory, speculative decoding, separate machines for prefill and decode, the network, the tokeniser, the server's own
 scheduling overhead beyond what the imported times contain. State how well a profile fits before you trust a tail: where
-published simulators were compared with engines, means were off by a few per cent and 99th percentiles by tens.
+published simulators were compared with real servers, means were off by a few per cent and 99th percentiles by tens.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from forerun.domains.serving.llm.cells import gap_cells
-from forerun.domains.serving.llm.engine import Floats, Iterations, Requests
+from forerun.domains.serving.llm.model import Floats, Iterations, Requests
 from forerun.domains.serving.llm.replica import Replicas
 from forerun.domains.serving.model import Batches, Visits
 

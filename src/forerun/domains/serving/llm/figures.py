@@ -14,7 +14,7 @@ from forerun.result.tables import Table
 POINTS = 300
 
 
-def engine_figures(tables: Mapping[str, Table], summary: Mapping[str, Any]) -> list[Figure]:
+def llm_figures(tables: Mapping[str, Table], summary: Mapping[str, Any]) -> list[Figure]:
     """How long the first token takes, how fast the others follow, and what the replicas hold over time."""
     requests = tables["requests"]
     found = [
@@ -35,7 +35,7 @@ def engine_figures(tables: Mapping[str, Table], summary: Mapping[str, Any]) -> l
             "prompts processed in between.",
         ),
     ]
-    course = tables.get("engine_course")
+    course = tables.get("llm_course")
     if course is not None:
         found += [_held(course), _cache(course), _tokens(course)]
     return [figure for figure in found if figure is not None]
@@ -75,7 +75,7 @@ def _columns(parts: Mapping[str, list[Any]]) -> dict[str, Any]:
 
 def _held(course: Table) -> Figure:
     return Figure(
-        id="engine-requests",
+        id="llm-requests",
         title="Requests running and waiting",
         kind="step",
         x=Axis("at_s", "time", "s"),
@@ -89,7 +89,7 @@ def _held(course: Table) -> Figure:
 
 def _cache(course: Table) -> Figure:
     return Figure(
-        id="engine-cache",
+        id="llm-cache",
         title="Cache in use",
         kind="step",
         x=Axis("at_s", "time", "s"),
@@ -105,7 +105,7 @@ def _cache(course: Table) -> Figure:
 def _tokens(course: Table) -> Figure:
     rates = {"prompt tokens": course["prefill_tokens_per_s"], "output tokens": course["output_tokens_per_s"]}
     return Figure(
-        id="engine-tokens",
+        id="llm-tokens",
         title="Tokens processed",
         kind="step",
         x=Axis("at_s", "time", "s"),

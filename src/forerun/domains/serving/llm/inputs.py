@@ -1,4 +1,4 @@
-"""From a scenario's engine to what is simulated. Everything wrong is found here."""
+"""From a scenario's language model to what is simulated. Everything wrong is found here."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.domains.serving.llm.engine import Cost, Engine, Ints
 from forerun.domains.serving.llm.medians import read_medians
+from forerun.domains.serving.llm.model import Cost, Ints, LanguageModel
 from forerun.domains.serving.llm.spec import (
     Coefficients,
     DrawnTokens,
-    EngineSpec,
     FixedTokens,
+    LanguageModelSpec,
     ListedTokens,
 )
 from forerun.errors import ScenarioError, TraceError
@@ -23,17 +23,17 @@ from forerun.trace.table import Trace
 COLUMNS = ("prompt_tokens", "output_tokens")
 
 
-def engine_of(
-    spec: EngineSpec, stage: str, trace: Trace | None, queries: int, seed: int
-) -> tuple[Engine, list[str]]:
-    """The engine of a stage, and what is to be noted.
+def language_model_of(
+    spec: LanguageModelSpec, stage: str, trace: Trace | None, queries: int, seed: int
+) -> tuple[LanguageModel, list[str]]:
+    """The language model of a stage, and what is to be noted.
 
     trace: the recorded trace the arrivals come from, if they do. Raises ScenarioError, ProfileError or TraceError.
     """
-    where = f"$.configuration.{stage}.engine"
+    where = f"$.configuration.{stage}.llm"
     cost, notes = _cost(spec)
     prompt, output = _tokens(spec, stage, trace, queries, seed, where)
-    engine = Engine(
+    llm = LanguageModel(
         max_seqs=spec.max_seqs,
         token_budget=spec.token_budget,
         kv_blocks=spec.kv_blocks,
@@ -46,7 +46,7 @@ def engine_of(
         tpot_slo_ms=spec.tpot_slo_ms,
         keeps_iterations=spec.iterations,
     )
-    refused = engine.refused
+    refused = llm.refused
     if refused.all():
         smallest = int((prompt + output).min())
         what = (
@@ -60,10 +60,10 @@ def engine_of(
             f"{stage}: {np.count_nonzero(refused)} of {queries} requests are refused: they need up to {largest} tokens, its "
             f"cache holds {spec.kv_blocks * spec.block_tokens}"
         )
-    return engine, notes
+    return llm, notes
 
 
-def _cost(spec: EngineSpec) -> tuple[Cost, list[str]]:
+def _cost(spec: LanguageModelSpec) -> tuple[Cost, list[str]]:
     given = spec.cost
     if isinstance(given, Coefficients):
         terms = (
@@ -81,7 +81,7 @@ def _cost(spec: EngineSpec) -> tuple[Cost, list[str]]:
 
 
 def _tokens(
-    spec: EngineSpec, stage: str, trace: Trace | None, queries: int, seed: int, where: str
+    spec: LanguageModelSpec, stage: str, trace: Trace | None, queries: int, seed: int, where: str
 ) -> tuple[Ints, Ints]:
     given = spec.tokens
     if isinstance(given, FixedTokens):

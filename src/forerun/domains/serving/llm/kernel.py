@@ -1,4 +1,4 @@
-"""The replicas of a stage with an engine: requests in, tokens out, iteration by iteration. Arrays in, arrays out, resumable.
+"""The replicas of a language model: requests in, tokens out, iteration by iteration. Arrays in, arrays out, resumable.
 
 (Part of the digest that names the compiled code's folder: forerun.kernels.) Requests are numbered by their place in
 the order of entry, *positions*; refused ones are not among them. Within an instant: iterations end in the order they

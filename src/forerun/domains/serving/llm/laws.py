@@ -1,4 +1,4 @@
-"""What holds for every stage with an engine, and where its requests' time went."""
+"""What holds for every stage with a language model, and where its requests' time went."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from forerun.domains.serving.llm.engine import Engine, Floats, Requests
+from forerun.domains.serving.llm.model import Floats, LanguageModel, Requests
 from forerun.domains.serving.model import Run, Visits
 
 
-def broken_laws(engine: Engine, replicas: int, run: Run, number: int) -> list[str]:
-    """The laws that a run breaks at a stage with an engine."""
+def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> list[str]:
+    """The laws that a run breaks at a stage with a language model."""
     visits, told = run.visits[number], run.requests[number]
     if told is None:
-        return ["the requests of its engine are not recorded"]
+        return ["the requests of its language model are not recorded"]
     came = ~np.isnan(visits.enqueue_ms)
-    served = came & ~engine.refused[: len(came)]
-    tokens = int((engine.output[: len(came)][served] - 1).sum())
+    served = came & ~llm.refused[: len(came)]
+    tokens = int((llm.output[: len(came)][served] - 1).sum())
     laws = {
         "requests are lost, or refused ones are served": np.array_equal(served, visits.batch > 0),
         "a request starts before it comes": bool(
@@ -37,15 +37,15 @@ def broken_laws(engine: Engine, replicas: int, run: Run, number: int) -> list[st
         processed = kept.prefill + kept.decodes
         laws |= {
             "an iteration processes nothing, or more than the budget": bool(
-                ((processed >= 1) & (processed <= engine.token_budget)).all()
+                ((processed >= 1) & (processed <= llm.token_budget)).all()
             ),
-            "more requests run than there are seats": bool((kept.running <= engine.max_seqs).all()),
+            "more requests run than there are seats": bool((kept.running <= llm.max_seqs).all()),
             "the cache holds more than it can": bool((kept.free_blocks >= 0).all()),
             "a replica works on two iterations at once": _one_at_a_time(
                 lambda replica: kept.replica == replica, kept.start_ms, kept.end_ms, replicas
             ),
             "prompt tokens are not processed": int(kept.prefill.sum())
-            >= int(engine.prompt[: len(came)][served].sum()),
+            >= int(llm.prompt[: len(came)][served].sum()),
         }
     return [law for law, holds in laws.items() if not holds]
 

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.domains.serving.llm.engine import Bools, Engine
+from forerun.domains.serving.llm.model import Bools, LanguageModel
 from forerun.domains.serving.model import Batches
 
 
-def least_work_ms(engine: Engine, came: Bools) -> float:
+def least_work_ms(llm: LanguageModel, came: Bools) -> float:
     """A lower bound of the time on one replica that a request takes, averaged over the queries that come by.
 
     The work itself does not depend on how prompts are cut into chunks (the pairs of tokens that attend to each other
     sum to p^2 / 2), and iterations are at least as many as the tokens over the budget, the turns of requests over the
     seats, and the blocks they hold in each turn over the blocks there are. Refused requests are no work.
     """
-    served = came & ~engine.refused[: len(came)]
+    served = came & ~llm.refused[: len(came)]
     if not came.any() or not served.any():
         return 0.0
-    p = engine.prompt[: len(came)][served].astype(np.float64)
-    o = engine.output[: len(came)][served].astype(np.float64)
+    p = llm.prompt[: len(came)][served].astype(np.float64)
+    o = llm.output[: len(came)][served].astype(np.float64)
     prefill, decodes = p.sum(), (o - 1).sum()
-    turns = (np.ceil(p / engine.token_budget) + o - 1).sum()
-    blocks = (o * p + o * (o - 1) / 2).sum() / engine.block_tokens
+    turns = (np.ceil(p / llm.token_budget) + o - 1).sum()
+    blocks = (o * p + o * (o - 1) / 2).sum() / llm.block_tokens
     tokens = prefill + decodes
-    iterations = max(tokens / engine.token_budget, turns / engine.max_seqs, blocks / engine.kv_blocks)
-    if engine.cost.tabled:
-        prefill_ms = engine.cost.prefill_ms
+    iterations = max(tokens / llm.token_budget, turns / llm.max_seqs, blocks / llm.kv_blocks)
+    if llm.cost.tabled:
+        prefill_ms = llm.cost.prefill_ms
         per_token_ms = float((prefill_ms[1:] / np.arange(1, len(prefill_ms))).min())
-        work_ms = max(iterations * engine.cost.least_ms, prefill * per_token_ms)
+        work_ms = max(iterations * llm.cost.least_ms, prefill * per_token_ms)
     else:
-        a, of_prefill, of_decode, of_kv, of_attention = engine.cost.terms
+        a, of_prefill, of_decode, of_kv, of_attention = llm.cost.terms
         kv = ((o - 1) * p + (o - 1) * (o - 2) / 2).sum()
         work_ms = (
             a * iterations

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from forerun.domains.serving.llm.engine import Cost
+from forerun.domains.serving.llm.model import Cost
 from forerun.errors import ProfileError, TraceError, known_names
 from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Field, gathered, read_rows

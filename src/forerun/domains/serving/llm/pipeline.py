@@ -1,6 +1,6 @@
-"""Pipelines with engines, stage by stage: each stage turns what enters into what leaves, in slices of time.
+"""Pipelines with language models, stage by stage: each stage turns what enters into what leaves, in slices of time.
 
-Stages without an engine are run by the room's compiled kernel, one at a time; joins between stages are put together
+Stages without a language model are run by the room's compiled kernel, one at a time; joins between stages are put together
 here. The law: cutting a run at any instants, or feeding its arrivals in any chunks, changes no byte.
 """
 
@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from forerun.domains.serving.llm.engine import Bools, Floats, Ints
-from forerun.domains.serving.llm.stage import EngineStage
+from forerun.domains.serving.llm.model import Bools, Floats, Ints
+from forerun.domains.serving.llm.stage import LanguageStage
 from forerun.domains.serving.model import SOURCE, Batches, Edge, Pipeline, Run, Stage, Visits
 from forerun.domains.serving.routing import refused_queries, taken_edges
 from forerun.domains.serving.stagewise import Stagewise
@@ -40,17 +40,17 @@ class _Server(Protocol):
 
 
 class MixedRun:
-    """A run of a pipeline with engines under way; the number of queries to come is known."""
+    """A run of a pipeline with language models under way; the number of queries to come is known."""
 
     def __init__(self, pipeline: Pipeline, queries: int, slo_ms: float, *, keep: bool = True) -> None:
-        """keep: the iterations of engines are recorded one by one."""
+        """keep: the iterations of language models are recorded one by one."""
         self.pipeline = pipeline
         self.queries = queries
         self._slo_ms = slo_ms
         self._servers: list[_Server] = [
             _BatchStage(stage, slo_ms)
-            if stage.engine is None
-            else EngineStage(stage.engine, stage.replicas, keep=keep)
+            if stage.llm is None
+            else LanguageStage(stage.llm, stage.replicas, keep=keep)
             for stage in pipeline.stages
         ]
         columns = iter(taken_edges(pipeline, queries))
@@ -86,7 +86,7 @@ class MixedRun:
             finish_ms = np.fmax(finish_ms, came.end_ms)
         refused = refused_queries(self.pipeline, self.queries)
         ties = sum(
-            server.ties if isinstance(server, EngineStage) else join.ties(server.batches())
+            server.ties if isinstance(server, LanguageStage) else join.ties(server.batches())
             for server, join in zip(self._servers, self._joins)
         )
         return Run(
@@ -97,7 +97,7 @@ class MixedRun:
             visits=visits,
             batches=tuple(server.batches() for server in self._servers),
             requests=tuple(
-                server.requests(self.queries) if isinstance(server, EngineStage) else None
+                server.requests(self.queries) if isinstance(server, LanguageStage) else None
                 for server in self._servers
             ),
             refused=refused,
@@ -105,14 +105,14 @@ class MixedRun:
 
 
 def simulate_mixed(pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float, *, keep: bool = True) -> Run:
-    """The whole trace through a pipeline with engines. keep: the engines' iterations are recorded one by one."""
+    """The whole trace through a pipeline with language models. keep: iterations are recorded one by one."""
     run = MixedRun(pipeline, len(arrivals_ms), slo_ms, keep=keep)
     run.advance(arrivals_ms)
     return run.run()
 
 
 class _BatchStage:
-    """A stage without an engine, by itself; positions are places in the order of entry."""
+    """A stage without a language model, by itself; positions are places in the order of entry."""
 
     def __init__(self, stage: Stage, slo_ms: float) -> None:
         alone = Pipeline((replace(stage, edges=(Edge(SOURCE),)),))

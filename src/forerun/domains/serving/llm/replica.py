@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from forerun.domains.serving.llm.engine import Engine
+from forerun.domains.serving.llm.model import LanguageModel
 
 
 @dataclass(eq=False)
@@ -52,12 +52,12 @@ class Iteration:
 class Replica:
     """One replica: a queue, the requests that run in order of admission, and free blocks."""
 
-    def __init__(self, number: int, engine: Engine) -> None:
+    def __init__(self, number: int, llm: LanguageModel) -> None:
         self.number = number
-        self.engine = engine
+        self.llm = llm
         self.queue: deque[Request] = deque()
         self.running: list[Request] = []
-        self.free = engine.kv_blocks
+        self.free = llm.kv_blocks
         self.busy: Iteration | None = None
 
     @property
@@ -67,7 +67,7 @@ class Replica:
 
     def begin(self, number: int, now_ms: float) -> Iteration:
         """The next iteration begins."""
-        budget = self.engine.token_budget
+        budget = self.llm.token_budget
         given: list[tuple[Request, int]] = []
         prefill = decodes = kv = 0
         attention = 0.0
@@ -95,7 +95,7 @@ class Replica:
             else:
                 prefill += tokens
                 attention += tokens * (request.cached + tokens / 2)
-        while not preempted and self.queue and len(self.running) < self.engine.max_seqs and budget > 0:
+        while not preempted and self.queue and len(self.running) < self.llm.max_seqs and budget > 0:
             request = self.queue[0]
             tokens = min(request.prompt + request.emitted, budget)
             if self._blocks(tokens) > self.free:
@@ -112,7 +112,7 @@ class Replica:
                 request.stalled_ms += now_ms - request.preempted_ms
             else:
                 request.start_ms = now_ms
-        end_ms = now_ms + self.engine.cost.iteration_ms(prefill, decodes, kv, attention)
+        end_ms = now_ms + self.llm.cost.iteration_ms(prefill, decodes, kv, attention)
         self.busy = Iteration(
             number,
             self.number,
@@ -158,16 +158,16 @@ class Replica:
         self.queue.appendleft(request)
 
     def _blocks(self, tokens: int) -> int:
-        return -(-tokens // self.engine.block_tokens)
+        return -(-tokens // self.llm.block_tokens)
 
 
 class Replicas:
     """All replicas of a stage, driven instant by instant: `end`, then `enter`, then `begin`."""
 
-    def __init__(self, engine: Engine, replicas: int) -> None:
-        self.engine = engine
-        self.refused = engine.refused
-        self.replicas = [Replica(number, engine) for number in range(replicas)]
+    def __init__(self, llm: LanguageModel, replicas: int) -> None:
+        self.llm = llm
+        self.refused = llm.refused
+        self.replicas = [Replica(number, llm) for number in range(replicas)]
         self.requests: dict[int, Request] = {}
         self.iterations: list[Iteration] = []
         self._turn = 0
@@ -182,12 +182,12 @@ class Replicas:
         """A query comes; False if it is refused, because it could never fit."""
         if self.refused[query]:
             return False
-        if self.engine.least_requests:
+        if self.llm.least_requests:
             chosen = min(self.replicas, key=lambda replica: (replica.open, replica.number))
         else:
             chosen = self.replicas[self._turn]
         self._turn = (chosen.number + 1) % len(self.replicas)
-        prompt, output = int(self.engine.prompt[query]), int(self.engine.output[query])
+        prompt, output = int(self.llm.prompt[query]), int(self.llm.output[query])
         request = Request(query, prompt, output, chosen.number)
         self.requests[query] = request
         chosen.queue.append(request)

@@ -12,7 +12,7 @@ from forerun.domains.serving.events import Watcher, simulate_events
 from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.intervals import BATCHES, from_parts, from_replications, headline
 from forerun.domains.serving.llm.cells import gap_quantile_ms
-from forerun.domains.serving.llm.engine import Bools, Engine, Floats, Requests
+from forerun.domains.serving.llm.model import Bools, Floats, LanguageModel, Requests
 from forerun.domains.serving.model import Pipeline, Run, Stage, Visits
 from forerun.domains.serving.scenario import Generated, Scenario
 from forerun.result.run import Interval
@@ -27,7 +27,7 @@ LABEL = (
 SURE = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms")
 
 
-def run_engines(
+def run_models(
     scenario: Scenario, inputs: Inputs, watchers: tuple[Watcher, ...]
 ) -> tuple[Run, list[str], dict[str, object]]:
     """The run, notes and figures: stage by stage, or by the event loop where a policy or a watcher needs it."""
@@ -35,7 +35,7 @@ def run_engines(
     foreign = [
         f"stage {stage.name!r}: batching policy {type(stage.batching).__name__} has no compiled form"
         for stage in pipeline.stages
-        if stage.engine is None and stage.batching.compiled() is None
+        if stage.llm is None and stage.batching.compiled() is None
     ] + (["watchers look on"] if watchers else [])
     if foreign:
         run = simulate_events(pipeline, arrivals, scenario.slo_ms, watch=watchers)
@@ -47,7 +47,7 @@ def run_engines(
         way = "stage by stage"
     notes = [f"event loop: {reason}" for reason in foreign]
     for stage, visits in zip(pipeline.stages, run.visits):
-        if stage.engine is not None:
+        if stage.llm is not None:
             notes += [f"{stage.name}: {LABEL}", *_growth(stage, visits, run)]
     figures = {"way": way, **figures_of(pipeline, run, scenario.slo_ms)}
     if scenario.record != "full":
@@ -59,10 +59,10 @@ def run_engines(
 
 def figures_of(pipeline: Pipeline, run: Run, slo_ms: float) -> dict[str, Any]:
     """Figures of every language model; named after its stage where there are several."""
-    engines = [s for s, stage in enumerate(pipeline.stages) if stage.engine is not None]
+    served = [s for s, stage in enumerate(pipeline.stages) if stage.llm is not None]
     found: dict[str, Any] = {"refused": int(np.count_nonzero(_refused(run)))}
-    for s in engines:
-        prefix = "" if len(engines) == 1 else f"{pipeline.names[s]}_"
+    for s in served:
+        prefix = "" if len(served) == 1 else f"{pipeline.names[s]}_"
         told = stage_figures(pipeline.stages[s], run, s, slo_ms)
         found |= {f"{prefix}{name}": value for name, value in told.items()}
     return found
@@ -70,19 +70,19 @@ def figures_of(pipeline: Pipeline, run: Run, slo_ms: float) -> dict[str, Any]:
 
 def stage_figures(stage: Stage, run: Run, number: int, slo_ms: float) -> dict[str, Any]:
     """Figures of one language model over all its requests."""
-    engine, told, visits = stage.engine, run.requests[number], run.visits[number]
-    assert engine is not None and told is not None
+    llm, told, visits = stage.llm, run.requests[number], run.visits[number]
+    assert llm is not None and told is not None
     served = ~np.isnan(told.first_ms)
     span_s = float(run.arrival_ms[-1] - run.arrival_ms[0]) / 1e3
-    good = served & ~run.missed(slo_ms) & _good(engine, visits, told)
+    good = served & ~run.missed(slo_ms) & _good(llm, visits, told)
     return {
-        **_latency_figures(engine, visits, told, served),
+        **_latency_figures(llm, visits, told, served),
         "tbt_p50_ms": gap_quantile_ms(told.gaps, 0.5),
         "tbt_p99_ms": gap_quantile_ms(told.gaps, 0.99),
         "tbt_max_ms": float(np.nanmax(told.longest_gap_ms, initial=0.0)),
         "goodput_rps": float(good.sum()) / span_s if span_s > 0 else float("nan"),
-        "prompt_tokens": int(engine.prompt[: len(served)][served].sum()),
-        "output_tokens": int(engine.output[: len(served)][served].sum()),
+        "prompt_tokens": int(llm.prompt[: len(served)][served].sum()),
+        "output_tokens": int(llm.output[: len(served)][served].sum()),
         "preemptions": int(told.preemptions.sum()),
         "iterations": told.iterations,
     }
@@ -93,14 +93,14 @@ def ttft_ms(visits: Visits, told: Requests) -> Floats:
     return np.asarray(told.first_ms - visits.enqueue_ms)
 
 
-def tpot_ms(engine: Engine, visits: Visits, told: Requests) -> Floats:
+def tpot_ms(llm: LanguageModel, visits: Visits, told: Requests) -> Floats:
     """float64[queries]: mean time between tokens after the first; NaN for one-token answers and where nobody was
     served."""
-    more = (engine.output[: len(told.first_ms)] - 1).astype(np.float64)
+    more = (llm.output[: len(told.first_ms)] - 1).astype(np.float64)
     return np.asarray((visits.end_ms - told.first_ms) / np.where(more > 0, more, np.nan))
 
 
-def engine_intervals(
+def llm_intervals(
     scenario: Scenario, inputs: Inputs, run: Run, fresh: Iterable[Inputs]
 ) -> dict[str, Interval]:
     """Runs on fresh arrivals where a process makes them; batch means where a trace is replayed."""
@@ -137,24 +137,24 @@ def _headline(pipeline: Pipeline, run: Run, slo_ms: float, rows: Bools) -> dict[
     """The figures that get an interval, of some of the queries."""
     found = headline(run.latency_ms[rows & ~_refused(run)], slo_ms)
     found["attainment"] = float(1 - np.count_nonzero(run.missed(slo_ms)[rows]) / np.count_nonzero(rows))
-    engines = [s for s, stage in enumerate(pipeline.stages) if stage.engine is not None]
-    if len(engines) == 1:
-        told, visits, engine = (
-            run.requests[engines[0]],
-            run.visits[engines[0]],
-            pipeline.stages[engines[0]].engine,
+    served = [s for s, stage in enumerate(pipeline.stages) if stage.llm is not None]
+    if len(served) == 1:
+        told, visits, llm = (
+            run.requests[served[0]],
+            run.visits[served[0]],
+            pipeline.stages[served[0]].llm,
         )
-        assert engine is not None and told is not None
-        figures = _latency_figures(engine, visits, told, rows & ~np.isnan(told.first_ms))
+        assert llm is not None and told is not None
+        figures = _latency_figures(llm, visits, told, rows & ~np.isnan(told.first_ms))
         found |= {name: figures[name] for name in SURE if not np.isnan(figures[name])}
     return found
 
 
-def _latency_figures(engine: Engine, visits: Visits, told: Requests, rows: Bools) -> dict[str, float]:
+def _latency_figures(llm: LanguageModel, visits: Visits, told: Requests, rows: Bools) -> dict[str, float]:
     columns = {
         "ttft": ttft_ms(visits, told)[rows],
-        "tpot": tpot_ms(engine, visits, told)[rows],
-        "engine_queue": (visits.start_ms - visits.enqueue_ms)[rows],
+        "tpot": tpot_ms(llm, visits, told)[rows],
+        "llm_queue": (visits.start_ms - visits.enqueue_ms)[rows],
     }
     found = {}
     for name, values in columns.items():
@@ -173,13 +173,13 @@ def _growth(stage: Stage, visits: Visits, run: Run) -> list[str]:
     The load is a lower bound of the work: requests that are preempted again and again are processed anew each time, so
     a stage below 1 may still fall behind.
     """
-    assert stage.engine is not None
+    assert stage.llm is not None
     first_ms, last_ms = float(run.arrival_ms[0]), float(run.arrival_ms[-1])
     half, end = (
         int(np.count_nonzero((visits.enqueue_ms <= at_ms) & (visits.start_ms > at_ms)))
         for at_ms in ((first_ms + last_ms) / 2, last_ms)
     )
-    if end <= max(half + 10, stage.replicas * stage.engine.max_seqs):
+    if end <= max(half + 10, stage.replicas * stage.llm.max_seqs):
         return []
     return [
         f"queue grows: {end:,} requests wait at {stage.name} when the last query comes, {half:,} did at half time; so "
@@ -187,13 +187,13 @@ def _growth(stage: Stage, visits: Visits, run: Run) -> list[str]:
     ]
 
 
-def _good(engine: Engine, visits: Visits, told: Requests) -> Bools:
+def _good(llm: LanguageModel, visits: Visits, told: Requests) -> Bools:
     """bool[queries]: within the objectives for the first token and for the tokens after it, where they are set."""
     good = np.ones(len(told.first_ms), dtype=np.bool_)
-    if engine.ttft_slo_ms:
-        good &= ttft_ms(visits, told) <= engine.ttft_slo_ms
-    if engine.tpot_slo_ms:
-        good &= ~(tpot_ms(engine, visits, told) > engine.tpot_slo_ms)
+    if llm.ttft_slo_ms:
+        good &= ttft_ms(visits, told) <= llm.ttft_slo_ms
+    if llm.tpot_slo_ms:
+        good &= ~(tpot_ms(llm, visits, told) > llm.tpot_slo_ms)
     return good
 
 

@@ -54,7 +54,7 @@ class ListedTokens(Spec, frozen=True, kw_only=True):
     pairs: tuple[tuple[Count, Count], ...]
 
 
-class EngineSpec(Spec, frozen=True, kw_only=True):
+class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     """What one replica of a language model holds and costs.
 
     max_seqs: requests that run at once. token_budget: tokens processed in one iteration. kv_blocks: blocks of

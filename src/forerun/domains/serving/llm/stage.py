@@ -1,4 +1,4 @@
-"""A stage with an engine as a stream: requests enter, requests leave, any cut allowed."""
+"""A stage with a language model as a stream: requests enter, requests leave, any cut allowed."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from numpy.typing import NDArray
 
 from forerun.domains.serving.llm import kernel
 from forerun.domains.serving.llm.cells import CELLS
-from forerun.domains.serving.llm.engine import Bools, Engine, Floats, Ints, Iterations, Requests
+from forerun.domains.serving.llm.model import Bools, Floats, Ints, Iterations, LanguageModel, Requests
 from forerun.domains.serving.model import Batches, Visits
 
 
-class EngineStage:
+class LanguageStage:
     """One stage under way. `feed` what enters, `advance` to an instant, take what has left since with `left`."""
 
-    def __init__(self, engine: Engine, replicas: int, *, keep: bool) -> None:
+    def __init__(self, llm: LanguageModel, replicas: int, *, keep: bool) -> None:
         """keep: iterations are recorded one by one."""
-        self.engine = engine
-        self._refused = engine.refused
+        self.llm = llm
+        self._refused = llm.refused
         self._limits = np.array(
             [
-                engine.max_seqs,
-                engine.token_budget,
-                engine.kv_blocks,
-                engine.block_tokens,
-                int(engine.least_requests),
+                llm.max_seqs,
+                llm.token_budget,
+                llm.kv_blocks,
+                llm.block_tokens,
+                int(llm.least_requests),
             ],
             dtype=np.int64,
         )
-        cost = engine.cost
+        cost = llm.cost
         self._law = kernel.Law(
             np.array(cost.terms),
             np.require(cost.prefill_ms, np.float64, ["C", "W"]),
             np.require(cost.decode_ms, np.float64, ["C", "W"]),
         )
-        self._state = _fresh(engine, replicas, room=64, rows=1024 if keep else 0)
+        self._state = _fresh(llm, replicas, room=64, rows=1024 if keep else 0)
         self._query = np.zeros(64, dtype=np.int64)
         self._entered: list[tuple[Ints, Floats]] = []
         self._group_ms: list[Floats] = []
@@ -71,8 +71,8 @@ class EngineStage:
         state, rows = self._state, slice(fed, after)
         self._query[rows] = query
         state.enter_ms[rows] = enter_ms
-        state.counts[rows, kernel.PROMPT] = self.engine.prompt[query]
-        state.counts[rows, kernel.OUTPUT] = self.engine.output[query]
+        state.counts[rows, kernel.PROMPT] = self.llm.prompt[query]
+        state.counts[rows, kernel.OUTPUT] = self.llm.output[query]
         state.window[kernel.FED] = after
 
     def advance(self, until_ms: float) -> None:
@@ -157,11 +157,11 @@ class EngineStage:
         self._query = _longer(self._query, room)
 
 
-def _fresh(engine: Engine, replicas: int, room: int, rows: int) -> kernel.State:
+def _fresh(llm: LanguageModel, replicas: int, room: int, rows: int) -> kernel.State:
     own = np.zeros((replicas, kernel.OWN), dtype=np.int64)
     own[:, [kernel.HEAD, kernel.TAIL]] = -1
-    own[:, kernel.FREE] = engine.kv_blocks
-    seats = (replicas, engine.max_seqs)
+    own[:, kernel.FREE] = llm.kv_blocks
+    seats = (replicas, llm.max_seqs)
     return kernel.State(
         enter_ms=np.zeros(room),
         counts=np.zeros((room, kernel.COUNTS), dtype=np.int64),
@@ -175,7 +175,7 @@ def _fresh(engine: Engine, replicas: int, room: int, rows: int) -> kernel.State:
         done=np.zeros((room, 2), dtype=np.int64),
         done_ms=np.zeros(room),
         gaps=np.zeros(CELLS, dtype=np.int64),
-        crossing=np.zeros(engine.block_tokens, dtype=np.int64),
+        crossing=np.zeros(llm.block_tokens, dtype=np.int64),
         rows_ms=np.zeros((rows, 2)),
         rows=np.zeros((rows, kernel.ROWS), dtype=np.int64),
     )

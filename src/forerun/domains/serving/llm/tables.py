@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.serving.llm.engine import Engine, Floats, Ints, Iterations, Requests
+from forerun.domains.serving.llm.model import Floats, Ints, Iterations, LanguageModel, Requests
 from forerun.domains.serving.llm.result import tpot_ms, ttft_ms
 from forerun.domains.serving.model import Pipeline, Run, Visits
 from forerun.result.tables import Column, Table, TableSchema
 
-#: equal spans of time that the course of an engine is told in
+#: equal spans of time that the course of a language model is told in
 SPANS: Final = 300
 
 _STAGE: Final = Column("stage", "", "name of the stage")
@@ -40,7 +40,7 @@ REQUESTS: Final = TableSchema(
     "one query at one stage that serves a language model",
 )
 COURSE: Final = TableSchema(
-    "engine_course",
+    "llm_course",
     (
         _STAGE,
         Column("at_ms", "ms", "begin of the span of time"),
@@ -70,22 +70,22 @@ ITERATIONS: Final = TableSchema(
 )
 
 
-def engine_tables(pipeline: Pipeline, run: Run) -> dict[str, Table]:
+def llm_tables(pipeline: Pipeline, run: Run) -> dict[str, Table]:
     """The tables of all stages that serve language models."""
-    engines = [
-        (stage.name, stage.engine, stage.replicas, run.visits[s], told)
+    served = [
+        (stage.name, stage.llm, stage.replicas, run.visits[s], told)
         for s, (stage, told) in enumerate(zip(pipeline.stages, run.requests))
-        if stage.engine is not None and told is not None
+        if stage.llm is not None and told is not None
     ]
     found = {
-        "requests": _together(REQUESTS, [_requests(*engine) for engine in engines]),
-        "engine_course": _together(COURSE, [_course(*engine) for engine in engines]),
+        "requests": _together(REQUESTS, [_requests(*llm) for llm in served]),
+        "llm_course": _together(COURSE, [_course(*llm) for llm in served]),
     }
-    kept = [_iterations(name, told) for name, engine, _, _, told in engines if engine.keeps_iterations]
+    kept = [_iterations(name, told) for name, llm, _, _, told in served if llm.keeps_iterations]
     return found | ({"iterations": _together(ITERATIONS, kept)} if kept else {})
 
 
-def _requests(name: str, engine: Engine, replicas: int, visits: Visits, told: Requests) -> dict[str, Any]:
+def _requests(name: str, llm: LanguageModel, replicas: int, visits: Visits, told: Requests) -> dict[str, Any]:
     query = np.flatnonzero(~np.isnan(visits.enqueue_ms))
     refused = np.isnan(told.first_ms[query])
 
@@ -96,15 +96,15 @@ def _requests(name: str, engine: Engine, replicas: int, visits: Visits, told: Re
         "query": query,
         "stage": np.full(len(query), name, dtype=object),
         "replica": visits.replica[query].astype(np.int64),
-        "prompt_tokens": engine.prompt[query],
-        "output_tokens": engine.output[query],
+        "prompt_tokens": llm.prompt[query],
+        "output_tokens": llm.output[query],
         "enqueue_ms": visits.enqueue_ms[query],
         "start_ms": known(visits.start_ms),
         "first_token_ms": told.first_ms[query],
         "end_ms": known(visits.end_ms),
         "queue_ms": known(visits.start_ms - visits.enqueue_ms),
         "ttft_ms": ttft_ms(visits, told)[query],
-        "tpot_ms": tpot_ms(engine, visits, told)[query],
+        "tpot_ms": tpot_ms(llm, visits, told)[query],
         "longest_gap_ms": told.longest_gap_ms[query],
         "e2e_ms": known(visits.end_ms - visits.enqueue_ms),
         "preemptions": told.preemptions[query],
@@ -113,7 +113,7 @@ def _requests(name: str, engine: Engine, replicas: int, visits: Visits, told: Re
     }
 
 
-def _course(name: str, engine: Engine, replicas: int, visits: Visits, told: Requests) -> dict[str, Any]:
+def _course(name: str, llm: LanguageModel, replicas: int, visits: Visits, told: Requests) -> dict[str, Any]:
     """Each span's peaks and rates; peaks take what holds at its begin and after every change in it."""
     kept = told.kept
     assert kept is not None
@@ -122,9 +122,7 @@ def _course(name: str, engine: Engine, replicas: int, visits: Visits, told: Requ
     span = np.clip(np.searchsorted(edges, kept.start_ms, side="right") - 1, 0, SPANS - 1)
     span_s = (end_ms - begin_ms) / SPANS / 1e3
     running = _most_at_once([_level(kept, r, kept.running) for r in range(replicas)], edges)
-    used = _most_at_once(
-        [_level(kept, r, engine.kv_blocks - kept.free_blocks) for r in range(replicas)], edges
-    )
+    used = _most_at_once([_level(kept, r, llm.kv_blocks - kept.free_blocks) for r in range(replicas)], edges)
     served = ~np.isnan(told.first_ms)
     come, gone = visits.enqueue_ms[served], visits.start_ms[served]
     queue = (np.concatenate([come, gone]), np.repeat([1.0, -1.0], len(come)))
@@ -134,7 +132,7 @@ def _course(name: str, engine: Engine, replicas: int, visits: Visits, told: Requ
         "at_ms": edges[:-1],
         "running": running.astype(np.int64),
         "waiting": waiting.astype(np.int64),
-        "cache_share": used / (engine.kv_blocks * replicas),
+        "cache_share": used / (llm.kv_blocks * replicas),
         "prefill_tokens_per_s": np.bincount(span, kept.prefill, minlength=SPANS) / span_s,
         "output_tokens_per_s": np.bincount(span, kept.decodes, minlength=SPANS) / span_s,
         "busy_share": np.bincount(span, kept.end_ms - kept.start_ms, minlength=SPANS)

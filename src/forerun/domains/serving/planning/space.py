@@ -240,8 +240,8 @@ def _unplannable(scenario: Scenario) -> list[Problem]:
         where = f"$.configuration.{name}"
         if not isinstance(placed.batching, Greedy):
             problems.append(Problem(f"{where}.batching", "plans are made for greedy batching only"))
-        if placed.engine is not None:
-            problems.append(Problem(f"{where}.engine", "plans do not size stages that serve language models"))
+        if placed.llm is not None:
+            problems.append(Problem(f"{where}.llm", "plans do not size stages that serve language models"))
         if placed.changes:
             problems.append(
                 Problem(f"{where}.changes", "plans keep the number of replicas; remove the changes")

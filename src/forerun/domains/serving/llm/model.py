@@ -1,4 +1,4 @@
-"""The nouns of a stage that runs a language model, frozen: the engine, what an iteration costs, what happened."""
+"""The nouns of a stage that runs a language model, frozen: what it holds, what an iteration costs, what happened."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Engine:
+class LanguageModel:
     """What one replica can hold, how requests choose a replica, and the requests themselves.
 
     max_seqs: requests that run at once. token_budget: tokens processed in one iteration. kv_blocks: blocks of
@@ -98,7 +98,7 @@ class Iterations:
 
 @dataclass(frozen=True)
 class Requests:
-    """What happened to each query at a stage with an engine; arrays by query, NaN and 0 where it was not served.
+    """What happened to each query at a stage with a language model; arrays by query, NaN and 0 where it was not served.
 
     first_ms: instant of its first token. longest_gap_ms: between two of its tokens. preemptions: how often it lost its
     blocks. stalled_ms: between a preemption and the readmission, in all; stalled_first_ms: before its first token.
