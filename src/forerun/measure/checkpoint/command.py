@@ -1,0 +1,149 @@
+"""`forerun measure checkpoint`: time a real training's snapshots and restarts, and run it on processes that are killed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from forerun.measure.checkpoint.profile import Profile
+    from forerun.measure.checkpoint.testbed import Compared
+
+
+@click.command(name="checkpoint")
+@click.option("--model", type=click.Choice(["torch", "numpy"]), default="torch", show_default=True)
+@click.option("--parameters", type=click.IntRange(min=100), default=1_000_000, show_default=True)
+@click.option("--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Samples a step.")
+@click.option(
+    "--depth", type=click.IntRange(1, 8), default=1, show_default=True, help="Processes a pipeline."
+)
+@click.option(
+    "--pipelines", type=click.IntRange(1, 16), default=2, show_default=True, help="At most so many."
+)
+@click.option(
+    "--steps", type=click.IntRange(min=5), default=40, show_default=True, help="Timed steps a restart."
+)
+@click.option("--restarts", type=click.IntRange(min=1), default=4, show_default=True)
+@click.option(
+    "--write-rate", default="", metavar="RATE", help="Slow writes to so many bytes/s, such as 20MB/s."
+)
+@click.option(
+    "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Then train while FILE kills nodes."
+)
+@click.option(
+    "--speed", type=click.FloatRange(min=0.01), default=60.0, show_default=True, help="Of the trace."
+)
+@click.option("--for", "length", default="60s", show_default=True, metavar="TIME", help="Length of that run.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="A .yaml file for the profile."
+)
+def command(
+    model: str,
+    parameters: int,
+    batch: int,
+    depth: int,
+    pipelines: int,
+    steps: int,
+    restarts: int,
+    write_rate: str,
+    trace: Path | None,
+    speed: float,
+    length: str,
+    as_json: bool,
+    quiet: bool,
+    out: Path | None,
+) -> None:
+    """Time steps, snapshot stall, write, load and restart of a real training here, as the `job:` of a scenario.
+
+    With --trace, processes are then killed and started as a membership trace says, and where the time went is put beside
+    what the simulator predicts from the times just measured.
+    """
+    import importlib.util
+
+    from forerun.errors import UsageError
+    from forerun.measure.checkpoint import testbed
+    from forerun.measure.checkpoint.fleet import Work
+    from forerun.measure.checkpoint.profile import measure
+    from forerun.units import parse_quantity
+
+    if model == "torch" and importlib.util.find_spec("torch") is None:
+        raise UsageError.at(
+            "--model", "torch is not installed: pip install 'forerun[torch]', or take --model numpy"
+        )
+    if batch < depth * pipelines:
+        raise UsageError.at("--batch", f"{batch} samples cannot be shared by {depth * pipelines} processes")
+    if out is not None and out.suffix not in (".yaml", ".yml"):
+        raise UsageError.at(str(out), "a profile ends in .yaml or .yml")
+    try:
+        end_s = parse_quantity(length, "s")
+        rate = parse_quantity(write_rate, "bytes_per_s") if write_rate else 0.0
+    except ValueError as error:
+        raise UsageError.at("--for, --write-rate", str(error)) from error
+    if not end_s > 0:
+        raise UsageError.at("--for", f"{length!r} is no length of time")
+    changes = _changes(trace, speed, end_s) if trace is not None else ()
+
+    def tell(message: str) -> None:
+        if not (quiet or as_json):
+            click.echo(message, err=True)
+
+    work = Work(
+        kind=model,
+        parameters=parameters,
+        batch=batch,
+        depth=depth,
+        max_pipelines=pipelines,
+        bytes_per_s=rate,
+    )
+    profile = measure(work, steps=steps, restarts=restarts, progress=tell)
+    compared = testbed.run(profile, changes, end_s, tell) if changes else None
+    data: dict[str, Any] = profile.data() | ({"run": compared.data()} if compared else {})
+    if out is not None:
+        from forerun.trace.room import save_description
+
+        timed = [f"{name}: {t.mean_s:.4g} s +- {t.std_s:.2g}, {t.count} times" for name, t in profile.rows()]
+        save_description(
+            {"job": profile.job()}, out, comments=[f"measured: {model}, {parameters} parameters", *timed]
+        )
+    if as_json:
+        click.echo(json.dumps(data, indent=2))
+        return
+    _show(profile, compared)
+    if out is not None:
+        click.echo(f"{out}: the job section of a scenario")
+
+
+def _changes(trace: Path, speed: float, end_s: float) -> Any:
+    """The changes of a trace of memberships, as fast as asked."""
+    from forerun.domains.spot.recorded import of_membership
+    from forerun.errors import TraceError
+    from forerun.measure.checkpoint.testbed import schedule
+    from forerun.trace.reader import read_trace
+
+    found = read_trace(trace)
+    if found.kind != "membership":
+        raise TraceError.at(trace, f"holds {found.kind}; processes need a trace of memberships")
+    return schedule(of_membership(found), speed, end_s)
+
+
+def _show(profile: Profile, compared: Compared | None) -> None:
+    for name, timing in profile.rows():
+        click.echo(f"  {name:<10} {timing.mean_s:>9.4f} s  +- {timing.std_s:.4f}  ({timing.count} times)")
+    if not profile.quiet:
+        click.echo(
+            "note: the machine was busy (load average above twice the cores); measure again when it is quiet"
+        )
+    if compared is None:
+        return
+    click.echo(f"where {compared.end_s:g} s went       measured  predicted  difference of the run")
+    for line, seconds in compared.measured_s.items():
+        gap = (compared.predicted_s[line] - seconds) / compared.end_s
+        click.echo(f"  {line:<18} {seconds:>9.2f} s {compared.predicted_s[line]:>8.2f} s  {gap:>+8.1%}")
+    for name, count in compared.measured.items():
+        click.echo(f"  {name:<18} {count:>9} {compared.predicted[name]:>10}")
+    click.echo(f"  loss {compared.first_loss:.4f} at the first step, {compared.last_loss:.4f} at the last")

@@ -1,0 +1,385 @@
+"""A fleet of real processes and the elastic job on it: started, killed, re-planned and logged by the clock.
+
+The rules are those of the room: a lost active node, or enough ready ones for another pipeline, starts a re-plan; all
+nodes of the new shape start anew from the last durable snapshot; steps after it are lost.  Everything that happens is
+logged with the time at which it happened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from forerun.domains.spot.model import natural_key
+from forerun.errors import ForerunError
+from forerun.measure.checkpoint.worker import framed, unframed
+
+SILENCE_S = 120.0
+"""So long may a process take to answer before the run is given up."""
+
+Change = tuple[float, bool, str]
+"""(seconds since the start, is it an addition, node)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What is trained and how: samples a step, pipelines of `depth` processes, snapshots back to back.
+
+    bytes_per_s slows the writes down as a slow store would; 0 writes as fast as it goes.
+    """
+
+    kind: str
+    parameters: int
+    batch: int
+    depth: int = 1
+    max_pipelines: int = 2
+    bytes_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A completed step."""
+
+    number: int
+    start_s: float
+    end_s: float
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot of the state after a step: blocked from start to copied, durable later or never (infinity)."""
+
+    step: int
+    start_s: float
+    copied_s: float
+    durable_s: float
+
+
+@dataclass(slots=True)
+class Segment:
+    """Training in one shape, and the re-plan before it."""
+
+    replan_s: float
+    ready_s: float
+    world: int
+    first_step: int
+    load_s: float
+    steps: list[Step] = field(default_factory=list)
+    snapshots: list[Snapshot] = field(default_factory=list)
+    end_s: float = 0.0
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetLog:
+    """What happened: segments in order, how long nodes took to get ready, when there was no pipeline."""
+
+    segments: tuple[Segment, ...]
+    prep_s: tuple[float, ...]
+    idle: tuple[tuple[float, float], ...]
+    end_s: float
+    changes: tuple[Change, ...]
+    killed_active: int
+
+
+@dataclass(slots=True)
+class _Node:
+    process: subprocess.Popen[bytes]
+    link: Connection
+    started_s: float
+    ready_s: float | None = None
+    rank: int | None = None
+
+
+class Fleet:
+    """Processes by name, and the job on them.  A context manager: at its end no process is left."""
+
+    def __init__(self, work: Work, folder: Path) -> None:
+        self.work, self.folder = work, folder
+        self.nodes: dict[str, _Node] = {}
+        self.origin = time.monotonic()
+        self.state: Literal["idle", "replanning", "training"] = "idle"
+        self.phase: Literal["gradients", "applying", "copying"] = "gradients"
+        self.shape = self.saved = 0
+        self.segment: Segment | None = None
+        self.segments: list[Segment] = []
+        self.prep_s: list[float] = []
+        self.idle: list[tuple[float, float]] = []
+        self.idle_since_s = self.step_start_s = self.heard_s = 0.0
+        self.awaited: set[str] = set()
+        self.gradient: Any = None
+        self.loss = 0.0
+        self.writing: Snapshot | None = None
+        self.killed_active = 0
+        self.done: list[Change] = []
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes.values():
+            node.process.kill()
+            node.process.wait()
+            node.link.close()
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.origin
+
+    @property
+    def active(self) -> list[str]:
+        """Nodes in the current shape, by rank."""
+        ranked = [(node.rank, name) for name, node in self.nodes.items() if node.rank is not None]
+        return [name for _, name in sorted(ranked)]
+
+    # ------------------------------------------------------------------ nodes
+
+    def add(self, name: str) -> None:
+        """Start a process."""
+        ours, theirs = socket.socketpair()
+        os.set_inheritable(theirs.fileno(), True)
+        settings = {
+            "socket": theirs.fileno(),
+            "kind": self.work.kind,
+            "parameters": self.work.parameters,
+            "batch": self.work.batch,
+            "shape": 0,
+            "rank": 0,
+            "world": 1,
+            "load": "",
+        }
+        command = [sys.executable, "-m", "forerun.measure.checkpoint.worker", json.dumps(settings)]
+        one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        process = subprocess.Popen(
+            command, pass_fds=(theirs.fileno(),), env=os.environ | one_thread, stdin=subprocess.DEVNULL
+        )
+        theirs.close()
+        self.nodes[name] = _Node(process, Connection(ours.detach()), self.now_s)
+
+    def remove(self, name: str) -> bool:
+        """Kill a process, whatever it does; True if it was in a pipeline."""
+        node = self.nodes.pop(name)
+        node.process.send_signal(signal.SIGKILL)
+        node.process.wait()
+        node.link.close()
+        return node.rank is not None
+
+    def await_ready(self) -> None:
+        """Wait until every node started so far is ready."""
+        while any(node.ready_s is None for node in self.nodes.values()):
+            self.listen(self.now_s + 1.0)
+
+    # ------------------------------------------------------------------ the run
+
+    def start(self) -> None:
+        """The first shape, from scratch; the clock starts when it trains, with all nodes ready since then."""
+        for node in self.nodes.values():
+            node.ready_s = 0.0
+        self._replan("start")
+        while self.state == "replanning":
+            self.listen(self.now_s + 1.0)
+        assert self.segment is not None
+        self.origin = time.monotonic()
+        self.step_start_s = self.heard_s = self.segment.replan_s = self.segment.ready_s = 0.0
+
+    def follow(self, changes: Sequence[Change], end_s: float) -> FleetLog:
+        """Do what a trace says when it says it, and train in between, until the end."""
+        pending = sorted(change for change in changes if 0 < change[0] < end_s)
+        at = 0
+        while (now_s := self.now_s) < end_s:
+            lost = False
+            while at < len(pending) and pending[at][0] <= now_s:
+                _, added, name = pending[at]
+                at += 1
+                self.done.append((now_s, added, name))
+                if added:
+                    self.add(name)
+                elif name in self.nodes:
+                    was_active = self.remove(name)
+                    self.killed_active += was_active
+                    lost |= was_active
+            self.settle(lost)
+            self.listen(min(end_s, pending[at][0] if at < len(pending) else end_s))
+        return self.finish(end_s)
+
+    def settle(self, lost: bool) -> None:
+        """Re-plan if an active node was lost, or if ready nodes make more pipelines."""
+        if lost:
+            self._replan("loss")
+        elif self._pipelines() * self.work.depth > len(self.active):
+            self._replan("growth")
+
+    def finish(self, end_s: float) -> FleetLog:
+        """Close the books."""
+        self._close(end_s, "end")
+        if self.state == "idle":
+            self.idle.append((self.idle_since_s, end_s))
+        return FleetLog(
+            tuple(self.segments),
+            tuple(self.prep_s),
+            tuple(self.idle),
+            end_s,
+            tuple(self.done),
+            self.killed_active,
+        )
+
+    def _pipelines(self) -> int:
+        ready = sum(node.ready_s is not None for node in self.nodes.values())
+        return min(self.work.max_pipelines, ready // self.work.depth)
+
+    def _replan(self, cause: str) -> None:
+        now_s = self.now_s
+        if self.state == "training":
+            self._close(now_s, cause)
+        if self.state == "idle" and self.shape:
+            self.idle.append((self.idle_since_s, now_s))
+        begun_s = self.segment.replan_s if self.state == "replanning" and self.segment else now_s
+        self.shape += 1
+        self.writing = None
+        world = self._pipelines() * self.work.depth
+        ready = [name for name, node in self.nodes.items() if node.ready_s is not None]
+        # Those in the pipelines stay, then the longest ready, the lowest name of equals.
+        ready.sort(
+            key=lambda name: (self.nodes[name].rank is None, self.nodes[name].ready_s, natural_key(name))
+        )
+        for node in self.nodes.values():
+            node.rank = None
+        if world == 0:
+            self.state, self.idle_since_s, self.segment, self.awaited = "idle", now_s, None, set()
+            return
+        self.state, self.awaited = "replanning", set(ready[:world])
+        self.segment = Segment(begun_s, 0.0, world, self.saved, 0.0)
+        load = str(self.folder / f"step-{self.saved}") if self.saved else ""
+        for rank, name in enumerate(ready[:world]):
+            self.nodes[name].rank = rank
+            shape = {"shape": self.shape, "rank": rank, "world": world, "load": load}
+            self._tell(name, {"do": "shape", "settings": shape})
+
+    def _close(self, now_s: float, cause: str) -> None:
+        """End the current segment; a running write never becomes durable."""
+        if self.segment is None or self.state != "training":
+            return
+        self.segment.end_s, self.segment.cause = now_s, cause
+        if self.writing is not None:
+            self.segment.snapshots.append(self.writing)
+        self.segments.append(self.segment)
+
+    # ------------------------------------------------------------------ messages
+
+    def _tell(self, name: str, head: dict[str, Any], payload: bytes = b"") -> None:
+        try:
+            self.nodes[name].link.send_bytes(framed(head, payload))
+        except OSError as error:
+            raise ForerunError.at(f"node {name}", f"went away by itself: {error}") from None
+
+    def listen(self, until_s: float) -> None:
+        """Handle what nodes say, at the latest until a time."""
+        by_link = {node.link: name for name, node in self.nodes.items()}
+        heard = wait(list(by_link), timeout=max(0.0, min(until_s - self.now_s, 1.0)))
+        if self.now_s - self.heard_s > SILENCE_S and self.awaited:
+            raise ForerunError.at(
+                "fleet", f"nothing heard of {', '.join(sorted(self.awaited))} for {SILENCE_S:g} s"
+            )
+        for link in heard:
+            name = by_link[link]  # type: ignore[index]
+            if name not in self.nodes:
+                continue
+            try:
+                said, payload = unframed(self.nodes[name].link.recv_bytes())
+            except (EOFError, OSError):
+                code = self.nodes[name].process.wait()
+                raise ForerunError.at(
+                    f"node {name}", f"ended by itself with code {code}; see above"
+                ) from None
+            self.heard_s = self.now_s
+            self._hear(name, said, payload)
+
+    def _hear(self, name: str, said: dict[str, Any], payload: memoryview) -> None:
+        now_s = self.now_s
+        if said["shape"] == 0 and said["said"] == "ready":
+            node = self.nodes[name]
+            node.ready_s = now_s
+            self.prep_s.append(now_s - node.started_s)
+            return
+        if said["shape"] != self.shape:
+            return  # about a shape that is no more
+        match said["said"]:
+            case "ready":
+                self._joined(name, float(said["load_s"]), now_s)
+            case "gradient":
+                self._add_gradient(name, float(said["loss"]), payload)
+            case "applied":
+                self.awaited.discard(name)
+                if not self.awaited:
+                    self._step_done(now_s)
+            case "copied":
+                assert self.segment is not None
+                self.writing = Snapshot(int(said["step"]), self.step_start_s, now_s, float("inf"))
+                self._begin_step(now_s)
+            case "durable":
+                self._durable(int(said["step"]), now_s)
+
+    def _joined(self, name: str, load_s: float, now_s: float) -> None:
+        assert self.segment is not None
+        self.awaited.discard(name)
+        self.segment.load_s = max(self.segment.load_s, load_s)
+        if not self.awaited:
+            self.segment.ready_s, self.state = now_s, "training"
+            self._begin_step(now_s)
+
+    def _begin_step(self, now_s: float) -> None:
+        assert self.segment is not None
+        number = self.segment.first_step + len(self.segment.steps)
+        self.step_start_s, self.phase = now_s, "gradients"
+        self.awaited, self.gradient, self.loss = set(self.active), None, 0.0
+        for name in self.active:
+            self._tell(name, {"do": "step", "step": number})
+
+    def _add_gradient(self, name: str, loss: float, payload: memoryview) -> None:
+        share = np.frombuffer(payload, dtype=np.float32)
+        self.gradient = share.copy() if self.gradient is None else self.gradient + share
+        self.loss += loss
+        self.awaited.discard(name)
+        if self.awaited:
+            return
+        self.phase, self.awaited = "applying", set(self.active)
+        whole = self.gradient.tobytes()
+        for one in self.active:
+            self._tell(one, {"do": "apply"}, whole)
+
+    def _step_done(self, now_s: float) -> None:
+        assert self.segment is not None
+        number = self.segment.first_step + len(self.segment.steps)
+        self.segment.steps.append(Step(number, self.step_start_s, now_s, self.loss))
+        if self.writing is not None:
+            self._begin_step(now_s)
+            return
+        self.phase, self.step_start_s = "copying", now_s
+        path = str(self.folder / f"step-{number + 1}")
+        first = self.active[0]
+        self._tell(
+            first, {"do": "snapshot", "step": number, "path": path, "bytes_per_s": self.work.bytes_per_s}
+        )
+
+    def _durable(self, step: int, now_s: float) -> None:
+        assert self.segment is not None and self.writing is not None
+        written = Snapshot(step, self.writing.start_s, self.writing.copied_s, now_s)
+        self.segment.snapshots.append(written)
+        self.writing = None
+        if self.saved:
+            (self.folder / f"step-{self.saved}").unlink(missing_ok=True)
+        self.saved = step + 1

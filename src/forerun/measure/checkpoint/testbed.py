@@ -1,0 +1,165 @@
+"""A training on processes that a trace kills, beside what the room predicts for it.
+
+The prediction is the room's exact simulator on the trace, with times measured on the same machine before; nothing is
+fitted to the run.  The measured ledger is taken from the run's own log by the same rules.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forerun.domains.spot.model import BackToBack, Job, Membership
+from forerun.domains.spot.outlook import Observed
+from forerun.domains.spot.policies.immediate import Immediate
+from forerun.domains.spot.simulate import replay
+from forerun.errors import TraceError
+from forerun.measure.checkpoint.fleet import Change, Fleet, FleetLog, Segment, Step
+from forerun.measure.checkpoint.profile import Profile
+
+LINES = ("useful", "stall", "lost", "reconfig", "idle", "inflight")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A run and its prediction: seconds by ledger line, steps, re-plans.
+
+    first_loss, last_loss: of the training, to see that it learnt.
+    """
+
+    end_s: float
+    measured_s: dict[str, float]
+    predicted_s: dict[str, float]
+    measured: dict[str, int]
+    predicted: dict[str, int]
+    first_loss: float
+    last_loss: float
+
+    def data(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "end_s": self.end_s,
+            "ledger": {
+                line: {"measured_s": self.measured_s[line], "predicted_s": self.predicted_s[line]}
+                for line in LINES
+            },
+            "counts": {
+                name: {"measured": count, "predicted": self.predicted[name]}
+                for name, count in self.measured.items()
+            },
+            "first_loss": self.first_loss,
+            "last_loss": self.last_loss,
+        }
+
+
+def schedule(fleet: Membership, speed: float, end_s: float) -> tuple[Change, ...]:
+    """A trace's changes, `speed` times as fast, until the end of the run."""
+    rows = tuple((t_s / speed, added, node) for t_s, added, node in fleet.rows() if t_s / speed < end_s)
+    if not any(t_s == 0 and added for t_s, added, _ in rows):
+        raise TraceError.at("trace", "has no node at its first instant; the run needs one to start with")
+    return rows
+
+
+def run(
+    profile: Profile,
+    changes: Sequence[Change],
+    end_s: float,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Compared:
+    """Train under the trace for `end_s` seconds of the clock, then predict the same."""
+    with (
+        tempfile.TemporaryDirectory(prefix="forerun-testbed-") as folder,
+        Fleet(profile.work, Path(folder)) as fleet,
+    ):
+        for t_s, added, node in changes:
+            if t_s == 0 and added:
+                fleet.add(node)
+        fleet.await_ready()
+        progress(
+            f"training for {end_s:g} s; {sum(not added for _, added, _ in changes)} processes will be killed"
+        )
+        fleet.start()
+        log = fleet.follow(changes, end_s)
+    return compare(profile, changes, log)
+
+
+def compare(profile: Profile, changes: Sequence[Change], log: FleetLog) -> Compared:
+    """The log's books beside the exact simulator's."""
+    done = replay(Membership.from_rows(changes), job_of(profile, log.end_s), Immediate(), Observed())
+    steps = [step for segment in log.segments for step in segment.steps]
+    return Compared(
+        end_s=log.end_s,
+        measured_s=ledger(log),
+        predicted_s={line: done.wall_s[line] for line in LINES},
+        measured={
+            "steps completed": _completed(log),
+            "steps executed": len(steps),
+            "re-plans": len(log.segments) - 1,
+            "active nodes lost": log.killed_active,
+        },
+        predicted={
+            "steps completed": done.steps_completed,
+            "steps executed": done.counts.steps_executed,
+            "re-plans": sum(spell.state == "training" for spell in done.spells) - 1,
+            "active nodes lost": done.counts.removed_active,
+        },
+        first_loss=steps[0].loss if steps else math.nan,
+        last_loss=steps[-1].loss if steps else math.nan,
+    )
+
+
+def job_of(profile: Profile, horizon_s: float) -> Job:
+    """The room's job with the measured means."""
+    return Job(
+        depth=profile.work.depth,
+        max_pipelines=profile.work.max_pipelines,
+        step_s={size: timing.mean_s for size, timing in profile.step.items()},
+        reconfig_s=profile.restart.mean_s,
+        prep_s=profile.prep.mean_s,
+        write_s=profile.write.mean_s,
+        stall_s=profile.stall.mean_s,
+        snapshot=BackToBack(),
+        horizon_s=horizon_s,
+    )
+
+
+def ledger(log: FleetLog) -> dict[str, float]:
+    """Seconds by line; they sum to the run.
+
+    Within a segment everything up to the last kept step and its stall is useful or stall, the rest lost, or, at the end
+    of the run, the step in flight.
+    """
+    parts = dict.fromkeys(LINES, 0.0)
+    before_s = 0.0
+    idle = sum(end_s - start_s for start_s, end_s in log.idle)
+    for segment in log.segments:
+        parts["reconfig"] += segment.ready_s - before_s
+        kept, final = _kept(segment), segment.cause == "end"
+        upto_s = kept[-1].end_s if kept else segment.ready_s
+        counted = [one for one in segment.snapshots if final or one.durable_s < math.inf]
+        stall_s = sum(one.copied_s - one.start_s for one in counted)
+        upto_s = max([upto_s, *(one.copied_s for one in counted)])
+        parts["useful"] += upto_s - segment.ready_s - stall_s
+        parts["stall"] += stall_s
+        parts["inflight" if final else "lost"] += segment.end_s - upto_s
+        before_s = segment.end_s
+    parts["reconfig"] += log.end_s - before_s - idle
+    parts["idle"] += idle
+    return parts
+
+
+def _kept(segment: Segment) -> list[Step]:
+    """Steps of a segment that are not rolled back: all at the end of the run, else those durable."""
+    if segment.cause == "end":
+        return segment.steps
+    durable = [one.step for one in segment.snapshots if one.durable_s < math.inf]
+    return [step for step in segment.steps if durable and step.number <= max(durable)]
+
+
+def _completed(log: FleetLog) -> int:
+    """Steps complete at the end."""
+    return sum(len(_kept(segment)) for segment in log.segments)

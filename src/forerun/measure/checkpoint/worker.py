@@ -1,0 +1,98 @@
+"""One node: a process that trains its share of every step, copies its state when told, and starts anew for every shape.
+
+It speaks with the fleet over one inherited socket: frames of a JSON line and raw bytes, nothing is unpickled.  To change
+the shape of the job the process replaces itself by a fresh one, as a real launcher would: interpreter, imports, model,
+load.  `python -m forerun.measure.checkpoint.worker SETTINGS` with settings as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from forerun.measure.checkpoint.trainees import Trainee, trainee
+
+
+def framed(head: dict[str, Any], payload: bytes | memoryview = b"") -> bytes:
+    """A message: a line of JSON, then bytes."""
+    return json.dumps(head).encode() + b"\n" + bytes(payload)
+
+
+def unframed(message: bytes) -> tuple[dict[str, Any], memoryview]:
+    """The two parts of a message."""
+    line, _, _ = message.partition(b"\n")
+    return json.loads(line), memoryview(message)[len(line) + 1 :]
+
+
+class Worker:
+    """A node in its current shape."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        self.socket: Connection = Connection(settings["socket"])
+        self.speaking = threading.Lock()  # the writer's thread speaks too
+        self.model: Trainee = trainee(settings["kind"], settings["parameters"], settings["batch"])
+
+    def say(self, head: dict[str, Any], payload: bytes = b"") -> None:
+        """Tell the fleet something, in the name of the shape it is about."""
+        with self.speaking:
+            self.socket.send_bytes(framed({"shape": self.settings["shape"], **head}, payload))
+
+    def run(self) -> None:
+        """Say hello, then do as told until told to stop."""
+        load_s = 0.0
+        if self.settings["load"]:
+            start = time.perf_counter()
+            self.model.load(Path(self.settings["load"]))
+            load_s = time.perf_counter() - start
+        self.say({"said": "ready", "load_s": load_s})
+        while True:
+            told, payload = unframed(self.socket.recv_bytes())
+            match told["do"]:
+                case "step":
+                    self._step(int(told["step"]))
+                case "apply":
+                    self.model.apply(np.frombuffer(payload, dtype=np.float32))
+                    self.say({"said": "applied"})
+                case "snapshot":
+                    self._snapshot(int(told["step"]), Path(told["path"]), float(told["bytes_per_s"]))
+                case "shape":
+                    self._start_anew(told["settings"])
+                case "stop":
+                    return
+
+    def _step(self, step: int) -> None:
+        loss, gradient = self.model.gradient(step, self.settings["rank"], self.settings["world"])
+        self.say({"said": "gradient", "step": step, "loss": loss}, gradient)
+
+    def _snapshot(self, step: int, path: Path, bytes_per_s: float) -> None:
+        """Copy now; write beside training."""
+        copy = self.model.snapshot()
+        self.say({"said": "copied", "step": step})
+
+        def write() -> None:
+            self.model.write(copy, path, bytes_per_s)
+            self.say({"said": "durable", "step": step})
+
+        threading.Thread(target=write, daemon=True).start()
+
+    def _start_anew(self, settings: dict[str, Any]) -> None:
+        os.set_inheritable(self.settings["socket"], True)
+        wanted = json.dumps(self.settings | settings)
+        command = [sys.executable, "-m", "forerun.measure.checkpoint.worker", wanted]
+        os.execv(sys.executable, command)  # noqa: S606
+
+
+if __name__ == "__main__":
+    try:
+        Worker(json.loads(sys.argv[1])).run()
+    except (EOFError, OSError):
+        sys.exit(0)  # the fleet is gone
