@@ -1,0 +1,157 @@
+"""Imported measurements: what is told between points, how well, and what is refused with file, line and field."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forerun.domains.serving import simulate
+from forerun.domains.serving.llm.medians import Key, LeftOut, Medians, read_medians
+from forerun.errors import ForerunError, ProfileError
+
+from ..conftest import ROOT, shared_path
+from .test_llm_room import scenario
+
+HEADER = "model,hardware,tensor_parallel,prompt_tokens,batch,output_tokens,prompt_ms_median,token_ms_median\n"
+ROWS = [
+    (128, 1, 128, 80.0, 48.0), (512, 1, 128, 170.0, 49.0), (2048, 1, 128, 540.0, 50.0),
+    (512, 4, 128, 600.0, 52.0), (512, 16, 128, 2500.0, 58.0), (512, 1, 512, 171.0, 49.5),
+]  # fmt: skip
+
+
+def text(rows: list[tuple[object, ...]] = ROWS) -> str:  # type: ignore[assignment]
+    return HEADER + "".join(f"m,gpu,2,{','.join(map(str, row))}\n" for row in rows)
+
+
+def medians(tmp_path: Path, content: str | None = None) -> Medians:
+    path = tmp_path / "medians.csv"
+    path.write_text(content if content is not None else text())
+    return read_medians(path)
+
+
+def splitwise() -> Medians:
+    return read_medians(shared_path("golden", "serving", "llm", "splitwise_medians.csv"))
+
+
+def quantiles(found: list[LeftOut]) -> list[float]:
+    """Median and 90th percentile of the prompt's and of the token's error."""
+    errors = np.abs([(one.prompt_error, one.token_error) for one in found])
+    return np.quantile(errors, [0.5, 0.9], axis=0).T.ravel().tolist()
+
+
+def test_points_left_out_are_told_from_their_neighbours() -> None:
+    """At most 6 % and 3 % in the median; the document states what comes out, the 90th percentile with it."""
+    found = splitwise().left_out()
+    prompt, prompt_p90, token, token_p90 = quantiles(found)
+    assert len(found) == 132 and prompt <= 0.06 and token <= 0.03
+    page = (ROOT / "docs" / "rooms" / "serving-llm.md").read_text()
+    row = re.search(r"\| all \| 132 \| ([\d.]+) % \| ([\d.]+) % \| ([\d.]+) % \| ([\d.]+) % \|", page)
+    assert row is not None
+    assert [float(x) for x in row.groups()] == pytest.approx(
+        [100 * x for x in (prompt, prompt_p90, token, token_p90)], rel=0.05
+    )
+    for name, axis in (("prompt lengths", "prompt_tokens"), ("batch sizes", "batch")):
+        told = quantiles([one for one in found if one.axis == axis])
+        row = re.search(rf"\| {name} \| 36 \| ([\d.]+) % \| ([\d.]+) % \| ([\d.]+) % \| ([\d.]+) % \|", page)
+        assert row is not None
+        assert [float(x) for x in row.groups()] == pytest.approx([100 * x for x in told], rel=0.05), name
+
+
+def test_measured_points_come_back_exactly() -> None:
+    known = splitwise()
+    assert len(known.keys) == 12
+    key = known.key("bloom-176b", "a100-80gb", 8)
+    assert (known.prompt_ms(key, 2048), known.token_ms(key, 512, 32)) == (540.4119, 65.3805)
+    assert known.prompt_ms(key, 1024) == pytest.approx(173.81 + (540.4119 - 173.81) * 512 / 1536)
+
+
+def test_the_cost_agrees_with_the_points(tmp_path: Path) -> None:
+    known = medians(tmp_path)
+    cost, notes = known.cost(Key("m", "gpu", 2), 2048, 16)
+    assert notes == ()
+    for tokens in (128, 300, 512, 2048):
+        assert cost.iteration_ms(tokens, 0, 0, 0.0) == known.prompt_ms(Key("m", "gpu", 2), tokens)
+    for batch in (1, 3, 4, 16):
+        assert cost.iteration_ms(0, batch, 0, 0.0) == known.token_ms(Key("m", "gpu", 2), 512, batch)
+    assert cost.iteration_ms(512, 4, 0, 0.0) == pytest.approx(170.0 + 52.0 - 49.0)
+    assert cost.iteration_ms(512, 1, 0, 0.0) == 170.0, "one decode rides along"
+    assert 49.0 <= cost.iteration_ms(5, 0, 0, 0.0) < 80.0
+
+
+def test_repetitions_are_reduced_to_medians(tmp_path: Path) -> None:
+    lines = [
+        "model,hardware,prompt_size,batch_size,token_size,peak_power,prompt_time,token_time,e2e_time,tensor_parallel"
+    ]
+    for prompt_ms in (80.0, 90.0, 70.0):
+        lines.append(f"m,gpu,128,1,128,0,{prompt_ms},48,1000,2")
+    lines += ["m,gpu,512,1,128,0,170,49,1000,2", "m,gpu,512,4,128,0,600,52,1000,2"]
+    known = medians(tmp_path, "\n".join(lines) + "\n")
+    assert known.prompt_ms(Key("m", "gpu", 2), 128) == 80.0
+
+
+def test_less_time_for_more_work_is_noted_and_taken_as_measured() -> None:
+    known = splitwise()
+    cost, notes = known.cost(known.key("llama2-70b", "a100-80gb", 2), 2048, 64)
+    assert len(notes) == 1 and "67.2433 ms at 64, 72.1898 ms at 32" in notes[0]
+    assert cost.decode_ms[64] == 67.2433
+    assert known.cost(known.key("llama2-70b", "a100-80gb", 2), 2048, 32)[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", r"medians\.csv.*(empty|no rows)"),
+        (HEADER, r"medians\.csv: holds no rows"),
+        ("model,hardware\nm,gpu\n", r"medians\.csv:1: the header lacks .*tensor_parallel"),
+        (
+            HEADER + "m,gpu,2,128,1,128,eighty,48\n",
+            r"medians\.csv:2:prompt_ms_median: 'eighty' is not a number",
+        ),
+        (HEADER + "m,gpu,2,128,1,128,nan,48\n", r"medians\.csv:2:prompt_ms_median"),
+        (HEADER + "m,gpu,2,128,1,128,-80,48\n", r"medians\.csv:2:prompt_ms_median: -80"),
+        (HEADER + "m,gpu,2,128,1,128,80,0\n", r"medians\.csv:2:token_ms_median"),
+        (HEADER + "m,gpu,2,128,0,128,80,48\n", r"medians\.csv:2:batch: 0"),
+        (
+            HEADER + "m,gpu,2,128.5,1,128,80,48\n",
+            r"medians\.csv:2:prompt_tokens: '128.5' is not a whole number",
+        ),
+        (HEADER + "m,gpu,2,128,1,128,80\n", r"medians\.csv:2: has 7 cells, 8 are expected"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 3\n", r"medians\.csv.*LFS"),
+    ],
+)
+def test_bad_files_are_named_with_line_and_field(tmp_path: Path, content: str, said: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        medians(tmp_path, content)
+    assert re.search(said, str(caught.value)), str(caught.value)
+
+
+def test_what_was_not_measured_is_refused_with_what_was(tmp_path: Path) -> None:
+    known = medians(tmp_path)
+    key = Key("m", "gpu", 2)
+    for ask, said in (
+        (lambda: known.key("n", "gpu", 2), "model 'n' was not measured; .*known: m"),
+        (lambda: known.key("m", "tpu", 2), "hardware 'tpu' of m was not measured; .*known: gpu"),
+        (lambda: known.key("m", "gpu", 8), "tensor_parallel 8 of m on gpu was not measured; .*known: 2"),
+        (
+            lambda: known.cost(key, 4096, 16),
+            r"up to 2048 prompt tokens in one iteration \(token_budget\), not for 4096",
+        ),
+        (lambda: known.cost(key, 512, 64), r"up to 16 requests at once \(max_seqs\), not for 64"),
+        (lambda: known.prompt_ms(key, 64), "prompt tokens 128 to 2048, not 64"),
+        (lambda: known.prompt_ms(key, 128, 4), "not for batch 4 of 128"),
+    ):
+        with pytest.raises(ProfileError, match=said):
+            ask()
+
+
+def test_a_scenario_with_medians(tmp_path: Path) -> None:
+    path = tmp_path / "medians.csv"
+    path.write_text(text())
+    cost = {"medians": str(path), "model": "m", "hardware": "gpu", "tensor_parallel": 2}
+    result = simulate(scenario(cost=cost, token_budget=512, max_seqs=16)).check()
+    assert result.summary["tbt_p50_ms"] == pytest.approx(49.0, rel=0.2)
+    with pytest.raises(ForerunError, match=r"medians.csv: m on 2 x gpu .* not for 64"):
+        simulate(scenario(cost=cost, token_budget=512, max_seqs=64))
