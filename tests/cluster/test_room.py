@@ -457,3 +457,17 @@ def test_refusals_name_what_binds() -> None:
     assert len(told) == result.summary["refused_jobs"] > 0
     assert any(text.startswith("own speed") for text in told)
     assert all(text.startswith(("own speed", "capacity in", "job ", "it would", "with it")) for text in told)
+
+
+def test_scaling_efficiency_is_throughput_over_one_gpu_throughput() -> None:
+    """One elastic job held at 4 GPUs throughout: its work is worth rate(4) / rate(1) GPUs of the four it held."""
+    from forerun.domains.cluster.outcome import one_gpu_work
+
+    world = World(jobs([0], [1000], [1], kind=[0]), cluster_of(), PROFILE, 60)
+    record = play(cook_of(lambda view: Allocation(np.full(view.count, 4))), world)
+    stretches = stretches_of(record)
+    held, worth = one_gpu_work(record, stretches, waits_of(record, stretches))
+    rate = PROFILE.rate_at()[0]
+    assert held == pytest.approx(4 * record.end_s[0])
+    assert worth / held == pytest.approx(rate[4] / rate[1] / 4)
+    assert worth == pytest.approx(world.jobs.iterations[0] / rate[1])

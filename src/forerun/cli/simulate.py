@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,6 +15,13 @@ from forerun.cli import _options, _show
 @click.command(name="simulate")
 @_options.scenario_options
 @_options.out_option
+@click.option(
+    "--reference-logs",
+    "logs",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Also write the logs that the room's published simulator writes, to compare with its own.",
+)
 def command(
     scenario: Path,
     overrides: tuple[str, ...],
@@ -21,6 +29,7 @@ def command(
     as_json: bool,
     quiet: bool,
     out: Path | None,
+    logs: Path | None,
 ) -> None:
     """Simulate SCENARIO and say what happened, where it went and why."""
     import forerun
@@ -28,10 +37,11 @@ def command(
     from forerun.scenario.load import located
 
     resolved = forerun.load(scenario, overrides, seed=seed)
+    kept = _reference_logs(resolved.domain) if logs is not None else None
     with _show.working(f"simulating {scenario.name}", quiet=quiet or as_json):
         start_s = time.perf_counter()
         try:
-            result = forerun.simulate(resolved).check()
+            result = forerun.simulate(resolved, watch=() if kept is None else (kept,)).check()
         except ScenarioError as error:
             raise located(error, scenario) from error
         except PolicyError as error:
@@ -42,9 +52,24 @@ def command(
         wall_s = time.perf_counter() - start_s
     if out is not None:
         replace(result, provenance={**result.provenance, "wall_s": wall_s}).save(out)
+    written = kept.write(logs) if kept is not None else ()
     if as_json:
         _show.print_json(result.data())
         return
     _show.print_result(result, scenario=str(scenario), quiet=quiet)
+    if written:
+        click.echo(f"reference logs: {', '.join(map(str, written))}")
     if out is not None and not quiet:
         click.echo(f"kept in {out}; next: forerun report {out} -o report.html")
+
+
+def _reference_logs(domain: str) -> Any:
+    """The room's keeper of its published simulator's logs. Raises UsageError if the room has none."""
+    from forerun.domains import room_part, rooms
+    from forerun.errors import UsageError
+
+    part = room_part(domain, "reference_logs")
+    if part is None:
+        able = ", ".join(name for name in rooms() if room_part(name, "reference_logs") is not None)
+        raise UsageError.at("--reference-logs", f"the {domain} room has none; rooms that have: {able}")
+    return part.Logs()

@@ -33,6 +33,7 @@ from forerun.scenario.spec import to_data
 
 _PLACEMENTS = ("anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random")
 _TOLERANCE_S = 1e-6
+_RIGID_RULES = ("TiresiasRules", "GandivaRules", "ThemisSlots", "PriorityRules")
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,9 +306,8 @@ class Witness:
         )
         if hasattr(self.rules, "m"):
             self._work_within_a_slot()
-        elif type(self.rules).__name__ in ("TiresiasRules", "GandivaRules", "ThemisSlots", "PriorityRules"):
-            if not self._credits_others:
-                self._held_long_enough()
+        elif type(self.rules).__name__ in _RIGID_RULES and not self._credits_others:
+            self._held_long_enough()
 
     @property
     def _credits_others(self) -> bool:

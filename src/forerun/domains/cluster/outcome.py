@@ -174,6 +174,26 @@ def useful_gpu_s(record: Record, stretches: Stretches, waits: Waits) -> F64:
     return useful
 
 
+def one_gpu_work(record: Record, stretches: Stretches, waits: Waits) -> tuple[float, float]:
+    """Useful GPU time of elastic jobs, and the GPU time that the same work takes on one GPU each.
+
+    The latter is the sum of throughput over one-GPU throughput over the seconds worked. Jobs without a one-GPU throughput
+    are in neither.
+    """
+    jobs, profile = record.world.jobs, record.world.profile
+    if profile is None:
+        return 0.0, 0.0
+    rate = profile.rate_at()
+    kind = jobs.kind[stretches.row]
+    known = (kind >= 0) & (rate[kind, 1] > 0) & (stretches.gpus < rate.shape[1])
+    row, gpus, kind = stretches.row[known], stretches.gpus[known], kind[known]
+    held_s = stretches.held_s(len(jobs))
+    working = np.divide(waits.running, held_s, out=np.zeros(len(jobs)), where=held_s > 0)
+    worked_s = (stretches.to_s - stretches.from_s)[known] * working[row]
+    share = rate[kind, gpus] / rate[kind, 1]
+    return math.fsum(worked_s * gpus), math.fsum(worked_s * share)
+
+
 def ledger_of(record: Record, stretches: Stretches, waits: Waits) -> Ledger:
     """Where every GPU-second from the first submission to the last event went."""
     world = record.world
@@ -268,6 +288,10 @@ def result_of(scenario: Scenario, record: Record, notes: tuple[str, ...]) -> Res
     ledger = ledger_of(record, stretches, waits)
     places = nodes_of(record, stretches)
     summary, intervals = summary_of(record, waits, ledger)
+    held_gpu_s, one_gpu_s = one_gpu_work(record, stretches, waits)
+    if held_gpu_s > 0:
+        summary |= {"elastic_useful_gpu_s": held_gpu_s, "elastic_useful_at_one_gpu_gpu_s": one_gpu_s}
+        summary["scaling_efficiency"] = one_gpu_s / held_gpu_s
     if record.ended_because:
         notes = (*notes, record.ended_because)
     return Result(

@@ -51,7 +51,8 @@ class GandivaRules(QuietRules):
 
     As published the clock goes from arrival to arrival and frees GPUs only there; after the last arrival it goes slot
     by slot; and the time gone by is credited to whoever has a turn after the rebalancing, not to who held the GPUs.
-    Acting in between puts that right too: work is counted first. `free_nodes` plus the nodes of all sets is the cluster, always.
+    Acting in between puts that right too: work is counted first. `free_nodes` plus the nodes of all sets is the cluster,
+    always.
     """
 
     order: tuple[Step, ...] = (Step.ROUND, Step.ADVANCE, Step.ARRIVE, Step.WAKE, Step.DECIDE, Step.CHARGE)

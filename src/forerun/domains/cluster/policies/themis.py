@@ -131,6 +131,6 @@ class ThemisSlots(QuietRules):
         for row in self.state.ended[self.seen : ended].tolist():
             end_s = float(self.state.end_s[row])
             late = end_s > self.deadline_s[row]
-            self.record.finish(row, end_s, declined=late, log_time_s=int(self.state.ended_at_s[row]))
+            self.record.finish(row, end_s, declined=late)
             self.record.accepted += int(self.deadline_s[row] < NO_DEADLINE_S and not late)
         self.seen = ended

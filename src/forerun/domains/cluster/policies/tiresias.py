@@ -127,7 +127,7 @@ class TiresiasRules(QuietRules):
             self.running[row] = False
             self.changed[row] = 0
             late = self.end_s[row] > self.deadline_s[row]
-            self.record.finish(row, self.end_s[row], declined=late, log_time_s=now_s)
+            self.record.finish(row, self.end_s[row], declined=late)
             self.record.accepted += self.deadline_s[row] < NO_DEADLINE_S and not late
 
     def arrive(self, now_s: int) -> None:

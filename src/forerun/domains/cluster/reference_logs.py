@@ -1,0 +1,148 @@
+"""The logs that the published simulator writes, of our runs, so that the two can be laid side by side with `diff`.
+
+`job.csv` has one row a completed job, in order of completion (refused jobs never appear): `start_time` is the last
+restart, `time` when the schedule noticed the end. `scheduling_events.csv` has one row a scheduling event: which job holds
+each GPU from then on (empty: none), and `ce`, the cluster efficiency. GPUs of schedules that name no nodes are packed as
+for the drawing.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.domains.cluster.model import NO_DEADLINE_S
+from forerun.domains.cluster.outcome import nodes_of, stretches_of
+from forerun.domains.cluster.record import Record
+from forerun.errors import StoreError, UsageError
+from forerun.trace.files import write_whole
+
+JOB_COLUMNS: Final = (
+    "time",
+    "job_id",
+    "num_gpu",
+    "submit_time",
+    "start_time",
+    "end_time",
+    "ddl",
+    "executed_time",
+    "JCT",
+    "pending_time",
+    "preempt",
+    "promote",
+    "best_effort_job",
+)
+
+
+class Logs:
+    """An observer that keeps hold of the run's record; `write` makes the two files once the run is over."""
+
+    def __init__(self) -> None:
+        self.record: Record | None = None
+
+    def instant(self, now_s: float, record: Record) -> None:
+        """One event is over."""
+        self.record = record
+
+    def write(self, folder: Path) -> tuple[Path, ...]:
+        """Write both files into a folder, which is made if absent; their paths. Raises StoreError, UsageError."""
+        if self.record is None:
+            raise UsageError.at("reference logs", "nothing was simulated")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError.at(str(folder), f"cannot be made: {error.strerror or error}") from None
+        made = {
+            "job.csv": _text(JOB_COLUMNS, job_rows(self.record)),
+            "scheduling_events.csv": _text(*event_rows(self.record)),
+        }
+        for name, text in made.items():
+            write_whole(folder / name, lambda path, text=text: _write(path, text))  # type: ignore[misc]
+        return tuple(folder / name for name in made)
+
+
+def job_rows(record: Record) -> list[tuple[Any, ...]]:
+    """The rows of `job.csv`: one a completed job, in order of completion."""
+    jobs = record.world.jobs
+    stretches = stretches_of(record)
+    until = np.minimum(stretches.to_s, np.where(record.end_s >= 0, record.end_s, np.inf)[stretches.row])
+    held_s = np.bincount(stretches.row, np.maximum(until - stretches.from_s, 0.0), len(jobs))
+    rows = []
+    for row in record.completed:
+        jct_s = record.end_s[row] - jobs.submit_s[row]
+        rows.append(
+            (
+                record.logged_s[row],
+                jobs.id[row],
+                jobs.gpus[row],
+                jobs.submit_s[row],
+                record.start_s[row],
+                record.end_s[row],
+                jobs.written_deadline_s[row] if jobs.written_deadline_s[row] < NO_DEADLINE_S else "",
+                held_s[row],
+                jct_s,
+                max(jct_s - held_s[row], 0.0),
+                record.preempts[row],
+                0,
+                int(jobs.best_effort[row]),
+            )
+        )
+    return rows
+
+
+def event_rows(record: Record) -> tuple[tuple[str, ...], list[list[Any]]]:
+    """The header and rows of `scheduling_events.csv`. Raises UsageError for a run too long to name GPUs."""
+    cluster, jobs = record.world.cluster, record.world.jobs
+    stretches = stretches_of(record)
+    places = nodes_of(record, stretches)
+    if places is None:
+        raise UsageError.at(
+            "reference logs", f"{len(stretches.row)} allocations are too many to name GPUs; shorten the trace"
+        )
+    sizes = cluster.node_gpus().tolist()
+    names = tuple(f"gpu{node}-{k}" for node, size in enumerate(sizes) for k in range(size))
+    times, _, _, _, efficiency = record.events()
+    owner = np.full(cluster.gpus, -1, np.int64)
+    opening = np.argsort(stretches.from_s, kind="stable").tolist()
+    closing = np.argsort(stretches.to_s, kind="stable").tolist()
+    opened = closed = 0
+    rows: list[list[Any]] = []
+    for time_s, ce in zip(times.tolist(), efficiency.tolist(), strict=True):
+        while closed < len(closing) and stretches.to_s[closing[closed]] <= time_s:
+            _set(owner, places[closing[closed]], -1)
+            closed += 1
+        while opened < len(opening) and stretches.from_s[opening[opened]] <= time_s:
+            which = opening[opened]
+            if stretches.to_s[which] > time_s:
+                _set(owner, places[which], int(stretches.row[which]))
+            opened += 1
+        rows.append([time_s, *("" if row < 0 else jobs.id[row] for row in owner.tolist()), ce])
+    return ("time", *names, "ce"), rows
+
+
+def _set(owner: Any, runs: Sequence[tuple[int, int]], row: int) -> None:
+    for first, count in runs:
+        owner[first : first + count] = row
+
+
+def _text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([[_cell(value) for value in row] for row in rows])
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Whole numbers without a fraction, as the published logs have them."""
+    number = value.item() if hasattr(value, "item") else value
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
