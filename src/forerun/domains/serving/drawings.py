@@ -1,4 +1,4 @@
-"""What the report draws of this room's plan files."""
+"""What the report draws of this room's plan files and measurements."""
 
 from __future__ import annotations
 
@@ -31,6 +31,57 @@ def _stages(rows: list[Mapping[str, Any]]) -> Figure:
             "cost_usd_per_h": [float(row["cost_usd_per_h"]) for row in rows],
         },
         caption="Replicas and hardware of each stage; the batch limits are in the table.",
+    )
+
+
+def measured_figures(content: Mapping[str, Any]) -> tuple[Figure, ...]:
+    """Latency measured and predicted, by load; times of batches, in place and alone; those that the measurement has."""
+    rows, profile = content.get("fidelity") or [], content.get("batch_times") or []
+    found = [_predicted(rows, name) for name in ("p50", "p99")] if rows else []
+    return (*found, _batch_times(profile)) if profile else tuple(found)
+
+
+def _predicted(rows: list[Mapping[str, Any]], name: str) -> Figure:
+    shown = name.upper()
+    parts = [(row, kind) for kind in ("measured", "predicted") for row in rows]
+    marked = sum(bool(row["marks"]) for row in rows)
+    disturbed = f" {marked} of the {len(rows)} runs were disturbed (see the table)." if marked else ""
+    return Figure(
+        id=f"fidelity-{name}",
+        title=f"{shown} latency, measured and predicted",
+        kind="points",
+        x=Axis("load", "load of the busiest stage"),
+        y=Axis("latency_ms", f"{shown} latency", "ms", log=True),
+        data={
+            "load": [float(row["load"]) for row, _ in parts],
+            "latency_ms": [float(row[f"{name}_{kind}_ms"]) for row, kind in parts],
+            "what": [kind for _, kind in parts],
+        },
+        series="what",
+        order=("measured", "predicted"),
+        caption=f"The simulator is given the instants at which queries were sent.{disturbed}",
+    )
+
+
+def _batch_times(rows: list[Mapping[str, Any]]) -> Figure:
+    parts = [
+        (row, column, where)
+        for column, where in (("mean_ms", "in place"), ("alone_mean_ms", "alone"))
+        for row in rows
+    ]
+    return Figure(
+        id="batch-times",
+        title="What a batch takes, with all stages busy and alone",
+        kind="line",
+        x=Axis("batch", "batch size", "queries"),
+        y=Axis("mean_ms", "mean time of a batch", "ms"),
+        data={
+            "batch": [int(row["batch"]) for row, _, _ in parts],
+            "mean_ms": [float(row[column]) for row, column, _ in parts],
+            "where": [f"{row['model']} {where}" for row, _, where in parts],
+        },
+        series="where",
+        caption="From handing a batch over to having its answer, as a queue sees it.",
     )
 
 

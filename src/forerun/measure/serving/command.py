@@ -1,0 +1,177 @@
+"""`forerun measure serving`: profiles of real models behind real queues, and the model beside what happens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command(name="serving")
+@click.argument("scenario", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="[STAGE=]MODEL",
+    help="What a stage computes: matrix, forest, hashing, perceptron (needs torch), or module:function. Without SCENARIO: "
+    "a chain of these [matrix, forest].",
+)
+@click.option(
+    "--check", "checked", is_flag=True, help="Run the pipeline at several loads beside its prediction."
+)
+@click.option(
+    "--loads", default="0.3,0.5,0.7,0.9,1.2", show_default=True, help="Of what the busiest stage carries."
+)
+@click.option("--repeats", type=click.IntRange(1, 100), default=1, show_default=True, help="Runs a load.")
+@click.option("--seconds", type=click.FloatRange(1), default=20.0, show_default=True, help="Length of a run.")
+@click.option(
+    "--samples", type=click.IntRange(5, 10_000), default=40, show_default=True, help="Of every batch size."
+)
+@click.option(
+    "--max-batch", type=click.IntRange(1, 256), default=8, show_default=True, help="Without SCENARIO."
+)
+@click.option("--set", "overrides", multiple=True, metavar="A=B", help="Change a value of SCENARIO.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
+    help="Write profile.csv, scenario.json and measured.json there.",
+)  # fmt: skip
+def command(
+    scenario: Path | None,
+    models: tuple[str, ...],
+    checked: bool,
+    loads: str,
+    repeats: int,
+    seconds: float,
+    samples: int,
+    max_batch: int,
+    overrides: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+    out: Path | None,
+) -> None:
+    """Run a pipeline for real: one process a replica, a queue a stage, open-loop arrivals.
+
+    With models, every batch size is timed in place (all stages busy) and written as a profile that scenarios read. With
+    --check the pipeline then runs at several loads, and the simulator on the same send times stands beside it. A SCENARIO
+    without models is run with replicas that sleep as long as its service times say: what is then checked is the control,
+    not the arithmetic.
+    """
+    import json
+
+    import forerun
+    from forerun.errors import UsageError
+    from forerun.measure.serving.models import model_named
+    from forerun.measure.serving.study import Request, builtin, measure
+    from forerun.scenario.load import from_data
+
+    if scenario is None:
+        if overrides:
+            raise UsageError.at("--set", "changes a value of SCENARIO; none was given")
+        chain = [text.rpartition("=")[2] for text in models] or ["matrix", "forest"]
+        for model in chain:
+            model_named(model)
+        if len(set(chain)) < len(chain):
+            raise UsageError.at("--model", "a chain without SCENARIO holds every model once")
+        resolved: Any = from_data(builtin(chain, max_batch))
+        named = dict(zip((stage.name for stage in resolved.stages), chain))
+    else:
+        resolved = forerun.load(scenario, overrides)
+        if resolved.domain != "serving":
+            raise UsageError.at(
+                str(scenario), f"is of the {resolved.domain} room; a serving scenario is wanted"
+            )
+        if lacking := [text for text in models if "=" not in text]:
+            raise UsageError.at(f"--model {lacking[0]}", "write STAGE=MODEL: SCENARIO has stages")
+        named = dict(text.split("=", 1) for text in models)
+
+    def tell(message: str) -> None:
+        if not (quiet or as_json):
+            click.echo(message, err=True)
+
+    wanted = _loads(loads) if checked or (scenario is not None and not named) else ()
+    found = measure(Request(resolved, named, samples, wanted, repeats, seconds), out, tell)
+    if as_json:
+        click.echo(json.dumps(found, indent=2, allow_nan=False))
+        return
+    _show_found(found)
+    if out is not None and not quiet:
+        if found["batch_times"]:
+            click.echo(f"kept in {out}; next: forerun simulate {out / 'scenario.json'}")
+        else:
+            click.echo(f"kept in {out}; next: forerun report {out / 'measured.json'} -o report.html")
+
+
+def _loads(text: str) -> tuple[float, ...]:
+    from forerun.errors import UsageError
+
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError.at(f"--loads {text}", "write numbers between commas: 0.5,0.9,1.2") from error
+    if not found or not all(0 < load <= 10 for load in found):
+        raise UsageError.at(f"--loads {text}", "loads lie above 0, up to 10")
+    return found
+
+
+def _show_found(found: dict[str, Any]) -> None:
+    from forerun.cli import _show
+
+    if found["batch_times"]:
+        shown = {
+            "model": "model",
+            "batch": "batch",
+            "samples": "samples",
+            "mean ms": "mean_ms",
+            "p99 ms": "p99_ms",
+            "queries/s": "throughput_qps",
+            "mean alone": "alone_mean_ms",
+            "in place / alone": "in_place_over_alone",
+        }
+        _show.print_table(
+            tuple(shown), ([row[name] for name in shown.values()] for row in found["batch_times"])
+        )
+        click.echo()
+    if found["fidelity"]:
+        columns = (
+            "load",
+            "queries/s",
+            "queries",
+            "P50 real",
+            "model",
+            "off",
+            "P99 real",
+            "model",
+            "off",
+            "late p99",
+            "marks",
+        )
+        rows = [
+            (
+                row["load"],
+                row["rate_rps"],
+                row["queries"],
+                row["p50_measured_ms"],
+                row["p50_predicted_ms"],
+                f"{row['p50_error']:+.1%}",
+                row["p99_measured_ms"],
+                row["p99_predicted_ms"],
+                f"{row['p99_error']:+.1%}",
+                row["lag_p99_ms"],
+                row["marks"],
+            )
+            for row in found["fidelity"]
+        ]
+        _show.print_table(columns, rows)
+        click.echo()
+    click.echo(f"answer: {found['answer']}")
+    for note in found["notes"]:
+        click.echo(f"note: {note}")
+    host = found["host"]
+    click.echo(
+        f"host: {host['processor']}, {host['cores']} cores, load average {host['load_average']}, "
+        f"{host['stolen_share']:.1%} stolen, a sleep of 1 ms lasts {host['oversleep_p99_ms']} ms longer at p99"
+    )

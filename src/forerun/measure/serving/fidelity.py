@@ -1,0 +1,211 @@
+"""Predicted against measured: one pipeline for real at several loads, and the model on the same send times.
+
+The model is not judged by a disturbed run: one whose queries were sent late, or whose batches took a tenth more or less
+than the model was told. How much of the error is due to the latter is told too, by simulating once more with the times
+that the run had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.domains.serving.model import SOURCE, Floats, Law, Pipeline, Service
+from forerun.domains.serving.stagewise import simulate_stagewise
+from forerun.measure.serving.profiling import TOLERANCE
+from forerun.measure.serving.testbed import Observed, Tell, Testbed
+from forerun.rng import stream
+
+#: quantiles compared
+QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+#: queries sent later than this at the 99th percentile disturb a run
+MOST_LAG_MS: Final = 1.0
+
+RESAMPLES: Final = 200
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One run beside its prediction. marks: what disturbed it, so that the model is not judged by it; empty if it is.
+
+    drift: by stage, how much longer its batches took than believed. query_error_ms: the median over queries of how far the
+    prediction of a query's latency is off.
+    """
+
+    load: float
+    repeat: int
+    rate_rps: float
+    queries: int
+    measured_ms: dict[str, float]
+    predicted_ms: dict[str, float]
+    explained_ms: dict[str, float]
+    interval: dict[str, tuple[float, float]]
+    attainment: float
+    attainment_predicted: float
+    lag_p99_ms: float
+    drift: dict[str, float]
+    query_error_ms: float
+    marks: tuple[str, ...]
+
+    def error(self, quantile: str) -> float:
+        """Predicted over measured, minus one."""
+        return self.predicted_ms[quantile] / self.measured_ms[quantile] - 1
+
+    def record(self) -> dict[str, Any]:
+        """As a flat record."""
+        found: dict[str, Any] = {
+            "load": self.load,
+            "repeat": self.repeat,
+            "rate_rps": self.rate_rps,
+            "queries": self.queries,
+        }
+        for name in QUANTILES:
+            low, high = self.interval[name]
+            found |= {
+                f"{name}_measured_ms": self.measured_ms[name],
+                f"{name}_predicted_ms": self.predicted_ms[name],
+                f"{name}_error": self.error(name),
+                f"{name}_error_low": low,
+                f"{name}_error_high": high,
+                f"{name}_error_with_run_service": self.explained_ms[name] / self.measured_ms[name] - 1,
+            }
+        return found | {
+            "attainment_measured": self.attainment,
+            "attainment_predicted": self.attainment_predicted,
+            "query_error_median_ms": self.query_error_ms,
+            "lag_p99_ms": self.lag_p99_ms,
+            "service_drift": max(self.drift.values(), key=abs),
+            "marks": "; ".join(self.marks),
+        }
+
+
+def judge(
+    testbed: Testbed,
+    believed: Pipeline,
+    unit_gaps_ms: Floats,
+    loads: Sequence[float],
+    repeats: int,
+    seconds: float,
+    slo_ms: float,
+    seed: int,
+    tell: Tell,
+) -> list[Judged]:
+    """Run the testbed at several loads, and the believed pipeline on the send times that came of it.
+
+    believed: the testbed's pipeline with the service times that the model is told. unit_gaps_ms: gaps of a trace of
+    one query a second; each run takes the next ones, from the first again when they end. loads: of what the busiest stage
+    can carry.
+    """
+    capacity = capacity_rps(believed)
+    found, at = [], 0
+    for load in loads:
+        for repeat in range(1, repeats + 1):
+            rate = load * capacity
+            count = max(20, round(rate * seconds))
+            gaps = np.take(unit_gaps_ms, np.arange(at, at + count), mode="wrap")
+            at = (at + count) % len(unit_gaps_ms)
+            tell(f"load {load:g}, {rate:.3g} queries/s, {count / rate:.0f} s")
+            observed = testbed.run(np.cumsum(gaps) / rate)
+            found.append(judged(observed, believed, load, repeat, slo_ms, seed))
+    return found
+
+
+def judged(
+    observed: Observed, believed: Pipeline, load: float, repeat: int, slo_ms: float, seed: int
+) -> Judged:
+    """One observed run beside what the model says of the same send times."""
+    sent, real = observed.run.arrival_ms, observed.run.latency_ms
+    model = simulate_stagewise(believed, sent, slo_ms).latency_ms
+    drift = _drift(observed, believed)
+    as_served = simulate_stagewise(_as_served(observed, believed), sent, slo_ms).latency_ms
+    lag = float(np.quantile(observed.lag_ms, 0.99))
+    marks = [f"sent {lag:.1f} ms late"] if lag > MOST_LAG_MS else []
+    marks += [f"{name} {change:+.0%}" for name, change in drift.items() if abs(change) > TOLERANCE]
+    span_ms = float(sent[-1] - sent[0])
+    return Judged(
+        load,
+        repeat,
+        (len(sent) - 1) * 1e3 / span_ms,
+        len(sent),
+        _quantiles(real),
+        _quantiles(model),
+        _quantiles(as_served),
+        _bootstrapped(real, model, stream(seed, "bootstrap", repeat)),
+        float((real <= slo_ms).mean()),
+        float((model <= slo_ms).mean()),
+        lag,
+        drift,
+        float(np.median(np.abs(model - real))),
+        tuple(marks),
+    )
+
+
+def capacity_rps(pipeline: Pipeline) -> float:
+    """The most queries a second that every stage can carry, by mean service at the best batch size."""
+    visited: list[float] = []
+    carried = []
+    for stage in pipeline.stages:
+        missed = 1.0
+        for edge in stage.edges:
+            came = 1.0 if edge.parent == SOURCE else visited[edge.parent]
+            share = (
+                1.0
+                if edge.always
+                else float(edge.recorded.mean())
+                if edge.recorded is not None
+                else edge.share
+            )
+            missed *= 1 - came * (share or 0.0)
+        visited.append(1 - missed)
+        sizes = np.arange(1, stage.max_batch + 1)
+        best = float((sizes * 1e3 / stage.service.table_ms[1 : stage.max_batch + 1]).max())
+        if visited[-1] > 0:
+            carried.append(stage.replicas * best / visited[-1])
+    return min(carried)
+
+
+def _quantiles(latency_ms: Floats) -> dict[str, float]:
+    return {name: float(np.quantile(latency_ms, share)) for name, share in QUANTILES.items()}
+
+
+def _bootstrapped(real: Floats, model: Floats, rng: np.random.Generator) -> dict[str, tuple[float, float]]:
+    """95 % intervals of the errors: blocks of queries drawn with replacement, both latencies of a query together."""
+    n = len(real)
+    block = max(1, round(n ** (2 / 3)))
+    errors: dict[str, list[float]] = {name: [] for name in QUANTILES}
+    for _ in range(RESAMPLES):
+        starts = rng.integers(0, n, size=-(-n // block))
+        rows = ((starts[:, None] + np.arange(block)) % n).ravel()[:n]
+        for name, share in QUANTILES.items():
+            errors[name].append(float(np.quantile(model[rows], share) / np.quantile(real[rows], share) - 1))
+    return {
+        name: (float(np.quantile(values, 0.025)), float(np.quantile(values, 0.975)))
+        for name, values in errors.items()
+    }
+
+
+def _drift(observed: Observed, believed: Pipeline) -> dict[str, float]:
+    """By stage, how much longer the run's batches took than believed, batch sizes alike."""
+    found = {}
+    for stage, served in zip(believed.stages, observed.served):
+        wanted = stage.service.table_ms[served[:, 0].astype(np.int64)]
+        found[stage.name] = float(served[:, 1].sum() / wanted.sum() - 1) if len(served) else 0.0
+    return found
+
+
+def _as_served(observed: Observed, believed: Pipeline) -> Pipeline:
+    """The pipeline with service times drawn from those of the run itself; sizes that never came keep what was believed."""
+    stages = []
+    for s, (stage, served) in enumerate(zip(believed.stages, observed.served)):
+        values, table = [np.zeros(1)], stage.service.table_ms.copy()
+        for size in range(1, stage.max_batch + 1):
+            own = served[served[:, 0] == size, 1]
+            values.append(own if len(own) else table[size : size + 1])
+            table[size] = float(values[-1].mean())
+        service = Service(table, Law.MEASURED, measured_ms=tuple(values), key=1000 + s)
+        stages.append(replace(stage, service=service))
+    return replace(believed, stages=tuple(stages))

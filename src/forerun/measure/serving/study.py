@@ -1,0 +1,217 @@
+"""A whole measurement: a testbed from a scenario, its profile, predictions beside it, and the files it leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+import forerun
+from forerun.domains.serving.inputs import prepare
+from forerun.domains.serving.model import Floats, Pipeline, Service
+from forerun.domains.serving.policies.fixed import Fixed
+from forerun.domains.serving.scenario import Sampled, Scenario, Tables
+from forerun.errors import Problem, UsageError, known_names
+from forerun.measure.serving.fidelity import Judged, capacity_rps, judge
+from forerun.measure.serving.host import described, probe
+from forerun.measure.serving.models import model_named
+from forerun.measure.serving.profiling import TOLERANCE, Measured, profile_of, profiled, write_profile
+from forerun.measure.serving.testbed import Tell, Testbed
+from forerun.scenario.spec import to_data
+
+#: what built-in pipelines call the machine they are measured on, and what one replica costs there
+HERE: Final = "here"
+PRICE_USD_PER_H: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to measure.
+
+    scenario: the pipeline, its configuration, the shape of its traffic, its objective. models: stage -> what its replicas
+    compute; empty: they sleep as long as the scenario's service times say. samples: of every batch size in the profile.
+    loads: of what the busiest stage carries, for runs of `seconds` each; none: the profile only.
+    """
+
+    scenario: Scenario
+    models: Mapping[str, str] = field(default_factory=dict)
+    samples: int = 40
+    loads: tuple[float, ...] = ()
+    repeats: int = 1
+    seconds: float = 20.0
+
+
+def builtin(models: Sequence[str] = ("matrix", "forest"), max_batch: int = 8) -> dict[str, Any]:
+    """The data of a chain of small models, one replica each, under Poisson traffic; rate and objective are placeholders."""
+    names = [model.replace(":", "-").replace(".", "-") for model in models]
+    parents = ["source", *names[:-1]]
+    return {
+        "domain": "serving",
+        "trace": {"process": {"name": "poisson", "rate_rps": 1.0}, "queries": 20_000},
+        "stages": [{"name": name, "parents": [parent]} for name, parent in zip(names, parents)],
+        "configuration": {name: {"hardware": HERE, "max_batch": max_batch} for name in names},
+        "service": {"tables_ms": {name: [1.0] * max_batch for name in names}},
+        "slo_ms": 1000.0,
+        "prices_usd_per_h": {HERE: PRICE_USD_PER_H},
+        "intervals": {"replications": 0},
+    }
+
+
+def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
+    """Measure, write what was found into the folder (profile.csv, scenario.json, measured.json), and return it.
+
+    Raises UsageError for a pipeline or model that cannot be run here.
+    """
+    scenario, paced = asked.scenario, not asked.models
+    pipeline = _pipeline(scenario, asked.models)
+    models = ["" if paced else asked.models[name] for name in pipeline.names]
+    for model in set(models) - {""}:
+        model_named(model)
+    gaps = _unit_gaps(scenario)
+    before, notes, measured = probe(), [], []
+    believed, slo_ms, data = pipeline, scenario.slo_ms, to_data(scenario)
+    with Testbed(pipeline, models) as testbed:
+        if not paced:
+            measured = _profile(asked, testbed, tell)
+            believed, slo_ms, data = _told(asked, pipeline, measured, data)
+            notes += _notes(measured)
+            # The testbed's own tables matter to replicas that sleep only.
+        rows = judge(
+            testbed, believed, gaps, asked.loads, asked.repeats, asked.seconds, slo_ms, scenario.seed, tell
+        )
+    host = described(before, probe())
+    found: dict[str, Any] = {
+        "format": "forerun.measurement/1",
+        "domain": "serving",
+        "forerun": forerun.__version__,
+        "answer": _answer(rows, measured, paced),
+        "kind": "paced: replicas sleep" if paced else "busy: replicas compute",
+        "capacity_rps": capacity_rps(believed),
+        "slo_ms": slo_ms,
+        **_worst(rows),
+        "host": host,
+        "fidelity": [row.record() for row in rows],
+        "batch_times": [record for each in measured for record in each.rows()],
+        "notes": notes,
+    }
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if measured:
+            write_profile(measured, {k: v for k, v in host.items() if k != "quiet"}, folder / "profile.csv")
+            scenario_text = json.dumps(data | {"profiles": ["profile.csv"]}, indent=1)
+            (folder / "scenario.json").write_text(scenario_text + "\n", encoding="utf-8")
+        text = json.dumps(found, indent=1, allow_nan=False)
+        (folder / "measured.json").write_text(text + "\n", encoding="utf-8")
+    return found
+
+
+def _pipeline(scenario: Scenario, models: Mapping[str, str]) -> Pipeline:
+    """The scenario's pipeline, as it can be run here. Where models compute no service times need be known."""
+    names = [stage.name for stage in scenario.stages]
+    problems = [
+        Problem(f"--model {name}", f"no stage named {name!r}; {known_names(name, names)}")
+        for name in models
+        if name not in names
+    ]
+    if models and not problems:
+        problems += [
+            Problem("--model", f"what does stage {name!r} compute? give every stage a model, or none")
+            for name in names
+            if name not in models
+        ]
+    if scenario.mode != "default":
+        problems.append(Problem("$.mode", "what is run for real is mode default"))
+    if not models and isinstance(scenario.service, Sampled):
+        problems.append(Problem("$.service", "replicas that sleep need service times that are not drawn"))
+    if not isinstance(scenario.tuner, Fixed) or any(p.changes for p in scenario.configuration.values()):
+        problems.append(Problem("$.tuner", "a real run keeps its replicas; use tuner: fixed and no changes"))
+    if problems:
+        raise UsageError(*problems)
+    if models:
+        blank = {name: (1.0,) * placed.max_batch for name, placed in scenario.configuration.items()}
+        scenario = scenario.with_(service=Tables(tables_ms=blank))
+    return prepare(scenario).pipeline
+
+
+def _unit_gaps(scenario: Scenario) -> Floats:
+    """The trace's gaps, of mean one second."""
+    arrivals = prepare(scenario).arrivals_ms
+    gaps = np.diff(arrivals)
+    if len(gaps) < 20 or not gaps.mean() > 0:
+        raise UsageError.at(
+            "$.trace", "a real run takes the shape of its traffic from it; give at least 21 queries"
+        )
+    unit: Floats = gaps * (1e3 / gaps.mean())
+    return unit
+
+
+def _profile(asked: Request, testbed: Testbed, tell: Tell) -> list[Measured]:
+    scenario = asked.scenario
+    called = {spec.name: spec.model or spec.name for spec in scenario.stages}
+    names = testbed.pipeline.names
+    hardware = [scenario.configuration[name].hardware for name in names]
+    tell("profile: begin")
+    return profiled(testbed, hardware, [called[name] for name in names], asked.samples, scenario.seed, tell)
+
+
+def _told(
+    asked: Request, pipeline: Pipeline, measured: Sequence[Measured], data: dict[str, Any]
+) -> tuple[Pipeline, float, dict[str, Any]]:
+    """The pipeline as the model believes it, with the times measured in place; an objective and a rate that fit it; and
+    the scenario of that."""
+    services: list[Service] = [
+        each.service(stage.max_batch, 7 + s) for s, (each, stage) in enumerate(zip(measured, pipeline.stages))
+    ]
+    stages = tuple(replace(stage, service=service) for stage, service in zip(pipeline.stages, services))
+    believed = replace(pipeline, stages=stages)
+    profile_of(measured, "measured")
+    data = {**data, "service": "mean", "tuner": {"name": "fixed"}}
+    slo_ms = asked.scenario.slo_ms
+    if data["trace"].get("process", {}).get("rate_rps") == 1.0 and "queries" in data["trace"]:
+        # The built-in pipeline: an objective of three full batches along the way, and three fifths of what it carries.
+        slo_ms = round(3 * sum(float(stage.service.table_ms[-1]) for stage in stages), 1)
+        process = {**data["trace"]["process"], "rate_rps": round(0.6 * capacity_rps(believed), 2)}
+        data = {**data, "slo_ms": slo_ms, "trace": {**data["trace"], "process": process}}
+    return believed, slo_ms, data
+
+
+def _notes(measured: Sequence[Measured]) -> list[str]:
+    worst = max(
+        (row for each in measured for row in each.rows()), key=lambda row: abs(row["in_place_over_alone"] - 1)
+    )
+    apart = worst["in_place_over_alone"] - 1
+    what = f"{worst['model']} in batches of {worst['batch']} takes {apart:+.0%} in place, against alone"
+    if abs(apart) > TOLERANCE:
+        return [f"a profile taken stage by stage would be wrong here: {what}"]
+    return [f"a profile taken stage by stage would do here: at most {what}"]
+
+
+def _worst(rows: Sequence[Judged]) -> dict[str, Any]:
+    """How far predictions are off over the runs that were not disturbed, below overload."""
+    good = [row for row in rows if not row.marks and row.load < 1]
+    found: dict[str, Any] = {"runs": len(rows), "runs_disturbed": sum(bool(row.marks) for row in rows)}
+    if good:
+        for name in ("p50", "p99"):
+            errors = sorted(abs(row.error(name)) for row in good)
+            found |= {f"{name}_error_median": errors[len(errors) // 2], f"{name}_error_worst": errors[-1]}
+    return found
+
+
+def _answer(rows: Sequence[Judged], measured: Sequence[Measured], paced: bool) -> str:
+    worst = _worst(rows)
+    if "p50_error_worst" in worst:
+        return (
+            f"below overload and undisturbed, P50 is predicted within {worst['p50_error_worst']:.1%} and P99 within "
+            f"{worst['p99_error_worst']:.1%} (median {worst['p99_error_median']:.1%}); {worst['runs_disturbed']} of "
+            f"{worst['runs']} runs were disturbed"
+        )
+    if rows:
+        return (
+            f"{worst['runs_disturbed']} of {len(rows)} runs were disturbed: the model is not judged by them"
+        )
+    sizes = sum(len(each.in_place_ms) for each in measured)
+    return f"{len(measured)} models measured in place, {sizes} batch sizes"

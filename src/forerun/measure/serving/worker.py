@@ -1,0 +1,78 @@
+"""One replica: a process that serves a batch at a time. Started as `python -m forerun.measure.serving.worker`.
+
+It reads requests from its standard input and writes answers to its standard output, both of fixed size. A request holds
+the batch size and the instant at which the batch is to end; where that instant is NaN the model computes. An answer holds
+the instants at which the batch began and ended here, on the machine's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import os
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+#: batch size, instant to end at in s of the monotonic clock
+REQUEST: Final = struct.Struct("<qd")
+#: began, ended
+ANSWER: Final = struct.Struct("<dd")
+#: what a replica says when it can serve
+READY: Final = b"r"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve until the input ends. arguments: the model's name (empty: none), the processor to stay on (-1: any)."""
+    name, processor = arguments[0], int(arguments[1])
+    if processor >= 0:
+        # Staying on one processor is a courtesy of the system; where it is refused the replica runs anywhere.
+        with contextlib.suppress(OSError, AttributeError):
+            os.sched_setaffinity(0, {processor})
+    # Whatever a model prints must not come between the answers.
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    serve = None
+    if name:
+        sys.path.insert(0, str(Path.cwd()))
+        from forerun.measure.serving.models import model_named
+
+        serve = model_named(name)()
+        serve(1)
+    gc.collect()
+    gc.freeze()
+    os.write(answers, READY)
+    while True:
+        request = _read(0, REQUEST.size)
+        if request is None:
+            return 0
+        size, until_s = REQUEST.unpack(request)
+        began_s = time.monotonic()
+        if math.isnan(until_s):
+            assert serve is not None
+            serve(size)
+        else:
+            left_s = until_s - began_s
+            while left_s > 0:
+                time.sleep(left_s)
+                left_s = until_s - time.monotonic()
+        os.write(answers, ANSWER.pack(began_s, time.monotonic()))
+
+
+def _read(file: int, size: int) -> bytes | None:
+    """Exactly `size` bytes, or None at the end of the input."""
+    found = b""
+    while len(found) < size:
+        part = os.read(file, size - len(found))
+        if not part:
+            return None
+        found += part
+    return found
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
