@@ -92,34 +92,6 @@ def test_the_same_bytes_with_the_process_pool(demo: Any, tmp_path: Path) -> None
     assert kept[0] == kept[1] and all(type(outcome).__name__ == "Done" for outcome in kept[0])
 
 
-@pytest.mark.slow
-@by_room
-def test_the_same_bytes_on_ray(demo: Any, tmp_path: Path) -> None:
-    """Two cells of each room's demonstration, here and on a Ray of this test's own, on loopback."""
-    try:
-        import ray  # noqa: F401
-    except Exception as error:  # not installed, or broken by another package of this environment
-        pytest.skip(f"Ray cannot be imported here: {type(error).__name__}: {error}")
-    from forerun.study.executors import Here
-    from forerun.study.executors.ray import OnRay
-    from forerun.study.expand import load_study
-    from forerun.study.run import run_study
-
-    (tmp_path / "study.yaml").write_text(json.dumps({"base": str(demo.scenario), "seeds": 2}))
-    plan = load_study(tmp_path / "study.yaml")
-    pages = []
-    for name, executor in (("here", Here()), ("ray", OnRay("local", workers=2))):
-        (tmp_path / name).mkdir()
-        run_study(plan, tmp_path / name / "s.sqlite", executor)
-        from forerun.report import html_page
-        from forerun.study.saved import load_saved
-
-        found = load_saved(tmp_path / name / "s.sqlite")
-        assert (found.done, found.failed) == (2, 0)
-        pages.append(html_page([found]))
-    assert pages[0] == pages[1]
-
-
 @by_room
 def test_simulated_time_does_not_see_the_clock(demo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = load(demo.scenario)

@@ -320,18 +320,3 @@ def _needs_ray() -> None:
         pytest.skip("Ray is not installed (extra [ray])")
     except Exception as error:  # another package of this environment breaks it
         pytest.skip(f"Ray cannot be imported here: {type(error).__name__}: {error}")
-
-
-@pytest.mark.slow
-def test_the_same_bytes_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Ray of this test's own, on loopback, at an explicit address."""
-    _needs_ray()
-    from forerun.study.executors.ray import OnRay
-
-    paths = [str(Path(__file__).parent / "toy"), *filter(None, [os.environ.get("PYTHONPATH", "")])]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
-    plan = plan_of(tmp_path)
-    run_study(plan, tmp_path / "here.sqlite", Here())
-    run_study(plan, tmp_path / "ray.sqlite", OnRay("local", workers=2))
-    here, on_ray = (table_bytes(plan, tmp_path / f"{name}.sqlite", tmp_path) for name in ("here", "ray"))
-    assert here == on_ray

@@ -183,7 +183,6 @@ def test_the_study_verb(
         (["-o", "cells.xls"], "ends in .csv or .parquet"),
         (["--address", "localhost:1"], "belongs to --executor ray"),
         (["--executor", "ray"], "name the Ray cluster's address"),
-        (["--executor", "ray", "--address", "local", "--limit", "3"], "works with --executor processes"),
     ):
         assert command_line(["study", "study.yaml", *arguments]) == 2
         assert message in capsys.readouterr().err

@@ -28,7 +28,10 @@ MOST_ROWS = 40
 @click.option(
     "--store", type=click.Path(path_type=Path), help="The store [default: STUDY with .sqlite, beside you]."
 )
-@click.option("--workers", "-j", default=1, show_default=True, type=click.IntRange(min=1), help="Processes.")
+@click.option(
+    "--workers", "-j", type=click.IntRange(min=1), metavar="N",
+    help="Processes [default: 1], or chunks at once on Ray [default: its cores].",
+)  # fmt: skip
 @click.option("--executor", type=click.Choice(["processes", "ray"]), default="processes", show_default=True)
 @click.option("--address", default="", help="The Ray cluster's address, or 'local'.")
 @click.option(
@@ -57,7 +60,7 @@ MOST_ROWS = 40
 @_options.json_option
 @_options.quiet_option
 def command(
-    study: Path, store: Path | None, workers: int, executor: str, address: str, limit_s: float, retry: bool,
+    study: Path, store: Path | None, workers: int | None, executor: str, address: str, limit_s: float, retry: bool,
     salvage: Path | None, objective: str, out: Path | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Run every cell of STUDY that its store does not hold yet, then rank the combinations with their intervals.
@@ -215,7 +218,7 @@ def _write_cells(store: Path, out: Path) -> None:
     (table.write_csv if out.suffix == ".csv" else table.write_parquet)(out)
 
 
-def _executor(kind: str, workers: int, address: str, limit_s: float) -> Executor:
+def _executor(kind: str, workers: int | None, address: str, limit_s: float) -> Executor:
     from forerun.errors import UsageError
     from forerun.study.executors import Here
     from forerun.study.executors.processes import Processes
@@ -223,14 +226,10 @@ def _executor(kind: str, workers: int, address: str, limit_s: float) -> Executor
     if kind == "ray":
         from forerun.study.executors.ray import OnRay
 
-        if limit_s:
-            raise UsageError.at(
-                "--limit", "works with --executor processes; on Ray, cells have no limit of time"
-            )
-        return OnRay(address, workers=workers if workers > 1 else 0)
+        return OnRay(address, workers=workers or 0, limit_s=limit_s)
     if address:
         raise UsageError.at("--address", "belongs to --executor ray")
-    return Processes(workers, limit_s=limit_s) if workers > 1 or limit_s else Here()
+    return Processes(workers or 1, limit_s=limit_s) if (workers or 1) > 1 or limit_s else Here()
 
 
 @contextmanager

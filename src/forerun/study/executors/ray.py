@@ -2,6 +2,10 @@
 
 Chunks of about a second each; the same outcomes as everywhere else. The address is always explicit: `local` starts a
 Ray of its own on this machine, anything else joins the cluster that listens there.
+
+A chunk runs in a worker of Ray's. Where that worker dies of a cell (killed, out of memory), or where a cell has a limit
+of time, the chunk runs *apart*: the worker starts a process of its own for it, exactly as the local pool does, so a cell
+that hangs or dies is blamed alone and in the same words as on one machine.
 """
 
 from __future__ import annotations
@@ -10,55 +14,94 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
 from forerun.errors import StoreError, UsageError
-from forerun.study.cell import Outcome, run_cell
+from forerun.study.cell import Failed, Outcome, run_cell
+from forerun.study.executors.processes import Processes
 from forerun.study.expand import Cell, Plan
 
-#: seconds of work in a chunk, aimed at: Ray costs about a millisecond a chunk
+#: seconds of work in a chunk, aimed at: Ray costs about a millisecond a chunk, a process apart a second
 CHUNK_S: Final = 1.0
+APART_CHUNK_S: Final = 20.0
 MAX_CHUNK: Final = 4096
+#: times that Ray may start a chunk again whose machine was lost
+RETRIES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A chunk on its way: its cells, when it was sent, and whether it runs in a process apart."""
+
+    cells: list[Cell]
+    since_s: float
+    apart: bool
 
 
 class OnRay:
-    """Runs cells on the Ray cluster at `address`, at most `workers` chunks at once (0: as many as it has cores)."""
+    """Runs cells on the Ray cluster at `address`, at most `workers` chunks at once (0: as many as it has cores).
 
-    def __init__(self, address: str, *, workers: int = 0) -> None:
+    Each cell may take `limit_s` seconds (0: no limit).
+    """
+
+    def __init__(self, address: str, *, workers: int = 0, limit_s: float = 0.0) -> None:
         if not address:
             raise UsageError.at(
                 "--address", "name the Ray cluster's address, or 'local' to start one on this machine"
             )
         self.address = address
         self.workers = workers
+        self.limit_s = limit_s
 
     def run(self, plan: Plan, cells: Iterable[Cell]) -> Iterator[Outcome]:
         """The outcomes, as they come. Raises UsageError where Ray is absent or cannot be reached."""
         ray = self._connect()
         try:
-            remote = ray.remote(num_cpus=1, max_retries=2)(_run_chunk)
+            here = ray.remote(num_cpus=1, max_retries=0)(_run_here)
+            apart = ray.remote(num_cpus=1, max_retries=RETRIES)(_run_apart)
             shared = ray.put(plan)
             most = self.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
             source = iter(cells)
-            running: dict[Any, tuple[int, float]] = {}
+            # Chunks whose worker died: nobody knows of which cell, so each is done again apart.
+            suspects: list[list[Cell]] = []
+            running: dict[Any, _Sent] = {}
             pace_s = 0.0
             while True:
                 while len(running) < most:
-                    size = 1 if pace_s == 0 else max(1, min(MAX_CHUNK, int(CHUNK_S / pace_s)))
-                    chunk = list(islice(source, size))
+                    again = suspects.pop() if suspects else None
+                    alone = again is not None or self.limit_s > 0
+                    chunk = again or list(islice(source, self._size(pace_s)))
                     if not chunk:
                         break
-                    running[remote.remote(shared, chunk)] = (len(chunk), time.monotonic())
+                    sent = apart.remote(shared, chunk, self.limit_s) if alone else here.remote(shared, chunk)
+                    running[sent] = _Sent(chunk, time.monotonic(), alone)
                 if not running:
                     return
                 ready, _ = ray.wait(list(running), num_returns=1)
                 for reference in ready:
-                    count, since_s = running.pop(reference)
-                    yield from ray.get(reference)
-                    pace_s = (time.monotonic() - since_s) / count
+                    sent_chunk = running.pop(reference)
+                    try:
+                        outcomes = ray.get(reference)
+                    except ray.exceptions.RayError as error:
+                        if not sent_chunk.apart:
+                            suspects.append(sent_chunk.cells)
+                        elif len(sent_chunk.cells) > 1:
+                            suspects += [[cell] for cell in sent_chunk.cells]
+                        else:
+                            reason = f"could not be run on the Ray cluster: {type(error).__name__}"
+                            yield Failed(sent_chunk.cells[0].number, reason)
+                        continue
+                    yield from outcomes
+                    pace_s = (time.monotonic() - sent_chunk.since_s) / len(sent_chunk.cells)
         finally:
             ray.shutdown()
+
+    def _size(self, pace_s: float) -> int:
+        """Cells in the next chunk: one until their pace is known."""
+        aim_s = APART_CHUNK_S if self.limit_s else CHUNK_S
+        return 1 if pace_s == 0 else max(1, min(MAX_CHUNK, int(aim_s / pace_s)))
 
     def _connect(self) -> Any:
         try:
@@ -86,6 +129,8 @@ class OnRay:
             ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             what = f"no Ray cluster can be reached: {' '.join(str(error).split())[:300]}"
+            if self.address != "local" and "RAY_AUTH_MODE" not in os.environ:
+                what += "; if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here as on its machines"
             raise StoreError.at(f"--address {self.address}", what) from error
         return ray
 
@@ -103,5 +148,9 @@ def _answers(address: str) -> None:
         ) from error
 
 
-def _run_chunk(plan: Plan, cells: list[Cell]) -> list[Outcome]:
+def _run_here(plan: Plan, cells: list[Cell]) -> list[Outcome]:
     return [run_cell(plan, cell) for cell in cells]
+
+
+def _run_apart(plan: Plan, cells: list[Cell], limit_s: float) -> list[Outcome]:
+    return list(Processes(1, limit_s=limit_s).run(plan, cells))
