@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +119,6 @@ def _loads(text: str) -> tuple[float, ...]:
 
 
 def _show_found(found: dict[str, Any]) -> None:
-    from forerun.cli import _show
-
     if found["batch_times"]:
         shown = {
             "model": "model",
@@ -131,9 +130,7 @@ def _show_found(found: dict[str, Any]) -> None:
             "mean alone": "alone_mean_ms",
             "in place / alone": "in_place_over_alone",
         }
-        _show.print_table(
-            tuple(shown), ([row[name] for name in shown.values()] for row in found["batch_times"])
-        )
+        _print_table(tuple(shown), ([row[name] for name in shown.values()] for row in found["batch_times"]))
         click.echo()
     if found["fidelity"]:
         columns = (
@@ -165,7 +162,7 @@ def _show_found(found: dict[str, Any]) -> None:
             )
             for row in found["fidelity"]
         ]
-        _show.print_table(columns, rows)
+        _print_table(columns, rows)
         click.echo()
     click.echo(f"answer: {found['answer']}")
     for note in found["notes"]:
@@ -174,4 +171,21 @@ def _show_found(found: dict[str, Any]) -> None:
     click.echo(
         f"host: {host['processor']}, {host['cores']} cores, load average {host['load_average']}, "
         f"{host['stolen_share']:.1%} stolen, a sleep of 1 ms lasts {host['oversleep_p99_ms']} ms longer at p99"
+    )
+
+
+def _print_table(columns: tuple[str, ...], rows: Iterable[Sequence[Any]]) -> None:
+    lines = [columns, *(tuple(_text(value) for value in row) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    for line in lines:
+        click.echo("  ".join(text.rjust(width) for text, width in zip(line, widths)).rstrip())
+
+
+def _text(value: Any) -> str:
+    return (
+        f"{value:,.4g}"
+        if isinstance(value, float)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else str(value)
     )
