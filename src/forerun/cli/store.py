@@ -23,6 +23,8 @@ import click
     "--requests-per-s", type=click.FloatRange(min=0), default=0.0, help="Requests a second; 0 is no limit."
 )
 @click.option("--errors", type=click.FloatRange(0, 1), default=0.0, help="Share of requests answered 503.")
+@click.option("--resets", type=click.FloatRange(0, 1), default=0.0, help="Share cut off in the middle.")
+@click.option("--stalls", type=click.FloatRange(0, 1), default=0.0, help="Share that stops in the middle for a minute.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--token", default="", envvar="FORERUN_STORE_TOKEN", help="Ask for this bearer token.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Interface to listen on.")
@@ -37,6 +39,8 @@ def command(
     slots: int,
     requests_per_s: float,
     errors: float,
+    resets: float,
+    stalls: float,
     seed: int,
     token: str,
     host: str,
@@ -59,6 +63,8 @@ def command(
             slots=slots,
             requests_per_s=requests_per_s or math.inf,
             error_share=errors,
+            reset_share=resets,
+            stall_share=stalls,
             seed=seed,
             token=token,
         )

@@ -54,7 +54,7 @@ def terms(setting: Setting) -> dict[str, float]:
     return {
         "thread": _ratio(setting.threads * n, setting.read_s + n * setting.decode_s),
         "slots": _ratio(setting.slots * n, setting.read_s) if setting.slots else math.inf,
-        "link": setting.shared_bytes_per_s / setting.sample_bytes,
+        "link": _ratio(setting.shared_bytes_per_s, setting.sample_bytes),
         "iops": setting.requests_per_s * n,
         "cpu": _ratio(setting.cores, setting.decode_cpu_s),
         "compute": _ratio(setting.batch, setting.step_s),

@@ -36,7 +36,7 @@ class StoreSpec:
     """How the store behaves: seconds, bytes/s, requests/s; infinite rates and 0 slots are no limit.
 
     Latency is lognormal with this mean and `sigma` of its logarithm. `error_share` of the requests are answered 503,
-    `reset_share` are cut off in the middle of the body.
+    `reset_share` are cut off in the middle of the body, `stall_share` of them stop there for `stall_s`.
     """
 
     latency_s: float = 0.0
@@ -47,6 +47,8 @@ class StoreSpec:
     requests_per_s: float = math.inf
     error_share: float = 0.0
     reset_share: float = 0.0
+    stall_share: float = 0.0
+    stall_s: float = 60.0
     seed: int = 0
     token: str = ""
 
@@ -232,8 +234,13 @@ class LatencyStore:
             await writer.drain()
             return True
         cut = fate >= 1 - spec.reset_share
-        await self._send(path, first, first + (last - first) // 2 if cut else last, writer)
-        self.counters.errors += cut
+        stalled = not cut and fate >= 1 - spec.reset_share - spec.stall_share
+        half = first + (last - first) // 2
+        await self._send(path, first, half if cut or stalled else last, writer)
+        if stalled:
+            await asyncio.sleep(spec.stall_s)
+            await self._send(path, half, last, writer)
+        self.counters.errors += cut or stalled
         return not cut
 
     def _path(self, name: str) -> Path:

@@ -181,7 +181,7 @@ class Answer:
             "bottleneck": self.law.bottleneck if self.law else "compute",
             "short_of_hiding": None
             if self.law is None
-            else max(1.0, self.law.terms["compute"] / self.law.samples_per_s),
+            else _number(max(1.0, self.law.terms["compute"] / self.law.samples_per_s)),
             "laws_samples_per_s": None
             if self.law is None
             else {name: _number(value) for name, value in self.law.terms.items()},

@@ -177,11 +177,14 @@ class Blocks:
         """Keys and bytes in block order, checksums verified."""
         for block in range(self.blocks):
             for row, view in enumerate(self.read_block(block), start=int(self.index.first[block])):
-                if zlib.crc32(view) != self.index.crc32[row]:
-                    raise DataError.at(
-                        self.block_path(block), f"sample {self.index.key[row]!r} fails its checksum"
-                    )
+                self.check(row, view)
                 yield self.index.key[row], bytes(view)
+
+    def check(self, row: int, view: memoryview | bytes) -> None:
+        """Raise DataError, naming sample and block, if these are not the bytes of the sample in this row."""
+        if zlib.crc32(view) != self.index.crc32[row]:
+            block = int(self.index.block[row])
+            raise DataError.at(self.block_path(block), f"sample {self.index.key[row]!r} fails its checksum")
 
     def verify(self) -> None:
         """Every block has its digest and every sample its checksum. Raises DataError with all that does not."""

@@ -3,56 +3,118 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any, Self, cast
 
 from forerun.domains.loading.blocks.container import Blocks
 from forerun.rng import stream
 
 
 class BlockDataset:
-    """Iterates (key, view of bytes) block by block, in a fresh seeded block order each epoch.
+    """Iterates (key, sample) block by block, in a fresh seeded block order each epoch.
 
-    Under a torch DataLoader each worker reads every W-th block of that order; torch need not be installed. `rank` and
-    `world` split the blocks among processes of a job first. `set_epoch` fixes the order; it advances by itself.
+    A sample is a view of its block's bytes, or what `decode` makes of it. `rank` and `world` split the blocks among the
+    processes of a job. `set_epoch` fixes the order; else it advances by itself. With `verify` every sample's checksum is
+    compared; one that fails raises DataError naming sample and block.
+
+    torch need not be installed. Where `torch.utils.data` has been imported, a `BlockDataset` is an `IterableDataset`, to
+    be given to a `DataLoader`: each worker reads every W-th block of the order, and samples are `bytes`, since views
+    cannot be sent between processes.
     """
 
+    def __new__(cls, *_args: Any, **_options: Any) -> Self:
+        """An instance; of torch's kind where torch is in use."""
+        data = sys.modules.get("torch.utils.data")
+        if data is None or issubclass(cls, data.IterableDataset):
+            return super().__new__(cls)
+        return super().__new__(_of_torch(cast(type, cls), data.IterableDataset))
+
     def __init__(
-        self, folder: str | Path, *, shuffle: bool = True, seed: int = 0, rank: int = 0, world: int = 1
+        self,
+        folder: str | Path,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        verify: bool = True,
+        decode: Callable[[memoryview], Any] | None = None,
     ) -> None:
         if not 0 <= rank < world:
             raise ValueError(f"rank {rank} of {world}")
         self.blocks = Blocks.open(Path(folder))
         self.shuffle, self.seed, self.rank, self.world = shuffle, seed, rank, world
+        self.verify, self.decode = verify, decode
         self.epoch = 0
+        self.fixed = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The class that torch is shown is made on the way and has no name of its own.
+        state = {name: value for name, value in self.__dict__.items() if name != "blocks"}
+        return _again, (str(self.blocks.folder), state)
 
     def __len__(self) -> int:
-        return len(self.blocks)
+        """Samples of all blocks; a process of several (`world`) sees its share of them."""
+        if self.world == 1:
+            return len(self.blocks)
+        first = self.blocks.index.first
+        return int(sum(first[block + 1] - first[block] for block in self.order()))
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch whose order the next iteration takes."""
+        """The epoch whose order every iteration takes from now on."""
         self.epoch = epoch
+        self.fixed = True
 
-    def order(self) -> list[int]:
+    def order(self, mark: tuple[int, ...] = ()) -> list[int]:
         """The blocks this process reads in the current epoch, in order."""
         count = self.blocks.blocks
-        order = (
-            stream(self.seed, "block order", self.epoch).permutation(count) if self.shuffle else range(count)
-        )
+        drawn = stream(self.seed, "block order", *(mark or (self.epoch,)))
+        order = drawn.permutation(count) if self.shuffle else range(count)
         return [int(block) for block in order][self.rank :: self.world]
 
-    def __iter__(self) -> Iterator[tuple[str, memoryview]]:
-        worker, workers = _torch_worker()
-        order = self.order()[worker::workers]
-        self.epoch += 1
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        worker, workers, base = _torch_worker()
+        # A worker is a copy: the epoch it counts is lost with it. torch draws a base seed each epoch; it tells them apart.
+        mark = (self.epoch, base) if workers and not self.fixed else (self.epoch,)
+        order = self.order(mark)[worker :: max(1, workers)]
+        if not self.fixed:
+            self.epoch += 1
         for block in order:
             first = int(self.blocks.index.first[block])
             for row, view in enumerate(self.blocks.read_block(block), start=first):
-                yield self.blocks.index.key[row], view
+                if self.verify:
+                    self.blocks.check(row, view)
+                yield self.blocks.index.key[row], self._given(view)
+
+    def _given(self, view: memoryview) -> Any:
+        return view if self.decode is None else self.decode(view)
 
 
-def _torch_worker() -> tuple[int, int]:
-    """Number and count of torch's loader workers; this process alone where torch is not in use."""
-    torch_data = sys.modules.get("torch.utils.data")
-    info = torch_data.get_worker_info() if torch_data is not None else None
-    return (info.id, info.num_workers) if info is not None else (0, 1)
+@cache
+def _of_torch(kind: type, iterable: type) -> type:
+    """The same class, which torch takes for one of its own."""
+
+    def given(self: Any, view: memoryview) -> Any:
+        return bytes(view) if self.decode is None else self.decode(view)
+
+    return type(
+        kind.__name__,
+        (kind, iterable),
+        {"_given": given, "__doc__": kind.__doc__, "__module__": kind.__module__},
+    )
+
+
+def _again(folder: str, state: dict[str, Any]) -> BlockDataset:
+    """A data set in another process."""
+    made = BlockDataset(folder)
+    made.__dict__.update(state)
+    return made
+
+
+def _torch_worker() -> tuple[int, int, int]:
+    """Number, count and base seed of torch's loader workers; no workers where this is none."""
+    data = sys.modules.get("torch.utils.data")
+    info = data.get_worker_info() if data is not None else None
+    return (info.id, info.num_workers, info.seed - info.id) if info is not None else (0, 0, 0)

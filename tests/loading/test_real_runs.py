@@ -1,0 +1,409 @@
+"""Jobs in processes, real caches, runs kept in the notebook's layout, and everything that can go wrong on the way."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.cli.main import run as command_line
+from forerun.domains.loading.blocks.container import Blocks, block_name
+from forerun.domains.loading.blocks.dataset import BlockDataset
+from forerun.domains.loading.blocks.pack import PackSpec, pack
+from forerun.domains.loading.calibrate import fit_profile, fit_single_requests, predict, total_interval
+from forerun.domains.loading.laws import equal_jobs_rate
+from forerun.domains.loading.model import CacheModel, Cell, Load, Probe, StoreModel, StoreProfile
+from forerun.domains.loading.notebook import features, flags, read_experiment
+from forerun.domains.loading.policy import Ask
+from forerun.domains.loading.streaming import hits_of, open_caches
+from forerun.errors import DataError, StoreError, TraceError, UsageError
+from forerun.measure.loading.caching import CACHING_POLICIES, CachedFiles
+from forerun.measure.loading.clients import HttpFiles, LocalFiles
+from forerun.measure.loading.corpus import Corpus, make_corpus, open_corpus
+from forerun.measure.loading.decoders import decoder_named
+from forerun.measure.loading.jobs import CacheSpec, predict_jobs, run_jobs
+from forerun.measure.loading.layout import Memory, write_run
+from forerun.measure.loading.runner import Piece, busy, python, run_loader
+from forerun.measure.loading.store import LatencyStore, StoreSpec
+from forerun.measure.loading.study import Job, answer, measure_cell, run_cell
+
+
+def crowded() -> bool:
+    """Whether too much else runs here to judge how long something takes."""
+    return os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
+
+
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Blocks:
+    folder = tmp_path_factory.mktemp("real")
+    make_corpus(folder / "files", 320, mean_bytes=20_000)
+    return pack(folder / "files", folder / "blocks", PackSpec(16))
+
+
+@pytest.fixture
+def copy(blocks: Blocks, tmp_path: Path) -> Path:
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for path in blocks.folder.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+# --- jobs and caches ---------------------------------------------------------------------------------------------
+
+
+def test_jobs_share_a_link_and_have_caches_of_their_own(blocks: Blocks) -> None:
+    """Two processes on a link of 8 MB/s: no faster than the law allows, and close to it; the second epoch hits."""
+    link, size = 8e6, float(blocks.index.length.mean())
+    job = Job(step_s=0.001, decode_s=0.0)
+    cache = CacheSpec(0.5 * blocks.index.length.sum(), "pinned")
+    with (
+        LatencyStore(blocks.folder, StoreSpec(shared_bytes_per_s=link)) as store,
+        open_corpus(store.url) as corpus,
+    ):
+        found = run_jobs(corpus, job, Cell(16, 1), 320, jobs=2, epochs=2, cache=cache)
+        model = predict_jobs(
+            corpus, StoreProfile(0.0, np.inf, np.inf, 0.0), Load(320, size, 64, 0.001, 256), Cell(16, 1), jobs=2, epochs=2,
+            cache=cache, store=StoreModel(shared_bytes_per_s=link),
+        )  # fmt: skip
+    assert [(e.epoch, e.job) for e in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    # One thread asks in a fixed order: what the caches have is the same, request by request.
+    assert [(e.hits, e.misses) for e in found] == [(e.hits, e.misses) for e in model]
+    assert sum(e.hits for e in found if e.epoch == 0) == 0 and all(e.hits > 5 for e in found if e.epoch == 1)
+    cold = [e.samples_per_s for e in found if e.epoch == 0]
+    law = equal_jobs_rate(64, 0.001, link, size, 2)
+    assert sum(cold) <= 2 * law * 1.1
+    if crowded():
+        pytest.skip("too noisy here to judge a rate")
+    assert np.mean(cold) == pytest.approx(law, rel=0.15)
+    assert np.mean([e.samples_per_s for e in model if e.epoch == 0]) == pytest.approx(law, rel=0.08)
+
+
+def test_a_job_that_fails_says_what_failed(copy: Path) -> None:
+    with open_corpus(str(copy)) as corpus:
+        (copy / "b000003.blk").unlink()
+        with pytest.raises(
+            StoreError, match=r"b000003\.blk: block 3, sample '.*' cannot be read: No such file"
+        ):
+            run_jobs(corpus, Job(step_s=0.0, decode_s=0.0), Cell(16, 2), 320, jobs=2)
+
+
+@pytest.mark.parametrize("policy", CACHING_POLICIES)
+def test_real_caches_hit_as_the_simulated_ones(blocks: Blocks, policy: Any) -> None:
+    """The same requests in the same order, sizes that differ, rooms from none to all: equal hits and most bytes held."""
+    rng = np.random.default_rng(3)
+    sizes = [blocks.block_path(block).stat().st_size for block in range(blocks.blocks)]
+    for room in (0.0, 0.1, 0.5, 0.9, 1.0):
+        capacity = room * sum(sizes)
+        ours = CachedFiles(LocalFiles(blocks.folder), capacity, policy)
+        keys = rng.integers(blocks.blocks, size=200)
+        hits = []
+        for key in keys.tolist():
+            before = ours.hits
+            assert len(ours.read(block_name(key), 0, sizes[key], "x")) == sizes[key]
+            hits.append(ours.hits > before)
+        theirs = open_caches([CacheModel(capacity, policy)], blocks.blocks)
+        assert hits == hits_of(theirs, 0, keys, np.array(sizes, float)[keys]).tolist()
+        assert ours.most_bytes == theirs.about[0, 1] <= capacity
+
+
+# --- what is measured --------------------------------------------------------------------------------------------
+
+
+def test_threads_that_compete_for_cores_are_told_apart(blocks: Blocks) -> None:
+    """Decoders that use the interpreter get about one core, whatever the number of threads."""
+    begun = time.thread_time()
+    busy(0.02)
+    python(0.02)
+    assert 0.04 <= time.thread_time() - begun <= 0.2
+    with open_corpus(str(blocks.folder)) as corpus:
+        job = Job(step_s=0.0, decode_s=0.004, decode="python")
+        a, b, c = (
+            measure_cell(corpus, job, Ask(cell, 64)) for cell in (Cell(1, 1), Cell(16, 1), Cell(16, 4))
+        )
+    load = Load(64, corpus.mean_bytes, 64, 0.0, 256)
+    profile = fit_profile(a, b, c, load)
+    assert a.decode_cpu_s == pytest.approx(0.004, rel=0.3)
+    assert profile.cores < 2.1 and "decode more slowly than one" in profile.notes[-1]
+    assert predict(profile, load, Cell(16, 4)) >= 64 * 0.004 / profile.cores * 0.99
+
+
+def test_single_files_tell_latency_and_admit_what_they_cannot() -> None:
+    rng = np.random.default_rng(5)
+    load = Load(20_000, 50_000.0, 64, 0.1, 256)
+    held = 0
+    for trial in range(200):
+        sizes = 50_000 * np.exp(0.5 * rng.standard_normal(100))
+        seconds = 0.04 * np.exp(0.2 * rng.standard_normal(100)) + sizes / 2e6
+        a = Probe(Cell(1, 1), 100, 6.5, float(seconds.mean()), 0.001, 0.9, seconds, 0.0)
+        c = Probe(Cell(1, 8), 300, 2.5, float(seconds.mean()), 0.001, 0.9, seconds, 0.0)
+        found = fit_single_requests(a, c, sizes, load)
+        held += 1.4e6 <= found.conn_bytes_per_s <= 3.5e6
+        if trial == 0:
+            flat = fit_single_requests(a, c, np.full(100, 5e4), load)
+            assert flat.conn_bytes_per_s == np.inf and "not identifiable" in flat.notes[0]
+    assert held >= 180
+
+
+def test_intervals_of_predictions_cover() -> None:
+    """Synthetic stores: requests drawn, totals with 1 % noise; how often a cell's true seconds lie in its interval."""
+    from forerun.domains.loading.calibrate import resampled
+
+    rng = np.random.default_rng(9)
+    load = Load(256, 53_428.0, 64, 0.0, 256)
+    held = trials = 0
+    for _ in range(60):
+        truth = StoreProfile(rng.uniform(0.005, 0.05), rng.uniform(2e8, 8e8), np.inf, rng.uniform(5e-4, 2e-3))
+        probes = []
+        for cell, requests in ((Cell(1, 1), 200), (Cell(64, 1), 40), (Cell(64, 8), 80)):
+            samples = requests * cell.block
+            seconds = (
+                truth.latency_s * np.exp(0.2 * rng.standard_normal(requests) - 0.02)
+                + cell.block * 53_428 / truth.conn_bytes_per_s
+            )
+            run_s = predict(truth, Load(samples, 53_428.0, 64, 0.0, 256), cell) * (
+                1 + 0.01 * rng.standard_normal()
+            )
+            probes.append(
+                Probe(cell, samples, run_s, float(seconds.mean()), truth.decode_s, 0.9, seconds, 0.0)
+            )
+        abc = (probes[0], probes[1], probes[2])
+        span = total_interval(resampled(abc, load, rng, 20), abc, fit_profile(*abc, load), load, Cell(16, 2))
+        held += span.low <= predict(truth, load, Cell(16, 2)) <= span.high
+        trials += 1
+    assert held / trials >= 0.88
+
+
+def test_runs_in_the_notebooks_layout_are_read_by_its_importer(blocks: Blocks, tmp_path: Path) -> None:
+    """Numbers only: what is written is read back, gives the notebook's features, and holds no object array."""
+    memory = Memory()
+    with open_corpus(str(blocks.folder)) as corpus, memory.watched():
+        job = Job(step_s=0.005, decode_s=0.0)
+        runs = {cell: run_cell(corpus, job, Ask(cell, 160)) for cell in (Cell(1, 1), Cell(16, 2))}
+    for number in (1, 2):
+        write_run(
+            tmp_path,
+            Cell(1, 1),
+            0.005,
+            runs[Cell(1, 1)],
+            memory,
+            approach="baseline1",
+            dataset="d",
+            number=number,
+        )
+        made = write_run(
+            tmp_path,
+            Cell(16, 2),
+            0.005,
+            runs[Cell(16, 2)],
+            memory,
+            approach="ours",
+            dataset="d",
+            number=number,
+        )
+    with pytest.raises(StoreError, match="is there already"):
+        write_run(tmp_path, Cell(16, 2), 0.005, runs[Cell(16, 2)], memory, approach="ours", dataset="d")
+    assert made.name == "sim_compute_time=0.005" and (made / "opt_config").read_text() == "2,16"
+    for path in made.glob("*.npy"):
+        assert np.load(path, allow_pickle=False).dtype == np.float64
+    found = read_experiment(tmp_path, dataset="d", place="remote")
+    ours = next(run for run in found if run.approach == "ours")
+    assert (ours.threads, ours.block, ours.merged, len(ours.load_s)) == (2, 16, True, 3)
+    row = features(ours)
+    assert row.load_s == runs[Cell(16, 2)].load_s.mean() and row.memory_mib > 10
+    assert {flag.id for flag in flags(found)} >= {"F4"}
+    (made / "memory.csv").write_text("process,page_cache\n1,x\n")
+    with pytest.raises(TraceError, match=r"memory\.csv:2: '1,x' is not 2 whole numbers"):
+        read_experiment(tmp_path, dataset="d", place="remote")
+
+
+# --- what goes wrong ---------------------------------------------------------------------------------------------
+
+
+def load_all(corpus: Corpus, block: int = 16) -> Any:
+    return run_cell(corpus, Job(step_s=0.0, decode_s=0.0), Ask(Cell(block, 4), corpus.samples))
+
+
+def test_files_that_go_missing_while_a_run_reads(copy: Path) -> None:
+    with open_corpus(str(copy)) as corpus:
+        assert load_all(corpus).samples == 320
+        (copy / "b000007.blk").unlink()
+        with pytest.raises(
+            StoreError, match=r"b000007\.blk: block 7, sample '\d+/.*' cannot be read: No such file"
+        ):
+            load_all(corpus)
+
+
+def test_blocks_that_are_cut_short_or_spoilt(copy: Path) -> None:
+    path = copy / "b000005.blk"
+    whole = path.read_bytes()
+    with open_corpus(str(copy)) as corpus:
+        path.write_bytes(whole[:-1])
+        with pytest.raises(
+            StoreError, match=rf"b000005\.blk: block 5, .*: {len(whole) - 1} bytes came, {len(whole)}"
+        ):
+            load_all(corpus)
+        path.write_bytes(whole[:100] + bytes([whole[100] ^ 255]) + whole[101:])
+        with pytest.raises(
+            DataError, match=r"b000005\.blk: sample '.*\.bin' \(block 5, .*\) fails its checksum"
+        ):
+            load_all(corpus)
+        with pytest.raises(DataError, match=r"b000005\.blk: sample '.*\.bin' fails its checksum"):
+            list(BlockDataset(copy))
+        assert len(list(BlockDataset(copy, verify=False))) == 320
+
+
+def test_a_store_that_dies_in_the_middle(blocks: Blocks) -> None:
+    """Retries with a growing pause, then an end that names block and sample; the loop does not hang."""
+    store = LatencyStore(blocks.folder, StoreSpec(latency_s=0.01)).__enter__()
+    client = HttpFiles(store.url, retries=2, backoff_s=0.01, timeout_s=2)
+    corpus = Corpus(store.url, client, blocks.index)
+    killer = threading.Timer(0.15, store.__exit__, args=(None, None, None))
+    killer.start()
+    begun = time.perf_counter()
+    with pytest.raises(StoreError, match=r"block \d+, sample '.*' was asked for 3 times; last: \w+Error"):
+        for _ in range(50):
+            load_all(corpus, 1)
+    assert time.perf_counter() - begun < 30 and client.retried >= 2
+    killer.join()
+
+
+def test_answers_that_are_cut_off_or_stall_are_asked_for_again(blocks: Blocks) -> None:
+    whole = blocks.block_path(0).read_bytes()
+    with LatencyStore(blocks.folder, StoreSpec(reset_share=0.3, stall_share=0.2, stall_s=5, seed=2)) as store:
+        client = HttpFiles(store.url, retries=12, backoff_s=0.001, timeout_s=0.1)
+        for at in range(12):
+            assert client.read(block_name(0), at, 900, "x") == whole[at : at + 900]
+        assert client.retried >= 3
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A server that takes what is asked and says nothing."""
+    server = socket.create_server(("127.0.0.1", 0))
+    yield f"http://127.0.0.1:{server.getsockname()[1]}"
+    server.close()
+
+
+def test_a_server_that_never_answers(silent: str, blocks: Blocks) -> None:
+    client = HttpFiles(silent, retries=1, backoff_s=0.001, timeout_s=0.2)
+    begun = time.perf_counter()
+    with pytest.raises(StoreError, match=r"block 0, sample '.*' was asked for 2 times; last: TimeoutError"):
+        load_all(Corpus(silent, client, blocks.index))
+    assert time.perf_counter() - begun < 5
+
+
+def test_samples_that_cannot_be_decoded_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "arrays"
+    folder.mkdir()
+    for number in range(80):
+        held = io.BytesIO()
+        np.save(held, np.arange(number + 1))
+        (folder / f"{number:03d}.npy").write_bytes(held.getvalue())
+    blocks = pack(folder, tmp_path / "blocks", PackSpec(8))
+    with open_corpus(str(blocks.folder)) as corpus:
+        run = run_cell(corpus, Job(step_s=0.0, decode="numpy"), Ask(Cell(8, 2), 80))
+        assert run.samples == 80 and run.decode_cpu_s > 0
+    (folder / "040.npy").write_bytes(b"\x93NUMPY\x01\x00 nonsense")
+    held = io.BytesIO()
+    np.save(held, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    (folder / "041.npy").write_bytes(held.getvalue())
+    pack(folder, tmp_path / "spoilt", PackSpec(8, order="sorted"))
+    assert command_line(["measure", "loading", str(tmp_path / "spoilt"), "--decoder", "numpy", "-q"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "b000005.blk: sample '040.npy' (block 5" in said
+        and "cannot be decoded" in said
+        and "Traceback" not in said
+    )
+    piece = Piece("041.npy", 0, (len(held.getvalue()),), "a file of its own", keys=("041.npy",))
+    with pytest.raises(DataError, match=r"sample '041\.npy' .* cannot be decoded: ValueError: Object arrays"):
+        run_loader(
+            LocalFiles(folder),
+            [piece],
+            threads=1,
+            batch=1,
+            step_s=0,
+            decode_s=0,
+            decoder=decoder_named("numpy"),
+        )
+    with pytest.raises(UsageError, match="no decoder 'jpeg'"):
+        decoder_named("jpeg")
+
+
+@pytest.mark.parametrize("sizes", [[0] * 80, [0, 5, 0, 0, 9] * 20])
+def test_files_of_no_bytes(tmp_path: Path, sizes: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+    for number, size in enumerate(sizes):
+        path = tmp_path / "files" / f"{number:03d}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x" * size)
+    blocks = pack(tmp_path / "files", tmp_path / "blocks", PackSpec(16))
+    assert sum(len(sample) for _, sample in blocks) == sum(sizes)
+    with open_corpus(str(tmp_path / "files")) as corpus:
+        found = answer(corpus, Job(batch=16, step_s=0.0, decode_s=0.0), threads=(1, 2))
+        assert not found.hidden and found.profile is not None
+    with LatencyStore(tmp_path / "files") as store, open_corpus(store.url) as corpus:
+        assert load_all(corpus, 1).samples == len(sizes)
+    assert (
+        command_line(
+            ["measure", "loading", str(tmp_path / "blocks"), "--step", "0s", "--decode", "0s", "--json"]
+        )
+        == 0
+    )
+    json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workers", "0"], "--workers: '0' is not a list of numbers"),
+        (["--workers", "1,x"], "--workers: '1,x' is not a list of numbers"),
+        (["--compat", "notebook"], "--compat: name the folder"),
+        (["--cache", "1MB"], "--cache: is of the jobs' processes"),
+        (["--step", "-1s"], "times are not negative"),
+        (["--memory", "0MB"], "memory is above 0"),
+        (["--decode", "1 parsec"], "--step, --decode"),
+        (["--batch", "0"], "--batch"),
+    ],
+)
+def test_bad_usage_is_told_in_a_line(
+    blocks: Blocks, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line(["measure", "loading", str(blocks.folder), *arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said and "Traceback" not in said
+
+
+def test_the_verb_with_jobs_and_the_layout(
+    blocks: Blocks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "runs"
+    arguments = [
+        "measure",
+        "loading",
+        str(blocks.folder),
+        "--step",
+        "1ms",
+        "--decode",
+        "100us",
+        "--samples",
+        "128",
+    ]
+    assert (
+        command_line([*arguments, "--jobs", "2", "--cache", "1MB", "--compat", "notebook", "-o", str(out)])
+        == 0
+    )
+    said = capsys.readouterr().out
+    assert "predicted hits" in said and said.count("written: ") == 2
+    assert len(read_experiment(out, dataset="blocks", place="local")) == 2
+    assert command_line([*arguments[:3], "--cold", "--json", "-q"]) == 0
+    assert "cold" in json.loads(capsys.readouterr().out)["cache"]
