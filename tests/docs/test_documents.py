@@ -8,9 +8,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import forerun
 from forerun.domains.demos import demos
 
 ROOT = Path(__file__).parents[2]
@@ -122,3 +124,49 @@ def test_the_example_plugin_installs_and_runs(tmp_path: Path) -> None:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0 and wanted in done.stdout, done.stderr
+
+
+def test_the_readmes_pictures_are_there() -> None:
+    pictures = re.findall(r'(?:src|srcset)="([^"]+)"', (ROOT / "README.md").read_text())
+    assert len(pictures) >= 2 * len(demos())
+    for picture in pictures:
+        assert (ROOT / picture).is_file(), picture
+
+
+def test_the_readmes_published_numbers_come_out(monkeypatch: pytest.MonkeyPatch, shared: Any) -> None:
+    """Each row of the table against the reproduction that it names, to the digits that it shows."""
+    monkeypatch.setenv("FORERUN_DATA_DIR", str(shared("data")))
+    rows = re.findall(
+        r"^\| `([a-z0-9-]+)` \| (.+?) \| (\S+) \| (\S+) \| (\S+) \|$", (ROOT / "README.md").read_text(), re.M
+    )
+    assert len(rows) >= 8
+    for identifier in dict.fromkeys(row[0] for row in rows):
+        found = {row.name: row for row in forerun.reproduce(identifier).rows}
+        for _, name, *shown in (row for row in rows if row[0] == identifier):
+            row = found[name]
+            for text, value in zip(shown, (row.published, row.compat, row.corrected)):
+                if value is None:
+                    assert text == "–", (name, text)
+                else:
+                    assert float(text) == pytest.approx(value, rel=5e-4), (name, text, value)
+
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_runs(path: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_every_room_has_an_example() -> None:
+    assert {path.stem for path in EXAMPLES} >= {demo.room for demo in demos()}
