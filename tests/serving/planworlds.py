@@ -131,6 +131,39 @@ def small_space(seed: int, *, queries: int = 60) -> tuple[Space, Pipeline]:
     return space_on(template, offers, np.cumsum(gaps), slo_ms, allowed, int(rng.integers(1, 4))), template
 
 
+def large_space(seed: int) -> Space:
+    """Three stages with 48 choices each, in a chain, a fork or a join, half of them on an integer clock, at a load that
+    needs several replicas."""
+    rng = np.random.default_rng(1000 + seed)
+    whole = bool(seed % 2)
+    shapes: tuple[tuple[tuple[int, ...], ...], ...] = (
+        ((SOURCE,), (0,), (1,)),
+        ((SOURCE,), (0,), (0,)),
+        ((SOURCE,), (SOURCE,), (0, 1)),
+    )
+    shape = shapes[seed % 3]
+    stages = [bare_stage(f"s{s}", tuple(Edge(parent) for parent in above)) for s, above in enumerate(shape)]
+    offers = []
+    for _ in shape:
+        found = []
+        for hardware, price, pace in (("fast", 2.528, 1.0), ("slow", 1.1, 2.2)):
+            base = float(rng.integers(4, 9)) if whole else float(rng.uniform(4, 9))
+            steps = np.arange(5) * (1.0 if whole else float(rng.uniform(0.8, 1.5)))
+            table = np.concatenate([[0.0], np.round(pace * base) + steps if whole else pace * base + steps])
+            batches = (1, 2, 4)
+            qps = {batch: batch * 1e3 / float(table[batch]) for batch in batches}
+            p99 = {batch: float(table[batch]) for batch in batches}
+            found.append(Offer(hardware, price, batches, table[:5], qps, p99))
+        offers.append(tuple(found))
+    queries, gap = 40, 1.0 + (seed % 4) / 2
+    gaps = (
+        rng.integers(0, int(2 * gap) + 1, queries).astype(float)
+        if whole
+        else rng.gamma(0.5, 2 * gap, queries)
+    )
+    return space_on(Pipeline(tuple(stages)), offers, np.cumsum(gaps), 34.0 + 3 * (seed % 5), seed % 3, 8)
+
+
 def _offers(rng: np.random.Generator, whole: bool, prices: Mapping[str, float]) -> tuple[Offer, ...]:
     found = []
     for hardware in ("fast", "slow")[: int(rng.integers(1, 3))]:
