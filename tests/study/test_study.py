@@ -246,7 +246,13 @@ MALFORMED = {
     "base: {domain: toy}\nseeds: []": "at least one",
     "base: {domain: toy}\nseeds: [1, 1]": "different whole numbers",
     "base: {domain: toy}\nseeds: 0": ">= 1",
-    "base: {domain: toy}\naxes: {x: {start: 1, stop: 1000000, step: 1}}\nseeds: 1000": "1000000000 cells",
+    "base: {domain: toy}\naxes: {x: {start: 1, stop: 1000000, step: 1}}\nseeds: 1000": (
+        "1,000,000 x 1,000 seeds are 1,000,000,000 cells; at most 1,000,000"
+    ),
+    "base: {domain: toy}\naxes: {x: {start: 1, stop: 1e9, step: 1}}": "1,000,000,000 x 1 seeds are 1,000,000,000 cells",
+    "base: {domain: toy}\naxes: {x: {start: 0, stop: 1e300, step: 1e-300}}": "at most 1,000,000",
+    "base: {domain: toy}\naxes: {x: {start: 0, stop: 1, count: 1000000000}, y: []}": "1,000,000,000 x 0 x 1 seeds",
+    "base: {domain: toy}\nseeds: 1000000000": "1,000,000,000 seeds are 1,000,000,000 cells",
     "base: {domain: toy}\naxes: {x: {start: 1, stop: 5}}": "exactly one of 'step' and 'count'",
     "base: {domain: toy}\naxes: {x: {start: 5, stop: 1, step: 1}}": "before start",
     "base: {domain: toy}\naxes: {x: {start: 5, stop: 9, step: 0}}": "> 0",
@@ -320,3 +326,39 @@ def _needs_ray() -> None:
         pytest.skip("Ray is not installed (extra [ray])")
     except Exception as error:  # another package of this environment breaks it
         pytest.skip(f"Ray cannot be imported here: {type(error).__name__}: {error}")
+
+
+def test_bad_cells_and_bad_stores_at_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The verb as a user has it, one worker: each misfortune is told, none sinks the study, none shows a traceback."""
+    from forerun.cli.main import run as command_line
+
+    monkeypatch.chdir(tmp_path)
+    Path("s.yaml").write_text(
+        "base: {domain: toy, unlucky_x: 2}\naxes: {misfortune: [error, bug, memory, die, hang], x: [1, 2]}\n"
+    )
+    assert command_line(["study", "s.yaml", "--limit", "1"]) == 0
+    shown = capsys.readouterr().out
+    for told in (
+        "toy: x is unlucky",
+        "ZeroDivisionError",
+        "ran out of memory",
+        "ended by SIGKILL",
+        "limit of 1 s",
+    ):
+        assert told in shown, told
+    with Store(Path("s.sqlite")) as store:
+        assert (len(store.done()), len(store.failed())) == (5, 5)
+    Path("other.yaml").write_text("base: {domain: toy}\naxes: {x: [1, 2]}\n")
+    plan = load_study("other.yaml")
+    with Store(Path("held.sqlite"), plan, writing=True):
+        assert command_line(["study", "other.yaml", "--store", "held.sqlite"]) == 2
+        assert f"is being written by process {os.getpid()}" in capsys.readouterr().err
+    assert command_line(["study", "other.yaml", "--store", "s.sqlite"]) == 2
+    assert "holds another study" in capsys.readouterr().err
+    Path("bad.sqlite").write_bytes(b"nonsense" * 2000)
+    for arguments in (["study", "other.yaml", "--store", "bad.sqlite"], ["report", "bad.sqlite"]):
+        assert command_line(arguments) == 2
+        assert "damaged or no study store" in capsys.readouterr().err
+    assert Path("bad.sqlite").read_bytes() == b"nonsense" * 2000

@@ -193,14 +193,13 @@ def test_ctrl_c_says_how_far_it_is_and_how_to_go_on(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.yaml").write_text(STUDY)
-    from forerun.study.executors import Here as RealHere
 
-    def interrupted(self: RealHere, plan: Plan, cells):  # type: ignore[no-untyped-def]
+    def interrupted(self: Processes, plan: Plan, cells):  # type: ignore[no-untyped-def]
         for _, cell in zip(range(7), cells):
             yield run_cell(plan, cell)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RealHere, "run", interrupted)
+    monkeypatch.setattr(Processes, "run", interrupted)
     assert command_line(["study", "study.yaml"]) == 130
     assert (
         "7 of 40 cells are kept in study.sqlite; the same command goes on from there"

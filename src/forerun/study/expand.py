@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import math
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,16 +42,18 @@ class Range(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
             found.append(("stop", f"{self.stop} is before start {self.start}"))
         return found
 
+    def __len__(self) -> int:
+        if self.count is not None:
+            return self.count
+        assert self.step is not None
+        steps = (self.stop - self.start) / self.step
+        return sys.maxsize if not math.isfinite(steps) or steps >= 2**62 else math.floor(steps + 1e-9) + 1
+
     def values(self) -> list[float | int]:
         """The values; whole numbers stay whole."""
-        if self.count is not None:
-            gap = (self.stop - self.start) / max(1, self.count - 1)
-            raw = [self.start + i * gap for i in range(self.count)]
-        else:
-            assert self.step is not None
-            # Each value from its origin, so that rounding does not add up.
-            steps = math.floor((self.stop - self.start) / self.step + 1e-9)
-            raw = [self.start + i * self.step for i in range(steps + 1)]
+        gap = self.step if self.step is not None else (self.stop - self.start) / max(1, len(self) - 1)
+        # Each value from its origin, so that rounding does not add up.
+        raw = [self.start + i * gap for i in range(len(self))]
         return [int(value) if float(value).is_integer() else value for value in raw]
 
 
@@ -177,6 +180,7 @@ def load_study(path: str | os.PathLike[str]) -> Plan:
     else:
         base_document, base_folder = Document(f"{source}: base", given.base), folder
     scenario = build(base_document, base=base_folder)
+    _not_too_many(given, document)
     every = {
         name: tuple(axis.values() if isinstance(axis, Range) else axis) for name, axis in given.axes.items()
     }
@@ -196,6 +200,17 @@ def load_study(path: str | os.PathLike[str]) -> Plan:
 def seeds_from(first: int, count: int) -> tuple[int, ...]:
     """The seeds of `count` replications of a scenario: its own and those that follow."""
     return tuple(range(first, first + count))
+
+
+def _not_too_many(given: StudyFile, document: Document) -> None:
+    """Counted before anything is spelt out: a slip of the pen must not fill the memory."""
+    sizes = [len(axis) for axis in given.axes.values()]
+    seeds = given.seeds if isinstance(given.seeds, int) else len(given.seeds)
+    cells = math.prod(sizes) * seeds
+    if cells > MAX_CELLS or max([*sizes, seeds]) > MAX_CELLS:
+        told = " x ".join([*(f"{size:,}" for size in sizes), f"{seeds:,} seeds"])
+        what = f"{told} are {cells:,} cells; at most {MAX_CELLS:,}"
+        raise ScenarioError(Problem(document.where(("axes",) if sizes else ("seeds",)), what))
 
 
 def _inputs(plan: Plan) -> tuple[str, ...]:
@@ -224,10 +239,6 @@ def _digests(data: Any) -> set[str]:
 
 def _check(plan: Plan, document: Document) -> None:
     every = (*plan.axes, *([plan.paths] if plan.paths else []))
-    if len(plan) > MAX_CELLS:
-        sizes = " x ".join(str(len(values)) for _, values in every)
-        what = f"{sizes} x {len(plan.seeds)} seeds are {len(plan)} cells; at most {MAX_CELLS}"
-        raise ScenarioError(Problem(document.where(("axes",)), what))
     problems = []
     if plan.objective.partition(":")[2] not in ("", "higher", "lower"):
         what = f"{plan.objective!r}: write metric, metric:higher or metric:lower"
