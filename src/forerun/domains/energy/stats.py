@@ -15,6 +15,7 @@ import numpy as np
 
 from forerun.domains.energy.model import Floats
 from forerun.domains.energy.workload import Workload
+from forerun.study import statistics
 from forerun.study.statistics import student_quantile
 
 #: spread of log epochs below which recorded paths cannot tell themselves from constant ones (epochs are whole)
@@ -23,11 +24,10 @@ LEAST_LOG_SD = 0.02
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
     """Student's interval of a mean; infinite for fewer than two values."""
-    x = np.asarray(values, dtype=np.float64)
-    if len(x) < 2:
+    if len(values) < 2:
         return -math.inf, math.inf
-    half = student_quantile(0.5 + confidence / 2, len(x) - 1) * float(x.std(ddof=1)) / math.sqrt(len(x))
-    return float(x.mean()) - half, float(x.mean()) + half
+    found = statistics.mean_interval(values, confidence)
+    return found.low, found.high
 
 
 def mean_epochs_interval(paths: Sequence[int], confidence: float = 0.95) -> tuple[float, float]:
