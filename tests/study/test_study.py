@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from forerun.errors import ScenarioError, StoreError, UsageError
-from forerun.study.cell import Done, Failed
+from forerun.study.cell import Done, Failed, run_cell
 from forerun.study.executors import Here
 from forerun.study.executors.processes import Processes
 from forerun.study.expand import Plan, load_study
@@ -220,6 +220,32 @@ def test_a_damaged_store_is_said_plainly_and_what_is_readable_is_kept(tmp_path: 
         Store(nonsense, plan)
     with pytest.raises(StoreError, match="nothing can be read"):
         salvage(nonsense, tmp_path / "x.sqlite")
+
+
+def test_a_log_torn_at_any_byte_loses_what_was_not_written_and_no_more(tmp_path: Path) -> None:
+    """The write-ahead log is cut at 30 random bytes, as when the power fails: whole commits stay, and it goes on."""
+    plan = plan_of(tmp_path)
+    outcomes = [run_cell(plan, cell) for cell in plan.cells()]
+    store, log = tmp_path / "s.sqlite", tmp_path / "s.sqlite-wal"
+    with Store(store, plan, writing=True) as opened:
+        written: list[tuple[int, int]] = []  # bytes of the log, and cells kept, after each commit
+        for start in range(0, 18, 3):
+            opened.add(outcomes[start : start + 3])
+            written.append((log.stat().st_size, start + 3))
+        content, tail = store.read_bytes(), log.read_bytes()
+    run_study(plan, tmp_path / "whole.sqlite", Here())
+    whole = table_bytes(plan, tmp_path / "whole.sqlite", tmp_path)
+    luck = random.Random(7)
+    for number in range(30):
+        cut = luck.randrange(written[0][0], len(tail))
+        torn = tmp_path / f"torn-{number}.sqlite"
+        torn.write_bytes(content)
+        torn.with_name(torn.name + "-wal").write_bytes(tail[:cut] + luck.randbytes(number % 3 * 50))
+        with Store(torn, plan) as opened:
+            kept = opened.done()
+        assert kept == set(range(max(cells for size, cells in written if size <= cut)))
+        assert run_study(plan, torn, Here()).done == 18
+        assert table_bytes(plan, torn, tmp_path) == whole
 
 
 def test_a_full_disk_loses_nothing_that_was_kept(tmp_path: Path) -> None:
