@@ -17,7 +17,7 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
 Partition = Literal["round_robin", "contiguous"]
-CachePolicy = Literal["lru", "fifo", "clock", "pinned"]
+CachePolicy = Literal["lru", "fifo", "clock", "pinned", "cost"]
 
 #: a buffer that is never full
 UNBOUNDED = np.iinfo(np.int64).max // 4
@@ -91,12 +91,17 @@ class StoreModel:
 
 @dataclass(frozen=True)
 class CacheModel:
-    """A cache before the store: capacity [bytes], policy, latency [s] and bandwidth [bytes/s] of a hit."""
+    """A cache before the store: capacity [bytes], policy, latency [s] and bandwidth [bytes/s] of a hit.
+
+    fetch_s, fetch_bytes_per_s: what a miss costs, which the policy `cost` weighs.
+    """
 
     capacity_bytes: float
     policy: CachePolicy = "lru"
     latency_s: float = 0.0
     bytes_per_s: float = math.inf
+    fetch_s: float = 1.0
+    fetch_bytes_per_s: float = math.inf
 
 
 @dataclass(frozen=True)

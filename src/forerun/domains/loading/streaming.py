@@ -24,20 +24,29 @@ from forerun.domains.loading.model import (
 )
 from forerun.errors import Infeasible
 
-_POLICIES = {"lru": cached.LRU, "fifo": cached.FIFO, "clock": cached.CLOCK, "pinned": cached.PINNED}
+_POLICIES = {
+    "lru": cached.LRU,
+    "fifo": cached.FIFO,
+    "clock": cached.CLOCK,
+    "pinned": cached.PINNED,
+    "cost": cached.COST,
+}
 
 
 def open_caches(models: Sequence[CacheModel], keys: int) -> cached.Caches:
     """Empty caches for items numbered below `keys`."""
     ends = np.full((len(models), 3), cached.NOBODY)
-    about = np.zeros((len(models), 5))
+    about = np.zeros((len(models), 8))
     for c, model in enumerate(models):
         ends[c, cached.POLICY] = _POLICIES[model.policy]
         about[c, cached.CAPACITY_BYTES] = model.capacity_bytes
         about[c, cached.HIT_LATENCY_S] = model.latency_s
         about[c, cached.HIT_BYTES_PER_S] = model.bytes_per_s
+        about[c, cached.FETCH_S] = model.fetch_s
+        about[c, cached.FETCH_S_PER_BYTE] = 1 / model.fetch_bytes_per_s
     links = np.full((len(models), 3, keys), cached.NOBODY)
-    return cached.Caches(links=links, size_bytes=np.full((len(models), keys), -1.0), ends=ends, about=about)
+    size_bytes, worth = np.full((len(models), keys), -1.0), np.zeros((len(models), keys))
+    return cached.Caches(links=links, size_bytes=size_bytes, worth=worth, ends=ends, about=about)
 
 
 def hits_of(

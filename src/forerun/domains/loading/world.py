@@ -154,9 +154,11 @@ class Drawn:
         models: list[CacheModel] = []
         of_job: list[tuple[int, ...]] = [()] * self.scenario.jobs
         for cache in self.scenario.caches:
+            store = self.scenario.store
             model = CacheModel(
-                cache.capacity_bytes, cache.policy, cache.latency_s, unlimited(cache.read_bytes_per_s)
-            )
+                cache.capacity_bytes, cache.policy, cache.latency_s, unlimited(cache.read_bytes_per_s),
+                store.mean_latency_s + store.client_s, unlimited(store.conn_bytes_per_s),
+            )  # fmt: skip
             for job in range(self.scenario.jobs):
                 if cache.scope == "loader" or job == 0:
                     models.append(model)

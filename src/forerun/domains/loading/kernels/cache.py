@@ -1,9 +1,10 @@
-"""Caches of items with sizes: lru, fifo, clock and pinned, as linked lists in arrays.
+"""Caches of items with sizes: lru, fifo, clock, pinned and cost, as linked lists in arrays.
 
 A cache keeps its items in a list from the next to leave (head) to the newest (tail). An item that is not held is put
 in at once, after others have left to make room; an item larger than the cache is never kept. `pinned` keeps what came
 first and lets nothing leave. `clock` marks an item that is hit; the hand moves marked items to the back, unmarked,
-until it finds one without a mark.
+until it finds one without a mark. `cost` is GreedyDual-Size [Cao & Irani, USITS'97]: an item that comes or is hit is
+worth the seconds that fetching it takes a byte, above the worth of the last that left; the least worth leaves.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ LRU: Final = 0
 FIFO: Final = 1
 CLOCK: Final = 2
 PINNED: Final = 3
+COST: Final = 4
 NOBODY: Final = -1
 
 # rows of `links`
@@ -39,18 +41,23 @@ MOST_BYTES: Final = 1
 CAPACITY_BYTES: Final = 2
 HIT_LATENCY_S: Final = 3
 HIT_BYTES_PER_S: Final = 4
+FETCH_S: Final = 5
+FETCH_S_PER_BYTE: Final = 6
+LEFT_WORTH: Final = 7
 
 
 class Caches(NamedTuple):
     """Several caches over one set of keys, one a row.
 
     `links` int64[C, 3, keys]: neighbours in the list, and the mark; `size_bytes` float64[C, keys], -1 if not held;
-    `ends` int64[C, 3]: head, tail, policy; `about` float64[C, 5]: bytes held, most held, capacity, and latency [s] and
-    bandwidth [bytes/s] of a hit.
+    `worth` float64[C, keys], of `cost`; `ends` int64[C, 3]: head, tail, policy; `about` float64[C, 8]: bytes held, most
+    held, capacity, latency [s] and bandwidth [bytes/s] of a hit, and what fetching costs: seconds, seconds a byte; worth
+    of what left last.
     """
 
     links: I64
     size_bytes: F64
+    worth: F64
     ends: I64
     about: F64
 
@@ -91,6 +98,13 @@ def cache_evict(caches: Caches, c: int) -> None:
         cache_detach(caches, c, leaving)
         cache_append(caches, c, leaving)
         leaving = caches.ends[c, HEAD]
+    if caches.ends[c, POLICY] == COST:
+        after = caches.links[c, AFTER, leaving]
+        while after != NOBODY:
+            if caches.worth[c, after] < caches.worth[c, leaving]:
+                leaving = after
+            after = caches.links[c, AFTER, after]
+        caches.about[c, LEFT_WORTH] = caches.worth[c, leaving]
     cache_detach(caches, c, leaving)
     caches.about[c, HELD_BYTES] -= caches.size_bytes[c, leaving]
     caches.size_bytes[c, leaving] = -1.0
@@ -100,7 +114,12 @@ def cache_evict(caches: Caches, c: int) -> None:
 def cache_access(caches: Caches, c: int, key: int, size_bytes: float) -> bool:
     """Whether the item is held; if not, it is now, where the policy lets it in."""
     policy = caches.ends[c, POLICY]
+    if policy == COST:
+        a_byte_s = caches.about[c, FETCH_S] / max(size_bytes, 1.0) + caches.about[c, FETCH_S_PER_BYTE]
+    else:
+        a_byte_s = 0.0
     if caches.size_bytes[c, key] >= 0:
+        caches.worth[c, key] = caches.about[c, LEFT_WORTH] + a_byte_s
         if policy == LRU:
             cache_detach(caches, c, key)
             cache_append(caches, c, key)
@@ -113,6 +132,8 @@ def cache_access(caches: Caches, c: int, key: int, size_bytes: float) -> bool:
     while caches.about[c, HELD_BYTES] > room:
         cache_evict(caches, c)
     caches.size_bytes[c, key] = size_bytes
+    # What just left, if anything did, has raised what all later ones are worth.
+    caches.worth[c, key] = caches.about[c, LEFT_WORTH] + a_byte_s
     caches.links[c, MARKED, key] = 0
     caches.about[c, HELD_BYTES] += size_bytes
     caches.about[c, MOST_BYTES] = max(caches.about[c, MOST_BYTES], caches.about[c, HELD_BYTES])

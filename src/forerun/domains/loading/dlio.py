@@ -1,0 +1,164 @@
+"""Workloads of the DLIO benchmark: what an accelerator demands of a store, and how many of them a store can feed.
+
+Source: workload files of argonne-lcf/dlio_benchmark (Apache-2.0). Of such a file only sizes, batch, computation time,
+threads and the utilisation that counts as enough are read. An accelerator that never waits reads
+batch * record / computation bytes a second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forerun.domains.loading.scenario import Cpu, Dataset, Layout, Loader, Run, Scenario, Step, Store
+from forerun.errors import Problem, TraceError
+from forerun.scenario.text import Document, read_document
+from forerun.trace.repair import RepairLog
+from forerun.trace.rows import Field, gathered, read_rows
+from forerun.trace.source import Source
+
+#: what counts as fed where a workload does not say: a share of the time that the accelerator computes
+TARGET = 0.9
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A training job as DLIO has it: samples a step, bytes a sample, seconds a step, the utilisation asked for."""
+
+    name: str
+    batch: int
+    record_bytes: float
+    computation_s: float
+    utilisation_target: float = TARGET
+    samples: int = 0
+    samples_per_file: int = 1
+    read_threads: int = 1
+    epochs: int = 1
+
+    @property
+    def demand_bytes_per_s(self) -> float:
+        """What one accelerator reads a second if it never waits."""
+        return self.batch * self.record_bytes / self.computation_s
+
+    def fed_by(self, shared_bytes_per_s: float) -> int:
+        """Accelerators that a link feeds: each computes for the target share of its time at least."""
+        fed = shared_bytes_per_s / (self.utilisation_target * self.demand_bytes_per_s)
+        return math.floor(fed * (1 + 1e-12)) if math.isfinite(fed) else 2**31
+
+    def scenario(self, store: Store | None = None, *, jobs: int = 1, samples: int = 0) -> Scenario:
+        """The same as a scenario of this room; a file's samples are a block, epochs as long as `samples` or as given."""
+        count = samples or self.samples or 64 * self.batch
+        block = max(1, min(self.samples_per_file, count))
+        return Scenario(
+            title=f"{self.name}, DLIO",
+            dataset=Dataset(samples=count, sample_bytes=self.record_bytes),
+            layout=Layout(block_samples=block),
+            store=store or Store(),
+            cpu=Cpu(),
+            loader=Loader(
+                threads=self.read_threads, buffer_samples=2 * self.batch * max(1, self.read_threads)
+            ),
+            step=Step(step_s=self.computation_s),
+            run=Run(batch=min(self.batch, count), epochs=self.epochs),
+            jobs=jobs,
+        )
+
+
+def read_workload(path: Path) -> Workload:
+    """A workload file. Raises TraceError naming what is missing or out of range, ScenarioError for what is no YAML."""
+    document = read_document(path)
+    if not isinstance(document.data, Mapping):
+        raise TraceError.at(
+            path, "is not a DLIO workload: a mapping of model, dataset, reader and train is wanted"
+        )
+    found = _Found(document)
+    name = str(found.section("model").get("name") or path.stem)
+    record = found.number(("dataset", "record_length_bytes"), ("dataset", "record_length"))
+    batch = found.number(("reader", "batch_size"))
+    computation = found.number(("train", "computation_time"))
+    target = found.number(("metric", "au"), default=TARGET)
+    files = found.number(("dataset", "num_files_train"), default=0.0)
+    each = found.number(("dataset", "num_samples_per_file"), default=1.0)
+    threads = found.number(("reader", "read_threads"), default=1.0)
+    epochs = found.number(("train", "epochs"), default=1.0)
+    if not 0 < target <= 1:
+        found.problems.append(Problem(document.where(("metric", "au")), f"{target:g} is not in (0, 1]"))
+    if found.problems:
+        raise TraceError(*found.problems)
+    return Workload(
+        name,
+        int(batch),
+        record,
+        computation,
+        target,
+        int(files * each),
+        int(each),
+        max(1, int(threads)),
+        int(epochs),
+    )
+
+
+class _Found:
+    """Numbers of a document, and what is wrong with them."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.problems: list[Problem] = []
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        data = self.document.data.get(name, {})
+        return data if isinstance(data, Mapping) else {}
+
+    def number(self, *places: tuple[str, str], default: float | None = None) -> float:
+        """The first of these that is there, above zero; a distribution counts by its mean."""
+        for section, key in places:
+            value = self.section(section).get(key)
+            if isinstance(value, Mapping):
+                value = value.get("mean")
+            if value is None:
+                continue
+            good = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+            if good and (value > 0 or (value == 0 and default == 0)):
+                return float(value)
+            self.problems.append(
+                Problem(
+                    self.document.where((section, key)), f"{value!r} was found; a number above 0 is wanted"
+                )
+            )
+            return 1.0
+        if default is None:
+            wanted = " or ".join(f"{section}.{key}" for section, key in places)
+            self.problems.append(Problem(self.document.name, f"lacks {wanted}"))
+            return 1.0
+        return default
+
+
+def read_demands(path: Path) -> tuple[Workload, ...]:
+    """A table of workloads: columns workload, batch, record_bytes, computation_s, utilisation_target.
+
+    A column demand_bytes_per_s is compared with what the others say. Raises TraceError for rows that contradict
+    themselves by more than a rounding.
+    """
+    fields = (
+        Field(name="workload", column="workload", kind="text"),
+        Field(name="batch", column="batch", kind="int", minimum=1),
+        Field(name="record_bytes", column="record_bytes", kind="float", minimum=1),
+        Field(name="computation_s", column="computation_s", kind="float", minimum=1e-9),
+        Field(name="target", column="utilisation_target", kind="float", minimum=1e-9),
+        Field(name="demand", column="demand_bytes_per_s", kind="float", minimum=0),
+    )
+    columns = gathered(read_rows(Source(path, repairs=RepairLog()), fields)).columns
+    found = []
+    for row, values in enumerate(zip(*(columns[field.name] for field in fields)), start=2):
+        name, batch, record, computation, target, demand = values
+        workload = Workload(str(name), int(batch), float(record), float(computation), float(target))
+        if abs(demand / workload.demand_bytes_per_s - 1) > 1e-4:
+            raise TraceError.at(
+                f"{path}:{row}",
+                f"demand {demand:g} is not batch * record / computation = {workload.demand_bytes_per_s:g}",
+            )
+        found.append(workload)
+    return tuple(found)

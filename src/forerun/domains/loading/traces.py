@@ -1,0 +1,250 @@
+"""What the verbs of `forerun trace` do for this room: look at measured runs and workloads, and make scenarios of them.
+
+`stats`: run directories of the published experiment's layout (also those that `forerun measure loading --compat notebook`
+writes), as the notebook computes them or corrected, with what is wrong in them; DLIO workloads and their demands. `fit`: a
+scenario from a training log (waits and steps of each batch), or from a DLIO workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from forerun.domains.loading.dlio import Workload, read_demands, read_workload
+from forerun.domains.loading.kernels.deliver import deliver
+from forerun.domains.loading.model import F64
+from forerun.domains.loading.notebook import flags, improvements, read_experiment, stall_lag, table
+from forerun.errors import TraceError
+from forerun.scenario.spec import Spec, to_data
+from forerun.trace.repair import RepairLog
+from forerun.trace.room import Fitted, Recorded, RoomTraces, Shown, Told, decoded
+from forerun.trace.rows import Field, gathered, read_rows
+from forerun.trace.source import Source
+
+#: a log that waits less than this share of its time says nothing of the workers behind it
+LEAST_STALL: Final = 0.17
+
+
+class _StatsSettings(Spec, frozen=True, kw_only=True):
+    """Which runs of a folder, and how: `compat` as the notebook does, `corrected` with its defects named.
+
+    link_bytes_per_s: a store's bandwidth, to say how many accelerators of a workload it feeds.
+    """
+
+    dataset: str = "librispeech"
+    place: Literal["remote", "local"] = "remote"
+    mode: Literal["compat", "corrected"] = "corrected"
+    link_bytes_per_s: float = 0.0
+
+
+class _FitSettings(Spec, frozen=True, kw_only=True):
+    """What a log does not tell: samples a batch, prefetch; for a DLIO workload the store's latency and bandwidth."""
+
+    batch: int = 512
+    prefetch: int = 2
+    latency_s: float = 0.0
+    link_bytes_per_s: float = 0.0
+    accelerators: int = 1
+
+
+@dataclass(frozen=True)
+class FittedLog:
+    """What a log of waits and steps says: workers by the waves' period, a batch's build by their height, start-up.
+
+    total_s and predicted_s: of the log, and of the recursion with these numbers.
+    """
+
+    workers: int
+    build_s: float
+    start_s: float
+    step_s: float
+    batches: int
+    total_s: float
+    predicted_s: float
+
+
+def fit_log(load_s: F64, step_s: F64, prefetch: int = 2) -> FittedLog:
+    """Fit the delivery recursion to a log nobody made for it.
+
+    Where the loop waits, it takes as many batches in a build as there are workers. Raises TraceError for a log whose
+    loop hardly waits: nothing then tells how long a build takes.
+    """
+    n = len(load_s)
+    steps = step_s if len(step_s) == n else np.append(step_s, step_s.mean())
+    total = float(load_s.sum() + steps.sum())
+    stalled = float(load_s[1:].sum()) / total if total else 0.0
+    if n < 16 or stalled < LEAST_STALL:
+        raise TraceError.at(
+            "log",
+            f"{n} batches that wait {stalled:.0%} of their time; at least 16 and {LEAST_STALL:.0%} are wanted",
+        )
+    workers = stall_lag(load_s)
+    steady = (load_s + steps)[workers:]
+    whole = len(steady) - len(steady) % workers
+    build = (
+        float(steady[:whole].reshape(-1, workers).sum(axis=1).mean())
+        if whole
+        else float(steady.mean()) * workers
+    )
+    start = max(0.0, float(load_s[0]) - build)
+    found = deliver(
+        np.arange(n) % workers,
+        np.full(n, build),
+        steps.astype(np.float64),
+        np.full(workers, start),
+        workers * prefetch,
+    )
+    return FittedLog(workers, build, start, float(steps.mean()), n, total, float(found.total_s))
+
+
+class LoadingTraces(RoomTraces):
+    """Runs and workloads of the loading room."""
+
+    makes = "runs"
+    about = (
+        "stats of run directories and DLIO workloads; fit of training logs and DLIO workloads to scenarios"
+    )
+
+    def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Told:
+        """A folder is an experiment, a table or a YAML file DLIO's workloads."""
+        path = recorded.only()
+        chosen = decoded("", {}, settings, _StatsSettings)
+        if path.is_dir():
+            return _experiment(path, chosen)
+        return _demands(_workloads(path), chosen.link_bytes_per_s)
+
+    def fit(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Fitted:
+        """A scenario from a DLIO workload (YAML), or from a log with columns load_s and step_s."""
+        path = recorded.only()
+        chosen = decoded("", {}, settings, _FitSettings)
+        return _from_workload(path, chosen) if path.suffix in (".yaml", ".yml") else _from_log(path, chosen)
+
+
+def _experiment(path: Path, chosen: _StatsSettings) -> Told:
+    runs = read_experiment(path, dataset=chosen.dataset, place=chosen.place)
+    data: dict[str, Any] = {"runs": len(runs), "mode": chosen.mode}
+    shown = []
+    for approach in dict.fromkeys(run.approach for run in runs):
+        rows = table(runs, approach)
+        data[approach] = [asdict(row) for row in rows]
+        columns = tuple(asdict(rows[0]))
+        shown.append(Shown(approach, columns, tuple(tuple(asdict(row).values()) for row in rows)))
+    if {"baseline1", "ours"} <= {run.approach for run in runs}:
+        gains = improvements(runs)
+        data["improvement"] = [asdict(gain) for gain in gains]
+        rows_of = tuple(
+            (
+                g.sleep_s,
+                g.percent,
+                g.error_points,
+                g.welch_p,
+                f"{g.merged_runs} of {g.runs}",
+                "yes" if g.significant else "no",
+            )
+            for g in gains
+        )
+        shown.append(
+            Shown(
+                "gain of merging",
+                ("step s", "percent", "standard error", "Welch p", "merged", "significant"),
+                rows_of,
+            )
+        )
+    notes: tuple[str, ...] = ()
+    if chosen.mode == "corrected":
+        found = flags(runs)
+        notes = tuple(str(flag) for flag in found)
+        data["flags"] = [str(flag) for flag in found]
+    return Told(data=data, tables=tuple(shown), notes=notes)
+
+
+def _workloads(path: Path) -> tuple[Workload, ...]:
+    return (read_workload(path),) if path.suffix in (".yaml", ".yml") else read_demands(path)
+
+
+def _demands(workloads: Sequence[Workload], link_bytes_per_s: float) -> Told:
+    fed = [work.fed_by(link_bytes_per_s) if link_bytes_per_s else None for work in workloads]
+    rows = tuple(
+        (
+            work.name,
+            work.batch,
+            work.record_bytes,
+            work.computation_s,
+            work.utilisation_target,
+            work.demand_bytes_per_s,
+            many,
+        )
+        for work, many in zip(workloads, fed)
+    )
+    columns = (
+        "workload",
+        "batch",
+        "record bytes",
+        "computation s",
+        "target",
+        "demand bytes/s",
+        "accelerators fed",
+    )
+    data = {
+        "workloads": [
+            {**asdict(work), "demand_bytes_per_s": work.demand_bytes_per_s, "accelerators_fed": many}
+            for work, many in zip(workloads, fed)
+        ]
+    }
+    note = () if link_bytes_per_s else ("accelerators fed: give the store's bandwidth, --set link=2GB/s",)
+    return Told(data=data, tables=(Shown("what one accelerator demands", columns, rows),), notes=note)
+
+
+def _from_workload(path: Path, chosen: _FitSettings) -> Fitted:
+    from forerun.domains.loading.scenario import Store
+
+    work = read_workload(path)
+    store = Store(latency_s=chosen.latency_s, shared_bytes_per_s=chosen.link_bytes_per_s)
+    scenario = work.scenario(store, jobs=chosen.accelerators, samples=min(work.samples, 64 * work.batch))
+    told = _demands([work], chosen.link_bytes_per_s)
+    return Fitted(description=_plain(scenario), told=told)
+
+
+def _from_log(path: Path, chosen: _FitSettings) -> Fitted:
+    from forerun.domains.loading.scenario import Cpu, Dataset, Loader, Run, Scenario, Step
+
+    fields = (
+        Field(name="load_s", column="load_s", kind="float", minimum=0),
+        Field(name="step_s", column="step_s", kind="float", minimum=0),
+    )
+    columns = gathered(read_rows(Source(path, repairs=RepairLog()), fields)).columns
+    found = fit_log(
+        np.asarray(columns["load_s"], float), np.asarray(columns["step_s"], float), chosen.prefetch
+    )
+    scenario = Scenario(
+        title=f"fitted to {path.name}",
+        dataset=Dataset(samples=found.batches * chosen.batch, sample_bytes=1.0),
+        cpu=Cpu(decode_s=found.build_s / chosen.batch),
+        loader=Loader(
+            mode="workers",
+            workers=found.workers,
+            prefetch=chosen.prefetch,
+            start_s=(found.start_s,) * found.workers,
+        ),
+        step=Step(step_s=found.step_s),
+        run=Run(batch=chosen.batch),
+    )
+    rows = tuple((name, value) for name, value in asdict(found).items())
+    told = Told(
+        data=asdict(found), tables=(Shown("what the log says", ("figure", "value"), rows),),
+        notes=(f"the recursion gives {found.predicted_s:.4g} s for the log's {found.total_s:.4g} s",),
+    )  # fmt: skip
+    return Fitted(description=_plain(scenario), told=told)
+
+
+def _plain(scenario: Any) -> dict[str, Any]:
+    data = to_data(scenario)
+    assert isinstance(data, dict)
+    return data
+
+
+TRACES: Final = LoadingTraces()

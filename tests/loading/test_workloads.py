@@ -1,0 +1,200 @@
+"""Workloads of the DLIO benchmark, logs that nobody made for us, and what the verbs say of them; caches that weigh costs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.cli.main import run as command_line
+from forerun.domains.loading import simulate
+from forerun.domains.loading.dlio import read_demands, read_workload
+from forerun.domains.loading.kernels.deliver import deliver
+from forerun.domains.loading.model import CacheModel
+from forerun.domains.loading.scenario import Cache, Dataset, Layout, RandomBytes, Run, Scenario, Step, Store
+from forerun.domains.loading.streaming import hits_of, open_caches
+from forerun.domains.loading.traces import fit_log
+from forerun.errors import TraceError
+
+WORKLOAD = """
+model: {name: resnet50, type: cnn}
+framework: tensorflow
+workflow: {generate_data: False, train: True}
+dataset: {num_files_train: 8, num_samples_per_file: 1251, record_length_bytes: 114660.07, format: tfrecord}
+reader: {data_loader: tensorflow, read_threads: 8, computation_threads: 8, batch_size: 400}
+train: {computation_time: 0.224, epochs: 5}
+metric: {au: 0.90}
+"""
+
+
+def test_demands(golden: Callable[[str], Any], tmp_path: Path) -> None:
+    rows = golden("dlio_demands.csv")
+    path = tmp_path / "demands.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    found = read_demands(path)
+    assert [work.name for work in found] == [row["workload"] for row in rows]
+    for work, row in zip(found, rows):
+        assert work.demand_bytes_per_s == pytest.approx(float(row["demand_bytes_per_s"]), rel=5e-6)
+        assert work.utilisation_target == float(row["utilisation_target"])
+    path.write_text(path.read_text().replace("0.224", "0.5"))
+    with pytest.raises(TraceError, match=r"demands\.csv:2: demand .* is not batch \* record / computation"):
+        read_demands(path)
+
+
+def test_a_workload_becomes_a_scenario_and_a_store_feeds_so_many(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "resnet50_h100.yaml"
+    path.write_text(WORKLOAD)
+    work = read_workload(path)
+    assert work.demand_bytes_per_s == pytest.approx(2.0475e8, rel=1e-4)
+    link = 1e9
+    fed = work.fed_by(link)
+    assert fed == int(link / (0.9 * work.demand_bytes_per_s)) == 5
+    # Simulated: so many accelerators compute for nine tenths of the time, one more does not.
+    busy = []
+    for jobs in (fed, fed + 1):
+        scenario = work.scenario(Store(shared_bytes_per_s=link), jobs=jobs, samples=40 * work.batch)
+        scenario = scenario.with_(
+            layout=Layout(block_samples=20), dataset=scenario.dataset.with_(shuffle="none")
+        )
+        busy.append(simulate(scenario).summary["utilisation_share"])
+    assert busy[0] >= 0.88 > busy[1]
+    assert (
+        command_line(["trace", "stats", "loading", str(path), "--set", "link_bytes_per_s=1GB/s", "--json"])
+        == 0
+    )
+    assert json.loads(capsys.readouterr().out)["workloads"][0]["accelerators_fed"] == 5
+    out = tmp_path / "loading.yaml"
+    arguments = ["trace", "fit", "loading", str(path), "--set", "link_bytes_per_s=1GB/s", "-o", str(out)]
+    assert command_line(arguments) == 0
+    assert command_line(["simulate", str(out), "--json", "-q"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("batch_size: 400", "batch_size: -4"), r"w\.yaml:6: at \$\.reader\.batch_size: -4 was found"),
+        (("batch_size: 400", "batch: 400"), r"lacks reader\.batch_size"),
+        (
+            ("computation_time: 0.224", "computation_time: fast"),
+            r"\$\.train\.computation_time: 'fast' was found",
+        ),
+        (("record_length_bytes: 114660.07", "record_length_bytes: 0"), r"record_length_bytes: 0 was found"),
+        (("au: 0.90", "au: 90"), r"w\.yaml:8: at \$\.metric\.au: 90 is not in"),
+        ((WORKLOAD, "- 1\n"), "is not a DLIO workload"),
+    ],
+)
+def test_bad_workloads_name_the_place(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    path = tmp_path / "w.yaml"
+    path.write_text(WORKLOAD.replace(*change))
+    with pytest.raises(TraceError, match=message):
+        read_workload(path)
+
+
+def test_a_log_betrays_its_workers(
+    published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All published series that stall: eight workers each; totals within what short last batches hide (a half build)."""
+    logs: dict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    with (published / "cndlsys_batch_series_imagenet.csv").open() as file:
+        for row in csv.DictReader(file):
+            logs[row["run_id"]][0].append(float(row["load_s"]))
+            logs[row["run_id"]][1].append(float(row["compute_s"] or "nan"))
+    errors = []
+    for load, step in logs.values():
+        given = np.array(step)
+        try:
+            found = fit_log(np.array(load), given[np.isfinite(given)])
+        except TraceError:
+            continue
+        assert found.workers == 8
+        errors.append(abs(found.predicted_s / found.total_s - 1))
+    assert len(errors) >= 30 and np.mean(errors) <= 0.06 and max(errors) <= 0.09
+    made = deliver(np.arange(90) % 3, np.full(90, 1.2), np.array([0.1]), np.full(3, 0.4), 6)
+    path = tmp_path / "log.csv"
+    path.write_text("load_s,step_s\n" + "".join(f"{load},0.1\n" for load in made.load_s.tolist()))
+    out = tmp_path / "fitted.yaml"
+    assert command_line(["trace", "fit", "loading", str(path), "--set", "batch=64", "-o", str(out)]) == 0
+    capsys.readouterr()
+    assert command_line(["simulate", str(out), "--json", "-q"]) == 0
+    total = json.loads(capsys.readouterr().out)["summary"]["total_s"]
+    assert total == pytest.approx(made.total_s, rel=0.02)
+    path.write_text("load_s,step_s\n" + "0.001,1\n" * 40)
+    assert command_line(["trace", "fit", "loading", str(path)]) == 2
+    assert "that wait 0% of their time" in capsys.readouterr().err
+
+
+def test_stats_of_an_experiment(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line(["trace", "stats", "loading", str(published / "exp1"), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["improvement"][0]["percent"] == pytest.approx(8.910390, abs=1e-5)
+    assert any("F7 no-evidence" in flag for flag in said["flags"])
+    assert (
+        command_line(["trace", "stats", "loading", str(published / "exp1"), "--set", "mode=compat", "-q"])
+        == 0
+    )
+    assert "F7" not in capsys.readouterr().out
+
+
+# --- caches that weigh what fetching costs ----------------------------------------------------------------------
+
+
+def greedy_dual(
+    keys: list[int], sizes: list[float], capacity: float, fetch_s: float, per_byte_s: float
+) -> list[bool]:
+    """GreedyDual-Size with a dict and a search: the twin of the compiled one."""
+    held: dict[int, tuple[float, int]] = {}
+    inflation, hits = 0.0, []
+    for turn, key in enumerate(keys):
+        worth = fetch_s / sizes[key] + per_byte_s
+        if key in held:
+            held[key] = (inflation + worth, held[key][1])
+            hits.append(True)
+            continue
+        hits.append(False)
+        if sizes[key] > capacity:
+            continue
+        while sum(sizes[k] for k in held) + sizes[key] > capacity:
+            leaving = min(held, key=lambda k: held[k])
+            inflation = held.pop(leaving)[0]
+        held[key] = (inflation + worth, turn)
+    return hits
+
+
+def test_caches_that_weigh_costs_follow_their_twin() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(150):
+        count = int(rng.integers(3, 30))
+        sizes = rng.integers(1, 50, count).astype(float)
+        keys = rng.integers(count, size=200)
+        capacity = float(rng.uniform(0.05, 1.1) * sizes.sum())
+        fetch_s, rate = float(rng.uniform(0.001, 0.1)), float(rng.uniform(100, 1e5))
+        caches = open_caches([CacheModel(capacity, "cost", fetch_s=fetch_s, fetch_bytes_per_s=rate)], count)
+        hits = hits_of(caches, 0, keys, sizes[keys]).tolist()
+        assert hits == greedy_dual(keys.tolist(), sizes.tolist(), capacity, fetch_s, 1 / rate)
+        assert caches.about[0, 1] <= capacity
+
+
+def test_weighing_costs_saves_requests_where_sizes_differ() -> None:
+    """Behind latency small blocks cost most a byte: keeping them hits more often than keeping what was used last."""
+    scenario = Scenario(
+        dataset=Dataset(samples=2000, sample_bytes=RandomBytes(mean_bytes=50_000, sigma=1.2)),
+        store=Store(latency_s=0.02, conn_bytes_per_s=5e8),
+        step=Step(step_s=0.02),
+        run=Run(batch=50, epochs=4),
+    )
+    hits = {}
+    for policy in ("lru", "cost", "pinned"):
+        cache = Cache(capacity_bytes=4e7, policy=policy)  # type: ignore[arg-type]
+        hits[policy] = simulate(scenario.with_(caches=(cache,))).summary["hit_share"]
+    assert hits["cost"] > 1.5 * hits["lru"] and hits["cost"] > hits["pinned"]
