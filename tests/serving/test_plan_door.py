@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,17 @@ def test_throughput_and_chance_and_frontier(mine: Path) -> None:
     costs = points["cost_usd_per_h"][points["varied"] == "objective"]
     known = [cost for cost in costs if math.isfinite(cost)]
     assert known == sorted(known, reverse=True) and len(known) >= 5
+    # What is said of the next step is so: just before it the plan costs as much, at it less.
+    assert made.notes[0].startswith("10 ms more of objective save ")
+    looser = plan(scenario.with_(slo_ms=scenario.slo_ms + 10))
+    saved = made.summary["cost_usd_per_h"] - looser.summary["cost_usd_per_h"]
+    assert made.summary["slo_10ms_more_saves_usd_per_h"] == pytest.approx(saved)
+    step = re.search(r"the next step is at ([\d.]+) ms: [\d.]+ ms more save ([\d.]+)", made.notes[0])
+    assert step is not None
+    there = plan(scenario.with_(slo_ms=float(step[1]) + 0.1))
+    before = plan(scenario.with_(slo_ms=float(step[1]) - 0.011 * scenario.slo_ms))
+    assert there.summary["cost_usd_per_h"] == pytest.approx(made.summary["cost_usd_per_h"] - float(step[2]))
+    assert before.summary["cost_usd_per_h"] >= made.summary["cost_usd_per_h"]
 
 
 def test_recorded_traces_are_resampled_in_blocks(mine: Path) -> None:
@@ -226,6 +238,7 @@ def test_options_that_make_no_sense_are_refused(mine: Path, options: dict[str, A
         ('configuration.detect.batching={"name": "timeout", "delay_ms": 5}', "greedy batching"),
         ('configuration.detect.changes=[{"at_s": 1, "replicas": 2}]', "changes"),
         ('service={"law": "exponential"}', "not drawn"),
+        ("tuner=coarse", "plan with tuner: fixed"),
     ],
 )
 def test_scenarios_that_cannot_be_planned_are_refused(mine: Path, change: str, says: str) -> None:

@@ -51,6 +51,8 @@ def command(
     """
     import forerun
     from forerun.domains.plans import plan
+    from forerun.errors import ScenarioError
+    from forerun.scenario.load import located
     from forerun.search.plan import document, write_document
     from forerun.units import split_name
 
@@ -65,7 +67,10 @@ def command(
     }
     given = {name: value for name, value in options.items() if value is not None}
     with _show.working(f"planning {scenario.name}", quiet=quiet or as_json):
-        found = plan(resolved, objective, **given)
+        try:
+            found = plan(resolved, objective, **given)
+        except ScenarioError as error:
+            raise located(error, scenario) from error
     if out is not None:
         write_document(_show.plain(document(found, resolved, objective, given)), out)
     if as_json:

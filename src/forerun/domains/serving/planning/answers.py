@@ -27,6 +27,10 @@ from forerun.domains.serving.scenario import Scenario
 from forerun.errors import Infeasible, Problem
 from forerun.result.tables import Table
 
+#: a little more objective, and load, of which the worth is told
+SLO_MORE_MS: Final = 10.0
+RATE_MORE_RPS: Final = 10.0
+
 #: combinations tried to say how near an infeasible pipeline comes
 MOST_TRIED: Final = 4000
 
@@ -48,9 +52,9 @@ def cost(scenario: Scenario, inputs: Inputs, space: Space, method: str, frontier
         "methods": methods,
     }
     notes: list[str] = []
+    worth: dict[str, float] = {}
     if frontier:
-        tables["frontier"], worth = _frontier(space)
-        notes += worth
+        tables["frontier"], worth, notes = _frontier(space)
     tables["cells"] = _cells_table(space, found)
     summary = _summary(space, chosen, now)
     summary |= {
@@ -58,6 +62,7 @@ def cost(scenario: Scenario, inputs: Inputs, space: Space, method: str, frontier
         "stage_runs": found.runs,
         "cells": len(found.cells),
         "proved_cheapest": method == "exact",
+        **worth,
     }
     proof: dict[str, Any] = {}
     if method == "exact":
@@ -150,12 +155,11 @@ def throughput(scenario: Scenario, space: Space, budget_usd_per_h: float) -> Ser
     carried = most_traffic(space, budget_usd_per_h)
     found = carried.found
     if found is None or found.configuration is None:
-        raise Infeasible(
-            Problem(
-                "budget_usd_per_h",
-                f"{budget_usd_per_h:g} $/h carries this trace at no rate down to {carried.fails_at_rps:.4g} queries/s",
-            )
-        )
+        least = sum(min(offer.price for offer in offers) for offers in space.offers)
+        what = f"{budget_usd_per_h:g} $/h carries this trace at no rate down to {carried.fails_at_rps:.4g} queries/s"
+        if budget_usd_per_h < least:
+            what += f": one replica of the cheapest hardware for every stage costs {least:g} $/h"
+        raise Infeasible(Problem("budget_usd_per_h", what))
     faster = space.under(traffic=space.traffic.scaled(1 / carried.factor))
     baseline_rate, baseline = bottleneck_first(space, budget_usd_per_h)
     now = configuration_of(scenario, space)
@@ -309,6 +313,8 @@ def _summary(space: Space, plan: Configuration, now: Configuration) -> dict[str,
 
 def _why(space: Space, chosen: Configuration, found: Found, method: str) -> str:
     here = f"{named(space, chosen)} costs {space.cost(chosen):g} $/h"
+    if method != "exact" and space.cost(chosen) == found.cost:
+        return f"{here}, as little as the exact search finds"
     if method != "exact":
         return f"{here}, {space.cost(chosen) / found.cost - 1:.1%} above the cheapest, {found.cost:g} $/h"
     hopeless = [cell.hopeless for cell in found.cells if cell.hopeless]
@@ -329,13 +335,15 @@ def _why(space: Space, chosen: Configuration, found: Found, method: str) -> str:
 def _cells_table(space: Space, found: Found) -> Table:
     rows = []
     for tried in found.cells:
-        cell = ", ".join(f"{n} {hardware} x{count}" for n, (hardware, count) in zip(space.names, tried.cell))
+        cell = "; ".join(
+            f"{n}: {count} x {hardware}" for n, (hardware, count) in zip(space.names, tried.cell)
+        )
         rows.append((tried.cost, cell, ", ".join(tried.hopeless)))
     return plantables.table_of(plantables.CELLS, rows)
 
 
-def _frontier(space: Space) -> tuple[Table, list[str]]:
-    """Plans at other objectives and rates, and what the next step is worth."""
+def _frontier(space: Space) -> tuple[Table, dict[str, float], list[str]]:
+    """Plans at other objectives and rates; what a little more of either is worth; and in words, where the next step is."""
     slos, rates = sensitivity.by_slo(space), sensitivity.by_rate(space)
     rows = [
         (varied, p.slo_ms, p.rate_rps, p.found.cost, named(space, p.found.configuration))
@@ -343,19 +351,45 @@ def _frontier(space: Space) -> tuple[Table, list[str]]:
         for p in points
     ]
     here = next(point for point in slos if point.slo_ms == space.slo_ms)
-    notes = []
-    looser = sensitivity.next_step_down(slos, space.slo_ms)
-    if looser is not None:
-        notes.append(
-            f"{looser.slo_ms - here.slo_ms:.4g} ms more of objective save {here.cost - looser.cost:.4g} $/h: the next "
-            f"cheaper plan is at {looser.slo_ms:.4g} ms"
-        )
-    more = sensitivity.next_step_up(rates, space.traffic.rate_rps)
-    if more is not None:
-        extra = (
-            f"costs {more.cost - here.cost:.4g} $/h more"
-            if math.isfinite(more.cost)
-            else "cannot be carried at all"
-        )
-        notes.append(f"{more.rate_rps - here.rate_rps:.4g} queries/s more {extra}: at {more.rate_rps:.4g}/s")
-    return plantables.table_of(plantables.FRONTIER, rows), notes
+    looser, busier = (
+        sensitivity.at_slo(space, space.slo_ms + SLO_MORE_MS),
+        sensitivity.busier(space, RATE_MORE_RPS),
+    )
+    worth = {
+        "slo_10ms_more_saves_usd_per_h": here.cost - looser.cost,
+        "rate_10rps_more_costs_usd_per_h": busier.cost - here.cost,
+    }
+    notes = [_of_slo(space, slos, here, worth["slo_10ms_more_saves_usd_per_h"])]
+    notes.append(_of_rate(space, rates, here, worth["rate_10rps_more_costs_usd_per_h"]))
+    return plantables.table_of(plantables.FRONTIER, rows), worth, notes
+
+
+def _of_slo(space: Space, points: Sequence[sensitivity.Point], here: sensitivity.Point, saved: float) -> str:
+    """What more of the objective saves: 10 ms, and up to the next step."""
+    begin = f"{SLO_MORE_MS:g} ms more of objective save {saved:.4g} $/h"
+    step = sensitivity.next_step_down(space, points)
+    if step is None:
+        return f"{begin}; no cheaper plan up to {points[-1].slo_ms:.4g} ms"
+    more, less = step.slo_ms - here.slo_ms, here.cost - step.cost
+    return (
+        f"{begin}; the next step is at {step.slo_ms:.4g} ms: {more:.4g} ms more save {less:.4g} $/h "
+        f"({SLO_MORE_MS * less / more:.3g} $/h for every {SLO_MORE_MS:g} ms)"
+    )
+
+
+def _of_rate(space: Space, points: Sequence[sensitivity.Point], here: sensitivity.Point, extra: float) -> str:
+    """What more load costs: 10 queries/s, and up to the next step."""
+    rate = space.traffic.rate_rps
+    costs = f"cost {extra:.4g} $/h more" if math.isfinite(extra) else "cannot be carried"
+    begin = f"{RATE_MORE_RPS:g} queries/s more {costs}"
+    step = sensitivity.next_step_up(space, points)
+    if step is None:
+        return f"{begin}; no dearer plan up to {points[-1].rate_rps:.4g}/s"
+    more = step.rate_rps - rate
+    if not math.isfinite(step.cost):
+        return f"{begin}; from {step.rate_rps:.4g}/s on nothing keeps the objective"
+    dearer = step.cost - here.cost
+    return (
+        f"{begin}; the next step is at {step.rate_rps:.4g}/s: {more:.4g} queries/s more cost {dearer:.4g} $/h "
+        f"({RATE_MORE_RPS * dearer / more:.3g} $/h for every {RATE_MORE_RPS:g} queries/s)"
+    )

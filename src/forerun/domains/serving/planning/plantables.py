@@ -97,11 +97,11 @@ def stages_table(space: Space, plan: Configuration, now: Configuration, shares: 
 
 
 def named(space: Space, configuration: Configuration | None) -> str:
-    """`ResNet TXP x2/16, KSVM cpu x1/8`."""
+    """`ResNet: 2 x TXP, batch 16; KSVM: 1 x cpu, batch 8`."""
     if configuration is None:
         return ""
-    return ", ".join(
-        f"{name} {choice.hardware} x{choice.replicas}/{choice.max_batch}"
+    return "; ".join(
+        f"{name}: {choice.replicas} x {choice.hardware}, batch {choice.max_batch}"
         for name, choice in zip(space.names, configuration)
     )
 

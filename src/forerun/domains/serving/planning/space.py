@@ -236,6 +236,9 @@ def _unplannable(scenario: Scenario) -> list[Problem]:
         problems.append(
             Problem("$.service", "plans need service times that are not drawn: mean, p99, notebook or tables")
         )
+    if scenario.tuned:
+        what = "plans keep the number of replicas; plan with tuner: fixed (--set tuner=fixed)"
+        problems.append(Problem("$.tuner", what))
     for name, placed in scenario.configuration.items():
         where = f"$.configuration.{name}"
         if not isinstance(placed.batching, Greedy):
