@@ -17,11 +17,13 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from forerun.domains import room, rooms, simulate
+    from forerun.domains.comparing import compare
     from forerun.domains.explaining import explain_run as explain
     from forerun.domains.listing import policies, schema
     from forerun.domains.offering import profile_of
     from forerun.domains.plans import check, plan
     from forerun.domains.reproductions import reproduce, reproduce_all
+    from forerun.domains.studying import run_study
     from forerun.errors import ForerunError
     from forerun.report import write_page, write_pictures
     from forerun.result.run import Result, load_result
@@ -31,6 +33,7 @@ __all__ = [
     "ForerunError",
     "Result",
     "check",
+    "compare",
     "explain",
     "load",
     "load_result",
@@ -42,6 +45,7 @@ __all__ = [
     "reproduce_all",
     "room",
     "rooms",
+    "run_study",
     "schema",
     "simulate",
     "write_page",
@@ -53,6 +57,7 @@ _HOME = {
     "ForerunError": "forerun.errors",
     "Result": "forerun.result.run",
     "check": "forerun.domains.plans",
+    "compare": "forerun.domains.comparing",
     "explain": "forerun.domains.explaining:explain_run",
     "load": "forerun.scenario.load",
     "load_result": "forerun.result.run",
@@ -64,6 +69,7 @@ _HOME = {
     "reproduce_all": "forerun.domains.reproductions",
     "room": "forerun.domains",
     "rooms": "forerun.domains",
+    "run_study": "forerun.domains.studying",
     "schema": "forerun.domains.listing",
     "simulate": "forerun.domains",
     "write_page": "forerun.report",

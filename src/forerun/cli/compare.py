@@ -11,7 +11,7 @@ import click
 from forerun.cli import _options, _show
 
 if TYPE_CHECKING:
-    from forerun.study.compare import Comparison, Variant
+    from forerun.study.compare import Comparison
 
 
 @click.command(name="compare")
@@ -62,24 +62,13 @@ def command(
 ) -> None:
     """Compare variants of SCENARIO: policies (--policy) or overrides (--with); the first is the reference."""
     import forerun
-    from forerun.domains import room
-    from forerun.study.compare import Variant, compare, pick_objective
     from forerun.study.compared import save_comparison
-    from forerun.study.executors import Here
-    from forerun.study.executors.processes import Processes
 
     resolved = forerun.load(scenario, overrides, seed=seed)
-    candidates = [Variant(name, ((_policy_field(resolved, name), name),)) for name in policies]
-    candidates += [_variant(text) for text in variants]
-    if len(candidates) == 1:
-        candidates.insert(0, Variant("as given", ()))
-    offered = getattr(room(resolved.domain), "OBJECTIVES", ())
-    first = {} if offered and not objective else forerun.simulate(resolved).summary
-    ranked_by = pick_objective(resolved.domain, objective, first)
     with _show.working("comparing", quiet=quiet or as_json):
-        found = compare(
-            resolved, candidates, ranked_by, seeds=seeds, precision=precision,
-            executor=Processes(workers) if workers > 1 else Here(),
+        found = forerun.compare(
+            resolved, policies, dict(map(_variant, variants)), objective=objective, seeds=seeds, precision=precision,
+            workers=workers,
         )  # fmt: skip
     if out is not None:
         save_comparison(found, out)
@@ -138,16 +127,6 @@ def _print_parts(found: Comparison) -> None:
         _show.print_table((f"{moved.ledger} moved against {found.reference}", *names), rows)
 
 
-def _policy_field(scenario: Any, name: str) -> str:
-    """The scenario's field that a policy of this name belongs into, by the kind that the room lists it under."""
-    from forerun.domains import room
-
-    for kind, registry in getattr(room(scenario.domain), "POLICIES", {}).items():
-        if name in registry.names() and kind in type(scenario).__struct_fields__:
-            return str(kind)
-    return "policy"
-
-
 def _settings(text: str) -> list[str]:
     """The parts of `a=b,c={d: e, f: g}` between commas that stand in no brackets."""
     parts, depth = [""], 0
@@ -160,18 +139,18 @@ def _settings(text: str) -> list[str]:
     return parts
 
 
-def _variant(text: str) -> Variant:
+def _variant(text: str) -> tuple[str, dict[str, Any]]:
+    """A variant's name and overrides, from `a=b` or `name:a=b,c=d`."""
     from forerun.errors import UsageError
     from forerun.scenario.text import parse_scalar
-    from forerun.study.compare import Variant
 
     name, colon, rest = text.partition(":")
     if not colon or "=" in name:
         name, rest = text, text
-    pairs = []
+    pairs: dict[str, Any] = {}
     for part in _settings(rest):
         key, equals, value = part.partition("=")
         if not equals or not key.strip():
             raise UsageError.at(f"--with {text}", "write a variant as a=b, or as name:a=b,c=d")
-        pairs.append((key.strip(), parse_scalar(value.strip())))
-    return Variant(name.strip(), tuple(pairs))
+        pairs[key.strip()] = parse_scalar(value.strip())
+    return name.strip(), pairs

@@ -14,7 +14,6 @@ from forerun.cli import _options, _show
 from forerun.units import split_name
 
 if TYPE_CHECKING:
-    from forerun.study.executors import Executor
     from forerun.study.run import Progress
     from forerun.study.saved import SavedStudy
     from forerun.study.summary import Point
@@ -67,29 +66,28 @@ def command(
 
     Killed or interrupted at any instant, the same command goes on where it stopped.
     """
+    import forerun
+    from forerun.domains.studying import executor_of, store_path
     from forerun.errors import UsageError
-    from forerun.study.expand import load_study
-    from forerun.study.run import run_study
-    from forerun.study.saved import load_saved
     from forerun.study.store import salvage as salvage_store
 
     if out is not None and out.suffix not in (".csv", ".parquet"):
         raise UsageError.at(f"-o {out}", "name a table that ends in .csv or .parquet")
-    plan = load_study(study)
-    path = store or Path(study.stem + ".sqlite")
-    cells = _executor(executor, workers, address, limit_s)
+    path = store_path(study, store or "")
+    cells = executor_of(executor, workers, address=address, limit_s=limit_s)
     if salvage is not None:
         click.echo(f"kept {salvage_store(salvage, path):,} cells of {salvage} in {path}", err=True)
     reached: list[Progress] = []
     try:
         with _bar(quiet or as_json, reached) as progress:
-            run_study(plan, path, cells, retry=retry, progress=progress)
+            found = forerun.run_study(
+                study, store=path, executor=cells, retry=retry, objective=objective, progress=progress
+            )
     except KeyboardInterrupt:
         click.echo(
             f"forerun: interrupted; {_how_far(reached, path)}; the same command goes on from there", err=True
         )
         raise click.exceptions.Exit(130) from None
-    found = load_saved(path, objective)
     if out is not None:
         _write_cells(path, out)
     if as_json:
@@ -216,20 +214,6 @@ def _write_cells(store: Path, out: Path) -> None:
     with Store(store) as opened:
         table = cells_table(opened.stored_plan(), opened.outcomes())
     (table.write_csv if out.suffix == ".csv" else table.write_parquet)(out)
-
-
-def _executor(kind: str, workers: int | None, address: str, limit_s: float) -> Executor:
-    from forerun.errors import UsageError
-    from forerun.study.executors import Here
-    from forerun.study.executors.processes import Processes
-
-    if kind == "ray":
-        from forerun.study.executors.ray import OnRay
-
-        return OnRay(address, workers=workers or 0, limit_s=limit_s)
-    if address:
-        raise UsageError.at("--address", "belongs to --executor ray")
-    return Processes(workers or 1, limit_s=limit_s) if (workers or 1) > 1 or limit_s else Here()
 
 
 @contextmanager

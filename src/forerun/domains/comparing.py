@@ -1,0 +1,55 @@
+"""Comparing in any room: policies and variants of one scenario, on the same randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from forerun.domains import room, simulate
+from forerun.study.compare import Comparison, Variant, pick_objective
+from forerun.study.compare import compare as compare_variants
+from forerun.study.executors import Executor, Here
+from forerun.study.executors.processes import Processes
+
+
+def compare(
+    scenario: Any,
+    policies: Sequence[str] = (),
+    variants: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    objective: str = "",
+    seeds: int = 20,
+    precision: float = 0.0,
+    workers: int = 1,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Compare policies by name, and variants made of overrides (`{"cheap": {"price.spot_usd_per_h": 0.5}}`).
+
+    The first is the reference; one alone is compared with the scenario as given. `objective` is the summary figure to rank
+    by, as `figure` or `figure:lower` (default: the room's first). See `forerun.study.compare.compare` for seeds,
+    precision and what is raised.
+    """
+    candidates = [Variant(name, ((policy_field(scenario, name), name),)) for name in policies]
+    candidates += [Variant(name, tuple(changes.items())) for name, changes in (variants or {}).items()]
+    if len(candidates) == 1:
+        candidates.insert(0, Variant("as given", ()))
+    offered = getattr(room(scenario.domain), "OBJECTIVES", ())
+    first = {} if offered and not objective else simulate(scenario).summary
+    executor: Executor = Processes(workers) if workers > 1 else Here()
+    return compare_variants(
+        scenario,
+        candidates,
+        pick_objective(scenario.domain, objective, first),
+        seeds=seeds,
+        precision=precision,
+        executor=executor,
+        progress=progress,
+    )
+
+
+def policy_field(scenario: Any, name: str) -> str:
+    """The scenario's field that a policy of this name belongs into, by the kind that the room lists it under."""
+    for kind, registry in getattr(room(scenario.domain), "POLICIES", {}).items():
+        if name in registry.names() and kind in type(scenario).__struct_fields__:
+            return str(kind)
+    return "policy"

@@ -1,0 +1,58 @@
+"""Studies in any room: run what is not done yet, then read what came out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from forerun.errors import UsageError
+from forerun.study.executors import Executor, Here
+from forerun.study.executors.processes import Processes
+from forerun.study.expand import load_study
+from forerun.study.run import Progress
+from forerun.study.run import run_study as run_plan
+from forerun.study.saved import SavedStudy, load_saved
+
+
+def run_study(
+    study: str | os.PathLike[str],
+    *,
+    store: str | os.PathLike[str] = "",
+    executor: Executor | None = None,
+    retry: bool = False,
+    objective: str = "",
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> SavedStudy:
+    """Do the cells of a study file that its store does not hold yet, and return what the store then holds.
+
+    `store` is the file that keeps them (default: the study's name with `.sqlite`, in the current folder); killed at any
+    instant, the same call goes on from there. `executor`: where cells run (default: here, one after another). `retry` does
+    failed cells again. `objective` ranks, as `figure` or `figure:lower`. Raises ScenarioError, UsageError or StoreError.
+    """
+    plan = load_study(study)
+    path = store_path(study, store)
+    run_plan(plan, path, executor or Here(), retry=retry, progress=progress)
+    return load_saved(path, objective)
+
+
+def store_path(study: str | os.PathLike[str], store: str | os.PathLike[str] = "") -> Path:
+    """Where a study's cells are kept."""
+    return Path(store) if os.fspath(store) else Path(Path(study).stem + ".sqlite")
+
+
+def executor_of(
+    kind: str, workers: int | None = None, *, address: str = "", limit_s: float = 0.0
+) -> Executor:
+    """Where cells run: `processes` of this machine, or on a `ray` cluster at an address (`local` starts one here).
+
+    `workers` None is one process here, and all of the cluster's there. Raises UsageError for an address without Ray.
+    """
+    if kind == "ray":
+        from forerun.study.executors.ray import OnRay
+
+        return OnRay(address, workers=workers or 0, limit_s=limit_s)
+    if address:
+        raise UsageError.at("--address", "belongs to --executor ray")
+    # Also one worker is a process of its own: a cell that dies takes only itself along.
+    return Processes(workers or 1, limit_s=limit_s)
