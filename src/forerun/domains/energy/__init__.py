@@ -25,7 +25,7 @@ from forerun.study.objective import Objective
 if TYPE_CHECKING:
     from forerun.result.run import Result
 
-__all__ = ["OBJECTIVES", "POLICIES", "Scenario", "simulate"]
+__all__ = ["OBJECTIVES", "POLICIES", "Scenario", "simulate", "without_intervals"]
 
 POLICIES: dict[str, Registry[Any]] = {"policy": choosers(), "limit_policy": limit_policies()}
 
@@ -47,3 +47,8 @@ def simulate(scenario: Scenario, *, policy: Chooser | None = None, watch: Iterab
     from forerun.domains.energy.runs import run_scenario
 
     return run_scenario(scenario, policy=policy, watch=watch)
+
+
+def without_intervals(scenario: Scenario) -> Scenario:
+    """The scenario without the further seeds and worlds that its intervals need."""
+    return scenario.with_(trials=0)
