@@ -140,6 +140,8 @@ def read_run(folder: str | Path, repairs: RepairLog | None = None) -> MeasuredRu
     if len(loads["step"]) != len(pauses["start_s"]):
         what = f"{len(loads['step'])} loads for {len(pauses['start_s'])} reconfigurations"
         raise TraceError.at(base / "load_times_0.csv", what)
+    if len(pauses["start_s"]) < 2:
+        raise TraceError.at(base / "reconfig.csv", "holds the start alone; no reconfiguration was measured")
     origin_s = pauses["start_s"][0]
     steps = [
         MeasuredStep(int(step), int(size), start_s - origin_s, train_s, blocked_s)
@@ -148,6 +150,10 @@ def read_run(folder: str | Path, repairs: RepairLog | None = None) -> MeasuredRu
         )
     ]
     segments = _segments(pauses, loads["step"], steps, crash, origin_s)
+    stalls_s = [step.blocked_s for step in steps if step.blocked_s > SNAPSHOT_ABOVE_S]
+    if not stalls_s:
+        what = f"no step was blocked for more than {SNAPSHOT_ABOVE_S:g} s, so no snapshot was measured"
+        raise TraceError.at(base / "loop_times_0.csv", what)
     profile = MeasuredProfile(
         step_s={
             size: fmean(step.train_s for step in steps if step.world_size == size)
@@ -156,7 +162,7 @@ def read_run(folder: str | Path, repairs: RepairLog | None = None) -> MeasuredRu
         reconfig_s=fmean(pauses["elapsed_s"][1:]),
         write_s=fmean(writes),
         load_s=fmean(loads["elapsed_s"]),
-        stall_s=fmean(step.blocked_s for step in steps if step.blocked_s > SNAPSHOT_ABOVE_S),
+        stall_s=fmean(stalls_s),
     )
     return MeasuredRun(segments, profile, crash - origin_s)
 

@@ -27,6 +27,17 @@ class KnownProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownHazard:
+    """Each node vanishes on its own, at a known rate."""
+
+    removal_per_node_s: float
+
+    def hit_rate_per_s(self, *, active: int, alive: int, t_s: float, hits: int) -> float:
+        """Any of the active ones."""
+        return self.removal_per_node_s * active
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """The removal process is unknown: the rate is learned from the hits of this run.
 

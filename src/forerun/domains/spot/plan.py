@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from forerun.domains.spot import closed_forms, trials
 from forerun.domains.spot.fleet import PerNode, Poisson
 from forerun.domains.spot.policy import growth_rules
+from forerun.domains.spot.runs import mean_spot_usd_per_h
 from forerun.domains.spot.scenario import Scenario, Snapshots, Training
 from forerun.domains.spot.trials import Estimate, Trials
 from forerun.errors import CheckFailed, Infeasible, Problem, ScenarioError
@@ -212,13 +213,15 @@ def _refuse(scenario: Scenario, objective: str) -> None:
         raise ScenarioError.at(
             "$.fleet", "a plan needs a poisson or per_node process (see `forerun trace fit`)"
         )
+    if scenario.deadline is not None:
+        raise ScenarioError.at("$.deadline", "decides by itself what to hold; a plan is made without it")
     if objective not in ("cost", "time", "throughput"):
         raise ScenarioError.at("--objective", f"{objective!r} is not cost, time or throughput")
     if objective in ("cost", "time") and not scenario.goal.steps:
         raise ScenarioError.at(
             "$.goal.steps", f"planning for {objective} needs the number of steps to complete"
         )
-    if objective == "cost" and not scenario.prices.spot_usd_per_h:
+    if objective == "cost" and not scenario.prices.known:
         raise ScenarioError.at("$.prices.spot_usd_per_h", "planning for cost needs the price of a spot node")
 
 
@@ -296,8 +299,7 @@ def race(scenario: Scenario, field: Sequence[Candidate], objective: str) -> list
 def meet(candidate: Candidate, scenario: Scenario, count: int, first: int) -> Runner:
     """Simulate a candidate's trials first, first + 1, ...; the same numbers are the same fleets for all."""
     done = _trials(candidate, scenario, count, first)
-    prices = scenario.prices
-    cost = done.cost_usd(prices.spot_usd_per_h, prices.on_demand_usd_per_h)
+    cost = done.cost_usd(mean_spot_usd_per_h(scenario), scenario.prices.on_demand_usd_per_h)
     rate = done.columns["steps_completed"] * candidate.job.samples_per_step / done.columns["end_s"]
     return Runner(candidate, cost, done.finish_s, rate)
 
@@ -460,7 +462,7 @@ def _score(runner: Runner, found: Plan) -> float:
 
 def _said(runner: Runner, scenario: Scenario) -> str:
     parts = [f"{float(runner.samples_per_s.mean()):.4g} samples/s"]
-    if scenario.prices.spot_usd_per_h or scenario.prices.on_demand_usd_per_h:
+    if scenario.prices.known or scenario.prices.on_demand_usd_per_h:
         parts.append(f"{float(runner.cost_usd.mean()):.4g} usd")
     finish_h = _finish_h(runner, scenario)
     if finish_h is not None:

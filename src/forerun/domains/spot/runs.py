@@ -12,11 +12,12 @@ import numpy as np
 from forerun.domains.spot import tables, trials
 from forerun.domains.spot.fleet import PerNode, Poisson, Process, Tick, generate
 from forerun.domains.spot.model import Membership, Replay
-from forerun.domains.spot.outlook import KnownProcess, Observed
+from forerun.domains.spot.outlook import KnownHazard, KnownProcess, Observed
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import GrowthRule, RecoveryPolicy, Setting
+from forerun.domains.spot.prices import fleet_usd, spot_price
 from forerun.domains.spot.recorded import Recording, recording, with_on_demand
-from forerun.domains.spot.scenario import Prices, Recorded, Scenario
+from forerun.domains.spot.scenario import Prices, Recorded, Scenario, Training
 from forerun.domains.spot.trials import Estimate, Trials
 from forerun.domains.spot.world import Outlook
 from forerun.errors import ScenarioError
@@ -37,6 +38,10 @@ def run_scenario(
         scenario = scenario.with_(policy=policy)
     elif policy is not None:
         scenario = scenario.with_(growth=policy)
+    if scenario.deadline is not None:
+        from forerun.domains.spot.deadline_runs import run_deadline_scenario
+
+        return run_deadline_scenario(scenario)
     if scenario.trials:
         return _many(scenario)
     return run_history(scenario, watch)
@@ -52,7 +57,7 @@ def run_history(
     reorder: Callable[[Membership], Membership] = lambda fleet: fleet,
 ) -> Result:
     """One history replayed; `reorder` may break the ties of its fleet another way."""
-    record, horizon_s, notes = _history(scenario, trial=0)
+    record, horizon_s, notes = history(scenario, trial=0)
     record = replace(record, fleet=reorder(record.fleet))
     done = replay_scenario(scenario, record.fleet, horizon_s)
     for observer in watch:
@@ -61,10 +66,8 @@ def run_history(
         for life in done.node_spells if hasattr(observer, "node_spell") else ():
             observer.node_spell(life)
     fleet = with_on_demand(record.fleet, scenario.on_demand_nodes)
-    spot_usd, on_demand_usd = _cost(done, scenario)
+    spot_usd, on_demand_usd = _cost(done, scenario, record.fleet)
     cost_usd = spot_usd + on_demand_usd
-    job = scenario.job
-    load_share = job.load_s / job.reconfig_s if job.reconfig_s else 0.0
     wall, nodes = dict(done.wall_s), dict(done.node_s)
     found = {
         "ledger": tables.ledger_table(wall, nodes, done.end_s, cost_usd),
@@ -79,17 +82,22 @@ def run_history(
         ledgers=(
             tables.wall_ledger(wall, done.end_s),
             tables.node_ledger(nodes, done.alive_node_s),
-            tables.goodput_ledger(wall, done.end_s, load_share),
+            tables.goodput_ledger(wall, done.end_s, load_share(scenario.job)),
         ),
         timeline=tables.timeline(done, fleet),
-        why=_why({line: done.wall_s.get(line, 0.0) / done.end_s for line in SHARES}, scenario),
+        why=why({line: done.wall_s.get(line, 0.0) / done.end_s for line in SHARES}, scenario),
         notes=(*notes, NOT_MODELLED),
         headline=_headline(scenario),
         next_steps=_next_steps(scenario),
     )
 
 
-def _history(scenario: Scenario, trial: int) -> tuple[Recording, float, list[str]]:
+def load_share(job: Training) -> float:
+    """Share of a pause that is loading the snapshot."""
+    return job.load_s / job.reconfig_s if job.reconfig_s else 0.0
+
+
+def history(scenario: Scenario, trial: int) -> tuple[Recording, float, list[str]]:
     """The fleet's history, how long to simulate, and what to know about it."""
     if not isinstance(scenario.fleet, Recorded):
         fleet = generate(scenario.fleet, seed=scenario.seed, horizon_s=scenario.horizon_s, trial=trial)
@@ -116,15 +124,17 @@ def replay_scenario(scenario: Scenario, fleet: Membership, horizon_s: float) -> 
             fleet=with_on_demand(fleet, scenario.on_demand_nodes),
             job=scenario.job.built(horizon_s),
             growth=scenario.growth.build(),
-            outlook=_outlook(scenario.fleet),
+            outlook=outlook_of(scenario.fleet),
             goal_steps=scenario.goal.steps or None,
             samples_per_step=scenario.job.samples_per_step,
         )
     )
 
 
-def _outlook(fleet: Recorded | Process) -> Outlook:
+def outlook_of(fleet: Recorded | Process) -> Outlook:
     """A generated fleet's removals are known, a recorded one's are learned as they come."""
+    if isinstance(fleet, PerNode):
+        return KnownHazard(fleet.removal_per_node_h / 3600.0)
     if not isinstance(fleet, Poisson | Tick):
         return Observed()
     sizes = fleet.removal_sizes() if isinstance(fleet, Poisson) else fleet.removal_batch.probabilities()
@@ -132,11 +142,13 @@ def _outlook(fleet: Recorded | Process) -> Outlook:
     return KnownProcess(fleet.removals_per_min / 60.0, shares)
 
 
-def _cost(done: Replay, scenario: Scenario) -> tuple[float, float]:
+def _cost(done: Replay, scenario: Scenario, spot: Membership) -> tuple[float, float]:
     """Dollars for spot and for on-demand nodes."""
     steady_s = scenario.on_demand_nodes * done.end_s
     prices = scenario.prices
     on_demand = steady_s * prices.on_demand_usd_per_h / 3600.0
+    if prices.spot_series or prices.spot_file:
+        return fleet_usd(spot, spot_price(prices), done.end_s), on_demand
     if prices.billing_s == 0 and prices.minimum_s == 0:
         return (done.alive_node_s - steady_s) * prices.spot_usd_per_h / 3600.0, on_demand
     lives: dict[tuple[int, float], float] = {}
@@ -205,7 +217,7 @@ def _headline(scenario: Scenario) -> tuple[str, ...]:
         "reconfig_share",
         "idle_share",
     ]
-    if scenario.prices.spot_usd_per_h or scenario.prices.on_demand_usd_per_h:
+    if scenario.prices.known or scenario.prices.on_demand_usd_per_h:
         figures += ["cost_usd", "usd_per_million_samples"]
     if scenario.goal.steps:
         figures.insert(0, "finish_h")
@@ -218,7 +230,7 @@ def _next_steps(scenario: Scenario) -> tuple[str, ...]:
     return (f"forerun simulate {{scenario}} --set growth={other}", "forerun plan {scenario}")
 
 
-def _why(shares: Mapping[str, float], scenario: Scenario) -> str:
+def why(shares: Mapping[str, float], scenario: Scenario) -> str:
     """The largest loss, in a sentence, and what acts on it."""
     advice = {
         "lost": "work rolled back after losses and growth; snapshot more often or grow later",
@@ -240,7 +252,11 @@ def _why(shares: Mapping[str, float], scenario: Scenario) -> str:
 def _many(scenario: Scenario) -> Result:
     done, notes = simulate_trials(scenario)
     prices = scenario.prices
-    cost = done.cost_usd(prices.spot_usd_per_h, prices.on_demand_usd_per_h)
+    cost = done.cost_usd(mean_spot_usd_per_h(scenario), prices.on_demand_usd_per_h)
+    if prices.spot_series or prices.spot_file:
+        notes.append(
+            "over trials the spot price is its mean until the horizon; one history pays it as it goes"
+        )
     if prices.billing_s or prices.minimum_s:
         notes.append("billing units and minimum are not applied over trials; time is billed to the instant")
     estimates = _estimates(done, scenario, cost)
@@ -258,7 +274,7 @@ def _many(scenario: Scenario) -> Result:
     summary["trials"] = done.count
     wall, nodes = _mean_lines(done)
     shares = {line: float(wall[line] / sum(wall.values())) for line in wall}
-    shown = replay_scenario(scenario, _history(scenario, trial=0)[0].fleet, scenario.horizon_s)
+    shown = replay_scenario(scenario, history(scenario, trial=0)[0].fleet, scenario.horizon_s)
     notes.append("the timeline, the fleet and the spells are of one generated history")
     finish = ("finish_p50_h", "finish_p95_h", "done_by_deadline") if scenario.goal.steps else ()
     return Result(
@@ -272,13 +288,13 @@ def _many(scenario: Scenario) -> Result:
         },
         timeline=tables.timeline(
             shown,
-            with_on_demand(_history(scenario, trial=0)[0].fleet, scenario.on_demand_nodes),
+            with_on_demand(history(scenario, trial=0)[0].fleet, scenario.on_demand_nodes),
         ),
         ledgers=(
             tables.wall_ledger(wall, float(done.columns["end_s"].mean())),
             tables.node_ledger(nodes, float(done.alive_node_s.mean())),
         ),
-        why=_why(shares | {"useful": shares.get("useful", 0.0)}, scenario),
+        why=why(shares | {"useful": shares.get("useful", 0.0)}, scenario),
         notes=(*notes, NOT_MODELLED),
         intervals=intervals,
         headline=(
@@ -287,6 +303,11 @@ def _many(scenario: Scenario) -> Result:
         ),
         next_steps=_next_steps(scenario),
     )
+
+
+def mean_spot_usd_per_h(scenario: Scenario) -> float:
+    """The spot price, averaged until the horizon where it changes."""
+    return spot_price(scenario.prices).mean(0.0, scenario.horizon_s)
 
 
 def simulate_trials(scenario: Scenario) -> tuple[Trials, list[str]]:
@@ -311,7 +332,7 @@ def simulate_trials(scenario: Scenario) -> tuple[Trials, list[str]]:
             f"{scenario.trials} trials of this policy and process run one by one; at most 20000 are allowed",
         )
     rows = [
-        replay_scenario(scenario, _history(scenario, trial)[0].fleet, scenario.horizon_s)
+        replay_scenario(scenario, history(scenario, trial)[0].fleet, scenario.horizon_s)
         for trial in range(scenario.trials)
     ]
     return of_replays(rows, scenario), [

@@ -9,10 +9,18 @@ from forerun.domains.spot.fleet import Process
 from forerun.domains.spot.model import BackToBack, EverySeconds, EverySteps, Job, SnapshotRule
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.restart import Restart
-from forerun.domains.spot.policy import GrowthRule, RecoveryPolicy, growth_rules, recovery_policies
+from forerun.domains.spot.policy import (
+    DeadlineRule,
+    GrowthRule,
+    RecoveryPolicy,
+    deadline_rules,
+    growth_rules,
+    recovery_policies,
+)
 from forerun.profile.files import read_profile
 from forerun.profile.supply import Supply
 from forerun.scenario.spec import Input, Recipe, Spec, recipe
+from forerun.trace.steps import Steps
 
 
 class Recorded(Recipe, frozen=True, kw_only=True, tag="trace"):
@@ -173,24 +181,98 @@ class Training(Spec, frozen=True, kw_only=True):
         )
 
 
-class Prices(Spec, frozen=True, kw_only=True):
+class PriceFile(Spec, frozen=True, kw_only=True):
+    """Recorded prices of one zone and machine: their file, its format (told from its content if empty) and options."""
+
+    file: Input
+    format: str = ""
+    options: dict[str, str] = {}
+
+
+class SpotPrice(Spec, frozen=True, kw_only=True):
+    """What a spot node costs an hour: one number, `spot_series` over time, or a `spot_file`.
+
+    The last price known holds on.
+    """
+
+    spot_usd_per_h: float = 0.0
+    spot_series: Steps | None = None
+    spot_file: PriceFile | None = None
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A price that is one, said once."""
+        price = self.spot_usd_per_h
+        if not 0 <= price < math.inf:
+            return [("spot_usd_per_h", f"{price} is negative or not finite")]
+        said = [name for name in ("spot_usd_per_h", "spot_series", "spot_file") if getattr(self, name)]
+        if len(said) > 1:
+            return [(said[1], f"says the price once more; {said[0]} says it already")]
+        return []
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a price at all."""
+        return bool(self.spot_usd_per_h or self.spot_series or self.spot_file)
+
+
+class Prices(SpotPrice, frozen=True, kw_only=True):
     """What nodes cost, by the hour and node.
 
     billing_s rounds every life up to whole units (0: to the instant); minimum_s is the least that is billed.
     """
 
-    spot_usd_per_h: float = 0.0
     on_demand_usd_per_h: float = 0.0
     billing_s: float = 0.0
     minimum_s: float = 0.0
 
     def problems(self) -> list[tuple[str, str]]:
-        """Prices and times are not negative."""
-        return [
+        """Prices and times are not negative; lives are billed in units at one price only."""
+        found = [
             (name, f"{getattr(self, name)} is negative or not finite")
-            for name in self.__struct_fields__
+            for name in ("on_demand_usd_per_h", "billing_s", "minimum_s")
             if not 0 <= getattr(self, name) < math.inf
         ]
+        if (self.billing_s or self.minimum_s) and (self.spot_series or self.spot_file):
+            found.append(("billing_s", "billing units need one spot price, not one that changes"))
+        return super().problems() + found
+
+
+class Zone(SpotPrice, frozen=True, kw_only=True):
+    """Another market of spot nodes, with its own history and price."""
+
+    name: str
+    fleet: Fleet
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A name."""
+        return super().problems() + ([] if self.name else [("name", "is empty")])
+
+
+class Deadline(Spec, frozen=True, kw_only=True):
+    """Hold spot nodes, on-demand nodes or nothing, decided by a rule every `tick_s`.
+
+    on_demand_nodes can be had at any time.  egress_usd: to move the job's state to another zone.  last_word: the layer
+    takes on-demand nodes, and keeps them, once nothing else is sure to be in time; off, the rule alone decides.
+    by_goodput: a zone is offered to the rule only while a kept step is expected to cost less there than on-demand.
+    """
+
+    rule: Annotated[DeadlineRule, recipe(deadline_rules)]
+    on_demand_nodes: int
+    tick_s: float = 600.0
+    egress_usd: float = 0.0
+    last_word: bool = True
+    by_goodput: bool = True
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A tick, a fleet, a price."""
+        found = []
+        if not 0 < self.tick_s < math.inf:
+            found.append(("tick_s", f"{self.tick_s} s is not positive and finite"))
+        if not 1 <= self.on_demand_nodes <= 100_000:
+            found.append(("on_demand_nodes", f"{self.on_demand_nodes} is not between 1 and 100000"))
+        if not 0 <= self.egress_usd < math.inf:
+            found.append(("egress_usd", f"{self.egress_usd} is negative or not finite"))
+        return found
 
 
 class Goal(Spec, frozen=True, kw_only=True):
@@ -266,6 +348,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
     on_demand_nodes: int = 0
     prices: Prices = Prices()
     goal: Goal = Goal()
+    deadline: Deadline | None = None
+    zones: tuple[Zone, ...] = ()
     choices: Choices = Choices()
     horizon_s: float = 0.0
     trials: int = 0
@@ -287,7 +371,44 @@ class Scenario(Spec, frozen=True, kw_only=True):
             )
         if self.seed < 0:
             found.append(("seed", f"{self.seed} is negative"))
-        return found + self._deadline_problems()
+        return found + self._deadline_problems() + self._zone_problems()
+
+    def _zone_problems(self) -> list[tuple[str, str]]:
+        """Zones are for runs that choose what to hold; those need a goal, a horizon, and the policy that restarts."""
+        deadline = self.deadline
+        if deadline is None:
+            return [("zones", "are chosen among by a rule: set `deadline`")] if self.zones else []
+        found = []
+        if not self.goal.deadline_s:
+            found.append(("goal", "a run with `deadline` needs goal.steps and goal.deadline"))
+        if not self.horizon_s:
+            found.append(("horizon_s", "a run with `deadline` needs one, at or after the deadline"))
+        elif self.horizon_s < self.goal.deadline_s:
+            found.append(("horizon_s", f"{self.horizon_s:g} s is before the deadline"))
+        if self.on_demand_nodes:
+            found.append(("on_demand_nodes", "are held by the rule: set deadline.on_demand_nodes"))
+        if type(self.policy) is not Restart:
+            found.append(("policy", "a run with `deadline` restarts from snapshots: policy: restart"))
+        if deadline.on_demand_nodes < self.job.depth:
+            found.append(
+                (
+                    "deadline.on_demand_nodes",
+                    f"{deadline.on_demand_nodes} are fewer than a pipeline of {self.job.depth}",
+                )
+            )
+        if self.prices.billing_s or self.prices.minimum_s:
+            found.append(("prices.billing_s", "a run with `deadline` bills to the instant"))
+        names = [zone.name for zone in self.zones]
+        found += [
+            ("zones", f"two are named {name!r}") for name in sorted({n for n in names if names.count(n) > 1})
+        ]
+        if self.trials > 20_000:
+            found.append(
+                ("trials", "a run with `deadline` is replayed trial by trial; at most 20000 are allowed")
+            )
+        if self.trials and any(isinstance(zone.fleet, Recorded) for zone in self.zones):
+            found.append(("zones", "trials need processes, not recordings"))
+        return found
 
     def _deadline_problems(self) -> list[tuple[str, str]]:
         """A deadline that nothing could meet is a mistake in the file, not a result."""

@@ -23,6 +23,8 @@ def orders(scenario: Scenario) -> Orders | Untied:
         return Untied(
             "many drawn histories, whose instants coincide by chance only; `--set trials=0` has one, with other orders"
         )
+    if scenario.deadline is not None:
+        return Untied("the fleet is what the rule chose to hold, decided between the instants")
     what = "changes of the fleet come before or after what else is at their instant, losses and gains apart"
     return Orders(what, lambda number: simulate_in(scenario, number))
 

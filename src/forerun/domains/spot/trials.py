@@ -13,7 +13,7 @@ import numpy as np
 
 from forerun.domains.spot.fleet import PerNode, Poisson
 from forerun.domains.spot.model import Job
-from forerun.domains.spot.outlook import KnownProcess
+from forerun.domains.spot.outlook import KnownHazard, KnownProcess
 from forerun.domains.spot.policy import GrowthRule
 from forerun.rng import stream_key
 
@@ -216,10 +216,10 @@ def hit_rates(process: Poisson | PerNode, removals: NDArray[np.float64]) -> NDAr
     return rates
 
 
-def outlook_of(process: Poisson | PerNode) -> KnownProcess:
+def outlook_of(process: Poisson | PerNode) -> KnownProcess | KnownHazard:
     """The same knowledge for the exact simulator."""
     if isinstance(process, PerNode):
-        raise ValueError("the hit rate of a per-node process depends on the nodes active; use trials")
+        return KnownHazard(process.removal_per_node_h / 3600.0)
     sizes = process.removal_sizes()
     return KnownProcess(
         process.removals_per_min / 60.0, {n + 1: float(p) for n, p in enumerate(sizes) if p > 0}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -23,6 +24,7 @@ from forerun.domains.spot.model import (
     GrowthPolicy,
     GrowthView,
     Idle,
+    Instant,
     Job,
     JobState,
     Membership,
@@ -115,6 +117,11 @@ class World:
         elif isinstance(job, Reconfiguring) and job.until_s <= change_s:
             return ReconfigEnd(job.until_s)
         return FleetChange(change_s)
+
+    def expect(self, instants: Iterable[Instant]) -> None:
+        """Changes of the fleet that are known only now, none before the present, all after those known."""
+        self.fleet = Membership((*self.fleet.instants, *instants), self.fleet.names)
+        self.next_change_s = self._find_next_change()
 
     @property
     def steps_completed(self) -> int:

@@ -1,0 +1,53 @@
+"""What spot nodes cost over time: a scenario's prices as signals, and the money paid for a fleet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from forerun.domains.spot.model import Membership
+from forerun.domains.spot.scenario import SpotPrice
+from forerun.errors import TraceError
+from forerun.trace.reader import options_from, read_trace
+from forerun.trace.signal import Signal
+from forerun.trace.steps import signal
+
+UNIT = "usd_per_h"
+
+
+def spot_price(prices: SpotPrice) -> Signal:
+    """Dollars an hour and node from 0 on; a recording begins at its first change, its last price holds.
+
+    Raises TraceError for files that hold no prices, or those of several zones or machines.
+    """
+    if prices.spot_file is not None:
+        chosen = prices.spot_file
+        options = options_from(tuple(f"{name}={value}" for name, value in chosen.options.items()))
+        trace = read_trace(Path(chosen.file.path), chosen.format, options=options)
+        if trace.kind != "prices":
+            raise TraceError.at(chosen.file.path, f"holds {trace.kind}, not prices")
+        markets = sorted(set(zip(trace["zone"].tolist(), trace["machine"].tolist(), strict=True)))
+        if len(markets) > 1:
+            named = ", ".join("/".join(market) for market in markets[:4])
+            raise TraceError.at(
+                chosen.file.path, f"holds prices of {len(markets)} markets ({named}); choose one by options"
+            )
+        changes = dict(zip(trace["t_s"].tolist(), trace["usd_per_h"].tolist(), strict=True))
+        return Signal(list(changes), list(changes.values()), unit=UNIT, name=str(chosen.file.path))
+    found = signal(prices.spot_series, unit=UNIT, name="prices.spot_series")
+    return found if found is not None else Signal.constant(prices.spot_usd_per_h, unit=UNIT)
+
+
+def fleet_usd(fleet: Membership, price: Signal, end_s: float) -> float:
+    """Dollars for every node alive from 0 to an instant."""
+    usd, alive, since_s = 0.0, 0, 0.0
+    present: set[int] = set()
+    for instant in (*fleet.instants, None):
+        t_s = end_s if instant is None else min(instant.t_s, end_s)
+        usd += alive * float(price.integral(since_s, t_s)) / 3600.0
+        since_s = t_s
+        if instant is None or instant.t_s >= end_s:
+            break
+        present.difference_update(instant.removed)
+        present.update(instant.added)
+        alive = len(present)
+    return usd

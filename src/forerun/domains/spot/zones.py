@@ -1,0 +1,318 @@
+"""An elastic job with a deadline that holds spot nodes of one zone, on-demand nodes, or nothing, tick by tick.
+
+The rules of `deadline` decide for one machine that works or does not; here what is held is a fleet, and what it does is
+what the exact simulator makes of it: losses roll back, changes of what is held cost preparation, a pause and what was not
+durable. So a rule sees goodput: the work done is the steps that are durable, in seconds of on-demand time.
+[Rules: Wu et al., Can't be late, NSDI'24.  The layer, its choice of a zone and its last word are this project's.]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from forerun.domains.spot.closed_forms import useful_every_steps
+from forerun.domains.spot.deadline import DeadlineJob, DeadlineView, Held
+from forerun.domains.spot.model import (
+    FleetChange,
+    GrowthPolicy,
+    Instant,
+    Job,
+    Membership,
+    ReconfigEnd,
+    Reconfiguring,
+    Replay,
+    SnapshotDurable,
+    StepEnd,
+)
+from forerun.domains.spot.policy import DeadlineRule
+from forerun.domains.spot.world import Outlook, World
+from forerun.errors import PolicyError
+from forerun.trace.signal import Signal
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A market of spot nodes: who could be held there when, and what a node costs an hour."""
+
+    name: str
+    fleet: Membership
+    usd_per_h: Signal
+    outlook: Outlook
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What is wanted, and what can be bought.
+
+    egress_usd: to move the job's state to another zone.  last_word: on-demand nodes are taken, and kept, once nothing
+    else is sure to be in time.  by_goodput: a zone is offered to the rule only while a kept step is expected to cost
+    less there than on on-demand nodes.
+    """
+
+    goal_steps: int
+    deadline_s: float
+    tick_s: float
+    on_demand_nodes: int
+    on_demand_usd_per_h: float
+    egress_usd: float = 0.0
+    last_word: bool = True
+    by_goodput: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What was held for a while: [start_s, end_s)."""
+
+    held: Held
+    zone: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZoneRun:
+    """What became of the job, what was held, and what it cost."""
+
+    replay: Replay
+    fleet: Membership
+    holdings: Sequence[Holding]
+    spot_usd: float
+    on_demand_usd: float
+    egress_usd: float
+
+    @property
+    def cost_usd(self) -> float:
+        """Everything paid."""
+        return self.spot_usd + self.on_demand_usd + self.egress_usd
+
+    @property
+    def moves(self) -> int:
+        """Changes of what is held."""
+        return len(self.holdings) - 1
+
+
+def run_zones(
+    job: Job,
+    zones: Sequence[Zone],
+    terms: Terms,
+    rule: DeadlineRule,
+    growth: GrowthPolicy,
+    outlook: Outlook,
+) -> ZoneRun:
+    """Follow a rule from nothing held until the goal, or the job's horizon."""
+    return _Run(job, zones, terms, rule, growth, outlook).run()
+
+
+class _Run:
+    def __init__(
+        self,
+        job: Job,
+        zones: Sequence[Zone],
+        terms: Terms,
+        rule: DeadlineRule,
+        growth: GrowthPolicy,
+        outlook: Outlook,
+    ) -> None:
+        self.job, self.zones, self.terms, self.policy = job, zones, terms, rule.build()
+        self.markets = [_Market(zone) for zone in zones]
+        names = [f"on-demand-{i}" for i in range(terms.on_demand_nodes)]
+        for market in self.markets:
+            market.offset = len(names)
+            names += [f"{market.zone.name}/{node}" for node in market.zone.fleet.names]
+        self.world = World(job, Membership((), tuple(names)), growth, outlook)
+        self.held, self.at = Held.NONE, -1  # at: the zone held, if any
+        self.last_at = -1  # the zone whose store holds the state
+        self.committed = False
+        self.holdings: list[Holding] = []
+        self.since_s = self.egress_usd = 0.0
+        size = terms.on_demand_nodes // job.depth * job.depth
+        self.fastest = min(size, job.max_pipelines * job.depth)
+        step_s = job.step_s[self.fastest]
+        spacing = job.snapshot.spacing_steps(step_s, job.stall_s, job.write_s)
+        sync_s = job.write_s if job.snapshot.write == "sync" else 0.0
+        #: seconds a step takes on on-demand nodes, its share of stalls included
+        self.work_per_step_s = step_s + (job.stall_s + sync_s) / spacing
+
+    def run(self) -> ZoneRun:
+        """Tick by tick."""
+        tick, finished_s = 0, None
+        while finished_s is None and (t_s := tick * self.terms.tick_s) < self.job.horizon_s:
+            self._decide(t_s)
+            tick += 1
+            finished_s = self._advance(min(tick * self.terms.tick_s, self.job.horizon_s))
+        end_s = self.job.horizon_s if finished_s is None else finished_s
+        self._hold(self.held, self.at, end_s)
+        replay = self.world.finish(end_s, finished_s)
+        spot, steady = self._paid(replay)
+        return ZoneRun(
+            replay=replay,
+            fleet=self.world.fleet,
+            holdings=self.holdings,
+            spot_usd=spot,
+            on_demand_usd=steady,
+            egress_usd=self.egress_usd,
+        )
+
+    # ------------------------------------------------------------------ deciding
+
+    def _decide(self, t_s: float) -> None:
+        """Ask the rule, then change what is held, or go on with the zone's own changes."""
+        offered = [market for market in self.markets if self._offered(market, t_s)]
+        answer = self.policy.choose(self._view(t_s, bool(offered)))
+        if answer is Held.SPOT and not offered:
+            what = f"{type(self.policy).__name__} asks for spot where no zone has a pipeline's worth of it"
+            raise PolicyError.at(f"t = {t_s:g} s", what)
+        if self.terms.last_word and (self.committed or self._must_commit(t_s)):
+            self.committed, answer = True, Held.ON_DEMAND
+        at = self._zone(t_s, offered) if answer is Held.SPOT else -1
+        changes: list[Instant] = []
+        if (answer, at) != (self.held, self.at):
+            changes.append(Instant(t_s, tuple(self._nodes()), tuple(self._nodes_of(answer, at, t_s))))
+            self._hold(answer, at, t_s)
+        elif at >= 0:
+            changes += self.markets[at].changes(t_s, t_s)
+        if at >= 0:
+            changes += self.markets[at].changes(t_s, t_s + self.terms.tick_s)
+        self.world.expect(change for change in changes if change.removed or change.added)
+
+    def _view(self, t_s: float, spot: bool) -> DeadlineView:
+        terms, left_s = self.terms, self._pause_left_s(t_s)
+        done = min(self.world.saved + 1, terms.goal_steps)
+        job = DeadlineJob(
+            work_s=terms.goal_steps * self.work_per_step_s,
+            deadline_s=terms.deadline_s,
+            tick_s=terms.tick_s,
+            changeover_s=self.job.prep_s + self.job.reconfig_s,
+            spot_usd_per_h=min((m.zone.usd_per_h.at(t_s) for m in self.markets), default=0.0),
+            on_demand_usd_per_h=terms.on_demand_usd_per_h,
+        )
+        held = Held.NONE if self.held is Held.SPOT and not spot else self.held  # what is gone is not held
+        return DeadlineView(t_s, done * self.work_per_step_s, held, left_s, spot, job)
+
+    def _pause_left_s(self, t_s: float) -> float:
+        state = self.world.job
+        return max(0.0, state.until_s - t_s) if isinstance(state, Reconfiguring) else 0.0
+
+    def _must_commit(self, t_s: float) -> bool:
+        """Whether a tick from now on-demand nodes, prepared from scratch, might be too late.
+
+        The step that ends the run must be complete, and the one running when nodes are dropped is lost.
+        """
+        left = self.terms.goal_steps - (self.world.saved + 1)
+        needed_s = left * self.work_per_step_s + self.job.prep_s + self.job.reconfig_s + self.job.stall_s
+        return t_s + self.terms.tick_s + needed_s >= self.terms.deadline_s
+
+    def _zone(self, t_s: float, offered: Sequence[_Market]) -> int:
+        """The zone to hold: the one held while it offers a pipeline, else the cheapest a step."""
+        if self.at >= 0 and self.markets[self.at] in offered:
+            return self.at
+        return self.markets.index(min(offered, key=lambda market: self._usd_per_step(market, t_s)))
+
+    def _offered(self, market: _Market, t_s: float) -> bool:
+        """Whether a zone has a pipeline's worth of nodes, and, if asked for, is worth its price."""
+        if len(market.alive_at(t_s)) < self.job.depth:
+            return False
+        steady = self.terms.on_demand_usd_per_h * self.terms.on_demand_nodes * self.work_per_step_s
+        return not self.terms.by_goodput or self._usd_per_step(market, t_s) <= steady
+
+    def _usd_per_step(self, market: _Market, t_s: float) -> float:
+        """Dollars x 3600 a kept step, by the closed form for the nodes there are and the hits to be expected."""
+        nodes = len(market.alive_at(t_s))
+        active = min(self.job.max_pipelines, nodes // self.job.depth) * self.job.depth
+        lam = market.zone.outlook.hit_rate_per_s(
+            active=active, alive=nodes, t_s=t_s, hits=self.world.hits if self.at >= 0 else 0
+        )
+        job, step_s = self.job, self.job.step_s[active]
+        sync = job.snapshot.write == "sync"
+        stall_s, write_s = job.stall_s + (job.write_s if sync else 0.0), 0.0 if sync else job.write_s
+        n = job.snapshot.spacing_steps(step_s, stall_s, write_s)
+        useful = useful_every_steps(lam, step_s, n, stall_s, write_s, job.reconfig_s)
+        return market.zone.usd_per_h.at(t_s) * nodes * step_s / max(useful, 1e-9)
+
+    # ------------------------------------------------------------------ holding
+
+    def _nodes(self) -> list[int]:
+        """Everybody in the fleet now."""
+        return sorted(self.world.nodes)
+
+    def _nodes_of(self, held: Held, at: int, t_s: float) -> list[int]:
+        if held is Held.ON_DEMAND:
+            return list(range(self.terms.on_demand_nodes))
+        return sorted(self.markets[at].alive_at(t_s)) if held is Held.SPOT else []
+
+    def _hold(self, held: Held, at: int, t_s: float) -> None:
+        name = self.zones[self.at].name if self.at >= 0 else ""
+        if t_s > self.since_s:
+            self.holdings.append(Holding(self.held, name, self.since_s, t_s))
+        if at >= 0:
+            moved = self.last_at >= 0 and at != self.last_at
+            self.egress_usd += self.terms.egress_usd if moved else 0.0
+            self.last_at = at
+        self.held, self.at, self.since_s = held, at, t_s
+
+    def _advance(self, until_s: float) -> float | None:
+        """Let happen what happens before a decision; returns when the goal was reached, if it was."""
+        world = self.world
+        while True:
+            event = world.next_event()
+            if event.t_s > until_s or (isinstance(event, FleetChange) and event.t_s >= until_s):
+                return None
+            match event:
+                case SnapshotDurable(t_s):
+                    world.keep_snapshot(t_s)
+                case StepEnd(t_s):
+                    world.complete_step(t_s)
+                    if world.steps_completed >= self.terms.goal_steps:
+                        return t_s
+                case ReconfigEnd(t_s):
+                    world.start_training(t_s)
+                case FleetChange(t_s):
+                    world.change_fleet(t_s)
+
+    def _paid(self, replay: Replay) -> tuple[float, float]:
+        """Dollars for spot and for on-demand nodes: every second of every node held."""
+        steady_s = sum(s.end_s - s.start_s for s in replay.node_spells if s.node < self.terms.on_demand_nodes)
+        spot = 0.0
+        for market in self.markets:
+            last = market.offset + len(market.zone.fleet.names)
+            for spell in replay.node_spells:
+                if market.offset <= spell.node < last:
+                    spot += float(market.zone.usd_per_h.integral(spell.start_s, spell.end_s)) / 3600.0
+        return spot, steady_s * self.terms.on_demand_usd_per_h / 3600.0
+
+
+class _Market:
+    """A zone's nodes as they come and go, told in order of time."""
+
+    def __init__(self, zone: Zone) -> None:
+        self.zone, self.offset = zone, 0
+        self.alive: set[int] = set()
+        self.told = 0
+        self.until_s = -math.inf
+
+    def alive_at(self, t_s: float) -> set[int]:
+        """Who could be held, the changes of that instant included; times must not fall."""
+        instants = self.zone.fleet.instants
+        while self.told < len(instants) and instants[self.told].t_s <= t_s:
+            self.alive.difference_update(node + self.offset for node in instants[self.told].removed)
+            self.alive.update(node + self.offset for node in instants[self.told].added)
+            self.told += 1
+        return self.alive
+
+    def changes(self, from_s: float, to_s: float) -> list[Instant]:
+        """Changes after `from_s` and before `to_s`; of the one instant if they are equal."""
+
+        def wanted(t_s: float) -> bool:
+            return t_s == from_s if from_s == to_s else from_s < t_s < to_s
+
+        return [
+            Instant(
+                instant.t_s,
+                tuple(node + self.offset for node in instant.removed),
+                tuple(node + self.offset for node in instant.added),
+            )
+            for instant in self.zone.fleet.instants
+            if wanted(instant.t_s)
+        ]
