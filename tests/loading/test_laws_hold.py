@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from forerun.domains.loading.model import UNBOUNDED, CacheModel, Reader, StoreMo
 from forerun.domains.loading.streaming import hits_of, open_caches, stream
 from forerun.errors import Infeasible
 
-EXAMPLES = 120
+#: cases of each property in a run of the suite; set FORERUN_CASES for more
+EXAMPLES = int(os.environ.get("FORERUN_CASES", "500"))
 
 
 # --- delivery by workers -----------------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ def test_closed_form_of_equal_batches(
     assert math.isclose(no_step.total_s, -(-batches // workers) * build_s, rel_tol=1e-12, abs_tol=1e-12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=EXAMPLES)
 @given(st.integers(0, 2**32 - 1))
 def test_one_pool_thread_and_no_merging_is_plain_delivery(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -243,7 +245,7 @@ def test_conservation_cuts_and_the_upper_bound(seed: int) -> None:
     assert math.isclose(slower.end_s, 3 * run.end_s, rel_tol=1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=EXAMPLES)
 @given(st.integers(0, 2**32 - 1))
 def test_laws_bound_the_event_model(seed: int) -> None:
     reader, store, _ = random_case(seed, shared=True)
@@ -261,6 +263,59 @@ def test_laws_bound_the_event_model(seed: int) -> None:
     assert run.jobs[0].samples_per_s <= bound * (1 + (reader.threads + store.burst + 1) * n / delivered) * (
         1 + 1e-9
     )
+
+
+def test_what_is_monotone_and_only_that() -> None:
+    """More bandwidth, slots, rate or room never takes longer, more latency or work never less: for one thread, and for
+    any threads on a free store with an unbounded buffer that drops nothing."""
+    rng = np.random.default_rng(12)
+    up, down = (
+        ("conn_bytes_per_s", "shared_bytes_per_s", "requests_per_s"),
+        ("decode_s", "step_s", "latency_s"),
+    )
+    for case in range(EXAMPLES):
+        reader, store, latency = random_case(int(rng.integers(2**32)), shared=bool(rng.random() < 0.5))
+        if case % 2:
+            reader = Reader(**{**vars(reader), "threads": 1, "drop_last": False})
+        else:
+            reader = Reader(**{**vars(reader), "buffer_samples": UNBOUNDED, "drop_last": False})
+            store = StoreModel(conn_bytes_per_s=store.conn_bytes_per_s)
+        base = stream([reader], store, latency_s=latency).end_s
+        factor = float(rng.uniform(1, 3))
+        name = str(rng.choice([*up, *down, "slots", "buffer_samples"]))
+        changed, changed_store, changed_latency = reader, store, latency
+        if name in up:
+            changed_store = StoreModel(**{**vars(store), name: factor * getattr(store, name)})
+        elif name == "slots":
+            changed_store = StoreModel(**{**vars(store), "slots": store.slots + 1 if store.slots else 0})
+        elif name == "buffer_samples":
+            changed = Reader(**{**vars(reader), name: min(UNBOUNDED, reader.buffer_samples + 3)})
+        elif name == "latency_s":
+            changed_latency = factor * latency
+        else:
+            changed = Reader(**{**vars(reader), name: factor * np.asarray(getattr(reader, name))})
+        total = stream([changed], changed_store, latency_s=changed_latency).end_s
+        if name in down:
+            assert total >= base * (1 - 1e-9), (case, name)
+        else:
+            assert total <= base * (1 + 1e-9), (case, name)
+
+
+def test_one_more_slot_may_be_slower() -> None:
+    """Not monotone in general: in lock-step one slot more can cost; no tuner may rely on it."""
+    rng = np.random.default_rng(3)
+    worse = 0.0
+    for _ in range(300):
+        threads, n = int(rng.integers(2, 9)), int(rng.integers(1, 9))
+        reader = Reader(
+            [np.full(n, 5e4)] * 60, threads, 4, 0.001, 0.002, buffer_samples=int(rng.integers(1, 9))
+        )
+        slots = int(rng.integers(1, threads))
+        few, more = (
+            stream([reader], StoreModel(1e8, slots=m), latency_s=0.01).end_s for m in (slots, slots + 1)
+        )
+        worse = max(worse, more / few - 1)
+    assert worse > 0.01
 
 
 @pytest.mark.parametrize(
