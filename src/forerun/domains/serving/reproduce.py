@@ -141,6 +141,13 @@ def planner(progress: Progress) -> Reproduced:
     return published.planner(progress)
 
 
+def tuner(progress: Progress) -> Reproduced:
+    """InferLine's tuner against coarse-grained scaling."""
+    from forerun.domains.serving.tuning import published
+
+    return published.tuner(progress)
+
+
 REPRODUCTIONS: Final = (
     Reproduction(
         id="inferline-driver1",
@@ -156,5 +163,12 @@ REPRODUCTIONS: Final = (
         source="InferLine [Crankshaw et al., SoCC'20], cost planning of the image pipeline, and the authors' artifact",
         run=planner,
         minutes=0.3,
+    ),
+    Reproduction(
+        id="inferline-tuner",
+        title="InferLine's high-frequency tuner against coarse-grained scaling, on steps of load",
+        source="InferLine [Crankshaw et al., SoCC'20], section 7: tuner under changing load",
+        run=tuner,
+        minutes=0.2,
     ),
 )
