@@ -281,7 +281,8 @@ MALFORMED = {
     "base: {domain: toy}\nseeds: 1000000000": "1,000,000,000 seeds are 1,000,000,000 cells",
     "base: {domain: toy}\naxes: {x: {start: 1, stop: 5}}": "exactly one of 'step' and 'count'",
     "base: {domain: toy}\naxes: {x: {start: 5, stop: 1, step: 1}}": "before start",
-    "base: {domain: toy}\naxes: {x: {start: 5, stop: 9, step: 0}}": "> 0",
+    "base: {domain: toy}\naxes: {x: {start: 5, stop: 9, step: 0}}": "0 is not above 0",
+    "base: {domain: toy}\naxes: {x: {start: 5min, stop: 9min, step: 1min}}": "'5min' is no value of the axis",
     "base: {domain: toy}\naxes: {y: [-1]}": ">= 0",
     "base: {domain: nowhere}": "no room named 'nowhere'",
     "base: missing.yaml": "no such file",
@@ -388,3 +389,32 @@ def test_bad_cells_and_bad_stores_at_the_command_line(
         assert command_line(arguments) == 2
         assert "damaged or no study store" in capsys.readouterr().err
     assert Path("bad.sqlite").read_bytes() == b"nonsense" * 2000
+
+
+def test_quantities_are_numbers_of_the_axis(tmp_path: Path) -> None:
+    """`5min` on an axis in seconds is 300: with or without the suffix, in lists and ranges; names stay names."""
+    base = (
+        "base:\n  domain: serving\n  trace: {process: {name: poisson, rate_rps: 50rps}, queries: 10}\n"
+        "  stages: [{name: a, parents: [source]}]\n  configuration: {a: {hardware: V100, max_batch: 2}}\n"
+        "  service: {tables_ms: {a: [10, 12]}}\n  slo_ms: 15\n  prices_usd_per_h: {V100: 1}\n"
+    )
+
+    def axes(text: str) -> tuple[tuple[str, tuple[object, ...]], ...]:
+        return plan_of(tmp_path, base + f"axes: {text}\n").axes
+
+    assert axes("{slo: [20ms, 0.1s]}") == (("slo_ms", (20.0, 100.0)),)
+    assert axes("{slo_ms: [20, 1s]}") == (("slo_ms", (20, 1000.0)),)
+    assert axes("{trace.process.rate: [60rps, 80]}") == (("trace.process.rate_rps", (60.0, 80)),)
+    assert axes("{slo: {start: 10ms, stop: 0.03s, step: 10ms}}") == (("slo_ms", (10, 20, 30)),)
+    assert axes("{configuration.a.batching: [greedy, {name: timeout, delay: 5ms}]}")[0][1][0] == "greedy"
+    for text, message in (
+        ("{slo: {start: 30ms, stop: 10ms, step: 5ms}}", "before start"),
+        ("{slo: {start: 10ms, stop: 1s, step: 5GB}}", "a time is wanted"),
+        ("{slo: [10ms, 5GB]}", "a time is wanted"),
+        ("{slo: {start: 0ms, stop: -1ms, count: 2}}", "'0ms' is no value of the axis"),
+        ("{slo: {start: 1ms, stop: 100h, step: 1us}}", "359,999,999,001 x 1 seeds"),
+        ("{slo: [10GB]}", "a time is wanted"),
+        ("{configuration.b.max_batch: [1]}", "configuration"),
+    ):
+        with pytest.raises(ScenarioError, match=message):
+            axes(text)

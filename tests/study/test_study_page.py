@@ -120,6 +120,17 @@ def test_the_verb_takes_stores_and_runs(tmp_path: Path, capsys: pytest.CaptureFi
     assert "no such study store" in capsys.readouterr().err
 
 
+def test_two_axes_of_names_are_drawn(tmp_path: Path) -> None:
+    """Neither axis has numbers: bars, and a heat map whose both sides are names."""
+    plan = plan_of(
+        tmp_path,
+        "base: {domain: toy}\naxes: {policy: [plain, half], misfortune: [error, bug, die]}\nseeds: 2",
+    )
+    run_study(plan, tmp_path / "s.sqlite", Here())
+    shown = words(html_page([load_saved(tmp_path / "s.sqlite")]))
+    assert "Total time of each combination" in shown and "Total time over misfortune and policy" in shown
+
+
 def test_pictures_as_png(tmp_path: Path) -> None:
     run_study(plan_of(tmp_path), tmp_path / "s.sqlite", Here())
     written = write_pictures([load_saved(tmp_path / "s.sqlite")], tmp_path / "pictures", "png")

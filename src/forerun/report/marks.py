@@ -131,7 +131,7 @@ def rule_layers(parts: Parts) -> list[Layer]:
     lines: list[Layer] = []
     labels: list[Layer] = []
     for side in ("x", "y"):
-        if parts.category_side == side:
+        if is_text(parts.columns[side]):
             continue
         mine = sorted((value, label) for axis, value, label in parts.rules if axis == side)
         values = parts.numbers(*(("x", "x2") if side == "x" else ("y", "low", "high")))

@@ -20,17 +20,21 @@ from forerun.scenario.decode import decode
 from forerun.scenario.load import build
 from forerun.scenario.spec import Spec, canonical_json, content_id, to_data
 from forerun.scenario.text import Document, read_document
+from forerun.units import parse_quantity, stem, unit_of
 
 #: cells above which a study is refused
 MAX_CELLS: Final = 1_000_000
 
 
 class Range(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Evenly spaced values from `start` to `stop`, both included: `count` of them, or every `step`."""
+    """Evenly spaced values from `start` to `stop`, both included: `count` of them, or every `step`.
 
-    start: float
-    stop: float
-    step: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    Numbers, or quantities such as `5min` where the axis has a unit.
+    """
+
+    start: float | str
+    stop: float | str
+    step: float | str | None = None
     count: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
     def problems(self) -> list[tuple[str, str]]:
@@ -38,22 +42,40 @@ class Range(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
         found = []
         if (self.step is None) == (self.count is None):
             found.append(("", "give exactly one of 'step' and 'count'"))
-        if self.stop < self.start:
+        if not isinstance(self.start, str) and not isinstance(self.stop, str) and self.stop < self.start:
             found.append(("stop", f"{self.stop} is before start {self.start}"))
+        if self.step is not None and not isinstance(self.step, str) and not self.step > 0:
+            found.append(("step", f"{self.step:g} is not above 0"))
+        return found
+
+    def in_unit(self, unit: str) -> Range:
+        """The range in numbers of a unit; raises ValueError for text that is no such quantity."""
+        ends = {
+            name: parse_quantity(value, unit)
+            for name in ("start", "stop", "step")
+            if isinstance(value := getattr(self, name), str)
+        }
+        found = msgspec.structs.replace(self, **ends)
+        for _, what in found.problems():
+            raise ValueError(what)
         return found
 
     def __len__(self) -> int:
         if self.count is not None:
             return self.count
         assert self.step is not None
-        steps = (self.stop - self.start) / self.step
+        if any(isinstance(value, str) for value in (self.start, self.stop, self.step)):
+            return 1  # counted once its unit is known
+        steps = (self.stop - self.start) / self.step  # type: ignore[operator]
         return sys.maxsize if not math.isfinite(steps) or steps >= 2**62 else math.floor(steps + 1e-9) + 1
 
     def values(self) -> list[float | int]:
         """The values; whole numbers stay whole."""
-        gap = self.step if self.step is not None else (self.stop - self.start) / max(1, len(self) - 1)
+        start, stop, step = self.start, self.stop, self.step
+        assert not isinstance(start, str) and not isinstance(stop, str) and not isinstance(step, str)
+        gap = step if step is not None else (stop - start) / max(1, len(self) - 1)
         # Each value from its origin, so that rounding does not add up.
-        raw = [self.start + i * gap for i in range(len(self))]
+        raw = [start + i * gap for i in range(len(self))]
         return [int(value) if float(value).is_integer() else value for value in raw]
 
 
@@ -180,6 +202,7 @@ def load_study(path: str | os.PathLike[str]) -> Plan:
     else:
         base_document, base_folder = Document(f"{source}: base", given.base), folder
     scenario = build(base_document, base=base_folder)
+    given = _in_numbers(given, Plan(str(source), to_data(scenario), base_folder, (), (0,), ()), document)
     _not_too_many(given, document)
     every = {
         name: tuple(axis.values() if isinstance(axis, Range) else axis) for name, axis in given.axes.items()
@@ -200,6 +223,56 @@ def load_study(path: str | os.PathLike[str]) -> Plan:
 def seeds_from(first: int, count: int) -> tuple[int, ...]:
     """The seeds of `count` replications of a scenario: its own and those that follow."""
     return tuple(range(first, first + count))
+
+
+def _in_numbers(given: StudyFile, base: Plan, document: Document) -> StudyFile:
+    """The study with quantities in numbers: `gap: [5min, 1h]` is `gap_s: [300, 3600]`, so that it is an axis to draw."""
+    axes: dict[str, list[Any] | Range] = {}
+    renamed = {}
+    for name, axis in given.axes.items():
+        told = [axis.start, axis.stop, axis.step] if isinstance(axis, Range) else axis
+        texts = [value for value in told if isinstance(value, str)]
+        tried = (_resolved(base, name, value) for value in texts[:2])
+        path, found = next((one for one in tried if _is_number(one[1])), (name, None))
+        unit = unit_of(path.rpartition(".")[2])
+        if not _is_number(found) or unit is None:
+            if texts and isinstance(axis, Range):
+                what = f"{texts[0]!r} is no value of the axis; a range has numbers, or quantities of its unit"
+                raise ScenarioError(Problem(document.where(("axes", name)), what))
+            axes[name] = axis
+            continue
+        try:
+            axes[path] = (
+                axis.in_unit(unit)
+                if isinstance(axis, Range)
+                else [parse_quantity(value, unit) if isinstance(value, str) else value for value in axis]
+            )
+        except ValueError as error:
+            raise ScenarioError(Problem(document.where(("axes", name)), str(error))) from error
+        renamed[name] = path
+    paths = renamed.get(given.paths, given.paths)
+    return msgspec.structs.replace(given, axes=axes, paths=paths)
+
+
+def _resolved(base: Plan, name: str, value: Any) -> tuple[str, Any]:
+    """The path and the value that an override stands for once it is resolved: `gap=5min` is `gap_s` 300.0."""
+    try:
+        data: Any = to_data(base.scenario(Cell(0, ((name, value),), base.base.get("seed", 0))))
+    except ScenarioError:
+        return name, None  # told when the axis is tried
+    *parents, last = name.replace("[", ".").replace("]", "").split(".")
+    for step in parents if not parents or parents[0] in data else parents[1:]:
+        inner = data[int(step)] if isinstance(data, list) and step.isdigit() else None
+        data = data.get(step) if isinstance(data, dict) else inner
+    if not isinstance(data, dict):
+        return name, None
+    key = last if last in data else next((key for key in data if stem(key) == last and unit_of(key)), last)
+    return name.removesuffix(last) + key, data.get(key)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a resolved value is a number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _not_too_many(given: StudyFile, document: Document) -> None:
