@@ -18,11 +18,17 @@ from forerun.rng import stream as random_stream
 
 #: an epoch longer than this is predicted by its beginning
 MOST_SAMPLES = 12_800
+#: what the stall split is predicted for: shares of the scenario's step, and samples of a run
+STEP_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+SPLIT_SAMPLES = 3200
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """A cell: seconds of an epoch, samples/s, bytes held in blocks, dollars, and whether the step hides loading."""
+    """A cell: seconds of an epoch, samples/s, bytes held in blocks, dollars, and whether the step hides loading.
+
+    gets: requests of an epoch; request_usd: the part of the dollars that these are.
+    """
 
     cell: Cell
     total_s: float
@@ -30,6 +36,8 @@ class Predicted:
     held_bytes: float
     cost_usd: float
     hidden: bool
+    gets: int = 0
+    request_usd: float = 0.0
 
 
 def predict_cells(drawn: Drawn, cells: Iterable[Cell]) -> tuple[Predicted, ...]:
@@ -53,14 +61,28 @@ def _predict(drawn: Drawn, cell: Cell) -> Predicted:
         cell.block * cell.threads * load.sample_bytes,
         epoch_cost_usd(drawn, cell.block, total_s),
         rate >= 0.98 * terms(setting)["compute"],
+        -(-load.samples // cell.block),
+        get_usd_per_epoch(load.samples, cell.block, drawn.scenario.store.price.per_1k_get_usd),
     )
 
 
 def run_cell(
-    drawn: Drawn, cell: Cell, samples: int, rng: np.random.Generator | None = None
+    drawn: Drawn,
+    cell: Cell,
+    samples: int,
+    rng: np.random.Generator | None = None,
+    *,
+    instantaneous: bool = False,
 ) -> tuple[float, float, float]:
-    """Seconds, mean request time and stalled share of a cell; latencies are drawn where a stream is given."""
-    load, store, latency = drawn.load(), drawn.store(), drawn.scenario.store.latency_s
+    """Seconds, mean request time and stalled share of a cell; latencies are drawn where a stream is given.
+
+    instantaneous: the store takes no time.
+    """
+    load, store, latency = (
+        drawn.load(),
+        drawn.store(instantaneous=instantaneous),
+        drawn.scenario.store.latency_s,
+    )
     full, rest = divmod(samples, cell.block)
     sizes = [cell.block] * full + ([rest] if rest else [])
     blocks = [np.full(size, load.sample_bytes) for size in sizes]
@@ -68,7 +90,7 @@ def run_cell(
         drawn.reader(0, 0), blocks=blocks, threads=cell.threads, step_s=load.step_s, keys=None, failures=None,
         start_s=0.0,
     )  # fmt: skip
-    given = drawn.scenario.store.mean_latency_s
+    given = 0.0 if instantaneous else drawn.scenario.store.mean_latency_s
     latencies = np.array([given])
     if rng is not None and not isinstance(latency, (int, float)):
         sigma = latency.sigma
@@ -80,6 +102,29 @@ def run_cell(
     done = np.isfinite(job.requests.done_s)
     request_s = float(np.mean((job.requests.done_s - job.requests.taken_s)[done]))
     return job.total_s, request_s, float(job.load_s[1:].sum() / job.total_s)
+
+
+def split_by_step(drawn: Drawn) -> list[tuple[float, float, float, float]]:
+    """Step [s], and seconds of a batch: the step, what preparing adds, what the store adds; for `STEP_FACTORS` of the step.
+
+    By two runs each of the first `SPLIT_SAMPLES` samples, the store instantaneous and as it is.
+    """
+    scenario, load = drawn.scenario, drawn.load()
+    cell = Cell(scenario.layout.block_samples, scenario.loader.threads)
+    samples = min(
+        load.samples,
+        max(SPLIT_SAMPLES, 4 * cell.block * cell.threads) // load.batch * load.batch or load.batch,
+    )
+    batches = -(-samples // load.batch)
+    found = []
+    for factor in STEP_FACTORS:
+        step_s = load.step_s * factor
+        step = scenario.step.with_(step_s=step_s, overhead_s=0.0)
+        other = Drawn(scenario.with_(step=step), drawn.sizes)
+        prepared = run_cell(other, cell, samples, instantaneous=True)[0] / batches
+        total = max(prepared, run_cell(other, cell, samples)[0] / batches)
+        found.append((step_s, step_s, max(0.0, prepared - step_s), total - max(prepared, step_s)))
+    return found
 
 
 def epoch_cost_usd(drawn: Drawn, block: int, total_s: float) -> float:

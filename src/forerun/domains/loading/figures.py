@@ -22,14 +22,22 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     if "cells" in run.tables:
         found.append(heat_map(run.tables["cells"]))
     found.append(stall_split(run))
+    if "split" in run.tables:
+        found.append(split_by_step(run.tables["split"]))
     found.append(waits(run.tables["batches"]))
     found.append(epochs(run.tables["epochs"]))
     found.append(laws(run.tables["laws"], float(run.summary["samples_per_s"])))
     if "requests" in run.tables and len(run.tables["requests"]):
         found.append(threads(run.tables["requests"]))
         found.append(request_times(run.tables["requests"]))
-    if "cells" in run.tables and any(run.tables["cells"]["cost_usd"] > 0):
-        found.append(frontier(run.tables["cells"]))
+    if "cells" in run.tables:
+        cells = run.tables["cells"]
+        found.append(memory(cells))
+        found.append(requests(cells))
+        if np.any(np.isfinite(cells["payback_epochs"])):
+            found.append(payback(cells))
+        if np.any(cells["cost_usd"] > 0):
+            found.append(frontier(cells))
     return tuple(found)
 
 
@@ -77,6 +85,38 @@ def stall_split(run: Result | SavedRun) -> Figure:
     )
 
 
+def split_by_step(split: Table) -> Figure:
+    """A batch's time by what it is spent on, for shorter and longer steps."""
+    parts = {"compute": "compute_s", "preparation stall": "preparation_s", "fetch stall": "fetch_s"}
+    steps = [f"{value:.3g}" for value in split["step_s"].tolist()]
+    hidden = [
+        step
+        for step, *stalls in zip(steps, split["preparation_s"], split["fetch_s"])
+        if sum(stalls) < 0.02 * float(step)
+    ]
+    told = (
+        f"Loading is hidden from steps of {hidden[0]} s on."
+        if hidden
+        else "None of these steps hides loading."
+    )
+    return Figure(
+        id="stall-by-step",
+        title="Where a batch's time goes, by length of the step",
+        kind="stacked_bar",
+        x=Axis("step", "step (s)"),
+        y=Axis("seconds", "time of a batch", "s"),
+        data={
+            "step": steps * len(parts),
+            "seconds": [float(value) for column in parts.values() for value in split[column]],
+            "part": [part for part in parts for _ in steps],
+        },
+        series="part",
+        series_label="spent on",
+        order=tuple(parts),
+        caption=f"{told} Predicted with mean sizes and mean latency, without caches.",
+    )
+
+
 def waits(batches: Table) -> Figure:
     """Waits for the batches of the first epoch."""
     mine = np.flatnonzero((batches["epoch"] == 0) & (batches["job"] == 0))[:MOST_BATCHES]
@@ -115,7 +155,7 @@ def laws(table: Table, measured: float) -> Figure:
     return Figure(
         id="laws",
         title="What binds",
-        kind="bar",
+        kind="points",
         x=Axis("law", "law"),
         y=Axis("samples_per_s", "bound", "samples/s", log=True),
         data={"law": table["law"][finite].tolist(), "samples_per_s": table["samples_per_s"][finite].tolist()},
@@ -180,7 +220,7 @@ def frontier(cells: Table) -> Figure:
         data={
             "total_s": cells["total_s"].tolist(),
             "cost_usd": cells["cost_usd"].tolist(),
-            "threads": [f"{number} threads" for number in cells["threads"]],
+            "threads": _threads_of(cells),
         },
         series="threads",
         series_label="threads",
@@ -188,22 +228,65 @@ def frontier(cells: Table) -> Figure:
     )
 
 
-def predicted_against_measured(measured: Table) -> Figure:
-    """Predicted against measured seconds of cells; calibration probes are marked."""
-    held_out = ~measured["probe"].astype(bool)
-    error = np.mean(np.abs(measured["predicted_s"] / measured["measured_s"] - 1)[held_out])
+def memory(cells: Table) -> Figure:
+    """Throughput against the bytes that blocks in hand take."""
+    chosen = int(np.argmax(cells["chosen"]))
     return Figure(
-        id="predicted-measured",
-        title="Predicted against measured",
+        id="memory",
+        title="Throughput and memory held in blocks",
         kind="points",
-        x=Axis("measured_s", "measured", "s", log=True),
-        y=Axis("predicted_s", "predicted", "s", log=True),
+        x=Axis("held_bytes", "blocks in hand", "bytes", log=True),
+        y=Axis("samples_per_s", "throughput", "samples/s"),
         data={
-            "measured_s": measured["measured_s"].tolist(),
-            "predicted_s": measured["predicted_s"].tolist(),
-            "kind": ["probe" if probe else "held out" for probe in measured["probe"]],
+            "held_bytes": cells["held_bytes"].tolist(),
+            "samples_per_s": cells["samples_per_s"].tolist(),
+            "threads": _threads_of(cells),
         },
-        series="kind",
-        series_label="cell",
-        caption=f"{len(measured)} configurations; mean error of those held out {100 * error:.2g} %.",
+        series="threads",
+        series_label="threads",
+        rules=(Rule(float(cells["held_bytes"][chosen]), "the plan", axis="x"),),
+        caption="Threads times samples a block times the mean size. Marks on one vertical line hold the same memory.",
     )
+
+
+def payback(cells: Table) -> Figure:
+    """Epochs until merging has paid for itself, by block size."""
+    rows = np.flatnonzero(np.isfinite(cells["payback_epochs"]))
+    return Figure(
+        id="payback",
+        title="Epochs until merging pays back",
+        kind="points",
+        x=Axis("block_samples", "samples a block", log=True),
+        y=Axis("payback_epochs", "epochs", log=True),
+        data={
+            "block_samples": cells["block_samples"][rows].tolist(),
+            "payback_epochs": cells["payback_epochs"][rows].tolist(),
+            "threads": [_threads_of(cells)[row] for row in rows],
+        },
+        series="threads",
+        series_label="threads",
+        rules=(Rule(1.0, "one epoch", axis="y"),),
+        caption="Against single samples with as many threads. Where merging saves nothing there is no mark.",
+    )
+
+
+def requests(cells: Table) -> Figure:
+    """What an epoch's requests cost, or how many they are where they cost nothing."""
+    priced = bool(np.any(cells["request_usd"] > 0))
+    column, label, unit = (
+        ("request_usd", "requests of an epoch", "$") if priced else ("gets", "requests of an epoch", "")
+    )
+    first = {int(block): float(value) for block, value in zip(cells["block_samples"], cells[column])}
+    return Figure(
+        id="requests",
+        title="Requests of an epoch by block size",
+        kind="points",
+        x=Axis("block_samples", "samples a block", log=True),
+        y=Axis(column, label, unit, log=True),
+        data={"block_samples": list(first), column: list(first.values())},
+        caption="One request a block" + (", at the store's price of a thousand." if priced else "."),
+    )
+
+
+def _threads_of(cells: Table) -> list[str]:
+    return [f"{number} threads" if number > 1 else "1 thread" for number in cells["threads"]]

@@ -129,7 +129,7 @@ class Reader:
     @property
     def samples(self) -> int:
         """Samples in all blocks."""
-        return sum(len(block) for block in self.blocks)
+        return sum(map(len, self.blocks))
 
     @property
     def batch_samples(self) -> I64:

@@ -64,7 +64,7 @@ class Plan:
     @property
     def tables(self) -> dict[str, Table]:
         """Every cell."""
-        return {"cells": cells_table(self.cells, self.chosen.cell)}
+        return {"cells": cells_table(self.cells, self.chosen.cell, self.scenario.layout.merge_s)}
 
     def data(self) -> dict[str, Any]:
         """Plain data."""

@@ -11,7 +11,13 @@ import numpy as np
 
 from forerun.domains.loading import tables
 from forerun.domains.loading.calibrate import best_within
-from forerun.domains.loading.cells import Predicted, cost_parts, predict_cells, simulated_probes
+from forerun.domains.loading.cells import (
+    Predicted,
+    cost_parts,
+    predict_cells,
+    simulated_probes,
+    split_by_step,
+)
 from forerun.domains.loading.kernels.cache import Caches
 from forerun.domains.loading.kernels.deliver import Delivery, Pool, deliver, deliver_pooled
 from forerun.domains.loading.laws import Explanation, explain, payback_epochs
@@ -393,9 +399,11 @@ class _Report:
         streamed = [epoch for epoch in epochs if epoch.number == 0 and epoch.streamed is not None]
         if streamed:
             found["requests"] = _requests(streamed)
+        if self.scenario.loader.mode == "threads" and self.drawn.load().step_s > 0:
+            found["split"] = Table.of_rows(tables.SPLIT, split_by_step(self.drawn))
         if self.cells:
             chosen = best_of(self.scenario, self.drawn, self.cells)
-            found["cells"] = cells_table(self.cells, chosen)
+            found["cells"] = cells_table(self.cells, chosen, self.scenario.layout.merge_s)
         if self.tuned is not None:
             found["probes"] = Table.of_rows(
                 tables.PROBES,
@@ -492,21 +500,23 @@ def best_of(scenario: Scenario, drawn: Drawn, cells: Sequence[Predicted]) -> Cel
     )
 
 
-def cells_table(cells: Sequence[Predicted], chosen: Cell) -> Table:
-    """Every predicted cell."""
+def cells_table(cells: Sequence[Predicted], chosen: Cell, merge_s: float = 0.0) -> Table:
+    """Every predicted cell; pay-back is against single samples with as many threads, where the grid has them."""
+    alone_s = {entry.cell.threads: entry.total_s for entry in cells if entry.cell.block == 1}
     return Table.of_rows(
         tables.CELLS,
         [
             (
-                c.cell.block,
-                c.cell.threads,
-                c.total_s,
-                c.samples_per_s,
-                c.held_bytes,
-                c.cost_usd,
-                c.hidden,
-                c.cell == chosen,
+                c.cell.block, c.cell.threads, c.total_s, c.samples_per_s, c.held_bytes, c.cost_usd, c.gets, c.request_usd,
+                _finite(payback_epochs(merge_s, alone_s.get(c.cell.threads, 0.0), c.total_s))
+                if merge_s and c.cell.block > 1
+                else math.nan,
+                c.hidden, c.cell == chosen,
             )
             for c in cells
         ],
-    )
+    )  # fmt: skip
+
+
+def _finite(value: float) -> float:
+    return value if math.isfinite(value) else math.nan

@@ -83,10 +83,27 @@ CELLS: Final = TableSchema(
         Column("samples_per_s", "1/s", "predicted throughput"),
         Column("held_bytes", "bytes", "blocks in hand at most"),
         Column("cost_usd", "$", "requests, egress and stalled GPU of an epoch"),
+        Column("gets", "", "requests of an epoch"),
+        Column("request_usd", "$", "what these cost"),
+        Column(
+            "payback_epochs",
+            "epochs",
+            "until merging pays back, against single samples (nan: never, or no merge_s)",
+        ),
         Column("hidden", "", "whether the step binds: within 2 % of what it admits"),
         Column("chosen", "", "whether the plan takes it"),
     ),
     "one configuration, predicted with mean sizes and mean latency",
+)
+SPLIT: Final = TableSchema(
+    "split",
+    (
+        Column("step_s", "s", "length of a step"),
+        Column("compute_s", "s", "of a batch: the step"),
+        Column("preparation_s", "s", "of a batch: added by decoding and handing over"),
+        Column("fetch_s", "s", "of a batch: added by the store"),
+    ),
+    "one length of the step, predicted with mean sizes and mean latency, without caches",
 )
 PROBES: Final = TableSchema(
     "probes",
