@@ -54,7 +54,7 @@ def check_document(found: Mapping[str, Any], *, scenario: Any = None, name: str 
         raise StoreError.at(name, f"is no plan: its format is {found.get('format')!r}, not {PLAN_FORMAT!r}")
     try:
         kept, options = found["plan"], dict(found["options"])
-        resolved = scenario if scenario is not None else from_data(found["scenario"], base=Path())
+        resolved = scenario if scenario is not None else from_data(found["scenario"], base=Path(), name=name)
         objective = str(found["objective"])
         certificate = kept.get("certificate")
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -186,7 +186,12 @@ def _averages(groups: Iterable[Sequence[Point]]) -> F64:
 
 def _validation(folder: Path) -> tuple[F64, F64]:
     """Validated batches, ascending, and float64[batches, epochs, 3] of progress, squared norm and variance."""
-    files = {int(path.stem.split("-")[1]): path for path in folder.glob("validation-*.csv")}
+    files = {}
+    for path in sorted(folder.glob("validation-*.csv")):
+        batch = path.stem.removeprefix("validation-")
+        if not (batch.isascii() and batch.isdigit() and len(batch) < 12):
+            raise ProfileError.at(str(path), f"is not named validation-BATCH.csv, {batch!r} is no batch")
+        files[int(batch)] = path
     if not files:
         raise ProfileError.at(str(folder), "holds no validation-<batch>.csv")
     names = ("progress", "grad_sqr", "grad_var")
@@ -214,7 +219,7 @@ def _rows(path: Path, names: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
         raise ProfileError.at(str(path), "holds no rows")
     missing = [name for name in names if name not in rows[0][1]]
     if missing:
-        raise ProfileError.at(str(path), f"misses the columns {', '.join(missing)}")
+        raise ProfileError.at(f"{path}:1", f"misses the columns {', '.join(missing)}")
     return rows
 
 

@@ -36,7 +36,7 @@ def read_windows(path: str | Path, repairs: RepairLog | None = None) -> Windows:
     source = Source(Path(path), repairs=repairs if repairs is not None else RepairLog())
     gpus = sorted(set(_GPU.findall(_header(Path(path)))), key=lambda name: int(name[3:-7]))
     if not gpus:
-        raise TraceError(Problem(source.name, "has no column of joules, gpu0_energy, gpu1_energy ..."))
+        raise TraceError(Problem(source.at(1), "has no column of joules, gpu0_energy, gpu1_energy ..."))
     fields = [
         Field(name="window_name", kind="text", meaning="ends in the limit in watts"),
         Field(name="time_s", column="elapsed_time", unit="s", meaning="time of the window"),

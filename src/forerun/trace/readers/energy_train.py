@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.trace.repair import Complaints, RepairLog
-from forerun.trace.rows import Chunk, Field, gathered, read_rows
+from forerun.trace.rows import LARGEST_INT, Chunk, Field, gathered, read_rows
 from forerun.trace.source import Source
 
 WORKLOAD = ("dataset", "network", "optimizer")
@@ -60,7 +60,8 @@ def read_train(path: str | Path, repairs: RepairLog | None = None) -> TrainTrace
     rows = gathered(read_rows(source, FIELDS, complaints=complaints))
     epochs = rows.columns["target_epoch"]
     never = np.isnan(epochs)
-    for at in np.flatnonzero(~never & ((epochs < 1) | (epochs != np.floor(epochs)))).tolist():
+    whole = (epochs >= 1) & (epochs <= LARGEST_INT) & (epochs == np.floor(epochs))
+    for at in np.flatnonzero(~never & ~whole).tolist():
         where = source.at(int(rows.lines[at]), "target_epoch")
         complaints.add(
             where, f"{epochs[at]:g} is not a whole number of epochs from 1 on; write nan for never"

@@ -63,7 +63,7 @@ def read_numbers(path: Path) -> NDArray[np.float64]:
     dtype, shape, body = _header(path, content)
     try:
         kind = np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError, SyntaxError) as error:
         raise TraceError.at(path, f"holds values of the unknown type {dtype!r}") from error
     if kind.kind not in "fiu" or kind.itemsize > 8:
         raise TraceError.at(path, f"holds values of type {dtype!r}; an array of numbers is wanted")

@@ -12,7 +12,7 @@ from forerun.errors import TraceError
 from forerun.trace.jobs import ABSENT, JobRows, hours_minutes, job_trace
 from forerun.trace.reader import Head, TraceReader
 from forerun.trace.repair import Complaints, RepairLog, shown
-from forerun.trace.rows import parse_instant, read_json
+from forerun.trace.rows import Field, json_number, parse_instant, read_json
 from forerun.trace.source import Source
 from forerun.trace.table import Trace
 
@@ -226,7 +226,10 @@ def _wrapped(value: Any, name: str) -> float:
         return float("nan")
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} is {shown(value)}, a number is expected")
-    return float(value)
+    try:
+        return float(json_number(Field(name=name), value))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _words(value: Any, name: str) -> str:
