@@ -207,6 +207,10 @@ class AllocatorRules(QuietRules):
     def __init__(self, world: World, record: Record, recipe: Allocator, cook: Cook, terms: Terms) -> None:
         from forerun.domains.cluster.kernels import floor
 
+        if not 0 <= recipe.round_s < math.inf:
+            raise ScenarioError.at(
+                "$.policy.round_s", f"is {recipe.round_s:g}; 0 (at every arrival and end) or more is wanted"
+            )
         self.world, self.record, self.recipe, self.cook = world, record, recipe, cook
         self.terms = terms
         self.kernel = floor

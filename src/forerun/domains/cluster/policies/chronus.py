@@ -144,8 +144,12 @@ class ChronusRules(QuietRules):
 
     def next_moment(self) -> int | None:
         """The next tick; idle stretches are skipped on the grid."""
-        if self.pending or self.running or self.arrived < len(self.submit_s):
+        if self.arrived < len(self.submit_s) or self.running:
             return self.now_s
+        if any(job.gpus <= self.world.cluster.gpus for job in self.pending):
+            return self.now_s
+        if self.pending:
+            self.record.ended_because = f"{len(self.pending)} waiting jobs can never be placed"
         if self.solved:
             counts = ", ".join(f"{count} {proof.lower()}" for proof, count in sorted(self.solved.items()))
             self.record.notes.append(f"lease plans by how they were found: {counts}")

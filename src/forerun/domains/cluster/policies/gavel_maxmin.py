@@ -23,6 +23,10 @@ class GavelMaxMin(Allocator, tag="gavel-maxmin", frozen=True, kw_only=True):
     cost: ClassVar[str] = "one linear programme (jobs x types) whenever the set of jobs changes"
     round_s: float = 360.0
 
+    def problems(self) -> list[tuple[str, str]]:
+        """Shares of time need rounds."""
+        return [] if self.round_s > 0 else [("round_s", f"is {self.round_s:g}; shares of time need rounds")]
+
     def build(self, rng: np.random.Generator) -> Cook:
         """A cook that remembers the time each job has had on each type."""
         return GavelCook(self.round_s)
