@@ -102,7 +102,8 @@ def command(
 
 def _print(found: SavedStudy) -> None:
     """The ranked table, the sentence that answers, and what failed."""
-    from forerun.study.telling import failures_by_reason
+    from forerun.result.run import format_number
+    from forerun.study.telling import effects, failures_by_reason
     from forerun.study.wording import value_text
 
     ranked = found.ranked()
@@ -124,6 +125,13 @@ def _print(found: SavedStudy) -> None:
     click.echo()
     if found.why():
         click.echo(f"why: {found.why()}")
+    for effect in effects(found) if len(found.varied) > 1 else ():
+        best, worst = (
+            f"{value_text(value)} (mean {format_number(mean)})"
+            for value, mean in ((effect.best, effect.best_mean), (effect.worst, effect.worst_mean))
+        )
+        where = f"{effect.wins:,} of {effect.settings:,} settings of the other axes"
+        click.echo(f"{effect.axis}: {best} is best at {where}, {worst} is worst on average")
     if found.plan.independent > 1:
         click.echo(
             f"± is the {found.confidence:.0%} interval over {found.over} ({found.method}); against the best: paired"

@@ -24,7 +24,7 @@ from forerun.study.objective import Objective
 from forerun.study.statistics import holm, mean_interval, paired_p, path_means
 from forerun.study.store import Store
 from forerun.study.summary import Point, figures_of, is_number, points
-from forerun.study.wording import axis_labels, combination_text
+from forerun.study.wording import axis_labels, axis_unit, combination_text
 
 #: failed cells told one by one
 MOST_FAILURES: Final = 200
@@ -82,7 +82,10 @@ class SavedStudy:
 
     def told(self, values: Sequence[Any]) -> str:
         """A combination in one line, by the axes that vary."""
-        return combination_text([self.labels[at] for at in self.varied], [values[at] for at in self.varied])
+        units = [axis_unit(self.plan.axes[at][0]) for at in self.varied]
+        return combination_text(
+            [self.labels[at] for at in self.varied], [values[at] for at in self.varied], units
+        )
 
     @property
     def shown(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forerun.scenario.spec import canonical_json
-from forerun.units import stem, unit_of
+from forerun.units import readable_unit, stem, unit_of
 
 
 def axis_labels(paths: Sequence[str]) -> tuple[str, ...]:
@@ -48,12 +48,13 @@ def value_text(value: Any) -> str:
     return canonical_json(value).decode()
 
 
-def combination_text(labels: Sequence[str], values: Sequence[Any]) -> str:
-    """A combination in one line: `batching greedy, rate 40`."""
-    return (
-        ", ".join(f"{label} {value_text(value)}" for label, value in zip(labels, values))
-        or "the base scenario"
-    )
+def combination_text(labels: Sequence[str], values: Sequence[Any], units: Sequence[str] = ()) -> str:
+    """A combination in one line: `batching greedy, rate 40 1/s`; `units` of the axes, empty for those without."""
+    told = []
+    for at, (label, value) in enumerate(zip(labels, values)):
+        unit = readable_unit(units[at]) if at < len(units) and isinstance(value, (int, float)) else ""
+        told.append(f"{label} {value_text(value)} {unit}".rstrip())
+    return ", ".join(told) or "the base scenario"
 
 
 def _words(steps: Sequence[str]) -> str:

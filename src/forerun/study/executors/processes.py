@@ -159,12 +159,15 @@ def _work(pipe: Connection, plan: Plan) -> None:
     os.environ.setdefault("NUMBA_NUM_THREADS", "1")
     with contextlib.suppress(ForerunError):
         plan.scenario()
+    # The parent may be gone at any instant: then nobody is left to be told.
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        _serve(pipe, plan)
+
+
+def _serve(pipe: Connection, plan: Plan) -> None:
     pipe.send([])  # up: the room is imported
     while True:
-        try:
-            chunk: list[Cell] = pipe.recv()
-        except EOFError:
-            return
+        chunk: list[Cell] = pipe.recv()
         ready: list[Outcome] = []
         sent_s = time.monotonic()
         for cell in chunk:
