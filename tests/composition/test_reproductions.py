@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,8 @@ def test_every_specified_result_can_be_reproduced() -> None:
     known = {entry.id for entry in reproductions()}
     assert known >= SPECIFIED, SPECIFIED - known
     assert len(known) == len(reproductions())
+
+
+def test_the_document_lists_every_result() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reproducing.md").read_text()
+    assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", text, re.M)) == {entry.id for entry in reproductions()}
