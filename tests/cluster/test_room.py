@@ -430,7 +430,7 @@ def test_a_job_larger_than_the_cluster_is_named(tmp_path: Path) -> None:
     text = (
         "domain: cluster\ntrace: {file: jobs.csv}\nmachines: {nodes: [{count: 2, gpus: 8}]}\npolicy: fifo\n"
     )
-    with pytest.raises(ScenarioError, match="job big: asks for 64 GPUs, the cluster has 16"):
+    with pytest.raises(TraceError, match=r"jobs\.csv:2: job big: asks for 64 GPUs, the cluster has 16"):
         forerun.simulate(loads(text, base=tmp_path))
 
 

@@ -36,6 +36,7 @@ class TraceSpec(Spec, frozen=True, kw_only=True):
     `format` is `native` for the room's own headers, else the name of a reader (`slurm`, `philly`, ...; empty: told from
     the content). `first` keeps only so many jobs (0: all). `strict` makes repairs errors. Foreign logs have no models:
     such jobs run rigid for their recorded duration, unless `draw_models` draws them as the published conversion does.
+    `larger` says what becomes of jobs that ask for more GPUs than the cluster has: an error, or they are left out, counted.
     """
 
     file: Input | None = None
@@ -46,6 +47,7 @@ class TraceSpec(Spec, frozen=True, kw_only=True):
     first: Annotated[int, msgspec.Meta(ge=0)] = 0
     strict: bool = False
     draw_models: bool = False
+    larger: Literal["refuse", "drop"] = "refuse"
 
     def problems(self) -> list[tuple[str, str]]:
         """Exactly one source."""

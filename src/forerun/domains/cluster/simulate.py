@@ -11,11 +11,11 @@ import numpy as np
 
 from forerun.domains.cluster.inputs import JobTable, cluster_of, jobs_of, read_cluster, read_jobs, read_tables
 from forerun.domains.cluster.loop import run
-from forerun.domains.cluster.model import I64, NO_DEADLINE_S, Cluster, NodeGroup, Profile, World
+from forerun.domains.cluster.model import BOOL, I64, NO_DEADLINE_S, Cluster, Jobs, NodeGroup, Profile, World
 from forerun.domains.cluster.policy import Policy, Rules, Schedule
 from forerun.domains.cluster.record import Record
 from forerun.domains.cluster.scenario import ProfileSpec, Scenario, TraceSpec
-from forerun.errors import PolicyError, ScenarioError, TraceError, UsageError
+from forerun.errors import PolicyError, Problem, ScenarioError, TraceError, UsageError
 from forerun.result.run import Result
 from forerun.rng import stream
 from forerun.scenario.spec import Input
@@ -120,7 +120,8 @@ def prepare(scenario: Scenario) -> Prepared:
     _one_order_of_kinds(profiles)
     profile = profiles[0] if profiles else None
     table = table_from(scenario.trace, profile, scenario.seed, repairs)
-    if profile is not None and (counts := _unmeasured(table, profile)):
+    keeps = _keeps_requests(scenario.policy)
+    if profile is not None and keeps and (counts := _unmeasured(table, profile)):
         from forerun.domains.cluster.profile import filled
 
         extrapolate = scenario.profile[0].extrapolate
@@ -137,6 +138,8 @@ def prepare(scenario: Scenario) -> Prepared:
         jobs, profiles = stretched(jobs, asked, profile), (profile, *profiles[1:])
     if scenario.trace.first:
         jobs = jobs.take(np.arange(min(scenario.trace.first, len(jobs))))
+    if profiles or keeps:
+        jobs = _fitting(jobs, table, profiles, cluster, scenario, repairs)
     repairs.finish()
     gpu_type = cluster.node_types()[0] or (profile.gpu_type if profile else "")
     world = World(
@@ -153,6 +156,73 @@ def prepare(scenario: Scenario) -> Prepared:
     return Prepared(world, repairs, notes, terms)
 
 
+def _keeps_requests(policy: Policy) -> bool:
+    """Whether a policy gives jobs the GPUs they ask for (the elastic schedules choose for themselves)."""
+    return not isinstance(policy, Schedule) or "gpus" in policy.needs
+
+
+def _fitting(
+    jobs: Jobs,
+    table: JobTable,
+    profiles: tuple[Profile, ...],
+    cluster: Cluster,
+    scenario: Scenario,
+    repairs: RepairLog,
+) -> Jobs:
+    """The jobs that can run at all. Raises TraceError naming line and job for those that cannot.
+
+    Under policies that keep to requests that is: not more GPUs than the cluster has of one type, and throughput there;
+    under elastic ones: throughput on some count.
+    """
+    keeps = _keeps_requests(scenario.policy)
+    types = cluster.node_types()
+    sizes = np.bincount([list(dict.fromkeys(types)).index(name) for name in types], cluster.node_gpus())
+    most = int(sizes.max())
+    larger = jobs.gpus > most if keeps else np.zeros(len(jobs), np.bool_)
+
+    def where(row: int) -> str:
+        line = table.line[int(jobs.file_row[row])]
+        own = scenario.trace.file is not None and scenario.trace.format == "native"
+        return f"{table.source}:{line}: job {jobs.id[row]}" if own else f"{table.source}: job {jobs.id[row]}"
+
+    rows = np.flatnonzero(larger).tolist()
+    if rows and scenario.trace.larger == "drop":
+        rule = f"job that asks for more than {most} GPUs left out"
+        repairs.note_many(rule, [where(row) for row in rows[:3]], len(rows))
+        jobs = jobs.take(np.flatnonzero(~larger))
+        rows = []
+    there = f"the cluster has {cluster.gpus}" + (f", at most {most} of one type" if len(sizes) > 1 else "")
+    problems = [
+        Problem(
+            where(row), f"asks for {jobs.gpus[row]} GPUs, {there} (trace.larger: drop leaves such jobs out)"
+        )
+        for row in rows
+    ]
+    if profiles:
+        can = _counts_that_run(profiles, int(jobs.gpus.max(initial=1)), most)
+        fit = can[jobs.kind, jobs.gpus] if keeps else can[jobs.kind, 1 : most + 1].any(axis=1)
+        for row in np.flatnonzero((jobs.kind >= 0) & ~fit & (jobs.gpus <= most if keeps else True)).tolist():
+            wanted = f"{jobs.gpus[row]} GPUs, which it asks for" if keeps else f"up to {most} GPUs"
+            known = ", ".join(map(str, np.flatnonzero(can[jobs.kind[row]]).tolist())) or "none"
+            what = f"{jobs.model[row]} with batch {jobs.batch[row]} has no throughput on {wanted}"
+            problems.append(Problem(where(row), f"{what}; counts with throughput: {known}"))
+    if problems:
+        more = [Problem("", f"and {len(problems) - 20} jobs more")] if len(problems) > 20 else []
+        raise TraceError(*problems[:20], *more)
+    if not len(jobs):
+        raise TraceError.at(table.source, "no job is left; " + "; ".join(repairs.lines()))
+    return jobs
+
+
+def _counts_that_run(profiles: tuple[Profile, ...], asked: int, most: int) -> BOOL:
+    """Whether a kind has throughput on a count, on any GPU type: bool[kinds, counts]."""
+    rates = [profile.rate_at() for profile in profiles]
+    can = np.zeros((len(rates[0]), max(asked, most, *(rate.shape[1] for rate in rates)) + 1), np.bool_)
+    for rate in rates:
+        can[:, : rate.shape[1]] |= rate > 0
+    return can
+
+
 def _one_order_of_kinds(profiles: tuple[Profile, ...]) -> None:
     if any(each.kinds != profiles[0].kinds for each in profiles[1:]):
         raise ScenarioError.at(
@@ -161,11 +231,17 @@ def _one_order_of_kinds(profiles: tuple[Profile, ...]) -> None:
 
 
 def _unmeasured(table: JobTable, profile: Profile) -> list[int]:
-    """Requested counts between the measured levels, which interpolation may fill."""
+    """Requested counts that interpolation may fill: between the measured levels, or holes at one."""
     if not any(table.model):
         return []
-    top, measured = int(profile.levels[-1]), set(profile.levels.tolist())
-    return sorted({count for count in table.gpus if count not in measured and count < top})
+    top, levels = int(profile.levels[-1]), {count: at for at, count in enumerate(profile.levels.tolist())}
+    found = {count for count in table.gpus if count not in levels and count < top}
+    kinds = {kind: row for row, kind in enumerate(profile.kinds)}
+    for model, batch, count in zip(table.model, table.batch, table.gpus, strict=True):
+        row = kinds.get((model, batch))
+        if row is not None and count in levels and np.isnan(profile.rate[row, levels[count]]):
+            found.add(count)
+    return sorted(found)
 
 
 def _notes(world: World) -> list[str]:
