@@ -426,7 +426,7 @@ class Twin:
                 real = ceil(lat + left / tp[q])
                 end = self.align(now, real)
                 inside = [x for x in P0 if A <= x < end]
-                last = P0[max(inside)] if inside else in_force(P0, A)
+                last = P0[max(inside)] if inside else in_force({-1: N, **P0}, A)
                 for x in list(P):
                     if lat <= x < end:
                         P[x] -= q

@@ -157,7 +157,7 @@ class Witness:
         self._before_s = now_s
         if isinstance(self.rules, AllocatorRules):
             self._compare_floor(now_s)
-        if hasattr(self.rules, "m") and hasattr(self.rules.m, "set_nodes"):
+        if hasattr(self.rules, "places"):
             self._compare_sets(now_s)
 
     def close(self) -> None:
@@ -276,7 +276,7 @@ class Witness:
         """The published machine: sets of nodes are disjoint, and no set holds more than it has."""
         from forerun.domains.cluster.kernels import machine as mk
 
-        m, per_node = self.rules.m, self.scene.world.cluster.gpus_per_node
+        m, per_node = self.rules.places, self.scene.world.cluster.gpus_per_node
         nodes: list[int] = []
         for which in np.unique(m.node_set[m.node_set >= 0]).tolist():
             first, cap = int(m.sets[mk.FIRST_NODE, which]), int(m.sets[mk.CAP, which])

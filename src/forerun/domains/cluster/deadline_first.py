@@ -38,7 +38,7 @@ class DeadlineFirstRules(PublishedRules):
 
     def place(self, rows: I64, now_s: int) -> None:
         """Put jobs on nodes, in the order given."""
-        if not dk.place_in_order(self.m, rows, len(rows), self.gpus_per_node):
+        if not dk.place_in_order(self.places, rows, len(rows), self.gpus_per_node):
             raise PolicyError.at(f"t={now_s} s", "the buddy placement found no nodes for a planned job")
 
 
@@ -63,7 +63,7 @@ class EdfRules(DeadlineFirstRules):
 
     def decide(self, now_s: int) -> None:
         """Everybody takes what the plan gives now, largest jobs are placed first."""
-        mk.release_all(self.m, self.m.lists[mk.RUNNABLE], self.runnable_count)
+        mk.release_all(self.places, self.m.lists[mk.RUNNABLE], self.runnable_count)
         dk.take_plans(self.m, self.gpus, self.ends, True, False, False)
         largest_first = self.runnable().copy()
         mk.sort_by_gpus(largest_first, len(largest_first), self.m.j[mk.GPUS])
@@ -77,7 +77,7 @@ class EdfRules(DeadlineFirstRules):
             self.learn_groups(rows)
             self.pay(rows)
         else:
-            mk.tick(self.m, self.world.slot_s)
+            mk.tick(self.places, self.world.slot_s)
 
 
 class AdmittingEdfRules(DeadlineFirstRules):
@@ -90,7 +90,7 @@ class AdmittingEdfRules(DeadlineFirstRules):
         rows = self.runnable()
         self.m.j[mk.OLD_END, rows] = self.m.j[mk.END, rows]
         self.leave(now_s, late_by_plan=False)
-        mk.release_all(self.m, self.m.lists[mk.RUNNABLE], self.runnable_count)
+        mk.release_all(self.places, self.m.lists[mk.RUNNABLE], self.runnable_count)
 
     def arrive(self, now_s: int) -> None:
         """Each newcomer is planned with everybody and taken in if all would be in time."""

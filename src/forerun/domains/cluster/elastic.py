@@ -41,6 +41,8 @@ class ElasticRules(PublishedRules):
     def plan(self, rows: I64, now_s: int, *, record: bool = True) -> BOOL:
         """Plan jobs afresh and commit; which of them, by position after sorting, would be late."""
         late = np.zeros(len(rows), np.bool_)
+        mk.sort_stably(rows, len(rows), self.m.j[mk.DEADLINE])
+        mk.release_all(self.places, rows, len(rows))
         ek.plan_all(
             self.m, rows, len(rows), now_s, self.world.slot_s, self.flags, self.reserve_s, record, late
         )
@@ -52,7 +54,7 @@ class ElasticRules(PublishedRules):
 
     def place(self, rows: I64, now_s: int) -> None:
         """Put jobs on nodes and find out whose communication groups are known."""
-        if not ek.place_all(self.m, rows, len(rows), self.gpus_per_node):
+        if not ek.place_all(self.places, self.m.levels, rows, len(rows), self.gpus_per_node):
             raise PolicyError.at(f"t={now_s} s", "the buddy placement found no nodes for a planned job")
         self.learn_groups(rows)
 

@@ -50,6 +50,13 @@ def fastest_levels(profile: Profile) -> I64:
     return levels
 
 
+def working_levels(profile: Profile) -> I64:
+    """How many levels from the least on have throughput, per kind: a schedule never scales a job across a hole or a 0."""
+    works = np.nan_to_num(profile.rate, nan=0.0) > 0
+    levels: I64 = np.where(works.all(axis=1), works.shape[1], np.argmin(works, axis=1)).astype(np.int64)
+    return levels
+
+
 def build_machine(world: World, profile: Profile, top: I64) -> mk.Machine:
     """The machine at the start of a run. `top`: int64[jobs], how many levels each job may use."""
     jobs, total = world.jobs, world.cluster.gpus
@@ -70,9 +77,6 @@ def build_machine(world: World, profile: Profile, top: I64) -> mk.Machine:
     columns[mk.KIND] = jobs.kind
     columns[mk.TOP] = top
     columns[[mk.GPUS, mk.CHARGED, mk.STATE, mk.LAST_GPUS, mk.HIT]] = 0
-    sets = np.zeros((5, nodes + 1), np.int64)
-    sets[mk.CLASS] = -1
-    classes = len(mk.CLASSES)
     return mk.Machine(
         j=columns,
         left=jobs.iterations.astype(np.float64),
@@ -87,15 +91,27 @@ def build_machine(world: World, profile: Profile, top: I64) -> mk.Machine:
         free=np.zeros((2, 2 * keys), np.int64),
         levels=levels.copy(),
         floor_level=floor_level,
+    )
+
+
+def build_places(world: World, machine: mk.Machine) -> mk.Places:
+    """The empty nodes at the start of a run."""
+    nodes, gpus_per_node = world.cluster.nodes, world.cluster.gpus_per_node
+    classes = len(mk.CLASSES)
+    sets = np.zeros((5, nodes + 1), np.int64)
+    sets[mk.CLASS] = -1
+    return mk.Places(
+        j=machine.j,
+        meta=machine.meta,
         node_turn=np.concatenate([np.arange(group.count) for group in world.cluster.groups]).astype(np.int64),
         free_nodes=np.arange(nodes, dtype=np.int64),
         node_set=np.full(nodes, -1, np.int64),
         sets=sets,
-        set_nodes=zeros(nodes + 1),
-        set_jobs=np.zeros((nodes + 1, world.cluster.gpus_per_node + 1), np.int64),
+        set_nodes=np.zeros(nodes + 1, np.int64),
+        set_jobs=np.zeros((nodes + 1, gpus_per_node + 1), np.int64),
         class_sets=np.zeros((classes, nodes + 1), np.int64),
-        class_n=zeros(classes),
-        known=np.zeros((total, len(levels)), np.bool_),
+        class_n=np.zeros(classes, np.int64),
+        known=np.zeros((world.cluster.gpus, len(machine.levels)), np.bool_),
     )
 
 
@@ -148,7 +164,17 @@ class PublishedRules:
         self.world = world
         self.record = record
         self.profile = require_published_world(world)
+        works = working_levels(self.profile)
+        for kind in np.unique(world.jobs.kind[top > works[world.jobs.kind]]).tolist():
+            model, batch = self.profile.kinds[kind]
+            counts = self.profile.levels
+            record.notes.append(
+                f"{model} batch {batch}: no throughput on {counts[works[kind]]} GPUs; elastic plans use at most "
+                f"{counts[works[kind] - 1]}"
+            )
+        top = np.minimum(top, works[world.jobs.kind])
         self.m = build_machine(world, self.profile, top)
+        self.places = build_places(world, self.m)
         self.now_s = int(world.jobs.submit_s[0])
         self.elapsed_s = 0
         self.started = False
@@ -210,7 +236,7 @@ class PublishedRules:
 
     def leave(self, now_s: int, late_by_plan: bool) -> None:
         """Jobs whose end event this is leave and are written down."""
-        count = mk.finish(self.m, late_by_plan, self.done, self.late)
+        count = mk.finish(self.m, self.places, late_by_plan, self.done, self.late)
         for row, late in zip(self.done[:count], self.late[:count], strict=True):
             if self.m.j[mk.PLANNED, row] >= 0:
                 self.record.real_end_s[row] = self.m.j[mk.PLANNED, row]
@@ -241,24 +267,24 @@ class PublishedRules:
 
     def learn_groups(self, rows: I64) -> None:
         """Find out whose communication groups are known, then know them all."""
-        mk.learn_groups(self.m, rows, len(rows), self.gpus_per_node)
+        mk.learn_groups(self.places, rows, len(rows), self.gpus_per_node)
         if not self.world.is_corrected("rank_cache"):
             return
-        m = self.m
+        m, places = self.m, self.places
         met = set()
         for row in rows[m.j[mk.GPUS, rows] > 0].tolist():
             which = m.j[mk.SET_OF, row]
-            first, nodes = m.sets[mk.FIRST_NODE, which], m.sets[mk.CAP, which] // self.gpus_per_node
-            mates = m.set_jobs[which, : m.sets[mk.JOBS_IN, which]]
+            first, nodes = places.sets[mk.FIRST_NODE, which], places.sets[mk.CAP, which] // self.gpus_per_node
+            mates = places.set_jobs[which, : places.sets[mk.JOBS_IN, which]]
             offset = int(m.j[mk.GPUS, mates[: int(np.argmax(mates == row))]].sum())
-            group = (*m.set_nodes[first : first + nodes].tolist(), -1, offset, int(m.j[mk.GPUS, row]))
+            group = (*places.set_nodes[first : first + nodes].tolist(), -1, offset, int(m.j[mk.GPUS, row]))
             m.j[mk.HIT, row] = group in self.groups
             met.add(group)
         self.groups |= met
 
     def pay(self, rows: I64) -> None:
         """Jobs pay for their restarts; on some events all communication groups are forgotten first."""
-        rebuilt = mk.tick(self.m, self.world.slot_s)
+        rebuilt = mk.tick(self.places, self.world.slot_s)
         if rebuilt:
             self.groups.clear()
         unchanged_free = self.world.is_corrected("overhead_when_unchanged")

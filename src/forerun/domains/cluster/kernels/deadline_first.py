@@ -22,6 +22,7 @@ from forerun.domains.cluster.kernels.machine import (
     STATE,
     TOP,
     Machine,
+    Places,
     place,
     register,
     set_end,
@@ -149,7 +150,7 @@ def take_plans(m: Machine, gpus: I64, ends: I64, record: bool, only_placed: bool
 
 
 @kernel
-def place_in_order(m: Machine, rows: I64, count: int, gpus_per_node: int) -> bool:
+def place_in_order(m: Places, rows: I64, count: int, gpus_per_node: int) -> bool:
     """Place jobs in list order; false if the nodes do not suffice."""
     for i in range(count):
         job = rows[i]

@@ -34,21 +34,25 @@ from forerun.domains.cluster.kernels.machine import (
     WAITING,
     WAKES,
     Machine,
+    Places,
     add_wake,
     place,
     register,
-    release_all,
     set_end,
-    sort_stably,
     start,
     take_slot,
 )
+from forerun.domains.cluster.kernels.order import rank_descending
 from forerun.domains.cluster.kernels.planner import Planned, gpu_time, grid_up, key_before, plan, whole_up
 from forerun.kernels.jit import kernel
 
 LEAST_FIRST: Final = 0  # marginal_order
 ANCHOR_ZERO: Final = 1  # grid_anchor
 RESERVE: Final = 2  # admission_overhead
+
+#: no boost: the planner chooses the share. A constant passed on as it is has a type of its own, and the callee would be
+#: compiled once more for it; hence `int(...)` where constants are handed to kernels
+NO_LEVEL: Final = -1
 
 
 @kernel
@@ -132,13 +136,12 @@ def plan_all(
 ) -> bool:
     """Plan a list of jobs afresh, earliest deadline first, and commit; whether all meet their deadlines.
 
-    Sorts `rows`. With `record` their present ends count as the old ones. `late` tells which do not, by position.
+    `rows` come in order of deadline. With `record` their present ends count as the old ones. `late` tells which do not,
+    by position.
     """
-    sort_stably(rows, count, m.j[DEADLINE])
     if record:
         for i in range(count):
             m.j[OLD_END, rows[i]] = m.j[END, rows[i]]
-    release_all(m, rows, count)
     m.free[0, 0] = now_s
     m.free[1, 0] = len(m.floor_level) - 1
     m.meta[KEYS] = 1
@@ -158,7 +161,7 @@ def plan_all(
             m.free[0],
             m.free[1],
             m.meta[KEYS],
-            -1,
+            int(NO_LEVEL),
             out_t,
             out_g,
             new_t,
@@ -185,7 +188,7 @@ def first_turn_on(m: Machine, job: int) -> int:
     for i in range(m.plan_n[at]):
         if m.plans[1, at, i] > 0:
             return int(m.plans[0, at, i])
-    return FAR
+    return int(FAR)
 
 
 @kernel
@@ -239,7 +242,7 @@ def trial_profile(m: Machine, job: int, out_t: I64, out_g: I64) -> int:
     free, own = 0, 0
     ended = False
     while i < keys or k < own_n or not ended:
-        time_s = FAR
+        time_s = int(FAR)
         if i < keys:
             time_s = m.free[0, i]
         if k < own_n and own_t[k] < time_s:
@@ -367,8 +370,7 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
                     ).gpu_s
                 worth[job] = sign * (after - spent[job]) / more
         first_round = False
-        order = np.argsort(-worth[rows], kind="mergesort")
-        rows = rows[order]
+        rows = rows[rank_descending(worth[rows])]
         if spare <= 0:
             break
         chosen = -1
@@ -417,18 +419,18 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
 
 
 @kernel
-def place_all(m: Machine, rows: I64, count: int, gpus_per_node: int) -> bool:
+def place_all(m: Places, levels: I64, rows: I64, count: int, gpus_per_node: int) -> bool:
     """Place whole-node jobs in list order, then smaller classes downwards; false if the nodes do not suffice."""
     for i in range(count):
         job = rows[i]
         if m.j[GPUS, job] >= gpus_per_node and not place(m, job, gpus_per_node):
             return False
-    for level in range(len(m.levels) - 1, -1, -1):
-        if m.levels[level] >= gpus_per_node:
+    for level in range(len(levels) - 1, -1, -1):
+        if levels[level] >= gpus_per_node:
             continue
         for i in range(count):
             job = rows[i]
-            if m.j[GPUS, job] == m.levels[level] and not place(m, job, gpus_per_node):
+            if m.j[GPUS, job] == levels[level] and not place(m, job, gpus_per_node):
                 return False
     return True
 
@@ -436,7 +438,7 @@ def place_all(m: Machine, rows: I64, count: int, gpus_per_node: int) -> bool:
 @kernel
 def look_ahead(m: Machine, now_s: int) -> None:
     """Ask for one wake-up, at the first change of any plan, if it comes before all events."""
-    first = FAR
+    first = int(FAR)
     for i in range(m.meta[RUNNABLE]):
         time_s = next_change(m, m.lists[RUNNABLE, i], now_s)
         if time_s >= 0:
@@ -450,7 +452,7 @@ def look_ahead(m: Machine, now_s: int) -> None:
 @kernel
 def first_event(m: Machine) -> int:
     """The instant of the first event ahead; far away if there is none."""
-    least = FAR
+    least = int(FAR)
     if m.meta[ARRIVED] < len(m.j[SUBMIT]):
         least = m.j[SUBMIT, m.meta[ARRIVED]]
     if m.meta[WAKES] > 0:

@@ -14,6 +14,7 @@ import numpy as np
 
 from forerun.domains.cluster.kernels.arrays import BOOL, F64, I64
 from forerun.domains.cluster.kernels.common import overhead_s
+from forerun.domains.cluster.kernels.order import rank_descending
 from forerun.domains.cluster.kernels.planner import key_before, whole_up
 from forerun.kernels.jit import kernel
 
@@ -84,9 +85,8 @@ class Machine(NamedTuple):
 
     `j`: int64[COLUMNS, jobs]; `left`: iterations to do; `useful`: GPU-seconds of work; `lists`: int64[4, 2 jobs], rows in
     the lists' own orders, counts in `meta`; `plans`: int64[2, slots, keys], instants and GPUs of the committed plans, with
-    `plan_n` entries; `free`: int64[2, keys], the profile of free GPUs; `node_turn`: number of a node in its switch;
-    `sets`: int64[5, nodes], the GPU sets in use; `known`: bool[gpus, levels], communication groups met, by first rank
-    and size.
+    `plan_n` entries; `free`: int64[2, keys], the profile of free GPUs. Who sits where is in `Places`: a kernel costs
+    its number of arrays to compile, and few need both.
     """
 
     j: I64
@@ -102,6 +102,15 @@ class Machine(NamedTuple):
     free: I64
     levels: I64
     floor_level: I64
+
+
+class Places(NamedTuple):
+    """Jobs on nodes. `j` and `meta` are the machine's; `node_turn`: number of a node in its switch; `sets`: int64[5, nodes],
+    the GPU sets in use; `known`: bool[gpus, levels], communication groups met, by first rank and size.
+    """
+
+    j: I64
+    meta: I64
     node_turn: I64
     free_nodes: I64
     node_set: I64
@@ -189,7 +198,7 @@ def merge(m: Machine, now_s: int, slot_s: int) -> int:
     `ARRIVED` around the rows that arrive then.
     """
     jobs = len(m.j[SUBMIT])
-    first, second = FAR, FAR  # the two least distinct instants of events
+    first, second = int(FAR), int(FAR)  # the two least distinct instants of events
     arrived = m.meta[ARRIVED]
     if arrived < jobs:
         first = m.j[SUBMIT, arrived]
@@ -301,7 +310,7 @@ def remove(rows: I64, count: int, job: int) -> int:
 
 
 @kernel
-def finish(m: Machine, late_by_plan: bool, out: I64, late: BOOL) -> int:
+def finish(m: Machine, places: Places, late_by_plan: bool, out: I64, late: BOOL) -> int:
     """Jobs of this instant's end events leave, if they hold GPUs; their rows and lateness go to `out`, `late`."""
     count = 0
     for i in range(m.meta[ENDS]):
@@ -310,7 +319,7 @@ def finish(m: Machine, late_by_plan: bool, out: I64, late: BOOL) -> int:
             continue
         m.meta[RUNNABLE] = remove(m.lists[RUNNABLE], m.meta[RUNNABLE], job)
         m.meta[RUNNING] = remove(m.lists[RUNNING], m.meta[RUNNING], job)
-        release(m, job)
+        release(places, job)
         m.j[STATE, job] = GONE
         m.j[EVENT_AT, job] = -1
         give_slot(m, job)
@@ -368,7 +377,7 @@ def sort_stably(rows: I64, count: int, keys: I64) -> None:
     """Sort a list of rows by a column, ascending, keeping the order of equals."""
     if count > 24:
         copy = rows[:count].copy()
-        order = np.argsort(keys[copy], kind="mergesort")
+        order = rank_descending(-keys[copy].astype(np.float64))
         for i in range(count):
             rows[i] = copy[order[i]]
         return
@@ -386,7 +395,7 @@ def sort_stably(rows: I64, count: int, keys: I64) -> None:
 def sort_by_gpus(rows: I64, count: int, gpus: I64) -> None:
     """Sort a list of rows by GPUs held, most first, keeping the order of equals."""
     copy = rows[:count].copy()
-    order = np.argsort(-gpus[copy], kind="mergesort")
+    order = rank_descending(gpus[copy].astype(np.float64))
     for i in range(count):
         rows[i] = copy[order[i]]
 
@@ -414,7 +423,7 @@ def class_index(gpus: int) -> int:
 
 
 @kernel
-def join_class(m: Machine, which: int, c: int) -> None:
+def join_class(m: Places, which: int, c: int) -> None:
     """Append a GPU set to a class and sort the class by GPUs used."""
     members = m.class_sets[c]
     count = m.class_n[c]
@@ -425,13 +434,13 @@ def join_class(m: Machine, which: int, c: int) -> None:
 
 
 @kernel
-def sort_class(m: Machine, c: int) -> None:
+def sort_class(m: Places, c: int) -> None:
     """Sort a class by GPUs used, keeping the order of equals."""
     sort_stably(m.class_sets[c], m.class_n[c], m.sets[USED])
 
 
 @kernel
-def leave_class(m: Machine, which: int) -> None:
+def leave_class(m: Places, which: int) -> None:
     """Take a GPU set out of its class and sort the class."""
     c = m.sets[CLASS, which]
     m.class_n[c] = remove(m.class_sets[c], m.class_n[c], which)
@@ -440,7 +449,7 @@ def leave_class(m: Machine, which: int) -> None:
 
 
 @kernel
-def settle(m: Machine, which: int, gpus: int) -> None:
+def settle(m: Places, which: int, gpus: int) -> None:
     """Put a GPU set into the class of its free space; a full one into that of the job just placed."""
     if m.sets[CLASS, which] >= 0:
         leave_class(m, which)
@@ -449,7 +458,7 @@ def settle(m: Machine, which: int, gpus: int) -> None:
 
 
 @kernel
-def place(m: Machine, job: int, gpus_per_node: int) -> bool:
+def place(m: Places, job: int, gpus_per_node: int) -> bool:
     """Find room for a job among the GPU sets, own class first, then larger ones downwards; else open fresh nodes."""
     gpus = m.j[GPUS, job]
     own = class_index(gpus)
@@ -487,7 +496,7 @@ def place(m: Machine, job: int, gpus_per_node: int) -> bool:
 
 
 @kernel
-def _put_job(m: Machine, which: int, job: int, gpus: int) -> None:
+def _put_job(m: Places, which: int, job: int, gpus: int) -> None:
     m.set_jobs[which, m.sets[JOBS_IN, which]] = job
     m.sets[JOBS_IN, which] += 1
     m.sets[USED, which] += gpus
@@ -496,7 +505,7 @@ def _put_job(m: Machine, which: int, job: int, gpus: int) -> None:
 
 
 @kernel
-def release(m: Machine, job: int) -> None:
+def release(m: Places, job: int) -> None:
     """Give a job's GPUs back; a set without jobs returns its nodes, which stay sorted by number in the switch."""
     which = m.j[SET_OF, job]
     m.j[SET_OF, job] = -1
@@ -525,12 +534,12 @@ def release(m: Machine, job: int) -> None:
 
 
 @kernel
-def _node_count(m: Machine, which: int) -> int:
+def _node_count(m: Places, which: int) -> int:
     return int(m.sets[CAP, which] // (m.known.shape[0] // len(m.node_turn)))
 
 
 @kernel
-def release_all(m: Machine, rows: I64, count: int) -> None:
+def release_all(m: Places, rows: I64, count: int) -> None:
     """Give the GPUs of a list of jobs back, in its order; nobody else may hold any."""
     for i in range(count):
         if m.j[SET_OF, rows[i]] >= 0:
@@ -539,7 +548,7 @@ def release_all(m: Machine, rows: I64, count: int) -> None:
 
 
 @kernel
-def learn_groups(m: Machine, rows: I64, count: int, gpus_per_node: int) -> None:
+def learn_groups(m: Places, rows: I64, count: int, gpus_per_node: int) -> None:
     """Walk the nodes with a rank counter; `hit` tells which jobs' groups were known, then all are."""
     rank = 0
     for i in range(count):
@@ -584,7 +593,7 @@ def learn_groups(m: Machine, rows: I64, count: int, gpus_per_node: int) -> None:
 
 
 @kernel
-def _counted(m: Machine, which: int, node: int) -> bool:
+def _counted(m: Places, which: int, node: int) -> bool:
     """Whether an earlier node of the same set was already walked."""
     nodes = _node_count(m, which)
     earlier = False
@@ -594,7 +603,7 @@ def _counted(m: Machine, which: int, node: int) -> bool:
 
 
 @kernel
-def tick(m: Machine, slot_s: int) -> bool:
+def tick(m: Places, slot_s: int) -> bool:
     """Count a scheduling event; every so many of them all communication groups are forgotten."""
     rebuilt = m.meta[TICKS] > 0 and m.meta[TICKS] % slot_s == 0
     m.meta[TICKS] += 1

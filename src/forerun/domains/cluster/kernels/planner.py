@@ -277,7 +277,7 @@ def _fill(
         i += 1
     needed = whole_up(left / rate[at]) if at >= 0 else 0
     real = new_t[i] + needed
-    end = new_t[i] + grid_up(0, needed, slot_s) if anchor_s < 0 else grid_up(anchor_s, real, slot_s)
+    end = grid_up(new_t[i], real, slot_s) if anchor_s < 0 else grid_up(anchor_s, real, slot_s)
     # keys up to the deadline's slot have an entry each; the slot itself only if the walk reached it
     entries = limit + 1 if i <= limit else i + 1
     place = key_before(free_t, free_n, end)
