@@ -129,7 +129,7 @@ class OnRay:
             ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             what = f"no Ray cluster can be reached: {' '.join(str(error).split())[:300]}"
-            if self.address != "local" and "RAY_AUTH_MODE" not in os.environ:
+            if "connect" in str(error).lower() and "RAY_AUTH_MODE" not in os.environ:
                 what += "; if it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here as on its machines"
             raise StoreError.at(f"--address {self.address}", what) from error
         return ray
