@@ -156,7 +156,7 @@ def test_complaints_stop_after_enough():
         "f:1: one",
         "f:2: two",
         "f:3: three",
-        "stopped reading after 3 problems",
+        "f:3: stopped reading after 3 problems",
     ]
 
 

@@ -88,7 +88,7 @@ class Complaints:
         """Remember one problem; raise all of them when there are enough."""
         self.problems.append(Problem(where, what))
         if len(self.problems) >= self.limit:
-            self.problems.append(Problem("", f"stopped reading after {self.limit} problems"))
+            self.problems.append(Problem(where, f"stopped reading after {self.limit} problems"))
             self.finish()
 
     def finish(self) -> None:

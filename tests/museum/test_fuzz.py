@@ -1,0 +1,171 @@
+"""Everything that is read, mutated: a value, or a problem that names the file; never a traceback, never a hang."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from forerun.errors import InputError
+from forerun.trace.reader import readers
+
+from .seeds import Seed, room_seeds, trace_seeds
+
+SECONDS = 5.0
+TRACES = tuple(trace_seeds())
+SEEDS = (*TRACES, *room_seeds())
+by_seed = pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.name.replace(" ", "-"))
+
+#: what somebody else's file may hold where something else is expected
+JUNK = [
+    b"", b"-1", b"0", b"1e999", b"-1e999", b"1e400", b"1e-320", b"nan", b"NaN", b"inf", b"Infinity", b"9" * 40, b"9" * 400,
+    b"9" * 5000, b"9007199254740993", b"-9223372036854775808", b"18446744073709551616", b"1,5", b"1.5", b"0x10", b"1_000",
+    b"\0", b"\xff", b"\xef\xbb\xbf", b'"', b"'", b"[", b"]", b"{", b"}", b",", b":", b"|", b"\t", b"\n", b"\r\n", b"\r",
+    b"null", b"true", b"None", b"x" * 5000, b"=1+1", b"<script>", b"../../etc/passwd", b"/dev/zero", b"&a [*a, *a]",
+    b"!!python/object/apply:os.system [ls]", b"1969-12-31 23:59:59", b"9999-12-31 00:00:00", b"2021-11-07 01:30:00",
+]  # fmt: skip
+WORD = re.compile(rb"[A-Za-z0-9_.+\-]+")
+
+EDITS = st.lists(
+    st.tuples(
+        st.sampled_from(["cut", "drop", "double", "insert", "overwrite", "replace", "flip"]),
+        st.integers(0, 2**20),
+        st.one_of(st.sampled_from(JUNK), st.binary(min_size=1, max_size=6)),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def mutated(data: bytes, edits: list[tuple[str, int, bytes]]) -> bytes:
+    """The data after some edits; places are taken modulo the length."""
+    for kind, place, piece in edits:
+        if not data:
+            return data
+        at = place % (len(data) + 1)
+        begin, end = data.rfind(b"\n", 0, at) + 1, (data.find(b"\n", at) + 1) or len(data)
+        match kind:
+            case "cut":
+                data = data[:at]
+            case "drop":
+                data = data[:begin] + data[end:]
+            case "double":
+                data = data[:end] + data[begin:end] + data[end:]
+            case "insert":
+                data = data[:at] + piece + data[at:]
+            case "overwrite":
+                data = data[:at] + piece + data[at + len(piece) :]
+            case "replace":
+                words = list(WORD.finditer(data))
+                if words:
+                    word = words[place % len(words)]
+                    data = data[: word.start()] + piece + data[word.end() :]
+            case "flip":
+                at = min(at, len(data) - 1)
+                data = data[:at] + bytes([data[at] ^ (1 << place % 8)]) + data[at + 1 :]
+    return data
+
+
+def outcome(seed: Seed, path: Path, changed: Path) -> InputError | None:
+    """Reads; what is wrong with the file, after checking what every refusal must have."""
+    began = time.process_time()
+    try:
+        seed.read(path)
+    except InputError as error:
+        assert error.exit_code == 2
+        lines = str(error).splitlines()
+        assert len(lines) == len(error.problems)
+        for line in lines:
+            assert changed.name in line or changed.parent.name in line, f"no file is named: {line}"
+            assert len(line) < 2000
+        return error
+    finally:
+        assert time.process_time() - began < SECONDS, "reading took too long"
+    return None
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Path, Path]]]:
+    """Every seed, written: its folder and what is read."""
+    base = tmp_path_factory.mktemp("museum")
+    written = {}
+    for number, seed in enumerate(SEEDS):
+        folder = base / f"museum-{number}"
+        folder.mkdir()
+        written[seed.name] = (folder, seed.write(folder))
+    yield written
+    shutil.rmtree(base, ignore_errors=True)
+
+
+def test_every_registered_format_is_mutated() -> None:
+    """A new reader without a seed here fails this test."""
+    assert {seed.name.partition("/")[0] for seed in TRACES} == set(readers().names())
+    assert len({seed.name for seed in SEEDS}) == len(SEEDS) >= 55
+
+
+@by_seed
+def test_the_seeds_are_valid(seed: Seed, folders: Any) -> None:
+    seed.read(folders[seed.name][1])
+
+
+@by_seed
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(edits=EDITS, which=st.integers(0, 7))
+def test_mutations_are_read_or_refused_by_name(
+    seed: Seed, folders: Any, edits: list[tuple[str, int, bytes]], which: int
+) -> None:
+    folder, path = folders[seed.name]
+    name = list(seed.files)[which % len(seed.files)]
+    changed = folder / name
+    changed.write_bytes(mutated(seed.files[name], edits))
+    try:
+        outcome(seed, path, changed)
+    finally:
+        changed.write_bytes(seed.files[name])
+
+
+TABLES = [
+    seed
+    for seed in SEEDS
+    if all(name.endswith((".csv", ".txt")) for name in seed.files)
+    and not any(data.lstrip()[:1] in (b"{", b"[") for data in seed.files.values())
+    and seed.name != "azure_functions_2019"  # 1,440 columns; its own exhibits are in tests/trace
+]
+
+
+#: formats without named columns, and readers that name the field in the sentence
+IN_WORDS = {
+    "forerun", "swf", "spot_counts", "spot_counts/dates", "spot_counts/steps", "cluster jobs", "cluster of nodes",
+    "cluster throughputs", "cluster applications", "spot statistics",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", TABLES, ids=lambda seed: seed.name.replace(" ", "-"))
+def test_what_is_wrong_in_a_cell_is_named_with_its_line(seed: Seed, folders: Any) -> None:
+    """Every cell of every row under the header, one after the other: the line is named, and the field."""
+    folder, path = folders[seed.name]
+    refused = named = 0
+    for name, data in seed.files.items():
+        text, changed = data.decode(), folder / name
+        for word in WORD.finditer(data):
+            line = text.count("\n", 0, word.start()) + 1
+            if line == 1 and "\n" in text[word.end() :] and not text[:1].isdigit():
+                continue
+            for junk in ("soon?", "1e999"):
+                changed.write_bytes(data[: word.start()] + junk.encode() + data[word.end() :])
+                error = outcome(seed, path, changed)
+                if error is not None:
+                    refused += 1
+                    assert f"{changed.name}:{line}" in str(error) or f"{changed.name}:1" in str(error), str(
+                        error
+                    )
+                    named += bool(re.search(rf"{re.escape(changed.name)}:\d+:\S", str(error)))
+        changed.write_bytes(data)
+    assert refused > 0 and (named == refused or seed.name in IN_WORDS)
