@@ -14,6 +14,11 @@ import pytest
 from forerun.domains.spot.model import BackToBack, EverySeconds, EverySteps, Job, Membership
 
 
+def many(usual: int, most: int = 1_000_000) -> int:
+    """How many cases a test draws: `usual`, or more where FORERUN_CASES asks for more, up to `most`."""
+    return max(usual, min(int(os.environ.get("FORERUN_CASES", "0")), most))
+
+
 def shared_folder(part: str) -> Path:
     """The folder ``part`` of the shared files; the test is skipped where they are not at hand."""
     root = Path(os.environ.get("FORERUN_SHARED", Path(__file__).resolve().parents[3] / "shared"))

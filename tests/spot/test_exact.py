@@ -30,6 +30,8 @@ from forerun.domains.spot.policy import growth_rules
 from forerun.domains.spot.simulate import replay
 from forerun.domains.spot.world import World
 
+from .conftest import many
+
 _CASES = (
     Path(os.environ.get("FORERUN_SHARED", Path(__file__).resolve().parents[3] / "shared"))
     / "golden/spot/exact_cases.json"
@@ -194,7 +196,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[tuple[float, bool, str]], Job]:
 GROWTH = st.sampled_from(["immediate", "lazy", "lazy2", "drain", "hazard", "hazard_drain"])
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=many(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(worlds(), GROWTH)
 def test_laws_hold_after_every_event(world: tuple[Any, Job], growth: str) -> None:
     rows, job = world
@@ -217,7 +219,7 @@ def test_laws_hold_after_every_event(world: tuple[Any, Job], growth: str) -> Non
     assert close(done.alive_node_s, math.fsum(life.end_s - life.start_s for life in done.node_spells))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(worlds(), GROWTH, st.randoms())
 def test_order_within_an_instant_and_names_do_not_matter(world: Any, growth: str, rng: random.Random) -> None:
     rows, job = world
@@ -229,7 +231,7 @@ def test_order_within_an_instant_and_names_do_not_matter(world: Any, growth: str
     assert one == other
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(worlds(), GROWTH, st.sampled_from([2.0, 0.5, 64.0]))
 def test_scaling_all_times_scales_the_ledger(world: Any, growth: str, k: float) -> None:
     rows, job = world
@@ -255,7 +257,7 @@ def test_scaling_all_times_scales_the_ledger(world: Any, growth: str, k: float) 
         assert other.wall_s[line] == pytest.approx(seconds * k, abs=1e-7)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(worlds(), GROWTH)
 def test_a_longer_run_begins_with_the_shorter(world: Any, growth: str) -> None:
     rows, job = world
@@ -267,7 +269,7 @@ def test_a_longer_run_begins_with_the_shorter(world: Any, growth: str) -> None:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(worlds())
 def test_free_recovery_loses_less_than_a_step_an_event(world: Any) -> None:
     rows, job = world
@@ -276,7 +278,7 @@ def test_free_recovery_loses_less_than_a_step_an_event(world: Any) -> None:
     assert done.wall_s["lost"] <= (done.counts.rollbacks + 1) * max(job.step_s.values())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=many(100), deadline=None)
 @given(worlds(), st.integers(1, 5))
 def test_nodes_that_never_get_ready_change_only_the_bill(world: Any, extra: int) -> None:
     rows, job = world

@@ -31,6 +31,8 @@ from forerun.domains.spot.simulate import replay
 from forerun.domains.spot.trials import Estimate
 from forerun.domains.spot.world import World
 
+from .conftest import many
+
 RULES = ("immediate", "lazy", "lazy2", "drain", "hazard", "hazard_drain")
 
 
@@ -139,7 +141,7 @@ def random_cases(draw: st.DrawFn) -> tuple[Job, Poisson, str, int]:
     return job, process, rng.choice(RULES), rng.randrange(2**31)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=many(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(random_cases())
 def test_every_path_agrees_with_the_exact_simulator(case: tuple[Job, Poisson, str, int]) -> None:
     """The same history, once as counts in closed form and once over named nodes step by step."""
@@ -163,7 +165,7 @@ def test_every_path_agrees_with_the_exact_simulator(case: tuple[Job, Poisson, st
         assert fast[count] == getattr(slow.counts, count), count
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200), deadline=None)
 @given(
     st.integers(0, 2**31),
     st.floats(1, 20),
@@ -344,7 +346,7 @@ def test_reference_time_to_finish(golden: Callable[[str], Any], rounded: Job) ->
 
 
 def test_kernel_and_exact_simulator_agree_in_the_mean(rounded: Job) -> None:
-    """600 exact runs and 100 000 trials of the same process at two levels, six quantities."""
+    """Exact runs (300, or up to 3000) and 100 000 trials of the same process at two levels, six quantities."""
     for p in (0.1, 0.5):
         process, job = level(p), replace(rounded, stall_s=8.91)
         kernel = trials.run(job, process, rule("immediate"), trials=100_000, seed=11)
@@ -355,7 +357,7 @@ def test_kernel_and_exact_simulator_agree_in_the_mean(rounded: Job) -> None:
                 rule("immediate"),
                 trials.outlook_of(process),
             )
-            for i in range(300)
+            for i in range(many(300, 3000))
         ]
         for line in ("useful", "stall", "lost", "reconfig", "idle"):
             slow = Estimate.of(np.array([run.wall_s[line] for run in runs]) / job.horizon_s)
