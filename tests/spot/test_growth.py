@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from forerun.domains.spot import trials
+from forerun.domains.spot import simulate, trials
 from forerun.domains.spot.fleet import Burst, Poisson
 from forerun.domains.spot.model import Job
 from forerun.domains.spot.policy import growth_rules
+from forerun.scenario.load import loads
 
 LEVELS = (0.01, 0.05, 0.1, 0.163, 0.25, 0.5, 1.0)
 
@@ -52,13 +54,31 @@ def test_more_preemption_costs_steps_in_the_mean(rounded: Job) -> None:
     assert means == sorted(means, reverse=True)
 
 
-def test_memory_is_flat_in_the_number_of_trials(rounded: Job) -> None:
-    """A trial leaves one row of numbers: twice the trials, twice the rows, and nothing else."""
-    from forerun.domains.spot import kernels
-
-    done = trials.run(
-        rounded, Poisson(removals_per_min=0.1, adds_per_min=0.1), growth_rules().get("lazy")(), trials=1000
+def test_memory_is_flat_in_the_number_of_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight blocks need no more than two, and say the same as one block of all trials."""
+    scenario = loads(
+        "domain: spot\nhorizon: 355min\n"
+        "fleet: {name: poisson, removals_per_min: 0.2, adds_per_min: 0.2, add_burst: {probability: 0.058}}\n"
+        "job: {depth: 16, max_pipelines: 4, step_s: {16: 18, 32: 11, 48: 9, 64: 8}, samples_per_step: 288,\n"
+        "      reconfig: 88s, prep: 3min, write: 89s}\n"
+        "goal: {steps: 900, deadline: 5h}\nprices: {spot_usd_per_h: 1}\n"
     )
-    assert sum(
-        values.base.nbytes for values in [done.columns["end_s"]] if values.base is not None
-    ) == 8000 * len(kernels.COLUMNS)
+    whole = simulate(scenario.with_(trials=4000)).check()
+    monkeypatch.setattr(trials, "BLOCK", 500)
+    peaks = []
+    for count in (1000, 4000):
+        tracemalloc.start()
+        parts = simulate(scenario.with_(trials=count)).check()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0], peaks
+    assert len(parts.tables["trials"]) == 500 and parts.summary["trials"] == 4000
+    for name, interval in whole.intervals.items():
+        if interval.method.startswith("normal") or name in ("finished_share", "done_by_deadline"):
+            # A ratio of means is pooled from ratios, which are not quite linear.
+            close = 1e-3 if name == "usd_per_million_samples" else 1e-9
+            assert parts.summary[name] == pytest.approx(whole.summary[name], rel=close), name
+            width = parts.intervals[name].high - parts.intervals[name].low
+            assert width == pytest.approx(
+                interval.high - interval.low, rel=max(close, 2e-2 * (close > 1e-6))
+            ), name

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -249,52 +249,104 @@ def why(shares: Mapping[str, float], scenario: Scenario) -> str:
 # --------------------------------------------------------------------------- many histories
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What is kept of a block of trials: nothing that grows with their number."""
+
+    count: int
+    estimates: Mapping[str, Estimate]
+    wall_s: Mapping[str, float]
+    node_s: Mapping[str, float]
+    finished: int
+    in_time: int
+
+    @classmethod
+    def of(cls, done: Trials, scenario: Scenario) -> _Block:
+        """The means and counts of some trials."""
+        wall, nodes = _mean_lines(done)
+        finish_s = done.finish_s
+        return cls(
+            done.count,
+            _estimates(done, scenario, _trial_cost(done, scenario)),
+            wall,
+            nodes,
+            int((finish_s <= scenario.horizon_s).sum()),
+            int((finish_s <= scenario.goal.deadline_s).sum()),
+        )
+
+    @classmethod
+    def joined(cls, blocks: Sequence[_Block]) -> _Block:
+        """Blocks as one."""
+        count = sum(block.count for block in blocks)
+        names = [name for name in blocks[0].estimates if all(name in block.estimates for block in blocks)]
+
+        def mean(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
+            weights = [block.count / count for block in blocks]
+            return {
+                line: math.fsum(w * each[line] for w, each in zip(weights, lines, strict=True))
+                for line in lines[0]
+            }
+
+        return cls(
+            count,
+            {name: Estimate.pooled([block.estimates[name] for block in blocks]) for name in names},
+            mean([block.wall_s for block in blocks]),
+            mean([block.node_s for block in blocks]),
+            sum(block.finished for block in blocks),
+            sum(block.in_time for block in blocks),
+        )
+
+
+def _trial_cost(done: Trials, scenario: Scenario) -> Any:
+    return done.cost_usd(mean_spot_usd_per_h(scenario), scenario.prices.on_demand_usd_per_h)
+
+
 def _many(scenario: Scenario) -> Result:
-    done, notes = simulate_trials(scenario)
-    prices = scenario.prices
-    cost = done.cost_usd(mean_spot_usd_per_h(scenario), prices.on_demand_usd_per_h)
+    """All trials, a block at a time: memory does not grow with their number."""
+    done, notes = simulate_trials(scenario.with_(trials=min(scenario.trials, trials.BLOCK)))
+    blocks = [_Block.of(done, scenario)]
+    for first in range(trials.BLOCK, scenario.trials, trials.BLOCK):
+        more = scenario.with_(trials=min(trials.BLOCK, scenario.trials - first))
+        blocks.append(_Block.of(simulate_trials(more, first)[0], scenario))
+    whole, prices = _Block.joined(blocks), scenario.prices
+    if len(blocks) > 1:
+        notes.append(f"quantiles, curves and the table of trials are of the first {trials.BLOCK} trials")
     if prices.spot_series or prices.spot_file:
         notes.append(
             "over trials the spot price is its mean until the horizon; one history pays it as it goes"
         )
     if prices.billing_s or prices.minimum_s:
         notes.append("billing units and minimum are not applied over trials; time is billed to the instant")
-    estimates = _estimates(done, scenario, cost)
-    summary: dict[str, Any] = {name: one.mean for name, one in estimates.items()}
+    summary: dict[str, Any] = {name: one.mean for name, one in whole.estimates.items()}
     intervals = {
         name: Interval(one.mean - one.half95, one.mean + one.half95, method=f"normal, {one.trials} trials")
-        for name, one in estimates.items()
+        for name, one in whole.estimates.items()
     }
     for share in (0.05, 0.5, 0.95):
         at = trials.quantile(done.columns["steps_completed"], share)
         summary[f"steps_p{round(share * 100)}"] = at.value
         intervals[f"steps_p{round(share * 100)}"] = Interval(at.low, at.high, method="order statistics")
     if scenario.goal.steps:
-        _finish_figures(done, scenario, summary, intervals)
-    summary["trials"] = done.count
-    wall, nodes = _mean_lines(done)
-    shares = {line: float(wall[line] / sum(wall.values())) for line in wall}
-    shown = replay_scenario(scenario, history(scenario, trial=0)[0].fleet, scenario.horizon_s)
+        _finish_figures(done, whole, scenario, summary, intervals)
+    summary["trials"] = whole.count
+    wall, nodes = dict(whole.wall_s), dict(whole.node_s)
+    mean_end_s = math.fsum(wall.values())
+    shown_fleet = history(scenario, trial=0)[0].fleet
+    shown = replay_scenario(scenario, shown_fleet, scenario.horizon_s)
     notes.append("the timeline, the fleet and the spells are of one generated history")
     finish = ("finish_p50_h", "finish_p95_h", "done_by_deadline") if scenario.goal.steps else ()
     return Result(
         scenario=scenario,
         summary=summary,
         tables={
-            "ledger": tables.ledger_table(wall, nodes, float(sum(wall.values())), float(cost.mean())),
-            "trials": tables.trial_table(done, cost),
+            "ledger": tables.ledger_table(wall, nodes, mean_end_s, float(summary["cost_usd"])),
+            "trials": tables.trial_table(done, _trial_cost(done, scenario)),
             "spells": tables.spell_table(shown),
             **({"fleet": tables.fleet_table(shown)} if shown.node_spells else {}),
         },
-        timeline=tables.timeline(
-            shown,
-            with_on_demand(history(scenario, trial=0)[0].fleet, scenario.on_demand_nodes),
-        ),
-        ledgers=(
-            tables.wall_ledger(wall, float(done.columns["end_s"].mean())),
-            tables.node_ledger(nodes, float(done.alive_node_s.mean())),
-        ),
-        why=why(shares | {"useful": shares.get("useful", 0.0)}, scenario),
+        timeline=tables.timeline(shown, with_on_demand(shown_fleet, scenario.on_demand_nodes)),
+        ledgers=(tables.wall_ledger(wall, mean_end_s), tables.node_ledger(nodes, math.fsum(nodes.values()))),
+        why=why({line: wall[line] / mean_end_s for line in wall}, scenario),
         notes=(*notes, NOT_MODELLED),
         intervals=intervals,
         headline=(
@@ -310,8 +362,10 @@ def mean_spot_usd_per_h(scenario: Scenario) -> float:
     return spot_price(scenario.prices).mean(0.0, scenario.horizon_s)
 
 
-def simulate_trials(scenario: Scenario) -> tuple[Trials, list[str]]:
-    """The scenario's trials, in the kernel where it knows the process and the policy, else one by one."""
+def simulate_trials(scenario: Scenario, first: int = 0) -> tuple[Trials, list[str]]:
+    """The scenario's trials first, first + 1, ..., in the kernel where it knows the process and the policy, else one by
+    one.
+    """
     process, job = scenario.fleet, scenario.job.built(scenario.horizon_s)
     assert not isinstance(process, Recorded)
     fits = type(scenario.policy) is Restart and scenario.growth.kernel_code >= 0 and job.min_pipelines == 1
@@ -324,6 +378,7 @@ def simulate_trials(scenario: Scenario) -> tuple[Trials, list[str]]:
             seed=scenario.seed,
             goal_steps=scenario.goal.steps or -1,
             on_demand=scenario.on_demand_nodes,
+            first_trial=first,
         )
         return done, []
     if scenario.trials > 20_000:
@@ -333,7 +388,7 @@ def simulate_trials(scenario: Scenario) -> tuple[Trials, list[str]]:
         )
     rows = [
         replay_scenario(scenario, history(scenario, trial)[0].fleet, scenario.horizon_s)
-        for trial in range(scenario.trials)
+        for trial in range(first, first + scenario.trials)
     ]
     return of_replays(rows, scenario), [
         "this policy or process has no kernel: trials were replayed one by one"
@@ -397,13 +452,13 @@ def ratio_estimate(above: Any, below: Any) -> Estimate:
 
 
 def _finish_figures(
-    done: Trials, scenario: Scenario, summary: dict[str, Any], intervals: dict[str, Interval]
+    done: Trials, whole: _Block, scenario: Scenario, summary: dict[str, Any], intervals: dict[str, Interval]
 ) -> None:
     """Time to the goal: quantiles, censored where trials did not get there, and the chance of the
     deadline.
     """
     hours = done.finish_s / 3600.0
-    share, low, high = done.done_by(scenario.horizon_s)
+    share, low, high = trials.wilson(whole.finished, whole.count)
     summary["finished_share"], intervals["finished_share"] = share, Interval(low, high, method="Wilson")
     for at in (0.05, 0.5, 0.95, 0.99):
         found = trials.quantile(hours, at)
@@ -412,7 +467,7 @@ def _finish_figures(
         if math.isfinite(found.high):
             intervals[name] = Interval(found.low, found.high, method="order statistics")
     if scenario.goal.deadline_s:
-        share, low, high = done.done_by(scenario.goal.deadline_s)
+        share, low, high = trials.wilson(whole.in_time, whole.count)
         summary["done_by_deadline"], intervals["done_by_deadline"] = (
             share,
             Interval(low, high, method="Wilson"),

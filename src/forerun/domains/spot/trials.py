@@ -5,6 +5,7 @@ interval.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,10 @@ from forerun.rng import stream_key
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+Z95 = 1.959963984540054
+
 BLOCK = 65_536
-"""Trials whose rows are in memory at once; what is kept of each is one number a reported quantity."""
+"""Trials whose rows are in memory at once; of more, their means and counts are kept (`runs`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +39,20 @@ class Estimate:
     def of(cls, values: NDArray[np.float64]) -> Estimate:
         """The estimate from one value a trial."""
         spread = float(values.std(ddof=1)) if values.size > 1 else math.inf
-        return cls(
-            float(values.mean()), 1.959963984540054 * spread / math.sqrt(values.size), int(values.size)
+        return cls(float(values.mean()), Z95 * spread / math.sqrt(values.size), int(values.size))
+
+    @classmethod
+    def pooled(cls, parts: Sequence[Estimate]) -> Estimate:
+        """The estimate of all trials together, from those of parts of them; that of the only part as it is."""
+        if len(parts) == 1:
+            return parts[0]
+        count = sum(part.trials for part in parts)
+        mean = math.fsum(part.mean * part.trials for part in parts) / count
+        within = math.fsum(
+            (part.half95 / Z95) ** 2 * part.trials * (part.trials - 1) for part in parts if part.trials > 1
         )
+        between = math.fsum(part.trials * (part.mean - mean) ** 2 for part in parts)
+        return cls(mean, Z95 * math.sqrt((within + between) / (count - 1) / count), count)
 
     def __str__(self) -> str:
         return f"{self.mean:.4g} ± {self.half95:.2g}"
@@ -122,7 +136,7 @@ class Trials:
 def quantile(values: NDArray[np.float64], share: float) -> Quantile:
     """A quantile and its distribution-free 95 % interval: the order statistics that cover it."""
     ordered, n = np.sort(values), values.size
-    half = 1.959963984540054 * math.sqrt(n * share * (1 - share))
+    half = Z95 * math.sqrt(n * share * (1 - share))
     low = max(0, math.floor(n * share - half) - 1)
     high = min(n - 1, math.ceil(n * share + half))
     at = (
