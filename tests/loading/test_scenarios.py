@@ -111,6 +111,8 @@ def test_tuners_and_placement_in_a_scenario() -> None:
         ("dataset.shuffle=global", "dataset.shuffle"),
         ("run.partition=contiguous", "run.partition"),
         ("tuner=three_probes", "grid"),
+        ("grid={blocks: [1], threads: [1], workers: [1, 2]}", "grid.workers"),
+        ("grid={blocks: [1], threads: [1], cache_bytes: [5, 2]}", "cache_bytes"),
         ("grid={blocks: [4, 1]}", "grid.blocks"),
         ("caches=[{capacity_bytes: 0}]", "caches[0].capacity_bytes"),
         ("cluster={nodes: [], gangs: []}", "cluster.nodes"),
@@ -146,6 +148,48 @@ def test_plans_and_their_certificate() -> None:
     worse = max(made.cells, key=lambda cell: cell.total_s)
     with pytest.raises(CheckFailed):
         planning.Plan(made.scenario, made.cells, worse, made.law, made.payback, ()).check()
+
+
+def test_plans_over_workers_and_pools() -> None:
+    """What is predicted of a cell is what its simulation gives; the leanest near the best is taken."""
+    for mode, threads in (("workers", 1), ("pooled_workers", 4)):
+        long = "dataset.samples=12800"
+        made = planning.plan(loads(BASE, [f"loader.mode={mode}", "loader.threads=1", long]))
+        assert made.chosen.hidden and made.summary["workers"] == made.chosen.cell.workers >= 1
+        assert {entry.cell.workers for entry in made.cells} == {1, 2, 4, 8, 16}
+        for entry in (made.chosen, made.cells[0], made.cells[-1]):
+            cell = entry.cell
+            result = run(
+                f"loader={{mode: {mode}, workers: {cell.workers}, threads: {cell.threads}}}",
+                f"layout.block_samples={cell.block}",
+                long,
+            )
+            assert result.summary["total_s"] == pytest.approx(entry.total_s, rel=1e-9)
+        assert max(entry.cell.threads for entry in made.cells) == threads
+    crowded = planning.plan(
+        loads(BASE, ["loader.mode=workers", "loader.threads=1", "cpu={decode_cpu_s: 4ms, cores: 2}"])
+    )
+    assert not crowded.chosen.hidden  # two cores decode 500 samples/s, the step wants 1,280
+
+
+def test_plans_over_caches() -> None:
+    """Larger caches take less time and more memory; a warm epoch of the simulation agrees."""
+    grid = "grid={blocks: [1, 4], threads: [2], cache_bytes: [0, 16MB, 32MB, 80MB]}"
+    price = "store.price.per_1k_get_usd=1"
+    made = planning.plan(loads(BASE, [grid, price, "goal.memory_bytes=40MB"]))
+    assert made.chosen.held_bytes <= 40e6
+    row = {entry.cell.cache_bytes: entry for entry in made.cells if entry.cell.block == 4}
+    assert [entry.total_s for entry in row.values()] == sorted(
+        (e.total_s for e in row.values()), reverse=True
+    )
+    assert row[80e6].gets == 0 and row[80e6].samples_per_s > 1200 and row[80e6].cost_usd < row[0].cost_usd
+    assert row[16e6].gets == pytest.approx(320 * 0.75, abs=2)
+    warm = run("run.epochs=2", "caches=[{capacity_bytes: 32MB, policy: pinned}]").tables["epochs"]["total_s"][
+        1
+    ]
+    assert row[32e6].total_s == pytest.approx(warm, rel=0.02)
+    shown = {figure.id for figure in figures(run(grid, "layout.merge_s=2", "goal.memory_bytes=1MB"))}
+    assert shown >= {"block-threads-heat-map", "memory", "payback", "requests", "stall-by-step"}
 
 
 def test_published_results_are_regenerated(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:

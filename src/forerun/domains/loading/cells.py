@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from forerun.domains.loading.delivering import delivery
 from forerun.domains.loading.laws import get_usd_per_epoch, terms
-from forerun.domains.loading.model import Cell, Probe
+from forerun.domains.loading.model import Cell, Probe, batches_of
 from forerun.domains.loading.policy import Ask
-from forerun.domains.loading.scenario import Scenario
-from forerun.domains.loading.streaming import stream
+from forerun.domains.loading.scenario import Cache, Scenario
+from forerun.domains.loading.streaming import open_caches, stream
 from forerun.domains.loading.tuning import Evaluate
 from forerun.domains.loading.world import Drawn
 from forerun.rng import stream as random_stream
@@ -41,29 +42,78 @@ class Predicted:
 
 
 def predict_cells(drawn: Drawn, cells: Iterable[Cell]) -> tuple[Predicted, ...]:
-    """Each cell by the event model, with mean sizes, mean latency and mean step."""
+    """Each cell by the event model, or by the recursion where it has workers; mean sizes, mean latency, mean step."""
     return tuple(_predict(drawn, cell) for cell in cells)
 
 
 def _predict(drawn: Drawn, cell: Cell) -> Predicted:
-    load = drawn.load()
-    wanted = max(MOST_SAMPLES, 8 * cell.block * cell.threads)
-    # The beginning holds whole batches, so that start-up weighs no more than it must.
-    samples = load.samples if load.samples <= wanted else wanted // load.batch * load.batch
-    begun_s = run_cell(drawn, cell, samples)[0]
-    total_s = begun_s * load.samples / samples
-    setting = replace(drawn.setting(), block_samples=cell.block, threads=cell.threads)
-    rate = load.samples / total_s
+    load, scenario = drawn.load(), drawn.scenario
+    missed = 1.0
+    if cell.workers:
+        total_s = _by_workers(drawn, cell)
+        ahead = scenario.loader.prefetch * load.batch * drawn.decoded_bytes
+        held = cell.workers * (cell.block * load.sample_bytes + ahead)
+    else:
+        wanted = max(MOST_SAMPLES, 8 * cell.block * cell.threads)
+        # The beginning holds whole batches, so that start-up weighs no more than it must.
+        samples = load.samples if load.samples <= wanted else wanted // load.batch * load.batch
+        begun_s, missed = (
+            _cached(drawn, cell, samples) if cell.cache_bytes else (run_cell(drawn, cell, samples)[0], 1.0)
+        )
+        total_s = begun_s * load.samples / samples
+        held = cell.block * cell.threads * load.sample_bytes + cell.cache_bytes
+    rate, gets = load.samples / total_s, round(missed * -(-load.samples // cell.block))
     return Predicted(
         cell,
         total_s,
         rate,
-        cell.block * cell.threads * load.sample_bytes,
-        epoch_cost_usd(drawn, cell.block, total_s),
-        rate >= 0.98 * terms(setting)["compute"],
-        -(-load.samples // cell.block),
-        get_usd_per_epoch(load.samples, cell.block, drawn.scenario.store.price.per_1k_get_usd),
+        held,
+        epoch_cost_usd(drawn, cell.block, total_s, missed),
+        rate >= 0.98 * terms(drawn.setting())["compute"],
+        gets,
+        gets / 1000 * scenario.store.price.per_1k_get_usd,
     )
+
+
+def _by_workers(drawn: Drawn, cell: Cell) -> float:
+    """Seconds of an epoch by the recursion; workers start as the scenario's first does."""
+    scenario = drawn.scenario
+    start = (scenario.loader.start_s[0],) * cell.workers if scenario.loader.start_s else ()
+    other = scenario.with_(
+        layout=scenario.layout.with_(block_samples=cell.block),
+        loader=scenario.loader.with_(workers=cell.workers, threads=cell.threads, start_s=start),
+    )
+    plan = batches_of(
+        scenario.dataset.samples,
+        scenario.run.batch,
+        cell.workers,
+        scenario.run.partition,
+        drop_last=scenario.run.drop_last,
+    )
+    return float(delivery(Drawn(other, drawn.sizes), plan, 0, store=True, decode=True).total_s)
+
+
+def _cached(drawn: Drawn, cell: Cell, samples: int) -> tuple[float, float]:
+    """Seconds of an epoch with a warm cache, and the share of blocks that it has not; the cache is cut like the epoch."""
+    scenario, load = drawn.scenario, drawn.load()
+    given = scenario.caches[0] if scenario.caches else Cache(capacity_bytes=cell.cache_bytes, policy="pinned")
+    cut = scenario.with_(
+        dataset=scenario.dataset.with_(samples=samples, sample_bytes=load.sample_bytes),
+        layout=scenario.layout.with_(block_samples=cell.block),
+        loader=scenario.loader.with_(threads=cell.threads),
+        caches=(given.with_(capacity_bytes=cell.cache_bytes * samples / load.samples),),
+        store=scenario.store.with_(latency_s=scenario.store.mean_latency_s, errors=None),
+        step=scenario.step.with_(step_s=load.step_s, overhead_s=0.0),
+    )
+    other = Drawn(cut, np.full(samples, load.sample_bytes))
+    models, of_job = other.cache_models()
+    caches = open_caches(models, len(other.block_edges()) - 1)
+    for epoch in range(2):
+        readers = [other.reader(epoch, job, caches=of_job[job]) for job in range(cut.jobs)]
+        run = stream(readers, other.store(), latency_s=other.latencies(epoch), caches=caches)
+    job = run.jobs[0]
+    asked = np.isfinite(job.requests.taken_s)
+    return job.total_s, float((job.requests.source[asked] < 0).mean())
 
 
 def run_cell(
@@ -127,11 +177,14 @@ def split_by_step(drawn: Drawn) -> list[tuple[float, float, float, float]]:
     return found
 
 
-def epoch_cost_usd(drawn: Drawn, block: int, total_s: float) -> float:
-    """Requests, egress, the share of a month that the merged copy is kept, and the GPU's stalled time."""
-    return sum(
-        cost_parts(drawn.scenario, block, total_s, drawn.mean_bytes * drawn.scenario.dataset.samples).values()
-    )
+def epoch_cost_usd(drawn: Drawn, block: int, total_s: float, missed: float = 1.0) -> float:
+    """Requests, egress, the share of a month that the merged copy is kept, and the GPU's stalled time.
+
+    missed: the share of requests that no cache answers.
+    """
+    whole = drawn.mean_bytes * drawn.scenario.dataset.samples
+    parts = cost_parts(drawn.scenario, block, total_s, whole)
+    return sum(value * (missed if name in ("requests", "egress") else 1.0) for name, value in parts.items())
 
 
 def cost_parts(

@@ -20,7 +20,7 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     """The pictures that the run's tables allow, most telling first."""
     found = []
     if "cells" in run.tables:
-        found.append(heat_map(run.tables["cells"]))
+        found.append(heat_map(_of_chosen(run.tables["cells"])))
     found.append(stall_split(run))
     if "split" in run.tables:
         found.append(split_by_step(run.tables["split"]))
@@ -31,7 +31,7 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
         found.append(threads(run.tables["requests"]))
         found.append(request_times(run.tables["requests"]))
     if "cells" in run.tables:
-        cells = run.tables["cells"]
+        cells = _of_chosen(run.tables["cells"])
         found.append(memory(cells))
         found.append(requests(cells))
         if np.any(np.isfinite(cells["payback_epochs"])):
@@ -39,6 +39,17 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
         if np.any(cells["cost_usd"] > 0):
             found.append(frontier(cells))
     return tuple(found)
+
+
+def _of_chosen(cells: Table) -> Table:
+    """The cells with as many workers, and as large a cache, as the chosen one: what a plane of two axes can show."""
+    chosen = int(np.argmax(cells["chosen"]))
+    same = (cells["workers"] == cells["workers"][chosen]) & (
+        cells["cache_bytes"] == cells["cache_bytes"][chosen]
+    )
+    return Table.of(
+        cells.schema, **{column.name: cells[column.name][same] for column in cells.schema.columns}
+    )
 
 
 def heat_map(cells: Table) -> Figure:

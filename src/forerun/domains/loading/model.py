@@ -217,13 +217,18 @@ class Load:
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """A configuration: samples a block, and threads."""
+    """A configuration: samples a block, threads (of a pool, where there are workers), workers (0: a loader of threads),
+    and bytes of a cache before the store (0: none)."""
 
     block: int
     threads: int
+    workers: int = 0
+    cache_bytes: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.block} x {self.threads}"
+        text = f"{self.block} x {self.threads}"
+        text += f" x {self.workers} workers" if self.workers else ""
+        return text + (f" + {self.cache_bytes:g} bytes of cache" if self.cache_bytes else "")
 
 
 @dataclass(frozen=True)

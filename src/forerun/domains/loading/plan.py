@@ -1,4 +1,4 @@
-"""Which block size and how many threads: every cell of a grid predicted, the leanest near the best taken.
+"""Which block size, threads, workers and cache: every cell of a grid predicted, the leanest near the best taken.
 
 The plan says what it predicts, what binds there, what it costs and when merging pays back, and carries all cells, so
 that a small checker can verify that nothing leaner was near the best and nothing better was within the memory.
@@ -12,7 +12,6 @@ from typing import Any
 
 from forerun.domains.loading.cells import Predicted, predict_cells
 from forerun.domains.loading.laws import Explanation, explain, payback_epochs
-from forerun.domains.loading.model import Cell
 from forerun.domains.loading.runs import best_of, cells_table
 from forerun.domains.loading.scenario import Goal, Grid, Scenario
 from forerun.domains.loading.world import draw
@@ -21,6 +20,10 @@ from forerun.result.tables import Table
 
 #: a grid where the scenario names none: the published system's 60 cells, and single samples
 DEFAULT_GRID = Grid(blocks=(1, *range(20, 301, 20)), threads=(1, 2, 4, 8))
+
+#: the same for loaders of workers: as many as torch's users try
+DEFAULT_WORKERS = Grid(blocks=(1, 4, 16, 64), threads=(1,), workers=(1, 2, 4, 8, 16))
+DEFAULT_POOLS = DEFAULT_WORKERS.with_(threads=(1, 2, 4))
 
 OBJECTIVES = ("time", "cost")
 
@@ -42,15 +45,24 @@ class Plan:
         return {
             "block_samples": self.chosen.cell.block,
             "threads": self.chosen.cell.threads,
+            "workers": self.chosen.cell.workers,
+            "cache_bytes": self.chosen.cell.cache_bytes,
             "total_s": self.chosen.total_s,
             "samples_per_s": self.chosen.samples_per_s,
             "held_bytes": self.chosen.held_bytes,
             "cost_usd": self.chosen.cost_usd,
             "hidden": self.chosen.hidden,
-            "bottleneck": self.law.bottleneck,
+            "bottleneck": self.bottleneck,
             "payback_epochs": self.payback if math.isfinite(self.payback) else None,
             "cells": len(self.cells),
         }
+
+    @property
+    def bottleneck(self) -> str:
+        """What binds in the chosen cell: the least law of a loader of threads, else the step or the workers."""
+        if not self.chosen.cell.workers:
+            return self.law.bottleneck
+        return "compute" if self.chosen.hidden else "workers"
 
     @property
     def why(self) -> str:
@@ -58,7 +70,16 @@ class Plan:
         cell = self.chosen.cell
         merged = "single samples" if cell.block == 1 else f"blocks of {cell.block}"
         threads = "1 thread" if cell.threads == 1 else f"{cell.threads} threads"
+        if cell.workers:
+            workers = "1 worker" if cell.workers == 1 else f"{cell.workers} workers"
+            threads = (
+                f"{workers} with {threads} each" if self.scenario.loader.mode == "pooled_workers" else workers
+            )
+        threads += f" and a cache of {cell.cache_bytes:.4g} bytes" if cell.cache_bytes else ""
         margin = self.scenario.goal.margin_share
+        if cell.workers or cell.cache_bytes:
+            verdict = "loading is hidden" if self.chosen.hidden else "loading is not hidden"
+            return f"{merged} and {threads} hold the fewest bytes within {margin:.0%} of the best; {verdict}"
         return f"{merged} and {threads} hold the fewest bytes within {margin:.0%} of the best; {self.law.sentence}"
 
     @property
@@ -69,7 +90,8 @@ class Plan:
     def data(self) -> dict[str, Any]:
         """Plain data."""
         rows = [
-            {"block_samples": c.cell.block, "threads": c.cell.threads, "total_s": c.total_s, "held_bytes": c.held_bytes,
+            {"block_samples": c.cell.block, "threads": c.cell.threads, "workers": c.cell.workers,
+             "cache_bytes": c.cell.cache_bytes, "total_s": c.total_s, "held_bytes": c.held_bytes,
              "cost_usd": c.cost_usd, "hidden": c.hidden}
             for c in self.cells
         ]  # fmt: skip
@@ -114,16 +136,13 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
         raise UsageError.at("objective", f"no objective {objective!r}; {known_names(objective, OBJECTIVES)}")
     if objective:
         scenario = scenario.with_(goal=scenario.goal.with_(minimise=objective))
-    if scenario.loader.mode != "threads":
-        raise UsageError.at(
-            "loader.mode", "plans are made for threads; workers have the recursion's closed form"
-        )
     drawn = draw(scenario)
     least = drawn.mean_bytes
     memory = scenario.goal.memory_bytes
     if memory and least > memory:
         raise Infeasible.at("goal.memory_bytes", f"{memory:g} bytes do not hold one sample of {least:.0f}")
-    offered = (scenario.grid or DEFAULT_GRID).cells
+    default = {"threads": DEFAULT_GRID, "workers": DEFAULT_WORKERS, "pooled_workers": DEFAULT_POOLS}
+    offered = (scenario.grid or default[scenario.loader.mode]).cells
     usable = [cell for cell in offered if cell.block <= scenario.dataset.samples]
     merging = scenario.dataset.shuffle != "global"
     cells = predict_cells(drawn, [cell for cell in usable if merging or cell.block == 1])
@@ -132,10 +151,10 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
         raise Infeasible.at(
             "goal.memory_bytes", f"no configuration of the grid holds at most {memory:g} bytes"
         )
-    cell = best_of(scenario, drawn, cells)
+    cell = best_of(scenario, cells)
     chosen = next(entry for entry in cells if entry.cell == cell)
     setting = replace(drawn.setting(), block_samples=cell.block, threads=cell.threads)
     law = explain(setting, samples=scenario.dataset.samples, memory_budget_bytes=memory or math.inf)
-    one = predict_cells(drawn, [Cell(1, cell.threads)])[0]
+    one = predict_cells(drawn, [replace(cell, block=1)])[0]
     payback = payback_epochs(scenario.layout.merge_s, one.total_s, chosen.total_s) if cell.block > 1 else 0.0
     return Plan(scenario, cells, chosen, law, payback, law.cautions).check()

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from forerun.domains.loading import tables
-from forerun.domains.loading.calibrate import best_within
 from forerun.domains.loading.cells import (
     Predicted,
     cost_parts,
@@ -18,15 +17,16 @@ from forerun.domains.loading.cells import (
     simulated_probes,
     split_by_step,
 )
+from forerun.domains.loading.delivering import delivered_steps, delivery
 from forerun.domains.loading.kernels.cache import Caches
-from forerun.domains.loading.kernels.deliver import Delivery, Pool, deliver, deliver_pooled
 from forerun.domains.loading.laws import Explanation, explain, payback_epochs
-from forerun.domains.loading.model import F64, Batches, Cell, Reader, Streamed, StreamRun, batches_of
+from forerun.domains.loading.model import F64, Cell, Reader, Streamed, StreamRun, batches_of
 from forerun.domains.loading.placement import Placed, place_gangs
 from forerun.domains.loading.scenario import Scenario
 from forerun.domains.loading.streaming import hits_of, open_caches, stream
 from forerun.domains.loading.tuning import Tuned, tune
 from forerun.domains.loading.world import Drawn, draw, neighbours
+from forerun.errors import ProfileError
 from forerun.result.ledger import Ledger
 from forerun.result.run import Interval, Result
 from forerun.result.tables import Table
@@ -191,9 +191,9 @@ def _workers(drawn: Drawn, watch: Sequence[Any]) -> Outcome:
     epochs = []
     first = None
     for number in range(scenario.run.epochs):
-        found = _delivery(drawn, plan, number, store=True, decode=True)
+        found = delivery(drawn, plan, number, store=True, decode=True)
         first = first or found
-        steps = np.broadcast_to(_steps(drawn, number), len(plan))
+        steps = np.broadcast_to(delivered_steps(drawn, number), len(plan))
         gets = -(-int(plan.samples.sum()) // scenario.layout.block_samples)
         memory = scenario.loader.workers * scenario.loader.prefetch * scenario.run.batch * drawn.decoded_bytes
         epochs.append(
@@ -207,39 +207,9 @@ def _workers(drawn: Drawn, watch: Sequence[Any]) -> Outcome:
             if hasattr(observer, "epoch"):
                 observer.epoch(number, found)
     assert first is not None
-    prepared = _delivery(drawn, plan, 0, store=False, decode=True)
+    prepared = delivery(drawn, plan, 0, store=False, decode=True)
     steps_s = float(epochs[0].step_s.sum())
     return Outcome(tuple(epochs), steps_s, prepared.total_s, tables.worker_timeline(plan, first))
-
-
-def _steps(drawn: Drawn, epoch: int) -> F64:
-    return np.asarray(drawn.steps(epoch, 0) + drawn.scenario.step.overhead_s)
-
-
-def _delivery(drawn: Drawn, plan: Batches, epoch: int, *, store: bool, decode: bool) -> Delivery:
-    scenario = drawn.scenario
-    loader, cpu, setting = scenario.loader, scenario.cpu, drawn.setting()
-    n = scenario.layout.block_samples
-    # The workers of one loader read at the same time and share the link.
-    together = replace(
-        setting, conn_bytes_per_s=min(setting.conn_bytes_per_s, setting.shared_bytes_per_s / loader.workers)
-    )
-    read_s = together.read_s if store else 0.0
-    decode_s = (cpu.decode_s + cpu.decode_cpu_s) / cpu.pool_efficiency if decode else 0.0
-    collate_s = cpu.collate_s + cpu.handoff_s
-    start = np.array(loader.start_s or (0.0,) * loader.workers)
-    on_order = loader.workers * loader.prefetch
-    steps = _steps(drawn, epoch)
-    if loader.mode == "pooled_workers":
-        fixed = setting.latency_s if store else 0.0
-        pool = Pool(
-            loader.threads, n, fixed, (read_s - fixed) / n, decode_s, collate_s, cpu.collate_per_sample_s
-        )
-        return deliver_pooled(plan.worker, plan.samples, steps, start, on_order, pool)
-    build = np.asarray(
-        plan.samples * (read_s / n + decode_s + cpu.collate_per_sample_s) + collate_s, np.float64
-    )
-    return deliver(plan.worker, build, steps, start, on_order)
 
 
 class _Report:
@@ -334,7 +304,7 @@ class _Report:
         threads, block = self.scenario.loader.threads, self.scenario.layout.block_samples
         merged = Cell(block, threads)
         if block == 1 and self.cells:
-            merged = best_of(self.scenario, self.drawn, self.cells)
+            merged = best_of(self.scenario, self.cells)
         one, mine = (entry.total_s for entry in predict_cells(self.drawn, [Cell(1, threads), merged]))
         epochs = payback_epochs(self.scenario.layout.merge_s, one, mine)
         return epochs if math.isfinite(epochs) else None
@@ -402,7 +372,7 @@ class _Report:
         if self.scenario.loader.mode == "threads" and self.drawn.load().step_s > 0:
             found["split"] = Table.of_rows(tables.SPLIT, split_by_step(self.drawn))
         if self.cells:
-            chosen = best_of(self.scenario, self.drawn, self.cells)
+            chosen = best_of(self.scenario, self.cells)
             found["cells"] = cells_table(self.cells, chosen, self.scenario.layout.merge_s)
         if self.tuned is not None:
             found["probes"] = Table.of_rows(
@@ -437,9 +407,12 @@ class _Report:
             workers = self.scenario.loader.workers
             step = float(self.first.step_s.mean())
             stalled = self.first.steady_stall
+            who, time = ("1 worker", "a step") if workers == 1 else (f"{workers} workers", f"{workers} steps")
+            verb = "builds" if workers == 1 else "build"
             if stalled < 0.01:
-                return f"loading is hidden: {workers} workers build a batch within {workers} steps of {step:.3g} s"
-            return f"{workers} workers cannot build a batch within {workers} steps of {step:.3g} s: waits come in waves"
+                return f"loading is hidden: {who} {verb} a batch within {time} of {step:.3g} s"
+            waves = "" if workers == 1 else ": waits come in waves"
+            return f"{who} cannot build a batch within {time} of {step:.3g} s{waves}"
         if self.scenario.caches:
             return f"{text} (without the caches, which had {self.first.hit_share:.0%} of the first epoch's blocks)"
         if math.isfinite(bound) and self.first.samples_per_s < 0.9 * bound:
@@ -487,28 +460,31 @@ def _requests(epochs: Sequence[Epoch]) -> Table:
     return Table.of(tables.REQUESTS, **{name: np.concatenate(parts) for name, parts in columns.items()})
 
 
-def best_of(scenario: Scenario, drawn: Drawn, cells: Sequence[Predicted]) -> Cell:
-    """The cell that a plan takes: the leanest near the quickest, or near the cheapest, within the memory."""
-    value = {
-        entry.cell: entry.cost_usd if scenario.goal.minimise == "cost" else entry.total_s for entry in cells
-    }
-    return best_within(
-        value,
-        drawn.load(),
-        margin=scenario.goal.margin_share,
-        memory_bytes=scenario.goal.memory_bytes or math.inf,
-    )
+def best_of(scenario: Scenario, cells: Sequence[Predicted]) -> Cell:
+    """The cell that a plan takes: the leanest near the quickest, or near the cheapest, within the memory.
+
+    Raises ProfileError if none fits the memory.
+    """
+    goal = scenario.goal
+    fitting = [entry for entry in cells if not goal.memory_bytes or entry.held_bytes <= goal.memory_bytes]
+    if not fitting:
+        raise ProfileError.at("memory", f"no cell fits in {goal.memory_bytes:.3g} bytes")
+    value = {entry.cell: entry.cost_usd if goal.minimise == "cost" else entry.total_s for entry in fitting}
+    best = min(value.values())
+    near = [entry for entry in fitting if value[entry.cell] <= best * (1 + goal.margin_share)]
+    return min(near, key=lambda entry: (entry.held_bytes, value[entry.cell], entry.cell)).cell
 
 
 def cells_table(cells: Sequence[Predicted], chosen: Cell, merge_s: float = 0.0) -> Table:
     """Every predicted cell; pay-back is against single samples with as many threads, where the grid has them."""
-    alone_s = {entry.cell.threads: entry.total_s for entry in cells if entry.cell.block == 1}
+    alone_s = {replace(entry.cell, block=0): entry.total_s for entry in cells if entry.cell.block == 1}
     return Table.of_rows(
         tables.CELLS,
         [
             (
-                c.cell.block, c.cell.threads, c.total_s, c.samples_per_s, c.held_bytes, c.cost_usd, c.gets, c.request_usd,
-                _finite(payback_epochs(merge_s, alone_s.get(c.cell.threads, 0.0), c.total_s))
+                c.cell.block, c.cell.threads, c.cell.workers, c.cell.cache_bytes, c.total_s, c.samples_per_s, c.held_bytes,
+                c.cost_usd, c.gets, c.request_usd,
+                _finite(payback_epochs(merge_s, alone_s.get(replace(c.cell, block=0), 0.0), c.total_s))
                 if merge_s and c.cell.block > 1
                 else math.nan,
                 c.hidden, c.cell == chosen,

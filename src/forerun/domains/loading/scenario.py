@@ -247,26 +247,48 @@ class Run(Spec, frozen=True, kw_only=True):
         return above_zero(self, "batch", "epochs")
 
 
+#: axes of a grid: the least value, and whether there must be some
+_AXES = (("blocks", 1, True), ("threads", 1, True), ("workers", 1, False), ("cache_bytes", 0, False))
+
+
 class Grid(Spec, frozen=True, kw_only=True):
-    """Cells to predict, plan over and tune over."""
+    """Cells to predict, plan over and tune over: every block size with every number of threads.
+
+    `workers`: with every number of workers, for loaders of workers (threads are then each pool's). `cache_bytes`: with
+    every size of a cache before the store (0: none), for loaders of threads; warm, and as the scenario's first cache is,
+    or pinned.
+    """
 
     blocks: tuple[int, ...] = (1, 4, 16, 64)
     threads: tuple[int, ...] = (1, 2, 4, 8)
+    workers: tuple[int, ...] = ()
+    cache_bytes: tuple[float, ...] = ()
 
     def problems(self) -> Problems:
-        """Some of each, above zero, none twice."""
+        """Some blocks and threads, none negative, none twice."""
         return [
-            (name, "must be ascending numbers above 0")
-            for name in ("blocks", "threads")
-            if not (values := getattr(self, name))
-            or values[0] < 1
+            (name, f"must be ascending numbers {'above 0' if least else 'of 0 or more'}")
+            for name, least, needed in (
+                ("blocks", 1, True),
+                ("threads", 1, True),
+                ("workers", 1, False),
+                ("cache_bytes", 0, False),
+            )
+            if (not (values := getattr(self, name)) and needed)
+            or (values and values[0] < least)
             or any(b <= a for a, b in itertools.pairwise(values))
         ]
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         """Every cell."""
-        return tuple(Cell(block, threads) for block in self.blocks for threads in self.threads)
+        return tuple(
+            Cell(block, threads, workers, cache)
+            for block in self.blocks
+            for threads in self.threads
+            for workers in self.workers or (0,)
+            for cache in self.cache_bytes or (0.0,)
+        )
 
 
 class Goal(Spec, frozen=True, kw_only=True):
@@ -341,14 +363,33 @@ class Scenario(Spec, frozen=True, kw_only=True):
             found.append(("jobs", f"several jobs need loader.mode threads, not {self.loader.mode}"))
         if not plain and self.caches:
             found.append(("caches", f"caches need loader.mode threads, not {self.loader.mode}"))
-        if not plain and (self.tuner is not None or self.grid is not None):
-            found.append(("grid", f"a grid of threads needs loader.mode threads, not {self.loader.mode}"))
+        if not plain and self.tuner is not None:
+            found.append(("tuner", f"tuners need loader.mode threads, not {self.loader.mode}"))
+        if self.grid is not None:
+            found += self._grid_problems(self.grid)
         if self.tuner is not None and self.grid is None:
             found.append(("grid", "a tuner needs a grid of cells to choose from"))
         if self.run.partition == "contiguous" and plain:
             found.append(
                 ("run.partition", "contiguous parts are the workers' way; threads take blocks in turn")
             )
+        return found
+
+    def _grid_problems(self, grid: Grid) -> Problems:
+        """Workers and caches each go with a kind of loader; tuners choose blocks and threads only."""
+        plain, found = self.loader.mode == "threads", []
+        if plain and grid.workers:
+            found.append(("grid.workers", "needs loader.mode workers or pooled_workers, not threads"))
+        if not plain and not grid.workers:
+            found.append(
+                ("grid.workers", f"numbers of workers are wanted for loader.mode {self.loader.mode}")
+            )
+        if not plain and grid.cache_bytes:
+            found.append(("grid.cache_bytes", f"caches need loader.mode threads, not {self.loader.mode}"))
+        if self.loader.mode == "workers" and grid.threads != (1,):
+            found.append(("grid.threads", "workers without a pool have no threads: [1] is wanted"))
+        if self.tuner is not None and grid.cache_bytes:
+            found.append(("grid.cache_bytes", "tuners choose blocks and threads only"))
         return found
 
 
