@@ -145,8 +145,8 @@ def test_a_node_in_two_sets_is_seen() -> None:
     from forerun.domains.cluster.kernels import machine as mk
 
     def damage(rules: Any, record: Record, now_s: float) -> None:
-        which = int(rules.m.node_set[rules.m.node_set >= 0][0])
-        rules.m.sets[mk.USED, which] += 1
+        which = int(rules.places.node_set[rules.places.node_set >= 0][0])
+        rules.places.sets[mk.USED, which] += 1
 
     with pytest.raises(AssertionError, match="GPUs"):
         broken(drawn_world(3, published=True), damage, policy="ef")
@@ -185,3 +185,48 @@ def test_a_track_drawn_twice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AssertionError, match="is held twice at"):
         for number in range(10):
             play(schedulers().get("fifo")(), whole(number))
+
+
+# -- cut anywhere --------------------------------------------------------------------------------------------------
+
+ASKED = sorted(name for name in NAMES if not issubclass(schedulers().get(name), Schedule))
+
+
+def asked_rules(name: str, scene: Scene, record: Record, round_s: float) -> Any:
+    """A policy asked at every decision, also where a compiled queue could play the whole run."""
+    from forerun.domains.cluster.allocator import AllocatorRules
+
+    recipe = schedulers().get(name)(round_s=round_s)
+    return AllocatorRules(scene.world, record, recipe, recipe.build(np.random.default_rng(0)), scene.terms)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_run_played_in_pieces_is_the_same_run(name: str) -> None:
+    """Time is advanced to drawn instants between the policy's decisions; nothing but the pieces differs."""
+    for number in range(8):
+        scene = drawn_world(100 + number)
+        for round_s in (45.0,) if name == "gavel-maxmin" else (0.0, 45.0):
+            whole, pieces = Record(scene.world), Record(scene.world)
+            run(asked_rules(name, scene, whole, round_s))
+            rules = asked_rules(name, scene, pieces, round_s)
+            cuts = np.sort(np.random.default_rng(number).uniform(0, 4000, 60)).tolist()
+            while (now_s := rules.next_moment()) is not None:
+                while cuts and cuts[0] <= now_s:
+                    if cuts[0] > rules.now_s:
+                        rules.advance(cuts[0])
+                    cuts.pop(0)
+                rules.advance(now_s)
+                rules.decide(now_s)
+            np.testing.assert_allclose(pieces.end_s, whole.end_s, rtol=1e-12, err_msg=str(scene))
+            for one, other in zip(pieces.changes(), whole.changes(), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-12, err_msg=str(scene))
+            np.testing.assert_allclose(pieces.fragmentation_s, whole.fragmentation_s, atol=1e-6)
+
+
+def test_themis_in_small_blocks_is_the_same_run() -> None:
+    """The kernel hands events over in blocks; how many fit one changes nothing."""
+    recipe = schedulers().get("themis")
+    for number in range(12):
+        scene = drawn_world(number, published=True)
+        runs = [play(recipe(block_events=size), scene, watch=False)[0] for size in (1, 3, 4096)]
+        assert all(contract.same_run(runs[0], other) for other in runs[1:])

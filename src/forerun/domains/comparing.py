@@ -26,8 +26,8 @@ def compare(
     """Compare policies by name, and variants made of overrides (`{"cheap": {"price.spot_usd_per_h": 0.5}}`).
 
     The first is the reference; one alone is compared with the scenario as given. `objective` is the summary figure to rank
-    by, as `figure` or `figure:lower` (default: the room's first). See `forerun.study.compare.compare` for seeds,
-    precision and what is raised.
+    by, as `figure` or `figure:lower` (default: the room's first that the results have). See
+    `forerun.study.compare.compare` for seeds, precision and what is raised.
     """
     candidates = [Variant(name, ((policy_field(scenario, name), name),)) for name in policies]
     candidates += [Variant(name, tuple(changes.items())) for name, changes in (variants or {}).items()]
@@ -39,7 +39,7 @@ def compare(
     return compare_variants(
         scenario,
         candidates,
-        pick_objective(scenario.domain, objective, first),
+        tuple(offered) if offered and not objective else pick_objective(scenario.domain, objective, first),
         seeds=seeds,
         precision=precision,
         executor=executor,

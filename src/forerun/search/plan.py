@@ -99,7 +99,9 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
     except OSError as error:
         raise StoreError.at(source, f"cannot be read: {error.strerror}") from error
     except (UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise StoreError.at(source, f"is no plan: {error}") from error
+        hint = "; `forerun simulate` reads scenarios and says what is wrong with them"
+        more = hint if source.suffix in (".yaml", ".yml", ".toml") else ""
+        raise StoreError.at(source, f"is no plan: {error}{more}") from error
     if not isinstance(found, dict):
         raise StoreError.at(source, f"is no plan: holds a {type(found).__name__}, not an object")
     return found

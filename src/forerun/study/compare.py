@@ -105,7 +105,7 @@ class Comparison:
 def compare(
     scenario: Any,
     variants: Sequence[Variant],
-    objective: Objective,
+    objective: Objective | Sequence[Objective],
     *,
     seeds: int = 20,
     precision: float = 0.0,
@@ -116,13 +116,15 @@ def compare(
 ) -> Comparison:
     """Compare variants of a resolved scenario; the first is the reference.
 
-    `precision` > 0: seeds are added (from FIRST_SEEDS on, up to `most_seeds`) until every paired interval's half width
-    is at most that much, in the objective's unit. Raises UsageError for fewer than two variants or an objective that
+    Of several objectives the first counts that the results have (no deadlines, no share of them met). `precision` > 0:
+    seeds are added (from FIRST_SEEDS on, up to `most_seeds`) until every paired interval's half width is at most that
+    much, in the objective's unit. Raises UsageError for fewer than two variants or an objective that
     the results do not have; ScenarioError if a variant is no scenario.
     """
     _check(scenario, variants)
     runner = _Runner(scenario, variants, executor or Here(), progress)
     runner.extend(min(2, seeds))
+    objective = objective if isinstance(objective, Objective) else _first_there(objective, runner)
     exact = runner.seeds > 1 and runner.repeats()
     target = seeds if not precision else FIRST_SEEDS
     while not exact:
@@ -274,6 +276,20 @@ def _values(done: Sequence[Done], key: str) -> np.ndarray[Any, np.dtype[np.float
             Problem("--objective", f"the results have no figure {key!r}; {known_names(key, numbers)}")
         )
     return np.array([float(outcome.summary[key]) for outcome in done])
+
+
+def _first_there(objectives: Sequence[Objective], runner: _Runner) -> Objective:
+    """The first objective that every run has so far; the very first if none is (which then says what is missing)."""
+    done = [
+        one
+        for variant in runner.variants
+        for one in runner.found.get(variant.name, ())
+        if variant.name not in runner.failed
+    ]
+    there = (
+        one for one in objectives if all(isinstance(run.summary.get(one.key), (int, float)) for run in done)
+    )
+    return next(there, objectives[0])
 
 
 def _half_width(runner: _Runner, objective: Objective, confidence: float) -> float:

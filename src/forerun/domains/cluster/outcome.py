@@ -318,11 +318,19 @@ def result_of(scenario: Scenario, record: Record, notes: tuple[str, ...]) -> Res
             )
             if name in summary
         ),
-        next_steps=(
-            "forerun compare {scenario} --policy ef-accessctrl --policy edf --policy srtf",
-            "forerun simulate {scenario} --set placement=best-fit",
-        ),
+        next_steps=_next_steps(scenario, record),
     )
+
+
+def _next_steps(scenario: Scenario, record: Record) -> tuple[str, ...]:
+    """A comparison of policies that can run these jobs (elastic schedules need models), and nodes if they were left out."""
+    elastic = record.world.profile is not None and bool((record.world.jobs.kind >= 0).all())
+    chosen = ("ef-accessctrl", "edf", "srtf") if elastic else ("fifo", "srtf", "las")
+    compare = " ".join(f"--policy {name}" for name in chosen)
+    placed = (
+        ("forerun simulate {scenario} --set placement=best-fit",) if scenario.placement == "anywhere" else ()
+    )
+    return (f"forerun compare {{scenario}} {compare}", *placed)
 
 
 def jobs_table(record: Record, stretches: Stretches, waits: Waits) -> Table:

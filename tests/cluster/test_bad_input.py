@@ -1,0 +1,185 @@
+"""What is wrong with users' files and policies: exit code 2, one line a problem with file and line, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forerun.cli.main import run
+from forerun.domains.cluster.policies.fifo import Fifo
+from forerun.domains.cluster.policy import schedulers
+
+HEADER = "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration\n"
+TABLE = "global_batch_size,1,2,4,8\n64,1.5,2.8,5,\n32,1,1.6,0,nan\n"
+SCENARIO = """domain: cluster
+trace: {file: jobs.csv}
+machines: {nodes: [{name: n, count: 1, gpus: 4}]}
+profile: [{tables: [a.csv]}]
+policy: fifo
+"""
+
+
+@pytest.fixture
+def simulate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Any:
+    """Simulate jobs (rows under the header) with a table: exit code, result or None, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(rows: str, *options: str, table: str = TABLE, header: str = HEADER) -> tuple[int, Any, str]:
+        Path("jobs.csv").write_text(header + rows + "\n")
+        Path("a.csv").write_text(table)
+        Path("s.yaml").write_text(SCENARIO)
+        code = run(["simulate", "s.yaml", "--json", *options])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return code, json.loads(captured.out) if code == 0 else None, captured.err
+
+    return call
+
+
+GOOD = "1,0,10,a,900,64,2,30"
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "said"),
+    [
+        ("1,0,10,a,900,64,1,30\n2,5,10,a,900,64,16,30", (), ["jobs.csv:3: job 2: asks for 16 GPUs, the cluster has 4"]),
+        ("big,0,10,a,900,64,8,30", ("--set", "policy=gandiva"), ["jobs.csv:2: job big: asks for 8 GPUs"]),
+        ("big,0,10,a,900,64,8,30", ("--set", "policy=chronus"), ["jobs.csv:2: job big: asks for 8 GPUs"]),
+        ("big,0,10,a,900,64,8,30", ("--set", "policy=dlas-gpu"), ["jobs.csv:2: job big: asks for 8 GPUs"]),
+        ("big,0,10,a,900,64,8,30", ("--set", "policy=themis"), ["jobs.csv:2: job big: asks for 8 GPUs"]),
+        ("1,0,10,a,900,32,4,30", (), ["jobs.csv:2: job 1: a with batch 32 has no throughput on 4 GPUs", "throughput: 1, 2"]),
+        ("1,0,10,a,900,32,4,30", ("--set", "policy=themis"), ["a with batch 32 has no throughput on 4 GPUs"]),
+        ("1,0,10,b,900,64,1,30", (), ["jobs.csv:2: model 'b' has no throughput; known: a"]),
+        ("1,0,10,a,900,16,1,30", (), ["jobs.csv:2: batch_size 16 of a has no throughput; measured: 32, 64"]),
+        ("1,-5,10,a,900,64,1,30\n2,0,-3,a,9,64,-1,-9", (),
+         ["jobs.csv:2: submit_s is -5", "csv:3: iterations is -3", "csv:3: gpus is -1", "csv:3: duration_s is -9"]),
+        (f"{GOOD}\n{GOOD}", (), ["jobs.csv:3: job_id 1 was already used on line 2"]),
+        ("1,nan,10,a,9,64,1,3\n2,1e3,inf,a,9,64,1,3", (), ["jobs.csv:2: submit_s is 'nan'", "csv:3: iterations is 'inf'"]),
+        ('1,0,10,a,900,64,1,"3,5"', (), ["jobs.csv:2: duration_s is '3,5'", "decimal commas"]),
+        ("", (), ["jobs.csv: has a header and no job"]),
+        ("1,9,10,a,900,64,1,30\n2,5,10,a,900,64,1,30", ("--set", "trace.strict=true"), ["jobs.csv:3", "refused by strict"]),
+        ("1,9,10,a,3,64,1,30", ("--set", "trace.strict=true"), ["jobs.csv:2", "deadline before submission"]),
+    ],
+)  # fmt: skip
+def test_jobs_that_cannot_be(simulate: Any, rows: str, options: tuple[str, ...], said: list[str]) -> None:
+    code, _, err = simulate(rows, *options, "-o", "kept")
+    assert code == 2
+    for text in said:
+        assert text in err
+    assert len(err.splitlines()) == sum(1 for line in err.splitlines() if line.startswith("forerun: "))
+    assert not Path("kept").exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("global_batch_size,1,2\n64,1.5,-2\n", "a.csv:2: throughput at 2 GPUs is -2"),
+        ("global_batch_size,1,2\n64,1.5,fast\n", "a.csv:2: throughput at 2 GPUs is 'fast'"),
+        ("global_batch_size,1,2\n64,1.5,inf\n", "a.csv:2: throughput at 2 GPUs is inf"),
+        ("global_batch_size,1,two\n64,1.5,2\n", "a.csv:1: GPU count is 'two'"),
+        ("global_batch_size,2,1\n64,1.5,2\n", "a.csv:1: GPU counts are not ascending"),
+        ("global_batch_size,1,2\n64,1.5,2\n64,1.5,2\n", "a.csv:3: global_batch_size 64 appears twice"),
+        ("batch,1,2\n64,1.5,2\n", "a.csv:1: the header starts with global_batch_size"),
+        ("global_batch_size,1,2\n64,1.5,2,9\n", "a.csv:2: has 4 fields, the header has 3"),
+    ],
+)
+def test_throughput_that_cannot_be(simulate: Any, table: str, said: str) -> None:
+    code, _, err = simulate(GOOD, table=table)
+    assert code == 2 and said in err
+
+
+def test_repairs_are_counted_with_file_and_line(simulate: Any) -> None:
+    code, result, _ = simulate("1,9,10,a,3,64,1,30\n2,5,10,a,900,64,1,30")
+    assert code == 0
+    assert any("rows out of order (sorted by submission): 1 (jobs.csv:3)" in note for note in result["notes"])
+    assert any(
+        "deadline before submission (cannot be met): 1 (jobs.csv:2)" in note for note in result["notes"]
+    )
+
+
+def test_jobs_too_large_can_be_left_out_counted(simulate: Any) -> None:
+    code, result, _ = simulate(f"{GOOD}\nbig,1,10,a,900,64,8,30", "--set", "trace.larger=drop")
+    assert code == 0 and result["summary"]["jobs"] == 1
+    assert any(
+        "asks for more than 4 GPUs left out: 1 (jobs.csv:3: job big)" in note for note in result["notes"]
+    )
+
+
+HOLES = "global_batch_size,1,2,4\n64,1.5,nan,5\n32,1,0,3\n"
+
+
+@pytest.mark.parametrize("policy", schedulers().names())
+@pytest.mark.parametrize("mode", ["compat", "corrected"])
+def test_holes_and_zeros_in_a_table_hold_nobody_up(simulate: Any, policy: str, mode: str) -> None:
+    """A hole at 2 GPUs (64) and a 0 there (32): jobs that ask for 1 run under every policy, and all work is done."""
+    rows = "1,0,90,a,900,64,1,60\n2,3,40,a,900,32,1,40\n3,4,300,a,4000,64,1,200"
+    code, result, err = simulate(rows, "--set", f"policy={policy}", "--set", f"mode={mode}", table=HOLES)
+    assert code == 0, err
+    assert result["summary"]["finished_jobs"] + result["summary"]["refused_jobs"] == 3
+    if policy.startswith(("ef", "edf")) and policy != "edf-rigid":
+        assert any("no throughput on 2 GPUs; elastic plans use at most 1" in note for note in result["notes"])
+
+
+def test_a_hole_between_levels_is_interpolated_and_a_zero_never(simulate: Any) -> None:
+    code, result, _ = simulate("1,0,90,a,900,64,2,60", table=HOLES)
+    assert code == 0 and result["summary"]["finished_jobs"] == 1
+    code, _, err = simulate("1,0,90,a,900,32,2,60", table=HOLES)
+    assert (
+        code == 2
+        and "a with batch 32 has no throughput on 2 GPUs, which it asks for; counts with throughput: 1, 4"
+        in err
+    )
+
+
+class Spoiler:
+    """Serves in order of submission, until it gives a job that ended its GPUs again."""
+
+    def allocate(self, view: Any) -> Any:
+        return view.give({0: 2, 1: 2}) if view.now_s >= 400 else view.take(np.arange(view.count))
+
+
+def test_a_spoiled_run_is_told_and_kept(simulate: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(Fifo, "build", lambda self, rng: Spoiler())
+    rows = "first,0,100,a,900,64,2,100\nsecond,10,50,a,900,64,2,50\nthird,400,80,a,900,64,4,80"
+    options = ("--set", "placement=first-fit")
+    code, _, err = simulate(rows, *options)
+    assert code == 2 and err.startswith("forerun: t=400 s, job first: was given 2 GPUs, but ended at ")
+    code, _, err = simulate(rows, *options, "-o", "kept")
+    assert code == 2 and "the run up to then is kept in kept" in err
+    assert run(["report", "kept", "-o", "kept.html"]) == 0
+    assert "stopped early: t=400 s" in Path("kept.html").read_text()
+
+
+def test_starving_everybody_ends_the_run_with_a_word(simulate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from forerun.domains.cluster.allocator import Allocation
+
+    class Miser:
+        def allocate(self, view: Any) -> Any:
+            return Allocation(np.zeros(view.count, np.int64))
+
+    monkeypatch.setattr(Fifo, "build", lambda self, rng: Miser())
+    code, result, _ = simulate(GOOD, "--set", "placement=first-fit")
+    assert code == 0 and result["summary"]["unfinished_jobs"] == 1
+    assert any("the policy gives GPUs to none of 1 waiting jobs" in note for note in result["notes"])
+
+
+def test_a_newcomers_log_is_compared_in_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Four columns, no deadlines: the ranking goes by completion time, and the next command can be run as it stands."""
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"j{i},{40 * i},{30 + 37 * i % 400},{1 + i % 3}\n" for i in range(50))
+    Path("jobs.csv").write_text("job_id,submission_time,duration,num_gpu\n" + rows)
+    Path("s.yaml").write_text(
+        "domain: cluster\ntrace: jobs.csv\nmachines: {nodes: [{count: 1, gpus: 4}]}\npolicy: fifo\n"
+    )
+    assert run(["simulate", "s.yaml"]) == 0
+    told = capsys.readouterr().out
+    step = next(line for line in told.splitlines() if line.startswith("next: forerun compare"))
+    assert run(step.removeprefix("next: forerun ").split()) == 0
+    ranked = capsys.readouterr().out
+    assert "mean completion time" in ranked and "why: " in ranked and "exact" in ranked
