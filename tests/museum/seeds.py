@@ -402,3 +402,7 @@ def kept_run() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as base:
         folder = forerun.simulate(from_data(data)).save(Path(base) / "run")
         return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+#: every seed by its name
+SEEDS_BY_NAME = {seed.name: seed for seed in (*trace_seeds(), *room_seeds())}

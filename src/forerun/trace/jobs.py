@@ -26,7 +26,10 @@ from forerun.trace.table import Trace
 F64 = NDArray[np.float64]
 
 #: texts that stand for "not recorded" in the public job logs
-ABSENT: Final = ("", "None", "none", "null", "NULL", "NaN", "nan", "N/A", "Unknown", "-1")
+ABSENT: Final = ("", "None", "none", "null", "NULL", "NaN", "nan", "N/A", "NA", "Unknown", "-1")
+
+#: no job runs longer: what does is a missing end that was written as a number
+LONGEST_S: Final = 10 * 365 * 86_400.0
 
 JOB_FIELDS: Final = (
     Field(name="job_id", kind="text", meaning="identifier of the run"),
@@ -89,10 +92,10 @@ def job_trace(
 ) -> Trace:
     """The runs as a clean trace of kind `jobs`, sorted by submission.
 
-    Dropped and counted: runs without submission, GPUs, start or end, of no or negative length, and with an
-    id seen before (`same_id`: `drop`, or `suffix` to keep them as `id#2`). `cpu_jobs` keeps runs without
-    GPUs. A recorded duration that differs from end less start gives way to it; without times the duration
-    stands alone.
+    Dropped and counted: runs without submission, GPUs, start or end, of no or negative length or of more than ten
+    years (a missing end read as a sentinel), and with an id seen before (`same_id`: `drop`, or `suffix` to keep them
+    as `id#2`). `cpu_jobs` keeps runs without GPUs. A recorded duration that differs from end less start gives way to
+    it; without times the duration stands alone.
     """
     table = _Cleaning(source, repairs, rows)
     table.drop(np.isnan(table.submit_s), "job without submission time dropped")
@@ -103,6 +106,7 @@ def job_trace(
     table.drop(np.isnan(table.duration_s), "job that never ran or has no end dropped")
     table.drop(table.duration_s < 0, "job that ends before it starts dropped")
     table.drop(table.duration_s == 0, "job of zero seconds dropped")
+    table.drop(table.duration_s > LONGEST_S, "job longer than ten years dropped")
     table.settle_submission()
     table.settle_ids(same_id)
     return table.trace(reader, **more)
