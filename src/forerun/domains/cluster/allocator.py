@@ -235,9 +235,22 @@ class AllocatorRules(QuietRules):
         self.blocked: I64 = np.zeros(0, np.int64)
         self.capped: I64 = np.zeros(0, np.int64)
         self.spread_free = 0
+        #: decisions whose changes of GPUs are not in the record yet: (end in the log, jobs waiting)
+        self.undrawn: list[tuple[int, int]] = []
+
+    @property
+    def log(self) -> AllocatorRules:
+        """What must be flushed before the record is read in the middle of a run."""
+        return self
 
     def next_moment(self) -> float | None:
         """The next arrival or end, or the next round at which anybody is there; None when nothing can change."""
+        moment = self._next_moment()
+        if moment is None:
+            self.flush()
+        return moment
+
+    def _next_moment(self) -> float | None:
         floor = self.kernel
         if self.state.meta[floor.ENDED] == len(self.world.jobs):
             return None
@@ -266,15 +279,26 @@ class AllocatorRules(QuietRules):
         """Play arrivals and ends up to now."""
         floor = self.kernel
         self._count_blocked(now_s - self.now_s)
+        if 2 * int(self.state.meta[floor.LOGGED]) > len(self.state.log_row):
+            self.flush()  # what is left holds any end, stop and start until the next instant
         while True:
             self.coming_s = floor.advance(self.state, now_s)
             if self.coming_s > now_s:
                 break
-            self._take_log()
+            self._decided(0)
+            self.flush()
         self.now_s = now_s
 
     def decide(self, now_s: float) -> None:
         """Ask the policy and carry its answer out."""
+        try:
+            self._decide(now_s)
+        except PolicyError:
+            self._decided(0)
+            self.flush()  # the run so far stays readable
+            raise
+
+    def _decide(self, now_s: float) -> None:
         floor, state, view = self.kernel, self.state, self.view
         view.now_s = now_s
         view.count = floor.gather(state, now_s, view._f, view._i)
@@ -283,7 +307,7 @@ class AllocatorRules(QuietRules):
         self._count_lull(now_s)
         if not view.count:
             self.wake_s = math.inf
-            self._take_log(now_s, 0)
+            self._decided(0)
             return
         if len(state.owner):
             view.node_free = np.add.reduceat(state.owner < 0, state.node_first[:-1]).astype(np.int64)
@@ -329,7 +353,7 @@ class AllocatorRules(QuietRules):
             if state.meta[floor.RUNNING]
             else self.coming_s
         )
-        self._take_log(now_s, waiting)
+        self._decided(waiting)
 
     def _ask(self, now_s: float) -> Allocation:
         try:
@@ -429,27 +453,47 @@ class AllocatorRules(QuietRules):
         self.record.quota_s[self.capped] += elapsed_s
         self.record.fragmented_gpu_s += self.spread_free * elapsed_s
 
-    def _take_log(self, now_s: float | None = None, waiting: int = 0) -> None:
-        """Hand changes of GPUs to the record, as events; a decision without change is not one."""
-        floor, state = self.kernel, self.state
+    def _decided(self, waiting: int) -> None:
+        """A decision is over: its changes of GPUs, and those of ends before it, are events of their own."""
+        self.undrawn.append((int(self.state.meta[self.kernel.LOGGED]), waiting))
+        if len(self.state.owner):
+            self.flush()  # places are named by what the record holds
+
+    def flush(self) -> None:
+        """Hand changes of GPUs to the record, as events, and jobs that ended; a decision without change is no event."""
+        floor, state, record = self.kernel, self.state, self.record
+        undrawn, self.undrawn = self.undrawn, []
+        record.admitted[: state.meta[floor.ARRIVED]] = 1
         count = int(state.meta[floor.LOGGED])
         if not count:
             return
-        times, first = np.unique(state.log_time[:count], return_index=True)
-        pending = np.full(len(times), waiting, np.int64)
-        bounds = np.append(first, count)
-        self.record.block(times, pending, bounds, state.log_row[:count].copy(), state.log_gpus[:count].copy())
-        ended = state.log_row[:count][state.i[floor.STATE, state.log_row[:count]] == floor.DONE]
-        for row in dict.fromkeys(ended.tolist()):
-            end_s = float(state.f[floor.END, row])
-            late = end_s > self.world.jobs.deadline_s[row] and self.world.jobs.deadline_s[row] < NO_DEADLINE_S
-            self.record.finish(row, end_s, declined=bool(late))
-            if not late and self.world.jobs.deadline_s[row] < NO_DEADLINE_S:
-                self.record.accepted += 1
-            self.record.useful_gpu_s[row] = state.f[floor.USEFUL, row]
+        times, rows, gpus = (
+            state.log_time[:count],
+            state.log_row[:count].copy(),
+            state.log_gpus[:count].copy(),
+        )
+        ends, waiting = np.array(undrawn, np.int64).T
+        fresh = np.zeros(count + 1, np.bool_)
+        fresh[0] = True
+        fresh[1:count] = times[1:] != times[:-1]
+        fresh[ends] = True  # decisions at one instant are events apart
+        first = np.flatnonzero(fresh[:count])
+        pending = waiting[np.searchsorted(ends, first, side="right")]
+        record.block(times[first], pending, np.append(first, count), rows, gpus)
         state.meta[floor.LOGGED] = 0
-        self.record.admitted[: state.meta[floor.ARRIVED]] = 1
-        self.record.preempts[:] = state.i[floor.PREEMPTS]
+        touched = np.unique(rows)
+        record.preempts[touched] = state.i[floor.PREEMPTS, touched]
+        # a job's last change is its end, if it has ended
+        backwards = rows[::-1]
+        latest, back = np.unique(backwards, return_index=True)
+        ended = state.i[floor.STATE, latest] == floor.DONE
+        done = latest[ended][np.argsort(count - back[ended], kind="stable")]
+        deadline_s = self.world.jobs.deadline_s[done]
+        end_s = state.f[floor.END, done]
+        late = (end_s > deadline_s) & (deadline_s < NO_DEADLINE_S)
+        record.finish_all(done, end_s, late)
+        record.accepted += int(np.count_nonzero(~late & (deadline_s < NO_DEADLINE_S)))
+        record.useful_gpu_s[done] = state.f[floor.USEFUL, done]
 
     def _starved(self) -> None:
         waiting = len(self.world.jobs) - int(self.state.meta[self.kernel.ENDED])
@@ -497,7 +541,7 @@ def build_floor(world: World, profiles: tuple[Profile, ...], types: tuple[str, .
     i[floor.USER] = [users[name] for name in jobs.user]
     i[floor.EFFORT] = jobs.best_effort
     placed = terms.placement != "anywhere"
-    room = 4 * total + 4096
+    room = 8 * total + 4 * min(count, 1 << 14) + 4096
     return floor.Floor(
         f=f,
         i=i,

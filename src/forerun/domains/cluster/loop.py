@@ -36,5 +36,7 @@ def run(rules: Rules, *, watch: Sequence[Watcher] = ()) -> None:
                     rules.charge(now_s)
                 case _:
                     assert_never(step)
+        if watch and (log := getattr(rules, "log", None)) is not None:
+            log.flush()  # a record may lag; whoever looks at it between instants shall not notice
         for observe, shown in watch:
             observe(now_s, shown)

@@ -116,6 +116,12 @@ class Record:
         self.declined[row] |= declined
         self.completed.append(row)
 
+    def finish_all(self, rows: I64, end_s: F64, declined: BOOL) -> None:
+        """Jobs ended, in this order."""
+        self.end_s[rows] = self.logged_s[rows] = end_s
+        self.declined[rows] |= declined
+        self.completed += rows.tolist()
+
     def admit(self, row: int, now_s: float) -> None:
         """A job was taken in."""
         self.admitted[row] = 1
