@@ -471,3 +471,18 @@ def test_scaling_efficiency_is_throughput_over_one_gpu_throughput() -> None:
     assert held == pytest.approx(4 * record.end_s[0])
     assert worth / held == pytest.approx(rate[4] / rate[1] / 4)
     assert worth == pytest.approx(world.jobs.iterations[0] / rate[1])
+
+
+def test_the_picture_of_each_gpu_shows_what_was_held() -> None:
+    """One track a GPU: seconds drawn on all tracks are the GPU time held, and no track holds two jobs at once."""
+    from forerun.domains.cluster.figures import figures
+
+    result = forerun.simulate(load(DEMO, ["policy=srtf", "trace.generate.jobs=40", "placement=best-fit"]))
+    drawn = {figure.id: figure for figure in figures(result)}["gpus-by-job"].data
+    seconds = drawn["to_s"] - drawn["from_s"]
+    assert seconds.sum() == pytest.approx(result.tables["jobs"]["gpu_s"].sum())
+    assert len(set(drawn["gpu"].tolist())) <= result.summary["gpus"]
+    for gpu in set(drawn["gpu"].tolist()):
+        mine = drawn["gpu"] == gpu
+        order = np.argsort(drawn["from_s"][mine])
+        assert (drawn["to_s"][mine][order][:-1] <= drawn["from_s"][mine][order][1:] + 1e-9).all()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from forerun.result.figures import Axis, Figure, Rule
+
+#: GPUs beyond which a picture of each is left to the timeline file
+MOST_TRACKS: Final = 64
 
 
 def columns(**named: Any) -> dict[str, Any]:
@@ -23,6 +26,8 @@ def figures(run: Any) -> tuple[Figure, ...]:
         drawn.append(_completion(jobs))
     if len(allocations):
         drawn.append(_gantt(allocations))
+        if any(allocations["gpu_numbers"].tolist()):
+            drawn.append(_tracks(allocations, int(gpus)))
     return tuple(drawn)
 
 
@@ -115,6 +120,47 @@ def _waits(jobs: Any) -> Figure:
     )
 
 
+def _tracks(allocations: Any, gpus: int) -> Figure:
+    """One track a GPU, the first 64 of them: which job held it."""
+    rows: list[tuple[int, float, float, str, int]] = []
+    columns_of = (allocations[name].tolist() for name in ("gpu_numbers", "from_s", "to_s", "job", "gpus"))
+    for numbers, from_s, to_s, job, held in zip(*columns_of, strict=True):
+        for run in numbers.split():
+            first, _, last = run.partition("-")
+            rows += [(gpu, from_s, to_s, job, held) for gpu in range(int(first), int(last or first) + 1)]
+    rows = sorted(row for row in rows if row[0] < MOST_TRACKS)
+    gpu, start_s, end_s, jobs, sizes = zip(*rows, strict=True) if rows else ((),) * 5
+    left_out = (
+        f" The first {MOST_TRACKS} of {gpus} GPUs; the timeline file has all." if gpus > MOST_TRACKS else ""
+    )
+    return Figure(
+        id="gpus-by-job",
+        title="Each GPU's jobs",
+        kind="gantt",
+        x=Axis("from_s", "time", "s"),
+        y=Axis("gpu", "GPU"),
+        data=columns(
+            gpu=np.array([f"GPU {number}" for number in gpu], dtype=object),
+            from_s=np.array(start_s, np.float64),
+            to_s=np.array(end_s, np.float64),
+            job=np.array(jobs, dtype=object),
+            gpus=np.array([_size(count) for count in sizes], dtype=object),
+        ),
+        x2="to_s",
+        series="gpus",
+        order=_sizes(sizes),
+        caption=f"What each GPU did: jobs on it, coloured by how many GPUs they held.{left_out}",
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count} GPU" if count == 1 else f"{count} GPUs"
+
+
+def _sizes(counts: Any) -> tuple[str, ...]:
+    return tuple(_size(count) for count in sorted(set(counts)))
+
+
 def _gantt(allocations: Any) -> Figure:
     return Figure(
         id="jobs-over-time",
@@ -126,9 +172,10 @@ def _gantt(allocations: Any) -> Figure:
             job=allocations["job"],
             from_s=allocations["from_s"],
             to_s=allocations["to_s"],
-            gpus=np.array([f"{count} GPUs" for count in allocations["gpus"].tolist()], dtype=object),
+            gpus=np.array([_size(count) for count in allocations["gpus"].tolist()], dtype=object),
         ),
         x2="to_s",
         series="gpus",
+        order=_sizes(allocations["gpus"].tolist()),
         caption="Each job's stretches of constant allocation, coloured by how many GPUs it held.",
     )

@@ -373,6 +373,7 @@ def allocations_table(
     names = [str(name) for name in jobs.id]
     node = np.repeat(np.arange(record.world.cluster.nodes), record.world.cluster.node_gpus())
     texts = [""] * len(stretches.row) if places is None else [_nodes_text(runs, node) for runs in places]
+    numbers = [""] * len(texts) if places is None else [_numbers_text(runs) for runs in places]
     return Table.of(
         ALLOCATIONS,
         job=np.array([names[row] for row in stretches.row], dtype=object),
@@ -380,7 +381,12 @@ def allocations_table(
         to_s=stretches.to_s,
         gpus=stretches.gpus,
         nodes=np.array(texts, dtype=object),
+        gpu_numbers=np.array(numbers, dtype=object),
     )
+
+
+def _numbers_text(runs: list[tuple[int, int]]) -> str:
+    return " ".join(str(first) if count == 1 else f"{first}-{first + count - 1}" for first, count in runs)
 
 
 def _nodes_text(runs: list[tuple[int, int]], node: I64) -> str:

@@ -54,6 +54,7 @@ ALLOCATIONS: Final = TableSchema(
             "nodes",
             meaning="node and GPUs there, as 0:8 1:4; packed afterwards where the schedule names no nodes",
         ),
+        Column("gpu_numbers", meaning="which GPUs, numbered through the nodes, as 0-7 12; packed likewise"),
     ),
     "one row a stretch in which a job held the same number of GPUs",
 )

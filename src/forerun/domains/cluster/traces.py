@@ -7,7 +7,6 @@ is a description, and what `fit` writes can be pasted into one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from forerun.errors import UnknownName, UsageError
 from forerun.scenario.spec import Spec, to_data
 from forerun.scenario.text import read_document
 from forerun.trace.files import write_whole
+from forerun.trace.fit import Feature
 from forerun.trace.jobs import cannot_have_run_on, demand
 from forerun.trace.repair import RepairLog
 from forerun.trace.room import Fitted, Made, Recorded, RoomTraces, Shown, Told, decoded, is_description
@@ -281,21 +281,6 @@ def _generated_notes(spec: TraceSpec, profile: Profile | None) -> list[str]:
 
 
 # --------------------------------------------------------------------------- likeness of a fit
-
-
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """A figure of a log, and the 95 % band of it over traces that the fitted description generates."""
-
-    name: str
-    recorded: float
-    low: float
-    high: float
-
-    @property
-    def ok(self) -> bool:
-        """Whether the log lies in the band."""
-        return self.low <= self.recorded <= self.high
 
 
 def judged(trace: Trace, spec: JobGenerator, *, seed: int, traces: int) -> tuple[Feature, ...]:
