@@ -124,7 +124,7 @@ def test_threads_that_compete_for_cores_are_told_apart(blocks: Blocks) -> None:
     begun = time.thread_time()
     busy(0.02)
     python(0.02)
-    assert 0.04 <= time.thread_time() - begun <= 0.2
+    assert 0.04 <= time.thread_time() - begun <= 0.2  # of this thread's processor time
     with open_corpus(str(blocks.folder)) as corpus:
         job = Job(step_s=0.0, decode_s=0.004, decode="python")
         a, b, c = (
@@ -133,6 +133,8 @@ def test_threads_that_compete_for_cores_are_told_apart(blocks: Blocks) -> None:
     load = Load(64, corpus.mean_bytes, 64, 0.0, 256)
     profile = fit_profile(a, b, c, load)
     assert a.decode_cpu_s == pytest.approx(0.004, rel=0.3)
+    if crowded():
+        pytest.skip("too noisy here: others use the cores that the threads would compete for")
     assert profile.cores < 2.1 and "decode more slowly than one" in profile.notes[-1]
     assert predict(profile, load, Cell(16, 4)) >= 64 * 0.004 / profile.cores * 0.99
 
@@ -405,5 +407,9 @@ def test_the_verb_with_jobs_and_the_layout(
     said = capsys.readouterr().out
     assert "predicted hits" in said and said.count("written: ") == 2
     assert len(read_experiment(out, dataset="blocks", place="local")) == 2
-    assert command_line([*arguments[:3], "--cold", "--json", "-q"]) == 0
-    assert "cold" in json.loads(capsys.readouterr().out)["cache"]
+    kept = tmp_path / "measured.json"
+    assert command_line([*arguments[:3], "--cold", "--json", "-q", "-o", str(kept)]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert "cold" in said["cache"] and said == json.loads(kept.read_text())
+    assert command_line(["report", str(kept), "-o", str(tmp_path / "report.html"), "-q"]) == 0
+    assert said["answer"][1:30] in (tmp_path / "report.html").read_text()

@@ -104,6 +104,7 @@ def command(
     DIR holds files, or blocks as `forerun pack` writes them; URL is where such files or blocks are served: http, https,
     s3, gs, az, or what fsspec opens.
     """
+    import forerun
     from forerun.errors import UsageError
     from forerun.measure.loading.corpus import open_corpus
     from forerun.measure.loading.study import Job
@@ -143,15 +144,17 @@ def command(
                 )
             if compat and out is not None:
                 data["written"] = _write_layout(corpus, job, data, samples, out, tell)
-    text = json.dumps(
-        {key: value for key, value in data.items() if key != "found"}, indent=2, allow_nan=False
-    )
+    kept = {"format": "forerun.measurement/1", "domain": "loading", "forerun": forerun.__version__}
+    kept |= {key: value for key, value in data.items() if key != "found"}
+    text = json.dumps(kept, indent=2, allow_nan=False)
     if out is not None and not compat:
         out.write_text(text + "\n", encoding="utf-8")
     if as_json:
         click.echo(text)
     else:
         _show(data)
+        if out is not None and not compat:
+            click.echo(f"kept in {out}; next: forerun report {out} -o report.html")
 
 
 def _numbers(text: str) -> list[int]:
