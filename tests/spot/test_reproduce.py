@@ -36,6 +36,7 @@ def test_the_notebooks_rows_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce, "DEFECT_LEVELS", (0.5,))
     monkeypatch.setattr(reproduce, "SEEDS", 4)
     monkeypatch.setattr(reproduce, "GENERATED", 12)
+    monkeypatch.setattr(reproduce, "GROWTH_LEVELS", (0.5,))
     found = reproduce.bamboo_notebook(silent)
     assert not found.failed
     rows = {row.name: row for row in found.rows}
@@ -54,6 +55,10 @@ def test_the_notebooks_rows_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drift.compat is not None and drift.corrected is not None and drift.compat > 1.08 * drift.corrected
     hole = rows["clamp_hole: most nodes"]
     assert hole.compat is not None and hole.corrected is not None and hole.compat >= hole.corrected
+    assert {figure.id for figure in found.figures} == {"sensitivity", "growth"}
+    for rule in ("hazard", "hazard_drain", "lazy"):
+        gain = rows[f"{rule} against immediate at 0.5 events/min, stall 0 s"].corrected
+        assert gain is not None and gain > 0.2
     assert set(found.figures[0].data["line"]) == {"useful", "lost", "reconfig", "idle"}
 
 
