@@ -274,7 +274,9 @@ def test_studies_comparisons_plans_and_measurements_are_drawn(
         page = open_page(path)
         assert page.value("document.documentElement.dataset.failed") == "0"
         figures = page.value("document.querySelectorAll('figure').length")
-        assert figures >= len(item) and page.value("document.querySelectorAll('.chart svg').length") == figures
+        assert (
+            figures >= len(item) and page.value("document.querySelectorAll('.chart svg').length") == figures
+        )
         assert page.complaints() == [] and page.requests() == [path.resolve().as_uri()]
         assert page.value(_OVERLAPS) == []
         light = page.value("getComputedStyle(document.body).backgroundColor")

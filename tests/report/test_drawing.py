@@ -239,3 +239,21 @@ def test_empty_figures_and_single_rows_draw() -> None:
         )
         for figure in (whole, replace(whole, data={name: values[:0] for name, values in data.items()})):
             validate(draw(figure, LIGHT))
+
+
+def test_the_line_of_equality_is_in_the_units_drawn() -> None:
+    """Seconds on both axes, drawn in h and in min: the line goes from the lowest to the highest of both, y = x."""
+    data = {"m": [60.0, 7200.0], "p": [120.0, 1800.0]}
+    figure = Figure(
+        "e", "e", "points", Axis("m", "measured", "s"), Axis("p", "predicted", "s"), data, equal=True
+    )
+    drawing = draw(figure)
+    ends = drawing.spec["layer"][-1]["data"]["values"]
+    factors = {"s": 1.0, "min": 60.0, "h": 3600.0}
+    units = [drawing.titles[side].rpartition("(")[2].rstrip(")") for side in ("x", "y")]
+    for end, seconds in zip(ends, (60.0, 7200.0)):
+        assert [end[side] * factors[unit] for side, unit in zip(("x", "y"), units)] == pytest.approx(
+            [seconds] * 2
+        )
+    apart = replace(figure, y=Axis("p", "predicted", "J"))
+    assert all("values" not in layer.get("data", {}) for layer in draw(apart).spec["layer"])

@@ -270,6 +270,7 @@ MALFORMED = {
     "base: {domain: toy}\naxes: {x: []}": "has no values",
     "base: {domain: toy}\naxes: {x: [1, 1]}": "a value twice",
     "base: {domain: toy}\nseeds: []": "at least one",
+    "base: {domain: toy}\naxes: {seed: [1, 2]}": "axes.seed: is no axis: write `seeds:",
     "base: {domain: toy}\nseeds: [1, 1]": "different whole numbers",
     "base: {domain: toy}\nseeds: 0": ">= 1",
     "base: {domain: toy}\naxes: {x: {start: 1, stop: 1000000, step: 1}}\nseeds: 1000": (

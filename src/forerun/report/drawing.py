@@ -93,6 +93,8 @@ def draw(figure: Figure, palette: Palette = LIGHT, *, width: int | None = None) 
         lying=lying,
     )
     layers = [*marks.MARKS[figure.kind](parts), *marks.rule_layers(parts)]
+    if figure.equal and figure.x.unit == figure.y.unit:
+        layers += marks.equal_layers(parts, factors["x"], factors["y"])
     spec: dict[str, Any] = {
         "description": " ".join(text for text in (figure.title + ".", figure.caption) if text),
         "width": width or "container",

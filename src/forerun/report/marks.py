@@ -146,6 +146,30 @@ def rule_layers(parts: Parts) -> list[Layer]:
     return lines + labels
 
 
+def equal_layers(parts: Parts, x_factor: float, y_factor: float) -> list[Layer]:
+    """The line where y is x; the factors are how many of the figure's units make one of each axis."""
+    if parts.category_side is not None:
+        return []
+    found = np.concatenate([parts.numbers("x") * x_factor, parts.numbers("y") * y_factor])
+    if parts.axes["x"].log or parts.axes["y"].log:
+        found = found[found > 0]
+    if not len(found):
+        return []
+    ends = (float(found.min()), float(found.max()))
+    look = {
+        "type": "line",
+        "color": parts.palette.ink,
+        "strokeDash": [4, 3],
+        "strokeWidth": 1.2,
+        "tooltip": None,
+    }
+    encoding = {
+        side: {"field": side, "type": "quantitative", "title": parts.axes[side].title} for side in ("x", "y")
+    }
+    points = [{"x": end / x_factor, "y": end / y_factor} for end in ends]
+    return [{"data": {"values": points}, "mark": look, "encoding": encoding}]
+
+
 def _beside(parts: Parts, share: float, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Look and place of the label of a vertical line: on the side where there is more room."""
     left = share > 0.5

@@ -53,7 +53,8 @@ class Figure:
     id: file name stem. caption: one or two sentences, what to see. data: columns of equal length (lists or numpy
     arrays). series: the column that tells the lines or parts apart, empty if there is one. low, high: columns of an
     interval around y. z: the column of a heat map's colour. x2: the end column of intervals and bins.
-    order: the order of the series (or of a bar chart's categories), as named in the data.
+    order: the order of the series (or of a bar chart's categories), as named in the data. equal: the line where y is x
+    is drawn, for predictions beside what was measured, in one unit.
     """
 
     id: str
@@ -71,6 +72,7 @@ class Figure:
     high: str = ""
     rules: tuple[Rule, ...] = ()
     order: tuple[str, ...] = ()
+    equal: bool = False
 
     def __post_init__(self) -> None:
         named = [

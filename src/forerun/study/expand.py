@@ -318,7 +318,10 @@ def _check(plan: Plan, document: Document) -> None:
         problems.append(Problem(document.where(("objective",)), what))
     for name, values in every:
         where = document.where(("axes", name))
-        if not values:
+        if name in ("seed", f"{plan.base.get('domain')}.seed"):
+            what = "is no axis: write `seeds: [1, 2, 3]`, or how many; every combination meets the same ones"
+            problems.append(Problem(where, what))
+        elif not values:
             problems.append(Problem(where, "the axis has no values, so the study has no cells"))
         elif len(set(map(_text, values))) < len(values):
             problems.append(Problem(where, "the axis has a value twice"))

@@ -76,7 +76,8 @@ def measured_figures(measured: Mapping[str, Any]) -> tuple[Figure, ...]:
             },
             series="kind",
             series_label="cell",
-            caption=f"{len(rows)} configurations; {told or 'all of them were probes or noisy'}.",
+            equal=True,
+            caption=f"{len(rows)} configurations; {told or 'all of them were probes or noisy'}. On the line both are equal.",
         ),
         Figure(
             id="prediction-error",
