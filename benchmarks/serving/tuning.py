@@ -1,0 +1,96 @@
+"""Tuners on steps of load that nobody planned for: attainment, and cost over that of somebody who knew.
+
+    python benchmarks/serving/tuning.py            # 24 steps; a minute or two
+    python benchmarks/serving/tuning.py --steps 6
+
+Rates, ratios and burstiness are drawn; the image pipeline is planned exactly for a sample of the first rate. The clairvoyant
+may change replicas only: of all pairs of replica vectors near what the two loads need (one before and after the step, one
+from 5 s before it to its end), the cheapest that keeps 99 % over the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from forerun.domains.serving.policies.coarse import Coarse
+from forerun.domains.serving.policies.inferline import InferLine
+from forerun.domains.serving.policies.rehearsal import Rehearsal
+from forerun.domains.serving.policy import Tuner
+from forerun.domains.serving.stagewise import simulate_stagewise
+from forerun.domains.serving.tuning.handover import Handover
+from forerun.domains.serving.tuning.published import PHASE_S, tuned, world
+from forerun.rng import stream
+
+TUNERS: dict[str, Tuner] = {
+    "inferline": InferLine(),
+    "inferline, per model": InferLine(scale_down_rho="per_model"),
+    "coarse, mean": Coarse(),
+    "coarse, peak": Coarse(rate="peak"),
+    "rehearsal": Rehearsal(),
+    "rehearsal, headroom 1.25": Rehearsal(headroom=1.25),
+}
+
+
+def main() -> None:
+    """Print one line a step and the totals."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--steps", type=int, default=24)
+    steps = options.parse_args().steps
+    draws = stream(1, "tuning benchmark")
+    kept = dict.fromkeys(TUNERS, 0)
+    ratios: dict[str, list[float]] = {name: [] for name in TUNERS}
+    seconds = dict.fromkeys(TUNERS, 0.0)
+    for _ in range(steps):
+        rate, ratio = float(draws.uniform(50, 250)), float(draws.uniform(1.2, 1.7))
+        scv = float(draws.choice([0.5, 1.0, 2.0, 4.0]))
+        handover, arrivals = world(rate, ratio, scv)
+        best = clairvoyant(handover, arrivals)
+        line = f"{rate:4.0f}/s x {ratio:.2f}, scv {scv:g}: clairvoyant {best:.2f} $/h"
+        for name, recipe in TUNERS.items():
+            begin_s = time.process_time()
+            run = tuned(recipe, handover, arrivals)
+            seconds[name] += time.process_time() - begin_s
+            kept[name] += run.missed <= 0.01
+            ratios[name].append(run.usd_per_h / best)
+            line += f" | {name} {1 - run.missed:.4f} {run.usd_per_h:.2f}"
+        print(line, flush=True)
+    for name in TUNERS:
+        print(
+            f"{name:26} keeps 99 % on {kept[name]} of {steps}; {np.mean(ratios[name]):.2f} times the clairvoyant's cost "
+            f"(most {max(ratios[name]):.2f}); {seconds[name] / steps:.2f} s a run of four minutes"
+        )
+
+
+def clairvoyant(handover: Handover, arrivals: np.ndarray) -> float:
+    """$ per hour of the cheapest pair of replica vectors that keeps 99 % (nan: none near what is needed does)."""
+    step_ms, end_ms = 1e3 * PHASE_S, 2e3 * PHASE_S
+    prices = handover.prices_usd_per_h
+    length_ms = float(arrivals[-1] - arrivals[0])
+    found = []
+    near = [range(max(1, count - 1), count + 2) for count in handover.replicas]
+    for low in itertools.product(*near):
+        for more in itertools.product(range(3), repeat=len(low)):
+            high = tuple(a + b for a, b in zip(low, more))
+            dear = sum(p * (a * length_ms + b * (PHASE_S * 1e3 + 5000)) for p, a, b in zip(prices, low, more))
+            found.append((dear / length_ms, low, high))
+    for cost, low, high in sorted(found):
+        stages = tuple(
+            replace(stage, replicas=a, capacity=((step_ms - 5000, b), (end_ms, a)) if a != b else ())
+            for stage, a, b in zip(handover.pipeline.stages, low, high)
+        )
+        pipeline = replace(handover.pipeline, stages=stages)
+        run = simulate_stagewise(
+            pipeline, arrivals, handover.slo_ms, record="counts", most_misses=len(arrivals) // 100
+        )
+        if run.misses <= len(arrivals) // 100:
+            return cost
+    return float("nan")
+
+
+if __name__ == "__main__":
+    main()
