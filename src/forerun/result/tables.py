@@ -80,7 +80,8 @@ class Table:
         self.frame().write_parquet(path, compression="zstd", statistics=True, metadata={"forerun": text})
 
     def write_csv(self, path: Path) -> None:
-        """Write as CSV that spreadsheets open safely: a text that begins like a formula gets a leading apostrophe."""
+        """Write as CSV that spreadsheets open safely: a text or a column's name that begins like a formula gets a leading
+        apostrophe."""
         import polars
 
         frame = self.frame()
@@ -88,7 +89,7 @@ class Table:
         safe = frame.with_columns(
             polars.col(name).map_elements(spreadsheet_safe, return_dtype=polars.String) for name in texts
         )
-        safe.write_csv(path)
+        safe.rename(spreadsheet_safe).write_csv(path)
 
     def _repr_html_(self) -> str:
         from forerun.result import notebook

@@ -13,7 +13,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import Field, dataclass, fields
+from dataclasses import dataclass, fields
 from random import Random
 from statistics import NormalDist
 from typing import Annotated, Any, Final
@@ -24,6 +24,7 @@ import numpy as np
 from forerun.domains.cluster.inputs import JobTable
 from forerun.domains.cluster.model import F64, I64, NO_DEADLINE_S, Profile
 from forerun.errors import Problem, ProfileError, ScenarioError, TraceError
+from forerun.result.tables import spreadsheet_safe
 from forerun.rng import stream
 from forerun.scenario.spec import Input, Spec
 from forerun.trace.repair import RepairLog
@@ -239,7 +240,7 @@ class Resample(Spec, frozen=True, kw_only=True):
     """
 
     file: Input
-    format: str = "native"
+    format: str = ""
     block_s: Annotated[float, msgspec.Meta(gt=0)] = 86_400.0
     blocks: Annotated[int, msgspec.Meta(ge=0)] = 0
 
@@ -600,7 +601,9 @@ def resampled(table: JobTable, *, block_s: float, blocks: int, seed: int) -> Job
             for row, by in zip(rows, moved, strict=True)
         )
 
-    columns = {field.name: tuple(getattr(table, field.name)[row] for row in rows) for field in _columns()}
+    columns: dict[str, Any] = {
+        name: tuple(column[row] for row in rows) for name, column in table.columns().items()
+    }
     columns |= {
         name: shifted(getattr(table, name)) for name in ("submit_s", "deadline_s", "written_deadline_s")
     }
@@ -608,14 +611,11 @@ def resampled(table: JobTable, *, block_s: float, blocks: int, seed: int) -> Job
     return JobTable(source=table.source, **columns)
 
 
-def _columns() -> list[Field[Any]]:
-    return [field for field in fields(JobTable) if field.name != "source"]
-
-
 def jobs_csv(table: JobTable) -> str:
     """A job table as a file with the native header; columns that no job uses are left out.
 
-    Reading it gives the table back, the lines and the source's name apart.
+    Reading it gives the table back, the lines and the source's name apart; but a name that a spreadsheet would run as a
+    formula gets a leading apostrophe.
     """
     used = {
         "iteration": (table.iterations, any(table.iterations)),
@@ -637,7 +637,8 @@ def jobs_csv(table: JobTable) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow([spreadsheet_safe(cell) if isinstance(cell, str) else cell for cell in row])
     return out.getvalue()
 
 
