@@ -324,7 +324,14 @@ def _conclude(
         reference.name,
         1 if exact else runner.seeds,
         exact,
-        _method(runner.seeds, exact, precision, len(alive), confidence),
+        _method(
+            runner.seeds,
+            exact,
+            precision,
+            _half_width(runner, objective, confidence) if precision and not exact else 0.0,
+            len(alive),
+            confidence,
+        ),
         _why(standings, objective, exact),
         dict(runner.failed),
         runner.base,
@@ -391,7 +398,9 @@ def _number(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) else float("nan")
 
 
-def _method(seeds: int, exact: bool, precision: float, variants: int, confidence: float) -> str:
+def _method(
+    seeds: int, exact: bool, precision: float, reached: float, variants: int, confidence: float
+) -> str:
     if exact:
         return "the seed changes nothing here: differences are exact"
     if seeds < 2:
@@ -399,7 +408,11 @@ def _method(seeds: int, exact: bool, precision: float, variants: int, confidence
     text = f"paired over {seeds} common seeds, Student's t, {100 * confidence:g} %"
     if variants > 2:
         text += ", p values after Holm"
-    return text + (f"; seeds were added until half widths were at most {precision:g}" if precision else "")
+    if not precision:
+        return text
+    if reached <= precision:
+        return f"{text}; seeds were added until half widths were at most {precision:g}"
+    return f"{text}; half widths of {precision:g} were asked and are {reached:.3g} still: the seeds ran out"
 
 
 def _why(standings: Sequence[Standing], objective: Objective, exact: bool) -> str:
