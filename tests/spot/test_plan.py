@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from forerun.cli.main import run
 from forerun.domains.spot.plan import Plan, candidates, conclude, meet, plan
 from forerun.errors import CheckFailed, Infeasible, ScenarioError
 from forerun.scenario.load import loads
@@ -114,3 +117,21 @@ def test_certain_losses_call_for_on_demand() -> None:
     found = plan(scenario(text=text.replace("deadline: 9h", "deadline: 20h")))
     assert found.chosen.candidate.on_demand_nodes == 16
     assert np.isfinite(found.chosen.finish_s).mean() >= 0.95
+
+
+def test_kept_plans_are_checked_again_and_shortcuts_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also with candidates that never finish; what would help an impossible deadline is said with its price."""
+    file, kept = tmp_path / "spot.yaml", tmp_path / "plan.json"
+    file.write_text(
+        BASE.replace("removals_per_min: 0.2", "removals_per_min: 2").replace("trials: 600", "trials: 300")
+    )
+    assert run(["plan", str(file), "-o", str(kept), "-q"]) == 0
+    assert any(row["finish_h"] is None for row in json.loads(kept.read_text())["plan"]["candidates"])
+    assert run(["check", str(kept)]) == 0
+    capsys.readouterr()
+    assert run(["plan", str(file), "--set", "choices.on_demand_nodes=[0]", "-q"]) == 3
+    assert "on-demand nodes (choices.on_demand_nodes) it would be done" in capsys.readouterr().err
+    assert run(["simulate", str(file), "--trials", "50", "--json", "-q"]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"]["trials"] == 50

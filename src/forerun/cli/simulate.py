@@ -16,6 +16,12 @@ from forerun.cli import _options, _show
 @_options.scenario_options
 @_options.out_option
 @click.option(
+    "--trials",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="So many random histories, in rooms that draw them; short for --set trials=N.",
+)
+@click.option(
     "--reference-logs",
     "logs",
     type=click.Path(path_type=Path),
@@ -29,6 +35,7 @@ def command(
     as_json: bool,
     quiet: bool,
     out: Path | None,
+    trials: int | None,
     logs: Path | None,
 ) -> None:
     """Simulate SCENARIO and say what happened, where it went and why."""
@@ -36,7 +43,8 @@ def command(
     from forerun.errors import PolicyError, ScenarioError
     from forerun.scenario.load import located
 
-    resolved = forerun.load(scenario, overrides, seed=seed)
+    drawn = () if trials is None else (f"trials={trials}",)
+    resolved = forerun.load(scenario, (*overrides, *drawn), seed=seed)
     kept = _reference_logs(resolved.domain) if logs is not None else None
     with _show.working(f"simulating {scenario.name}", quiet=quiet or as_json):
         start_s = time.perf_counter()

@@ -16,16 +16,30 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     """The pictures that the run's tables allow, most telling first."""
     found = [where_the_time_went(run.tables["ledger"])]
     if "fleet" in run.tables:
-        found.append(fleet_over_time(run.tables["fleet"]))
+        found.append(fleet_over_time(run.tables["fleet"], _end_s(run)))
+    if "holdings" in run.tables:
+        found.append(holdings(run.tables["holdings"]))
     if "spells" in run.tables:
         found.append(progress(run.tables["spells"]))
     if "trials" in run.tables:
         if not bool(np.all(run.tables["trials"]["finished"])):
             found.append(step_distribution(run.tables["trials"]))
         if bool(np.any(run.tables["trials"]["finished"])):
-            deadline_s = float(run.scenario.goal.deadline_s) if isinstance(run, Result) else 0.0
-            found.append(time_to_finish(run.tables["trials"], deadline_s))
+            found.append(time_to_finish(run.tables["trials"], _deadline_s(run)))
     return tuple(found)
+
+
+def _deadline_s(run: Result | SavedRun) -> float:
+    """The deadline of a run, fresh or read back; 0 without one."""
+    if isinstance(run, Result):
+        return float(run.scenario.goal.deadline_s)
+    return float(run.scenario.get("goal", {}).get("deadline_s", 0.0))
+
+
+def _end_s(run: Result | SavedRun) -> float:
+    """When the history that is shown ends."""
+    ends = run.tables["spells"]["end_s"] if "spells" in run.tables else np.empty(0)
+    return float(ends.max()) if len(ends) else 0.0
 
 
 def where_the_time_went(ledger: Table) -> Figure:
@@ -53,13 +67,16 @@ def where_the_time_went(ledger: Table) -> Figure:
     )
 
 
-def fleet_over_time(fleet: Table) -> Figure:
-    """Nodes by state over time."""
+def fleet_over_time(fleet: Table, end_s: float) -> Figure:
+    """Nodes by state over time, the last of them until the end."""
     data: dict[str, list[object]] = {"t_h": [], "nodes": [], "state": []}
     for state in ("active", "standby", "prepping"):
-        data["t_h"] += (fleet["t_s"] / 3600.0).tolist()
-        data["nodes"] += fleet[state].tolist()
-        data["state"] += [state] * len(fleet)
+        times, nodes = (fleet["t_s"] / 3600.0).tolist(), fleet[state].tolist()
+        if nodes and end_s / 3600.0 > times[-1]:
+            times, nodes = [*times, end_s / 3600.0], [*nodes, nodes[-1]]
+        data["t_h"] += times
+        data["nodes"] += nodes
+        data["state"] += [state] * len(nodes)
     return Figure(
         id="fleet",
         title="The fleet",
@@ -70,6 +87,28 @@ def fleet_over_time(fleet: Table) -> Figure:
         series="state",
         series_label="state",
         caption="Nodes in pipelines, usable nodes standing by, and nodes being prepared.",
+    )
+
+
+def holdings(held: Table) -> Figure:
+    """What was held, hour by hour and market by market."""
+    markets = [zone or str(kind) for kind, zone in zip(held["held"], held["zone"], strict=True)]
+    hours = ((held["end_s"] - held["start_s"]) / 3600.0).tolist()
+    return Figure(
+        id="holdings",
+        title="What was held",
+        kind="stacked_bar",
+        x=Axis("of", "stretch"),
+        y=Axis("hours", "time", "h"),
+        data={
+            "of": [f"{i + 1}" for i in range(len(markets))],
+            "hours": hours,
+            "market": [str(market) for market in markets],
+        },
+        series="market",
+        series_label="held",
+        order=tuple(dict.fromkeys(markets)),
+        caption="One bar a stretch, in order; zones by name, on_demand, or none.",
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -164,7 +164,7 @@ class Plan:
             "notes": list(self.notes),
             "front": [runner.candidate.name for runner in self.front],
             "candidates": [
-                dict(zip(names, values, strict=True))
+                {name: _told(value) for name, value in zip(names, values, strict=True)}
                 for values in zip(*(rows[name].tolist() for name in names))
             ],
         }
@@ -211,7 +211,9 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
 def _refuse(scenario: Scenario, objective: str) -> None:
     if not isinstance(scenario.fleet, Poisson | PerNode):
         raise ScenarioError.at(
-            "$.fleet", "a plan needs a poisson or per_node process (see `forerun trace fit`)"
+            "$.fleet",
+            "a plan needs a poisson or per_node process: `forerun trace fit spot FILE -o fleet.yaml` finds one "
+            "like a recording, to stand here as the fleet",
         )
     if scenario.deadline is not None:
         raise ScenarioError.at("$.deadline", "decides by itself what to hold; a plan is made without it")
@@ -433,7 +435,7 @@ def _finish_h(runner: Runner, scenario: Scenario) -> float | None:
 
 
 def _infeasible(scenario: Scenario, runners: Sequence[Runner]) -> Infeasible:
-    """Why nothing fits, and what would."""
+    """Why nothing fits, and what would: a later deadline, nodes that never vanish, or more money."""
     goal = scenario.goal
     if goal.deadline_s:
         nearest = max(runners, key=lambda runner: _done_share(runner, scenario))
@@ -443,7 +445,7 @@ def _infeasible(scenario: Scenario, runners: Sequence[Runner]) -> Infeasible:
             Problem(
                 "goal.deadline_s",
                 f"no candidate is done by {goal.deadline_s / 3600:.2f} h with probability {goal.certainty:g}; "
-                f"the nearest, {nearest.candidate.name}, is with {share:.3f}{later}",
+                f"the nearest, {nearest.candidate.name}, is with {share:.3f}{later}{_steadier(nearest, scenario)}",
             )
         )
     nearest = min(runners, key=lambda runner: float(runner.cost_usd.mean()))
@@ -454,6 +456,22 @@ def _infeasible(scenario: Scenario, runners: Sequence[Runner]) -> Infeasible:
             f"costs {float(nearest.cost_usd.mean()):.2f}",
         )
     )
+
+
+def _steadier(nearest: Runner, scenario: Scenario) -> str:
+    """The fewest on-demand nodes, pipeline by pipeline, with which the nearest candidate would keep the deadline."""
+    candidate = nearest.candidate
+    for pipelines in range(1, candidate.job.max_pipelines + 1):
+        nodes = candidate.job.depth * pipelines
+        if nodes <= candidate.on_demand_nodes:
+            continue
+        met = meet(replace(candidate, on_demand_nodes=nodes), scenario, scenario.choices.trials, 0)
+        if _done_share(met, scenario) >= scenario.goal.certainty:
+            return (
+                f"; with {nodes} on-demand nodes (choices.on_demand_nodes) it would be done in time with "
+                f"{_done_share(met, scenario):.3f}, for {float(met.cost_usd.mean()):.4g} usd"
+            )
+    return ""
 
 
 def _score(runner: Runner, found: Plan) -> float:
@@ -468,6 +486,11 @@ def _said(runner: Runner, scenario: Scenario) -> str:
     if finish_h is not None:
         parts.append(f"done by {finish_h:.2f} h with probability {scenario.goal.certainty:g}")
     return ", ".join(parts)
+
+
+def _told(value: Any) -> Any:
+    """A cell as plain data: what does not exist is null."""
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _row(runner: Runner, found: Plan, pareto: bool) -> tuple[Any, ...]:

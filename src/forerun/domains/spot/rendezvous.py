@@ -203,7 +203,8 @@ def run_ring(
     else:
         for t_ms, is_add, node in fleet:
             ring.push(t_ms, ADD if is_add else REMOVE, node)
-    while ring.heap:
+    done = False
+    while ring.heap and not done:
         key, payload = heapq.heappop(ring.heap)
         t_ms, kind = divmod(key, 16)
         if stop_ms is not None and t_ms > stop_ms:
@@ -222,12 +223,13 @@ def run_ring(
                 ring.timeout(kind, int(payload.value))
             case 7:  # STEP
                 ring.step(int(payload.value))
-                if ring.steps == goal_steps:
-                    break
+                done = ring.steps == goal_steps
             case _:
                 raise AssertionError(f"no event has kind {kind}")
-        if not ring.heap or ring.heap[0][0] // 16 != t_ms:
+        if not done and (not ring.heap or ring.heap[0][0] // 16 != t_ms):
             ring.record_count()
+    if stop_ms is not None and not done and not ring.defects.steps_in_pause:
+        ring.now_ms = stop_ms  # the published simulator's clock stands at its last event
     return ring.finish()
 
 

@@ -209,16 +209,10 @@ def _steady_cost(scenario: Scenario) -> float | None:
 
 
 def _headline(scenario: Scenario) -> tuple[str, ...]:
-    figures = [
-        "steps_completed",
-        "samples_per_s",
-        "useful_share",
-        "lost_share",
-        "reconfig_share",
-        "idle_share",
-    ]
-    if scenario.prices.known or scenario.prices.on_demand_usd_per_h:
-        figures += ["cost_usd", "usd_per_million_samples"]
+    paid = scenario.prices.known or scenario.prices.on_demand_usd_per_h > 0
+    figures = ["steps_completed", "samples_per_s", "useful_share"]
+    figures += ["cost_usd", "usd_per_million_samples"] if paid else []
+    figures += ["lost_share", "reconfig_share", "idle_share"]
     if scenario.goal.steps:
         figures.insert(0, "finish_h")
     return tuple(figures)

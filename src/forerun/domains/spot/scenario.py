@@ -367,7 +367,11 @@ class Scenario(Spec, frozen=True, kw_only=True):
             found.append(("trials", f"{self.trials} is not between 0 and 10000000"))
         if self.trials and isinstance(self.fleet, Recorded):
             found.append(
-                ("trials", "a recorded fleet is one history; trials need a process (see `forerun trace fit`)")
+                (
+                    "trials",
+                    "a recorded fleet is one history; trials need a process: `forerun trace fit spot FILE -o "
+                    "fleet.yaml` finds one like it, to stand here as the fleet",
+                )
             )
         if self.seed < 0:
             found.append(("seed", f"{self.seed} is negative"))

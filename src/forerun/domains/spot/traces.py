@@ -145,6 +145,7 @@ class SpotTraces(RoomTraces):
             if outside
             else f"all figures lie in the 95 % band of {found.traces} generated fleets"
         )
+        notes.append("its `fleet` can stand in a scenario in place of the recording, for trials and plans")
         return Fitted(
             description=description,
             told=Told(
