@@ -219,16 +219,17 @@ def test_laws_hold_after_every_event(world: tuple[Any, Job], growth: str) -> Non
     assert close(done.alive_node_s, math.fsum(life.end_s - life.start_s for life in done.node_spells))
 
 
-@settings(max_examples=many(150), deadline=None)
+@settings(max_examples=many(200), deadline=None)
 @given(worlds(), GROWTH, st.randoms())
 def test_order_within_an_instant_and_names_do_not_matter(world: Any, growth: str, rng: random.Random) -> None:
     rows, job = world
     names = sorted({name for _, _, name in rows}, key=lambda name: int(name[1:]))
     renamed = {name: f"host-{7 * i + 3}.b" for i, name in enumerate(names)}
     shuffled = [(t_s, is_add, renamed[name]) for t_s, is_add, name in rows]
-    rng.shuffle(shuffled)
-    one, other = (run(Membership.from_rows(listed), job, growth) for listed in (rows, shuffled))
-    assert one == other
+    one = run(Membership.from_rows(rows), job, growth)
+    for _ in range(5):
+        rng.shuffle(shuffled)
+        assert run(Membership.from_rows(shuffled), job, growth) == one
 
 
 @settings(max_examples=many(150), deadline=None)

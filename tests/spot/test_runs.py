@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +95,45 @@ def test_same_scenario_same_result(tmp_path: Path) -> None:
         assert one.data() == other.data()
     saved = from_data(to_data(scenario()))
     assert simulate(saved).summary == simulate(scenario()).summary
+
+
+def test_fifty_scenarios_do_not_hang_on_hashing(tmp_path: Path) -> None:
+    """The same bytes in processes that hash texts differently: fleets of six processes, policies, growth rules."""
+    script = tmp_path / "fifty.py"
+    script.write_text(FIFTY)
+    said = {
+        seed: subprocess.run(
+            [sys.executable, str(script)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert said["1"] == said["2"] and len(said["1"].split()) == 50
+
+
+FIFTY = f'''
+import hashlib, json
+from forerun.domains.spot import simulate
+from forerun.scenario.load import loads
+
+FLEETS = (
+    "{{name: poisson, removals_per_min: 0.3, adds_per_min: 0.3}}",
+    "{{name: per_node, removal_per_node_h: 0.5, return_per_node_h: 2}}",
+    "{{name: tick, removals_per_min: 0.3, adds_per_min: 0.3}}",
+    "{{name: lifetimes, mean_life_h: 2, mean_return_h: 0.5}}",
+    "{{name: bathtub, mean_return_h: 0.5}}",
+    "{{name: storms, calm_removals_per_min: 0.05, storm_removals_per_min: 2, adds_per_min: 0.3}}",
+)
+POLICIES = ("restart", "varuna", "oobleck", "bamboo", "parcae")
+for i in range(50):
+    text = f"domain: spot\\nseed: {{i}}\\nhorizon: 1h\\npolicy: {{POLICIES[i % 5]}}\\n"
+    text += f"growth: {{('lazy', 'hazard', 'drain')[i % 3]}}\\nfleet: {{FLEETS[i % 6]}}\\n" + """{JOB}"""
+    data = json.dumps(simulate(loads(text)).data(), default=str)
+    print(hashlib.sha256(data.encode()).hexdigest())
+'''
 
 
 def test_trials_give_intervals_and_a_chance() -> None:
