@@ -134,6 +134,24 @@ def test_a_log_betrays_its_workers(
     assert "that wait 0% of their time" in capsys.readouterr().err
 
 
+def test_files_of_drawn_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "files"
+    drawn = ["--set", "sample_bytes={mean_bytes: 2kB, sigma: 0.8}"]
+    assert command_line(["trace", "generate", "loading", *drawn, "-n", "400", "-o", str(out), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    sizes = [path.stat().st_size for path in sorted(out.rglob("*.bin"))]
+    assert said["files"] == len(sizes) == 400 and said["bytes"] == sum(sizes)
+    assert np.mean(sizes) == pytest.approx(2000, rel=0.15) and np.median(sizes) < np.mean(sizes)
+    again = tmp_path / "again"
+    assert command_line(["trace", "generate", "loading", *drawn, "-n", "400", "-o", str(again), "-q"]) == 0
+    assert all(
+        path.read_bytes() == (again / path.relative_to(out)).read_bytes() for path in out.rglob("*.bin")
+    )
+    assert command_line(["trace", "generate", "loading", "-o", str(out)]) == 2
+    assert "holds something already" in capsys.readouterr().err
+    assert command_line(["measure", "loading", str(out), "--step", "20ms", "-q"]) == 0
+
+
 def test_stats_of_an_experiment(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line(["trace", "stats", "loading", str(published / "exp1"), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)

@@ -2,7 +2,8 @@
 
 `stats`: run directories of the published experiment's layout (also those that `forerun measure loading --compat notebook`
 writes), as the notebook computes them or corrected, with what is wrong in them; DLIO workloads and their demands. `fit`: a
-scenario from a training log (waits and steps of each batch), or from a DLIO workload.
+scenario from a training log (waits and steps of each batch), or from a DLIO workload. `generate`: files of drawn sizes, as
+many and as large as a scenario's data set says.
 """
 
 from __future__ import annotations
@@ -14,17 +15,26 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from forerun.domains.loading.blocks.corpus import write_files
 from forerun.domains.loading.dlio import Workload, read_demands, read_workload
 from forerun.domains.loading.kernels.deliver import deliver
 from forerun.domains.loading.model import F64
 from forerun.domains.loading.notebook import flags, improvements, read_experiment, stall_lag, table
-from forerun.errors import TraceError
+from forerun.domains.loading.scenario import Dataset, Run, Scenario, Step
+from forerun.domains.loading.world import sample_sizes
+from forerun.errors import TraceError, UsageError
+from forerun.rng import stream
 from forerun.scenario.spec import Spec, to_data
 from forerun.trace.repair import RepairLog
-from forerun.trace.room import Fitted, Recorded, RoomTraces, Shown, Told, decoded
+from forerun.trace.room import Fitted, Made, Recorded, RoomTraces, Shown, Told, decoded
 from forerun.trace.rows import Field, gathered, read_rows
 from forerun.trace.source import Source
 
+#: what files are made of where nothing else is said: 53 KB in the mean
+START: Final[dict[str, Any]] = {
+    "samples": 1000,
+    "sample_bytes": {"mean_bytes": 53_428, "sigma": 0.55},
+}
 #: a log that waits less than this share of its time says nothing of the workers behind it
 LEAST_STALL: Final = 0.17
 
@@ -104,10 +114,40 @@ def fit_log(load_s: F64, step_s: F64, prefetch: int = 2) -> FittedLog:
 class LoadingTraces(RoomTraces):
     """Runs and workloads of the loading room."""
 
-    makes = "runs"
-    about = (
-        "stats of run directories and DLIO workloads; fit of training logs and DLIO workloads to scenarios"
-    )
+    makes = "files"
+    about = "files of drawn sizes; stats of run directories and DLIO workloads; fit of training logs and DLIO workloads"
+
+    def generate(
+        self,
+        description: str,
+        settings: Sequence[str],
+        *,
+        count: int | None,
+        horizon_s: float | None,
+        seed: int,
+    ) -> Made:
+        """A folder of files: those of a scenario's data set, or of the data set that the settings describe."""
+        if horizon_s is not None:
+            raise UsageError.at("--horizon", "files have no horizon; say how many, with -n")
+        if description:
+            dataset = decoded(description, {}, settings, Scenario).dataset
+        else:
+            dataset = decoded("", START, settings, Dataset)
+        if count is not None:
+            dataset = dataset.with_(samples=count)
+        drawn = Scenario(dataset=dataset, step=Step(step_s=0.1), run=Run(batch=1), seed=seed)
+        sizes = np.round(sample_sizes(drawn)).astype(int)
+        data = {
+            "files": len(sizes), "bytes": int(sizes.sum()), "mean_bytes": float(sizes.mean()),
+            "median_bytes": float(np.median(sizes)), "most_bytes": int(sizes.max()),
+        }  # fmt: skip
+        return Made(
+            count=len(sizes),
+            what="files",
+            save=lambda path: write_files(path, sizes.tolist(), stream(seed, "files")),
+            told=Told(data=data, tables=(Shown("files", ("figure", "value"), tuple(data.items())),)),
+            next_step="forerun measure loading {out}",
+        )
 
     def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Told:
         """A folder is an experiment, a table or a YAML file DLIO's workloads."""
@@ -210,7 +250,7 @@ def _from_workload(path: Path, chosen: _FitSettings) -> Fitted:
 
 
 def _from_log(path: Path, chosen: _FitSettings) -> Fitted:
-    from forerun.domains.loading.scenario import Cpu, Dataset, Loader, Run, Scenario, Step
+    from forerun.domains.loading.scenario import Cpu, Loader
 
     fields = (
         Field(name="load_s", column="load_s", kind="float", minimum=0),

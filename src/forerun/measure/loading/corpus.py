@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from forerun.domains.loading.blocks.container import INDEX, MANIFEST, Index, block_name, read_manifest
+from forerun.domains.loading.blocks.corpus import write_files
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.blocks.samples import list_files
 from forerun.errors import DataError, StoreError
@@ -167,7 +168,4 @@ def make_corpus(
     sizes = np.clip(
         mean_bytes * np.exp(sigma * rng.standard_normal(samples) - sigma**2 / 2), 1, 20 * mean_bytes
     )
-    for number, size in enumerate(sizes.astype(int).tolist()):
-        path = folder / f"{number // 100:04d}" / f"{number:07d}.bin"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(rng.bytes(size))
+    write_files(folder, sizes.astype(int).tolist(), rng)
