@@ -224,6 +224,25 @@ def ledger_of(record: Record, stretches: Stretches, waits: Waits) -> Ledger:
     return Ledger("GPU time", "GPU-s", whole, {name: float(part) for name, part in parts.items()}, meanings)
 
 
+def time_ledger(record: Record, waits: Waits) -> tuple[Ledger, ...]:
+    """Where the time of the mean ended job went, from its submission to its end; none if no job ended."""
+    ended = record.end_s >= 0
+    if not ended.any():
+        return ()
+    names = {
+        "running": ("running", "it worked"),
+        "restarting": ("reconfiguration", "it held GPUs and did not work yet"),
+        "waiting for admission": ("admission", "the policy had not taken it in"),
+        "waiting for GPUs": ("capacity", "others had them"),
+        "waiting for GPUs together": ("fragmentation", "enough were free, but too spread"),
+        "waiting by the policy's choice": ("policy", "enough were free"),
+        "waiting for its quota": ("quota", "its user held all that is his"),
+    }
+    parts = {part: float(getattr(waits, field)[ended].mean()) for part, (field, _) in names.items()}
+    meanings = {part: meaning for part, (_, meaning) in names.items()}
+    return (Ledger("time of a job", "s", math.fsum(parts.values()), parts, meanings),)
+
+
 def nodes_of(record: Record, stretches: Stretches) -> list[list[tuple[int, int]]] | None:
     """GPUs (first, count runs) each stretch is drawn on; None for very long runs.
 
@@ -302,7 +321,7 @@ def result_of(scenario: Scenario, record: Record, notes: tuple[str, ...]) -> Res
             "allocations": allocations_table(record, stretches, places),
             "events": events_table(record),
         },
-        ledgers=(ledger,),
+        ledgers=(ledger, *time_ledger(record, waits)),
         timeline=timeline_of(record, stretches, places),
         why=why_of(summary, waits, ledger, scenario.policy),
         notes=notes,
