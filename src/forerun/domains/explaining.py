@@ -23,8 +23,12 @@ def explain_run(run: SavedRun, *, progress: Callable[[str], None] = lambda _: No
     part = room_part(run.domain, "levers")
     document = Document(str(run.folder / "scenario.json"), dict(run.scenario))
 
+    # Intervals that take more runs of a world are not asked for here.
+    bare = getattr(room(run.domain), "without_intervals", None)
+
     def simulate_with(path: str, value: Any) -> Any:
-        return simulate(build(document, base=Path.cwd(), overrides=[f"{path}={json.dumps(value)}"]))
+        scenario = build(document, base=Path.cwd(), overrides=[f"{path}={json.dumps(value)}"])
+        return simulate(bare(scenario) if bare is not None else scenario)
 
     if part is None:
         return explain(run, None, (), simulate_with)

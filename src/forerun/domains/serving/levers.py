@@ -35,6 +35,17 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
                 f"configuration.{name}.max_batch", stage.max_batch, tuple(batches), f"largest batch of {name}"
             )
         )
+    if scenario.tuned and scenario.tuner.activation_s > 0:
+        now_s = scenario.tuner.activation_s
+        slower = (1.5, 2.0, 4.0) if met else (0.5, 0.2, 0.0)
+        found.append(
+            Lever(
+                "tuner.activation_s",
+                now_s,
+                tuple(now_s * share for share in slower),
+                "seconds until a replica is active",
+            )
+        )
     steps = (0.95, 0.9, 0.8, 0.7, 0.5) if met else (1.05, 1.1, 1.25, 1.5, 2.0)
     found.append(
         Lever("slo_ms", scenario.slo_ms, tuple(scenario.slo_ms * step for step in steps), "objective in ms")
