@@ -33,6 +33,7 @@ from forerun.domains.spot.policy import Setting, deadline_rules, growth_rules
 from forerun.domains.spot.recorded import of_membership
 from forerun.domains.spot.rendezvous import MENDED, HourlyFleet, run_ring
 from forerun.domains.spot.simulate import replay
+from forerun.domains.spot.traces import beside
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
@@ -71,10 +72,9 @@ def bamboo_notebook(progress: Progress) -> Reproduced:
     """The notebook's statistics, its tick machine against the exact semantics, and the question it asked."""
     base = "bamboo/full-64/full-64"
     traces = statistics.read_counts(_data(f"{base}-node-trace.csv"), _data(f"{base}-terminate-trace.csv"))
-    meant = _meant(statistics.corrected(traces))
     rows = [
-        Row(f"trace {name}", published.NOTEBOOK_PRINTED[name], value, meant.get(name), 1e-9)
-        for name, value in statistics.as_the_notebook(traces).items()
+        Row(f"trace {name}", published.NOTEBOOK_PRINTED[name], value, meant, 1e-12, why)
+        for name, value, meant, why in beside(traces)
     ]
     rows += [
         Row(f"stamps: {name}", None, as_filed, repaired)
@@ -162,10 +162,6 @@ def _growth_figure(found: dict[tuple[str, float], trials.Estimate]) -> Figure:
         order=GROWTH_RULES,
         caption=f"{TRIALS} fleets a level, the same for every rule; the band is the 95 % interval of the paired mean.",
     )
-
-
-def _meant(one: statistics.Corrected) -> dict[str, float]:
-    return {"mttp_s": one.mean_gap_s, "ttp_std_s": one.std_gap_s}
 
 
 def _level(p_per_min: float) -> Poisson:

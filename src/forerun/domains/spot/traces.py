@@ -191,7 +191,7 @@ class SpotTraces(RoomTraces):
         if pair is not None:
             data |= {
                 "notebook": as_the_notebook(pair),
-                "corrected": {row[0]: row[2] for row in _beside(pair)},
+                "corrected": {row[0]: row[2] for row in beside(pair)},
             }
             tables.insert(0, _notebook_table(pair))
         return Told(
@@ -293,11 +293,11 @@ def _tested(tests: Iterable[fitting.Test]) -> Shown:
 
 
 def _notebook_table(pair: CountTraces) -> Shown:
-    rows = tuple((name, repr(value), repr(better), why) for name, value, better, why in _beside(pair))
+    rows = tuple((name, repr(value), repr(better), why) for name, value, better, why in beside(pair))
     return Shown("as the notebook prints them", ("value", "notebook", "corrected", ""), rows)
 
 
-def _beside(pair: CountTraces) -> tuple[tuple[str, float, float | None, str], ...]:
+def beside(pair: CountTraces) -> tuple[tuple[str, float, float | None, str], ...]:
     """The notebook's twelve values in all their digits, what they were meant to be, and why they are not."""
     meant = corrected(pair)
     minutes = meant.hours * 60
