@@ -183,3 +183,61 @@ def test_a_newcomers_log_is_compared_in_one_command(
     assert run(step.removeprefix("next: forerun ").split()) == 0
     ranked = capsys.readouterr().out
     assert "mean completion time" in ranked and "why: " in ranked and "exact" in ranked
+
+
+SACCT = """JobID|User|Partition|Submit|Start|End|State|ElapsedRaw|AllocTRES|ReqTRES|Timelimit|NNodes|JobName
+10|ann|gpu|2024-03-01T10:00:00|2024-03-01T10:05:00|2024-03-01T11:05:00|COMPLETED|3600|cpu=8,gres/gpu=8|gres/gpu=8|2:00:00|1|a|b
+11|bob|gpu|2024-03-01T10:01:00|2024-03-01T10:05:00|2024-03-01T12:05:00|COMPLETED|7200|gres/gpu:a100=4|gres/gpu=4|2:00:00|1|x
+12|bob|cpu|2024-03-01T10:01:00|2024-03-01T10:05:00|2024-03-01T12:05:00|CANCELLED by 7|7200|cpu=8|cpu=8|2:00:00|1|x
+13|cat|gpu|2024-03-01T10:02:00|2024-03-01T10:05:00|2024-03-01T10:25:00|COMPLETED|1200|gres/gpu=16|gres/gpu=16|2:00:00|2|y
+"""
+
+
+def test_a_slurm_dump_is_compared_in_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Told from its content, its repairs and its impossible demand said; a key can be set beside `trace: FILE`."""
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.txt").write_text(SACCT)
+    Path("s.yaml").write_text(
+        "domain: cluster\ntrace: jobs.txt\nmachines: {nodes: [{count: 2, gpus: 8}]}\npolicy: fifo\n"
+    )
+    assert run(["compare", "s.yaml", "--policy", "fifo", "--policy", "srtf"]) == 0
+    assert "mean completion time" in capsys.readouterr().out
+    assert run(["simulate", "s.yaml"]) == 0
+    told = capsys.readouterr().out
+    assert "jobs.txt was read as sacct" in told and "(a time limit is none)" in told
+    assert "cannot have run on this cluster: it held up to 28 GPUs at once, 16 are there" in told
+    assert "job without GPUs dropped: 1" in told
+    assert run(["simulate", "s.yaml", "--set", "machines.nodes[0].count=1"]) == 2
+    assert "jobs.txt: job 13: asks for 16 GPUs, the cluster has 8" in capsys.readouterr().err
+    assert (
+        run(
+            [
+                "simulate",
+                "s.yaml",
+                "--set",
+                "machines.nodes[0].count=1",
+                "--set",
+                "trace.larger=drop",
+                "--json",
+            ]
+        )
+        == 0
+    )
+    assert json.loads(capsys.readouterr().out)["summary"]["jobs"] == 2
+    assert run(["simulate", "s.yaml", "--set", "trace.strict=true"]) == 2
+    assert "job without GPUs dropped" in capsys.readouterr().err
+
+
+def test_a_resampled_log_has_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"j{i},{97 * i},{30 + 37 * i % 400},{1 + i % 3}\n" for i in range(120))
+    Path("jobs.csv").write_text("job_id,submission_time,duration,num_gpu\n" + rows)
+    Path("s.yaml").write_text(
+        "domain: cluster\ntrace: {resample: {file: jobs.csv, block: 20min}}\n"
+        "machines: {nodes: [{count: 1, gpus: 4}]}\npolicy: fifo\n"
+    )
+    assert run(["compare", "s.yaml", "--policy", "fifo", "--policy", "srtf", "--seeds", "5"]) == 0
+    told = capsys.readouterr().out
+    assert "…" in told and "exact" not in told

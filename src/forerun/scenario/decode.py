@@ -73,6 +73,10 @@ class _Decoder:
     def record(self, data: Any, spec: type[msgspec.Struct], place: Place) -> Any:
         if isinstance(data, str) and reads_a_file(spec):
             data = {"file": data}
+        elif (
+            isinstance(data, dict) and "name" in data and reads_a_file(spec) and not issubclass(spec, Recipe)
+        ):
+            data = _file_by_name(data, spec)
         if not isinstance(data, dict):
             keys = ", ".join(field.name for field in fields(spec)[:8])
             return self.problem(
@@ -284,6 +288,13 @@ class _Decoder:
 def _fit(data: dict[str, Any], record: type[msgspec.Struct]) -> int:
     names = set(record.__struct_fields__)
     return sum(1 if key in names else -1 for key in data)
+
+
+def _file_by_name(data: dict[str, Any], spec: type[msgspec.Struct]) -> dict[str, Any]:
+    """`trace: jobs.csv` with one key set beside it (`--set trace.first=9`) has become a section with a name: the file."""
+    if "file" in data or any(field.name == "name" for field in fields(spec)):
+        return data
+    return {"file" if key == "name" else key: value for key, value in data.items()}
 
 
 def _kind(data: Any) -> str:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -40,7 +40,10 @@ _REQUIRED: Final = ("job_id", "submit_s", "gpus", "duration_s")
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """A job log before it meets a profile: one tuple a column, in the order of the file."""
+    """A job log before it meets a profile: one tuple a column, in the order of the file.
+
+    `read_as` names the reader of a foreign log; `most_held` is the most GPUs it held at once (0: not recorded).
+    """
 
     source: str
     job_id: tuple[int | str, ...]
@@ -55,6 +58,12 @@ class JobTable:
     user: tuple[str, ...]
     written_deadline_s: tuple[int, ...]
     line: tuple[int, ...]
+    read_as: str = ""
+    most_held: float = 0.0
+
+    def columns(self) -> dict[str, tuple[Any, ...]]:
+        """The columns by name."""
+        return {name: value for name in self.__slots__ if isinstance(value := getattr(self, name), tuple)}
 
 
 def read_cluster(path: Path, gpu_type: str = "") -> Cluster:

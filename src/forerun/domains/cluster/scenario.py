@@ -33,14 +33,15 @@ class PublishedGenerator(Spec, frozen=True, kw_only=True):
 class TraceSpec(Spec, frozen=True, kw_only=True):
     """Where the jobs come from: one of a file, a description to draw from, the published generator, a log resampled.
 
-    `format` is `native` for the room's own headers, else the name of a reader (`slurm`, `philly`, ...; empty: told from
-    the content). `first` keeps only so many jobs (0: all). `strict` makes repairs errors. Foreign logs have no models:
-    such jobs run rigid for their recorded duration, unless `draw_models` draws them as the published conversion does.
+    `format` is `native` for the room's own headers, else the name of a reader (`sacct`, `philly`, ...); empty: told from
+    the content, and said. `first` keeps only so many jobs (0: all). `strict` makes repairs errors. Foreign logs have no
+    models: such jobs run rigid for their recorded duration, unless `draw_models` draws them as the published conversion
+    does.
     `larger` says what becomes of jobs that ask for more GPUs than the cluster has: an error, or they are left out, counted.
     """
 
     file: Input | None = None
-    format: str = "native"
+    format: str = ""
     generate: JobGenerator | None = None
     published: PublishedGenerator | None = None
     resample: Resample | None = None

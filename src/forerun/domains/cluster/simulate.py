@@ -19,6 +19,7 @@ from forerun.errors import PolicyError, Problem, ScenarioError, TraceError, Usag
 from forerun.result.run import Result
 from forerun.rng import stream
 from forerun.scenario.spec import Input
+from forerun.trace.jobs import demand
 from forerun.trace.repair import RepairLog
 
 if TYPE_CHECKING:
@@ -152,7 +153,12 @@ def prepare(scenario: Scenario) -> Prepared:
         seed=scenario.seed,
         profiles=profiles if len(profiles) > 1 else (),
     )
-    notes = (*_notes(world), *slower, *(str(repair) for repair in repairs.repairs))
+    notes = (
+        *_notes(world),
+        *_log_notes(table, cluster),
+        *slower,
+        *(str(repair) for repair in repairs.repairs),
+    )
     return Prepared(world, repairs, notes, terms)
 
 
@@ -182,7 +188,7 @@ def _fitting(
 
     def where(row: int) -> str:
         line = table.line[int(jobs.file_row[row])]
-        own = scenario.trace.file is not None and scenario.trace.format == "native"
+        own = scenario.trace.file is not None and not table.read_as
         return f"{table.source}:{line}: job {jobs.id[row]}" if own else f"{table.source}: job {jobs.id[row]}"
 
     rows = np.flatnonzero(larger).tolist()
@@ -259,6 +265,21 @@ def _notes(world: World) -> list[str]:
     return notes
 
 
+def _log_notes(table: JobTable, cluster: Cluster) -> list[str]:
+    """How a foreign log was read, and whether it can have run here at all."""
+    if not table.read_as:
+        return []
+    notes = [
+        f"{table.source} was read as {table.read_as}; such logs have no deadlines (a time limit is none)"
+    ]
+    if table.most_held > cluster.gpus:
+        notes.append(
+            f"this trace cannot have run on this cluster: it held up to {table.most_held:g} GPUs at once, "
+            f"{cluster.gpus} are there"
+        )
+    return notes
+
+
 def cluster_from(scenario: Scenario) -> Cluster:
     """The machines of a scenario."""
     machines = scenario.machines
@@ -316,13 +337,22 @@ def table_from(trace: TraceSpec, profile: Profile | None, seed: int, repairs: Re
         from forerun.domains.cluster.generate import from_log
         from forerun.trace.reader import read_trace
 
-        log = read_trace(path, "" if trace.format == "native" else trace.format, repairs=repairs)
+        log = read_trace(path, "cluster_jobs" if trace.format == "native" else trace.format, repairs=repairs)
         return from_log(log, _needed(profile), seed=seed, repairs=repairs).table(path.name)
     return table_of_file(path, trace.format, repairs)
 
 
 def table_of_file(path: Path, format: str, repairs: RepairLog) -> JobTable:
-    """The jobs of a file: the room's own headers for `native`, else a reader's name, or empty to tell it."""
+    """The jobs of a file: the room's own headers for `native`, else by a reader; empty: what the content shows.
+
+    What no reader recognises is read as the room's own, so that its header is judged by name.
+    """
+    from forerun.trace.reader import head_of, readers
+
+    if not format:
+        head, known = head_of(path), readers()
+        found = [name for name in known.names() if known.get(name).recognises(head)]
+        format = found[0] if len(found) == 1 and found[0] != "cluster_jobs" else "native"
     if format == "native":
         return read_jobs(path, repairs)
     from forerun.trace.reader import read_trace
@@ -358,6 +388,8 @@ def table_of_log(log: Any, source: str, repairs: RepairLog) -> JobTable:
         user=tuple(str(user) for user in users),
         written_deadline_s=(NO_DEADLINE_S,) * count,
         line=tuple(range(2, count + 2)),
+        read_as=str(log.provenance.format),
+        most_held=float(demand(log)[1].max(initial=0.0)) if "start_s" in log else 0.0,
     )
 
 

@@ -7,6 +7,7 @@ is a description, and what `fit` writes can be pasted into one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -249,12 +250,10 @@ def _until(
 
 
 def _rows(table: JobTable, rows: Sequence[int]) -> JobTable:
-    columns = {
-        name: tuple(getattr(table, name)[row] for row in rows)
-        for name in table.__dataclass_fields__
-        if name != "source"
+    columns: dict[str, Any] = {
+        name: tuple(column[row] for row in rows) for name, column in table.columns().items()
     }
-    return JobTable(source=table.source, **columns)
+    return replace(table, **columns)
 
 
 def _csv_writer(text: str) -> Callable[[Path], None]:
