@@ -12,7 +12,7 @@ import pytest
 
 from forerun.domains.energy import public
 from forerun.domains.energy.batch import run_many
-from forerun.domains.energy.curve import CostCurve, CurvePrior
+from forerun.domains.energy.curve import CostCurve, CurvePrior, Shapes
 from forerun.domains.energy.model import Rules
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.joint import Joint
@@ -39,7 +39,7 @@ def public_data(data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_it_beats_the_published_policy_on_the_same_seeds(public: Callable[..., Workload]) -> None:
     """24 workloads, seeds unseen in tuning (tuned on a40 and rtx6000, seeds 1000 to 1019), eta 0.5, beta 2."""
-    seeds = range(40_000, 40_006)
+    seeds = range(40_000, 40_010)
     mine, theirs, differences = {}, {}, []
     for gpu in GPUS:
         for dataset in JOBS:
@@ -67,9 +67,9 @@ def test_it_beats_the_published_policy_on_the_same_seeds(public: Callable[..., W
             differences.append(ratios[0] - ratios[1])
     # One number a seed: the mean difference over the 24 workloads.
     _, high = mean_interval(np.array(differences).mean(axis=0).tolist())
-    assert high < -0.015
+    assert high < -0.02
     assert np.mean(list(mine.values())) <= 1.03
-    assert sum(mine[key] < theirs[key] for key in mine) >= 20
+    assert sum(mine[key] < theirs[key] for key in mine) >= 22
     assert max(mine[key] / theirs[key] for key in mine) <= 1.04
 
 
@@ -84,30 +84,52 @@ def test_it_notices_that_the_job_has_changed() -> None:
     assert max(shares) <= 1.1
 
 
-def test_without_a_change_watching_costs_little(public: Callable[..., Workload]) -> None:
-    workload = public("v100", "librispeech")
-    oracle = reference(workload, 0.5).oracle
-    assert oracle is not None
-    logs = run_many(
-        workload, Joint(detect_drift=True), eta=0.5, beta=2.0, rules=COMPAT, seeds=range(4), recurrences=240
-    )
-    late = [log.per_recurrence(log.cost_j, 240)[120:].mean() / oracle.cost_j - 1 for log in logs]
-    assert np.mean(late) < 0.01
+def test_without_a_change_watching_costs_at_most_a_hundredth(public: Callable[..., Workload]) -> None:
+    """Cost after 120 of 240 recurrences over the oracle's, on the two worlds where it costs most."""
+    for gpu, dataset in (("rtx6000", "librispeech"), ("v100", "squad")):
+        workload = public(gpu, dataset)
+        oracle = reference(workload, 0.5).oracle
+        assert oracle is not None
+        logs = run_many(
+            workload,
+            Joint(detect_drift=True),
+            eta=0.5,
+            beta=2.0,
+            rules=COMPAT,
+            seeds=range(900, 916),
+            recurrences=240,
+        )
+        late = [log.per_recurrence(log.cost_j, 240)[120:].mean() / oracle.cost_j - 1 for log in logs]
+        assert np.mean(late) <= 0.01, (gpu, dataset)
 
 
-def test_a_curve_known_from_another_gpu_helps(public: Callable[..., Workload]) -> None:
-    """The cost curve measured on v100 as prior for a40: the default is 2.4 times the best there."""
-    source, target = public("v100", "cifar100"), public("a40", "cifar100")
+def known_curve(source: Workload) -> tuple[tuple[int, float], ...]:
+    """The least cost of each size that always reaches."""
     best: dict[int, float] = {}
     for point in source.expected(0.5):
         if point.reach == 1:
             best[point.batch_size] = min(best.get(point.batch_size, math.inf), point.cost_j)
-    against, n = reference(target, 0.5), target.recurrences()
-    ratio = {}
-    for name, recipe in (("cold", Joint()), ("warm", Joint(known_curve=tuple(best.items())))):
-        logs = run_many(target, recipe, eta=0.5, beta=2.0, rules=COMPAT, seeds=range(8), recurrences=n)
-        ratio[name] = float(np.mean([of_attempts(log, n, against).cost_ratio for log in logs]))
-    assert ratio["warm"] < ratio["cold"] - 0.005
+    return tuple(best.items())
+
+
+def test_a_curve_known_from_another_gpu_helps(public: Callable[..., Workload]) -> None:
+    """The cost curve of v100 as prior for the 18 workloads of the other GPU types."""
+    ratio: dict[str, list[float]] = {"cold": [], "warm": []}
+    for gpu in GPUS[1:]:
+        for dataset in JOBS:
+            target = public(gpu, dataset)
+            against, n = reference(target, 0.5), target.recurrences()
+            for name, recipe in (
+                ("cold", Joint()),
+                ("warm", Joint(known_curve=known_curve(public("v100", dataset)))),
+            ):
+                logs = run_many(
+                    target, recipe, eta=0.5, beta=2.0, rules=COMPAT, seeds=range(3), recurrences=n
+                )
+                found = [of_attempts(log, n, against).cost_ratio for log in logs]
+                ratio[name].append(float(np.mean(found)))
+    assert np.mean(ratio["warm"]) <= 1.02
+    assert np.mean(ratio["warm"]) < np.mean(ratio["cold"]) - 0.002
 
 
 # --- the belief -----------------------------------------------------------------------------------------------------
@@ -131,6 +153,53 @@ def test_the_belief_is_the_normal_posterior() -> None:
     expected = level + k[:, rows] @ np.linalg.solve(inner, np.array([value for _, value in seen]) - level)
     assert mean == pytest.approx(expected)
     assert covariance == pytest.approx(k - k[:, rows] @ np.linalg.solve(inner, k[rows, :]))
+
+
+def test_what_epochs_cost_turns_the_belief() -> None:
+    """An epoch that gets cheaper with the batch, on a GPU that waits, makes larger batches promising, and only then."""
+    sizes = (64, 128, 256, 512)
+    below = {}
+    for name, epoch, waiting in (("waits", math.log(0.55), 0.8), ("computes", 0.0, 0.0)):
+        curve = CostCurve(sizes, CurvePrior(shape_sd=0.15, own_sd=0.02), Shapes.trade_offs(sizes))
+        curve.add(0, 5.0, completed=True)
+        curve.add_epoch(0, 1.0, waiting)
+        curve.add_epoch(1, 1.0 + epoch, waiting)
+        mean, _ = curve.posterior()
+        below[name] = float(mean[0] - mean[2])
+    assert below["waits"] > 0.3 > 0.05 > below["computes"]
+
+
+def test_a_mixture_is_its_parts_weighed_by_their_fit() -> None:
+    """Two known shapes, far apart: the mean is that of the shape that explains what was seen."""
+    sizes = (8, 16, 32)
+    rising, falling = np.array([0.0, 1.0, 2.0]), np.array([0.0, -1.0, -2.0])
+    nothing = np.zeros((2, 3))
+    both = CostCurve(sizes, CurvePrior(shape_sd=0.1), Shapes(np.array([rising, falling]), nothing, nothing))
+    one = CostCurve(sizes, CurvePrior(shape_sd=0.1), Shapes.known(falling))
+    for curve in (both, one):
+        curve.add(0, 3.0, completed=True)
+    spread = both.posterior()[1][2, 2]
+    assert both.posterior()[0][2] == pytest.approx(3.0) and spread > 3.0
+    for curve in (both, one):
+        curve.add(1, 2.0, completed=True)
+    assert both.posterior()[0] == pytest.approx(one.posterior()[0], abs=1e-6)
+
+
+def test_fewer_limits_are_profiled_until_a_size_has_proved(make_toy: Callable[..., Workload]) -> None:
+    """Three limits, of which one is clearly the best: new sizes try that one, sizes that stay profile it once."""
+    power = {
+        size: {250.0: (100.0, 240.0), 200.0: (102.0, 195.0), 100.0: (320.0, 99.0)} for size in (8, 16, 32, 64)
+    }
+    workload = make_toy({size: [5, 5] for size in power}, power, default=16)
+    run = sequence(Shop(workload, Joint(), eta=0.5, beta=2.0, rules=COMPAT, seed=2), 40)
+    profiles: dict[int, list[int]] = {}
+    for line in run.attempts:
+        if line.outcome.measured is not None:
+            profiles.setdefault(line.outcome.batch_size, []).append(len(line.outcome.measured.limits_w))
+    assert profiles[16] == [3]
+    others = [found for size, found in profiles.items() if size != 16]
+    assert others and all(found in ([1], [1, 3]) for found in others)
+    assert any(found == [1, 3] for found in others)
 
 
 def test_a_stopped_attempt_moves_the_belief_up_and_only_up() -> None:

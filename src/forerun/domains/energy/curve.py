@@ -1,8 +1,9 @@
 """A belief about cost over batch size: a smooth curve with noise, learned from completed and stopped attempts.
 
-Log cost over log2 batch size is a Gaussian process: an unknown level, a smooth shape, and a small deviation of its
-own at each size. Noise in log cost is pooled over all sizes. A stopped attempt says only that it would have cost
-more; it enters as the normal observation that has the same effect on the belief so far.
+Log cost over log2 batch size is a mixture. Each of its parts has a shape that follows from what an epoch costs and how
+many are needed (`Shapes`), an unknown level, a smooth process around the shape and a small deviation of its own at each
+size; parts count by how well they explain what was seen. Noise in log cost is pooled over all sizes. A stopped attempt
+says only that it would have cost more; it enters as the normal observation that has the same effect on the belief.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from forerun.domains.energy.model import Floats
 class CurvePrior:
     """How costs differ between sizes before any is seen; standard deviations are of log cost.
 
-    `level_sd` of the common level, `shape_sd` of the smooth shape with correlation length `length_octaves`,
-    `own_sd` of each size's deviation; `noise_sd` of one run, worth `noise_weight` observations.
+    `level_sd` of the common level, `shape_sd` of the smooth process with correlation length `length_octaves`, `own_sd`
+    of each size's deviation; `noise_sd` of one run, worth `noise_weight` observations, to which whole epochs add
+    `rounding` over their number. `epoch_sd` of measured log epoch costs around a shape's, `waiting_sd` of the share of
+    an epoch that a GPU waits around a shape's.
     """
 
     level_sd: float = 1.0
@@ -29,6 +32,9 @@ class CurvePrior:
     own_sd: float = 0.05
     noise_sd: float = 0.05
     noise_weight: float = 3.0
+    rounding: float = 0.0
+    epoch_sd: float = 0.05
+    waiting_sd: float = 0.3
 
     def covariance(self, sizes: Floats) -> Floats:
         """Covariance of log cost between sizes, float64[S, S]."""
@@ -38,30 +44,74 @@ class CurvePrior:
         return smooth + self.own_sd**2 * np.eye(len(sizes))
 
 
+@dataclass(frozen=True)
+class Shapes:
+    """H curves that costs may follow, each up to its level: float64[H, S].
+
+    `log_cost` to the target, `log_epoch` of one epoch, and `waiting`, the share of an epoch in which the GPU does not
+    compute.
+    """
+
+    log_cost: Floats
+    log_epoch: Floats
+    waiting: Floats
+
+    @staticmethod
+    def known(log_cost: Floats) -> Shapes:
+        """One curve, known beforehand."""
+        nothing = np.zeros((1, len(log_cost)))
+        return Shapes(log_cost[None, :], nothing, nothing)
+
+    @staticmethod
+    def trade_offs(sizes: tuple[int, ...]) -> Shapes:
+        """What larger batches save and cost, for a grid of two sizes x, y.
+
+        An epoch costs 1 + x / b: computing, and a fixed overhead a step. It takes 1 + b / y epochs: below the critical
+        batch size y every sample counts, above it more are needed [McCandlish et al., An empirical model of
+        large-batch training, 2018]. Either term may be absent.
+        """
+        octaves = np.log2(np.array(sizes, dtype=np.float64))
+        grid = np.linspace(octaves[0] - 3, octaves[-1] + 3, 9)
+        nothing = [np.zeros(len(sizes))]
+        overhead = nothing + [np.log1p(2.0 ** (x - octaves)) for x in grid]
+        more = nothing + [np.log1p(2.0 ** (octaves - y)) for y in grid]
+        log_epoch = np.repeat(overhead, len(more), axis=0)
+        return Shapes(log_epoch + np.tile(more, (len(overhead), 1)), log_epoch, 1 - np.exp(-log_epoch))
+
+
 class CostCurve:
     """The belief. `completed`, `stopped` hold the log costs seen at each size, the stopped as lower limits.
 
-    `expected` float64[S] is a log-cost curve known beforehand, up to its level (another GPU type's, say).
+    `epochs` is the fewest that a training took (infinite before any). Without `shapes` costs are flat but for the
+    process.
     """
 
-    def __init__(self, sizes: tuple[int, ...], prior: CurvePrior, expected: Floats | None = None) -> None:
+    def __init__(self, sizes: tuple[int, ...], prior: CurvePrior, shapes: Shapes | None = None) -> None:
         self._prior = prior
         self._covariance = prior.covariance(np.array(sizes, dtype=np.float64))
-        self._expected = np.zeros(len(sizes)) if expected is None else expected - expected.mean()
+        self._shapes = shapes or Shapes.known(np.zeros(len(sizes)))
         self.completed: list[list[float]] = [[] for _ in sizes]
         self.stopped: list[list[float]] = [[] for _ in sizes]
-        self._level = math.nan
+        self.epochs = math.inf
+        self._log_epoch: dict[int, float] = {}
+        self._waiting: dict[int, float] = {}
+        self._level, self._first = math.nan, 0
         self._posterior: tuple[Floats, Floats] | None = None
 
     def add(self, size: int, log_cost: float, *, completed: bool) -> None:
         """One attempt at the size of this index."""
         if math.isnan(self._level):
-            self._level = log_cost - float(self._expected[size])
+            self._level, self._first = log_cost, size
         (self.completed if completed else self.stopped)[size].append(log_cost)
         self._posterior = None
 
+    def add_epoch(self, size: int, log_cost: float, waiting: float) -> None:
+        """What was measured of an epoch at this size: its log cost, and the share that the GPU seems to wait."""
+        self._log_epoch[size], self._waiting[size] = log_cost, waiting
+        self._posterior = None
+
     def forget(self, kept: list[tuple[int, float, bool]]) -> None:
-        """Start again from these observations: (index, log cost, completed)."""
+        """Start again from these observations: (index, log cost, completed). What an epoch costs stays known."""
         for store in (self.completed, self.stopped):
             for values in store:
                 values.clear()
@@ -71,7 +121,8 @@ class CostCurve:
 
     def noise_variance(self) -> float:
         """Variance of one run's log cost, pooled over sizes and shrunk to its prior."""
-        squares, freedom = self._prior.noise_weight * self._prior.noise_sd**2, self._prior.noise_weight
+        prior = self._prior.noise_sd**2 + (self._prior.rounding / self.epochs) ** 2
+        squares, freedom = self._prior.noise_weight * prior, self._prior.noise_weight
         for values in self.completed:
             if len(values) > 1:
                 centred = np.array(values) - np.mean(values)
@@ -95,14 +146,29 @@ class CostCurve:
     def _given(self, precision: Floats, weighted: Floats) -> tuple[Floats, Floats]:
         """Condition on one summary a size: total precision of what was seen, and precision-weighted log costs."""
         seen = np.flatnonzero(precision)
-        start = self._level + self._expected
+        shape = self._shapes.log_cost
+        start = self._level + shape - shape[:, [self._first]]
+        fit = self._epoch_fit()
         if not len(seen):
-            return start, self._covariance
-        away = weighted[seen] / precision[seen] - start[seen]
+            return _mixed(start, self._covariance, fit)
+        away = weighted[seen] / precision[seen] - start[:, seen]
         inner = self._covariance[np.ix_(seen, seen)] + np.diag(1 / precision[seen])
         across = self._covariance[:, seen]
         weights = np.linalg.solve(inner, across.T).T
-        return start + weights @ away, self._covariance - weights @ across.T
+        fit += -0.5 * np.einsum("hs,hs->h", away, np.linalg.solve(inner, away.T).T)
+        return _mixed(start + away @ weights.T, self._covariance - weights @ across.T, fit)
+
+    def _epoch_fit(self) -> Floats:
+        """Log likelihood of each shape by what was measured of epochs, float64[H]."""
+        at = list(self._log_epoch)
+        if not at:
+            return np.zeros(len(self._shapes.log_cost))
+        away = np.array(list(self._log_epoch.values())) - self._shapes.log_epoch[:, at]
+        away -= away.mean(axis=1, keepdims=True)
+        waits = np.array(list(self._waiting.values())) - self._shapes.waiting[:, at]
+        off = (away**2).sum(axis=1) / self._prior.epoch_sd**2
+        fit: Floats = -0.5 * (off + (waits**2).sum(axis=1) / self._prior.waiting_sd**2)
+        return fit
 
     def _from_stopped(self, mean: Floats, covariance: Floats, noise: float) -> tuple[Floats, Floats]:
         """Stopped attempts as normal observations with the same first two moments (assumed-density filtering).
@@ -125,6 +191,15 @@ class CostCurve:
                 precision[size] += each
                 weighted[size] += each * (float(mean[size]) + s * h / w)
         return precision, weighted
+
+
+def _mixed(means: Floats, covariance: Floats, log_weight: Floats) -> tuple[Floats, Floats]:
+    """Mean and covariance of a mixture of normals that differ in their means, float64[H, S]."""
+    share = np.exp(log_weight - log_weight.max())
+    share /= share.sum()
+    mean = share @ means
+    apart = means - mean
+    return mean, covariance + (apart * share[:, None]).T @ apart
 
 
 def hazard(z: float) -> float:

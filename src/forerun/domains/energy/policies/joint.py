@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from typing import Final
 
 import numpy as np
 
-from forerun.domains.energy.curve import CostCurve, CurvePrior
+from forerun.domains.energy.curve import CostCurve, CurvePrior, Shapes
 from forerun.domains.energy.model import Floats, Knobs, Measured, Outcome, Profile, View
 from forerun.domains.energy.policy import KnobPolicy, KnobRecipe, Setting
 
+#: standard deviation that whole epochs add to log cost, times the number of epochs
+ROUNDING: Final = 0.7
+
 
 class Joint(KnobRecipe, frozen=True, kw_only=True, tag="joint"):
-    """Thompson sampling on a smooth cost curve over log batch size, in small steps away from what is known.
+    """Thompson sampling on a cost curve over log batch size that follows from what epochs cost and how many it takes.
 
     One profile tells all limits of a batch size, so only batch sizes are explored; what is learned at one says
-    something about its neighbours. `reach_octaves` is how far from a success the next trial may be once two sizes
-    are known, `boldness` scales the spread of the samples; until `known_first` sizes are known only new ones are
-    tried.
+    something about the others. Every epoch's cost is known exactly once it was measured. How far a GPU draws below
+    its highest limit says how much of an epoch it waits: a step has overhead then, and larger batches save it. A GPU
+    that draws `busy_share` of its limit does not wait. `shape_sd` is how far log cost may leave what that explains,
+    smoothly over `length_octaves`, `own_sd` each size by itself; `boldness` scales the spread of the samples.
+    `reach_octaves` is how far from a success the next trial may be once two sizes are known; until `known_first` are
+    known only new ones are tried. A first trial is stopped at `stop_first_at` times the best known cost.
+
+    At a new size only limits that cost at most `profile_within` above the least at the nearest size profiled are
+    profiled; all of them once it has completed `confirm_after` runs.
 
     `detect_drift` watches standardised residuals with a two-sided CUSUM (`cusum_slack`, `cusum_alarm`, in standard
     deviations) and starts again from the latest runs on an alarm. A change may leave the best size as it was, so
@@ -29,28 +39,44 @@ class Joint(KnobRecipe, frozen=True, kw_only=True, tag="joint"):
     how far log cost may differ from its shape.
     """
 
-    shape_sd: float = 0.6
+    shape_sd: float = 0.15
     length_octaves: float = 4.0
-    own_sd: float = 0.05
+    own_sd: float = 0.02
     noise_sd: float = 0.05
-    noise_weight: float = 10.0
-    boldness: float = 0.7
+    noise_weight: float = 3.0
+    boldness: float = 0.6
     reach_octaves: float = 2.0
     known_first: int = 3
+    stop_first_at: float = 1.9
+    busy_share: float = 0.6
+    profile_within: float = 0.05
+    confirm_after: int = 2
     detect_drift: bool = False
     cusum_slack: float = 0.75
     cusum_alarm: float = 4.0
-    probe_every: int = 45
+    probe_every: int = 60
     probe_alarm: float = 4.0
     known_curve: tuple[tuple[int, float], ...] = ()
-    known_curve_sd: float = 0.15
+    known_curve_sd: float = 0.25
 
     def problems(self) -> list[tuple[str, str]]:
         """Spreads, lengths and known costs are positive."""
-        names = ("shape_sd", "length_octaves", "noise_sd", "noise_weight", "cusum_alarm", "known_curve_sd")
+        names = (
+            "shape_sd",
+            "length_octaves",
+            "noise_sd",
+            "noise_weight",
+            "busy_share",
+            "cusum_alarm",
+            "known_curve_sd",
+        )
         found = [
             (name, f"{getattr(self, name):g} is not above 0") for name in names if not getattr(self, name) > 0
         ]
+        if not self.stop_first_at >= 1:
+            found.append(
+                ("stop_first_at", f"{self.stop_first_at:g} is below 1: even the best known would be stopped")
+            )
         if any(size < 1 or not cost > 0 for size, cost in self.known_curve):
             found.append(("known_curve", "batch sizes and costs are positive"))
         return found
@@ -68,7 +94,7 @@ class JointCook:
         self._sizes = setting.sizes
         self._octaves = np.log2(np.array(setting.sizes, dtype=np.float64))
         self._first = setting.sizes.index(setting.default())
-        self._curve = CostCurve(setting.sizes, _prior(recipe), _expected(recipe, self._octaves))
+        self._curve = CostCurve(setting.sizes, _prior(recipe), _shapes(recipe, setting.sizes))
         self._recent: deque[tuple[int, float, bool]] = deque(maxlen=60)
         self._up = self._down = 0.0
         self._since_up = self._since_down = 0
@@ -86,9 +112,32 @@ class JointCook:
         at = self._probe(view) if self._due(view) else self._pick(view)
         self._tried_at[at] = view.recurrence
         size = self._sizes[at]
-        limit = self.best.get(size)
         exploring = not self._curve.completed[at]
-        return Knobs(size, Profile(view.limits_w[size]) if limit is None else limit, None, exploring)
+        return Knobs(size, self._limit(at, view), self._bound(view) if exploring else None, exploring)
+
+    def _bound(self, view: View) -> float | None:
+        """Where a first trial at a size is stopped: nearer than usual, since it need not win."""
+        known = [at for at, costs in enumerate(self._curve.completed) if costs]
+        if not known:
+            return None
+        mean, _ = self._curve.posterior()
+        return min(view.bound_j, self._recipe.stop_first_at * math.exp(min(mean[at] for at in known)))
+
+    def _limit(self, at: int, view: View) -> float | Profile:
+        """The limit kept at this size, or those to profile: at first the likely ones, all once the size has proved."""
+        size = self._sizes[at]
+        offered, mine = view.limits_w[size], self.measured.get(size)
+        proved = len(self._curve.completed[at]) >= self._recipe.confirm_after
+        if size in self.best and not (proved and mine is not None and len(mine.limits_w) < len(offered)):
+            return self.best[size]
+        whole = [found for found in self.measured.values() if len(found.limits_w) > 1]
+        if proved or not whole:
+            return Profile(offered)
+        near = min(whole, key=lambda m: (-len(m.limits_w), abs(math.log2(m.batch_size) - self._octaves[at])))
+        costs = near.epoch_cost_j(self._eta)
+        most = min(costs) * (1 + self._recipe.profile_within)
+        likely = [limit for limit, cost in zip(near.limits_w, costs) if cost <= most and limit in offered]
+        return Profile(tuple(likely) or offered)
 
     def _pick(self, view: View) -> int:
         allowed = self._allowed()
@@ -154,6 +203,10 @@ class JointCook:
     def learn(self, outcome: Outcome) -> None:
         """One point of the curve, without the profiling epoch's surcharge; a stopped attempt is a lower limit."""
         at = self._sizes.index(outcome.batch_size)
+        if outcome.measured is not None and outcome.epochs:
+            self._learn_epoch(at, outcome.measured)
+        if outcome.reached:
+            self._curve.epochs = min(self._curve.epochs, outcome.epochs)
         if outcome.ended_by == "max_epochs" and not self._curve.completed[at]:
             self.gave_up.add(at)
             return
@@ -171,6 +224,11 @@ class JointCook:
         ):
             return
         self._curve.add(at, point[1], completed=outcome.reached)
+
+    def _learn_epoch(self, at: int, measured: Measured) -> None:
+        """The cost of an epoch, and how much of it the GPU seems to wait: it draws far less than it may."""
+        busy = min(1.0, measured.power_w[0] / measured.limits_w[0] / self._recipe.busy_share)
+        self._curve.add_epoch(at, math.log(min(measured.epoch_cost_j(self._eta))), 1 - busy)
 
     def _plain_cost(self, outcome: Outcome) -> float:
         """Epochs times the epoch's cost at the kept limit: what the attempt would cost without profiling."""
@@ -225,13 +283,19 @@ def _prior(recipe: Joint) -> CurvePrior:
         own_sd=recipe.own_sd,
         noise_sd=recipe.noise_sd,
         noise_weight=recipe.noise_weight,
+        rounding=ROUNDING,
     )
 
 
-def _expected(recipe: Joint, octaves: Floats) -> Floats | None:
+def _shapes(recipe: Joint, sizes: tuple[int, ...]) -> Shapes:
+    """What costs may look like: the known curve where there is one, else all trade-offs."""
+    if recipe.known_curve:
+        return Shapes.known(_known(recipe, np.log2(np.array(sizes, dtype=np.float64))))
+    return Shapes.trade_offs(sizes)
+
+
+def _known(recipe: Joint, octaves: Floats) -> Floats:
     """The known curve at our sizes: linear between its points, its end slopes continued beyond."""
-    if not recipe.known_curve:
-        return None
     points = sorted(recipe.known_curve)
     x = np.log2([size for size, _ in points])
     y = np.log([cost for _, cost in points])
