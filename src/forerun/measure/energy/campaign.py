@@ -175,7 +175,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     n, mean = len(values), math.fsum(values) / len(values)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
     half = student_quantile(0.975, n - 1) * spread / math.sqrt(n)
-    return mean - half, mean + half
+    return max(mean - half, 0.0), mean + half
 
 
 def _point(each: Epochs) -> dict[str, Any]:
