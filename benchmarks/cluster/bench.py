@@ -1,6 +1,7 @@
 """Speed of the cluster room: compiled queue against a pure-Python twin, a user's policy in rounds, growth to 1 M jobs.
 
-Run as `python benchmarks/cluster/bench.py [--large]`; ratios matter, absolute times depend on the machine.
+Run as `python benchmarks/cluster/bench.py [--large] [--draw FOLDER]`; ratios matter, absolute times depend on the
+machine. `--large` goes on to a million jobs; `--draw` writes the growth as a picture, light and dark.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import heapq
 import resource
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -153,6 +155,64 @@ def compiled(world: World, recipe: Srtf | EdfRigid) -> tuple[float, np.ndarray]:
     return time.process_time() - begun, queue.end
 
 
+def growth(counts: tuple[int, ...]) -> list[tuple[int, int, float]]:
+    """Cost of an event as the heaps grow: (jobs, most jobs waiting at once, CPU microseconds an event; best of three).
+
+    The queue is overloaded by a tenth, so that the jobs that wait grow with the trace, as in a log that lasts longer.
+    """
+    from forerun.domains.cluster.kernels import priority
+
+    grown = []
+    for count in counts:
+        world = drawn_world(count, 1024, load=1.1)
+        best, deepest, events = float("inf"), 0, 0
+        for _ in range(3):
+            queue = build_queue(world, Srtf().kernel_key, 1 << 16)
+            spent, deepest, events = 0.0, 0, 0
+            coming_s = 0.0
+            while np.isfinite(coming_s):
+                begun = time.process_time()
+                coming_s = priority.advance(queue, Srtf().kernel_key, True, 0.0, np.inf)
+                spent += time.process_time() - begun
+                happened = int(queue.meta[priority.EVENTS])
+                deepest = max(deepest, int(queue.event_pending[:happened].max(initial=0)))
+                events += happened
+                queue.meta[priority.LOGGED] = queue.meta[priority.EVENTS] = 0
+            best = min(best, spent)
+        grown.append((count, deepest, best / events * 1e6))
+    return grown
+
+
+def draw_growth(grown: list[tuple[int, int, float]], folder: Path) -> None:
+    """Cost of an event against jobs waiting, beside what a cost that grows with log2 of them would be."""
+    from forerun.report.images import svg
+    from forerun.report.palette import DARK, LIGHT
+    from forerun.result.figures import Axis, Figure
+
+    jobs = [float(count) for count, _, _ in grown]
+    measured = [each for _, _, each in grown]
+    slope = measured[0] / np.log2(grown[0][1])
+    line = [float(slope * np.log2(depth)) for _, depth, _ in grown]
+    figure = Figure(
+        id="cluster-growth",
+        title="Cost of an event as the trace grows",
+        kind="line",
+        x=Axis("jobs", "jobs in the trace", log=True),
+        y=Axis("cost_us", "CPU time an event", "us"),
+        data={
+            "jobs": np.array(jobs * 2),
+            "cost_us": np.array(measured + line),
+            "which": np.array(
+                ["measured"] * len(jobs) + ["in proportion to log2 of the jobs waiting"] * len(jobs)
+            ),
+        },
+        series="which",
+        caption="SRTF on 1,024 GPUs overloaded by a tenth, whole runs in the compiled queue.",
+    )
+    for name, palette in (("light", LIGHT), ("dark", DARK)):
+        (folder / f"cluster-growth-{name}.svg").write_text(svg(figure, palette))
+
+
 class ShortestQueueFirst(Allocator, tag="bench-user-policy", frozen=True):
     """A user's policy: least attained service, sorted in numpy every round."""
 
@@ -179,9 +239,13 @@ def main() -> None:
             f"{type(recipe).__name__}: {100_000 / fast / 1e6:.2f} M jobs/s compiled, {100_000 / slow / 1e3:.0f} k jobs/s "
             f"pure Python, ratio {slow / fast:.1f}, equal ends {100 * agree:.2f} %"
         )
-    for count in (10_000, 100_000, 1_000_000) if "--large" in sys.argv else (10_000, 100_000):
-        seconds, _ = compiled(drawn_world(count, 1024), Srtf())
-        print(f"SRTF, {count} jobs: {seconds / count * 1e6:.3f} us a job")
+    grown = growth(
+        (10_000, 30_000, 100_000, 300_000, 1_000_000) if "--large" in sys.argv else (10_000, 100_000)
+    )
+    for count, depth, each_us in grown:
+        print(f"SRTF, {count} jobs, up to {depth} waiting: {each_us:.3f} us an event")
+    if "--draw" in sys.argv:
+        draw_growth(grown, Path(sys.argv[sys.argv.index("--draw") + 1]))
     policy = ShortestQueueFirst()
     for warm in (500, 100_000):
         world = drawn_world(warm, 1024)

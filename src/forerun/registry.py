@@ -26,7 +26,8 @@ class Registry(Generic[T]):
 
     `kind` is the word for messages ("scheduling policy"); `package` the dotted name of the package whose modules hold
     the built-in members; `base` the class they derive from; `group` the entry point group for plugins. A member's
-    name is its `tag` (a recipe's name in files), else its `name` attribute.
+    name is its `tag` (a recipe's name in files), else its `name` attribute. A member may be known by other names too
+    (`also_named`): they are understood, not listed.
     """
 
     def __init__(self, kind: str, *, package: str, base: type[T], group: str) -> None:
@@ -43,7 +44,7 @@ class Registry(Generic[T]):
         return iter(self.names())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._members or name in self._plugins
+        return name in self._members or name in self._plugins or name in self._also
 
     def get(self, name: str, *, where: str = "") -> type[T]:
         """The member called `name`.
@@ -54,6 +55,8 @@ class Registry(Generic[T]):
             return self._members[name]
         if name in self._plugins:
             return self._load(self._plugins[name])
+        if name in self._also:
+            return self._also[name]
         raise UnknownName(Problem(where, f"no {self.kind} named {name!r}; {known_names(name, self.names())}"))
 
     @cached_property
@@ -71,6 +74,12 @@ class Registry(Generic[T]):
                         raise AssertionError(f"two {self.kind}s are named {name!r} in {self.package}")
                     found[name] = member
         return found
+
+    @cached_property
+    def _also(self) -> dict[str, type[T]]:
+        return {
+            other: member for member in self._members.values() for other in getattr(member, "also_named", ())
+        }
 
     def _is_member(self, member: Any, module: str) -> bool:
         return (
