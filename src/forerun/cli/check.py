@@ -19,7 +19,7 @@ from forerun.cli import _options, _show
 @_options.json_option
 @_options.quiet_option
 def command(plan: Path, scenario: Path | None, as_json: bool, quiet: bool) -> None:
-    """Verify PLAN, written by `forerun plan -o`, by independent means.
+    """Verify PLAN, written by `forerun plan -o`, by independent means; of a scenario file, say whether it can be read.
 
     Exit code 4 if any claim of it does not hold.
     """

@@ -11,7 +11,7 @@ from typing import Any
 
 from forerun.domains import room_part, rooms
 from forerun.errors import CheckFailed, ForerunError, Problem, StoreError, UsageError, known_names
-from forerun.scenario.load import from_data
+from forerun.scenario.load import from_data, load
 from forerun.search.plan import PLAN_FORMAT, Plan, read_document
 
 
@@ -33,7 +33,13 @@ def plan(scenario: Any, objective: str = "", **options: Any) -> Plan:
 
 
 def check(path: str | os.PathLike[str], *, scenario: Any = None) -> str:
-    """Verify a plan file (see `check_document`). Raises StoreError if it cannot be read, CheckFailed if it does not hold."""
+    """Verify a plan file (see `check_document`), or that a scenario file (YAML, TOML) can be read as one.
+
+    Raises StoreError or ScenarioError if it cannot be read, CheckFailed if a claim of a plan does not hold.
+    """
+    if Path(path).suffix in (".yaml", ".yml", ".toml"):
+        found = load(path)
+        return f"a scenario of the {found.domain} room, every value and file of it in order"
     return check_document(read_document(Path(path)), scenario=scenario, name=os.fspath(path))
 
 
