@@ -91,12 +91,13 @@ class Law(NamedTuple):
 class State(NamedTuple):
     """N requests, R replicas.
 
-    enter_ms: float64[N]. counts: int64[N, COUNTS]. times: float64[N, TIMES]. own: int64[R, OWN]. due_ms, begun_ms:
-    float64[R], end (inf if there is none) and begin of the iteration under way. slots, given: int64[R, max_seqs], who runs,
-    in order of admission, and how many tokens each was given. window: int64[WINDOW]. done: int64[N, 2], position and
-    iteration of each request that left, done_ms: float64[N], the begin of that iteration; in order replica by replica.
-    gaps: int64[CELLS], times between consecutive tokens. crossing: int64[block_tokens], scratch. rows_ms: float64[M, 2],
-    begin and end of each iteration; rows: int64[M, ROWS]; in order replica by replica; M = 0 records none.
+    enter_ms: float64[N]. counts: int64[N, COUNTS]. times: float64[N, TIMES]. own: int64[R, OWN]. due_ms: float64[R], end of
+    the iteration under way, inf if there is none; begun_ms: float64[R], its begin, or from when on the next may begin.
+    slots, given: int64[R, max_seqs], who runs, in order of admission, and how many tokens each was given. window:
+    int64[WINDOW]. done: int64[N, 2], position and iteration of each request that left, done_ms: float64[N], the begin of
+    that iteration; in order replica by replica. gaps: int64[CELLS], times between consecutive tokens. crossing:
+    int64[block_tokens], scratch. rows_ms: float64[M, 2], begin and end of each iteration; rows: int64[M, ROWS]; in order
+    replica by replica; M = 0 records none.
     """
 
     enter_ms: Floats
@@ -133,35 +134,15 @@ def run_requests(limits: Ints, law: Law, state: State, until_ms: float) -> bool:
         coming_ms = enter_ms[window[ENTERED]] if window[ENTERED] < window[FED] else np.inf
         limit_ms = min(coming_ms, until_ms)
         for r in range(replicas):
-            while due_ms[r] < limit_ms:
-                if room > 0 and window[ITERATIONS] + 1 > room:
-                    return False
-                now_ms = due_ms[r]
-                _end(
-                    r, now_ms, own, slots, given, counts, times, due_ms, begun_ms, window, done, done_ms, gaps
-                )
-                if own[r, STEADY] and own[r, RUNNING] > 0:
-                    now_ms = _decode_on(
-                        r,
-                        now_ms,
-                        limit_ms,
-                        limits,
-                        terms,
-                        decode_ms,
-                        own,
-                        slots,
-                        counts,
-                        times,
-                        window,
-                        gaps,
-                        crossing,
-                        rows,
-                        rows_ms,
-                    )
-                if own[r, OPEN] > 0:
+            while True:
+                if due_ms[r] == np.inf:
+                    # What ends at the instant of entry begins again only after it.
+                    if own[r, OPEN] == 0 or not begun_ms[r] < limit_ms:
+                        break
+                    if room > 0 and window[ITERATIONS] + 1 > room:
+                        return False
                     _begin(
                         r,
-                        now_ms,
                         limits,
                         terms,
                         prefill_ms,
@@ -177,55 +158,40 @@ def run_requests(limits: Ints, law: Law, state: State, until_ms: float) -> bool:
                         rows,
                         rows_ms,
                     )
+                elif due_ms[r] < limit_ms or (due_ms[r] == coming_ms and coming_ms < until_ms):
+                    _end(r, own, slots, given, counts, times, due_ms, begun_ms, window, done, done_ms, gaps)
+                    if own[r, STEADY] and own[r, RUNNING] > 0:
+                        _decode_on(
+                            r,
+                            limit_ms,
+                            limits,
+                            terms,
+                            decode_ms,
+                            own,
+                            slots,
+                            counts,
+                            times,
+                            begun_ms,
+                            window,
+                            gaps,
+                            crossing,
+                            rows,
+                            rows_ms,
+                        )
+                else:
+                    break
         if not coming_ms < until_ms:
             return True
-        if room > 0 and window[ITERATIONS] + replicas > room:
-            return False
         for r in range(replicas):
-            if due_ms[r] == coming_ms:
-                _end(
-                    r,
-                    coming_ms,
-                    own,
-                    slots,
-                    given,
-                    counts,
-                    times,
-                    due_ms,
-                    begun_ms,
-                    window,
-                    done,
-                    done_ms,
-                    gaps,
-                )
+            if due_ms[r] == np.inf:
+                begun_ms[r] = coming_ms
         while window[ENTERED] < window[FED] and enter_ms[window[ENTERED]] == coming_ms:
             _enter(limits, own, counts, window)
-        for r in range(replicas):
-            if due_ms[r] == np.inf and own[r, OPEN] > 0:
-                _begin(
-                    r,
-                    coming_ms,
-                    limits,
-                    terms,
-                    prefill_ms,
-                    decode_ms,
-                    own,
-                    slots,
-                    given,
-                    counts,
-                    times,
-                    due_ms,
-                    begun_ms,
-                    window,
-                    rows,
-                    rows_ms,
-                )
 
 
 @kernel(inline=True)
 def _end(
     r: int,
-    now_ms: float,
     own: Ints,
     slots: Ints,
     given: Ints,
@@ -239,7 +205,7 @@ def _end(
     gaps: Ints,
 ) -> None:
     """The replica's iteration ends: whoever has all of its tokens cached emits one; whoever has emitted all leaves."""
-    usual_ms, cell = -1.0, 0
+    now_ms, usual_ms, cell = due_ms[r], -1.0, 0
     kept, emitted = 0, 0
     for i in range(own[r, RUNNING]):
         who = slots[r, i]
@@ -271,7 +237,7 @@ def _end(
         kept += 1
     own[r, STEADY] = emitted == own[r, RUNNING]
     own[r, RUNNING] = kept
-    due_ms[r] = np.inf
+    due_ms[r], begun_ms[r] = np.inf, now_ms
 
 
 @kernel(inline=True)
@@ -298,7 +264,6 @@ def _enter(limits: Ints, own: Ints, counts: Ints, window: Ints) -> None:
 @kernel(inline=True)
 def _begin(
     r: int,
-    now_ms: float,
     limits: Ints,
     terms: Floats,
     prefill_ms: Floats,
@@ -320,7 +285,7 @@ def _begin(
     free blocks has the last of the running preempted, again and again; if that is itself, it waits with the others.
     Where nobody was preempted, requests are admitted from the front of the queue.
     """
-    budget, block = limits[TOKEN_BUDGET], limits[BLOCK_TOKENS]
+    now_ms, budget, block = begun_ms[r], limits[TOKEN_BUDGET], limits[BLOCK_TOKENS]
     prefill, decodes, kv, attention = 0, 0, 0, 0.0
     preempted = False
     i = 0
@@ -387,7 +352,6 @@ def _begin(
             own[r, FREE],
         )
     own[r, ORDER] = number
-    begun_ms[r] = now_ms
     window[ITERATIONS] = number + 1
     due_ms[r] = end_ms
 
@@ -395,7 +359,6 @@ def _begin(
 @kernel(inline=True)
 def _decode_on(
     r: int,
-    now_ms: float,
     limit_ms: float,
     limits: Ints,
     terms: Floats,
@@ -404,18 +367,19 @@ def _decode_on(
     slots: Ints,
     counts: Ints,
     times: Floats,
+    begun_ms: Floats,
     window: Ints,
     gaps: Ints,
     crossing: Ints,
     rows: Ints,
     rows_ms: Floats,
-) -> float:
-    """Whole iterations in which all that run decode and nothing else can happen; returns the instant they lead to.
+) -> None:
+    """Whole iterations in which all that run decode and nothing else can happen.
 
     They end before `limit_ms`, nobody leaves, nobody can be admitted, blocks suffice. Then iterations differ in their
     times only, and requests are brought up to date once. Each time is computed as it would be one by one.
     """
-    running, block, free = own[r, RUNNING], limits[BLOCK_TOKENS], own[r, FREE]
+    now_ms, running, block, free = begun_ms[r], own[r, RUNNING], limits[BLOCK_TOKENS], own[r, FREE]
     room = rows.shape[0] - window[ITERATIONS] - 1 if rows.shape[0] > 0 else np.int64(2**62)
     steps, kv = room, 0
     for k in range(block):
@@ -474,7 +438,7 @@ def _decode_on(
             times[who, GAP] = max(times[who, GAP], longest_ms)
         own[r, FREE] = free
         window[ITERATIONS] += done
-    return now_ms
+        begun_ms[r] = now_ms
 
 
 @kernel(inline=True)
