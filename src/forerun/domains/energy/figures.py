@@ -138,8 +138,8 @@ def _savings(run: Result | SavedRun) -> Figure | None:
         for suffix, how in (("", "over seeds"), ("_two_level", "over recorded paths and seeds")):
             interval = run.intervals.get(name + suffix)
             rows["what"].append(label)
-            middle = (interval.low + interval.high) / 2 if interval else float(run.summary[name])
-            rows["saved"].append(float(run.summary.get(name + "_two_level", middle)) if suffix else middle)
+            shown = float(run.summary[name])
+            rows["saved"].append(float(run.summary.get(name + "_two_level", shown)) if suffix else shown)
             rows["low"].append(interval.low if interval else math.nan)
             rows["high"].append(interval.high if interval else math.nan)
             rows["interval"].append(how)

@@ -15,7 +15,7 @@ from forerun.domains.energy.model import Expected, Floats
 from forerun.domains.energy.policy import Chooser, KnobRecipe
 from forerun.domains.energy.scenario import Scenario, paired
 from forerun.domains.energy.simulate import Drift, Run, Shop, group, sequence
-from forerun.domains.energy.stats import drawn_world, mean_interval
+from forerun.domains.energy.stats import drawn_world
 from forerun.domains.energy.workload import Workload
 from forerun.domains.energy.world import World, read_world
 from forerun.errors import ForerunError
@@ -264,10 +264,9 @@ def _named(found: list[Savings], suffix: str, method: str) -> tuple[dict[str, In
         finite = [value for value in values if math.isfinite(value)]
         if len(finite) < 2:
             continue
-        if suffix:  # a prediction for one deployment: percentiles over worlds and seeds
-            low, high = (float(bound) for bound in np.percentile(finite, [2.5, 97.5]))
-        else:
-            low, high = mean_interval(finite)
+        # What one deployment may see: percentiles of runs, outward to a run, so that few runs give their range.
+        low = float(np.percentile(finite, 2.5, method="lower"))
+        high = float(np.percentile(finite, 97.5, method="higher"))
         intervals[name + suffix] = Interval(low, high, 0.95, f"{method}, {len(finite)} runs")
         centres[name + suffix] = float(np.median(finite))
     return intervals, centres
