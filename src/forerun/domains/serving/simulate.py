@@ -62,7 +62,7 @@ def simulate(scenario: Scenario, *, policy: Batching | None = None, watch: Itera
         summary |= _both_rules(scenario, inputs)
     intervals = _intervals(scenario, inputs, run, policy) if len(run.finish_ms) else {}
     recorded = {"queries": tables.queries_table(run, scenario.slo_ms)} if len(run.finish_ms) else {}
-    headlines = (*HEADLINE, *(name for name in LLM_HEADLINE if name in summary))
+    headlines = LLM_HEADLINE if "ttft_p50_ms" in summary else HEADLINE
     result = Result(scenario, summary, recorded, notes=tuple(notes), intervals=intervals, headline=headlines)
     if run.visits:
         result = _presented(scenario, inputs, run, compat, result, loads)

@@ -18,7 +18,18 @@ from forerun.result.ledger import Ledger
 
 HEADLINE = ("latency_p50_ms", "latency_p99_ms", "attainment", "misses", "cost_usd_per_h")
 #: the same for a pipeline with one language model
-LLM_HEADLINE = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms", "goodput_rps")
+LLM_HEADLINE = (
+    "latency_p50_ms",
+    "latency_p99_ms",
+    "attainment",
+    "ttft_p99_ms",
+    "tpot_p99_ms",
+    "cost_usd_per_h",
+    "misses",
+    "ttft_p50_ms",
+    "tpot_p50_ms",
+    "goodput_rps",
+)
 
 
 def summarise(scenario: Scenario, inputs: Inputs, run: Run, loads: Mapping[str, float]) -> dict[str, Any]:

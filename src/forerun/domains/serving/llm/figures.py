@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.result.figures import Axis, Figure
+from forerun.result.figures import Axis, Figure, Rule
 from forerun.result.tables import Table
 
 #: points of a distribution's curve
@@ -20,6 +20,7 @@ def llm_figures(tables: Mapping[str, Table], summary: Mapping[str, Any]) -> list
     found = [
         _distribution(
             requests,
+            summary,
             "ttft",
             "Time to first token",
             "time to first token",
@@ -28,6 +29,7 @@ def llm_figures(tables: Mapping[str, Table], summary: Mapping[str, Any]) -> list
         ),
         _distribution(
             requests,
+            summary,
             "tpot",
             "Time between tokens",
             "time between tokens",
@@ -41,7 +43,9 @@ def llm_figures(tables: Mapping[str, Table], summary: Mapping[str, Any]) -> list
     return [figure for figure in found if figure is not None]
 
 
-def _distribution(requests: Table, name: str, title: str, what: str, caption: str) -> Figure | None:
+def _distribution(
+    requests: Table, summary: Mapping[str, Any], name: str, title: str, what: str, caption: str
+) -> Figure | None:
     shares = np.concatenate(
         [np.linspace(0.0, 0.98, POINTS // 2), np.linspace(0.98, 1.0, POINTS // 2 + 1)[1:]]
     )
@@ -56,6 +60,7 @@ def _distribution(requests: Table, name: str, title: str, what: str, caption: st
         columns["stage"].append(np.full(len(shares), stage, dtype=object))
     if not columns["share"]:
         return None
+    objective = summary.get(f"{name}_slo_ms")
     return Figure(
         id=f"{name}-cdf",
         title=title,
@@ -66,6 +71,7 @@ def _distribution(requests: Table, name: str, title: str, what: str, caption: st
         series="stage",
         series_label="stage",
         caption=caption,
+        rules=(Rule(float(objective), "wanted"),) if objective else (),
     )
 
 

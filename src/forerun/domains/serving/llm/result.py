@@ -75,7 +75,9 @@ def stage_figures(stage: Stage, run: Run, number: int, slo_ms: float) -> dict[st
     served = ~np.isnan(told.first_ms)
     span_s = float(run.arrival_ms[-1] - run.arrival_ms[0]) / 1e3
     good = served & ~run.missed(slo_ms) & _good(llm, visits, told)
+    objectives = {"ttft_slo_ms": llm.ttft_slo_ms, "tpot_slo_ms": llm.tpot_slo_ms}
     return {
+        **{name: value for name, value in objectives.items() if value},
         **_latency_figures(llm, visits, told, served),
         "tbt_p50_ms": gap_quantile_ms(told.gaps, 0.5),
         "tbt_p99_ms": gap_quantile_ms(told.gaps, 0.99),
