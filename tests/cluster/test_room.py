@@ -30,7 +30,7 @@ from forerun.domains.cluster.policies.gavel_maxmin import GavelMaxMin, fair_shar
 from forerun.domains.cluster.policies.las import Las
 from forerun.domains.cluster.policies.sjf import Sjf
 from forerun.domains.cluster.policies.srtf import Srtf
-from forerun.domains.cluster.policy import Schedule
+from forerun.domains.cluster.policy import Schedule, schedulers
 from forerun.domains.cluster.priority import PriorityPolicy, PriorityRules
 from forerun.domains.cluster.profile import analytic
 from forerun.domains.cluster.record import Record
@@ -486,3 +486,13 @@ def test_the_picture_of_each_gpu_shows_what_was_held() -> None:
         mine = drawn["gpu"] == gpu
         order = np.argsort(drawn["from_s"][mine])
         assert (drawn["to_s"][mine][order][:-1] <= drawn["from_s"][mine][order][1:] + 1e-9).all()
+
+
+def test_the_page_tells_every_policy() -> None:
+    """docs/rooms/cluster.md: one table row names each policy; each class tells its paper, needs, guarantee and cost."""
+    page = (Path(__file__).parents[2] / "docs" / "rooms" / "cluster.md").read_text()
+    table = page[page.index("| name | source | needs |") : page.index("## Your own policy")]
+    for name in schedulers().names():
+        assert f"`{name}`" in table, name
+        policy = schedulers().get(name)
+        assert policy.paper and policy.needs and policy.guarantees and policy.cost, name
