@@ -147,6 +147,31 @@ def test_trials_give_intervals_and_a_chance() -> None:
     assert "time-to-finish" in {figure.id for figure in figures.figures(done)}
 
 
+def test_every_assumption_has_its_elasticity() -> None:
+    """Longer steps cost as much as they are longer, more removals and longer pauses cost something; no stall, no row."""
+    table = simulate(scenario("trials: 800\n")).tables["sensitivity"]
+    found = dict(
+        zip(
+            table["field"].tolist(),
+            zip(*(table[n].tolist() for n in ("elasticity", "low", "high"))),
+            strict=True,
+        )
+    )
+    assert set(found) == {
+        "fleet.removals_per_min",
+        "fleet.adds_per_min",
+        "job.step_s",
+        "job.reconfig_s",
+        "job.prep_s",
+        "job.write_s",
+    }
+    assert -1.15 < found["job.step_s"][0] < -0.85
+    for field in ("fleet.removals_per_min", "job.reconfig_s", "job.write_s"):
+        assert found[field][2] < 0, field
+    sizes = [abs(value) for value in table["elasticity"].tolist()]
+    assert sizes == sorted(sizes, reverse=True)
+
+
 def test_trials_of_a_policy_without_kernel_are_replayed() -> None:
     done = simulate(scenario("trials: 10\npolicy: varuna\n")).check()
     assert any("one by one" in note for note in done.notes)

@@ -21,6 +21,8 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
         found.append(holdings(run.tables["holdings"]))
     if "spells" in run.tables:
         found.append(progress(run.tables["spells"]))
+    if "sensitivity" in run.tables:
+        found.append(what_matters(run.tables["sensitivity"]))
     if "trials" in run.tables:
         if not bool(np.all(run.tables["trials"]["finished"])):
             found.append(step_distribution(run.tables["trials"]))
@@ -87,6 +89,22 @@ def fleet_over_time(fleet: Table, end_s: float) -> Figure:
         series="state",
         series_label="state",
         caption="Nodes in pipelines, usable nodes standing by, and nodes being prepared.",
+    )
+
+
+def what_matters(found: Table) -> Figure:
+    """Elasticities of throughput, the largest first."""
+    return Figure(
+        id="what-matters",
+        title="How much each assumption matters",
+        kind="bar",
+        x=Axis("assumption", "assumption"),
+        y=Axis("elasticity", "percent of samples a second for a percent of it"),
+        data={name: found[name].tolist() for name in ("assumption", "elasticity", "low", "high")},
+        low="low",
+        high="high",
+        order=tuple(str(name) for name in found["assumption"]),
+        caption="Each is moved by a tenth, down and up, on the same fleets; -0.3: one percent more costs 0.3 percent.",
     )
 
 

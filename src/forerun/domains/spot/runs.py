@@ -18,6 +18,7 @@ from forerun.domains.spot.policy import GrowthRule, RecoveryPolicy, Setting
 from forerun.domains.spot.prices import fleet_usd, spot_price
 from forerun.domains.spot.recorded import Recording, recording, with_on_demand
 from forerun.domains.spot.scenario import Prices, Recorded, Scenario, Training
+from forerun.domains.spot.sensitivity import elasticities
 from forerun.domains.spot.trials import Estimate, Trials
 from forerun.domains.spot.world import Outlook
 from forerun.errors import ScenarioError
@@ -325,6 +326,7 @@ def _many(scenario: Scenario) -> Result:
     summary["trials"] = whole.count
     wall, nodes = dict(whole.wall_s), dict(whole.node_s)
     mean_end_s = math.fsum(wall.values())
+    matters = elasticities(scenario) if in_kernel(scenario) else ()
     shown_fleet = history(scenario, trial=0)[0].fleet
     shown = replay_scenario(scenario, shown_fleet, scenario.horizon_s)
     notes.append("the timeline, the fleet and the spells are of one generated history")
@@ -337,6 +339,7 @@ def _many(scenario: Scenario) -> Result:
             "trials": tables.trial_table(done, _trial_cost(done, scenario)),
             "spells": tables.spell_table(shown),
             **({"fleet": tables.fleet_table(shown)} if shown.node_spells else {}),
+            **({"sensitivity": tables.sensitivity_table(matters)} if matters else {}),
         },
         timeline=tables.timeline(shown, with_on_demand(shown_fleet, scenario.on_demand_nodes)),
         ledgers=(tables.wall_ledger(wall, mean_end_s), tables.node_ledger(nodes, math.fsum(nodes.values()))),
@@ -356,16 +359,21 @@ def mean_spot_usd_per_h(scenario: Scenario) -> float:
     return spot_price(scenario.prices).mean(0.0, scenario.horizon_s)
 
 
+def in_kernel(scenario: Scenario) -> bool:
+    """Whether the Monte Carlo kernel knows the process, the policy and the growth rule."""
+    known = isinstance(scenario.fleet, Poisson | PerNode) and type(scenario.policy) is Restart
+    return known and scenario.growth.kernel_code >= 0 and scenario.job.min_pipelines == 1
+
+
 def simulate_trials(scenario: Scenario, first: int = 0) -> tuple[Trials, list[str]]:
     """The scenario's trials first, first + 1, ..., in the kernel where it knows the process and the policy, else one by
     one.
     """
-    process, job = scenario.fleet, scenario.job.built(scenario.horizon_s)
+    process = scenario.fleet
     assert not isinstance(process, Recorded)
-    fits = type(scenario.policy) is Restart and scenario.growth.kernel_code >= 0 and job.min_pipelines == 1
-    if fits and isinstance(process, Poisson | PerNode):
+    if in_kernel(scenario) and isinstance(process, Poisson | PerNode):
         done = trials.run(
-            job,
+            scenario.job.built(scenario.horizon_s),
             process,
             scenario.growth,
             trials=scenario.trials,

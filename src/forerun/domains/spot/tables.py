@@ -12,6 +12,9 @@ from forerun.result.tables import Column, Table, TableSchema
 from forerun.result.timeline import Timeline
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from forerun.domains.spot.sensitivity import Elasticity
     from forerun.domains.spot.trials import Trials
 
 LINES = ("useful", "slowdown", "stall", "lost", "reconfig", "idle", "inflight", "standby", "prepping")
@@ -83,6 +86,38 @@ TRIALS = TableSchema(
     ),
     "one row a trial",
 )
+
+SENSITIVITY = TableSchema(
+    "sensitivity",
+    (
+        Column("assumption", "", "what is assumed"),
+        Column("field", "", "where the scenario says it"),
+        Column("value", "", "its value there (the smallest of several)"),
+        Column("elasticity", "", "percent of samples a second for one percent of it"),
+        Column("low", "", "lower end of the 95 % interval"),
+        Column("high", "", "upper end"),
+    ),
+    "how much each assumption matters, by paired trials a tenth below and above",
+)
+
+
+def sensitivity_table(found: Iterable[Elasticity]) -> Table:
+    """Elasticities, the largest first."""
+    ordered = sorted(found, key=lambda one: -abs(one.estimate.mean))
+    return Table.of_rows(
+        SENSITIVITY,
+        [
+            (
+                one.meaning,
+                one.field,
+                one.value,
+                one.estimate.mean,
+                one.estimate.mean - one.estimate.half95,
+                one.estimate.mean + one.estimate.half95,
+            )
+            for one in ordered
+        ],
+    )
 
 
 def wall_ledger(wall_s: dict[str, float], end_s: float) -> Ledger:
