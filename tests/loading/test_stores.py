@@ -217,6 +217,18 @@ def test_other_urls_through_fsspec(blocks: Blocks, files: Path) -> None:
         open_client("nosuchscheme://x")
 
 
+def test_without_the_libraries_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def absent(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(objects, "import_module", absent)
+    for url, library in (("s3://bucket/data", "obstore"), ("sftp://host/data", "fsspec")):
+        assert command_line(["measure", "loading", url]) == 2
+        assert f"{library}, which is not installed: pip install 'forerun[stores]'" in capsys.readouterr().err
+
+
 def test_files_behind_http_are_listed_in_pages_and_packed(files: Path, tmp_path: Path) -> None:
     many = tmp_path / "many"
     for number in range(2100):

@@ -24,7 +24,9 @@ import click
 )
 @click.option("--errors", type=click.FloatRange(0, 1), default=0.0, help="Share of requests answered 503.")
 @click.option("--resets", type=click.FloatRange(0, 1), default=0.0, help="Share cut off in the middle.")
-@click.option("--stalls", type=click.FloatRange(0, 1), default=0.0, help="Share that stops in the middle for a minute.")
+@click.option(
+    "--stalls", type=click.FloatRange(0, 1), default=0.0, help="Share that stops in the middle for a minute."
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--token", default="", envvar="FORERUN_STORE_TOKEN", help="Ask for this bearer token.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Interface to listen on.")
