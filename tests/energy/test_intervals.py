@@ -1,0 +1,81 @@
+"""Intervals of a policy's savings: what covers a new deployment in the true world, and what does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from forerun.domains.energy.batch import run_many
+from forerun.domains.energy.model import Rules
+from forerun.domains.energy.policies.jit import Jit
+from forerun.domains.energy.policies.pruning_gts import PruningGts
+from forerun.domains.energy.policy import Pair
+from forerun.domains.energy.runs import of_attempts, reference
+from forerun.domains.energy.stats import drawn_world
+from forerun.domains.energy.workload import Workload
+from forerun.errors import ForerunError
+
+RECIPE = Pair(batch_size=PruningGts(), limit=Jit())
+RECURRENCES, TRIALS, RECORDED = 24, 16, 5
+POWER = {
+    size: {250.0: (seconds, 225.0), 125.0: (1.3 * seconds, 119.0)}
+    for size, seconds in ((8, 30.0), (16, 20.0), (32, 16.0))
+}
+
+
+def savings(workload: Workload, seeds: range) -> list[float]:
+    """Energy saved against the default in one run a seed; runs in which the policy fails are left out."""
+    found = []
+    for seed in seeds:
+        try:
+            (log,) = run_many(
+                workload,
+                RECIPE,
+                eta=0.5,
+                beta=2.0,
+                rules=Rules(),
+                seeds=[seed],
+                recurrences=RECURRENCES,
+            )
+        except ForerunError:
+            continue
+        found.append(of_attempts(log, RECURRENCES, reference(workload, 0.5)).energy)
+    return found
+
+
+def test_two_levels_cover_a_new_deployment_and_seeds_alone_do_not(make_toy: Callable[..., Workload]) -> None:
+    """24 worlds with log-normal epochs of a log-sd between 0.05 and 0.3, of which five runs a size were recorded.
+
+    A deployment meets the true law. In 295 worlds (20 runs each) the two-level interval held it in 95 %, that
+    over seeds in 54 %.
+    """
+    rng = np.random.default_rng(0)
+    covered = {"seeds": 0, "two-level": 0}
+    worlds = 0
+    for _ in range(24):
+        law = {size: (rng.normal(3.2, 0.15) + 0.5 * (size == 32), rng.uniform(0.05, 0.3)) for size in POWER}
+
+        def world(runs: int, law: dict[int, tuple[float, float]] = law) -> Workload:
+            paths = {
+                size: [max(1, round(math.exp(rng.normal(*of)))) for _ in range(runs)]
+                for size, of in law.items()
+            }
+            return make_toy(paths, POWER, default=32, max_epochs=400, rules=Rules())
+
+        recorded, true = world(RECORDED), world(100)
+        deployed = savings(true, range(7, 8))
+        if not deployed:
+            continue
+        worlds += 1
+        both = [
+            value
+            for number in range(TRIALS)
+            for value in savings(drawn_world(recorded, rng), range(number, number + 1))
+        ]
+        for name, values in (("seeds", savings(recorded, range(TRIALS))), ("two-level", both)):
+            covered[name] += min(values) <= deployed[0] <= max(values)
+    assert worlds >= 20
+    assert covered["two-level"] >= 0.8 * worlds
+    assert covered["seeds"] <= 0.75 * worlds
