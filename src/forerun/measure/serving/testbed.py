@@ -159,16 +159,16 @@ class Testbed:
             return _Loop(self, due_ms).run()
 
     def exercise(
-        self, sizes: Sequence[Sequence[int]], load: float, stages: Sequence[int] | None = None
+        self, sizes: Sequence[Sequence[int]], loads: Sequence[float], stages: Sequence[int] | None = None
     ) -> list[list[tuple[int, float]]]:
         """Have replicas serve given batches without queues: by stage, (size, ms from handing over to the answer).
 
         sizes: by stage, in this order, dealt to whichever of its replicas is next; a stage that is through begins again
-        until all are, so that nobody ever works alone. load: the share of time a replica is busy; it rests in between.
-        stages: those that take part, at once (default: all).
+        until all are, so that nobody ever works alone. loads: by stage, the share of time a replica is busy; it rests in
+        between. stages: those that take part, at once (default: all).
         """
         with _undisturbed():
-            return _exercised(self, sizes, load, range(len(self.replicas)) if stages is None else stages)
+            return _exercised(self, sizes, loads, range(len(self.replicas)) if stages is None else stages)
 
 
 @contextlib.contextmanager
@@ -365,7 +365,7 @@ class _Loop:
 
 
 def _exercised(
-    testbed: Testbed, sizes: Sequence[Sequence[int]], load: float, stages: Sequence[int]
+    testbed: Testbed, sizes: Sequence[Sequence[int]], loads: Sequence[float], stages: Sequence[int]
 ) -> list[list[tuple[int, float]]]:
     found: list[list[tuple[int, float]]] = [[] for _ in testbed.replicas]
     handed = dict.fromkeys(stages, 0)
@@ -393,8 +393,9 @@ def _exercised(
             files[file].answer()
             ended_s = time.monotonic()
             size, began_s = under_way.pop(file)
-            found[files[file].stage].append((size, (ended_s - began_s) * 1e3))
-            rests[file] = ended_s + (ended_s - began_s) * (1 / load - 1)
+            stage = files[file].stage
+            found[stage].append((size, (ended_s - began_s) * 1e3))
+            rests[file] = ended_s + (ended_s - began_s) * (1 / loads[stage] - 1)
         going_on = any(len(found[s]) < len(sizes[s]) for s in stages)
         if not ready and not resting:
             raise StoreError.at("measure serving", f"no replica answered for {PATIENCE_S:g} s")
