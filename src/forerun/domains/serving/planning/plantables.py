@@ -91,7 +91,7 @@ def stages_table(space: Space, plan: Configuration, now: Configuration, shares: 
         offer = space.offer(s, choice.hardware)
         cost = offer.price * choice.replicas
         load = space.traffic.rate_rps * shares[s] / (offer.qps[choice.max_batch] * choice.replicas)
-        here = f"{now[s].hardware} x{now[s].replicas}/{now[s].max_batch}"
+        here = f"{now[s].replicas} x {now[s].hardware}, batch {now[s].max_batch}"
         rows.append((space.names[s], *choice, cost, cost / total if total else 0.0, load, here))
     return Table.of_rows(STAGES, rows)
 

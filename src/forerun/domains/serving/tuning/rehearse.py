@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.domains.serving.model import Floats
 from forerun.domains.serving.planning.exact import cheapest
@@ -37,7 +39,7 @@ class Scene:
         return self.space.cost(self.configuration(replicas))
 
 
-def evened(arrivals_ms: Floats, edges_ms: Floats) -> Floats:
+def evened(arrivals_ms: Floats, edges_ms: NDArray[np.floating[Any]]) -> Floats:
     """The arrivals between the first and the last edge, with each span between two edges stretched so that it holds one
     arrival a second: bursts within spans stay, what moves from span to span goes."""
     inside = arrivals_ms[(arrivals_ms > edges_ms[0]) & (arrivals_ms <= edges_ms[-1])]
