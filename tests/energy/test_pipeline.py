@@ -13,6 +13,7 @@ import pytest
 
 import forerun
 from forerun.cli.main import main
+from forerun.domains.energy.drawings import plan_figures
 from forerun.domains.energy.figures import figures
 from forerun.domains.energy.levers import levers
 from forerun.domains.energy.pipeline import KINDS, Choices, Pipeline
@@ -226,6 +227,11 @@ def test_the_command_line(
     assert code("plan", str(tmp_path / "pipe.yaml"), "-o", str(kept)) == 0
     assert "slowing passes" in capsys.readouterr().out
     assert code("check", str(kept)) == 0
+    document = json.loads(kept.read_text())
+    assert [figure.id for figure in plan_figures(document["plan"], document["scenario"])] == [
+        "plan-passes",
+        "plan-pipeline-frontier",
+    ]
     forged = json.loads(kept.read_text())
     forged["plan"]["summary"]["energy_j"] *= 0.9
     kept.write_text(json.dumps(forged))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from forerun.domains.energy.figures import CLOCKS, slowness
 from forerun.result.figures import Axis, Figure
 
 
 def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
     """The frontier of time and energy with the plan, the knee and the default on it; the plan at each weight."""
+    if plan.get("operations"):
+        return _of_a_pipeline(plan)
     found = []
     # What stands out lies on top: it comes last.
     marked = [
@@ -54,6 +57,53 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
             )
         )
     return tuple(found)
+
+
+def _of_a_pipeline(plan: Mapping[str, Any]) -> tuple[Figure, ...]:
+    """When each pass of the planned iteration runs, and the frontier with the plan on it."""
+    summary = plan["summary"]
+    operations = plan["operations"]
+    top_mhz = max(float(op["frequency_mhz"]) for op in operations)
+    points = [
+        *(("frontier", point["makespan_s"], point["energy_j"]) for point in plan.get("frontier") or ()),
+        ("every pass at its highest", summary["highest_makespan_s"], summary["highest_energy_j"]),
+        ("plan", summary["makespan_s"], summary["energy_j"]),
+    ]
+    return (
+        Figure(
+            id="plan-passes",
+            title="The iteration as planned",
+            kind="gantt",
+            x=Axis("start_s", "time", "s"),
+            y=Axis("stage", "stage"),
+            data={
+                "start_s": [float(op["start_s"]) for op in operations],
+                "end_s": [float(op["end_s"]) for op in operations],
+                "stage": [f"stage {op['stage']}" for op in operations],
+                "clock": [slowness(float(op["frequency_mhz"]) / top_mhz) for op in operations],
+            },
+            x2="end_s",
+            series="clock",
+            series_label="clock",
+            order=CLOCKS,
+            caption="One bar a pass of a microbatch; gaps are waiting.",
+        ),
+        Figure(
+            id="plan-pipeline-frontier",
+            title="Time and energy of an iteration",
+            kind="points",
+            x=Axis("makespan_s", "time of an iteration", "s"),
+            y=Axis("energy_j", "energy of an iteration", "J"),
+            data={
+                "makespan_s": [float(seconds) for _, seconds, _ in points],
+                "energy_j": [float(joules) for _, _, joules in points],
+                "kind": [name for name, _, _ in points],
+            },
+            series="kind",
+            order=("plan", "every pass at its highest", "frontier"),
+            caption="Plans of which none is better in both time and energy.",
+        ),
+    )
 
 
 def measured_figures(measured: Mapping[str, Any]) -> tuple[Figure, ...]:

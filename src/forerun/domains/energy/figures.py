@@ -203,7 +203,7 @@ def _passes(run: Result | SavedRun) -> tuple[Figure, Figure]:
                     "from_s": table["start_s"][mine].tolist(),
                     "to_s": table["end_s"][mine].tolist(),
                     "stage": [f"stage {stage}" for stage in table["stage"][mine].tolist()],
-                    "clock": [_slowness(float(f) / top) for f in clock.tolist()],
+                    "clock": [slowness(float(f) / top) for f in clock.tolist()],
                 },
                 x2="to_s",
                 series="clock",
@@ -221,7 +221,7 @@ def _passes(run: Result | SavedRun) -> tuple[Figure, Figure]:
 CLOCKS = ("highest", "90 % or more of it", "75 to 90 %", "below 75 %")
 
 
-def _slowness(share: float) -> str:
+def slowness(share: float) -> str:
     """How far below the highest frequency a pass runs."""
     return CLOCKS[0 if share == 1 else 1 if share >= 0.9 else 2 if share >= 0.75 else 3]
 
