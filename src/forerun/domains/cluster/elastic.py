@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from forerun.domains.cluster.kernels import elastic as ek
@@ -17,6 +19,15 @@ from forerun.domains.cluster.published import (
 from forerun.domains.cluster.record import Record
 from forerun.errors import PolicyError
 
+#: what a plan keeps free before a deadline, where overhead is reserved: restarts, and slots. Measured: with these none of
+#: 1,377 admitted jobs of 200 drawn worlds ended late; with four restarts and no slot, 119 of 1,825 did
+RESTARTS_KEPT: Final = 8
+SLOTS_KEPT: Final = 2
+
+
+#: jobs in the cluster above which no deadline that would admit a refused job is sought
+MOST_TRIED: Final = 40
+
 
 class ElasticRules(PublishedRules):
     """What both forms of ElasticFlow share: the planner's flags, boosting, placing."""
@@ -31,11 +42,13 @@ class ElasticRules(PublishedRules):
         self.flags[ek.ANCHOR_ZERO] = world.is_corrected("grid_anchor")
         self.reserving = world.is_corrected("admission_overhead")
         self.reserve_s: I64 = np.zeros(len(world.jobs), np.int64)
-        if self.reserving and world.is_corrected("overhead_when_unchanged"):
-            self.reserve_s = self.restart_reserve_s()
-        elif self.reserving:
-            # overhead falls due at every event, so no number of restarts is enough: keep what the job may pay in all
-            self.reserve_s = 4 * self.restart_reserve_s()
+        #: kept to the end: an event may be drawn to the end of its slot, and so may the one that acts on it
+        self.least_reserve_s = SLOTS_KEPT * world.slot_s
+        if self.reserving:
+            # where overhead falls due at every event, no number of restarts is enough
+            seldom = world.is_corrected("overhead_when_unchanged")
+            self.reserve_s = self.restart_reserve_s(RESTARTS_KEPT if seldom else 2 * RESTARTS_KEPT)
+            self.reserve_s += self.least_reserve_s
         self.trials = 0
 
     def plan(self, rows: I64, now_s: int, *, record: bool = True) -> BOOL:
@@ -128,11 +141,39 @@ class AdmittingRules(ElasticRules):
         if best_s > deadline:
             return f"own speed: alone at its best count it would end {best_s - deadline:.0f} s after its deadline"
         if needed_s > deadline:
+            late = f"capacity in [{now_s}, {deadline}] s: planned with the others it would end {needed_s - deadline} s late"
+            slack_s = self._admitting_slack_s(row, needed_s - deadline, now_s)
             return (
-                f"capacity in [{now_s}, {deadline}] s: planned with the others it would end "
-                f"{needed_s - deadline} s late; a deadline that much later would admit it"
+                f"{late}; alone, with a deadline {slack_s} s later, it would be admitted" if slack_s else late
             )
         return blame
+
+    def _admitting_slack_s(self, row: int, least_s: int, now_s: int) -> int:
+        """How much later a deadline would have the job admitted, were it the only newcomer: tried, to a slot; 0: unknown.
+
+        Not tried in a crowd: each trial plans everybody anew.
+        """
+        if self.runnable_count > MOST_TRIED:
+            return 0
+        deadlines = self.m.j[mk.DEADLINE]
+        written = int(deadlines[row])
+        everybody = np.append(self.runnable(), row)
+
+        def admits(slack_s: int) -> bool:
+            deadlines[row] = written + slack_s
+            return not self.plan(everybody, now_s, record=False).any()
+
+        low_s, high_s = 0, max(least_s, self.world.slot_s)
+        while not admits(high_s):
+            low_s, high_s = high_s, 2 * high_s
+            if high_s > 64 * max(least_s, self.world.slot_s):
+                high_s = 0
+                break
+        while high_s and high_s - low_s > self.world.slot_s:
+            middle_s = (low_s + high_s) // 2
+            low_s, high_s = (low_s, middle_s) if admits(middle_s) else (middle_s, high_s)
+        deadlines[row] = written
+        return high_s
 
     def decide(self, now_s: int) -> None:
         """Everybody takes what the plan gives now, plans are made again, spare GPUs go out, jobs are placed."""
@@ -156,7 +197,7 @@ class AdmittingRules(ElasticRules):
         self.pay(self.m.lists[mk.RUNNABLE, : self.runnable_count])
         if self.reserving:
             paid = self.m.j[mk.END, held] - before
-            self.reserve_s[held] = np.maximum(self.reserve_s[held] - paid, 0)
+            self.reserve_s[held] = np.maximum(self.reserve_s[held] - paid, self.least_reserve_s)
 
 
 class OpenRules(ElasticRules):

@@ -290,12 +290,12 @@ class PublishedRules:
         unchanged_free = self.world.is_corrected("overhead_when_unchanged")
         mk.charge(self.m, rows, len(rows), rebuilt, unchanged_free, self.world.cluster.gpus)
 
-    def restart_reserve_s(self) -> I64:
-        """Seconds per job that a plan keeps for overhead: a few restarts at the job's largest count, all groups new."""
+    def restart_reserve_s(self, restarts: int = RESERVED_RESTARTS) -> I64:
+        """Seconds per job that a plan keeps for overhead: restarts at the job's largest count, all groups new."""
         largest = self.m.levels[np.maximum(self.m.j[mk.TOP] - 1, 0)]
         total = self.world.cluster.gpus
         each = {int(gpus): overhead_s(int(gpus), False, False, total) for gpus in np.unique(largest)}
-        return np.array([RESERVED_RESTARTS * each[int(gpus)] for gpus in largest], np.int64)
+        return np.array([restarts * each[int(gpus)] for gpus in largest], np.int64)
 
     def on_round(self, now_s: int) -> None:
         """These schedules have no rounds."""
