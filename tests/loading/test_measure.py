@@ -174,7 +174,7 @@ def test_merging_pays_behind_latency_and_not_without(blocks: Path) -> None:
         assert single >= 10 * merged
     job = Job(step_s=0.05, decode_s=0.0)
     with open_corpus(str(blocks)) as corpus:
-        found = answer(corpus, job)
+        found = answer(corpus, job, probe_s=1.0)
         assert found.hidden and found.cell == Cell(1, 1) and len(found.probes) == 1
         assert "do not merge" in found.sentence
 
@@ -183,7 +183,7 @@ def test_probes_predict_other_cells(blocks: Path) -> None:
     """Calibrated by at most four probes; a loaded machine gets a wide band, quiet ones are reported in the docs."""
     job = Job(step_s=0.02, decode_s=0.002)
     with LatencyStore(blocks, StoreSpec(latency_s=0.03, seed=1)) as store, open_corpus(store.url) as corpus:
-        found = answer(corpus, job)
+        found = answer(corpus, job, probe_s=1.5)
         assert len(found.probes) <= 4 and not found.hidden and found.profile is not None
         assert found.profile.latency_s == pytest.approx(0.03, rel=0.5)
         assert found.law is not None and found.law.bottleneck == "thread"
@@ -194,6 +194,17 @@ def test_probes_predict_other_cells(blocks: Path) -> None:
             "too noisy here to judge an accuracy: load average above twice the cores, or repeats that differ"
         )
     assert sum(held_out) / len(held_out) <= 0.15
+
+
+def test_a_store_too_slow_for_a_batch_is_not_taken_for_hidden(blocks: Path) -> None:
+    """A probe of half a second reads few samples behind 60 ms: not one batch of 64, and yet it tells that loading stalls."""
+    with (
+        LatencyStore(blocks, StoreSpec(latency_s=0.06, sigma=0.0)) as store,
+        open_corpus(store.url) as corpus,
+    ):
+        found = answer(corpus, Job(decode_s=0.0), probe_s=0.5)
+    assert not found.hidden and found.probes[0].samples < 64
+    assert found.profile is not None and 0.06 <= found.profile.latency_s <= 0.2
 
 
 def test_the_verbs(files: Path, blocks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,7 +219,10 @@ def test_the_verbs(files: Path, blocks: Path, tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "p" / "b000001.blk").write_bytes(b"short")
     assert command_line(["pack", str(tmp_path / "p"), "--verify"]) == 2
     assert "b000001.blk" in capsys.readouterr().err
-    assert command_line(["measure", "loading", str(blocks), "--step", "50ms", "--json", "-q"]) == 0
+    assert (
+        command_line(["measure", "loading", str(blocks), "--step", "50ms", "--probe", "1s", "--json", "-q"])
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["source"] == str(blocks)
     assert command_line(["measure", "loading", str(tmp_path / "nothing")]) == 2
     assert command_line(["measure", "loading", str(blocks), "--step", "fast"]) == 2

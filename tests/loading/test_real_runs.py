@@ -351,13 +351,24 @@ def test_files_of_no_bytes(tmp_path: Path, sizes: list[int], capsys: pytest.Capt
     blocks = pack(tmp_path / "files", tmp_path / "blocks", PackSpec(16))
     assert sum(len(sample) for _, sample in blocks) == sum(sizes)
     with open_corpus(str(tmp_path / "files")) as corpus:
-        found = answer(corpus, Job(batch=16, step_s=0.0, decode_s=0.0), threads=(1, 2))
+        found = answer(corpus, Job(batch=16, step_s=0.0, decode_s=0.0), threads=(1, 2), probe_s=0.5)
         assert not found.hidden and found.profile is not None
     with LatencyStore(tmp_path / "files") as store, open_corpus(store.url) as corpus:
         assert load_all(corpus, 1).samples == len(sizes)
     assert (
         command_line(
-            ["measure", "loading", str(tmp_path / "blocks"), "--step", "0s", "--decode", "0s", "--json"]
+            [
+                "measure",
+                "loading",
+                str(tmp_path / "blocks"),
+                "--step",
+                "0s",
+                "--decode",
+                "0s",
+                "--probe",
+                "500ms",
+                "--json",
+            ]
         )
         == 0
     )
@@ -372,7 +383,7 @@ def test_files_of_no_bytes(tmp_path: Path, sizes: list[int], capsys: pytest.Capt
         (["--compat", "notebook"], "--compat: name the folder"),
         (["--cache", "1MB"], "--cache: is of the jobs' processes"),
         (["--step", "-1s"], "times are not negative"),
-        (["--memory", "0MB"], "memory is above 0"),
+        (["--memory", "0MB"], "memory are above 0"),
         (["--decode", "1 parsec"], "--step, --decode"),
         (["--batch", "0"], "--batch"),
     ],
@@ -408,7 +419,7 @@ def test_the_verb_with_jobs_and_the_layout(
     assert "predicted hits" in said and said.count("written: ") == 2
     assert len(read_experiment(out, dataset="blocks", place="local")) == 2
     kept = tmp_path / "measured.json"
-    assert command_line([*arguments[:3], "--cold", "--json", "-q", "-o", str(kept)]) == 0
+    assert command_line([*arguments[:5], "--cold", "--json", "-q", "-o", str(kept)]) == 0
     said = json.loads(capsys.readouterr().out)
     assert "cold" in said["cache"] and said == json.loads(kept.read_text())
     assert command_line(["report", str(kept), "-o", str(tmp_path / "report.html"), "-q"]) == 0

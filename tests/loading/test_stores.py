@@ -143,7 +143,12 @@ def test_from_files_to_a_stall_split_on_s3(
         run = run_cell(corpus, Job(step_s=0.002, decode_s=0.0), Ask(Cell(32, 2), 192))
         assert run.samples == 192 and len(run.load_s) == 3
     capsys.readouterr()
-    assert command_line(["measure", "loading", url, "--step", "1ms", "--decode", "0ms", "--json"]) == 0
+    assert (
+        command_line(
+            ["measure", "loading", url, "--step", "1ms", "--decode", "0ms", "--probe", "500ms", "--json"]
+        )
+        == 0
+    )
     said = json.loads(capsys.readouterr().out)
     assert said["source"] == url and said["profile"]["latency_s"] > 0 and said["bottleneck"] != "compute"
     low, high = said["samples_per_s_interval"]
@@ -166,7 +171,18 @@ def test_single_files_on_s3_are_measured_and_packed(
     client = open_client("s3://train/files")
     for path in sorted(files.rglob("*.bin")):
         client.write(path.relative_to(files).as_posix(), path)  # type: ignore[attr-defined]
-    arguments = ["measure", "loading", "s3://train/files", "--step", "1ms", "--decode", "0ms", "--json"]
+    arguments = [
+        "measure",
+        "loading",
+        "s3://train/files",
+        "--step",
+        "1ms",
+        "--decode",
+        "0ms",
+        "--probe",
+        "500ms",
+        "--json",
+    ]
     assert command_line(arguments) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["packed"] is False and "forerun pack" in said["next"]

@@ -144,7 +144,20 @@ def test_the_verb(blocks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = json.loads(capsys.readouterr().out)
     assert said["loader"] == "pooled_workers" and [row["workers"] for row in said["workers"]] == [1, 2]
     assert (
-        command_line(["measure", "loading", str(blocks), "--step-by", "torch", "--step", "20ms", "--json"])
+        command_line(
+            [
+                "measure",
+                "loading",
+                str(blocks),
+                "--step-by",
+                "torch",
+                "--step",
+                "20ms",
+                "--probe",
+                "1s",
+                "--json",
+            ]
+        )
         == 0
     )
     assert json.loads(capsys.readouterr().out)["samples_per_s"] > 0

@@ -149,7 +149,7 @@ def test_files_of_drawn_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     )
     assert command_line(["trace", "generate", "loading", "-o", str(out)]) == 2
     assert "holds something already" in capsys.readouterr().err
-    assert command_line(["measure", "loading", str(out), "--step", "20ms", "-q"]) == 0
+    assert command_line(["measure", "loading", str(out), "--step", "20ms", "--probe", "500ms", "-q"]) == 0
 
 
 def test_stats_of_an_experiment(published: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     "--decoder", type=click.Choice(["pillow", "soundfile", "numpy"]), default=None,
     help="Decode your data in earnest instead.",
 )  # fmt: skip
+@click.option("--probe", default="4s", show_default=True, help="How long a probe may take.")
 @click.option(
     "--memory", default="", metavar="SIZE", help="Bytes that blocks in hand may take, such as 64MiB."
 )
@@ -82,6 +83,7 @@ def command(
     decode: str,
     decode_by: str,
     decoder: str | None,
+    probe: str,
     memory: str,
     token: str,
     cold: bool,
@@ -115,12 +117,15 @@ def command(
             batch, parse_quantity(step, "s"), parse_quantity(decode, "s"), step="busy" if busy else step_by,
             decode=decoder or decode_by,
         )  # fmt: skip
+        probe_s = parse_quantity(probe, "s")
         room_bytes = parse_quantity(memory, "bytes") if memory else float("inf")
         cache_bytes = parse_quantity(cache, "bytes") if cache else 0.0
     except ValueError as error:
-        raise UsageError.at("--step, --decode, --memory, --cache", str(error)) from error
-    if job.step_s < 0 or job.decode_s < 0 or room_bytes <= 0:
-        raise UsageError.at("--step, --decode, --memory", "times are not negative, memory is above 0")
+        raise UsageError.at("--step, --decode, --probe, --memory, --cache", str(error)) from error
+    if job.step_s < 0 or job.decode_s < 0 or room_bytes <= 0 or probe_s <= 0:
+        raise UsageError.at(
+            "--step, --decode, --probe, --memory", "times are not negative, probes and memory are above 0"
+        )
     if compat and out is None:
         raise UsageError.at("--compat", "name the folder to write with -o")
     if cache and jobs == 1:
@@ -137,7 +142,7 @@ def command(
                 corpus, job, many, block, pool_threads if loader == "pooled_workers" else 0, tell
             )
         else:
-            data = _measure_threads(corpus, job, room_bytes, cold, samples if checked else 0, tell)
+            data = _measure_threads(corpus, job, (probe_s, room_bytes), cold, samples if checked else 0, tell)
             if jobs > 1:
                 data["jobs"] = _measure_jobs(
                     corpus, job, data, samples, jobs, (cache_bytes, cache_policy), tell
@@ -167,7 +172,12 @@ def _numbers(text: str) -> list[int]:
 
 
 def _measure_threads(
-    corpus: Corpus, job: Job, memory_bytes: float, cold: bool, check_samples: int, tell: Callable[[str], None]
+    corpus: Corpus,
+    job: Job,
+    bounds: tuple[float, float],
+    cold: bool,
+    check_samples: int,
+    tell: Callable[[str], None],
 ) -> dict[str, Any]:
     from forerun.domains.loading.model import Cell
     from forerun.measure.loading.clients import LocalFiles
@@ -182,7 +192,7 @@ def _measure_threads(
         if clients and len(told) == len(clients):
             worst = max(told)
             state = "cold" if worst < 0.02 else f"{worst:.0%} of the pages stayed in memory: not cold"
-    found = answer(corpus, job, progress=tell, memory_bytes=memory_bytes, cache=state)
+    found = answer(corpus, job, progress=tell, probe_s=bounds[0], memory_bytes=bounds[1], cache=state)
     rows: tuple[Checked, ...] = ()
     if check_samples and found.profile is not None:
         cells = [Cell(size, many) for size in BLOCKS for many in THREADS if size <= corpus.largest_piece]

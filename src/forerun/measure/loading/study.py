@@ -40,6 +40,8 @@ OFFERED: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 #: a probe is over after so many seconds, or requests
 PROBE_S: Final = 4.0
 PROBE_REQUESTS: Final = 300
+#: batches that a probe takes at least, be they smaller ones
+LEAST_BATCHES: Final = 4
 #: requests that open connections and tell how long a probe may be
 FIRST_REQUESTS: Final = 8
 #: profiles drawn anew behind the interval of a prediction, and samples of the runs that they predict
@@ -244,8 +246,8 @@ def _probe(ask: Ask, run: LoaderRun) -> Probe:
 class _Prober:
     """Runs probes, each long enough to tell something and no longer."""
 
-    def __init__(self, corpus: Corpus, job: Job, progress: Progress) -> None:
-        self.corpus, self.job, self.progress = corpus, job, progress
+    def __init__(self, corpus: Corpus, job: Job, probe_s: float, progress: Progress) -> None:
+        self.corpus, self.job, self.probe_s, self.progress = corpus, job, probe_s, progress
         self.runs: list[LoaderRun] = []
         progress("opening connections")
         # Not a probe: what opens a connection, or fills a cache for the first time, is not what a store always takes.
@@ -254,19 +256,24 @@ class _Prober:
         self.decode_s = float(np.median(first.decode_s))
 
     def samples(self, cell: Cell) -> int:
-        """As many as fit into `PROBE_S`, at most `PROBE_REQUESTS` requests; a batch and a block a thread at least."""
+        """As many as fit into `probe_s`, at most `PROBE_REQUESTS` requests; a batch and a block a thread at least."""
         alone_s = (self.request_s / cell.block + self.decode_s) / cell.threads
         each_s = max(alone_s, self.job.step_s / self.job.batch)
         least = max(self.job.batch, cell.block * cell.threads) if cell.block > 1 else cell.threads * 16
-        return max(least, min(PROBE_REQUESTS * cell.block, round(PROBE_S / each_s)))
+        return max(least, min(PROBE_REQUESTS * cell.block, round(self.probe_s / each_s)))
 
     def evaluate(self, ask: Ask) -> Probe:
         """A probe of the cell that is asked for."""
         ask = Ask(ask.cell, self.samples(ask.cell))
+        job = self.job
+        if ask.samples < LEAST_BATCHES * job.batch:
+            # A slow store fills no batch in time: smaller ones, with steps as much shorter, tell stalled from hidden too.
+            batch = max(1, ask.samples // LEAST_BATCHES)
+            job = replace(job, batch=batch, step_s=job.step_s * batch / job.batch)
         self.progress(
             f"probing blocks of {ask.cell.block}, {ask.cell.threads} threads, {ask.samples} samples"
         )
-        self.runs.append(run_cell(self.corpus, self.job, ask))
+        self.runs.append(run_cell(self.corpus, job, ask))
         return _probe(ask, self.runs[-1])
 
 
@@ -282,10 +289,11 @@ def answer(
     blocks: Sequence[int] = OFFERED,
     threads: Sequence[int] = THREADS,
     memory_bytes: float = math.inf,
+    probe_s: float = PROBE_S,
     progress: Progress = lambda _: None,
     cache: str = "unknown",
 ) -> Answer:
-    """Three probes, a fit, a choice and its check.
+    """Three probes of about `probe_s` seconds each, a fit, a choice and its check.
 
     Where there are only single files to read, two probes, and larger blocks are predicted unseen. Raises UsageError
     for a grid that the corpus cannot serve.
@@ -301,7 +309,7 @@ def answer(
         max(corpus.samples, 64 * job.batch), corpus.mean_bytes, job.batch, job.step_s, job.buffer_samples
     )
     before = load_average()
-    prober = _Prober(corpus, job, progress)
+    prober = _Prober(corpus, job, probe_s, progress)
     tell = _packed if packed else _single_files
     found = tell(corpus, prober, cells, load, memory_bytes)
     host = Host(os.cpu_count() or 1, before, load_average(), platform.platform())
@@ -389,7 +397,7 @@ def _hidden(corpus: Corpus, prober: _Prober, load: Load, probes: tuple[Probe, ..
     batches = run.load_s[1:] + run.step_s[1:]
     first_s = float(run.load_s[0] + run.step_s[0])
     mean_s = float(batches.mean()) if len(batches) else first_s
-    count = -(-load.samples // load.batch)
+    count = load.samples / (run.samples / len(run.load_s))
     total_s = first_s + mean_s * (count - 1)
     off = float(batches.std(ddof=1)) / math.sqrt(len(batches)) / mean_s if len(batches) > 1 else 0.1
     half = 1.96 * max(LEAST_OFF, off)
