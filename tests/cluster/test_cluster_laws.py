@@ -187,6 +187,79 @@ def test_a_track_drawn_twice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
             play(schedulers().get("fifo")(), whole(number))
 
 
+# -- refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ef-accessctrl", "edf-accessctrl"])
+def test_each_refusal_names_what_binds_and_its_wait_is_for_admission(name: str) -> None:
+    """Own speed exactly where no count up to the job's limit could make the deadline from the moment of the decision; a
+    job named stands in the trace; all seconds until the refusal are admission."""
+    from forerun.domains.cluster.outcome import stretches_of, waits_of
+
+    told: dict[str, int] = {}
+    for number in range(120):
+        scene = scene_for(name, number)
+        record, _ = play(schedulers().get(name)(), scene, watch=False)
+        jobs, world = scene.world.jobs, scene.world
+        assert world.profile is not None
+        rate = world.profile.rate_at()[:, : world.cluster.gpus + 1]
+        waits = waits_of(record, stretches_of(record))
+        for row in np.flatnonzero(record.admitted == 0).tolist():
+            because = record.refusals[row]
+            kind = next(
+                k
+                for k in ("own speed", "capacity in", "job ", "it would make", "with it in one")
+                if because.startswith(k)
+            )
+            told[kind] = told.get(kind, 0) + 1
+            at_s = record.judged_s[row]
+            assert at_s >= jobs.submit_s[row]
+            assert waits.admission[row] == at_s - jobs.submit_s[row] == waits.total()[row]
+            best_s = at_s + jobs.iterations[row] / rate[jobs.kind[row]].max()
+            if kind == "own speed":
+                assert best_s > jobs.deadline_s[row]
+            if " job " in f" {because}" and "job j" in because:
+                assert because.split("job j")[1].split()[0].strip(",").isdigit()
+    assert told.get("own speed", 0) >= 20 and len(told) >= 3, told
+
+
+def one_by_one(number: int, corrected: frozenset[str]) -> Scene:
+    """A drawn world whose jobs come two minutes apart, each alone in its batch, and take five times as long."""
+    made = drawn_world(number, published=True)
+    jobs = made.world.jobs
+    submit_s = 120 * np.arange(len(jobs))
+    slack_s = 5 * (jobs.deadline_s - jobs.submit_s)
+    jobs = replace(
+        jobs,
+        submit_s=submit_s,
+        deadline_s=np.where(jobs.has_deadline, submit_s + slack_s, jobs.deadline_s),
+        iterations=5 * jobs.iterations,
+        duration_s=5 * jobs.duration_s,
+    )
+    return replace(made, world=replace(made.world, jobs=jobs, slot_s=30, corrected=corrected))
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_the_deadline_that_is_said_to_admit_a_job_admits_it(corrected: bool) -> None:
+    """With the deadline moved as the refusal says, the same run takes the job in."""
+    tried = 0
+    for number in range(100):
+        scene = one_by_one(number, frozenset(touching("ef-accessctrl")) if corrected else frozenset())
+        record, _ = play(schedulers().get("ef-accessctrl")(), scene, watch=False)
+        jobs = scene.world.jobs
+        for row in np.flatnonzero(record.admitted == 0).tolist():
+            told = record.refusals[row].partition("; alone, with a deadline ")[2].split(" ")[0]
+            if not told:
+                continue
+            later = jobs.deadline_s.copy()
+            later[row] += int(told)
+            moved = replace(scene, world=replace(scene.world, jobs=replace(jobs, deadline_s=later)))
+            again, _ = play(schedulers().get("ef-accessctrl")(), moved, watch=False)
+            assert again.admitted[row] == 1, f"{scene}: job {jobs.id[row]}, {record.refusals[row]}"
+            tried += 1
+    assert tried >= 2
+
+
 # -- cut anywhere --------------------------------------------------------------------------------------------------
 
 ASKED = sorted(name for name in NAMES if not issubclass(schedulers().get(name), Schedule))

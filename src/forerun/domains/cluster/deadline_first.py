@@ -105,7 +105,7 @@ class AdmittingEdfRules(DeadlineFirstRules):
                 late = np.setdiff1d(late, alone[self.would_be_late(alone)])
                 self.plan(everybody, now_s)
             if len(late):
-                self.refuse(row, "with it, a deadline would be missed")
+                self.refuse(row, self._because(row, late, now_s))
                 continue
             accepted = True
             self.admit(row)
@@ -113,6 +113,25 @@ class AdmittingEdfRules(DeadlineFirstRules):
         if not accepted:
             self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
             dk.take_plans(self.m, self.gpus, self.ends, False, True, True)
+
+    def _because(self, row: int, late: I64, now_s: int) -> str:
+        """Why a newcomer is refused: its own speed, capacity up to its deadline, or whom it meets."""
+        m, names = self.m, self.world.jobs.id
+        deadline_s = int(m.j[mk.DEADLINE, row])
+        if row in late:
+            best_s = now_s + m.left[row] / m.rate[m.j[mk.KIND, row], : m.j[mk.TOP, row]].max()
+            if best_s > deadline_s:
+                return f"own speed: alone at its best count it would end {best_s - deadline_s:.0f} s after its deadline"
+            over_s = int(self.ends[row] + self.reserve_s[row]) - deadline_s
+            return (
+                f"capacity in [{now_s}, {deadline_s}] s: planned with the others it would end {over_s} s late"
+            )
+        alone = self.runnable().copy()
+        self.plan(alone, now_s)
+        anyway = np.intersect1d(late, alone[self.would_be_late(alone)])
+        if len(anyway):
+            return f"job {names[anyway[0]]}, admitted before, is predicted late in any case"
+        return f"it would make job {names[late[0]]} late"
 
     def decide(self, now_s: int) -> None:
         """Jobs are placed in list order, and the groups learnt."""
