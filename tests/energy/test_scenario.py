@@ -467,6 +467,18 @@ def test_a_job_that_never_reaches_is_infeasible(files: Callable[..., Any]) -> No
     assert caught.value.exit_code == 3
 
 
+def test_limits_that_a_size_lacks_are_accepted_and_noted(files: Callable[..., Any]) -> None:
+    holed = POWER + "".join(
+        f"d,n,{b},adam,{p},{s},{p * 0.9}\n"
+        for b, s in ((8, 30), (16, 18), (32, 12))
+        for p in (250, 125)
+        if (b, p) != (32, 125)
+    )
+    result = forerun.simulate(files(power=holed))
+    assert any("batch size 32 was not measured at 125 W" in note for note in result.notes)
+    assert "holes" in set(result.tables["oddities"]["oddity"])
+
+
 def test_repairs_are_counted(tmp_path: Path) -> None:
     text = "\ufeff" + POWER.replace("\n", "\r\n") + "d,n,16,adam,100,10,160\r\n\r\n"
     (tmp_path / "p.csv").write_bytes(text.encode())

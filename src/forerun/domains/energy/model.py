@@ -120,6 +120,7 @@ ODDITIES: Final[dict[str, str]] = {
     "B20": "a stopped attempt's cost, which is only a lower limit, entered the beliefs",
     "B21": "a concurrent submission met a batch size without a known limit",
     "B22": "an arm's costs did not vary",
+    "holes": "a batch size was not measured at all limits",
 }
 
 

@@ -245,6 +245,10 @@ def _lay_out(
                 joules += [float(epoch_j[at]) for _, at in here]
                 power_mean[s, p] = compensated_mean(float(power.power_w[at]) for _, at in here)
                 time_mean[s, p] = compensated_mean(float(power.epoch_s[at]) for _, at in here)
+    for s, size in enumerate(sizes):
+        absent = [f"{limit:g}" for p, limit in enumerate(limits) if size in paths and not count[s, p]]
+        if absent:
+            notes.append(("holes", f"batch size {size} was not measured at {', '.join(absent)} W"))
     for size, limit in zip(sizes, top):
         if limit != price and not np.isnan(limit):
             notes.append(
