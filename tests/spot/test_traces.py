@@ -42,6 +42,7 @@ def test_the_notebooks_values_in_all_their_digits(trace: Trace, data_folder: Pat
         "preempt_count_std": ["2.086165648825032", "2.086165648825032"],
     }
     assert {name: lines[name] for name in printed} == printed
+    assert "7 of 140 terminations do not show in the counts" in out
     told = json.loads(trace("stats", "spot", *files, "--json")[1])
     assert len(told["notebook"]) == 12 and told["corrected"]["mttp_s"] == 360.0
 

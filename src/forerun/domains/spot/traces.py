@@ -25,6 +25,7 @@ from forerun.domains.spot.statistics import (
     corrected,
     fleet_statistics,
     read_counts,
+    stamp_effects,
     statistics_of_counts,
 )
 from forerun.errors import TraceError, UsageError
@@ -253,8 +254,11 @@ def _seen(
     """The recording: a membership file, a count file, or a count file with its terminations."""
     if len(recorded.files) == 2:
         pair = read_counts(*recorded.files, repairs=recorded.log)
-        note = "the first big rise of the count is taken for the ramp-up: nodes after it are the start"
-        return pair, statistics_of_counts(pair), [_INVISIBLE, note]
+        ramp = "the first big rise of the count is taken for the ramp-up: nodes after it are the start"
+        shown = int(stamp_effects(pair)["nodes lost by falls of the count"][1])
+        lost = sum(pair.terminated)
+        hidden = f"{lost - shown} of {lost} terminations do not show in the counts: swapped within a row"
+        return pair, statistics_of_counts(pair), [_INVISIBLE, hidden, ramp]
     trace = recorded.trace()
     if trace.kind == "membership":
         fleet = of_membership(trace)
