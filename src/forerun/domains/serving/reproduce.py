@@ -148,6 +148,13 @@ def tuner(progress: Progress) -> Reproduced:
     return published.tuner(progress)
 
 
+def tuner_quick(progress: Progress) -> Reproduced:
+    """The same on a third of the loads."""
+    from forerun.domains.serving.tuning import published
+
+    return published.tuner(progress, every=3)
+
+
 REPRODUCTIONS: Final = (
     Reproduction(
         id="inferline-driver1",
@@ -169,6 +176,7 @@ REPRODUCTIONS: Final = (
         title="InferLine's high-frequency tuner against coarse-grained scaling, on steps of load",
         source="InferLine [Crankshaw et al., SoCC'20], section 7: tuner under changing load",
         run=tuner,
+        quick=tuner_quick,
         minutes=0.2,
     ),
 )
