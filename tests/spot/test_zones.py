@@ -13,6 +13,7 @@ import pytest
 from forerun.domains.spot import simulate
 from forerun.domains.spot.deadline import Held
 from forerun.domains.spot.deadline_runs import zone_run
+from forerun.domains.spot.levers import answer, levers
 from forerun.domains.spot.policy import deadline_rules
 from forerun.domains.spot.prices import fleet_usd, spot_price
 from forerun.domains.spot.recorded import of_counts
@@ -125,6 +126,9 @@ def test_a_zone_not_worth_its_price_is_not_offered() -> None:
 
 def test_results_say_what_was_held_and_how_sure() -> None:
     one = simulate(scenario()).check()
+    told = answer(one.summary)
+    assert told.holds and "deadline" in told.question
+    assert {lever.path for lever in levers(scenario(), one)} >= {"growth", "deadline.rule", "goal.deadline_s"}
     assert one.summary["met_deadline"] is True and len(one.tables["holdings"]) >= 1
     assert one.summary["cost_usd"] < one.summary["all_on_demand_cost_usd"]
     many = simulate(scenario(BASE + "trials: 12\n")).check()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forerun.domains.spot.fleet import Poisson, Tick
+from forerun.domains.spot.policy import deadline_rules
 from forerun.domains.spot.scenario import Scenario
 from forerun.registry import member_name
 from forerun.result.run import Result, SavedRun
@@ -20,6 +21,8 @@ def answer(summary: Mapping[str, Any]) -> Answer:
         return Answer(
             "Is the job done by its deadline in 95 of 100 histories?", summary["done_by_deadline"] >= 0.95
         )
+    if "met_deadline" in summary:
+        return Answer("Is the deadline kept?", bool(summary["met_deadline"]))
     if "finished_share" in summary:
         return Answer("Does the job finish in 95 of 100 histories?", summary["finished_share"] >= 0.95)
     if "finish_h" in summary:
@@ -34,7 +37,11 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
     rules = ("hazard_drain", "lazy", "lazy2", "drain", "immediate")
     found = [Lever("growth", rule, tuple(other for other in rules if other != rule), "growth rule")]
     depth, nodes = scenario.job.depth, scenario.on_demand_nodes
-    if not holds:
+    if scenario.deadline is not None:
+        held = member_name(type(scenario.deadline.rule))
+        others = tuple(name for name in deadline_rules().names() if name != held)
+        found.append(Lever("deadline.rule", held, others, "deadline rule"))
+    elif not holds:
         more = tuple(nodes + depth * n for n in range(1, scenario.job.max_pipelines + 1))
         found.append(Lever("on_demand_nodes", nodes, more, "nodes that never vanish"))
     elif nodes:
