@@ -19,8 +19,9 @@ from forerun.domains.cluster.published import (
 from forerun.domains.cluster.record import Record
 from forerun.errors import PolicyError
 
-#: what a plan keeps free before a deadline, where overhead is reserved: restarts, and slots. Measured: with these none of
-#: 1,377 admitted jobs of 200 drawn worlds ended late; with four restarts and no slot, 119 of 1,825 did
+#: what a plan keeps free before a deadline, where overhead is reserved: restarts, and slots. Chosen from six settings on
+#: the first 200 of 400 drawn worlds (none of 1,377 admitted jobs late there; with four restarts and no slot 119 of
+#: 1,825); over all 400, one of 2,609 is late, by 48 s. No proof, and it costs admissions
 RESTARTS_KEPT: Final = 8
 SLOTS_KEPT: Final = 2
 
