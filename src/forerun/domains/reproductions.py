@@ -13,7 +13,7 @@ from forerun.result.reproduction import Progress, Reproduced, Reproduction, sile
 from forerun.study.executors.apart import apart
 
 #: minutes above which a reproduction without a quick form is left out of quick runs
-QUICK_MINUTES: Final = 0.5
+QUICK_MINUTES: Final = 0.8
 
 
 @dataclass(frozen=True)

@@ -497,7 +497,7 @@ REPRODUCTIONS = (
         "Bamboo's authors, simulation notebook of 2021 (uclasystem/bamboo, commit c5a1060)",
         bamboo_notebook,
         datasets=("bamboo_notebook",),
-        minutes=0.6,
+        minutes=0.2,
     ),
     Reproduction(
         "bamboo-run86",
@@ -511,7 +511,7 @@ REPRODUCTIONS = (
         "Bamboo's simulator: BERT under five removal probabilities",
         "Thorpe et al., Bamboo, NSDI'23, the simulator published with the paper",
         bamboo_table,
-        minutes=1.5,
+        minutes=0.7,
     ),
     Reproduction(
         "oobleck-throughput",
@@ -526,6 +526,6 @@ REPRODUCTIONS = (
         "Spot under a deadline: greedy, uniform progress, on-demand and the bound",
         "Wu et al., Can't be late, NSDI'24",
         cant_be_late,
-        minutes=3.5,
+        minutes=0.7,
     ),
 )
