@@ -145,6 +145,8 @@ def _all(*, quick: bool, workers: int, as_json: bool, quiet: bool, out: Path | N
 def _outcome(attempt: Attempt) -> str:
     if attempt.found is not None:
         judged = [row for row in attempt.found.rows if row.ok is not None]
+        if not judged:
+            return f"{len(attempt.found.rows)} numbers, none judged"
         return f"{sum(1 for row in judged if row.ok)} of {len(judged)} judged numbers hold"
     return attempt.left_out or (
         f"{len(attempt.absent)} data files are not here" if attempt.absent else attempt.error

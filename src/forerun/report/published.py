@@ -80,6 +80,8 @@ def verdict(found: Reproduced) -> str:
     judged = [row for row in found.rows if row.ok is not None]
     holds = sum(1 for row in judged if row.ok)
     rest = len(found.rows) - len(judged)
+    if not judged:
+        return f"{rest} numbers, none judged: their notes say why"
     return f"{holds} of {len(judged)} judged numbers within tolerance" + (
         f"; {rest} not judged" if rest else ""
     )
