@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forerun.units import split_name
-
 if TYPE_CHECKING:
-    from forerun.result.run import Interval, Result
+    from forerun.result.run import Result
 
 
 def print_json(data: Any) -> None:
@@ -53,6 +51,8 @@ def _right(cell: Any) -> bool:
 
 def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:
     """The headline figures with their intervals, the ledgers, the why line and what to run next."""
+    from forerun.result.numbers import summary_rows
+
     names = result.headline or tuple(result.summary)
     print_table(
         ("figure", "value", "unit", "95 % interval"), summary_rows(result.summary, result.intervals, names)
@@ -72,22 +72,6 @@ def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:
             click.echo(f"next: {step.format(scenario=scenario)}")
 
 
-def summary_rows(
-    summary: Mapping[str, Any], intervals: Mapping[str, Interval], names: Sequence[str]
-) -> Iterator[tuple[str, Any, str, str]]:
-    """(name without its unit, value, unit, interval) of each figure."""
-    from forerun.result.run import format_number
-
-    for name in names:
-        value = summary.get(name)
-        if isinstance(value, (dict, list, tuple)):
-            continue
-        interval = intervals.get(name)
-        span = f"{format_number(interval.low)} … {format_number(interval.high)}" if interval else ""
-        label, unit = split_name(name)
-        yield label, value, unit, span
-
-
 @contextmanager
 def working(message: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     """A status line on stderr while something takes its time; silent when quiet or not at a terminal.
@@ -102,13 +86,6 @@ def working(message: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status(message) as status:
         yield lambda told: status.update(f"{message}: {escape(told)}")
-
-
-def span(interval: Interval | None) -> str:
-    """`1.2 … 3.4`, or nothing."""
-    from forerun.result.run import format_number
-
-    return f"{format_number(interval.low)} … {format_number(interval.high)}" if interval else ""
 
 
 def plain(data: Any) -> Any:

@@ -62,6 +62,7 @@ def command(
 ) -> None:
     """Compare variants of SCENARIO: policies (--policy) or overrides (--with); the first is the reference."""
     import forerun
+    from forerun.result.numbers import span
     from forerun.study.compared import save_comparison
 
     resolved = forerun.load(scenario, overrides, seed=seed)
@@ -85,9 +86,9 @@ def command(
         (
             standing.variant.name + (" (reference)" if standing.variant.name == found.reference else ""),
             standing.value,
-            _show.span(standing.interval),
+            span(standing.interval),
             standing.difference,
-            _show.span(standing.difference_interval)
+            span(standing.difference_interval)
             or ("exact" if found.exact and standing.difference is not None else ""),
             standing.p,
         )

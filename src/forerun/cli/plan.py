@@ -52,6 +52,7 @@ def command(
     import forerun
     from forerun.domains.plans import plan
     from forerun.errors import ScenarioError
+    from forerun.result.numbers import summary_rows
     from forerun.scenario.load import located
     from forerun.search.plan import document, write_document
     from forerun.units import split_name
@@ -83,7 +84,7 @@ def command(
         heads = [f"{name} ({unit})" if unit else name for name, unit in names]
         _show.print_table(heads, zip(*(table[column.name].tolist() for column in table.schema.columns)))
         click.echo()
-    rows = _show.summary_rows(found.summary, {}, tuple(found.summary))
+    rows = summary_rows(found.summary, {}, tuple(found.summary))
     _show.print_table(("figure", "value", "unit"), (row[:3] for row in rows))
     click.echo(f"\nwhy: {found.why}")
     for note in found.notes:

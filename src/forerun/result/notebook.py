@@ -9,8 +9,8 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from forerun.result.numbers import format_number
-from forerun.units import readable_unit, split_name
+from forerun.result.numbers import format_number, summary_rows
+from forerun.units import readable_unit
 
 if TYPE_CHECKING:
     from forerun.result.ledger import Ledger
@@ -39,16 +39,7 @@ def _cell(value: Any) -> str:
 
 def figures(summary: Mapping[str, Any], intervals: Mapping[str, Interval], names: Sequence[str]) -> str:
     """Summary figures with their units and intervals."""
-    rows = []
-    for name in names:
-        value = summary.get(name)
-        if isinstance(value, (dict, list, tuple)):
-            continue
-        interval = intervals.get(name)
-        span = f"{format_number(interval.low)} … {format_number(interval.high)}" if interval else ""
-        label, unit = split_name(name)
-        rows.append((label, value, unit, span))
-    return grid(("figure", "value", "unit", "95 % interval"), rows)
+    return grid(("figure", "value", "unit", "95 % interval"), summary_rows(summary, intervals, names))
 
 
 def bar(ledger: Ledger) -> str:
