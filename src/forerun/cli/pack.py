@@ -56,7 +56,7 @@ def command(
     files (http, https, s3, gs, az, or what fsspec opens). With --upload and no TARGET the blocks in SOURCE are put there.
     """
     from forerun.domains.loading.blocks.container import Blocks
-    from forerun.domains.loading.blocks.convert import convert, kind_of
+    from forerun.domains.loading.blocks.convert import convert, kind_of, passed_over
     from forerun.domains.loading.blocks.pack import PackSpec, pack
     from forerun.errors import UsageError
     from forerun.units import parse_quantity
@@ -98,7 +98,13 @@ def command(
             count, made = len(blocks), f" in {blocks.blocks} blocks"
         else:
             count, made = convert(Path(source), target, "files" if unpack else kind, spec=spec), ""  # type: ignore[arg-type]
+    skipped = passed_over(target) if kind == "tar" and not unpack else []
     _report(as_json, f"{target}: {count} samples{made}", samples=count)
+    if skipped:
+        click.echo(
+            f"note: webdataset passes over {len(skipped)} of them, such as {skipped[0]!r}: their names have no extension",
+            err=True,
+        )
     if not (quiet or as_json) and not unpack and kind == "blocks":
         click.echo(f"next: forerun pack {target} --verify; forerun measure loading {upload or target}")
     if upload:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -11,7 +13,7 @@ from forerun.domains.loading.blocks.mds import INDEX as MDS_INDEX
 from forerun.domains.loading.blocks.mds import read_mds, write_mds
 from forerun.domains.loading.blocks.pack import PackSpec, pack, unpack
 from forerun.domains.loading.blocks.samples import check_keys, list_files, write_file
-from forerun.domains.loading.blocks.tar import read_tar, write_tar
+from forerun.domains.loading.blocks.tar import member_names, read_tar, write_tar
 from forerun.errors import UsageError, known_names
 
 Kind = Literal["files", "blocks", "tar", "mds"]
@@ -19,14 +21,23 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 def kind_of(path: Path) -> Kind:
-    """What a path holds. A folder with a manifest is blocks, with index.json and shards MDS, else files."""
+    """What a path holds. A folder with a manifest is blocks, with an index of shards MDS, else files."""
     if path.is_file() or (path.is_dir() and any(path.glob("*.tar"))):
         return "tar"
     if (path / MANIFEST).exists():
         return "blocks"
-    if (path / MDS_INDEX).exists() and any(path.glob("*.mds")):
+    if (path / MDS_INDEX).exists() and (any(path.glob("*.mds")) or _lists_shards(path / MDS_INDEX)):
         return "mds"
     return "files"
+
+
+def _lists_shards(index: Path) -> bool:
+    """Whether a file is an index of MDS shards, be they compressed or none: such a folder is no folder of files."""
+    try:
+        held = json.loads(index.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(held, dict) and isinstance(held.get("shards"), list) and "version" in held
 
 
 def samples_of(path: Path, kind: Kind | None = None) -> Iterator[tuple[str, bytes]]:
@@ -66,7 +77,40 @@ def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = Non
     if to == "mds":
         return write_mds(target, samples_of(source, kind), shard_samples=spec.block_samples)
     target.mkdir(parents=True, exist_ok=True)
-    return _tar_shards(target, samples_of(source, kind), spec.block_samples)
+    return _tar_shards(target, _parts_together(source, kind), spec.block_samples)
+
+
+def member_stem(key: str) -> str:
+    """What WebDataset calls a member's sample: the key up to the first dot of its file name.
+
+    Members that follow each other with one stem are one sample, an image and its class for example.
+    """
+    folder, slash, name = key.rpartition("/")
+    return folder + slash + name.partition(".")[0]
+
+
+def passed_over(folder: Path) -> list[str]:
+    """Members of a folder's shards that WebDataset skips: names with no extension, or with nothing before it."""
+    keys = (key for shard in sorted(folder.glob("*.tar")) for key in member_names(shard))
+    names = ((key, key.rpartition("/")[2]) for key in keys)
+    return [key for key, name in names if "." not in name or name.startswith(".")]
+
+
+def _parts_together(source: Path, kind: Kind) -> Iterator[tuple[str, bytes]]:
+    """Samples with those of one stem in a row, at the place of the first: shuffled blocks part an image from its class."""
+    if kind != "blocks":
+        yield from samples_of(source, kind)
+        return
+    blocks = Blocks.open(source)
+    rows: dict[str, list[int]] = {}
+    for row, key in enumerate(blocks.index.key):
+        rows.setdefault(member_stem(key), []).append(row)
+    if all(b - a == 1 for held in rows.values() for a, b in pairwise(held)):
+        yield from blocks
+        return
+    for held in rows.values():
+        for row in sorted(held, key=lambda row: blocks.index.key[row]):
+            yield blocks.index.key[row], blocks.read_sample(row)
 
 
 def restore(source: Path, target: Path, kind: Kind) -> int:
@@ -82,10 +126,12 @@ def restore(source: Path, target: Path, kind: Kind) -> int:
 
 
 def _tar_shards(target: Path, samples: Iterator[tuple[str, bytes]], shard_samples: int) -> int:
-    total, held, number = 0, [], 0
+    """Shards of so many members, or a few more: the parts of one sample stay in one shard."""
+    total, number = 0, 0
+    held: list[tuple[str, bytes]] = []
     for sample in samples:
-        held.append(sample)
-        if len(held) == shard_samples:
+        if len(held) >= shard_samples and member_stem(sample[0]) != member_stem(held[-1][0]):
             total += write_tar(target / f"shard-{number:06d}.tar", held)
             number, held = number + 1, []
+        held.append(sample)
     return total + (write_tar(target / f"shard-{number:06d}.tar", held) if held else 0)

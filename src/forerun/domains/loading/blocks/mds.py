@@ -88,8 +88,11 @@ def read_mds(folder: Path) -> Iterator[tuple[str, bytes]]:
         name = shard.get("raw_data", {}).get("basename") if isinstance(shard, dict) else None
         if not isinstance(name, str) or unsafe(name) or "/" in name:
             raise DataError.at(path, f"names the shard {name!r:.60}")
-        if shard.get("compression") or shard.get("version") != 2 or shard.get("format") != "mds":
-            raise DataError.at(path, f"shard {name} is compressed or of another version")
+        if shard.get("compression"):
+            how = str(shard["compression"])[:20]
+            raise DataError.at(path, f"shard {name} is compressed by {how}; uncompressed shards are read")
+        if shard.get("version") != 2 or shard.get("format") != "mds":
+            raise DataError.at(path, f"shard {name} is not of format mds, version 2")
         for columns in _read_shard(folder / name):
             key, data = _sample(folder / name, columns, number)
             yield key, data

@@ -36,6 +36,8 @@ def read_tar(path: Path) -> Iterator[tuple[str, bytes]]:
     """
     seen: set[str] = set()
     size = path.stat().st_size
+    if packer := _packed_by(path):
+        raise DataError.at(path, f"is compressed by {packer}; decompress it first, plain tar is read")
     try:
         with tarfile.open(path, "r:") as archive:
             for member in archive:
@@ -56,3 +58,19 @@ def read_tar(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield member.name, held.read()
     except (tarfile.TarError, EOFError, OSError, ValueError) as error:
         raise DataError.at(path, f"is no readable tar: {error}") from error
+
+
+def member_names(path: Path) -> list[str]:
+    """The names of a shard's members, by its headers alone."""
+    with tarfile.open(path, "r:") as archive:
+        return archive.getnames()
+
+
+_PACKERS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+def _packed_by(path: Path) -> str:
+    """The compressor whose mark a file begins with, an empty text if there is none."""
+    with path.open("rb") as file:
+        head = file.read(8)
+    return next((name for mark, name in _PACKERS.items() if head.startswith(mark)), "")
