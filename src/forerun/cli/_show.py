@@ -30,18 +30,47 @@ def print_table(
     from forerun.result.run import format_number
 
     gathered = [list(row) for row in rows]
+    # Names come from users' files: they are shown as text, never read as markup.
+    shown = [[Text(format_number(cell)) for cell in row] for row in gathered]
     numeric = [bool(gathered) and all(_right(row[i]) for row in gathered) for i in range(len(columns))]
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    widths = _widths(
+        [[name, *(row[i].plain for row in shown)] for i, name in enumerate(columns)], console.width
+    )
     table = RichTable(
         title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
     )
-    for name, right in zip(columns, numeric):
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for number, row in enumerate(gathered):
-        # Names come from users' files: they are shown as text, never read as markup.
-        cells = [Text(format_number(cell)) for cell in row]
+    for name, right, width in zip(columns, numeric, widths):
+        table.add_column(name, justify="right" if right else "left", overflow="fold", width=width)
+    for number, cells in enumerate(shown):
         table.add_row(*cells, style="bold green" if number == chosen else None)
-    width = None if sys.stdout.isatty() else 120
-    Console(width=width, highlight=False).print(table)
+    console.width = max(console.width, sum(widths) + _GAP * len(widths))
+    console.print(table)
+
+
+_GAP = 2
+"""Blanks between two columns."""
+
+_LONGEST_WORD = 60
+"""Characters of a word that are kept on one line."""
+
+
+def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Characters for each column: all it asks for, or in less room lines broken between words, the widest column first.
+
+    A number broken over two lines is misread, so a table whose words alone need more room than there is becomes wider.
+    """
+    widths = [max((len(text) for text in column), default=0) for column in columns]
+    least = [
+        min(max((len(word) for text in column for word in text.split()), default=0), _LONGEST_WORD)
+        for column in columns
+    ]
+    over = sum(widths) + _GAP * (len(widths) - 1) - room
+    while over > 0 and (able := [i for i in range(len(widths)) if widths[i] > least[i]]):
+        widest = max(able, key=lambda i: widths[i])
+        widths[widest] -= 1
+        over -= 1
+    return widths
 
 
 def _right(cell: Any) -> bool:
