@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 import threading
 import time
@@ -88,6 +89,26 @@ def test_slots_and_latency_are_kept(blocks: Path) -> None:
             thread.join()
         assert time.perf_counter() - begun >= 3 * 0.03
         assert store.counters.most_in_service == 2 and store.counters.requests == 6
+
+
+def test_sleeping_late_does_not_add_up(blocks: Path) -> None:
+    """Slots of 5 ms and a link, always asked of: as many requests and bytes a second as the laws say, within 8 %."""
+
+    def served(spec: StoreSpec, requests: int, length: int) -> float:
+        with LatencyStore(blocks, spec) as store:
+            pieces = [Piece("b000000.blk", 0, (length,), "x")] * requests
+            run = run_loader(HttpFiles(store.url), pieces, threads=6, batch=16, step_s=0, decode_s=0)
+        return run.total_s
+
+    slots = StoreSpec(latency_s=0.005, sigma=0.0, slots=2)
+    link = StoreSpec(latency_s=0.005, sigma=0.0, shared_bytes_per_s=4e6)
+    for spec, length, law_s in ((slots, 9, 200 * 0.005 / 2), (link, 10_000, 200 * 10_000 / 4e6)):
+        found = served(spec, 200, length)
+        assert found >= 0.98 * law_s
+        if found > 1.08 * law_s:  # the machine may have been busy for a moment
+            found = min(served(spec, 200, length) for _ in range(2))
+        if os.getloadavg()[0] <= 2 * (os.cpu_count() or 1):
+            assert found <= 1.08 * law_s, spec
 
 
 def test_failures_are_retried_then_named(blocks: Path) -> None:

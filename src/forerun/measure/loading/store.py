@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import heapq
 import hmac
 import math
 import threading
@@ -70,6 +71,28 @@ class _Request:
     path: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
+
+
+@dataclass
+class _Due:
+    """When what a request waits for is due, on the loop's clock [s].
+
+    Delays are added to the time at which the last one was due, not to the time at which a sleep ended: sleeping a
+    millisecond too long, request after request, would make the store slower than it was asked to be.
+    """
+
+    at_s: float
+
+    async def after(self, seconds: float) -> None:
+        """Return that much later than what was due before; at once where that is past."""
+        self.at_s += seconds
+        await self.reached()
+
+    async def reached(self) -> None:
+        """Return when it is due."""
+        left_s = self.at_s - asyncio.get_running_loop().time()
+        if left_s > 0:
+            await asyncio.sleep(left_s)
 
 
 class _Answered(Exception):
@@ -135,6 +158,7 @@ class LatencyStore:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._slots = asyncio.Semaphore(self.spec.slots) if self.spec.slots else None
+        self._freed_s = [-math.inf] * self.spec.slots
         server = await asyncio.start_server(self._connection, self.host, self.port, limit=MAX_HEAD_BYTES)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
@@ -179,13 +203,15 @@ class LatencyStore:
     async def _answer(self, request: _Request, writer: asyncio.StreamWriter) -> bool:
         """Serve one request; whether the connection lives on."""
         self.counters.requests += 1
-        await self._wait_turn()
+        due = _Due(asyncio.get_running_loop().time())
+        await self._wait_turn(due)
         if self._slots is not None:
             await self._slots.acquire()
+            due.at_s = max(due.at_s, heapq.heappop(self._freed_s))
         self.counters.in_service += 1
         self.counters.most_in_service = max(self.counters.most_in_service, self.counters.in_service)
         try:
-            return await self._serve_one(request, writer)
+            return await self._serve_one(request, writer, due)
         except _Answered as answered:
             head = f"HTTP/1.1 {answered.status}\r\nContent-Length: 0\r\n{answered.headers}\r\n"
             writer.write(head.encode())
@@ -194,23 +220,23 @@ class LatencyStore:
         finally:
             self.counters.in_service -= 1
             if self._slots is not None:
+                heapq.heappush(self._freed_s, due.at_s)
                 self._slots.release()
 
-    async def _wait_turn(self) -> None:
+    async def _wait_turn(self, due: _Due) -> None:
         """One request each 1 / rate seconds."""
         if math.isinf(self.spec.requests_per_s):
             return
-        now = asyncio.get_running_loop().time()
-        granted = max(now, self._bucket_s)
-        self._bucket_s = granted + 1 / self.spec.requests_per_s
-        await asyncio.sleep(granted - now)
+        due.at_s = max(due.at_s, self._bucket_s)
+        self._bucket_s = due.at_s + 1 / self.spec.requests_per_s
+        await due.reached()
 
-    async def _serve_one(self, request: _Request, writer: asyncio.StreamWriter) -> bool:
+    async def _serve_one(self, request: _Request, writer: asyncio.StreamWriter, due: _Due) -> bool:
         spec = self.spec
         latency, fate = spec.latency_s, self._rng.random()
         if latency:
             latency *= math.exp(spec.sigma * self._rng.standard_normal() - spec.sigma**2 / 2)
-            await asyncio.sleep(latency)
+            await due.after(latency)
         if spec.token and not hmac.compare_digest(
             request.headers.get("authorization", ""), f"Bearer {spec.token}"
         ):
@@ -236,10 +262,10 @@ class LatencyStore:
         cut = fate >= 1 - spec.reset_share
         stalled = not cut and fate >= 1 - spec.reset_share - spec.stall_share
         half = first + (last - first) // 2
-        await self._send(path, first, half if cut or stalled else last, writer)
+        await self._send(path, first, half if cut or stalled else last, writer, due)
         if stalled:
-            await asyncio.sleep(spec.stall_s)
-            await self._send(path, half, last, writer)
+            await due.after(spec.stall_s)
+            await self._send(path, half, last, writer, due)
         self.counters.errors += cut or stalled
         return not cut
 
@@ -251,10 +277,9 @@ class LatencyStore:
             raise _Answered("404 Not Found")
         return path
 
-    async def _send(self, path: Path, first: int, last: int, writer: asyncio.StreamWriter) -> None:
+    async def _send(self, path: Path, first: int, last: int, writer: asyncio.StreamWriter, due: _Due) -> None:
         """The bytes, no faster than the connection and the shared link let them through."""
-        loop, spec = asyncio.get_running_loop(), self.spec
-        clock = loop.time()
+        spec = self.spec
         with path.open("rb") as file:
             file.seek(first)
             at = first
@@ -263,14 +288,10 @@ class LatencyStore:
                 if not data:
                     return
                 at += len(data)
-                clock += len(data) / spec.conn_bytes_per_s
                 if not math.isinf(spec.shared_bytes_per_s):
-                    self._link_free_s = (
-                        max(loop.time(), self._link_free_s) + len(data) / spec.shared_bytes_per_s
-                    )
-                    clock = max(clock, self._link_free_s)
-                if clock > loop.time():
-                    await asyncio.sleep(clock - loop.time())
+                    self._link_free_s = max(due.at_s, self._link_free_s) + len(data) / spec.shared_bytes_per_s
+                due.at_s = max(due.at_s + len(data) / spec.conn_bytes_per_s, self._link_free_s)
+                await due.reached()
                 writer.write(data)
                 await writer.drain()
                 self.counters.bytes += len(data)
