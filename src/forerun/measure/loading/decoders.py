@@ -3,52 +3,50 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any, Final
+
+import numpy as np
 
 from forerun.errors import UsageError, known_names
 from forerun.measure.loading.runner import Decoder
 
 
+@cache
 def _library(name: str, package: str) -> Any:
     try:
         return import_module(name)
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # soundfile without its C library is an OSError
         raise UsageError.at(
             "--decoder", f"{package} is not installed: pip install 'forerun[decode]'"
         ) from error
 
 
-def _pillow() -> Decoder:
+# Functions of the module, not closures: workers of other processes are sent them.
+
+
+def to_pixels(sample: memoryview) -> object:
     """JPEG, PNG and so on to pixels."""
-    image = _library("PIL.Image", "Pillow")
-
-    def decode(sample: memoryview) -> object:
-        with image.open(io.BytesIO(sample)) as opened:
-            return opened.convert("RGB").tobytes()
-
-    return decode
+    with _library("PIL.Image", "Pillow").open(io.BytesIO(sample)) as opened:
+        return opened.convert("RGB").tobytes()
 
 
-def _soundfile() -> Decoder:
+def to_sound(sample: memoryview) -> object:
     """FLAC, WAV, Ogg to samples of sound."""
-    soundfile = _library("soundfile", "soundfile")
-    return lambda sample: soundfile.read(io.BytesIO(sample), dtype="float32")
+    return _library("soundfile", "soundfile").read(io.BytesIO(sample), dtype="float32")
 
 
-def _numpy() -> Decoder:
+def to_numbers(sample: memoryview) -> object:
     """`.npy` arrays of numbers; object arrays are refused."""
-    import numpy as np
-
-    return lambda sample: np.load(io.BytesIO(sample), allow_pickle=False)
+    return np.load(io.BytesIO(sample), allow_pickle=False)
 
 
-#: decoders by name
-DECODERS: Final[dict[str, Callable[[], Decoder]]] = {
-    "pillow": _pillow,
-    "soundfile": _soundfile,
-    "numpy": _numpy,
+#: decoders by name, and the library that each needs
+DECODERS: Final[dict[str, tuple[Decoder, tuple[str, str] | None]]] = {
+    "pillow": (to_pixels, ("PIL.Image", "Pillow")),
+    "soundfile": (to_sound, ("soundfile", "soundfile")),
+    "numpy": (to_numbers, None),
 }
 
 
@@ -56,4 +54,7 @@ def decoder_named(name: str) -> Decoder:
     """A decoder. Raises UsageError for a name that is none, or whose library is not installed."""
     if name not in DECODERS:
         raise UsageError.at("--decoder", f"no decoder {name!r}; {known_names(name, tuple(DECODERS))}")
-    return DECODERS[name]()
+    decoder, needed = DECODERS[name]
+    if needed is not None:
+        _library(*needed)
+    return decoder

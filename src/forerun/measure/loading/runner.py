@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.domains.loading.blocks.samples import undecodable
 from forerun.errors import DataError, ForerunError, StoreError
 from forerun.measure.loading.clients import Client
 
@@ -51,6 +52,13 @@ class Piece:
     def key(self, at: int) -> str:
         """A sample in words."""
         return f"sample {self.keys[at]!r}" if self.keys else f"sample {at}"
+
+    def decoded(self, at: int, data: memoryview, decoder: Decoder) -> object:
+        """Decode a sample. Raises DataError, naming sample and file, for whatever the decoder's library throws."""
+        try:
+            return decoder(data)
+        except Exception as error:
+            raise undecodable(self.name, f"{self.key(at)} ({self.what})", error) from error
 
     def check(self, at: int, data: memoryview) -> None:
         """Raise DataError, naming sample and file, if the sample's bytes are not what was packed."""
@@ -219,19 +227,11 @@ class _State:
             self.decode_cpu_s += cpu_s
 
     def decoded(self, piece: Piece, number: int, sample: memoryview) -> None:
-        """Decode; what a library throws at an unreadable sample names the sample."""
-        if self.decoder is None:
-            if self.decode_s:
-                self.decode(self.decode_s)
-            return
-        try:
-            self.decoder(sample)
-        except Exception as error:
-            said = str(error).partition("\n")[0][:200]
-            raise DataError.at(
-                piece.name,
-                f"{piece.key(number)} ({piece.what}) cannot be decoded: {type(error).__name__}: {said}",
-            ) from error
+        """Decode in earnest, or as long as was asked for."""
+        if self.decoder is not None:
+            piece.decoded(number, sample, self.decoder)
+        elif self.decode_s:
+            self.decode(self.decode_s)
 
     def next(self) -> Piece | None:
         with self.lock:

@@ -65,19 +65,19 @@ class _Reader:
     decode: str
     decoder: Decoder | None = None
 
-    def fetch(self, piece: Piece) -> list[memoryview]:
-        """The samples of a piece, checked."""
+    def fetch(self, piece: Piece) -> list[tuple[Piece, int, memoryview]]:
+        """The samples of a piece, checked, with where each is from."""
         data = memoryview(self.client.read(piece.name, piece.first, piece.length, piece.what))
         edges = list(itertools.accumulate(piece.lengths, initial=0))
         samples = [data[a:b] for a, b in itertools.pairwise(edges)]
         for number, sample in enumerate(samples):
             piece.check(number, sample)
-        return samples
+        return [(piece, number, sample) for number, sample in enumerate(samples)]
 
-    def decoded(self, sample: memoryview) -> int:
+    def decoded(self, piece: Piece, number: int, sample: memoryview) -> int:
         """Decode; what is handed on is small, so that handing over is not what is measured."""
         if self.decoder is not None:
-            self.decoder(sample)
+            piece.decoded(number, sample, self.decoder)
         elif self.decode_s:
             ACTS[self.decode](self.decode_s)
         return len(sample)
@@ -93,11 +93,14 @@ class _Batches:
         return len(self.batches)
 
     def __getitem__(self, number: int) -> Any:
-        lengths = [
-            self.reader.decoded(sample)
-            for piece in self.batches[number]
-            for sample in self.reader.fetch(piece)
-        ]
+        try:
+            lengths = [
+                self.reader.decoded(*sample)
+                for piece in self.batches[number]
+                for sample in self.reader.fetch(piece)
+            ]
+        except ForerunError as error:
+            return error  # handed on as it is: torch would make a text of it, with its traceback
         return np.array(lengths, np.int64)
 
 
@@ -106,8 +109,13 @@ def _pooled(torch: Any, reader: _Reader, shares: Sequence[Sequence[Piece]], thre
 
     class Pooled(torch.utils.data.IterableDataset):  # type: ignore[misc]
         def __iter__(self) -> Iterator[Any]:
-            about = torch.utils.data.get_worker_info()
-            todo = iter(shares[about.id])
+            try:
+                yield from self.batches(torch.utils.data.get_worker_info().id)
+            except ForerunError as error:
+                yield error
+
+        def batches(self, worker: int) -> Iterator[Any]:
+            todo = iter(shares[worker])
             ahead: deque[Future[int]] = deque()
             held: list[int] = []
             with ThreadPoolExecutor(threads) as pool:
@@ -116,7 +124,7 @@ def _pooled(torch: Any, reader: _Reader, shares: Sequence[Sequence[Piece]], thre
                         piece = next(todo, None)
                         if piece is None:
                             break
-                        ahead.extend(pool.submit(reader.decoded, sample) for sample in reader.fetch(piece))
+                        ahead.extend(pool.submit(reader.decoded, *sample) for sample in reader.fetch(piece))
                     held.append(ahead.popleft().result())
                     if len(held) == batch:
                         yield np.array(held, np.int64)
@@ -186,7 +194,10 @@ def run_workers(
         for _ in range(count):
             # The first wait holds the start of the worker processes.
             asked = begun if not loads else time.perf_counter()
-            sizes.append(len(next(batches)))
+            found = next(batches)
+            if isinstance(found, ForerunError):
+                raise found
+            sizes.append(len(found))
             loads.append(time.perf_counter() - asked)
             ACTS[step](step_s)
         total_s = time.perf_counter() - begun

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from forerun.domains.loading.blocks.container import Blocks
+from forerun.domains.loading.blocks.samples import undecodable
 from forerun.rng import stream
 
 
@@ -17,7 +18,7 @@ class BlockDataset:
 
     A sample is a view of its block's bytes, or what `decode` makes of it. `rank` and `world` split the blocks among the
     processes of a job. `set_epoch` fixes the order; else it advances by itself. With `verify` every sample's checksum is
-    compared; one that fails raises DataError naming sample and block.
+    compared; one that fails, or that `decode` throws at, raises DataError naming sample and block.
 
     torch need not be installed. Where `torch.utils.data` has been imported, a `BlockDataset` is an `IterableDataset`, to
     be given to a `DataLoader`: each worker reads every W-th block of the order, and samples are `bytes`, since views
@@ -86,10 +87,22 @@ class BlockDataset:
             for row, view in enumerate(self.blocks.read_block(block), start=first):
                 if self.verify:
                     self.blocks.check(row, view)
-                yield self.blocks.index.key[row], self._given(view)
+                yield (
+                    self.blocks.index.key[row],
+                    self._given(view) if self.decode is None else self._decoded(row, view),
+                )
 
     def _given(self, view: memoryview) -> Any:
-        return view if self.decode is None else self.decode(view)
+        return view
+
+    def _decoded(self, row: int, view: memoryview) -> Any:
+        """What `decode` makes of a sample; a library says what it cannot read, not which sample that was."""
+        assert self.decode is not None
+        try:
+            return self.decode(view)
+        except Exception as error:
+            path = self.blocks.block_path(int(self.blocks.index.block[row]))
+            raise undecodable(path, f"sample {self.blocks.index.key[row]!r}", error) from error
 
 
 @cache
@@ -97,7 +110,7 @@ def _of_torch(kind: type, iterable: type) -> type:
     """The same class, which torch takes for one of its own."""
 
     def given(self: Any, view: memoryview) -> Any:
-        return bytes(view) if self.decode is None else self.decode(view)
+        return bytes(view)
 
     return type(
         kind.__name__,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,12 @@ from forerun.errors import DataError, Problem
 MAX_KEY_BYTES: Final = 4096
 #: no more bytes than this in one sample
 MAX_SAMPLE_BYTES: Final = 2**40
+
+
+def undecodable(where: object, what: str, error: Exception) -> DataError:
+    """What a decoding library threw, in one line that names sample and place; the library knows neither."""
+    said = re.sub(r"<_io\.BytesIO[^>]*>", "the sample", str(error).partition("\n")[0])[:200]
+    return DataError(Problem(str(where), f"{what} cannot be decoded: {type(error).__name__}: {said}"))
 
 
 class SampleSource(Protocol):
