@@ -15,6 +15,7 @@ import pytest
 
 from forerun.cli.main import forerun_command, run
 from forerun.domains.demos import demos
+from forerun.study.executors.interrupts import held
 
 SERVING = next(demo.scenario for demo in demos() if demo.room == "serving")
 SMALL = ["--set", "trace.queries=2000"]
@@ -118,6 +119,48 @@ def test_ctrl_c_leaves_no_partial_run(tmp_path: Path, after_s: float) -> None:
     assert process.returncode != 0
     left = [path.name for path in tmp_path.iterdir()]
     assert left == [] or process.returncode == 0
+
+
+def test_ctrl_c_while_the_command_line_is_imported_is_one_line() -> None:
+    code = (
+        "import sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'click':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "from forerun.__main__ import main\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "forerun: interrupted; nothing half-written was left\n")
+
+
+@pytest.mark.parametrize("after_s", [0.7, 0.9, 1.1])
+def test_ctrl_c_reaches_processes_and_they_say_nothing(tmp_path: Path, after_s: float) -> None:
+    """To the whole group, as a terminal sends it: one process a demonstration is about to start or at work."""
+    command = [sys.executable, "-m", "forerun", "demo", "-q", "-o", str(tmp_path / "page.html")]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    time.sleep(after_s)
+    os.killpg(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130 and told.strip() == "forerun: interrupted; nothing half-written was left"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupts_wait_while_processes_are_started() -> None:
+    started = ""
+    with pytest.raises(KeyboardInterrupt), held():
+        signal.raise_signal(signal.SIGINT)
+        ask = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
+        started = subprocess.run(
+            [sys.executable, "-c", ask], capture_output=True, text=True, check=True
+        ).stdout
+    assert started == "True\n"
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

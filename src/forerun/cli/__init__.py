@@ -1,1 +1,3 @@
 """The command line: one file a verb, no logic. Results on stdout, progress and diagnostics on stderr."""
+
+INTERRUPTED = "forerun: interrupted; nothing half-written was left"

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import click
 
 import forerun
+from forerun.cli import INTERRUPTED
 from forerun.errors import ForerunError, suggestion
 
 #: modules of this package that are no verbs
@@ -56,11 +57,6 @@ def forerun_command() -> None:
     """Run it before you run it: simulate and plan ML systems from traces and measured profiles."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the command line."""
-    sys.exit(run(arguments))
-
-
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; errors go to stderr, one line a problem."""
     try:
@@ -79,7 +75,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             click.echo(f"Try '{context.command_path} --help'.", err=True)
         return 2
     except (click.Abort, KeyboardInterrupt):
-        click.echo("forerun: interrupted; nothing half-written was left", err=True)
+        click.echo(INTERRUPTED, err=True)
         return 130
     except BrokenPipeError:
         # The reader of our output went away (`forerun ... | head`): not an error of ours.

@@ -24,6 +24,7 @@ from forerun.domains.cluster.record import Record
 from forerun.domains.cluster.switches import SWITCHES
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.study.executors.interrupts import end_quietly, held
 
 PAPER: Final = "Gu et al.: ElasticFlow, ASPLOS 2023"
 LABEL: Final = {
@@ -208,8 +209,11 @@ def play_all(jobs: Sequence[Job], progress: Progress, *, workers: int = 1) -> li
             progress(f"{number} of {len(jobs)}: {LABEL[job.schedule]} on {job.trace or 'a drawn trace'}")
             found.append(play(job))
         return found
-    with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
-        return list(pool.map(play, jobs))
+    context = get_context("forkserver")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=end_quietly) as pool:
+        with held():
+            played = pool.map(play, jobs)
+        return list(played)
 
 
 def rows_of(

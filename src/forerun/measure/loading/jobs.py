@@ -20,6 +20,7 @@ from forerun.measure.loading.decoders import decoder_named
 from forerun.measure.loading.runner import ACTS, Piece, run_loader
 from forerun.measure.loading.study import Job
 from forerun.rng import stream as random_stream
+from forerun.study.executors.interrupts import held
 
 #: a job that says nothing for so long has died
 STUCK_S: Final = 600.0
@@ -80,8 +81,9 @@ def run_jobs(
         context.Process(target=_work, args=(number, *given, barrier, results), daemon=True)
         for number in range(jobs)
     ]
-    for process in crew:
-        process.start()
+    with held():  # this process ends them
+        for process in crew:
+            process.start()
     try:
         found: list[JobEpoch] = []
         while len(found) < jobs * epochs:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from forerun.errors import UsageError
+from forerun.study.executors.interrupts import end_quietly, held
 
 _NEVER_UP: Final = (
     "ended before they gave anything; "
@@ -42,8 +43,10 @@ def apart(work: Callable[[A], R], items: Sequence[A], workers: int) -> Iterator[
         yield from map(timed, items)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(items)), mp_context=context) as pool:
-        waiting = {pool.submit(timed, item): item for item in items}
+    count = min(workers, len(items))
+    with ProcessPoolExecutor(count, mp_context=context, initializer=end_quietly) as pool:
+        with held():
+            waiting = {pool.submit(timed, item): item for item in items}
         came = False
         try:
             for done in as_completed(waiting):

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from forerun.errors import ForerunError, UsageError
 from forerun.study.cell import Failed, Outcome, run_cell
+from forerun.study.executors.interrupts import held
 from forerun.study.expand import Cell, Plan
 
 #: seconds of work in a chunk, aimed at
@@ -147,7 +148,8 @@ class Processes:
 def _start(context: Any, plan: Plan) -> _Worker:
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, plan), daemon=True)
-    process.start()
+    with held():
+        process.start()
     theirs.close()
     return _Worker(process, ours)
 

@@ -1,0 +1,47 @@
+"""Ctrl-C reaches every process of a terminal at once: processes that work for another one end without a word."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Final
+
+#: whether the system can hold signals (not on Windows)
+_MASKS: Final = hasattr(signal, "pthread_sigmask")
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Interrupts wait while processes are started; these begin with interrupts held, so they start without a traceback.
+
+    A process that calls `end_quietly`, or ignores interrupts, then says what one means to it.
+    """
+    came: list[int] = []
+    here = threading.current_thread() is threading.main_thread()
+    # Held by the system for the processes to come; noted here, since any thread of this process may receive one.
+    handler = signal.signal(signal.SIGINT, lambda number, frame: came.append(number)) if here else None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if _MASKS else set()
+    try:
+        yield
+    finally:
+        if _MASKS:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if here:
+            signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+def end_quietly() -> None:
+    """In a process that was started under `held`: an interrupt, also one that came meanwhile, ends it at once."""
+    signal.signal(signal.SIGINT, _end)
+    if _MASKS:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os._exit(128 + number)
