@@ -59,9 +59,6 @@ BAMBOO_TABLE: Final[dict[float, dict[str, float]]] = {
     0.5: _figures("344.7167 0.0579 1.435 2.7 27.0178 83.321 24.5862 3.3139"),
 }
 
-#: 95 % half-widths of the means at 0.5 an hour
-BAMBOO_HALF95: Final = _figures("5.3361 0.0017 0.0185 0.3961 0.7501 2.2546 0.6826 0.0272")
-
 #: node counts at which the artefact measured its step times
 _NODES: Final = range(15, 31)
 

@@ -352,9 +352,7 @@ class Ring:
         self.removals.append(self.now_ms)
         self.lives.append(self.now_ms - node.born_ms)
         if node.state == "running":
-            pipeline, stage = node.coordinates[0]
-            before = (pipeline, (stage - 1) % self.job.stages)
-            neighbour = next((other for other in self.nodes.values() if before in other.coordinates), None)
+            neighbour = self._predecessor(node.coordinates[0])
             if len(node.coordinates) == 2 or (neighbour is not None and len(neighbour.coordinates) == 2):
                 self.fatal += 1
                 self._roll_back()
@@ -368,6 +366,18 @@ class Ring:
         if self.status == "running" and self.fallback is None:
             self.fallback, self.fallback_charged = (self.steps, self.now_ms), False
             self.step_ms = int(1.5 * self.step_ms)
+
+    def _predecessor(self, coordinate: Coordinate) -> _Node | None:
+        """Who would take a stage over.
+
+        As published, a ring that a ghost timeout stopped while its nodes held their stages is not closed: its first
+        stage has no predecessor.
+        """
+        pipeline, stage = coordinate
+        if stage == 0 and self.status == "stopped":
+            return None
+        before = (pipeline, (stage - 1) % self.job.stages)
+        return next((other for other in self.nodes.values() if before in other.coordinates), None)
 
     def _meet(self, kind: int) -> None:
         """All usable nodes agree who is there; it ends after a fixed time if none of them has gone."""
