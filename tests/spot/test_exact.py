@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from forerun.domains.spot.model import (
     BackToBack,
@@ -150,14 +148,11 @@ def test_what_growth_throws_away(growth: str, lost_s: float, rounded: Job) -> No
 # --------------------------------------------------------------------- laws on random worlds
 
 
-@st.composite
-def worlds(draw: st.DrawFn) -> tuple[list[tuple[float, bool, str]], Job]:
-    """A small fleet's history on a grid of whole seconds (so that ties happen), and a job on it."""
-    seed = draw(st.integers(0, 2**32))
+def world_of(seed: int) -> tuple[list[tuple[float, bool, str]], Job, str, random.Random]:
+    """A small fleet's history on a grid of whole seconds (so that ties happen), a job on it, a growth rule."""
     rng = random.Random(seed)
     depth = rng.choice([1, 2, 3])
     pipelines = rng.choice([1, 2, 3])
-    stall_s = rng.choice([0.0, 0.0, 2.0, 1.5])
     write = rng.choice(["async", "async", "sync"])
     rule = rng.choice(
         [BackToBack(write), EverySteps(rng.randint(1, 5), write), EverySeconds(rng.randint(1, 40), write)]
@@ -169,7 +164,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[tuple[float, bool, str]], Job]:
         reconfig_s=rng.choice([0.0, 4.0, 11.0]),
         prep_s=rng.choice([0.0, 6.0, 30.0]),
         write_s=rng.choice([0.0, 3.0, 9.0, 20.0]),
-        stall_s=stall_s,
+        stall_s=rng.choice([0.0, 0.0, 2.0, 1.5]),
         snapshot=rule,
         horizon_s=float(rng.randint(50, 400)),
         reconfig_rule=rng.choice(["restart", "restart", "extend"]),
@@ -190,105 +185,103 @@ def worlds(draw: st.DrawFn) -> tuple[list[tuple[float, bool, str]], Job]:
             alive.append(name)
     born = {name: t_s for t_s, is_add, name in rows if is_add}
     lives = {name for t_s, is_add, name in rows if not is_add and born[name] == t_s}
-    return [row for row in rows if row[2] not in lives], job
+    growth = rng.choice(["immediate", "lazy", "lazy2", "drain", "hazard", "hazard_drain"])
+    return [row for row in rows if row[2] not in lives], job, growth, rng
 
 
-GROWTH = st.sampled_from(["immediate", "lazy", "lazy2", "drain", "hazard", "hazard_drain"])
+def test_laws_hold_after_every_event() -> None:
+    for seed in range(many(10_000)):
+        rows, job, growth, _ = world_of(seed)
+        saved = [job.initial_saved]
+
+        def check(now: World, saved: list[int] = saved) -> None:
+            now.check()
+            assert now.saved >= saved[0]
+            saved[0] = now.saved
+
+        done = run(Membership.from_rows(rows), job, growth, after_event=check)
+        counts = done.counts
+        assert close(math.fsum(done.wall_s.values()), job.horizon_s), seed
+        assert counts.steps_executed == done.steps_completed - (job.initial_saved + 1) + counts.steps_lost, (
+            seed
+        )
+        useful = math.fsum(
+            s.steps_retained * job.step_s[s.world_size] for s in done.spells if s.state == "training"
+        )
+        assert close(done.wall_s["useful"], useful), seed
+        assert close(math.fsum(spell.end_s - spell.start_s for spell in done.spells), job.horizon_s), seed
+        assert close(done.alive_node_s, math.fsum(life.end_s - life.start_s for life in done.node_spells)), (
+            seed
+        )
 
 
-@settings(max_examples=many(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(worlds(), GROWTH)
-def test_laws_hold_after_every_event(world: tuple[Any, Job], growth: str) -> None:
-    rows, job = world
-    saved = [job.initial_saved]
-
-    def check(now: World) -> None:
-        now.check()
-        assert now.saved >= saved[0]
-        saved[0] = now.saved
-
-    done = run(Membership.from_rows(rows), job, growth, after_event=check)
-    counts = done.counts
-    assert close(math.fsum(done.wall_s.values()), job.horizon_s)
-    assert counts.steps_executed == done.steps_completed - (job.initial_saved + 1) + counts.steps_lost
-    useful = math.fsum(
-        s.steps_retained * job.step_s[s.world_size] for s in done.spells if s.state == "training"
-    )
-    assert close(done.wall_s["useful"], useful)
-    assert math.fsum(spell.end_s - spell.start_s for spell in done.spells) == pytest.approx(job.horizon_s)
-    assert close(done.alive_node_s, math.fsum(life.end_s - life.start_s for life in done.node_spells))
+def test_order_within_an_instant_and_names_do_not_matter() -> None:
+    """Five orders of the rows and other names for the nodes, in 1000 worlds or more: the same replay."""
+    for seed in range(many(1000)):
+        rows, job, growth, rng = world_of(seed)
+        names = sorted({name for _, _, name in rows}, key=lambda name: int(name[1:]))
+        renamed = {name: f"host-{7 * i + 3}.b" for i, name in enumerate(names)}
+        shuffled = [(t_s, is_add, renamed[name]) for t_s, is_add, name in rows]
+        one = run(Membership.from_rows(rows), job, growth)
+        for _ in range(5):
+            rng.shuffle(shuffled)
+            assert run(Membership.from_rows(shuffled), job, growth) == one, seed
 
 
-@settings(max_examples=many(200), deadline=None)
-@given(worlds(), GROWTH, st.randoms())
-def test_order_within_an_instant_and_names_do_not_matter(world: Any, growth: str, rng: random.Random) -> None:
-    rows, job = world
-    names = sorted({name for _, _, name in rows}, key=lambda name: int(name[1:]))
-    renamed = {name: f"host-{7 * i + 3}.b" for i, name in enumerate(names)}
-    shuffled = [(t_s, is_add, renamed[name]) for t_s, is_add, name in rows]
-    one = run(Membership.from_rows(rows), job, growth)
-    for _ in range(5):
-        rng.shuffle(shuffled)
-        assert run(Membership.from_rows(shuffled), job, growth) == one
+def test_scaling_all_times_scales_the_ledger() -> None:
+    for seed in range(many(2000)):
+        rows, job, growth, rng = world_of(seed)
+        k = rng.choice([2.0, 0.5, 64.0])
+        rule = job.snapshot
+        scaled = replace(
+            job,
+            step_s={size: seconds * k for size, seconds in job.step_s.items()},
+            snapshot=replace(rule, period_s=rule.period_s * k) if isinstance(rule, EverySeconds) else rule,
+            **{
+                name: getattr(job, name) * k
+                for name in ("reconfig_s", "prep_s", "write_s", "stall_s", "horizon_s")
+            },
+        )
+        one = replay(Membership.from_rows(rows), job, growth_rules().get(growth)(), Observed())
+        other = replay(
+            Membership.from_rows((t_s * k, is_add, name) for t_s, is_add, name in rows),
+            scaled,
+            growth_rules().get(growth)(),
+            Observed(prior_s=3600.0 * k),
+        )
+        assert one.counts == other.counts, seed
+        for line, seconds in one.wall_s.items():
+            assert abs(other.wall_s[line] - seconds * k) < 1e-7, (seed, line)
 
 
-@settings(max_examples=many(150), deadline=None)
-@given(worlds(), GROWTH, st.sampled_from([2.0, 0.5, 64.0]))
-def test_scaling_all_times_scales_the_ledger(world: Any, growth: str, k: float) -> None:
-    rows, job = world
-    rule = job.snapshot
-    scaled = replace(
-        job,
-        step_s={size: seconds * k for size, seconds in job.step_s.items()},
-        snapshot=replace(rule, period_s=rule.period_s * k) if isinstance(rule, EverySeconds) else rule,
-        **{
-            name: getattr(job, name) * k
-            for name in ("reconfig_s", "prep_s", "write_s", "stall_s", "horizon_s")
-        },
-    )
-    one = replay(Membership.from_rows(rows), job, growth_rules().get(growth)(), Observed())
-    other = replay(
-        Membership.from_rows((t_s * k, is_add, name) for t_s, is_add, name in rows),
-        scaled,
-        growth_rules().get(growth)(),
-        Observed(prior_s=3600.0 * k),
-    )
-    assert one.counts == other.counts
-    for line, seconds in one.wall_s.items():
-        assert other.wall_s[line] == pytest.approx(seconds * k, abs=1e-7)
+def test_a_longer_run_begins_with_the_shorter() -> None:
+    for seed in range(many(2000)):
+        rows, job, growth, _ = world_of(seed)
+        short = run(Membership.from_rows(rows), job, growth)
+        long = run(Membership.from_rows(rows), replace(job, horizon_s=job.horizon_s * 2), growth)
+        inside = [(s.state, s.world_size, s.start_s, min(s.end_s, job.horizon_s)) for s in long.spells]
+        assert [row for row in inside if row[2] < job.horizon_s] == [
+            (s.state, s.world_size, s.start_s, s.end_s) for s in short.spells
+        ], seed
 
 
-@settings(max_examples=many(150), deadline=None)
-@given(worlds(), GROWTH)
-def test_a_longer_run_begins_with_the_shorter(world: Any, growth: str) -> None:
-    rows, job = world
-    short = run(Membership.from_rows(rows), job, growth)
-    long = run(Membership.from_rows(rows), replace(job, horizon_s=job.horizon_s * 2), growth)
-    inside = [(s.state, s.world_size, s.start_s, min(s.end_s, job.horizon_s)) for s in long.spells]
-    assert [row for row in inside if row[2] < job.horizon_s] == [
-        (s.state, s.world_size, s.start_s, s.end_s) for s in short.spells
-    ]
+def test_free_recovery_loses_less_than_a_step_an_event() -> None:
+    for seed in range(many(2000)):
+        rows, job, _, _ = world_of(seed)
+        job = replace(job, reconfig_s=0.0, prep_s=0.0, write_s=0.0, stall_s=0.0, snapshot=BackToBack())
+        done = run(Membership.from_rows(rows), job)
+        assert done.wall_s["lost"] <= (done.counts.rollbacks + 1) * max(job.step_s.values()), seed
 
 
-@settings(max_examples=many(150), deadline=None)
-@given(worlds())
-def test_free_recovery_loses_less_than_a_step_an_event(world: Any) -> None:
-    rows, job = world
-    job = replace(job, reconfig_s=0.0, prep_s=0.0, write_s=0.0, stall_s=0.0, snapshot=BackToBack())
-    done = run(Membership.from_rows(rows), job)
-    assert done.wall_s["lost"] <= (done.counts.rollbacks + 1) * max(job.step_s.values())
-
-
-@settings(max_examples=many(100), deadline=None)
-@given(worlds(), st.integers(1, 5))
-def test_nodes_that_never_get_ready_change_only_the_bill(world: Any, extra: int) -> None:
-    rows, job = world
-    late = replace(job, prep_s=1e6)
-    arrivals = [(job.horizon_s / 2, True, f"n{1000 + i}") for i in range(extra)]
-    one = run(Membership.from_rows(rows), late)
-    other = run(Membership.from_rows(rows + arrivals), late)
-    assert one.wall_s == other.wall_s
-    assert other.alive_node_s - one.alive_node_s == pytest.approx(extra * job.horizon_s / 2)
+def test_nodes_that_never_get_ready_change_only_the_bill() -> None:
+    for seed in range(many(2000)):
+        rows, job, _, rng = world_of(seed)
+        extra, late = rng.randint(1, 5), replace(job, prep_s=1e6)
+        arrivals = [(job.horizon_s / 2, True, f"n{1000 + i}") for i in range(extra)]
+        one = run(Membership.from_rows(rows), late)
+        other = run(Membership.from_rows(rows + arrivals), late)
+        assert one.wall_s == other.wall_s, seed
+        assert close(other.alive_node_s - one.alive_node_s, extra * job.horizon_s / 2), seed
 
 
 def test_goal_stops_the_run_at_its_first_completion(rounded: Job) -> None:

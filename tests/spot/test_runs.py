@@ -98,13 +98,15 @@ def test_same_scenario_same_result(tmp_path: Path) -> None:
 
 
 def test_fifty_scenarios_do_not_hang_on_hashing(tmp_path: Path) -> None:
-    """The same bytes in processes that hash texts differently: fleets of six processes, policies, growth rules."""
+    """The same bytes in processes that hash texts differently and run other numbers of threads: fleets of six
+    processes, policies, growth rules, single runs and many trials.
+    """
     script = tmp_path / "fifty.py"
     script.write_text(FIFTY)
     said = {
         seed: subprocess.run(
             [sys.executable, str(script)],
-            env={**os.environ, "PYTHONHASHSEED": seed},
+            env={**os.environ, "PYTHONHASHSEED": seed, "NUMBA_NUM_THREADS": seed},
             check=True,
             capture_output=True,
             text=True,
@@ -130,6 +132,7 @@ FLEETS = (
 POLICIES = ("restart", "varuna", "oobleck", "bamboo", "parcae")
 for i in range(50):
     text = f"domain: spot\\nseed: {{i}}\\nhorizon: 1h\\npolicy: {{POLICIES[i % 5]}}\\n"
+    text += "trials: 70\\n" if i % 5 == 0 else ""
     text += f"growth: {{('lazy', 'hazard', 'drain')[i % 3]}}\\nfleet: {{FLEETS[i % 6]}}\\n" + """{JOB}"""
     data = json.dumps(simulate(loads(text)).data(), default=str)
     print(hashlib.sha256(data.encode()).hexdigest())
