@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -14,6 +15,10 @@ import click
 @click.option(
     "--sigma", type=click.FloatRange(min=0), default=0.2, show_default=True, help="Spread of its logarithm."
 )
+@click.option(
+    "--then", "changes", multiple=True, metavar="TIME=LATENCY",
+    help="So long after the start its mean latency becomes another: 30s=40ms. Several, in order.",
+)  # fmt: skip
 @click.option("--bandwidth", default="", metavar="RATE", help="Of one connection, such as 600MB/s.")
 @click.option("--shared", default="", metavar="RATE", help="Of all connections together.")
 @click.option(
@@ -36,6 +41,7 @@ def command(
     folder: Path,
     latency: str,
     sigma: float,
+    changes: tuple[str, ...],
     bandwidth: str,
     shared: str,
     slots: int,
@@ -69,10 +75,13 @@ def command(
             stall_share=stalls,
             seed=seed,
             token=token,
+            changes=tuple(map(_change, changes)),
         )
         limit_s = parse_quantity(seconds, "s") if seconds else math.inf
     except ValueError as error:
         raise UsageError.at("forerun store", str(error)) from error
+    if any(later[0] <= earlier[0] for earlier, later in pairwise(spec.changes)):
+        raise UsageError.at("--then", "times are given in ascending order")
     with LatencyStore(folder, spec, host, port) as store:
         click.echo(store.url)
         end = time.monotonic() + limit_s
@@ -86,3 +95,13 @@ def command(
             f"{seen.requests} requests, {seen.bytes} bytes, at most {seen.most_in_service} at a time",
             err=True,
         )
+
+
+def _change(text: str) -> tuple[float, float]:
+    """`30s=40ms`: when, and the mean latency from then on. Raises ValueError for what is not that."""
+    from forerun.units import parse_quantity
+
+    when, equals, latency = text.partition("=")
+    if not equals:
+        raise ValueError(f"--then {text!r}: a time and a latency are wanted, such as 30s=40ms")
+    return parse_quantity(when, "s"), parse_quantity(latency, "s")

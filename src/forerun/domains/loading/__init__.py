@@ -6,7 +6,8 @@ latency, through slots, a request rate, a connection's and a shared link's bandw
 caches may answer in its place. Loaders are threads with a buffer, workers like torch's, or workers that decode with a
 pool of threads; cores are shared. Threads are simulated event by event in compiled code, workers by an exact
 recursion, and closed-form laws bound both from above. Every epoch's time is split into compute, preparation and fetch
-by differential runs. Tuners choose block size and threads from a few probes; placement policies put jobs and their
+by differential runs. Tuners choose block size and threads from a few probes, pace policies change them while a loader
+runs; placement policies put jobs and their
 data on nodes. Packing, a latency store and a runner make the same quantities measurable on a real machine. Not
 modelled: the kernel's page cache, network file system clients, and what shuffling does to accuracy.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from forerun.domains.loading.policy import placements, tuners
+from forerun.domains.loading.policy import paces, placements, tuners
 from forerun.domains.loading.scenario import Scenario
 from forerun.domains.loading.simulate import simulate
 from forerun.registry import Registry
@@ -24,7 +25,11 @@ from forerun.study.objective import Objective
 __all__ = ["OBJECTIVES", "POLICIES", "Scenario", "simulate"]
 
 #: kinds of policy in this room
-POLICIES: Final[dict[str, Registry[Any]]] = {"placement": placements(), "tuner": tuners()}
+POLICIES: Final[dict[str, Registry[Any]]] = {
+    "placement": placements(),
+    "tuner": tuners(),
+    "pace": paces(),
+}
 
 #: by what runs of this room are ranked, first the default
 OBJECTIVES: Final = (

@@ -102,7 +102,7 @@ def _cached(drawn: Drawn, cell: Cell, samples: int) -> tuple[float, float]:
         layout=scenario.layout.with_(block_samples=cell.block),
         loader=scenario.loader.with_(threads=cell.threads),
         caches=(given.with_(capacity_bytes=cell.cache_bytes * samples / load.samples),),
-        store=scenario.store.with_(latency_s=scenario.store.mean_latency_s, errors=None),
+        store=scenario.store.with_(latency_s=scenario.store.mean_latency_s, errors=None, changes=()),
         step=scenario.step.with_(step_s=load.step_s, overhead_s=0.0),
     )
     other = Drawn(cut, np.full(samples, load.sample_bytes))
@@ -130,7 +130,8 @@ def run_cell(
     """
     load, store, latency = (
         drawn.load(),
-        drawn.store(instantaneous=instantaneous),
+        # A cell is predicted for the store as it is at the start.
+        replace(drawn.store(instantaneous=instantaneous), changes=()),
         drawn.scenario.store.latency_s,
     )
     full, rest = divmod(samples, cell.block)

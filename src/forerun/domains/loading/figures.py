@@ -24,6 +24,8 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     found.append(stall_split(run))
     if "split" in run.tables:
         found.append(split_by_step(run.tables["split"]))
+    if "pace" in run.tables:
+        found.extend(pace(run.tables["pace"], run.tables["epochs"], run.tables["laws"]))
     found.append(waits(run.tables["batches"]))
     found.append(epochs(run.tables["epochs"]))
     found.append(laws(run.tables["laws"], float(run.summary["samples_per_s"])))
@@ -125,6 +127,40 @@ def split_by_step(split: Table) -> Figure:
         series_label="spent on",
         order=tuple(parts),
         caption=f"{told} Predicted with mean sizes and mean latency, without caches.",
+    )
+
+
+def pace(looks: Table, epochs: Table, laws: Table) -> tuple[Figure, Figure]:
+    """What the pace policy of the first job did, and how fast its loop went."""
+    mine, of_job = looks["job"] == 0, epochs["job"] == 0
+    begins_s = np.concatenate([[0.0], np.cumsum(epochs["total_s"][of_job])])
+    now_s = (looks["at_s"] + begins_s[looks["epoch"]])[mine]
+    threads, before = looks["threads"][mine], looks["threads_before"][mine]
+    blocks = list(dict.fromkeys(looks["block_samples"][mine].tolist()))
+    larger = (
+        f" Blocks went from {blocks[0]} to {blocks[-1]} samples between epochs." if len(blocks) > 1 else ""
+    )
+    compute = float(laws["samples_per_s"][list(laws["law"]).index("compute")])
+    return (
+        Figure(
+            id="pace",
+            title="Threads that may read",
+            kind="step",
+            x=Axis("at_s", "time", "s"),
+            y=Axis("threads", "threads"),
+            data={"at_s": [0.0, *now_s.tolist()], "threads": [int(before[0]), *threads.tolist()]},
+            caption=f"{int(np.sum(threads != before))} changes in {len(threads)} looks of the pace policy.{larger}",
+        ),
+        Figure(
+            id="pace-speed",
+            title="Throughput between looks",
+            kind="line",
+            x=Axis("at_s", "time", "s"),
+            y=Axis("samples_per_s", "throughput", "samples/s"),
+            data={"at_s": now_s.tolist(), "samples_per_s": looks["samples_per_s"][mine].tolist()},
+            rules=(Rule(compute, "the step", axis="y"),) if np.isfinite(compute) else (),
+            caption="Samples a second since the look before; where it meets the step's rate, loading is hidden.",
+        ),
     )
 
 

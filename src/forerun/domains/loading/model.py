@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -72,7 +72,8 @@ class StoreModel:
 
     Seconds, bytes, bytes/s, requests/s; infinite rates and `slots` 0 are no limit. `client_s` and
     `client_s_per_byte` are the reader's own work after the last byte. An attempt that fails holds its slot for
-    `timeout_s`; attempt i is repeated after `backoff_s * 2**i`, `retries` times.
+    `timeout_s`; attempt i is repeated after `backoff_s * 2**i`, `retries` times. `changes`: from an instant [s] on,
+    latencies are so many times as long as at the start; instants ascend.
     """
 
     conn_bytes_per_s: float = math.inf
@@ -87,6 +88,7 @@ class StoreModel:
     retries: int = 0
     cores: float = math.inf
     one_core_python: bool = False
+    changes: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,12 +107,47 @@ class CacheModel:
 
 
 @dataclass(frozen=True)
+class Look:
+    """What a loader did since it was last looked at: `batch` batches are taken of the epoch, `threads` may take blocks.
+
+    Of each batch taken float64 `load_s` and `step_s`; of each block whose last sample was handed over its bytes, its
+    samples, when it was asked for (since the last look, negative if before), the seconds of its request and of decoding
+    it. elapsed_s: since the last look.
+    """
+
+    now_s: float
+    elapsed_s: float
+    batch: int
+    threads: int
+    load_s: F64
+    step_s: F64
+    block_bytes: F64
+    block_samples: F64
+    asked_s: F64
+    request_s: F64
+    decode_s: F64
+
+
+@dataclass(frozen=True)
+class Steering:
+    """A loader whose threads may change: `threads` at first; every so many batches `look` says how many from then on.
+
+    `ended` is told what happened since the last look when the epoch is over.
+    """
+
+    threads: int
+    every_batches: int
+    look: Callable[[Look], int]
+    ended: Callable[[Look], None]
+
+
+@dataclass(frozen=True)
 class Reader:
     """One job's loader: its blocks in the order taken (float64 sample bytes each), threads, consumer and buffer.
 
     `step_s`, `decode_s`, `decode_cpu_s`: one value, or one a batch, or one a sample. `keys` says what a cache knows
     each block by (its number, if not given); `failures` how many attempts on each will fail. `caches` are numbers in
-    the run's list of caches, asked in order.
+    the run's list of caches, asked in order. `steering`: how many of the `threads`, which are then the most, take blocks.
     """
 
     blocks: Sequence[F64]
@@ -125,6 +162,7 @@ class Reader:
     keys: I64 | None = None
     failures: I64 | None = None
     caches: tuple[int, ...] = ()
+    steering: Steering | None = None
 
     @property
     def samples(self) -> int:

@@ -1,11 +1,13 @@
 """What is chosen in this room, and what a chooser may know.
 
 A placement policy puts the workers of a job, and the chunks of data that it brings, on nodes: a view in, an allocation
-out. A tuner asks for probes of cells (samples a block x threads), is told what was measured, and chooses a cell.
+out. A tuner asks for probes of cells (samples a block x threads), is told what was measured, and chooses a cell. A pace
+policy is asked while a loader runs, and changes its threads at once, its blocks when an epoch ends.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from forerun.domains.loading.model import Cell, Load, Probe
+from forerun.domains.loading.model import F64, Cell, Load, Probe
 from forerun.registry import Registry
 from forerun.scenario.spec import Recipe
 
@@ -161,6 +163,83 @@ class TunerRecipe(Recipe, frozen=True, kw_only=True):
         raise AssertionError("a recipe builds its own tuner")
 
 
+@dataclass(frozen=True)
+class PaceView:
+    """What a running loader knows of itself since it was last asked.
+
+    Of each batch taken float64 `load_s` (the wait) and `step_s`; of each block handed over whole its bytes, samples,
+    when it was asked for (since then; negative if before), and the seconds of its request and of decoding it.
+    `threads` and `block_samples` are those in use, `offered_*` what may be chosen (ascending), `memory_bytes` what
+    blocks in hand may take. epoch_ends: only then a block size counts; epochs_left: how many would have it;
+    epoch_samples: samples of one; merge_s: what making the blocks takes.
+    """
+
+    epoch: int
+    batch: int
+    threads: int
+    block_samples: int
+    offered_threads: tuple[int, ...]
+    offered_blocks: tuple[int, ...]
+    batch_samples: int
+    elapsed_s: float
+    load_s: F64
+    step_s: F64
+    block_bytes: F64
+    samples: F64
+    asked_s: F64
+    request_s: F64
+    decode_s: F64
+    memory_bytes: float = math.inf
+    epoch_ends: bool = False
+    epochs_left: int = 0
+    epoch_samples: int = 0
+    merge_s: float = 0.0
+
+    @property
+    def waited_share(self) -> float:
+        """Waits over waits and steps."""
+        whole = float(self.load_s.sum() + self.step_s.sum())
+        return float(self.load_s.sum()) / whole if whole else 0.0
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples a second that were taken."""
+        return self.batch_samples * len(self.load_s) / self.elapsed_s if self.elapsed_s else math.inf
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How many threads may take blocks from now on, and samples a block from the next epoch on (None: as they are).
+
+    why: in words, for the record.
+    """
+
+    threads: int
+    block_samples: int | None = None
+    why: str = ""
+
+
+class PacePolicy(Protocol):
+    """Looks at a running loader now and then."""
+
+    def adjust(self, view: PaceView) -> Pace:
+        """How it goes on."""
+
+
+class PaceRecipe(Recipe, frozen=True, kw_only=True):
+    """A pace policy in a file; it is asked every so many batches, and when an epoch ends."""
+
+    every_batches: int = 50
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A batch at least."""
+        return [("every_batches", f"{self.every_batches} is not above 0")] if self.every_batches < 1 else []
+
+    def build(self, rng: np.random.Generator) -> PacePolicy:
+        """A fresh policy for one loader."""
+        raise AssertionError("a recipe builds its own policy")
+
+
 @cache
 def placements() -> Registry[PlacementRecipe]:
     """The placement policies."""
@@ -177,4 +256,15 @@ def tuners() -> Registry[TunerRecipe]:
     """The tuners."""
     return Registry(
         "tuner", package="forerun.domains.loading.tuners", base=TunerRecipe, group="forerun.loading_tuners"
+    )
+
+
+@cache
+def paces() -> Registry[PaceRecipe]:
+    """The pace policies."""
+    return Registry(
+        "pace policy",
+        package="forerun.domains.loading.policies",
+        base=PaceRecipe,
+        group="forerun.loading_paces",
     )

@@ -21,6 +21,7 @@ from forerun.domains.loading.delivering import delivered_steps, delivery
 from forerun.domains.loading.kernels.cache import Caches
 from forerun.domains.loading.laws import Explanation, explain, payback_epochs
 from forerun.domains.loading.model import F64, Cell, Reader, Streamed, StreamRun, batches_of
+from forerun.domains.loading.pacing import Pacer
 from forerun.domains.loading.placement import Placed, place_gangs
 from forerun.domains.loading.scenario import Scenario
 from forerun.domains.loading.streaming import hits_of, open_caches, stream
@@ -83,6 +84,7 @@ class Epoch:
     neighbour_share: float
     batch_spread: float
     streamed: Streamed | None = None
+    block_samples: int = 1
 
     @property
     def load_s(self) -> F64:
@@ -110,6 +112,7 @@ class Outcome:
     timeline: Any
     most_in_flight: int = 0
     mean_in_flight: float = 0.0
+    pacers: tuple[Pacer, ...] = ()
 
 
 def _threads(drawn: Drawn, watch: Sequence[Any]) -> Outcome:
@@ -120,18 +123,35 @@ def _threads(drawn: Drawn, watch: Sequence[Any]) -> Outcome:
     _prewarm(drawn, caches, of_job)
     epochs: list[Epoch] = []
     first: StreamRun | None = None
+    pacers = [drawn.pacer(job) for job in range(scenario.jobs)]
+    now, elapsed_s = drawn, 0.0
     for number in range(scenario.run.epochs):
-        readers = [drawn.reader(number, job, caches=of_job[job]) for job in range(scenario.jobs)]
-        run = stream(readers, drawn.store(), latency_s=drawn.latencies(number), caches=caches)
+        readers = [
+            now.reader(number, job, caches=of_job[job], pacer=pacers[job]) for job in range(scenario.jobs)
+        ]
+        store = now.store(since_s=elapsed_s)
+        run = stream(readers, store, latency_s=now.latencies(number), caches=caches)
         first = first or run
+        elapsed_s += run.end_s
         for job, (streamed, reader) in enumerate(zip(run.jobs, readers)):
-            epochs.append(_epoch(drawn, job, number, streamed, reader))
+            epochs.append(_epoch(now, job, number, streamed, reader, pacers[job]))
         for observer in watch:
             if hasattr(observer, "epoch"):
                 observer.epoch(number, run)
+        if pacers[0] is not None and pacers[0].block_samples != now.scenario.layout.block_samples:
+            now = now.at_block(pacers[0].block_samples)
+            # Blocks of another size are other objects: no cache has one of them.
+            caches = open_caches(models, len(now.block_edges()) - 1)
     assert first is not None
-    # An instantaneous store does not fail either; sizes, order, steps and decoding are the same.
-    undisturbed = [replace(drawn.reader(0, job), failures=None) for job in range(scenario.jobs)]
+    # An instantaneous store does not fail either; sizes, order, steps, decoding and threads are the same.
+    undisturbed = [
+        replace(
+            drawn.reader(0, job, pacer=pacer),
+            failures=None,
+            steering=pacer.replay(0) if pacer is not None else None,
+        )
+        for job, pacer in enumerate(pacers)
+    ]
     prepared = stream(undisturbed, drawn.store(instantaneous=True)).jobs[0]
     return Outcome(
         tuple(epochs),
@@ -140,6 +160,7 @@ def _threads(drawn: Drawn, watch: Sequence[Any]) -> Outcome:
         tables.thread_timeline(first.jobs),
         first.most_in_flight,
         first.mean_in_flight,
+        tuple(pacer for pacer in pacers if pacer is not None),
     )
 
 
@@ -155,13 +176,16 @@ def _prewarm(drawn: Drawn, caches: Caches, of_job: list[tuple[int, ...]]) -> Non
                 hits_of(caches, number, taken, sizes[taken])
 
 
-def _epoch(drawn: Drawn, job: int, number: int, streamed: Streamed, reader: Reader) -> Epoch:
+def _epoch(
+    drawn: Drawn, job: int, number: int, streamed: Streamed, reader: Reader, pacer: Pacer | None
+) -> Epoch:
     requests = streamed.requests
     asked = np.isfinite(requests.taken_s)
     from_store = asked & (requests.source < 0)
     share, spread = neighbours(streamed.put_block, streamed.batch_samples, len(reader.blocks))
     failed = int(reader.failures[from_store].sum()) if reader.failures is not None else 0
-    held = float(requests.size_bytes.max()) * reader.threads
+    at_once = reader.threads if pacer is None else pacer.most_used(number)
+    held = float(requests.size_bytes.max()) * at_once
     memory = held + (streamed.most_buffered + reader.batch) * drawn.decoded_bytes
     return Epoch(
         job=job,
@@ -179,6 +203,7 @@ def _epoch(drawn: Drawn, job: int, number: int, streamed: Streamed, reader: Read
         neighbour_share=share,
         batch_spread=spread,
         streamed=streamed,
+        block_samples=drawn.scenario.layout.block_samples,
     )
 
 
@@ -200,7 +225,7 @@ def _workers(drawn: Drawn, watch: Sequence[Any]) -> Outcome:
             Epoch(
                 0, number, found.ask_s, found.got_s, steps, plan.samples.astype(np.float64),
                 np.zeros(len(plan)), found.total_s, float(drawn.mean_bytes * plan.samples.sum()), gets, 0.0,
-                memory, 0.0, 1.0,
+                memory, 0.0, 1.0, block_samples=scenario.layout.block_samples,
             )
         )  # fmt: skip
         for observer in watch:
@@ -293,6 +318,13 @@ class _Report:
             if self.cells:
                 truth = {entry.cell: entry.total_s for entry in self.cells}
                 found["regret_share"] = truth[self.tuned.cell] / min(truth.values()) - 1
+        if self.outcome.pacers:
+            rows = self.outcome.pacers[0].record
+            found["pace_looks"] = len(rows)
+            found["pace_changes"] = sum(row.threads != row.threads_before for row in rows)
+            found["threads_at_end"] = rows[-1].threads
+            found["block_samples_at_end"] = rows[-1].block_samples
+            found["merges"] = len({epoch.block_samples for epoch in self.outcome.epochs}) - 1
         if self.placed is not None:
             found["local_hit_share"] = self.placed.local_hit_pct / 100
             found["local_bytes_share"] = self.placed.local_bytes_pct / 100
@@ -315,7 +347,7 @@ class _Report:
         for epoch in self.outcome.epochs:
             parts = cost_parts(
                 self.scenario,
-                self.scenario.layout.block_samples,
+                epoch.block_samples,
                 epoch.total_s,
                 epoch.store_bytes,
                 epoch.gets,
@@ -382,6 +414,15 @@ class _Report:
                     for i, p in enumerate(self.tuned.probes)
                 ],
             )
+        if self.outcome.pacers:
+            found["pace"] = Table.of_rows(
+                tables.PACE,
+                [
+                    tuple(getattr(row, column.name) for column in tables.PACE.columns)
+                    for pacer in self.outcome.pacers
+                    for row in pacer.record
+                ],
+            )
         if self.placed is not None:
             found["placed"] = Table.of_rows(
                 tables.PLACED,
@@ -413,6 +454,8 @@ class _Report:
                 return f"loading is hidden: {who} {verb} a batch within {time} of {step:.3g} s"
             waves = "" if workers == 1 else ": waits come in waves"
             return f"{who} cannot build a batch within {time} of {step:.3g} s{waves}"
+        if self.outcome.pacers:
+            return f"at the start {text}; {self._pace()}"
         if self.scenario.caches:
             return f"{text} (without the caches, which had {self.first.hit_share:.0%} of the first epoch's blocks)"
         if math.isfinite(bound) and self.first.samples_per_s < 0.9 * bound:
@@ -420,8 +463,27 @@ class _Report:
             return f"{text}; the run is {share:.0%} below that bound: start-up, few blocks, or threads in lock-step"
         return text
 
+    def _pace(self) -> str:
+        """What the pace policy of the first job did, in words."""
+        rows = self.outcome.pacers[0].record
+        threads = [rows[0].threads_before]
+        threads += [row.threads for row in rows if row.threads != row.threads_before]
+        blocks = list(dict.fromkeys(epoch.block_samples for epoch in self.outcome.epochs))
+        text = (
+            f"the pace went {_course(threads)} threads"
+            if len(threads) > 1
+            else f"the pace stayed at {threads[0]} threads"
+        )
+        return text + (f" and {_course(blocks)} samples a block" if len(blocks) > 1 else "")
+
     def notes(self) -> tuple[str, ...]:
         found = list(self.law.cautions)
+        if self.scenario.store.changes:
+            found.append("laws, cells and the split by step are those of the store as it is at the start")
+        if len({epoch.block_samples for epoch in self.outcome.epochs}) > 1:
+            found.append(
+                "the time that merging took between epochs is not in theirs; it is layout.merge_s each"
+            )
         if self.scenario.loader.threads > len(self.drawn.block_edges()) - 1:
             found.append("more threads than blocks: some never read")
         if self.tuned is not None:
@@ -492,6 +554,12 @@ def cells_table(cells: Sequence[Predicted], chosen: Cell, merge_s: float = 0.0) 
             for c in cells
         ],
     )  # fmt: skip
+
+
+def _course(values: Sequence[int]) -> str:
+    """From the first to the last, the middle of a long way left out."""
+    shown = [str(value) for value in values]
+    return " to ".join(shown if len(shown) <= 6 else [*shown[:3], "...", *shown[-2:]])
 
 
 def _finite(value: float) -> float:

@@ -9,7 +9,14 @@ from typing import Annotated, Literal
 from forerun.domains.loading.model import CachePolicy, Cell
 from forerun.domains.loading.placement import Gang, Node
 from forerun.domains.loading.policies.csp import Csp
-from forerun.domains.loading.policy import PlacementRecipe, TunerRecipe, placements, tuners
+from forerun.domains.loading.policy import (
+    PaceRecipe,
+    PlacementRecipe,
+    TunerRecipe,
+    paces,
+    placements,
+    tuners,
+)
 from forerun.scenario.spec import Input, Spec, recipe
 
 Shape = Literal["constant", "exponential", "lognormal"]
@@ -123,8 +130,22 @@ class Errors(Spec, frozen=True, kw_only=True):
         return found
 
 
+class Change(Spec, frozen=True, kw_only=True):
+    """From `at_s` of the run on, the store's latency has this mean, in the shape that it had."""
+
+    at_s: float
+    latency_s: float
+
+    def problems(self) -> Problems:
+        """A time after the start, a latency."""
+        return above_zero(self, "at_s") + not_negative(self, "latency_s")
+
+
 class Store(Spec, frozen=True, kw_only=True):
-    """What answers reads. Rates and slots of 0 mean no limit; a shared link may be slower than one connection."""
+    """What answers reads. Rates and slots of 0 mean no limit; a shared link may be slower than one connection.
+
+    `changes`: when its latency becomes another, in the order of time.
+    """
 
     latency_s: float | RandomSeconds = 0.0
     conn_bytes_per_s: float = 0.0
@@ -136,9 +157,10 @@ class Store(Spec, frozen=True, kw_only=True):
     client_s_per_byte: float = 0.0
     errors: Errors | None = None
     price: Price = Price()
+    changes: tuple[Change, ...] = ()
 
     def problems(self) -> Problems:
-        """Nothing is negative; a burst is one request at least."""
+        """Nothing is negative; a burst is one request at least; changes are of some latency, one after another."""
         names = (
             "conn_bytes_per_s", "shared_bytes_per_s", "slots", "requests_per_s", "client_s", "client_s_per_byte"
         )  # fmt: skip
@@ -147,6 +169,13 @@ class Store(Spec, frozen=True, kw_only=True):
             found += not_negative(self, "latency_s")
         if not self.burst >= 1:
             found.append(("burst", f"{self.burst:g} is below 1"))
+        if self.changes and not self.mean_latency_s:
+            found.append(("changes", "a latency of 0 cannot become another: give latency_s a mean above 0"))
+        found += [
+            (f"changes[{at + 1}].at_s", f"{b.at_s:g} s is not after {a.at_s:g} s")
+            for at, (a, b) in enumerate(itertools.pairwise(self.changes))
+            if b.at_s <= a.at_s
+        ]
         return found
 
     @property
@@ -319,7 +348,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
 
     `jobs` equal jobs share the store, each with a loader of its own, started `stagger_s` apart. With a `tuner`, the
     tuner chooses block size and threads from the `grid` by probes of the simulated store. With a `cluster`, `policy`
-    places its gangs.
+    places its gangs. With a `pace`, that policy is asked every so many batches how many threads of the `grid` may read,
+    and at each epoch's end for the next one's block size.
     """
 
     domain: Literal["loading"] = "loading"
@@ -338,6 +368,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     grid: Grid | None = None
     goal: Goal = Goal()
     tuner: Annotated[TunerRecipe | None, recipe(tuners)] = None
+    pace: Annotated[PaceRecipe | None, recipe(paces)] = None
     cluster: Cluster | None = None
     policy: Annotated[PlacementRecipe, recipe(placements)] = Csp()
     seed: int = 0
@@ -367,8 +398,14 @@ class Scenario(Spec, frozen=True, kw_only=True):
             found.append(("tuner", f"tuners need loader.mode threads, not {self.loader.mode}"))
         if self.grid is not None:
             found += self._grid_problems(self.grid)
-        if self.tuner is not None and self.grid is None:
-            found.append(("grid", "a tuner needs a grid of cells to choose from"))
+        for name in ("tuner", "pace"):
+            if getattr(self, name) is not None and self.grid is None:
+                found.append(("grid", f"a {name} needs a grid of cells to choose from"))
+        if not plain and (self.pace is not None or self.store.changes):
+            name = "pace" if self.pace is not None else "store.changes"
+            found.append(
+                (name, f"needs loader.mode threads, not {self.loader.mode}: workers are known by a recursion")
+            )
         if self.run.partition == "contiguous" and plain:
             found.append(
                 ("run.partition", "contiguous parts are the workers' way; threads take blocks in turn")
@@ -388,8 +425,13 @@ class Scenario(Spec, frozen=True, kw_only=True):
             found.append(("grid.cache_bytes", f"caches need loader.mode threads, not {self.loader.mode}"))
         if self.loader.mode == "workers" and grid.threads != (1,):
             found.append(("grid.threads", "workers without a pool have no threads: [1] is wanted"))
-        if self.tuner is not None and grid.cache_bytes:
-            found.append(("grid.cache_bytes", "tuners choose blocks and threads only"))
+        if (self.tuner is not None or self.pace is not None) and grid.cache_bytes:
+            found.append(("grid.cache_bytes", "tuners and paces choose blocks and threads only"))
+        if self.pace is not None and self.jobs > 1 and grid.blocks != (self.layout.block_samples,):
+            told = f"[{self.layout.block_samples}] is wanted: {self.jobs} jobs share one layout, a pace may change threads"
+            found.append(("grid.blocks", told))
+        if self.pace is not None and self.dataset.shuffle == "global" and grid.blocks != (1,):
+            found.append(("grid.blocks", "global shuffling reads single samples: [1] is wanted"))
         return found
 
 

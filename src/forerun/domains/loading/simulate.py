@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from forerun.domains.loading.policy import PlacementRecipe, TunerRecipe
+from forerun.domains.loading.policy import PaceRecipe, PlacementRecipe, TunerRecipe
 from forerun.domains.loading.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    scenario: Scenario, *, policy: PlacementRecipe | TunerRecipe | None = None, watch: Iterable[Any] = ()
+    scenario: Scenario,
+    *,
+    policy: PlacementRecipe | TunerRecipe | PaceRecipe | None = None,
+    watch: Iterable[Any] = (),
 ) -> Result:
-    """Run a scenario and return its result; `policy` replaces the scenario's placement policy, or its tuner.
+    """Run a scenario and return its result; `policy` replaces the scenario's placement policy, its tuner or its pace.
 
     An observer in `watch` that has a method `epoch` is told number and record of every epoch.
     Raises Infeasible if a request fails more often than it may be repeated, or a gang fits nowhere.
@@ -24,6 +27,8 @@ def simulate(
 
     if isinstance(policy, TunerRecipe):
         scenario = scenario.with_(tuner=policy)
+    elif isinstance(policy, PaceRecipe):
+        scenario = scenario.with_(pace=policy)
     elif policy is not None:
         scenario = scenario.with_(policy=policy)
     return run_scenario(scenario, watch=tuple(watch))

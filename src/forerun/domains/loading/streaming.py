@@ -16,13 +16,14 @@ from forerun.domains.loading.model import (
     F64,
     I64,
     CacheModel,
+    Look,
     Reader,
     Requests,
     StoreModel,
     Streamed,
     StreamRun,
 )
-from forerun.errors import Infeasible
+from forerun.errors import Infeasible, PolicyError
 
 _POLICIES = {
     "lru": cached.LRU,
@@ -92,14 +93,19 @@ def stream(
     latency_s: one value, or one a request in the order in which the store begins to serve. caches: from
     `open_caches`; they keep what they hold for a next epoch. cuts: instants at which the run is stopped and taken up
     again, which changes nothing.
-    Raises Infeasible, naming the block, if a request failed once more than the store's retries.
+    Raises Infeasible, naming the block, if a request failed once more than the store's retries, PolicyError if a steering
+    admits no thread or more than there are.
     """
     world = _lay_out(readers, store, np.atleast_1d(np.asarray(latency_s, np.float64)))
     held = caches if caches is not None else open_caches((), 0)
     f, i = world.f, world.i
     kernels.begin(f, i, world.at)
+    since = [0.0] * len(readers)
     for until_s in (*sorted(cuts), math.inf):
         kernels.advance(f, i, world.at, held, float(until_s))
+        while (job := int(i[kernels.PAUSED]) - 1) >= 0:
+            kernels.admit(f, i, world.at, held, job, _steered(world, readers[job], job, since))
+            kernels.advance(f, i, world.at, held, float(until_s))
     failed = int(i[kernels.FAILED_BLOCK])
     if failed >= 0:
         job_block = world.ints("job_block", 0, len(readers) + 1)
@@ -108,6 +114,10 @@ def stream(
             f"job {job}, block {failed - int(job_block[job])}, {float(f[kernels.NOW]):.6g} s",
             f"its request failed {store.retries + 1} times, {store.retries} retries are allowed",
         )
+    for job, reader in enumerate(readers):
+        if reader.steering is not None:
+            ended_s = float(world.floats("end_s", job, job + 1)[0])
+            reader.steering.ended(_look(world, reader, job, since, ended_s))
     end_s = float(world.floats("end_s", 0, len(readers)).max())
     in_flight = f[kernels.FLIGHT_SUM] + i[kernels.IN_FLIGHT] * (end_s - f[kernels.FLIGHT_SINCE])
     return StreamRun(
@@ -118,6 +128,46 @@ def stream(
         attempts=int(i[kernels.ATTEMPTS]),
         end_s=end_s,
         cache_most_bytes=held.about[:, cached.MOST_BYTES].copy(),
+    )
+
+
+def _steered(world: _Arrays, reader: Reader, job: int, since: list[float]) -> int:
+    """Ask the job's steering how many threads may take blocks from now on."""
+    steering = reader.steering
+    assert steering is not None
+    look = _look(world, reader, job, since, float(world.f[kernels.NOW]))
+    threads = steering.look(look)
+    if not 1 <= threads <= reader.threads:
+        raise PolicyError.at(
+            f"job {job}, batch {look.batch}, {look.now_s:.6g} s",
+            f"{threads} threads were admitted; there are 1 to {reader.threads}",
+        )
+    world.ints("pause_at", job, job + 1)[0] += steering.every_batches
+    return threads
+
+
+def _look(world: _Arrays, reader: Reader, job: int, since: list[float], now_s: float) -> Look:
+    """What the job did since it was last looked at."""
+    assert reader.steering is not None
+    record, before_s = _record(world, job), since[job]
+    since[job] = now_s
+    batch = int(world.ints("batch", job, job + 1)[0] - world.ints("job_batch", job, job + 1)[0])
+    ended_s = record.got_s[:batch] + record.step_s[:batch]
+    lately = slice(int(np.searchsorted(ended_s, before_s, side="right")), batch)
+    requests = record.requests
+    left = np.flatnonzero((requests.left_s > before_s) & (requests.left_s <= now_s))
+    return Look(
+        now_s=now_s,
+        elapsed_s=now_s - max(before_s, record.start_s),
+        batch=batch,
+        threads=int(world.ints("admitted", job, job + 1)[0]),
+        load_s=record.load_s[lately].copy(),
+        step_s=np.array(record.step_s[lately], np.float64),
+        block_bytes=requests.size_bytes[left],
+        block_samples=np.array([len(reader.blocks[block]) for block in left.tolist()], np.float64),
+        asked_s=requests.taken_s[left] - before_s,
+        request_s=(requests.done_s - requests.taken_s)[left],
+        decode_s=(requests.left_s - requests.done_s - requests.put_wait_s)[left],
     )
 
 
@@ -141,6 +191,7 @@ def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _A
         "block_bytes": _block_bytes(readers, block_samples),
         "decode_s": decode_s, "cpu_s": cpu_s, "start_s": [reader.start_s for reader in readers],
         "step_s": np.concatenate(steps), "latency_s": latency_s,
+        "change_s": [at_s for at_s, _ in store.changes], "change_factor": [1.0, *(times for _, times in store.changes)],
         "event_s": np.zeros(room), "share_mark": np.zeros(2 * room),
         "wait_since_s": np.zeros(threads), "ask_s": np.full(taken, np.nan), "got_s": np.full(taken, np.nan),
         "taken_s": per_block, "grant_s": per_block, "first_byte_s": per_block, "done_s": per_block,
@@ -160,7 +211,12 @@ def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _A
         "job_block": _offsets(counts), "job_thread": _offsets([reader.threads for reader in readers]),
         "job_step": _offsets([len(step) for step in steps]), "job_batch": _offsets([len(b) for b in batches]),
         "batch_samples": _joined(batches), "buffer": [reader.buffer_samples for reader in readers],
-        "job_cache": job_cache.ravel(), **{name: np.zeros(n, np.int64) for name, n in zeros.items()},
+        "job_cache": job_cache.ravel(),
+        "admitted": [r.steering.threads if r.steering else r.threads for r in readers],
+        "pause_at": [
+            sum(map(len, batches[:job])) + r.steering.every_batches if r.steering else -1 for job, r in enumerate(readers)
+        ],
+        **{name: np.zeros(n, np.int64) for name, n in zeros.items()},
         "by_thread": np.full(blocks, -1), "source": np.full(blocks, -1), "put_block": np.full(samples, -1),
     }  # fmt: skip
     given_f = np.zeros(kernels.F_FIXED)
@@ -170,6 +226,7 @@ def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _A
     )  # fmt: skip
     given_i = np.zeros(kernels.I_FIXED, np.int64)
     given_i[: kernels.LAYERS + 1] = (store.slots, store.retries, store.one_core_python, jobs, threads, layers)
+    given_i[kernels.CHANGES] = len(store.changes)
     f, f_at = _packed(given_f, floats)
     i, i_at = _packed(given_i, ints)
     many = {"decode_many": len(decode_s) > 1, "cpu_many": len(cpu_s) > 1, "latency_many": len(latency_s) > 1}

@@ -6,7 +6,9 @@ nobody.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import numpy as np
 
 from forerun.domains.loading.laws import Setting
 from forerun.domains.loading.model import F64, I64, UNBOUNDED, CacheModel, Load, Reader, StoreModel
+from forerun.domains.loading.pacing import Pacer
 from forerun.domains.loading.scenario import RandomBytes, RandomSeconds, Scenario, unlimited
 from forerun.errors import TraceError
 from forerun.rng import stream as random_stream
@@ -74,6 +77,14 @@ class Drawn:
         """Mean size of a sample in memory."""
         return self.scenario.dataset.decoded_bytes or self.mean_bytes
 
+    def at_block(self, block_samples: int) -> Drawn:
+        """The same, merged into blocks of another size."""
+        other = copy(self)
+        scenario = self.scenario
+        layout = scenario.layout.with_(block_samples=block_samples)
+        object.__setattr__(other, "scenario", scenario.with_(layout=layout))
+        return other
+
     def block_edges(self) -> list[int]:
         """First sample of each block, and the number of samples."""
         n, samples = self.scenario.layout.block_samples, self.scenario.dataset.samples
@@ -86,8 +97,10 @@ class Drawn:
             return np.arange(count)
         return random_stream(self.scenario.seed, "shuffle", epoch, job).permutation(count).astype(np.int64)
 
-    def reader(self, epoch: int, job: int, *, caches: tuple[int, ...] = ()) -> Reader:
-        """One job's loader in one epoch."""
+    def reader(
+        self, epoch: int, job: int, *, caches: tuple[int, ...] = (), pacer: Pacer | None = None
+    ) -> Reader:
+        """One job's loader in one epoch, steered by `pacer`, if there is one."""
         scenario, edges = self.scenario, self.block_edges()
         order = self.order(epoch, job)
         errors = scenario.store.errors
@@ -98,7 +111,8 @@ class Drawn:
         step = scenario.step
         return Reader(
             blocks=[self.sizes[edges[block] : edges[block + 1]] for block in order.tolist()],
-            threads=scenario.loader.threads,
+            threads=pacer.most if pacer is not None else scenario.loader.threads,
+            steering=pacer.steering() if pacer is not None else None,
             batch=scenario.run.batch,
             step_s=self.steps(epoch, job) + step.overhead_s,
             decode_s=scenario.cpu.decode_s,
@@ -127,8 +141,28 @@ class Drawn:
             1 + (errors.retries if errors else 0)
         )
 
-    def store(self, *, instantaneous: bool = False) -> StoreModel:
-        """The store's model; `instantaneous` keeps the cores and nothing else."""
+    def pacer(self, job: int) -> Pacer | None:
+        """The scenario's pace policy with one job's loader, if there is one."""
+        scenario, grid = self.scenario, self.scenario.grid
+        if scenario.pace is None or grid is None:
+            return None
+        return Pacer(
+            scenario.pace,
+            scenario.loader.threads,
+            scenario.layout.block_samples,
+            grid.threads,
+            tuple(block for block in grid.blocks if block <= scenario.dataset.samples),
+            scenario.run.batch,
+            scenario.dataset.samples,
+            scenario.run.epochs,
+            scenario.goal.memory_bytes or math.inf,
+            scenario.layout.merge_s,
+            job,
+            scenario.seed,
+        )
+
+    def store(self, *, instantaneous: bool = False, since_s: float = 0.0) -> StoreModel:
+        """The store's model, `since_s` into the run; `instantaneous` keeps the cores and nothing else."""
         given, cpu = self.scenario.store, self.scenario.cpu
         cores = {"cores": unlimited(cpu.cores), "one_core_python": cpu.one_core_python}
         if instantaneous:
@@ -147,6 +181,7 @@ class Drawn:
             retries=errors.retries if errors else 0,
             cores=unlimited(cpu.cores),
             one_core_python=cpu.one_core_python,
+            changes=tuple((c.at_s - since_s, c.latency_s / given.mean_latency_s) for c in given.changes),
         )
 
     def cache_models(self) -> tuple[list[CacheModel], list[tuple[int, ...]]]:

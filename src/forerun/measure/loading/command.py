@@ -55,6 +55,10 @@ if TYPE_CHECKING:
     help="Who leaves that cache.",
 )  # fmt: skip
 @click.option(
+    "--pace", default="", metavar="POLICY",
+    help="Also run two epochs with this pace policy (by_interval, hill_climb) in charge of threads and blocks.",
+)  # fmt: skip
+@click.option(
     "--loader", type=click.Choice(["threads", "workers", "pooled_workers"]), default="threads", show_default=True,
     help="Our threads, torch's workers, or torch's workers with a pool of threads each.",
 )  # fmt: skip
@@ -92,6 +96,7 @@ def command(
     jobs: int,
     cache: str,
     cache_policy: str,
+    pace: str,
     loader: str,
     workers: str,
     pool_threads: int,
@@ -107,6 +112,7 @@ def command(
     s3, gs, az, or what fsspec opens.
     """
     import forerun
+    from forerun.domains.loading.policy import paces
     from forerun.errors import UsageError
     from forerun.measure.loading.corpus import open_corpus
     from forerun.measure.loading.study import Job
@@ -130,6 +136,10 @@ def command(
         raise UsageError.at("--compat", "name the folder to write with -o")
     if cache and jobs == 1:
         raise UsageError.at("--cache", "is of the jobs' processes: add --jobs 2 or more")
+    if pace and loader != "threads":
+        raise UsageError.at("--pace", f"is of a loader of threads, not of {loader}")
+    if pace:
+        paces().get(pace, where="--pace")
     many = _numbers(workers)
 
     def tell(message: str) -> None:
@@ -147,6 +157,8 @@ def command(
                 data["jobs"] = _measure_jobs(
                     corpus, job, data, samples, jobs, (cache_bytes, cache_policy), tell
                 )
+            if pace:
+                data["pace"] = _measure_pace(corpus, job, pace, samples, room_bytes, tell)
             if compat and out is not None:
                 data["written"] = _write_layout(corpus, job, data, samples, out, tell)
     kept = {"format": "forerun.measurement/1", "domain": "loading", "forerun": forerun.__version__}
@@ -236,6 +248,27 @@ def _measure_jobs(
         }
         for real, model in zip(measured, predicted)
     ]  # fmt: skip
+
+
+def _measure_pace(
+    corpus: Corpus, job: Job, name: str, samples: int, room_bytes: float, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from forerun.domains.loading.model import Cell
+    from forerun.measure.loading.paced import pace_named, run_paced
+    from forerun.measure.loading.study import OFFERED, THREADS
+
+    recipe = pace_named(name, -(-samples // job.batch))
+    found = run_paced(
+        corpus, job, samples, recipe, start=Cell(1, 1), threads=THREADS, blocks=OFFERED, memory_bytes=room_bytes,
+        progress=tell,
+    )  # fmt: skip
+    looks = [
+        {key: value for key, value in asdict(look).items() if value == value}  # nan: nothing was seen
+        for look in found.looks
+    ]
+    return {"policy": name, "epochs": [asdict(epoch) for epoch in found.epochs], "looks": looks}
 
 
 def _measure_workers(
@@ -329,5 +362,26 @@ def _show_rows(data: dict[str, Any]) -> None:
                 f"  {row['job']:>3}  {row['epoch']:>5}  {row['samples_per_s']:>9.4g}  {row['predicted_samples_per_s']:>9.4g}"
                 f"  {row['hits']:>6}  {row['predicted_hits']:>14}"
             )
+    if data.get("pace"):
+        _show_pace(data["pace"])
     for path in data.get("written", ()):
         click.echo(f"written: {path}")
+
+
+def _show_pace(pace: dict[str, Any]) -> None:
+    """The looks at which something changed, and each epoch."""
+    click.echo(f"  pace {pace['policy']}: epoch  batch  threads  samples a block")
+    before: tuple[int, int] = (0, 0)
+    for look in pace["looks"]:
+        now = (look["threads"], look["block_samples"])
+        if now != before:
+            where = (
+                f"{look['epoch']:>{len(pace['policy']) + 14}}  {look['batch']:>5}  {now[0]:>7}  {now[1]:>15}"
+            )
+            click.echo(f"{where}  {look['why']}")
+        before = now
+    for epoch in pace["epochs"]:
+        click.echo(
+            f"  epoch {epoch['epoch']}: {epoch['samples_per_s']:.4g} samples/s with blocks of {epoch['block_samples']}, "
+            f"{epoch['threads_at_end']} threads at the end, waited {epoch['waited_share']:.1%} of the time"
+        )

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domains.loading.blocks.samples import undecodable
+from forerun.domains.loading.model import Look, Steering
 from forerun.errors import DataError, ForerunError, StoreError
 from forerun.measure.loading.clients import Client
 
@@ -142,19 +143,20 @@ def run_loader(
     step: Act = time.sleep,
     decode: Act = time.sleep,
     decoder: Decoder | None = None,
+    steering: Steering | None = None,
 ) -> LoaderRun:
     """Load all pieces once; `decoder` decodes what is read, in place of a `decode` that takes `decode_s`.
 
+    steering: how many threads read at first, and from each look on, in place of `threads`.
     Raises what a reading thread raised, or StoreError if nothing comes for a minute.
     """
     state = _State(client, pieces, decode_s, decode, buffer_samples, decoder)
     total = sum(len(piece.lengths) for piece in pieces)
     cpu_s = time.process_time()
     begun = time.perf_counter()
-    crew = [threading.Thread(target=state.work, name=f"loader {i}", daemon=True) for i in range(threads)]
-    for thread in crew:
-        thread.start()
-    loads, steps, taken = [], [], 0
+    state.admit(threads if steering is None else steering.threads)
+    watch = _Watch(state, begun)
+    loads, steps, taken = watch.load_s, watch.step_s, 0
     try:
         while taken < total:
             asked = time.perf_counter()
@@ -165,9 +167,13 @@ def run_loader(
             loads.append(got - asked)
             step(step_s)
             steps.append(time.perf_counter() - got)
+            if steering is not None and taken < total and len(loads) % steering.every_batches == 0:
+                state.admit(steering.look(watch.look()))
         ended = time.perf_counter()
+        if steering is not None:
+            steering.ended(watch.look())
     finally:
-        state.stop(crew)
+        state.stop()
     spare_s = state.busy_s - sum(state.requests) - sum(state.decodes)
     return LoaderRun(
         total_s=ended - begun,
@@ -180,6 +186,39 @@ def run_loader(
         decode_cpu_s=state.decode_cpu_s / max(1, len(state.decodes)),
         process_cpu_s=time.process_time() - cpu_s,
     )
+
+
+class _Watch:
+    """What is told to who steers: batches and pieces since the last look."""
+
+    def __init__(self, state: _State, begun: float) -> None:
+        self.state, self.begun = state, begun
+        self.load_s: list[float] = []
+        self.step_s: list[float] = []
+        self.batches = self.pieces = 0
+        self.looked_s = 0.0
+
+    def look(self) -> Look:
+        """What happened since the last one."""
+        now_s = time.perf_counter() - self.begun
+        whole = self.state.handed[self.pieces :]
+        size, samples, asked, request_s, decode_s = np.array(whole, np.float64).reshape(-1, 5).T
+        found = Look(
+            now_s=now_s,
+            elapsed_s=now_s - self.looked_s,
+            batch=len(self.load_s),
+            threads=self.state.admitted,
+            load_s=np.array(self.load_s[self.batches :]),
+            step_s=np.array(self.step_s[self.batches :]),
+            block_bytes=size,
+            block_samples=samples,
+            asked_s=asked - self.begun - self.looked_s,
+            request_s=request_s,
+            decode_s=decode_s,
+        )
+        self.batches, self.looked_s = len(self.load_s), now_s
+        self.pieces += len(whole)
+        return found
 
 
 class _State:
@@ -200,26 +239,46 @@ class _State:
         self.buffer: queue.Queue[memoryview | ForerunError] = queue.Queue(buffer_samples)
         self.requests: list[float] = []
         self.decodes: list[float] = []
+        #: of each piece handed over whole: bytes, samples, when it was asked for, seconds of reading it, and of what
+        #: followed but for waiting
+        self.handed: list[tuple[int, int, float, float, float]] = []
         self.busy_s = self.decode_cpu_s = 0.0
         self.stopped = False
+        self.admitted = 0
+        self.crew: list[threading.Thread] = []
+        self.reading: set[int] = set()
 
-    def work(self) -> None:
+    def admit(self, threads: int) -> None:
+        """So many threads read from now on: some are started, or those above end with the piece that they have."""
+        with self.lock:
+            self.admitted = threads
+            started = [number for number in range(threads) if number not in self.reading]
+            self.reading.update(started)
+        for number in started:
+            thread = threading.Thread(target=self.work, args=(number,), name=f"loader {number}", daemon=True)
+            self.crew.append(thread)
+            thread.start()
+
+    def work(self, number: int) -> None:
         begun_s, waited_s, cpu_s = time.perf_counter(), 0.0, 0.0
         try:
-            while (piece := self.next()) is not None:
-                asked = time.perf_counter()
+            while (piece := self.next(number)) is not None:
+                asked, waited_before_s = time.perf_counter(), waited_s
                 data = memoryview(self.client.read(piece.name, piece.first, piece.length, piece.what))
-                self.requests.append(time.perf_counter() - asked)
+                arrived = time.perf_counter()
+                self.requests.append(arrived - asked)
                 at = 0
-                for number, length in enumerate(piece.lengths):
+                for row, length in enumerate(piece.lengths):
                     sample = data[at : at + length]
-                    piece.check(number, sample)
+                    piece.check(row, sample)
                     begun, cpu = time.perf_counter(), time.thread_time()
-                    self.decoded(piece, number, sample)
+                    self.decoded(piece, row, sample)
                     cpu_s += time.thread_time() - cpu
                     self.decodes.append(time.perf_counter() - begun)
                     waited_s += self.put(sample)
                     at += length
+                after_s = time.perf_counter() - arrived - (waited_s - waited_before_s)
+                self.handed.append((piece.length, len(piece.lengths), asked, arrived - asked, after_s))
         except ForerunError as error:
             self.put(error)
         with self.lock:
@@ -233,9 +292,13 @@ class _State:
         elif self.decode_s:
             self.decode(self.decode_s)
 
-    def next(self) -> Piece | None:
+    def next(self, number: int) -> Piece | None:
+        """The thread's next piece; None where there is none, or others are enough."""
         with self.lock:
-            return None if self.stopped else next(self.todo, None)
+            piece = None if self.stopped or number >= self.admitted else next(self.todo, None)
+            if piece is None:
+                self.reading.discard(number)
+            return piece
 
     def put(self, item: memoryview | ForerunError) -> float:
         """Hand over; returns the seconds waited for room."""
@@ -261,7 +324,7 @@ class _State:
             raise item
         return item
 
-    def stop(self, crew: Sequence[threading.Thread]) -> None:
+    def stop(self) -> None:
         self.stopped = True
-        for thread in crew:
+        for thread in self.crew:
             thread.join(5)

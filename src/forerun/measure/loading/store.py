@@ -38,6 +38,7 @@ class StoreSpec:
 
     Latency is lognormal with this mean and `sigma` of its logarithm. `error_share` of the requests are answered 503,
     `reset_share` are cut off in the middle of the body, `stall_share` of them stop there for `stall_s`.
+    `changes`: so many seconds after the store's start its mean latency becomes another, in ascending order.
     """
 
     latency_s: float = 0.0
@@ -52,6 +53,12 @@ class StoreSpec:
     stall_s: float = 60.0
     seed: int = 0
     token: str = ""
+    changes: tuple[tuple[float, float], ...] = ()
+
+    def latency_at(self, since_s: float) -> float:
+        """The mean latency so long after the store's start."""
+        past = [latency_s for at_s, latency_s in self.changes if at_s <= since_s]
+        return past[-1] if past else self.latency_s
 
 
 @dataclass
@@ -156,6 +163,7 @@ class LatencyStore:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._begun_s = time.monotonic()
         self._stop = asyncio.Event()
         self._slots = asyncio.Semaphore(self.spec.slots) if self.spec.slots else None
         self._freed_s = [-math.inf] * self.spec.slots
@@ -233,7 +241,7 @@ class LatencyStore:
 
     async def _serve_one(self, request: _Request, writer: asyncio.StreamWriter, due: _Due) -> bool:
         spec = self.spec
-        latency, fate = spec.latency_s, self._rng.random()
+        latency, fate = spec.latency_at(time.monotonic() - self._begun_s), self._rng.random()
         if latency:
             latency *= math.exp(spec.sigma * self._rng.standard_normal() - spec.sigma**2 / 2)
             await due.after(latency)

@@ -5,7 +5,8 @@ but a plan, replaced whenever somebody comes or goes. So the heap never holds mo
 
 All that is given, all state and all record lie in two arrays, `f` (float64) and `i` (int64); `At` says where. A
 function that takes two arrays and plain numbers costs next to nothing to call, which one that takes thirty arrays does
-not. `advance` may stop at any instant and be called again.
+not. `advance` may stop at any instant and be called again; it also stops where a job's threads are to be looked at anew
+(`pause_at`), and `admit` then says how many there may be.
 """
 
 from __future__ import annotations
@@ -37,20 +38,22 @@ MORE, LESS = np.int64(1), np.int64(-1)
 # the first numbers of `i`
 (SLOTS, RETRIES, ONE_CORE_PYTHON, JOBS, THREADS, LAYERS,
  ORDER, PLANNED, EVENTS, SHARING, IN_FLIGHT, GRANTS, MOST_IN_FLIGHT, QUEUE_HEAD, QUEUED,
- FAILED_BLOCK, ACTIVE_JOBS, ATTEMPTS, I_FIXED) = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 13, 14, 15, 16, 17, 18, 19,
-                                                   20)  # fmt: skip
+ FAILED_BLOCK, ACTIVE_JOBS, ATTEMPTS, CHANGES, CHANGED, PAUSED, I_FIXED) = (
+    0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)  # fmt: skip
 
 
 class At(NamedTuple):
     """Where each column begins.
 
     In `f`, given: `block_bytes`, `decode_s` and `cpu_s` (one a sample, or one), `start_s` a job, `step_s` (one a
-    batch, or one a job), `latency_s` (in the order in which the store begins to serve, or one). In `f`, state and
+    batch, or one a job), `latency_s` (in the order in which the store begins to serve, or one), `change_s` instants
+    from which on it is another, and `change_factor` how many times as long it is before and from each. In `f`, state and
     record: keys of the three heaps; `wait_since_s` a thread; per batch `ask_s`, `got_s`; per block `taken_s`,
     `grant_s`, `first_byte_s`, `done_s`, `left_s` (last sample put), `put_wait_s`; per job `end_s`.
     In `i`, given: `block_at` first sample of each block, `block_key`, `block_failures` attempts that will fail;
     `job_block`, `job_thread`, `job_step`, `job_batch` where a job's rows begin; `batch_samples`; `buffer` samples
-    a job; `job_cache` [job, layer]; `thread_job`. In `i`, state and record: heaps; queues for a slot and for room in
+    a job; `job_cache` [job, layer]; `thread_job`; per job `admitted` threads that may take blocks, and `pause_at` the
+    batch before which `advance` stops. In `i`, state and record: heaps; queues for a slot and for room in
     the buffer; per thread its `block`, `sample`, `failed` attempts; per job `next_block`, `buffered`, `in_hand`,
     `waiting`, `batch`, `delivered`, `most_buffered`; per batch `queue`; per block `by_thread`, `source`; per sample put
     `put_block`. `decode_many`, ...: whether there is one value each (1) or one for all (0). `room`: entries that a heap
@@ -63,6 +66,8 @@ class At(NamedTuple):
     start_s: int
     step_s: int
     latency_s: int
+    change_s: int
+    change_factor: int
     event_s: int
     share_mark: int
     wait_since_s: int
@@ -86,6 +91,8 @@ class At(NamedTuple):
     buffer: int
     job_cache: int
     thread_job: int
+    admitted: int
+    pause_at: int
     event_order: int
     event_who: int
     share_order: int
@@ -141,10 +148,10 @@ def schedule(f: F64, i: I64, at: At, time_s: float, event: int) -> None:
 def advance(f: F64, i: I64, at: At, caches: Caches, until_s: float) -> bool:
     """Carry out what happens up to and at `until_s`; whether something is left to do.
 
-    Ends when every job has taken its last step, or when a block failed once more than retries allow
-    (`i[FAILED_BLOCK]`).
+    Ends when every job has taken its last step, when a block failed once more than retries allow
+    (`i[FAILED_BLOCK]`), or when a job has come to the batch at which it pauses (`i[PAUSED]`, its number and one).
     """
-    while i[ACTIVE_JOBS] > 0 and i[FAILED_BLOCK] < 0:
+    while i[ACTIVE_JOBS] > 0 and i[FAILED_BLOCK] < 0 and i[PAUSED] == 0:
         time_s, order, which = np.inf, 0, NEITHER
         if i[EVENTS] > 0:
             time_s, order = f[at.event_s], i[at.event_order]
@@ -212,11 +219,26 @@ def happen(f: F64, i: I64, at: At, caches: Caches, kind: int, who: int) -> None:
 
 
 @kernel
+def admit(f: F64, i: I64, at: At, caches: Caches, job: int, threads: int) -> None:
+    """From now on so many of the job's threads may take blocks: those that rested begin, those above end their block."""
+    i[at.admitted + job] = threads
+    i[PAUSED] = 0
+    first = i[at.job_thread + job]
+    for thread in range(first, first + threads):
+        if i[at.block + thread] < 0:
+            take_block(f, i, at, caches, thread)
+
+
+@kernel
 def take_block(f: F64, i: I64, at: At, caches: Caches, thread: int) -> None:
-    """The thread takes the job's next block and asks for it, of the caches first; where there is none, it is done."""
+    """The thread takes the job's next block and asks for it, of the caches first.
+
+    It rests where there is none left, or where fewer threads are admitted than would make its number one of them.
+    """
     job = i[at.thread_job + thread]
     block = i[at.next_block + job]
-    if block >= i[at.job_block + job + 1]:
+    resting = thread - i[at.job_thread + job] >= i[at.admitted + job]
+    if resting or block >= i[at.job_block + job + 1]:
         i[at.block + thread] = -1
         return
     i[at.next_block + job] += 1
@@ -267,7 +289,9 @@ def give_slots(f: F64, i: I64, at: At) -> None:
         count_flight(f, i, MORE)
         block = i[at.block + thread]
         f[at.grant_s + block] = f[NOW]
-        latency = f[at.latency_s + i[GRANTS] * at.latency_many]
+        while i[CHANGED] < i[CHANGES] and f[at.change_s + i[CHANGED]] <= f[NOW]:
+            i[CHANGED] += 1
+        latency = f[at.latency_s + i[GRANTS] * at.latency_many] * f[at.change_factor + i[CHANGED]]
         i[GRANTS] += 1
         if i[at.failed + thread] < i[at.block_failures + block]:
             schedule(f, i, at, f[NOW] + f[TIMEOUT_S], thread * KINDS + TIMED_OUT)
@@ -453,3 +477,5 @@ def step_ended(f: F64, i: I64, at: At, caches: Caches, job: int) -> None:
         i[ACTIVE_JOBS] -= 1
         return
     ask_batch(f, i, at, caches, job)
+    if i[at.batch + job] == i[at.pause_at + job]:
+        i[PAUSED] = job + 1

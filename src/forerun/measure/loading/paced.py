@@ -1,0 +1,83 @@
+"""A real loader under a pace policy: threads change while it runs, blocks between epochs, as in the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from forerun.domains.loading.model import Cell
+from forerun.domains.loading.pacing import Paced, Pacer
+from forerun.domains.loading.policy import PaceRecipe, paces
+from forerun.measure.loading.corpus import Corpus
+from forerun.measure.loading.decoders import decoder_named
+from forerun.measure.loading.runner import ACTS, LoaderRun, run_loader
+from forerun.measure.loading.study import Job
+
+#: looks in an epoch that is shorter than the policy's own interval would allow any
+LEAST_LOOKS: Final = 8
+
+
+@dataclass(frozen=True)
+class PacedEpoch:
+    """One epoch: samples a block, seconds, samples/s, and what of the time the loop waited after its first batch."""
+
+    epoch: int
+    block_samples: int
+    threads_at_end: int
+    total_s: float
+    samples_per_s: float
+    waited_share: float
+
+
+@dataclass(frozen=True)
+class PacedRun:
+    """All epochs, and every look of the policy."""
+
+    epochs: tuple[PacedEpoch, ...]
+    looks: tuple[Paced, ...]
+
+
+def pace_named(name: str, batches: int) -> PaceRecipe:
+    """A pace policy by its name, asked often enough for epochs of so many batches. Raises UnknownName."""
+    recipe = paces().get(name, where="--pace")()
+    return recipe.with_(every_batches=max(1, min(recipe.every_batches, batches // LEAST_LOOKS)))
+
+
+def run_paced(
+    corpus: Corpus,
+    job: Job,
+    samples: int,
+    recipe: PaceRecipe,
+    *,
+    start: Cell,
+    threads: Sequence[int],
+    blocks: Sequence[int],
+    epochs: int = 2,
+    memory_bytes: float = float("inf"),
+    progress: Callable[[str], None] = lambda _: None,
+) -> PacedRun:
+    """Load the first `samples` samples `epochs` times, from a cell on, with the policy in charge of threads and blocks.
+
+    Blocks of a container may be read in parts, so another block size needs no merging; none larger than its own is
+    offered. Raises what a reading thread raised.
+    """
+    offered = tuple(sorted({start.block, *(block for block in blocks if block <= corpus.largest_piece)}))
+    pacer = Pacer(
+        recipe, start.threads, start.block, tuple(sorted({start.threads, *threads})), offered, job.batch, samples, epochs,
+        memory_bytes,
+    )  # fmt: skip
+    decoder = None if job.decode in ACTS else decoder_named(job.decode)
+    found = []
+    for epoch in range(epochs):
+        block = pacer.block_samples
+        progress(f"epoch {epoch + 1} of {epochs}: blocks of {block}, from {pacer.threads} threads on")
+        run: LoaderRun = run_loader(
+            corpus.client_for(block), corpus.pieces(block, samples), threads=pacer.threads, batch=job.batch,
+            step_s=job.step_s, decode_s=job.decode_s, buffer_samples=job.buffer_samples, step=ACTS[job.step],
+            decode=ACTS[job.decode if decoder is None else "none"], decoder=decoder, steering=pacer.steering(),
+        )  # fmt: skip
+        found.append(
+            PacedEpoch(epoch, block, pacer.threads, run.total_s, run.samples / run.total_s, run.load_share)
+        )
+    return PacedRun(tuple(found), tuple(pacer.record))
