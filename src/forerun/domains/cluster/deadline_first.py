@@ -25,9 +25,16 @@ class DeadlineFirstRules(PublishedRules):
         self.gpus: I64 = np.zeros(len(world.jobs), np.int64)
         self.ends: I64 = np.zeros(len(world.jobs), np.int64)
 
+    #: whether the planned ends of all jobs are asked for, or only those of jobs that have run
+    judges_plans = True
+
     def plan(self, rows: I64, now_s: int) -> None:
         """Plan jobs in deadline order (sorting them); the plans wait in `gpus` and `ends`."""
-        dk.plan_everybody(self.m, rows, len(rows), now_s, self.world.slot_s, self.exact, self.gpus, self.ends)
+        slot_s, exact, whole = self.world.slot_s, self.exact, self.judges_plans
+        dk.plan_everybody(self.m, rows, len(rows), now_s, slot_s, exact, whole, self.gpus, self.ends)
+
+    def make_room(self) -> None:
+        """These plans are not kept: nothing to make room for."""
 
     def would_be_late(self, rows: I64) -> BOOL:
         """Which of some jobs would miss their deadlines by the plan just made."""
@@ -44,6 +51,8 @@ class DeadlineFirstRules(PublishedRules):
 
 class EdfRules(DeadlineFirstRules):
     """EDF without admission control: late means declined, nobody is refused."""
+
+    judges_plans = False
 
     order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
 
@@ -65,7 +74,7 @@ class EdfRules(DeadlineFirstRules):
         """Everybody takes what the plan gives now, largest jobs are placed first."""
         mk.release_all(self.places, self.m.lists[mk.RUNNABLE], self.runnable_count)
         dk.take_plans(self.m, self.gpus, self.ends, True, False, False)
-        largest_first = self.runnable().copy()
+        largest_first = self.runnable()[self.m.j[mk.GPUS, self.runnable()] > 0]
         mk.sort_by_gpus(largest_first, len(largest_first), self.m.j[mk.GPUS])
         self.place(largest_first, now_s)
         self.note(now_s)

@@ -94,10 +94,19 @@ def plan_greedily(
 
 @kernel
 def plan_everybody(
-    m: Machine, rows: I64, count: int, now_s: int, slot_s: int, exact: bool, gpus: I64, ends: I64
+    m: Machine, rows: I64, count: int, now_s: int, slot_s: int, exact: bool, whole: bool, gpus: I64, ends: I64
 ) -> None:
-    """Plan a list in deadline order (it is sorted in place); `gpus`, `ends`: by row, GPUs now and the planned end."""
+    """Plan a list in deadline order (it is sorted in place); `gpus`, `ends`: by row, GPUs now and the planned end.
+
+    Unless `whole`, a job that never ran and comes after the last GPU was given away keeps the end it has: nobody asks
+    for it before the job starts, and then it has another.
+    """
     sort_stably(rows, count, m.j[DEADLINE])
+    needed = count
+    if not whole:
+        # work below zero would let a plan end before now, and free a GPU there
+        while needed > 0 and m.j[STATE, rows[needed - 1]] != HOLDING and m.left[rows[needed - 1]] > 0.0:
+            needed -= 1
     room = 2 * count + 8
     free_t, free_g = np.empty(room, np.int64), np.empty(room, np.int64)
     new_t, new_g = np.empty(room, np.int64), np.empty(room, np.int64)
@@ -106,6 +115,9 @@ def plan_everybody(
     keys = 1
     for i in range(count):
         job = rows[i]
+        if i >= needed and keys > 1 and m.floor_level[free_g[0]] < 0:
+            gpus[job], ends[job] = 0, m.j[END, job]
+            continue
         gpus[job], ends[job], keys = plan_greedily(
             m.left[job],
             m.rate[m.j[KIND, job]],

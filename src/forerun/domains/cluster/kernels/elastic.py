@@ -6,7 +6,7 @@ behaviour is put right.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -303,12 +303,214 @@ def ends_in_first_segment(
             return -1
 
 
+class Trial(NamedTuple):
+    """What a boost trial comes to, and what it rests on.
+
+    `gpu_s` of the plan; -1: the job would be late, so the whole planner is needed. The trial knows the profile (with the
+    job's own plan given back) only by the instant it first changes, `change_s`, and from `low_s` to the deadline's slot.
+    """
+
+    gpu_s: int
+    change_s: int
+    low_s: int
+
+
+@kernel
+def window_before(m: Machine, job: int, until_s: int, out_t: I64, out_g: I64) -> int:
+    """As `trial_profile`, up to an instant no later than the job's end or later: the number of entries before it."""
+    at = m.j[SLOT, job]
+    own_t, own_g, own_n = m.plans[0, at], m.plans[1, at], m.plan_n[at]
+    free_t, free_g, keys = m.free[0], m.free[1], m.meta[KEYS]
+    end_s = m.j[END, job]
+    free, own = free_g[0], own_g[0]
+    next_free = free_t[1] if keys > 1 else int(FAR)
+    next_own = min(own_t[1], end_s) if own_n > 1 else end_s
+    if end_s <= free_t[0]:
+        own, next_own = 0, int(FAR)
+    held = free + own
+    out_t[0] = free_t[0]
+    out_g[0] = held
+    count = 1
+    i, k = 1, 1
+    while True:
+        time_s = min(next_free, next_own)
+        if time_s >= until_s:
+            return count
+        if next_free == time_s:
+            free = free_g[i]
+            i += 1
+            next_free = free_t[i] if i < keys else int(FAR)
+        if next_own == time_s:
+            if time_s >= end_s:
+                own = 0
+                next_own = int(FAR)
+            else:
+                own = own_g[k]
+                k += 1
+                next_own = min(own_t[k], end_s) if k < own_n else end_s
+        if free + own != held:
+            held = free + own
+            out_t[count] = time_s
+            out_g[count] = held
+            count += 1
+
+
+@kernel
+def try_level(
+    m: Machine,
+    job: int,
+    now_s: int,
+    slot_s: int,
+    flags: I64,
+    reserve_s: I64,
+    want: int,
+    keys_t: I64,
+    keys_g: I64,
+) -> Trial:
+    """The GPU time of a boost trial, without the plan itself: `planner.plan` for the case that the deadline is met."""
+    rate = m.rate[m.j[KIND, job]]
+    deadline_s = m.j[DEADLINE, job] - reserve_s[job]
+    anchor = 0 if flags[ANCHOR_ZERO] else now_s
+    aligned = grid_up(anchor, deadline_s, slot_s)
+    late = Trial(-1, now_s, now_s)
+    if aligned <= now_s:
+        return late
+    left = m.left[job]
+    held = m.levels[want]
+    real = whole_up(now_s + left / rate[want])
+    count = window_before(m, job, aligned, keys_t, keys_g)
+    change = keys_t[1] if count > 1 else aligned
+    if real <= deadline_s:
+        end = grid_up(anchor, real, slot_s)
+        if change >= end:
+            return Trial(held * (end - now_s), max(change, end + 1), end)
+    if count == 1:
+        return late
+    left -= (change - now_s) * rate[want]
+    total = len(m.floor_level) - 1
+    longest_s = (deadline_s - change + slot_s) * (1.0 + 1e-9)
+    best = 0.0
+    switch, chosen = -1, -1
+    for level in range(m.j[TOP, job]):
+        share = m.levels[level]
+        if share > total:
+            break
+        best = max(best, rate[level])
+        if best * longest_s < left:
+            continue
+        done = 0.0
+        until = deadline_s
+        for i in range(count - 1, 0, -1):
+            free = keys_g[i]
+            if free >= share:
+                done += (until - keys_t[i]) * rate[level]
+                if done >= left:
+                    switch = i
+                    break
+            elif free > 0 and m.floor_level[free] >= 0:
+                done += (until - keys_t[i]) * rate[m.floor_level[free]]
+                if done >= left:
+                    switch = i
+                    break
+            until = keys_t[i]
+        if switch >= 0:
+            chosen = level
+            break
+    if chosen < 0:
+        return late
+    spent = held * (change - now_s)
+    i = switch if chosen == 0 else 1
+    low_s = keys_t[i]
+    while True:
+        at = chosen if i >= switch else chosen - 1
+        free = keys_g[i]
+        if free < m.levels[at]:
+            at = m.floor_level[free] if free > 0 else -1
+        if at >= 0:
+            until = keys_t[i + 1] if i + 1 < count else deadline_s
+            work = (until - keys_t[i]) * rate[at]
+            if i >= switch and work >= left:
+                break
+            left -= work
+            until = keys_t[i + 1] if i + 1 < count else aligned
+            spent += m.levels[at] * (until - keys_t[i])
+        i += 1
+        if i == count:
+            return late  # a rounding away from the deadline's slot
+    until = keys_t[i + 1] if i + 1 < count else 0
+    if i + 1 == count:
+        ended = keys_t[i] + whole_up(left / rate[at])
+        until = grid_up(0 if flags[ANCHOR_ZERO] else keys_t[i], ended, slot_s)
+    spent += m.levels[at] * (until - keys_t[i])
+    return Trial(spent, change, low_s)
+
+
+@kernel
+def changed_spans(old_t: I64, old_g: I64, old_n: int, new_t: I64, new_g: I64, new_n: int, out: I64) -> int:
+    """Where two profiles differ: spans [out[0, i], out[1, i]), out[2, i] the difference at a span's begin; their number.
+
+    The first span ends where the difference first changes.
+    """
+    count = 0
+    i, k = 0, 0
+    old, new = 0, 0
+    before = 0
+    while i < old_n or k < new_n:
+        time_s = int(FAR)
+        if i < old_n:
+            time_s = old_t[i]
+        if k < new_n and new_t[k] < time_s:
+            time_s = new_t[k]
+        if i < old_n and old_t[i] == time_s:
+            old = old_g[i]
+            i += 1
+        if k < new_n and new_t[k] == time_s:
+            new = new_g[k]
+            k += 1
+        differ = new - old
+        if differ != 0 and (before == 0 or (count == 1 and differ != before)):
+            if before != 0:
+                out[1, 0] = time_s
+            out[0, count] = time_s
+            count += 1
+        elif differ == 0 and before != 0:
+            out[1, count - 1] = time_s
+        before = differ
+    if before != 0:
+        out[1, count - 1] = int(FAR)
+    return count
+
+
+@kernel
+def _still_stands(
+    m: Machine, job: int, change_s: int, low_s: int, due_s: int, spans: I64, differing: int
+) -> bool:
+    """Whether a trial for a job is what it was, now that the profile has changed within some spans."""
+    first_until = spans[1, 0]
+    if change_s > low_s:  # done before the profile changes: it need only stay level until then
+        return bool(first_until >= low_s)
+    if first_until < change_s:
+        return False
+    if first_until == change_s:  # does the profile, with the job's own plan given back, still change there?
+        at = m.j[SLOT, job]
+        spot = key_before(m.plans[0, at], m.plan_n[at], change_s + 1)
+        own = m.plans[1, at, spot] if change_s < m.j[END, job] else 0
+        free = m.free[1, key_before(m.free[0], m.meta[KEYS], change_s + 1)]
+        if free + own == m.free[1, 0] + m.plans[1, at, 0]:
+            return False
+    last = differing - 1
+    while spans[0, last] >= due_s:
+        last -= 1
+    return bool(spans[1, last] <= low_s if low_s == change_s else spans[1, last] < low_s)
+
+
 @kernel
 def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, registered: bool) -> int:
     """Hand spare GPUs out, one level to one job at a time, by the GPU time that a level more costs; the trials made.
 
-    A trial gives the job one level more until the profile first changes and plans the rest afresh. The order of equals
-    is that of the rounds before, so `runnable` keeps every sort.
+    A trial gives the job one level more until the profile first changes and plans the rest afresh. It is made again only
+    where somebody's new share changed the profile it rests on. The order of equals is that of the rounds before, so
+    `runnable` keeps every sort.
     """
     count = m.meta[RUNNABLE]
     total = len(m.floor_level) - 1
@@ -322,37 +524,42 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
     trial_t, trial_g = np.empty(room, np.int64), np.empty(room, np.int64)
     out_t, out_g = np.empty(room, np.int64), np.empty(room, np.int64)
     new_t, new_g = np.empty(room, np.int64), np.empty(room, np.int64)
-    worth = np.empty(len(m.left))
-    spent = np.empty(len(m.left), np.int64)
-    rows = m.lists[RUNNABLE, :count].copy()
+    spans = np.empty((3, 2 * room), np.int64)
+    jobs = m.lists[RUNNABLE, :count].copy()
+    order = np.arange(count)
+    worth = np.full(count, -np.inf)
+    spent = np.empty(count, np.int64)
+    due_s = np.empty(count, np.int64)
+    after = np.full(count, -1, np.int64)  # GPU time of the trial that stands; -1: none does
+    change = np.zeros(count, np.int64)
+    low = np.zeros(count, np.int64)
+    anchor = 0 if flags[ANCHOR_ZERO] else now_s
     trials = 0
-    for i in range(count):
-        job = rows[i]
-        worth[job] = -np.inf
-        at = m.j[SLOT, job]
-        spent[job] = gpu_time(m.plans[0, at], m.plans[1, at], m.plan_n[at], m.j[END, job])
-    first_round = True
+    for p in range(count):
+        at = m.j[SLOT, jobs[p]]
+        spent[p] = gpu_time(m.plans[0, at], m.plans[1, at], m.plan_n[at], m.j[END, jobs[p]])
+        due_s[p] = grid_up(anchor, m.j[DEADLINE, jobs[p]] - reserve_s[jobs[p]], slot_s)
     while True:
         for i in range(count):
-            job = rows[i]
+            p = order[i]
+            job = jobs[p]
             want = m.j[LEVEL, job] + 1
             if want >= m.j[TOP, job]:
-                if first_round:
-                    worth[job] = -np.inf
                 continue
             more = m.levels[want] - m.j[GPUS, job]
             if more > spare:
-                worth[job] = -np.inf
+                worth[p] = -np.inf
             elif m.j[GPUS, job] == 0:
-                worth[job] = np.inf
+                worth[p] = np.inf
             else:
-                end = ends_in_first_segment(m, job, now_s, slot_s, flags, reserve_s, want)
-                if end >= 0:
-                    after = m.levels[want] * (end - now_s)
-                else:
-                    entries = trial_profile(m, job, trial_t, trial_g)
+                if after[p] < 0:
                     trials += 1
-                    after = plan_job(
+                    trial = try_level(m, job, now_s, slot_s, flags, reserve_s, want, trial_t, trial_g)
+                    after[p], change[p], low[p] = trial.gpu_s, trial.change_s, trial.low_s
+                gpu_s = after[p]
+                if gpu_s < 0:
+                    entries = trial_profile(m, job, trial_t, trial_g)
+                    gpu_s = plan_job(
                         m,
                         job,
                         now_s,
@@ -368,20 +575,20 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
                         new_t,
                         new_g,
                     ).gpu_s
-                worth[job] = sign * (after - spent[job]) / more
-        first_round = False
-        rows = rows[rank_descending(worth[rows])]
+                worth[p] = sign * (gpu_s - spent[p]) / more
+        order = order[rank_descending(worth[order])]
         if spare <= 0:
             break
-        chosen = -1
+        picked = -1
         for i in range(count):
-            job = rows[i]
-            want = m.j[LEVEL, job] + 1
-            if want < m.j[TOP, job] and m.levels[want] - m.j[GPUS, job] <= spare:
-                chosen = job
+            p = order[i]
+            want = m.j[LEVEL, jobs[p]] + 1
+            if want < m.j[TOP, jobs[p]] and m.levels[want] - m.j[GPUS, jobs[p]] <= spare:
+                picked = p
                 break
-        if chosen < 0:
+        if picked < 0:
             break
+        chosen = jobs[picked]
         want = m.j[LEVEL, chosen] + 1
         entries = trial_profile(m, chosen, trial_t, trial_g)
         found = plan_job(
@@ -400,11 +607,16 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
             new_t,
             new_g,
         )
+        differing = changed_spans(m.free[0], m.free[1], m.meta[KEYS], new_t, new_g, found.keys, spans)
         m.j[OLD_END, chosen] = m.j[END, chosen]
         commit(m, chosen, found.end_s, found.real_s, out_t, out_g, found.entries, new_t, new_g, found.keys)
         spare -= m.levels[want] - m.j[GPUS, chosen]
         hold(m, chosen, m.levels[want])
-        spent[chosen] = found.gpu_s
+        spent[picked] = found.gpu_s
+        after[picked] = -1
+        for p in range(count):
+            if after[p] >= 0 and not _still_stands(m, jobs[p], change[p], low[p], due_s[p], spans, differing):
+                after[p] = -1
         if m.j[STATE, chosen] == WAITING:
             start(m, chosen)
             if registered:
@@ -414,7 +626,7 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
         else:
             set_end(m, chosen)
     for i in range(count):
-        m.lists[RUNNABLE, i] = rows[i]
+        m.lists[RUNNABLE, i] = jobs[order[i]]
     return trials
 
 
