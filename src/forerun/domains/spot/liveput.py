@@ -139,21 +139,27 @@ class Shapes:
         self, start: Strategy, forecast: Sequence[tuple[int, int]]
     ) -> tuple[list[Strategy], float]:
         """The sequence of strategies with the largest expected samples over the forecast, by dynamic
-        programming.
+        programming; of equal ones that with the largest throughput should nobody vanish.
         """
-        value: dict[Strategy, tuple[float, list[Strategy]]] = {start: (0.0, [])}
+        value: dict[Strategy, tuple[tuple[float, float], list[Strategy]]] = {start: ((0.0, 0.0), [])}
         for nodes, removed in forecast:
-            following: dict[Strategy, tuple[float, list[Strategy]]] = {}
+            following: dict[Strategy, tuple[tuple[float, float], list[Strategy]]] = {}
             for after in self.fitting(nodes):
                 following[after] = max(
                     (
-                        (total + self._step_value(before, after, nodes, removed), [*path, after])
-                        for before, (total, path) in value.items()
+                        (
+                            (
+                                total + self._step_value(before, after, nodes, removed),
+                                calm + self.rate(after),
+                            ),
+                            [*path, after],
+                        )
+                        for before, ((total, calm), path) in value.items()
                     ),
                     key=lambda found: found[0],
                 )
             value = following
-        best, path = max(value.values(), key=lambda found: found[0])
+        (best, _), path = max(value.values(), key=lambda found: found[0])
         return path, best
 
     def look_ahead_by_enumeration(

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from forerun.domains.spot.liveput import Moves, Shapes, Strategy
-from forerun.domains.spot.model import Counts, Membership, Replay, Spell
+from forerun.domains.spot.model import (
+    NODE_LINES,
+    ROUNDING_S,
+    WALL_LINES,
+    Counts,
+    Instant,
+    NodeSpell,
+    Replay,
+    Spell,
+)
 from forerun.domains.spot.policy import RecoveryPolicy, Setting
+
+NOTHING: Strategy = (0, 0)
 
 
 class Parcae(RecoveryPolicy, frozen=True, kw_only=True, tag="parcae"):
     """Liveput-optimal shapes: at the start of each interval the replicas that promise most over the next few.
 
-    The forecast is that the fleet stays as it is and loses as many nodes an interval as it did lately,
-    rounded; the probabilities that stages survive are exact. The stages of a pipeline are the job's `depth`;
-    step times of shapes come from the job. Times of moves are the paper's measurements on p3 instances.
-    [Duan et al., Parcae: proactive, liveput-optimized DNN training on preemptible instances, NSDI'24,
-    sections 5, 6.]
+    A planned change waits for the running step; a loss costs the running step, and the job goes on with what is
+    left when it has regrouped.  The forecast is that the fleet stays as it is and loses as many nodes an interval
+    as it did lately, rounded; the probabilities that stages survive are exact.  The stages of a pipeline are the
+    job's `depth`; step times of shapes come from the job.  Times of moves are the paper's measurements on p3
+    instances.  [Duan et al., Parcae: proactive, liveput-optimized DNN training on preemptible instances,
+    NSDI'24, sections 5, 6.]
     """
 
     interval_s: float = 60.0
@@ -44,7 +58,9 @@ class Parcae(RecoveryPolicy, frozen=True, kw_only=True, tag="parcae"):
         return found
 
     def replay(self, setting: Setting) -> Replay:
-        """Interval by interval on the fleet's history."""
+        """Event by event on the fleet's history; at one instant steps end, pauses end, nodes vanish, nodes come,
+        and a new interval is planned, in this order.
+        """
         job = setting.job
         shapes = Shapes(
             samples_per_s={
@@ -55,140 +71,248 @@ class Parcae(RecoveryPolicy, frozen=True, kw_only=True, tag="parcae"):
             moves=Moves(regroup_s=self.regroup_s, restart_s=self.restart_s, copy_s=self.copy_s),
         )
         run = _Run(self, setting, shapes)
-        start_s = 0.0
-        count = 0
-        while start_s < job.horizon_s and not run.finished:
-            count += 1
-            end_s = min(count * self.interval_s, job.horizon_s)
-            run.interval(start_s, end_s)
-            start_s = end_s
-        return run.replay(start_s)
+        instants, i, intervals = setting.fleet.instants, 0, 0
+        while True:
+            change_s = instants[i].t_s if i < len(instants) else math.inf
+            plan_s = intervals * self.interval_s
+            t_s = min(run.step_end_s, run.until_s, change_s, plan_s)
+            if t_s > job.horizon_s:
+                return run.finish(job.horizon_s)
+            if run.step_end_s == t_s:
+                run.complete_step(t_s)
+                if run.steps == setting.goal_steps:
+                    return run.finish(t_s, finished=True)
+            elif run.until_s == t_s:
+                run.train(t_s)
+            elif t_s == job.horizon_s:
+                return run.finish(t_s)
+            elif change_s == t_s:
+                run.change_fleet(instants[i])
+                i += 1
+            else:
+                run.plan(t_s)
+                intervals += 1
 
 
 @dataclass(slots=True)
 class _Run:
-    """The run so far."""
+    """The run so far: nodes, the job, and the books.
+
+    members: the nodes in pipelines; the i-th holds stage i mod depth.  planned: the shape that the running step
+    is to be followed by, if another.
+    """
 
     policy: Parcae
     setting: Setting
     shapes: Shapes
-    shape: Strategy = (0, 0)
+    shape: Strategy = NOTHING
+    members: list[int] = field(default_factory=list)
+    planned: Strategy | None = None
+    state: Literal["training", "reconfiguring", "idle"] = "idle"
+    cause: str = "start"
+    since_s: float = 0.0
+    until_s: float = math.inf
+    step_end_s: float = math.inf
+    steps: int = 0
+    steps_here: int = 0
     ready_s: dict[int, float] = field(default_factory=dict)
+    held_s: dict[int, float] = field(default_factory=dict)
+    lost_now: int = 0
     lost_lately: list[int] = field(default_factory=list)
-    samples: float = 0.0
-    wall_s: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(("useful", "reconfig", "idle"), 0.0)
-    )
-    node_s: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(("useful", "reconfig", "standby", "prepping"), 0.0)
-    )
+    wall_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(WALL_LINES, 0.0))
+    node_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(NODE_LINES, 0.0))
     counts: Counts = field(default_factory=Counts)
     spells: list[Spell] = field(default_factory=list)
-    next_instant: int = 0
-    finished: bool = False
+    node_spells: list[NodeSpell] = field(default_factory=list)
 
-    def interval(self, start_s: float, end_s: float) -> None:
-        """Plan at the start of an interval, then let happen what happens in it; losses count from its
-        start.
-        """
-        fleet, span_s = self.setting.fleet, end_s - start_s
-        self._take(fleet, start_s, inclusive=True)
-        usable = sorted(node for node, ready_s in self.ready_s.items() if ready_s <= start_s)
-        shape = self._plan(len(usable))
-        pause_s = min(span_s, self.shapes.change_s(self.shape, shape))
-        training = usable[: shape[0] * shape[1]]
-        alive = len(self.ready_s)
-        gone = self._take(fleet, end_s, inclusive=False)
-        after, extra_s = self._outcome(shape, training, len(usable), gone)
-        pause_s = min(span_s, pause_s + extra_s)
-        rate = self.shapes.rate(after)
-        self._book(start_s, end_s, pause_s, rate, alive, after)
-        if shape != self.shape or after != shape:
-            self.counts.reconfigs += after != (0, 0)
-        self.counts.rollbacks += bool(gone & set(training)) and after[0] < shape[0]
-        self.shape = after
-        self.lost_lately = [*self.lost_lately, len(gone & set(usable))][-self.policy.memory :]
+    # ----------------------------------------------------------------- what happens
 
-    def _plan(self, nodes: int) -> Strategy:
-        lately = self.lost_lately
+    def plan(self, t_s: float) -> None:
+        """An interval begins: the shape that promises most; a change waits for the running step and for pauses."""
+        if t_s > 0:
+            self.lost_lately = [*self.lost_lately, self.lost_now][-self.policy.memory :]
+            self.lost_now = 0
+        if self.state == "reconfiguring":
+            return
+        lately, nodes = self.lost_lately, len(self._usable(t_s))
         removed = round(sum(lately) / len(lately)) if lately else 0
         forecast = [(max(0, nodes - removed * i), min(removed, nodes)) for i in range(self.policy.look_ahead)]
         path, _ = self.shapes.look_ahead(self.shape, forecast)
-        return path[0]
+        self.planned = path[0] if path[0] != self.shape else None
+        if self.state == "idle" or t_s == self._worked_until_s():
+            self._move(t_s)
 
-    def _take(self, fleet: Membership, until_s: float, *, inclusive: bool) -> set[int]:
-        """Apply the fleet's changes until a time; returns who vanished."""
-        gone: set[int] = set()
-        prep_s, warm = self.setting.job.prep_s, self.setting.job.warm_start
-        while self.next_instant < len(fleet.instants):
-            instant = fleet.instants[self.next_instant]
-            if instant.t_s > until_s or (instant.t_s == until_s and not inclusive):
-                break
-            for node in instant.removed:
-                gone |= {node} if self.ready_s.pop(node, None) is not None else set()
-            for node in instant.added:
-                self.counts.adds += 1
-                self.ready_s[node] = instant.t_s + (0.0 if warm and instant.t_s == 0 else prep_s)
-            self.next_instant += 1
-        self.counts.removed_active += len(gone)
-        return gone
+    def complete_step(self, t_s: float) -> None:
+        """The running step is done and kept: every stage of it is held somewhere."""
+        self.steps += 1
+        self.steps_here += 1
+        self.counts.steps_executed += 1
+        self.step_end_s = self.since_s + (self.steps_here + 1) * self._step_s()
+        self._move(t_s)
 
-    def _outcome(
-        self, shape: Strategy, training: Sequence[int], usable: int, gone: set[int]
-    ) -> tuple[Strategy, float]:
-        """The shape that goes on after the losses of an interval, and the time it takes to get there."""
-        replicas, stages = shape
-        lost = [0] * stages
-        for place, node in enumerate(training):
-            lost[place % stages] += node in gone
-        if replicas == 0 or not any(lost):
-            return shape, 0.0
-        moves = self.shapes.moves
-        kept = replicas - max(lost)
+    def train(self, t_s: float) -> None:
+        """The pipelines stand."""
+        self._close(t_s)
+        self.state, self.until_s = "training", math.inf
+        self.step_end_s = t_s + self._step_s()
+
+    def change_fleet(self, instant: Instant) -> None:
+        """Nodes vanish, then nodes come; the job goes on with what is left."""
+        t_s = instant.t_s
+        gone = [node for node in instant.removed if node in self.ready_s]
+        stages = self.shape[1]
+        training = set(self.members)
+        for node in gone:
+            self._leave(node, t_s)
+            ready = self.ready_s.pop(node) < t_s
+            self.lost_now += ready
+            if node in training:
+                self.counts.removed_active += 1
+            elif ready:
+                self.counts.removed_standby += 1
+            else:
+                self.counts.removed_prepping += 1
+        for node in instant.added:
+            self.counts.adds += 1
+            warm = t_s == 0 and self.setting.job.warm_start
+            self.ready_s[node] = t_s if warm else t_s + self.setting.job.prep_s
+            self.held_s[node] = t_s
+        if not training.isdisjoint(gone):
+            alive = [[n for n in self.members[stage::stages] if n in self.ready_s] for stage in range(stages)]
+            self._go_on(t_s, alive)
+
+    def _go_on(self, t_s: float, alive: Sequence[Sequence[int]]) -> None:
+        """After a loss: the replicas that every stage still has regroup; where a stage has none its states are
+        copied to other nodes, as many replicas as there are nodes for.
+        """
+        replicas, stages = self.shape
+        moves, kept = self.shapes.moves, min(map(len, alive))
         if kept >= 1:
-            return (kept, stages), moves.regroup_s
-        left = min(replicas, (usable - len(gone)) // stages)
-        missing = sum(count == replicas for count in lost)
-        after = (left, stages) if left >= 1 else (0, 0)
-        return after, moves.restart_s + moves.regroup_s + missing * moves.copy_s
+            members, extra_s = [held[i] for i in range(kept) for held in alive], moves.regroup_s
+        else:
+            usable = self._usable(t_s)
+            kept = min(replicas, len(usable) // stages)
+            placed = {node for held in alive for node in held[:kept]}
+            others = [node for node in usable if node not in placed]
+            rows = [[*held[:kept], *(others.pop(0) for _ in range(kept - len(held)))] for held in alive]
+            members = [row[i] for i in range(kept) for row in rows]
+            missing = sum(not held for held in alive)
+            extra_s = moves.restart_s + moves.regroup_s + missing * moves.copy_s
+        self._reshape(t_s, (kept, stages) if kept else NOTHING, members, extra_s, "loss")
 
-    def _book(
-        self, start_s: float, end_s: float, pause_s: float, rate: float, alive: int, after: Strategy
-    ) -> None:
-        span_s = end_s - start_s
-        if after == (0, 0):
-            self.wall_s["idle"] += span_s
-            self.node_s["standby"] += alive * span_s
+    def _move(self, t_s: float) -> None:
+        """Take the planned shape, if there still are nodes for it."""
+        shape, self.planned = self.planned, None
+        if shape is None:
             return
-        useful_s = span_s - pause_s
-        goal = self.setting.goal_steps
-        self.samples += rate * useful_s
-        self.finished = goal is not None and self.samples >= goal * self.setting.samples_per_step
-        active = after[0] * after[1]
-        self.wall_s["useful"] += useful_s
-        self.wall_s["reconfig"] += pause_s
-        self.node_s["useful"] += active * useful_s
-        self.node_s["reconfig"] += active * pause_s
-        self.node_s["standby"] += max(0, alive - active) * span_s
-        parts = {"useful": useful_s, "reconfig": pause_s}
-        self.spells.append(Spell("training", active, start_s, end_s, "interval", parts))
+        wanted = shape[0] * shape[1]
+        members = self.members[:wanted]
+        if len(members) < wanted:
+            standby = sorted((self.ready_s[node], node) for node in self._usable(t_s) if node not in members)
+            members += [node for _, node in standby[: wanted - len(members)]]
+        if len(members) == wanted:
+            pause_s = (
+                0.0 if t_s == 0 and self.setting.job.warm_start else self.shapes.change_s(self.shape, shape)
+            )
+            self._reshape(t_s, shape, members, pause_s, "start" if t_s == 0 else "plan")
 
-    def replay(self, end_s: float) -> Replay:
-        """The books at the end, in the room's words."""
-        steps = int(self.samples / self.setting.samples_per_step)
-        self.counts.steps_executed = steps
+    def _reshape(
+        self, t_s: float, shape: Strategy, members: Sequence[int], pause_s: float, cause: str
+    ) -> None:
+        """Go on in another shape after a pause; a pause that is running ends first."""
+        pausing = self.state == "reconfiguring"
+        from_s = self.until_s if pausing else t_s
+        self._close(t_s)
+        before, after = set(self.members), set(members)
+        for node in sorted((before | after) - (before & after)):
+            if node in self.ready_s:
+                self._leave(node, t_s)
+        self.shape, self.members, self.cause, self.planned = shape, list(members), cause, None
+        self.step_end_s = self.until_s = math.inf
+        if shape == NOTHING:
+            self.state = "idle"
+            self.counts.idle_spells += 1
+            return
+        self.state, self.until_s = "reconfiguring", from_s + pause_s
+        if self.until_s == t_s == 0:
+            self.train(t_s)
+        elif pausing:
+            self.counts.reconfig_restarts += 1
+        else:
+            self.counts.reconfigs += 1
+
+    # ----------------------------------------------------------------- what is
+
+    def _usable(self, t_s: float) -> list[int]:
+        return sorted(node for node, ready_s in self.ready_s.items() if ready_s <= t_s)
+
+    def _step_s(self) -> float:
+        return self.setting.job.step_s[self.shape[0] * self.shape[1]]
+
+    def _worked_until_s(self) -> float:
+        """When the last step of this stretch of training was complete."""
+        return self.since_s + self.steps_here * self._step_s() if self.state == "training" else math.inf
+
+    # ----------------------------------------------------------------- books
+
+    def _close(self, t_s: float, *, final: bool = False) -> None:
+        """End the current stretch of the job's life and book its time; a running step is lost."""
+        span_s, world_size = t_s - self.since_s, len(self.members)
+        if self.state == "training":
+            useful_s = self.steps_here * self._step_s()
+            rest_s = max(0.0, span_s - useful_s)
+            parts = {"useful": useful_s, "inflight" if final else "lost": rest_s}
+            self.counts.rollbacks += not final and rest_s > ROUNDING_S
+        else:
+            parts = {"reconfig" if self.state == "reconfiguring" else "idle": span_s}
+        for line, seconds in parts.items():
+            self.wall_s[line] += seconds
+            if line != "idle":
+                self.node_s[line] += seconds * world_size
+        if span_s > 0:
+            first, here = self.steps - self.steps_here, self.steps_here
+            self.spells.append(
+                Spell(self.state, world_size, self.since_s, t_s, self.cause, parts, first, here, here)
+            )
+        self.since_s, self.steps_here = t_s, 0
+
+    def _leave(self, node: int, t_s: float) -> None:
+        """A node leaves the state it is in: preparing, then standing by, or in a pipeline."""
+        since_s, ready_s = self.held_s[node], min(self.ready_s[node], t_s)
+        if node in self.members:
+            self._node_spell(node, "active", since_s, t_s)
+        else:
+            self._node_spell(node, "prepping", since_s, ready_s)
+            self._node_spell(node, "standby", max(since_s, ready_s), t_s)
+        self.held_s[node] = t_s
+
+    def _node_spell(
+        self, node: int, state: Literal["prepping", "standby", "active"], start_s: float, end_s: float
+    ) -> None:
+        if end_s > start_s:
+            self.node_spells.append(NodeSpell(node, state, start_s, end_s))
+            if state != "active":
+                self.node_s[state] += end_s - start_s
+
+    def finish(self, end_s: float, *, finished: bool = False) -> Replay:
+        """Close the books; completed steps count."""
+        state = self.state
+        self._close(end_s, final=True)
+        for node in sorted(self.ready_s):
+            self._leave(node, end_s)
+        usable = len(self._usable(end_s))
         return Replay(
             end_s=end_s,
-            steps_completed=steps,
-            steps_durable=steps,
+            steps_completed=self.steps,
+            steps_durable=self.steps,
             wall_s=self.wall_s,
             node_s=self.node_s,
             counts=self.counts,
-            final_state="training" if self.shape != (0, 0) else "idle",
-            final_active=self.shape[0] * self.shape[1],
-            final_standby=max(0, len(self.ready_s) - self.shape[0] * self.shape[1]),
-            final_prepping=0,
+            final_state=state,
+            final_active=len(self.members),
+            final_standby=usable - len(self.members),
+            final_prepping=len(self.ready_s) - usable,
             spells=self.spells,
-            node_spells=[],
-            finished_s=end_s if self.finished else None,
+            node_spells=self.node_spells,
+            finished_s=end_s if finished else None,
         )
