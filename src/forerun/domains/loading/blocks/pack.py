@@ -120,19 +120,27 @@ def pack(
     blocks = [[packed[at] for at in piece] for piece in pieces]
     done = [_finished(target / block_name(number), entries) for number, entries in enumerate(blocks)]
     missing = _read_ahead(entries for entries, there in zip(blocks, done) if not there)
-    for number, entries in enumerate(blocks):
-        if done[number]:
-            data = (target / block_name(number)).read_bytes()
-        else:
-            data = next(missing)
-            _write(target / block_name(number), data, f"{number} of {len(pieces)} blocks are done")
-        at = 0
-        for entry in entries:
-            crcs.append(zlib.crc32(data[at : at + entry.size_bytes]))
-            at += entry.size_bytes
-        digests.append(hashlib.sha256(data).hexdigest())
-        if progress is not None:
-            progress(number + 1, len(pieces))
+    # While the disk takes a block, the next one is read and checksums are made; there is one on its way at most.
+    with ThreadPoolExecutor(1) as writer:
+        written: Future[None] | None = None
+        for number, entries in enumerate(blocks):
+            data = (target / block_name(number)).read_bytes() if done[number] else next(missing)
+            if written is not None:
+                written.result()
+            if progress is not None and number:
+                progress(number, len(pieces))
+            if not done[number]:
+                so_far = f"{number} of {len(pieces)} blocks are done"
+                written = writer.submit(_write, target / block_name(number), data, so_far)
+            at = 0
+            for entry in entries:
+                crcs.append(zlib.crc32(memoryview(data)[at : at + entry.size_bytes]))
+                at += entry.size_bytes
+            digests.append(hashlib.sha256(data).hexdigest())
+        if written is not None:
+            written.result()
+    if progress is not None:
+        progress(len(pieces), len(pieces))
     index = _index(packed, numbers, pieces, crcs)
     return _finish(target, index, digests, spec, plan, explicit=order is not None)
 

@@ -11,6 +11,8 @@ from typing import Final, Protocol
 from forerun.errors import DataError, Problem
 
 MAX_KEY_BYTES: Final = 4096
+#: control characters, and halves of characters
+_UNWRITABLE: Final = re.compile("[\x00-\x1f\ud800-\udfff]")
 #: no more bytes than this in one sample
 MAX_SAMPLE_BYTES: Final = 2**40
 
@@ -57,7 +59,7 @@ def unsafe(key: str) -> str:
         return "is absolute, or names a drive or a backslash"
     if any(part in ("", ".", "..") for part in parts):
         return "has an empty part, `.` or `..`"
-    if any(ord(letter) < 32 or 0xD800 <= ord(letter) < 0xE000 for letter in key):
+    if _UNWRITABLE.search(key):
         return "has control characters or is no valid text"
     return ""
 
