@@ -134,13 +134,44 @@ def test_few_probes_and_little_regret(name: str) -> None:
     for seed in range(20):
         rng = stream(seed, "tuner test", name)
         ours = tune(ThreeProbes(), store.evaluator(load, rng), CELLS, load, rng=rng)
-        theirs = tune(RandomTen(stops_when_hidden=False), store.evaluator(load, rng), CELLS, load, rng=rng)
+        theirs = tune(RandomTen(), store.evaluator(load, rng), CELLS, load, rng=rng)
         probes.append(len(ours.probes))
         regrets.append(ours.regret(truth))
         read.append(ours.samples_read / theirs.samples_read)
     assert sum(regret <= 0.03 for regret in regrets) >= 19, regrets
     assert max(probes) <= 4, probes
-    assert statistics.median(read) <= 0.2
+    assert max(read) <= 0.2  # although ten draws stop at the first that hides loading
+
+
+def test_little_regret_on_stores_of_all_kinds() -> None:
+    """Drawn stores: latency, bandwidth, decode, step, sizes, and slots that the model does not know of."""
+    rng = stream(5, "stores of all kinds")
+
+    def between(low: float, high: float) -> float:
+        return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+    regrets = []
+    for number in range(24):
+        conn = between(2e7, 1e9)
+        profile = StoreProfile(between(1e-4, 0.1), conn, conn * between(1, 8), between(2e-4, 8e-3))
+        load = Load(3200, between(5e3, 3e5), 64, between(0.01, 0.4), 256)
+        store = SyntheticStore(profile, slots=(0, 0, 4)[number % 3])
+        found = tune(ThreeProbes(), store.evaluator(load, rng), CELLS, load, rng=rng)
+        assert len(found.probes) <= 4
+        regrets.append(found.regret(store.truth(load, CELLS)))
+    assert sum(regret <= 0.03 for regret in regrets) >= 23 and max(regrets) <= 0.1, regrets
+
+
+def test_a_cell_that_only_just_hides_is_passed_over() -> None:
+    """Blocks of 4 and 8 threads hide 40 ms if nothing is slower than believed; the leanest with room is taken."""
+    load = Load(6400, SAMPLE_BYTES, 64, 0.1, 256)
+    store = SyntheticStore(STORES["http at 40 ms"], noise=0.0)
+    chosen = {}
+    for slack in (0.0, 0.15):
+        rng = stream(0, "slack")
+        found = tune(ThreeProbes(slack=slack), store.evaluator(load, rng), CELLS, load, rng=rng)
+        chosen[slack] = found.cell
+    assert chosen == {0.0: Cell(4, 8), 0.15: Cell(16, 4)}
 
 
 def test_one_probe_where_nothing_is_to_gain() -> None:

@@ -22,7 +22,10 @@ from forerun.result.run import Interval
 CPU_BOUND = 0.5
 CONTENDED = 1.15
 #: the model is never believed to be closer than this to a real run, as a share
-LEAST_OFF = 0.01
+LEAST_OFF = 0.002
+#: 0.975 quantiles: of the normal distribution, and of Student's with 1, 2 ... degrees of freedom
+_Z = 1.96
+_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306)
 
 
 def fit_profile(a: Probe, b: Probe, c: Probe, load: Load) -> StoreProfile:
@@ -179,18 +182,24 @@ def resampled(
 def total_interval(
     drawn: Sequence[StoreProfile], probes: Sequence[Probe], profile: StoreProfile, load: Load, cell: Cell
 ) -> Interval:
-    """A 95 % interval of the seconds that a cell takes.
+    """A 95 % interval of the seconds that a run of a cell will take.
 
-    Two things are uncertain: what the requests of the probes say of the store (the profiles `drawn`), and the model
-    itself, by how far it is off the probes. Their variances are added, of the logarithm.
+    Three things are uncertain: what the probes' requests say of the store (the profiles `drawn`), which requests the run
+    itself will meet, and how far runs are off the model. The first is the spread of the drawn predictions; the second is
+    the same chance, in as many requests as the run makes; the third is known from as many probes as there are, so its
+    quantile is Student's of that number. Variances are added, of the logarithm.
     """
     middle = predict(profile, load, cell)
     spread = float(np.std(np.log([predict(each, load, cell) for each in drawn]))) if len(drawn) > 1 else 0.0
+    near = min(probes, key=lambda probe: abs(math.log(probe.cell.block / cell.block)))
+    seen = 0 if near.requests_s is None else len(near.requests_s)
+    met = spread * math.sqrt(seen * cell.block / load.samples)
     off = [
         math.log(probe.total_s / predict(profile, replace(load, samples=probe.samples), probe.cell))
         for probe in probes
     ]
-    half = 1.96 * math.hypot(spread, max(LEAST_OFF, math.sqrt(float(np.mean(np.square(off))))))
+    runs = max(LEAST_OFF, math.sqrt(float(np.mean(np.square(off)))))
+    half = math.hypot(_Z * spread, _Z * met, _STUDENT[min(len(off), len(_STUDENT)) - 1] * runs)
     return Interval(
         middle * math.exp(-half),
         middle * math.exp(half),
@@ -211,15 +220,40 @@ def fit_files_and_bytes(files: F64, total_bytes: F64, seconds: F64) -> tuple[flo
     return float(found[0]), float(1 / found[1]) if found[1] > 0 else math.inf
 
 
+def slower(profile: StoreProfile, share: float) -> StoreProfile:
+    """The same store, link and decode, each slower by a share."""
+    by = 1 + share
+    return replace(
+        profile,
+        latency_s=profile.latency_s * by,
+        conn_bytes_per_s=profile.conn_bytes_per_s / by,
+        shared_bytes_per_s=profile.shared_bytes_per_s / by,
+        decode_s=profile.decode_s * by,
+        decode_cpu_s=profile.decode_cpu_s * by,
+    )
+
+
 def best_within(
-    totals: Mapping[Cell, float], load: Load, *, margin: float = 0.01, memory_bytes: float = math.inf
+    totals: Mapping[Cell, float],
+    load: Load,
+    *,
+    margin: float = 0.01,
+    memory_bytes: float = math.inf,
+    worse: Mapping[Cell, float] | None = None,
 ) -> Cell:
-    """Among cells within a margin of the best, the one that holds the fewest bytes in hand; under the memory budget."""
+    """Among cells within a margin of the best, the one that holds the fewest bytes in hand; under the memory budget.
+
+    worse: what the cells take if the store turns out slower than believed. A cell then counts by the larger of its two
+    distances from the best: one that only just hides loading is passed over for one that still does.
+    """
     fitting: Sequence[Cell] = [
         cell for cell in totals if cell.block * cell.threads * load.sample_bytes <= memory_bytes
     ]
     if not fitting:
         raise ProfileError.at("memory", f"no cell fits in {memory_bytes:.3g} bytes")
-    best = min(totals[cell] for cell in fitting)
-    near = [cell for cell in fitting if totals[cell] <= best * (1 + margin)]
+    worlds = [totals] if worse is None else [totals, worse]
+    bests = [min(world[cell] for cell in fitting) for world in worlds]
+    behind = {cell: max(world[cell] / best for world, best in zip(worlds, bests)) for cell in fitting}
+    least = min(behind.values())
+    near = [cell for cell in fitting if behind[cell] <= least * (1 + margin)]
     return min(near, key=lambda cell: (cell.block * cell.threads, totals[cell], cell))

@@ -18,6 +18,7 @@ from forerun.domains.loading.calibrate import (
     fit_single_requests,
     predict,
     resampled,
+    slower,
     total_interval,
     with_intervals,
 )
@@ -363,7 +364,9 @@ def _single_files(
     sizes = np.array([float(piece.length) for piece in asked])
     fitted = fit_single_requests(a, c, sizes, load)
     predicted = {cell: predict(fitted, load, cell) for cell in cells}
-    chosen = best_within(predicted, load, memory_bytes=memory_bytes)
+    slow = slower(fitted, ThreeProbes().slack)
+    worse = {cell: predict(slow, load, cell) for cell in cells}
+    chosen = best_within(predicted, load, memory_bytes=memory_bytes, worse=worse)
     assert a.requests_s is not None
     drawn = []
     rng = stream(0, "interval")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from forerun.domains.loading.calibrate import best_within, fit_profile, predict
+from forerun.domains.loading.calibrate import best_within, fit_profile, predict, slower
 from forerun.domains.loading.model import Cell, Probe, StoreProfile
 from forerun.domains.loading.policy import Ask, Tuner, TunerRecipe, TunerView
 from forerun.domains.loading.tuners.random_ten import HIDDEN
@@ -21,17 +21,22 @@ _NOISE = 0.02
 class ThreeProbes(TunerRecipe, frozen=True, kw_only=True, tag="three_probes"):
     """Probes (1 x 1), (n x 1), (n x T), fits store and decode, predicts every cell, and checks its choice by one run.
 
-    Stops after the first probe if that shows no stall. Takes the cell that holds the fewest bytes among those within
-    `margin` of the best. If the check is off by more than `tolerance`, it becomes one more probe: residuals of log
-    time are fitted over the cells (a small Gaussian process) and the choice is made anew, at most `rounds` times.
-    A probe reads at most `requests` requests, and no less than `blocks_a_thread` blocks a thread.
+    Stops after the first probe if that shows no stall. Of cells with `blocks_a_thread` blocks a thread it takes the one
+    that holds the fewest bytes among those within `margin` of the best, by the model and by one whose store and decode
+    are slower by `slack`: a cell that only just hides loading is passed over where another has room. If the check is
+    off by more than `tolerance`, it becomes one more probe: residuals of log time are fitted over the cells (a small
+    Gaussian process) and the choice is made anew, at most `rounds` times; a cell that was not run is then taken only
+    where it promises more than `tolerance` over those that were. A probe reads at most `requests` requests, and no less
+    than `probe_blocks` blocks a thread.
     """
 
     margin: float = 0.01
+    slack: float = 0.15
     tolerance: float = 0.05
     rounds: int = 1
     requests: int = 300
     blocks_a_thread: int = 4
+    probe_blocks: int = 2
     probe_block: int = 64
 
     def build(self, view: TunerView) -> Tuner:
@@ -41,13 +46,15 @@ class ThreeProbes(TunerRecipe, frozen=True, kw_only=True, tag="three_probes"):
 
 @dataclass
 class ModelTuner:
-    """Probes, then predicts; `predicted` holds seconds for every cell once it has a model."""
+    """Probes, then predicts: `predicted` seconds of every cell, `residual` what a check added to their logarithm."""
 
     recipe: ThreeProbes
     view: TunerView
     probes: list[Probe] = field(default_factory=list)
     profile: StoreProfile | None = None
     predicted: dict[Cell, float] = field(default_factory=dict)
+    residual: dict[Cell, float] = field(default_factory=dict)
+    _slow: dict[Cell, float] = field(default_factory=dict)
     _models: dict[tuple[Cell, int], float] = field(default_factory=dict)
 
     def ask(self) -> Ask | None:
@@ -75,7 +82,7 @@ class ModelTuner:
     def sized(self, cell: Cell) -> Ask:
         """A probe long enough to show steady reading, and no longer."""
         load = self.view.load
-        least = max(self.recipe.blocks_a_thread * cell.threads * cell.block, 4 * load.batch)
+        least = max(self.recipe.probe_blocks * cell.threads * cell.block, 4 * load.batch)
         most = self.recipe.requests * cell.block
         return Ask(
             cell, max(1, min(load.samples, least if cell.block > 1 else max(least, 4 * load.batch), most))
@@ -91,11 +98,24 @@ class ModelTuner:
             self.profile = fit_profile(a, b, c, self.view.load)
         elif abs(self.error(probe)) <= self.recipe.tolerance:
             return  # the check confirms the choice: it stands
-        correction = self.residuals()
+        self.residual = dict(zip(self.view.cells, self.residuals()))
         self.predicted = {
-            cell: self.model(cell, self.view.load.samples) * math.exp(correction[at])
-            for at, cell in enumerate(self.view.cells)
+            cell: self.model(cell, self.view.load.samples) * math.exp(residual)
+            for cell, residual in self.residual.items()
         }
+
+    def worse(self, cell: Cell) -> float:
+        """Seconds of a cell if store and decode are slower than the profile by `slack`."""
+        assert self.profile is not None
+        if cell not in self._slow:
+            self._slow[cell] = predict(slower(self.profile, self.recipe.slack), self.view.load, cell)
+        return self._slow[cell] * math.exp(self.residual[cell])
+
+    @property
+    def doubted(self) -> bool:
+        """Whether the last check that may be asked for found the model wrong."""
+        spent = len(self.probes) - 3 >= self.recipe.rounds > 0
+        return spent and abs(self.error(self.probes[-1])) > self.recipe.tolerance
 
     def model(self, cell: Cell, samples: int) -> float:
         """The profile's prediction, without residuals."""
@@ -120,11 +140,29 @@ class ModelTuner:
         return [float(value) for value in _kernel(self.view.cells, known) @ weights]
 
     def choice(self) -> Cell:
-        """The leanest cell within the margin of the best prediction; no merging where nothing is to gain."""
+        """The leanest cell within the margin of the best, slower stores included; no merging where nothing is to gain."""
         if not self.predicted:
             return Cell(1, 1)
+        view, recipe = self.view, self.recipe
+        held = {cell: cell.block * cell.threads for cell in self.predicted}
+        fitting = [cell for cell in held if held[cell] * view.load.sample_bytes <= view.memory_bytes]
+        roomy = [cell for cell in fitting if held[cell] <= view.load.samples / recipe.blocks_a_thread]
+        usable = roomy or fitting or list(held)
+        if self.doubted:
+            # The model was wrong once: what nobody ran must promise clearly more than what was run.
+            run = [cell for cell in usable if any(probe.cell == cell for probe in self.probes)]
+            least_s = min((self.predicted[cell] for cell in run), default=math.inf)
+            better = any(self.predicted[cell] < (1 - recipe.tolerance) * least_s for cell in usable)
+            usable = usable if better else run
+        # What is further behind than this is near the best in neither world.
+        limit_s = min(self.predicted[cell] for cell in usable) * (1 + recipe.slack) * (1 + recipe.margin)
+        near = {cell: self.predicted[cell] for cell in usable if self.predicted[cell] <= limit_s}
         return best_within(
-            self.predicted, self.view.load, margin=self.recipe.margin, memory_bytes=self.view.memory_bytes
+            near,
+            view.load,
+            margin=recipe.margin,
+            memory_bytes=view.memory_bytes,
+            worse={cell: self.worse(cell) for cell in near},
         )
 
 
