@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -148,6 +149,14 @@ def test_trials_give_intervals_and_a_chance() -> None:
     assert done.summary["steps_p5"] <= done.summary["steps_p50"] <= done.summary["steps_p95"] == 900
     assert len(done.tables["trials"]) == 2000
     assert "time-to-finish" in {figure.id for figure in figures.figures(done)}
+
+
+def test_shares_are_those_of_the_ledger_whatever_the_length_of_runs() -> None:
+    done = simulate(scenario("trials: 400\ngoal: {steps: 500}\n")).check()
+    wall = done.ledgers[0].parts
+    for line in ("useful", "lost", "reconfig", "idle"):
+        assert done.summary[f"{line}_share"] == pytest.approx(wall[line] / math.fsum(wall.values()), rel=1e-9)
+        assert done.intervals[f"{line}_share"].low <= done.summary[f"{line}_share"]
 
 
 def test_every_assumption_has_its_elasticity() -> None:

@@ -434,13 +434,18 @@ def _estimates(done: Trials, scenario: Scenario, cost: Any) -> dict[str, Estimat
     samples = done.columns["steps_completed"] * scenario.job.samples_per_step
     found = {
         "steps_completed": done.steps,
-        "samples_per_s": Estimate.of(samples / end_s),
+        "samples_per_s": ratio_estimate(samples, end_s),
         "cost_usd": Estimate.of(cost),
     }
     if samples.sum() > 0:
         found["usd_per_million_samples"] = ratio_estimate(cost * 1e6, samples)
-    found |= {f"{line}_share": done.share(line) for line in SHARES if f"{line}_s" in done.columns}
-    found["mean_nodes"] = Estimate.of(done.alive_node_s / end_s)
+    # Of the time of all trials together, as the ledgers are, whatever the length of each.
+    found |= {
+        f"{line}_share": ratio_estimate(done.columns[f"{line}_s"], end_s)
+        for line in SHARES
+        if f"{line}_s" in done.columns
+    }
+    found["mean_nodes"] = ratio_estimate(done.alive_node_s, end_s)
     found["reconfigs"] = Estimate.of(done.columns["reconfigs"])
     found["rollbacks"] = Estimate.of(done.columns["rollbacks"])
     return found
