@@ -15,7 +15,7 @@ help:
 	@echo "make demo    install and answer the first question, ending in a report"
 	@echo "make test    install and run the whole test suite"
 	@echo "make check   lint, types and import contracts"
-	@echo "make bench   speed against the named peers, as ratios"
+	@echo "make bench   speed against the named peers, as ratios (ARGS=--keep renews benchmarks/results)"
 	@echo "make clean   remove everything made here"
 
 demo: $(VENV)/.installed

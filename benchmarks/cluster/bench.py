@@ -1,16 +1,20 @@
 """Speed of the cluster room: compiled queue against a pure-Python twin, a user's policy in rounds, growth to 1 M jobs.
 
-Run as `python benchmarks/cluster/bench.py [--large] [--draw FOLDER]`; ratios matter, absolute times depend on the
+Run as `python benchmarks/cluster/bench.py [--large] [--draw FOLDER] [--json]`; ratios matter, absolute times depend on the
 machine. `--large` goes on to a million jobs; `--draw` writes the growth as a picture, light and dark.
 """
 
 from __future__ import annotations
 
+import argparse
 import heapq
+import json
 import resource
+import statistics
 import sys
 import time
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,6 +25,15 @@ from forerun.domains.cluster.policies.edf_rigid import EdfRigid
 from forerun.domains.cluster.policies.srtf import Srtf
 from forerun.domains.cluster.priority import build_queue
 from forerun.domains.cluster.record import Record
+
+#: the compiled queue over the pure-Python twin, at least (median of ROUNDS)
+LEAST_RATIO: Final = 5.0
+ROUNDS: Final = 5
+#: jobs a second of a user's Python policy in rounds of 60 s, at least; megabytes of it all, at most
+LEAST_JOBS_PER_S: Final = 100_000
+MOST_MB: Final = 1000
+#: the share of jobs that end at the same instant in both, at least: among equal keys either may take another one first
+LEAST_EQUAL: Final = 0.995
 
 
 def drawn_world(count: int, gpus: int, load: float = 0.95) -> World:
@@ -225,27 +238,29 @@ class ShortestQueueFirst(Allocator, tag="bench-user-policy", frozen=True):
         return view.take(np.argsort(view.served_gpu_s, kind="stable"))
 
 
-def main() -> None:
-    """Print one line a measurement."""
+def measure(large: bool) -> dict[str, Any]:
+    """Everything: the compiled queue against its twin, the growth of an event's cost, a user's policy, memory."""
     compiled(drawn_world(1000, 64), Srtf())
     world = drawn_world(100_000, 1024)
+    found: dict[str, Any] = {}
     for recipe in (Srtf(), EdfRigid()):
-        fast, ends = compiled(world, recipe)
-        begun = time.process_time()
-        slow_ends = python_twin(world, isinstance(recipe, Srtf))
-        slow = time.process_time() - begun
-        agree = float(np.mean(np.isclose(ends, slow_ends)))
-        print(
-            f"{type(recipe).__name__}: {100_000 / fast / 1e6:.2f} M jobs/s compiled, {100_000 / slow / 1e3:.0f} k jobs/s "
-            f"pure Python, ratio {slow / fast:.1f}, equal ends {100 * agree:.2f} %"
-        )
-    grown = growth(
-        (10_000, 30_000, 100_000, 300_000, 1_000_000) if "--large" in sys.argv else (10_000, 100_000)
-    )
-    for count, depth, each_us in grown:
-        print(f"SRTF, {count} jobs, up to {depth} waiting: {each_us:.3f} us an event")
-    if "--draw" in sys.argv:
-        draw_growth(grown, Path(sys.argv[sys.argv.index("--draw") + 1]))
+        compiled_s, python_s = [], []
+        for _ in range(ROUNDS):  # in turns, so that a busy machine slows both alike
+            fast, ends = compiled(world, recipe)
+            begun = time.process_time()
+            slow_ends = python_twin(world, isinstance(recipe, Srtf))
+            compiled_s.append(fast)
+            python_s.append(time.process_time() - begun)
+        found[type(recipe).__name__] = {
+            "compiled_jobs_per_s": 100_000 / statistics.median(compiled_s),
+            "python_jobs_per_s": 100_000 / statistics.median(python_s),
+            "ratio": statistics.median(slow / fast for slow, fast in zip(python_s, compiled_s, strict=True)),
+            "equal_ends_share": float(np.mean(np.isclose(ends, slow_ends))),
+        }
+    counts = (10_000, 30_000, 100_000, 300_000, 1_000_000) if large else (10_000, 100_000)
+    found["growth"] = [
+        {"jobs": jobs, "most_waiting": depth, "event_us": each_us} for jobs, depth, each_us in growth(counts)
+    ]
     policy = ShortestQueueFirst()
     for warm in (500, 100_000):
         world = drawn_world(warm, 1024)
@@ -253,11 +268,68 @@ def main() -> None:
         begun = time.process_time()
         run(AllocatorRules(world, record, policy, policy, Terms()))
         seconds = time.process_time() - begun
-    print(
-        f"a Python policy in 60 s rounds: {100_000 / seconds / 1e3:.0f} k jobs/s ({len(record.events()[0])} events)"
-    )
-    print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+    found["python_policy"] = {"jobs_per_s": 100_000 / seconds, "events": len(record.events()[0])}
+    found["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return found
+
+
+def misses(found: dict[str, Any]) -> list[str]:
+    """What is below its floor."""
+    missed = []
+    for name in ("Srtf", "EdfRigid"):
+        if (ratio := found[name]["ratio"]) < LEAST_RATIO:
+            missed.append(f"{name}: {ratio:.2f} times the pure-Python twin, floor {LEAST_RATIO:g}")
+        if (equal := found[name]["equal_ends_share"]) < LEAST_EQUAL:
+            missed.append(
+                f"{name}: {100 * equal:.2f} % of the ends equal the twin's, floor {100 * LEAST_EQUAL:g} %"
+            )
+    first, last = found["growth"][0], found["growth"][-1]
+    growth_of_cost = last["event_us"] / first["event_us"]
+    allowed = np.log2(last["most_waiting"]) / np.log2(first["most_waiting"])
+    if growth_of_cost > allowed:
+        missed.append(
+            f"an event costs {growth_of_cost:.2f} times as much, at most {allowed:.2f} (log of the queue)"
+        )
+    if (speed := found["python_policy"]["jobs_per_s"]) < LEAST_JOBS_PER_S:
+        missed.append(f"a Python policy: {speed:.0f} jobs/s, floor {LEAST_JOBS_PER_S}")
+    if (memory := found["memory_mb"]) > MOST_MB:
+        missed.append(f"memory: {memory:.0f} MB, at most {MOST_MB}")
+    return missed
+
+
+def main() -> int:
+    """Print one line a measurement; 1 if the queue and its twin differ or a floor is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--large", action="store_true", help="go on to a million jobs")
+    parser.add_argument("--draw", type=Path, metavar="FOLDER", help="write the growth as a picture")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    found = measure(given.large or given.draw is not None or given.json)
+    grown = [(one["jobs"], one["most_waiting"], one["event_us"]) for one in found["growth"]]
+    if given.draw is not None:
+        draw_growth(grown, given.draw)
+    if given.json:
+        print(json.dumps(found))
+    else:
+        for name in ("Srtf", "EdfRigid"):
+            one = found[name]
+            print(
+                f"{name}: {one['compiled_jobs_per_s'] / 1e6:.2f} M jobs/s compiled, "
+                f"{one['python_jobs_per_s'] / 1e3:.0f} k jobs/s pure Python, ratio {one['ratio']:.1f}, "
+                f"equal ends {100 * one['equal_ends_share']:.2f} %"
+            )
+        for count, depth, each_us in grown:
+            print(f"SRTF, {count} jobs, up to {depth} waiting: {each_us:.3f} us an event")
+        policy = found["python_policy"]
+        print(
+            f"a Python policy in 60 s rounds: {policy['jobs_per_s'] / 1e3:.0f} k jobs/s ({policy['events']} events)"
+        )
+        print(f"memory: {found['memory_mb']:.0f} MB")
+    missed = misses(found)
+    for what in missed:
+        print(f"MISSED: {what}", file=sys.stderr)
+    return int(bool(missed))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,11 +1,14 @@
 """What each accident of the published simulators is worth: every switch alone, and all together.
 
-Run as `FORERUN_DATA_DIR=... python benchmarks/cluster/switches.py`. Prints a Markdown table: jobs accepted by the
+Run as `FORERUN_DATA_DIR=... python benchmarks/cluster/switches.py [--json]`. Prints a Markdown table: jobs accepted by the
 schedule's own rule, deadlines met by the logged end, and mean completion time, as published and with the switch, on the
 195-job testbed trace (16 x 8 A100) and its T4 twin of figure 8(a) (16 x 4).
 """
 
 from __future__ import annotations
+
+import json
+import sys
 
 import numpy as np
 
@@ -38,8 +41,11 @@ def measure(
 
 
 def main() -> None:
-    """Print the table."""
-    print("| schedule | switch | accepted | met by logged end | mean JCT, s |\n|---|---|---|---|---|")
+    """Print the table, or its cells as JSON."""
+    as_json = "--json" in sys.argv[1:]
+    kept: dict[str, dict[str, list[dict[str, float]]]] = {}
+    if not as_json:
+        print("| schedule | switch | accepted | met by logged end | mean JCT, s |\n|---|---|---|---|---|")
     for schedule in (
         "ef-accessctrl",
         "ef",
@@ -58,11 +64,18 @@ def main() -> None:
         sets["all"] = frozenset(mine)
         for name, flipped in sets.items():
             found = [measure(schedule, scene, flipped) for scene in SCENES]
+            names = ("accepted", "met", "mean_s")
+            kept.setdefault(schedule, {"published": [dict(zip(names, one, strict=True)) for one in base]})
+            kept[schedule][name] = [dict(zip(names, one, strict=True)) for one in found]
+            if as_json:
+                continue
             cells = [
                 " / ".join(f"{was[at]:.0f}→{now[at]:.0f}" for was, now in zip(base, found, strict=True))
                 for at in range(3)
             ]
             print(f"| {schedule} | {name} | {' | '.join(cells)} |", flush=True)
+    if as_json:
+        print(json.dumps(kept))
 
 
 if __name__ == "__main__":

@@ -36,8 +36,9 @@ from forerun.domains.energy.public import GPUS, JOBS, public_file, public_worklo
 from forerun.errors import ForerunError
 
 ROOT = Path(__file__).resolve().parents[2]
-if len(sys.argv) > 1:
-    os.environ["FORERUN_DATA_DIR"] = str(Path(sys.argv[1]).resolve().parent)
+FOLDERS = [word for word in sys.argv[1:] if word != "--json"]
+if FOLDERS:
+    os.environ["FORERUN_DATA_DIR"] = str(Path(FOLDERS[0]).resolve().parent)
 elif "FORERUN_DATA_DIR" not in os.environ:
     os.environ["FORERUN_DATA_DIR"] = str(
         Path(os.environ.get("FORERUN_SHARED", ROOT.parent / "shared")) / "data"
@@ -284,7 +285,7 @@ def main() -> int:
     try:
         public_file("summary_train.csv")
     except ForerunError as error:
-        print(f"skipped: {error}")
+        print(f"skipped: {error}", file=sys.stderr)
         return 0
     report: dict[str, Any] = {"numpy": np.__version__, "marks": marks(), "scaling": scaling()}
     if importlib.util.find_spec("zeus") is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import time
 from dataclasses import replace
 
@@ -40,7 +41,9 @@ def main() -> None:
     """Print one line a step and the totals."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--steps", type=int, default=24)
-    steps = options.parse_args().steps
+    options.add_argument("--json", action="store_true")
+    given = options.parse_args()
+    steps = given.steps
     draws = stream(1, "tuning benchmark")
     kept = dict.fromkeys(TUNERS, 0)
     ratios: dict[str, list[float]] = {name: [] for name in TUNERS}
@@ -58,7 +61,20 @@ def main() -> None:
             kept[name] += run.missed <= 0.01
             ratios[name].append(run.usd_per_h / best)
             line += f" | {name} {1 - run.missed:.4f} {run.usd_per_h:.2f}"
-        print(line, flush=True)
+        if not given.json:
+            print(line, flush=True)
+    if given.json:
+        found = {
+            name: {
+                "kept": kept[name],
+                "mean_cost": float(np.mean(ratios[name])),
+                "most_cost": max(ratios[name]),
+                "run_s": seconds[name] / steps,
+            }
+            for name in TUNERS
+        }
+        print(json.dumps({"steps": steps, "tuners": found}))
+        return
     for name in TUNERS:
         print(
             f"{name:26} keeps 99 % on {kept[name]} of {steps}; {np.mean(ratios[name]):.2f} times the clairvoyant's cost "

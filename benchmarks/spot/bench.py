@@ -6,6 +6,8 @@ the exact replay against the same, Bamboo's mended and compatible ring; and the 
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
 import sys
 import time
@@ -171,9 +173,12 @@ def sweep() -> dict[str, float]:
 
 def main() -> int:
     """Print all figures; 1 if a floor is missed."""
-    sys.stdout.write("ratios on one thread; all times are CPU times\n")
-    missed = 0
-    for name, value in (ratios() | sweep()).items():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    as_json = parser.parse_args().json
+    lines, missed = ["ratios on one thread; all times are CPU times"], 0
+    figures = ratios() | sweep()
+    for name, value in figures.items():
         floor, ceiling = FLOORS.get(name), CEILINGS.get(name)
         short = (floor is not None and value < floor) or (ceiling is not None and value > ceiling)
         missed += short
@@ -181,7 +186,8 @@ def main() -> int:
             f"floor {floor:g}" if floor is not None else f"at most {ceiling:g}" if ceiling is not None else ""
         )
         mark = f"  ({bound}{': MISSED' if short else ''})" if bound else ""
-        sys.stdout.write(f"{name:60s} {value:10.4g}{mark}\n")
+        lines.append(f"{name:60s} {value:10.4g}{mark}")
+    print(json.dumps(figures) if as_json else "\n".join(lines))
     return int(missed > 0)
 
 

@@ -20,7 +20,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BIN = Path(sys.executable).parent
 
 #: documents whose examples another test runs, with the files they need
-ELSEWHERE = {"traces.md"}
+ELSEWHERE = {"traces.md", "composition.md"}
 RUN_HERE = [path for path in DOCUMENTS if "```console" in path.read_text() and path.name not in ELSEWHERE]
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -33,23 +33,27 @@ def environment() -> dict[str, str]:
 
 @pytest.mark.parametrize("path", RUN_HERE, ids=lambda path: path.name)
 def test_the_commands_of_a_document_run(path: Path, tmp_path: Path) -> None:
+    run_document(path, tmp_path)
+
+
+def run_document(path: Path, folder: Path) -> None:
     """Blocks in order: yaml and csv blocks that name a file are written, console lines run, python blocks run.
 
     ROOM.yaml is there from the start: the room's demonstration, as the documents tell the reader to copy it.
     """
     for demo in demos():
-        (tmp_path / f"{demo.room}.yaml").write_text(demo.scenario.read_text())
+        (folder / f"{demo.room}.yaml").write_text(demo.scenario.read_text())
     for kind, text in BLOCK.findall(path.read_text()):
         named = re.match(r"# file: (\S+)\n", text)
         if named and kind in {"yaml", "csv", "text"}:
-            (tmp_path / named[1]).write_text(text.partition("\n")[2] if kind == "csv" else text)
+            (folder / named[1]).write_text(text.partition("\n")[2] if kind == "csv" else text)
         elif kind == "console":
             for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
-                run_line(line, tmp_path)
+                run_line(line, folder)
         elif kind == "python":
             done = subprocess.run(
                 [sys.executable, "-c", text],
-                cwd=tmp_path,
+                cwd=folder,
                 env=environment(),
                 capture_output=True,
                 text=True,

@@ -1,0 +1,269 @@
+"""What the documents say in numbers, as sentences with gaps, and the values that belong into the gaps.
+
+A value comes from a record of a benchmark (`benchmarks/results`, renewed by `python -m benchmarks --keep`), from a constant
+of the code, or is recomputed here. `test_figures.py` holds the documents to them.
+
+`python -m tests.docs.claims` puts the values into the documents, to as many digits as stand there.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[2]
+RESULTS: Final = ROOT / "benchmarks" / "results"
+
+#: a number as the documents write them: 4,100 or 0.36 or .36 or 7.2e5 or −8.5
+NUMBER: Final = re.compile(r"[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[-+]?\d+)?(?<=\d)")
+
+
+@dataclass(frozen=True)
+class Within:
+    """A value for a gap that states a bound rather than the value: a shown number no less (or no more) than it."""
+
+    most: float | None = None
+    least: float | None = None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A piece of a document with gaps `{}`, and the value of each."""
+
+    document: str
+    text: str
+    values: tuple[float | Within, ...]
+
+
+@functools.cache
+def record(name: str) -> Any:
+    """The figures of a benchmark's record."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["figures"]
+
+
+def folded(text: str) -> str:
+    """A text with each run of blanks as one."""
+    return " ".join(text.split())
+
+
+def shown_as(text: str) -> tuple[float, float]:
+    """(value, half a unit of its last significant place) of a number as it is written."""
+    plain = text.replace(",", "").replace("−", "-").lstrip("+")
+    mantissa, _, exponent = plain.partition("e")
+    whole, point, part = mantissa.lstrip("-").partition(".")
+    if point:
+        place = -len(part)
+    else:
+        place = len(whole) - len(whole.rstrip("0")) if whole.strip("0") else 0
+    return float(plain), 0.5 * 10.0 ** (place + int(exponent or 0))
+
+
+def agrees(text: str, value: float | Within) -> bool:
+    """Whether a shown number is the value, rounded to what is shown; or keeps the bound."""
+    shown, half = shown_as(text)
+    if isinstance(value, Within):
+        return (value.most is None or value.most <= shown) and (value.least is None or value.least >= shown)
+    return abs(shown - value) <= half * (1 + 1e-9)
+
+
+def restated(text: str, value: float | Within) -> str:
+    """A value written as the number that stands there: as many places, or as many digits before zeros."""
+    if isinstance(value, Within) or agrees(text, value) or "e" in text:
+        return text
+    plain = text.lstrip("+-−")
+    point = plain.partition(".")
+    if point[1]:
+        found = f"{abs(value):,.{len(point[2])}f}"
+        found = found.removeprefix("0") if not point[0] else found
+    else:
+        digits = len(plain.replace(",", "").rstrip("0")) or 1
+        size = math.floor(math.log10(abs(value))) + 1 if value else 1
+        found = f"{round(abs(value), min(0, digits - size)):,.0f}"
+    sign = "-" if value < 0 else "+" if text.startswith("+") else ""
+    return sign.replace("-", "−" if "−" in text else "-") + found
+
+
+def renewed(document: str, text: str) -> str:
+    """A document's text with every gap filled with its value."""
+    for claim in claims():
+        if claim.document == document:
+            blanks = re.compile(pattern(claim).pattern.replace("\\ ", r"\s+"))
+            for found in blanks.finditer(text):
+                for at in range(len(claim.values), 0, -1):
+                    start, end = found.span(at)
+                    text = text[:start] + restated(found[at], claim.values[at - 1]) + text[end:]
+                break
+    return text
+
+
+def pattern(claim: Claim) -> re.Pattern[str]:
+    """The claim's text as a pattern whose groups are the numbers in its gaps."""
+    pieces = [re.escape(piece) for piece in folded(claim.text).split("{}")]
+    return re.compile(f"({NUMBER.pattern})".join(pieces))
+
+
+def _row(document: str, label: str, *values: float | Within | None) -> Claim:
+    """A row of a table: what stands in its first cells, then a number in each cell (None: a dash)."""
+    cells = " | ".join("–" if value is None else "{}" for value in values)
+    return Claim(document, f"| {label} | {cells} |", tuple(value for value in values if value is not None))
+
+
+def claims() -> Iterator[Claim]:
+    """Every claim."""
+    yield from _readme()
+    yield from _studies()
+    yield from _limits()
+
+
+def _readme() -> Iterator[Claim]:
+    page, serving, chat = "README.md", record("serving-bench")["worlds"]["A"]["ratios"], record("serving-llm")
+    yield Claim(
+        page,
+        "| a port of the notebook's scheduler / SimPy / hand-written C++ | {} (about {} with a cheaper closeness test in "
+        "the port) / {} / {} |",
+        tuple(
+            serving[f"latencies over {name}"]
+            for name in ("port", "port with a cheap comparison", "SimPy", "C++")
+        ),
+    )
+    hour_s = chat["hour_s"]["1 replica, requests"]
+    yield Claim(
+        page,
+        "| an hour of language-model requests (about 20,000), {} s | a pure-Python twin | {} |",
+        (hour_s, chat["over_plain"]),
+    )
+    cluster = record("cluster-bench")
+    both = [cluster[name] for name in ("Srtf", "EdfRigid")]
+    yield Claim(
+        page,
+        "under SRTF and EDF, {} million jobs/s | a pure-Python twin with indexed heaps | {} and {} |",
+        (min(one["compiled_jobs_per_s"] for one in both) / 1e6, both[0]["ratio"], both[1]["ratio"]),
+    )
+    yield Claim(
+        page,
+        "| a lean pure-Python tick machine without logs | {} |",
+        (record("spot-bench")["kernel over lean ticks at 0.25"],),
+    )
+    raced = [one["compiled_ratio"] for one in record("energy-bench")["race"]]
+    yield Claim(page, "| the public `zeus-ml` simulator, per attempt | {} to {} |", (min(raced), max(raced)))
+    loading = {one["name"]: one["value"] for one in record("loading-bench")["rows"]}
+    yield Claim(
+        page, "| the same samples as a tar archive | {} |", (loading["parse, times faster than tar"],)
+    )
+    start = record("cli-start")
+    yield Claim(
+        page,
+        "({} s the first time on two cores, {} s later)",
+        (start["all, first"]["wall_s"], start["all, again"]["wall_s"]),
+    )
+    first = [one["cpu_s"] for what, one in start.items() if what.endswith(", first") and what != "all, first"]
+    yield Claim(
+        page,
+        "The first run of a room compiles its kernels once ({} to {} s of processor time",
+        (min(first), max(first)),
+    )
+
+
+def _studies() -> Iterator[Claim]:
+    found = record("study-bench")
+    one, two = found["workers_1"], found["workers_2"]
+    page = "docs/studies.md"
+    yield Claim(
+        page,
+        "{} ms of processor time a cell beyond the simulation on one worker and {} ms on two, all processes together "
+        "(wall {} and {} ms at load {}; {} and {} times that of a plain pool that keeps nothing)",
+        (
+            *(each["overhead_ms"] for each in (one, two)),
+            *(each["wall_ms"] for each in (one, two)),
+            one["load_average"],
+            *(each["over_plain_pool"] for each in (one, two)),
+        ),
+    )
+    peaks = found["peak_mb"]
+    yield Claim(
+        page,
+        "The peak is {} MB at 1,000 and {} MB at 10,000 cells",
+        (peaks["1,000 cells"], peaks["10,000 cells"]),
+    )
+    yield Claim(page, "Reading and drawing 10,000 cells takes {} s (100 combinations)", (found["report_s"],))
+
+
+def _limits() -> Iterator[Claim]:
+    """Limits that are constants of the code."""
+    from forerun.data.archive import DEFAULT_LIMITS
+    from forerun.report import thin
+    from forerun.scenario.text import MAX_DEPTH
+
+    page = "docs/reports.md"
+    yield Claim(page, "| line, step, cdf | at most about {} points |", (thin.MOST_POINTS,))
+    yield Claim(page, "| points | at most {} |", (thin.MOST_MARKS,))
+    yield Claim(page, "| bar, stacked bar | the {} largest |", (thin.MOST_CATEGORIES,))
+    yield Claim(page, "| histogram | at most {} bins |", (thin.MOST_BINS,))
+    yield Claim(page, "| heat map | at most {} × {} cells |", tuple(thin.MOST_CELLS))
+    yield Claim(page, "| gantt | {} tracks, about {} intervals |", (thin.MOST_TRACKS, thin.MOST_INTERVALS))
+    yield Claim(
+        "docs/museum.md",
+        "more than {} members, and what unpacks to more than {} times its size are refused",
+        (DEFAULT_LIMITS.members, DEFAULT_LIMITS.expansion),
+    )
+    yield Claim("docs/scenarios.md", "nesting beyond {} levels", (MAX_DEPTH,))
+
+
+#: tables whose numbers another test holds: (document, first header cell) and that test
+ELSEWHERE: Final[dict[tuple[str, str], str]] = {
+    ("README.md", "result"): "tests/docs/test_documents.py::test_the_readmes_published_numbers_come_out",
+    (
+        "docs/museum.md",
+        "defect",
+    ): "tests/museum/test_museum_page.py::test_the_page_tells_what_is_said_to_every_exhibit",
+    ("docs/reproducing.md", "id"): "tests/docs/test_figures.py::test_the_list_of_results_is_the_programs",
+    ("docs/composition.md", ""): "tests/docs/test_figures.py::test_the_composed_figures_come_out",
+}
+
+
+#: tables whose numbers define something and report nothing
+DEFINING: Final = {
+    ("docs/composition.md", "profile"),
+    ("docs/studies.md", "room"),
+}
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row of a table in a document: its header's first cell, and its cells."""
+
+    head: str
+    cells: Sequence[str]
+    line: str
+
+
+def table_rows(text: str) -> Iterator[TableRow]:
+    """Every body row of every table outside code blocks."""
+    head: str | None = None
+    lines = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL).splitlines()
+    for at, line in enumerate(lines):
+        if not line.startswith("|"):
+            head = None
+        elif head is None and at + 1 < len(lines) and re.match(r"^\|[-:| ]+\|$", lines[at + 1]):
+            head = _cells(line)[0]
+        elif head is not None and not re.match(r"^\|[-:| ]+\|$", line):
+            yield TableRow(head, _cells(line), line)
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])]
+
+
+if __name__ == "__main__":
+    for name in sorted({claim.document for claim in claims()}):
+        before = (ROOT / name).read_text(encoding="utf-8")
+        after = renewed(name, before)
+        if after != before:
+            (ROOT / name).write_text(after, encoding="utf-8")
+            print(f"renewed: {name}")

@@ -1,0 +1,143 @@
+"""No number of the documents drifts from what was measured: each comes from a record, a constant or a recomputation."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forerun.domains.reproductions import reproductions
+
+from .claims import (
+    DEFINING,
+    ELSEWHERE,
+    NUMBER,
+    RESULTS,
+    ROOT,
+    Claim,
+    agrees,
+    claims,
+    folded,
+    pattern,
+    shown_as,
+    table_rows,
+)
+from .test_documents import run_document
+
+CLAIMS = tuple(claims())
+RECORDS = sorted(RESULTS.glob("*.json"))
+#: documents in which every number of every table must be held by a claim or by a test that is named
+HELD = sorted({claim.document for claim in CLAIMS} | {document for document, _ in ELSEWHERE})
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.document}: {folded(claim.text)[:50]}")
+def test_a_document_says_what_was_measured(claim: Claim) -> None:
+    found = pattern(claim).findall(folded((ROOT / claim.document).read_text(encoding="utf-8")))
+    assert len(found) == 1, f"{claim.document} says {len(found)} times: {claim.text}"
+    shown = found[0] if isinstance(found[0], tuple) else (found[0],)
+    assert len(shown) == len(claim.values), claim.text
+    for text, value in zip(shown, claim.values, strict=True):
+        assert agrees(text, value), f"{claim.document}: {text} where {value} is meant: {folded(claim.text)}"
+
+
+@pytest.mark.parametrize("document", HELD)
+def test_no_number_of_a_table_is_held_by_nobody(document: str) -> None:
+    """First cells and code name what is told; every other number of a row lies in a claim, or the table has its test."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    page = folded(text)
+    spans = [
+        found.span()
+        for claim in CLAIMS
+        if claim.document == document
+        for found in pattern(claim).finditer(page)
+    ]
+    for row in table_rows(text):
+        if (document, row.head) in ELSEWHERE or (document, row.head) in DEFINING:
+            continue
+        line = folded(row.line)
+        start = page.index(line)
+        first = len(line.split("|")[1]) + 2
+        named = [match.span() for match in re.finditer(r"`[^`]*`", line)]
+        for number in NUMBER.finditer(line):
+            if number.start() < first or any(a <= number.start() < b for a, b in named):
+                continue
+            at = start + number.start()
+            assert any(a <= at < b for a, b in spans), f"{document}: {number[0]} in {line}"
+
+
+def test_tests_that_hold_tables_are_there() -> None:
+    for test in ELSEWHERE.values():
+        path, _, name = test.partition("::")
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), test
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_a_record_says_when_where_and_how(path: Path) -> None:
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert datetime.date.fromisoformat(record["date"]) and record["figures"]
+    assert record["machine"]["cores"] >= 1 and record["machine"]["processor"]
+    if script := re.search(r"benchmarks/\S+\.py", record["command"]):
+        assert (ROOT / script[0]).is_file(), record["command"]
+    assert not re.search(r"(?<![\w.])/(?:home|root|tmp|work|usr)\b", path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "half"),
+    [
+        ("4,100", 4100, 50),
+        ("0.36", 0.36, 0.005),
+        (".962", 0.962, 0.0005),
+        ("7.2e5", 7.2e5, 5e3),
+        ("−8.5", -8.5, 0.05),
+        ("20", 20, 5),
+        ("0", 0, 0.5),
+    ],
+)
+def test_a_shown_number_stands_for_what_rounds_to_it(text: str, value: float, half: float) -> None:
+    assert NUMBER.fullmatch(text)
+    assert shown_as(text) == (pytest.approx(value), pytest.approx(half))
+    assert agrees(text, value + 0.99 * half) and agrees(text, value - 0.99 * half)
+    assert not agrees(text, value + 1.01 * half) and not agrees(text, value - 1.01 * half)
+
+
+def test_the_list_of_results_is_the_programs() -> None:
+    """Id, room, title and data of each; to renew it, put the lines below into the document."""
+    page = (ROOT / "docs" / "reproducing.md").read_text(encoding="utf-8")
+    for entry in reproductions():
+        room = entry.run.__module__.split(".")[2] if hasattr(entry.run, "__module__") else ""
+        data = ", ".join(f"`{name}`" for name in entry.datasets) or "with the package"
+        assert f"| `{entry.id}` | {room} | {entry.title} | {data} |" in page
+
+
+def test_the_composed_figures_come_out(tmp_path: Path) -> None:
+    """The commands of the page run, and the table is what they give."""
+    path = ROOT / "docs" / "composition.md"
+    run_document(path, tmp_path)
+    runs = [
+        json.loads((tmp_path / "runs" / name / "summary.json").read_text())["summary"]
+        for name in ("slow", "hidden", "merged")
+    ]
+    for line in composed(runs):
+        assert line in path.read_text(encoding="utf-8"), line
+
+
+def composed(runs: list[Mapping[str, Any]]) -> list[str]:
+    """The rows of the table of docs/composition.md."""
+    rows = {
+        "deadlines met": [f"{100 * run['deadline_ratio']:.1f} %" for run in runs],
+        "jobs refused": [f"{run['refused_jobs']}" for run in runs],
+        "GPU time waiting for data": [
+            f"{100 * share:.1f} %" if (share := run.get("gpu_time_waiting_for_data_share")) else "–"
+            for run in runs
+        ],
+        "energy": [f"{run['energy_j'] / 1e6:,.0f} MJ" for run in runs],
+        "cost": [f"${run['cost_usd']:,.0f}" for run in runs],
+        "cost of a met deadline": [f"${run['cost_usd_per_met_deadline']:,.0f}" for run in runs],
+        "CO2e": [f"{run['co2e_g'] / 1e3:,.0f} kg" for run in runs],
+    }
+    return [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()]
