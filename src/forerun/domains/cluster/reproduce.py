@@ -586,15 +586,15 @@ def _entry(
 
 
 REPRODUCTIONS: Final = (
-    _entry("ef-fig6a", "deadlines met by six schedulers, 25 jobs", "figure 6(a)", fig6a, 0.1),
-    _entry("ef-fig8a", "deadlines met by seven schedulers, 195 jobs", "figure 8(a)", fig8a, 0.3),
+    _entry("ef-fig6a", "Deadlines met by six schedulers, 25 jobs", "figure 6(a)", fig6a, 0.1),
+    _entry("ef-fig8a", "Deadlines met by seven schedulers, 195 jobs", "figure 8(a)", fig8a, 0.3),
     _entry(
-        "ef-fig8b", "deadlines met on eleven production traces", "figure 8(b)", fig8b, 5.0,
+        "ef-fig8b", "Deadlines met on eleven production traces", "figure 8(b)", fig8b, 5.0,
         partial(fig8b, only=("10", "philly")),
     ),
     _entry(
-        "ef-fig9", "what admission control and elastic scaling add", "figure 9", fig9, 1.5, partial(fig9, seeds=2)
+        "ef-fig9", "What admission control and elastic scaling add", "figure 9", fig9, 1.5, partial(fig9, seeds=2)
     ),
-    _entry("ef-fig10", "cluster efficiency over time", "figure 10", fig10, 0.1),
-    _entry("ef-fig11", "best-effort jobs beside deadlines", "figure 11", fig11, 1.0, partial(fig11, seeds=3)),
+    _entry("ef-fig10", "Cluster efficiency over time", "figure 10", fig10, 0.1),
+    _entry("ef-fig11", "Best-effort jobs beside deadlines", "figure 11", fig11, 1.0, partial(fig11, seeds=3)),
 )  # fmt: skip
