@@ -198,6 +198,11 @@ def test_merging_pays_behind_latency_and_not_without(blocks: Path) -> None:
         found = answer(corpus, job, probe_s=1.0)
         assert found.hidden and found.cell == Cell(1, 1) and len(found.probes) == 1
         assert "do not merge" in found.sentence
+        assert found.probes[0].samples % job.batch == 0
+        rate, bound = found.load.samples / found.predicted_s, job.batch / job.step_s
+        assert rate <= bound
+        if os.getloadavg()[0] <= 2 * (os.cpu_count() or 1):
+            assert rate >= 0.9 * bound
 
 
 def test_probes_predict_other_cells(blocks: Path) -> None:

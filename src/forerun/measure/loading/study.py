@@ -265,12 +265,14 @@ class _Prober:
 
     def evaluate(self, ask: Ask) -> Probe:
         """A probe of the cell that is asked for."""
-        ask = Ask(ask.cell, self.samples(ask.cell))
-        job = self.job
-        if ask.samples < LEAST_BATCHES * job.batch:
+        job, samples = self.job, self.samples(ask.cell)
+        batch = job.batch
+        if samples < LEAST_BATCHES * batch:
             # A slow store fills no batch in time: smaller ones, with steps as much shorter, tell stalled from hidden too.
-            batch = max(1, ask.samples // LEAST_BATCHES)
+            batch = max(1, samples // LEAST_BATCHES)
             job = replace(job, batch=batch, step_s=job.step_s * batch / job.batch)
+        # Whole batches: the step on a part of one takes as long as on all of it, and few batches are a rate's measure.
+        ask = Ask(ask.cell, samples // batch * batch)
         self.progress(
             f"probing blocks of {ask.cell.block}, {ask.cell.threads} threads, {ask.samples} samples"
         )
