@@ -248,6 +248,8 @@ def test_a_latency_of_5_ms_becomes_40() -> None:
     climbed = run("store.changes=[{at_s: 20, latency_s: 40ms}]", "pace=hill_climb")
     assert climbed.summary["total_s"] > result.summary["total_s"]
     assert climbed.summary["pace_changes"] > 5  # it tries fewer again and again
+    told = [round(entry.summary["total_s"], 1) for entry in (result, climbed, fixed)]
+    assert told == [48.0, 78.3, 90.1]  # as the room's page has it
     again = run("store.changes=[{at_s: 20, latency_s: 40ms}]")
     assert again.summary == result.summary and again.table("pace")["why"].tolist() == table["why"].tolist()
 

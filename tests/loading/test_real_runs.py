@@ -19,7 +19,7 @@ from forerun.cli.main import run as command_line
 from forerun.domains.loading.blocks.container import Blocks, block_name
 from forerun.domains.loading.blocks.dataset import BlockDataset
 from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.calibrate import fit_profile, fit_single_requests, predict, total_interval
+from forerun.domains.loading.calibrate import fit_profile, fit_single_requests, predict
 from forerun.domains.loading.laws import equal_jobs_rate
 from forerun.domains.loading.model import CacheModel, Cell, Load, Probe, StoreModel, StoreProfile
 from forerun.domains.loading.notebook import features, flags, read_experiment
@@ -154,35 +154,6 @@ def test_single_files_tell_latency_and_admit_what_they_cannot() -> None:
             flat = fit_single_requests(a, c, np.full(100, 5e4), load)
             assert flat.conn_bytes_per_s == np.inf and "not identifiable" in flat.notes[0]
     assert held >= 180
-
-
-def test_intervals_of_predictions_cover() -> None:
-    """Synthetic stores: requests drawn, totals with 1 % noise; how often a cell's true seconds lie in its interval."""
-    from forerun.domains.loading.calibrate import resampled
-
-    rng = np.random.default_rng(9)
-    load = Load(256, 53_428.0, 64, 0.0, 256)
-    held = trials = 0
-    for _ in range(60):
-        truth = StoreProfile(rng.uniform(0.005, 0.05), rng.uniform(2e8, 8e8), np.inf, rng.uniform(5e-4, 2e-3))
-        probes = []
-        for cell, requests in ((Cell(1, 1), 200), (Cell(64, 1), 40), (Cell(64, 8), 80)):
-            samples = requests * cell.block
-            seconds = (
-                truth.latency_s * np.exp(0.2 * rng.standard_normal(requests) - 0.02)
-                + cell.block * 53_428 / truth.conn_bytes_per_s
-            )
-            run_s = predict(truth, Load(samples, 53_428.0, 64, 0.0, 256), cell) * (
-                1 + 0.01 * rng.standard_normal()
-            )
-            probes.append(
-                Probe(cell, samples, run_s, float(seconds.mean()), truth.decode_s, 0.9, seconds, 0.0)
-            )
-        abc = (probes[0], probes[1], probes[2])
-        span = total_interval(resampled(abc, load, rng, 20), abc, fit_profile(*abc, load), load, Cell(16, 2))
-        held += span.low <= predict(truth, load, Cell(16, 2)) <= span.high
-        trials += 1
-    assert held / trials >= 0.88
 
 
 def test_runs_in_the_notebooks_layout_are_read_by_its_importer(blocks: Blocks, tmp_path: Path) -> None:

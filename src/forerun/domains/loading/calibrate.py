@@ -21,8 +21,10 @@ from forerun.result.run import Interval
 #: of a decode, so much must be CPU time before threads are said to compete for cores; and so much slower they must be
 CPU_BOUND = 0.5
 CONTENDED = 1.15
-#: the model is never believed to be closer than this to a real run, as a share
-LEAST_OFF = 0.002
+#: one run is never believed to tell another closer than this, as a share
+LEAST_OFF = 0.01
+#: runs are never believed to scatter less about the model than this, as a share
+LEAST_SCATTER = 0.002
 #: 0.975 quantiles: of the normal distribution, and of Student's with 1, 2 ... degrees of freedom
 _Z = 1.96
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306)
@@ -198,7 +200,7 @@ def total_interval(
         math.log(probe.total_s / predict(profile, replace(load, samples=probe.samples), probe.cell))
         for probe in probes
     ]
-    runs = max(LEAST_OFF, math.sqrt(float(np.mean(np.square(off)))))
+    runs = max(LEAST_SCATTER, math.sqrt(float(np.mean(np.square(off)))))
     half = math.hypot(_Z * spread, _Z * met, _STUDENT[min(len(off), len(_STUDENT)) - 1] * runs)
     return Interval(
         middle * math.exp(-half),
