@@ -210,7 +210,7 @@ def test_a_slurm_dump_is_compared_in_one_command(
     assert "cannot have run on this cluster: it held up to 28 GPUs at once, 16 are there" in told
     assert "job without GPUs dropped: 1" in told
     assert run(["simulate", "s.yaml", "--set", "machines.nodes[0].count=1"]) == 2
-    assert "jobs.txt: job 13: asks for 16 GPUs, the cluster has 8" in capsys.readouterr().err
+    assert "jobs.txt:5: job 13: asks for 16 GPUs, the cluster has 8" in capsys.readouterr().err
     assert (
         run(
             [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,37 @@ def read(folder: Path, format: str, text: str | bytes, **options: Any) -> tuple[
 @pytest.mark.parametrize("format", TEXTS)
 def test_each_format_is_recognised_by_itself_alone(tmp_path: Path, format: str) -> None:
     assert sniff(written(tmp_path, TEXTS[format])) == (format,)
+
+
+#: what stands on the line of each format's job that asks for most GPUs (of JSON: where its object begins or ends)
+LARGEST = {
+    "helios": "2,u2,vcB,4,16", "philly_csv": "2017-10-09 06:13:03,2951.0,2", "alibaba_openb": "p1,88000,327680,8",
+    "alibaba_spot": "3,57,A100-SXM4-80GB,15,1,16", "sacct": "10|ann|gpu", "swf": "1 0 10 100 8",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("format", [name for name in TEXTS if name != "cluster_jobs"])
+def test_a_job_that_cannot_run_is_named_with_its_line(tmp_path: Path, format: str) -> None:
+    """Also in foreign logs, whatever order their rows have."""
+    from forerun import simulate
+    from forerun.errors import TraceError
+    from forerun.scenario.load import loads
+
+    written(tmp_path, TEXTS[format])
+    text = "domain: cluster\ntrace: {file: log.txt}\nmachines: {nodes: [{count: 1, gpus: 1}]}\npolicy: fifo\n"
+    with pytest.raises(TraceError) as found:
+        simulate(loads(text, base=tmp_path))
+    lines = TEXTS[format].splitlines()
+    said = [
+        re.match(r"log\.txt:(\d+): job (\S+): asks for \d+ GPUs", line)
+        for line in str(found.value).splitlines()
+    ]
+    assert said and all(said)
+    named = [lines[int(match[1]) - 1] for match in said if match]
+    if format in LARGEST:
+        assert any(line.startswith(LARGEST[format]) for line in named)
+    else:
+        assert all(1 <= int(match[1]) <= len(lines) for match in said if match)
 
 
 def test_native_jobs(tmp_path: Path) -> None:

@@ -195,8 +195,9 @@ class Witness:
     @property
     def _keeps_books(self) -> bool:
         """Whether speed hangs on the count alone, so that the witness can work out the work by itself."""
-        plain = not self.scene.world.profiles and self.scene.terms.placement == "anywhere"
-        return plain and isinstance(self.rules, AllocatorRules)
+        if not isinstance(self.rules, AllocatorRules) or self.rules.terms.placement != "anywhere":
+            return False
+        return not self.scene.world.profiles and self.scene.world.costs is None
 
     def _book(self, now_s: float, row: int, gpus: int) -> None:
         """Work of a job until now, and from when on it works at its new speed."""
@@ -207,7 +208,7 @@ class Witness:
         speed = float(self.rules.kernel.speed_of(self.rules.state, row, gpus, 0)) if gpus else 0.0
         pause_s = 0.0
         if gpus and before > 0:
-            pause_s = terms.grow_s if speed > before else terms.shrink_s
+            pause_s = terms.grow_s if gpus > self._held[row] else terms.shrink_s
         elif gpus and row in self._started:
             pause_s = terms.restart_s
         if gpus:

@@ -26,6 +26,9 @@ from forerun.trace.table import Provenance, Trace, schema_of, sort_rows
 
 HEAD_LINES = 8
 
+#: the name under which line numbers are sorted along with the rows
+_LINES = " lines"
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
@@ -88,10 +91,13 @@ class TraceReader(Recipe, frozen=True, kw_only=True):
         if not. more: facts about the reading for the provenance. Fields without a column are left out.
         """
         where = None if order == "free" else lambda row: source.at(int(rows.lines[row]))
-        columns = sort_rows(rows.columns, time, where, repairs)
+        columns = sort_rows({**rows.columns, _LINES: rows.lines}, time, where, repairs)
+        lines = columns.pop(_LINES)
         schema = schema_of(field for field in fields if field.name in columns)
         made = self.provenance(source, repairs, **more)
-        return Trace(self.makes, schema, columns, time=time, provenance=made)
+        trace = Trace(self.makes, schema, columns, time=time, provenance=made)
+        trace.lines = lines
+        return trace
 
     def provenance(self, source: Source, repairs: RepairLog, **more: object) -> Provenance:
         """Provenance of a trace read from `source` to its end with these options."""

@@ -83,6 +83,8 @@ class Trace:
         self.schema = tuple(schema)
         self.time = time
         self.provenance = provenance
+        #: line number of each row in its file, where a reader knows it
+        self.lines: NDArray[np.int64] | None = None
         self._columns = {column.name: _frozen(columns, column.name, kind) for column in self.schema}
         if unknown := sorted(set(columns) - set(self._columns)):
             raise TraceError.at(kind, f"has columns without a schema: {', '.join(unknown)}")

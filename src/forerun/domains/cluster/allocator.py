@@ -9,8 +9,8 @@ from `OracleAllocator`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
@@ -36,6 +36,10 @@ _FAULTS: Final = {
 }
 
 
+#: nobody's nodes are named
+_NO_NAMES: Final = (np.zeros((2, 0), np.int64), np.zeros(0, np.int64))
+
+
 class _Absent(Exception):
     """A policy gave GPUs to a job that is neither waiting nor running."""
 
@@ -49,17 +53,21 @@ class View:
 
     `job`: number of the job; `gpus`: requested; `held`: held now; `kind`: row of the profile (-1: none); `user`: number
     of its user; `submit_s`, `deadline_s` (infinite: none); `served_gpu_s`: GPU-seconds held so far; `unchanged_s`: since
-    its GPUs last changed. `free` GPUs in all; `total` GPUs; `speed(gpus)` tells relative speeds from the profile.
+    its GPUs last changed. `free` GPUs in all; `total` GPUs; `rate[type, kind, gpus]`: throughput from the profile. Where
+    nodes are kept account of: `node_gpus`, `node_free`, `node_type` by node, and `on_nodes(at)`, where a job's GPUs are.
     The arrays are the simulator's own and good until the next decision.
     """
 
     __slots__ = (
         "_f",
         "_i",
+        "_on_nodes",
         "_refused",
         "count",
         "free",
         "node_free",
+        "node_gpus",
+        "node_type",
         "now_s",
         "quota",
         "rate",
@@ -75,6 +83,9 @@ class View:
         self.rate = rate
         self.type_total = type_total
         self.node_free: I64 = np.zeros(0, np.int64)
+        self.node_gpus: I64 = np.zeros(0, np.int64)
+        self.node_type: I64 = np.zeros(0, np.int64)
+        self._on_nodes: Callable[[int], dict[int, int]] = lambda row: {}
         self.quota: I64 | None = None
         self._refused: I64 = np.zeros(0, np.int64)
         self._f: F64 = np.zeros((6, 0))
@@ -92,18 +103,28 @@ class View:
     best_effort = property(lambda self: self._i[5, : self.count])
     gpu_type = property(lambda self: self._i[6, : self.count])
 
-    def give(self, gpus: Mapping[int, int]) -> Allocation:
-        """GPUs by number of the job (`view.job`); jobs not named get none.
+    def on_nodes(self, at: int) -> dict[int, int]:
+        """GPUs that the job at a position holds, by node; empty where nodes are not kept account of."""
+        return self._on_nodes(int(self.job[at]))
+
+    def give(self, gpus: Mapping[int, int | Mapping[int, int]]) -> Allocation:
+        """GPUs by number of the job (`view.job`), as a count or as counts by node; jobs not named get none.
 
         Naming a job that is neither waiting nor running (it ended, or is still to come) ends the run with a PolicyError.
         """
         place = {number: at for at, number in enumerate(self.job.tolist())}
         out = np.zeros(self.count, np.int64)
-        for number, count in gpus.items():
+        nodes: dict[int, Mapping[int, int]] = {}
+        for number, wanted in gpus.items():
             if number not in place:
-                raise _Absent(int(number), count)
-            out[place[number]] = count
-        return Allocation(out)
+                raise _Absent(int(number), wanted)
+            at = place[number]
+            if isinstance(wanted, Mapping):
+                nodes[at] = wanted
+                out[at] = sum(wanted.values())
+            else:
+                out[at] = wanted
+        return Allocation(out, nodes=nodes or None)
 
     def take(self, order: I64, *, skip: bool = True) -> Allocation:
         """Requested GPUs to jobs in an order (positions in the view) while they last.
@@ -152,11 +173,16 @@ class OracleView(View):
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """GPUs for each job of a view, in its order: int64[jobs]; 0 stops or leaves waiting. `gpu_type`: of which type."""
+    """GPUs for each job of a view, in its order: int64[jobs]; 0 stops or leaves waiting. `gpu_type`: of which type.
+
+    `nodes`: by position in the view, GPUs by node; they sum to the job's GPUs. A running job so named elsewhere than it is
+    moves. Jobs without stay where they are, or go where the scenario's placement puts them, after those with.
+    """
 
     gpus: I64
     gpu_type: I64 | None = None
     wake_s: float = math.inf
+    nodes: Mapping[int, Mapping[int, int]] | None = None
 
 
 class Cook(Protocol):
@@ -167,9 +193,14 @@ class Cook(Protocol):
 
 
 class Allocator(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A policy that sees a `View`. `round_s` 0: it decides at every arrival and end."""
+    """A policy that sees a `View`. `round_s` 0: it decides at every arrival and end.
+
+    `places`: it names nodes, so that they are kept account of even where the scenario's placement is `anywhere` (jobs that
+    it names none for then go first-fit).
+    """
 
     sees: ClassVar[type[View]] = View
+    places: ClassVar[bool] = False
     round_s: float = 0.0
 
     def build(self, rng: np.random.Generator) -> Cook:
@@ -216,12 +247,18 @@ class AllocatorRules(QuietRules):
         self.kernel = floor
         profiles = world.profiles or ((world.profile,) if world.profile else ())
         self.types = _type_names(world)
+        if recipe.places and terms.placement == "anywhere":
+            terms = self.terms = replace(terms, placement="first-fit")
         self.state = build_floor(world, profiles, self.types, terms)
         count = len(world.jobs)
         self.view = recipe.sees(world.cluster.gpus, self.state.rate, self.state.type_size)
         self.view.quota = terms.quota
         self.view._f = np.zeros((6, count))
         self.view._i = np.zeros((7, count), np.int64)
+        if len(self.state.owner):
+            self.view.node_gpus = np.diff(self.state.node_first)
+            self.view.node_type = self.state.node_type
+            self.view._on_nodes = self._on_nodes
         self.unplaced: I64 = np.zeros(count, np.int64)
         self.placement = PLACEMENTS.index(terms.placement)
         self.now_s = 0.0
@@ -321,21 +358,26 @@ class AllocatorRules(QuietRules):
                 f"the allocation is {gpus.dtype} of shape {gpus.shape}; int64[{view.count}] is wanted",
             )
         gpus = gpus.astype(np.int64)
-        if answer.gpu_type is None and len(self.types) > 1 and 0 <= gpus.min() <= gpus.sum() <= view.total:
+        free_choice = answer.gpu_type is None and not answer.nodes
+        if free_choice and len(self.types) > 1 and 0 <= gpus.min() <= gpus.sum() <= view.total:
             answer = self._on_some_type(gpus)
             gpus = answer.gpus
         types = view.gpu_type.copy() if answer.gpu_type is None else np.asarray(answer.gpu_type, np.int64)
         rows = view.job
         beyond = self._beyond_quota(gpus)
         gpus[beyond] = 0
+        named, named_first = _NO_NAMES
+        if answer.nodes:
+            named, named_first = self._named(now_s, answer, gpus, types)
         fault, at = floor.check(state, rows, gpus, types, view.count)
         if fault:
             name = self.types[types[at]] or "the cluster"
             what = _FAULTS[fault].format(gpus=int(gpus[at]), type=name, size=int(state.type_size[types[at]]))
             raise self._wrong(now_s, at, what)
         missing = floor.apply(
-            state, now_s, rows, gpus, types, view.count, self.placement, self.world.seed, self.unplaced
-        )
+            state, now_s, rows, gpus, types, view.count, self.placement, self.world.seed, self.unplaced,
+            named, named_first,
+        )  # fmt: skip
         self.wake_s = answer.wake_s if answer.wake_s > now_s else math.inf
         self.blocked = rows[self.unplaced[: view.count] == 1].copy() if missing else self.blocked[:0]
         self.spread_free = int(state.type_free.sum()) if missing else 0
@@ -376,6 +418,92 @@ class AllocatorRules(QuietRules):
         job = self.world.jobs.id[int(self.view.job[at])]
         found = PolicyError.at(f"t={now_s:g} s, job {job}", what)
         assert isinstance(found, PolicyError)
+        return found
+
+    def _on_nodes(self, row: int) -> dict[int, int]:
+        """GPUs by node that a job holds."""
+        held = np.flatnonzero(self.state.owner == row)
+        node = np.searchsorted(self.state.node_first, held, side="right") - 1
+        where, count = np.unique(node, return_counts=True)
+        return dict(zip(where.tolist(), count.tolist(), strict=True))
+
+    def _named(self, now_s: float, answer: Allocation, gpus: I64, types: I64) -> tuple[I64, I64]:
+        """The nodes that an answer names, for jobs that are not there yet; `types` follows them.
+
+        Raises PolicyError for nodes that do not exist, are of two types, or are given more than they have room for.
+        """
+        assert answer.nodes is not None
+        state, view = self.state, self.view
+        if not len(state.owner):
+            raise PolicyError.at(
+                f"t={now_s:g} s",
+                "the policy names nodes, of which none are kept account; set `places = True` in its class, or "
+                "a placement in the scenario",
+            )
+        if not isinstance(answer.nodes, Mapping) or not all(
+            isinstance(wanted, Mapping) for wanted in answer.nodes.values()
+        ):
+            raise PolicyError.at(
+                f"t={now_s:g} s", "the nodes named are no mapping of positions to {node: GPUs}"
+            )
+        sizes = view.node_gpus
+        names: dict[int, dict[int, int]] = {}
+        for at, wanted in answer.nodes.items():
+            if not 0 <= at < view.count:
+                raise PolicyError.at(
+                    f"t={now_s:g} s", f"nodes are named for position {at}; the view has {view.count} jobs"
+                )
+            if gpus[at] == 0 and answer.gpus[at] > 0:
+                continue  # a quota took them
+            names[at] = self._checked_names(now_s, at, wanted, int(gpus[at]))
+            if names[at]:
+                types[at] = state.node_type[next(iter(names[at]))]
+        held_s = {at: self._on_nodes(int(view.job[at])) for at in names}
+        moving = {at: wanted for at, wanted in names.items() if wanted and wanted != held_s[at]}
+        free = sizes.copy()
+        for at in np.flatnonzero((view.held > 0) & (gpus == view.held) & (types == view.gpu_type)).tolist():
+            if at not in moving:
+                for node, count in (
+                    held_s[at] if at in held_s else self._on_nodes(int(view.job[at]))
+                ).items():
+                    free[node] -= count
+        for at, wanted in moving.items():
+            for node, count in wanted.items():
+                if count > free[node]:
+                    what = f"was given {count} GPUs of node {node}, which has {sizes[node]}"
+                    rest = f" and {max(int(free[node]), 0)} left beside those that others keep or were given"
+                    raise self._wrong(now_s, at, what + (rest if free[node] < sizes[node] else ""))
+                free[node] -= count
+        lengths = np.zeros(view.count, np.int64)
+        for at, wanted in moving.items():
+            lengths[at] = len(wanted)
+        pairs = [pair for at in sorted(moving) for pair in moving[at].items()]
+        named = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
+        return named, np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+
+    def _checked_names(self, now_s: float, at: int, wanted: Mapping[int, int], gpus: int) -> dict[int, int]:
+        """The nodes named for one job, as plain numbers."""
+        state, nodes = self.state, len(self.view.node_gpus)
+        found: dict[int, int] = {}
+        for node, count in wanted.items():
+            if not isinstance(node, (int, np.integer)) or not 0 <= node < nodes:
+                raise self._wrong(
+                    now_s, at, f"was given GPUs of node {node}; nodes are numbered 0 to {nodes - 1}"
+                )
+            if not isinstance(count, (int, np.integer)) or count < 0:
+                raise self._wrong(now_s, at, f"was given {count} GPUs of node {node}; a count is wanted")
+            if count:
+                found[int(node)] = int(count)
+        if sum(found.values()) != gpus:
+            raise self._wrong(
+                now_s,
+                at,
+                f"was given {gpus} GPUs, but {sum(found.values())} on its nodes; they must be as many",
+            )
+        if len({int(state.node_type[node]) for node in found}) > 1:
+            raise self._wrong(
+                now_s, at, f"was given nodes {', '.join(map(str, found))}, of several GPU types"
+            )
         return found
 
     def _on_some_type(self, gpus: I64) -> Allocation:
@@ -494,6 +622,7 @@ class AllocatorRules(QuietRules):
         record.finish_all(done, end_s, late)
         record.accepted += int(np.count_nonzero(~late & (deadline_s < NO_DEADLINE_S)))
         record.useful_gpu_s[done] = state.f[floor.USEFUL, done]
+        record.worked_s[done] = state.f[floor.WORKED, done]
 
     def _starved(self) -> None:
         waiting = len(self.world.jobs) - int(self.state.meta[self.kernel.ENDED])
@@ -540,6 +669,8 @@ def build_floor(world: World, profiles: tuple[Profile, ...], types: tuple[str, .
     users = {name: number for number, name in enumerate(dict.fromkeys(jobs.user))}
     i[floor.USER] = [users[name] for name in jobs.user]
     i[floor.EFFORT] = jobs.best_effort
+    if world.costs is not None:
+        i[floor.COSTS] = world.costs.row
     placed = terms.placement != "anywhere"
     room = 8 * total + 4 * min(count, 1 << 14) + 4096
     return floor.Floor(
@@ -555,13 +686,18 @@ def build_floor(world: World, profiles: tuple[Profile, ...], types: tuple[str, .
         owner=np.full(total if placed else 0, -1, np.int64),
         node_first=np.concatenate(([0], np.cumsum(node_gpus))).astype(np.int64),
         node_type=node_type,
-        cost=np.array([terms.restart_s, terms.grow_s, terms.shrink_s]),
+        cost=world.costs.curves(int(max(total, 1))) if world.costs else _plain_costs(terms),
         penalty=np.array(terms.penalty),
         meta=np.zeros(8, np.int64),
         log_time=np.zeros(room),
         log_row=np.zeros(room, np.int64),
         log_gpus=np.zeros(room, np.int64),
     )
+
+
+def _plain_costs(terms: Terms) -> F64:
+    """The same seconds for all: [restart, grow, shrink, move], moving is restarting."""
+    return np.array([terms.restart_s, terms.grow_s, terms.shrink_s, terms.restart_s]).reshape(1, 4, 1)
 
 
 def _speeds(world: World, profiles: tuple[Profile, ...], types: tuple[str, ...]) -> tuple[F64, F64, F64]:

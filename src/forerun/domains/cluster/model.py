@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from forerun.domains.cluster.costs import CostTable
 
 I64 = npt.NDArray[np.int64]
 I8 = npt.NDArray[np.int8]
@@ -177,7 +180,8 @@ class World:
     """Everything a run depends on, resolved into arrays.
 
     `profile` is the throughput of the GPU type the published schedules run on; `profiles` has one a type where nodes
-    differ. `corrected` names the switches that are off the published behaviour.
+    differ. `corrected` names the switches that are off the published behaviour. `costs`: of changes of GPUs, where a table
+    gives them.
     """
 
     jobs: Jobs
@@ -188,6 +192,7 @@ class World:
     corrected: frozenset[str] = frozenset()
     seed: int = 0
     profiles: tuple[Profile, ...] = field(default=())
+    costs: CostTable | None = None
 
     def is_corrected(self, switch: str) -> bool:
         """Whether one of the published accidents is put right in this run."""

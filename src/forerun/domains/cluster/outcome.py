@@ -121,6 +121,7 @@ def _useful_s(record: Record, stretches: Stretches, held: F64) -> F64:
     known = ~np.isnan(record.useful_gpu_s)
     share = np.divide(record.useful_gpu_s, gpu_s, out=np.ones(count), where=known & (gpu_s > 0))
     worked = np.where(known, held * np.clip(share, 0.0, 1.0), held - record.overhead_s)
+    worked = np.where(np.isnan(record.worked_s), worked, record.worked_s)
     return np.clip(worked, 0.0, held)
 
 

@@ -6,12 +6,15 @@ its own way of admitting, planning and starting jobs.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
 
+from forerun.domains.cluster.costs import CostTable
 from forerun.domains.cluster.kernels import machine as mk
 from forerun.domains.cluster.kernels.common import overhead_s
+from forerun.domains.cluster.kernels.costs import charge_each
 from forerun.domains.cluster.model import BOOL, I64, NO_DEADLINE_S, Profile, World
 from forerun.domains.cluster.record import Record
 from forerun.errors import Problem, ProfileError, ScenarioError, TraceError
@@ -183,6 +186,8 @@ class PublishedRules:
         self.held: I64 = np.zeros(0, np.int64)
         self.gpus_per_node = world.cluster.gpus_per_node
         self.groups: set[tuple[int, ...]] = set()
+        self.table = world.costs if world.is_corrected("cost_table") else None
+        self.begun: BOOL = np.zeros(len(world.jobs), np.bool_)
 
     @property
     def arrivals(self) -> range:
@@ -216,7 +221,11 @@ class PublishedRules:
         _, slots, keys = self.m.plans.shape
         if active < slots and 2 * active + 16 < keys:
             return
-        new_slots, new_keys = max(slots, 2 * active), max(keys, 4 * active + 32)
+        self.enlarge(max(slots, 2 * active), max(keys, 4 * active + 32))
+
+    def enlarge(self, new_slots: int, new_keys: int) -> None:
+        """Give the tables of plans room for so many jobs and instants."""
+        _, slots, keys = self.m.plans.shape
         plans = np.zeros((2, new_slots, new_keys), np.int64)
         plans[:, :slots, :keys] = self.m.plans
         plan_n = np.zeros(new_slots, np.int64)
@@ -287,12 +296,28 @@ class PublishedRules:
         rebuilt = mk.tick(self.places, self.world.slot_s)
         if rebuilt:
             self.groups.clear()
+        if self.table is not None:
+            self._pay_by_table(self.table, rows)
+            return
         unchanged_free = self.world.is_corrected("overhead_when_unchanged")
         mk.charge(self.m, rows, len(rows), rebuilt, unchanged_free, self.world.cluster.gpus)
+
+    def _pay_by_table(self, table: CostTable, rows: I64) -> None:
+        """Jobs whose GPUs changed pay what the table says, rounded up to whole seconds; first starts are free."""
+        m = self.m
+        cost_s = np.zeros(len(rows), np.int64)
+        for at, row in enumerate(rows.tolist()):
+            gpus, before = int(m.j[mk.GPUS, row]), int(m.j[mk.LAST_GPUS, row])
+            if gpus and gpus != before and self.begun[row]:
+                cost_s[at] = math.ceil(table.change_s(row, before, gpus) - 1e-9)
+            self.begun[row] |= gpus > 0
+        charge_each(m, rows, cost_s)
 
     def restart_reserve_s(self, restarts: int = RESERVED_RESTARTS) -> I64:
         """Seconds per job that a plan keeps for overhead: restarts at the job's largest count, all groups new."""
         largest = self.m.levels[np.maximum(self.m.j[mk.TOP] - 1, 0)]
+        if self.table is not None:
+            return np.ceil(restarts * self.table.worst_s(largest)).astype(np.int64)
         total = self.world.cluster.gpus
         each = {int(gpus): overhead_s(int(gpus), False, False, total) for gpus in np.unique(largest)}
         return np.array([restarts * each[int(gpus)] for gpus in largest], np.int64)

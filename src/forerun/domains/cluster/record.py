@@ -15,7 +15,8 @@ class Record:
 
     Outcome columns have one element a job, in the order of `world.jobs`. `snapshot` notes one scheduling event and
     the GPUs of the jobs it names; `block` notes many at once, for kernels. `useful_gpu_s` is the GPU time in which work
-    was done (nan: all that was held, less `overhead_s`); `fragmentation_s` and `quota_s` are waiting seconds so caused;
+    was done (nan: all that was held, less `overhead_s`), `worked_s` the seconds of it (nan: the same share of the seconds
+    held); `fragmentation_s` and `quota_s` are waiting seconds so caused;
     `judged_s` is when a schedule took a job in or refused it (nan: at its submission). `places` holds the GPUs, as runs
     of (first, count), of each stretch by (row, start), where a placement names them; `moves` are stretches that begin
     without a change of their count: (instant, row, GPUs).
@@ -33,6 +34,7 @@ class Record:
         self.declined: BOOL = np.zeros(count, np.bool_)
         self.accepted = 0
         self.useful_gpu_s: F64 = np.full(count, np.nan)
+        self.worked_s: F64 = np.full(count, np.nan)
         self.overhead_s: F64 = np.zeros(count)
         self.judged_s: F64 = np.full(count, np.nan)
         self.places: dict[tuple[int, float], list[tuple[int, int]]] = {}

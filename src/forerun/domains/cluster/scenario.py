@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from forerun.domains.cluster.costs import PRESETS, faults
 from forerun.domains.cluster.generate import JobGenerator, Resample
 from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
 from forerun.domains.cluster.policy import Policy, schedulers
@@ -108,11 +109,30 @@ class ProfileSpec(Spec, frozen=True, kw_only=True):
 
 
 class Costs(Spec, frozen=True, kw_only=True):
-    """Seconds a job loses: restarting after preemption, growing, shrinking (moving counts as one of these)."""
+    """Seconds a job loses: restarting after preemption, growing, shrinking (moving is restarting).
+
+    They are for jobs without a model, and for all where there is no table. A table has seconds by model and change, as
+    `1->2`, `16->8`, `migrate`, `restart`: a CSV `file` (`model,1->2,2->1,...`), `models` written here, or the `preset`
+    elasticflow (published medians). The row `*` is for all other models.
+    """
 
     restart_s: Seconds = 0.0
     grow_s: Seconds = 0.0
     shrink_s: Seconds = 0.0
+    preset: str = ""
+    file: Input | None = None
+    models: dict[str, dict[str, float]] = {}
+
+    def problems(self) -> list[tuple[str, str]]:
+        """One table at most, and one that can be."""
+        given = [name for name in ("preset", "file", "models") if getattr(self, name)]
+        if len(given) > 1:
+            return [("", f"names {' and '.join(given)}; give one table of costs")]
+        if self.preset and self.preset not in PRESETS:
+            return [("preset", f"no costs {self.preset!r}; {known_names(self.preset, PRESETS)}")]
+        return [
+            (f"models.{model}", what) for model, changes in self.models.items() for what in faults(changes)
+        ]
 
 
 class Quota(Spec, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from forerun.trace.repair import RepairLog
 
 if TYPE_CHECKING:
     from forerun.domains.cluster.bill import Terms as BillTerms
+    from forerun.domains.cluster.costs import CostTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ def rules_for(policy: Policy, world: World, record: Record, terms: Any, seed: in
         return policy.rules(world, record)
     assert isinstance(policy, Allocator), policy
     plain = terms.placement == "anywhere" and terms.quota is None and terms.penalty[1:] == (1.0,)
+    plain = plain and world.costs is None
     if isinstance(policy, PriorityPolicy) and plain and not policy.backfill and not policy.round_s:
         return PriorityRules(world, record, policy, terms)
     cook = policy.build(stream(seed, "policy"))
@@ -153,6 +155,7 @@ def prepare(scenario: Scenario) -> Prepared:
         seed=scenario.seed,
         profiles=profiles if len(profiles) > 1 else (),
     )
+    world = replace(world, costs=costs_of(scenario, jobs))
     notes = (
         *_notes(world),
         *_log_notes(table, cluster),
@@ -160,6 +163,22 @@ def prepare(scenario: Scenario) -> Prepared:
         *(str(repair) for repair in repairs.repairs),
     )
     return Prepared(world, repairs, notes, terms)
+
+
+def costs_of(scenario: Scenario, jobs: Jobs) -> CostTable | None:
+    """The costs by model of a scenario, tied to its jobs; None where it has no table."""
+    from forerun.domains.cluster.costs import PRESETS, SOURCES, cost_table, plain, read_costs
+
+    costs = scenario.costs
+    otherwise = plain(costs.restart_s, costs.grow_s, costs.shrink_s)
+    if costs.preset:
+        return cost_table(PRESETS[costs.preset], jobs, otherwise, "$.costs.preset", SOURCES[costs.preset])
+    if costs.file is not None:
+        path = Path(costs.file.path)
+        return cost_table(read_costs(path), jobs, otherwise, path.name, path.name)
+    if costs.models:
+        return cost_table(costs.models, jobs, otherwise, "$.costs.models", "the scenario's own")
+    return None
 
 
 def _keeps_requests(policy: Policy) -> bool:
@@ -188,8 +207,10 @@ def _fitting(
 
     def where(row: int) -> str:
         line = table.line[int(jobs.file_row[row])]
-        own = scenario.trace.file is not None and not table.read_as
-        return f"{table.source}:{line}: job {jobs.id[row]}" if own else f"{table.source}: job {jobs.id[row]}"
+        written = scenario.trace.file is not None and not scenario.trace.draw_models and line > 0
+        return (
+            f"{table.source}:{line}: job {jobs.id[row]}" if written else f"{table.source}: job {jobs.id[row]}"
+        )
 
     rows = np.flatnonzero(larger).tolist()
     if rows and scenario.trace.larger == "drop":
@@ -259,6 +280,8 @@ def _notes(world: World) -> list[str]:
     rigid = int(np.count_nonzero(jobs.kind < 0))
     if rigid:
         notes.append(f"{rigid} of {len(jobs)} jobs have no model: they run rigid, at their recorded duration")
+    if world.costs is not None:
+        notes.append(f"costs of restarting, scaling and moving: {world.costs.source}")
     unmeetable = int(np.count_nonzero(jobs.deadline_s <= jobs.submit_s))
     if unmeetable:
         notes.append(f"{unmeetable} deadlines lie before submission and cannot be met")
@@ -367,9 +390,8 @@ def table_of_log(log: Any, source: str, repairs: RepairLog) -> JobTable:
     gpus = np.asarray(log["gpus"], np.float64)
     whole = np.ceil(gpus - 1e-9).astype(np.int64)
     fractions = np.flatnonzero(whole != gpus)
-    repairs.note_many(
-        "fraction of a GPU rounded up", [f"{source}: row {row}" for row in fractions[:3]], len(fractions)
-    )
+    places = [f"{source}:{log.lines[row]}" if log.lines is not None else source for row in fractions[:3]]
+    repairs.note_many("fraction of a GPU rounded up", places, len(fractions))
     submit = np.floor(np.asarray(log["submit_s"], np.float64)).astype(np.int64)
     duration = np.maximum(1, np.rint(np.asarray(log["duration_s"], np.float64))).astype(np.int64)
     users = log["vc"] if "vc" in log else log["user"] if "user" in log else [""] * len(submit)
@@ -387,7 +409,7 @@ def table_of_log(log: Any, source: str, repairs: RepairLog) -> JobTable:
         best_effort=(True,) * count,
         user=tuple(str(user) for user in users),
         written_deadline_s=(NO_DEADLINE_S,) * count,
-        line=tuple(range(2, count + 2)),
+        line=(0,) * count if log.lines is None else tuple(log.lines.tolist()),
         read_as=str(log.provenance.format),
         most_held=float(demand(log)[1].max(initial=0.0)) if "start_s" in log else 0.0,
     )

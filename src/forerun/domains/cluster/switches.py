@@ -41,6 +41,11 @@ SWITCHES: Final[dict[str, Switch]] = {
         "plans ignore scaling overhead",
         "plans reserve it before the deadline",
     ),
+    "promises_kept": Switch(
+        ("ef-accessctrl",),
+        "everybody is planned afresh at every event, whoever is late then",
+        "a plan is replaced only by one in time (with the schedule's other switches about time and overhead)",
+    ),
     "late_test": Switch(("ef-accessctrl",), "a job is late by its planned end", "by the end it really had"),
     "max_gpus_rule": Switch(
         (*_EDF, *_EF), "a job may grow to the largest measured count", "to the count of greatest throughput"
@@ -84,6 +89,11 @@ SWITCHES: Final[dict[str, Switch]] = {
         (*_EF, "edf-accessctrl"),
         "a communication group is known by first rank and size",
         "by its real set of GPUs",
+    ),
+    "cost_table": Switch(
+        (*_EF, *_EDF, "dlas-gpu", "gandiva", "themis"),
+        "restarts cost what a formula of the published simulator says",
+        "what the scenario's table of costs says for model and change, where it has one",
     ),
     "chronus_refused_stay": Switch(
         ("chronus",), "a refused job still weighs on its batch", "a refused job leaves the batch"

@@ -29,7 +29,8 @@ SUBMIT: Final = 8
 DEADLINE: Final = 9
 WORK: Final = 10
 SCALE: Final = 11  # speed = rate * scale
-FLOATS: Final = 12
+WORKED: Final = 12  # seconds of work
+FLOATS: Final = 13
 
 # columns of i
 HELD: Final = 0
@@ -41,7 +42,15 @@ KIND: Final = 5
 USER: Final = 6
 EFFORT: Final = 7
 PREEMPTS: Final = 8
-INTS: Final = 9
+COSTS: Final = 9  # row of the costs
+BEFORE: Final = 10  # GPUs held before the present decision, by jobs that go on with others
+INTS: Final = 11
+
+# what a change of GPUs is, by which it costs
+RESTART: Final = 0
+GROW: Final = 1
+SHRINK: Final = 2
+MOVE: Final = 3
 
 # places in meta
 ARRIVED: Final = 0
@@ -73,10 +82,10 @@ NO_ROOM: Final = 4
 
 
 class Floor(NamedTuple):
-    """The packed state. `rate[type, kind, gpus]`: iterations/s (kind -1 is the last row, unused);
-    `type_free[type]`: free GPUs; `type_size`; `node_type`; `cost[3]`: seconds of a start after preemption, of growing
-    and of shrinking; `penalty[nodes]`: speed factor of a job spread over that many nodes (last value holds);
-    `log_*`: changes of GPUs not yet taken by the caller.
+    """The packed state. `rate[type, kind, gpus]`: iterations/s (kind -1 is the last row, unused); `type_free[type]`: free
+    GPUs; `type_size`; `node_type`; `cost[row, what, gpus]`: seconds of a start after preemption, of growing, shrinking and
+    moving, by the larger count (the last holds); `penalty[nodes]`: speed factor of a job spread over that many nodes (last
+    value holds); `log_*`: changes of GPUs not yet taken by the caller.
     """
 
     f: F64
@@ -151,6 +160,7 @@ def _count_work(s: Floor, job: int, now: float) -> None:
         span = now - s.f[SINCE, job]
         s.f[LEFT, job] -= span * s.f[SPEED, job]
         s.f[USEFUL, job] += held * span
+        s.f[WORKED, job] += span
         s.f[SINCE, job] = now
 
 
@@ -340,17 +350,23 @@ def apply(
     placement: int,
     seed: int,
     unplaced: I64,
+    named: I64,
+    named_first: I64,
 ) -> int:
-    """Carry an allocation out: shrinking and stopping first, then the rest in the order given.
+    """Carry an allocation out: shrinking and stopping first, then jobs with named nodes, then the rest as given.
 
-    A job that finds no admissible nodes keeps waiting and is marked in `unplaced`; how many do.
+    `named`: int64[2, n], nodes and GPUs there; those of position p are `named_first[p]` up to `named_first[p + 1]` (none:
+    the placement chooses; `named_first` empty: for nobody). A running job with named nodes moves. A job that finds no
+    admissible nodes keeps waiting and is marked in `unplaced`; how many do.
     """
     for at in range(count):
         unplaced[at] = 0
         job = rows[at]
         held = s.i[HELD, job]
-        if held > 0 and (gpus[at] != held or types[at] != s.i[TYPE, job]):
+        moved = _is_named(named_first, at)
+        if held > 0 and (gpus[at] != held or types[at] != s.i[TYPE, job] or moved):
             _count_work(s, job, now)
+            s.i[BEFORE, job] = held
             if gpus[at] == 0:
                 s.i[STATE, job] = WAITING
                 s.i[PREEMPTS, job] += 1
@@ -363,19 +379,46 @@ def apply(
                 s.i[HELD, job] = 0
                 s.meta[RUNNING] = remove(s.end_order, s.end_key, s.end_at, s.meta[RUNNING], job)
     missing = 0
-    for at in range(count):
-        job = rows[at]
-        wanted = gpus[at] > 0 and s.i[HELD, job] == 0
-        if wanted and not _start(s, now, job, gpus[at], types[at], placement, seed):
-            unplaced[at] = 1
-            missing += 1
+    for turn in range(2 if len(named_first) > 0 else 1):
+        for at in range(count):
+            job = rows[at]
+            if gpus[at] == 0 or s.i[HELD, job] > 0 or unplaced[at] == 1:
+                continue
+            first, last = 0, 0
+            if _is_named(named_first, at):
+                first, last = named_first[at], named_first[at + 1]
+            if len(named_first) > 0 and turn == 0 and last == first:
+                continue
+            if not _start(s, now, job, gpus[at], types[at], placement, seed, named, first, last):
+                unplaced[at] = 1
+                missing += 1
     return missing
 
 
 @kernel
-def _start(s: Floor, now: float, job: int, gpus: int, gpu_type: int, placement: int, seed: int) -> bool:
+def _is_named(named_first: I64, at: int) -> bool:
+    return bool(len(named_first) > 0 and named_first[at + 1] > named_first[at])
+
+
+@kernel
+def _start(
+    s: Floor,
+    now: float,
+    job: int,
+    gpus: int,
+    gpu_type: int,
+    placement: int,
+    seed: int,
+    named: I64,
+    first: int,
+    last: int,
+) -> bool:
     nodes = 1
-    if len(s.owner) > 0:
+    if last > first:
+        for k in range(first, last):
+            seize(s, named[0, k], job, named[1, k], int(FIRST_FIT))
+        nodes = last - first
+    elif len(s.owner) > 0:
         nodes = find_nodes(s, job, gpus, gpu_type, placement, seed)
     elif s.type_free[gpu_type] < gpus:
         nodes = 0
@@ -387,10 +430,12 @@ def _start(s: Floor, now: float, job: int, gpus: int, gpu_type: int, placement: 
         return False
     s.type_free[gpu_type] -= gpus
     pause = 0.0
-    if s.i[STATE, job] == HOLDING:
-        pause = s.cost[1] if speed_of(s, job, gpus, gpu_type) > s.f[SPEED, job] else s.cost[2]
-    elif s.i[STARTS, job] > 0:
-        pause = s.cost[0]
+    before = s.i[BEFORE, job] if s.i[STATE, job] == HOLDING else 0
+    if before > 0 or s.i[STARTS, job] > 0:
+        what = MOVE
+        if before != gpus:
+            what = RESTART if before == 0 else (GROW if gpus > before else SHRINK)
+        pause = s.cost[s.i[COSTS, job], what, min(max(gpus, before), s.cost.shape[2] - 1)]
     s.i[STATE, job] = HOLDING
     s.i[HELD, job] = gpus
     s.i[TYPE, job] = gpu_type

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from forerun.domains.cluster.kernels.common import overhead_s
 from forerun.domains.cluster.kernels.order import rank_descending
 from forerun.kernels.jit import kernel
 
@@ -31,6 +30,7 @@ class ThemisJobs(NamedTuple):
     submit_s: I64
     gpus: I64
     rate: F64  # iterations per second on the requested GPUs
+    restart_s: I64
 
 
 class ThemisState(NamedTuple):
@@ -43,6 +43,7 @@ class ThemisState(NamedTuple):
     clock: I64  # NOW_S, EVENT_S (time of the last event), ARRIVED, ACTIVE, ENDING, ENDED, OVER (1: finished)
     order: I64
     held: I64  # GPUs held in the last slot
+    begun: I64  # 1: it has held GPUs
     left: F64  # iterations
     remaining_s: F64
     isolated: F64
@@ -63,6 +64,7 @@ class ThemisRules(NamedTuple):
     unit_is_throughput: bool
     now_is_present: bool
     restarts_cost: bool
+    first_free: bool
 
 
 class EventBlock(NamedTuple):
@@ -226,10 +228,13 @@ def _run(jobs: ThemisJobs, state: ThemisState, rules: ThemisRules, row: int) -> 
     now_s, slot_s = state.clock[NOW_S], rules.slot_s
     worked_s = float(slot_s)
     if rules.restarts_cost and state.held[row] == 0:
-        lost_s = min(float(overhead_s(jobs.gpus[row], False, False, rules.total_gpus)), worked_s)
+        lost_s = min(float(jobs.restart_s[row]), worked_s)
+        if rules.first_free and state.begun[row] == 0:
+            lost_s = 0.0
         worked_s -= lost_s
         state.remaining_s[row] += lost_s
         state.overhead_s[row] += lost_s
+    state.begun[row] = 1
     end_s = now_s + state.remaining_s[row]
     state.remaining_s[row] = max(0.0, state.remaining_s[row] - slot_s)
     state.left[row] -= worked_s * jobs.rate[row]

@@ -21,7 +21,13 @@ class ElasticFlow(Schedule, tag="ef-accessctrl", frozen=True, kw_only=True):
     cost: ClassVar[str] = "O(jobs² · keys) an event, nearly all in trials of one more level"
 
     def rules(self, world: World, record: Record) -> Rules:
-        """The schedule at work."""
+        """The schedule at work; with every accident put right that touches them, plans are promises."""
+        from forerun.domains.cluster.promises import NEEDED
+
+        if world.corrected >= NEEDED:
+            from forerun.domains.cluster.promises import PromisingRules
+
+            return PromisingRules(world, record)
         from forerun.domains.cluster.elastic import AdmittingRules
 
         return AdmittingRules(world, record)

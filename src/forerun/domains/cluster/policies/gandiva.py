@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from forerun.domains.cluster.arrivals import Arrivals
+from forerun.domains.cluster.costs import restart_costs_s, uses_table
 from forerun.domains.cluster.eventlog import EventLog
 from forerun.domains.cluster.model import NO_DEADLINE_S, World
 from forerun.domains.cluster.policy import QuietRules, Rules, Schedule, Step
@@ -58,8 +59,6 @@ class GandivaRules(QuietRules):
     order: tuple[Step, ...] = (Step.ROUND, Step.ADVANCE, Step.ARRIVE, Step.WAKE, Step.DECIDE, Step.CHARGE)
 
     def __init__(self, world: World, record: Record) -> None:
-        from forerun.domains.cluster.kernels.common import overhead_s
-
         jobs, cluster = world.jobs, world.cluster
         self.record, self.log = record, EventLog(record)
         self.slot_s, self.total_gpus, self.node_gpus = world.slot_s, cluster.gpus, cluster.gpus_per_node
@@ -75,11 +74,9 @@ class GandivaRules(QuietRules):
         self.gpus: list[int] = jobs.gpus.tolist()
         self.duration_s: list[int] = jobs.duration_s.tolist()
         self.deadline_s: list[int] = jobs.deadline_s.tolist()
-        self.restart_s = {
-            (gpus, tick): int(overhead_s(gpus, tick, False, cluster.gpus))
-            for gpus in set(self.gpus)
-            for tick in (False, True)
-        }
+        #: what a restart costs each job, on ordinary events and where all groups are rebuilt
+        self.restart_s = restart_costs_s(world)
+        self.by_table = uses_table(world)
         self.arrivals = Arrivals(jobs.submit_s)
         self.sets: defaultdict[int, list[GpuSet]] = defaultdict(list)
         self.running: dict[int, None] = {}  # placed in a set, whether or not it is their turn
@@ -180,10 +177,12 @@ class GandivaRules(QuietRules):
     def charge(self, now_s: int) -> None:
         """Everybody placed owes a restart at each event (as published, while arrivals remain); choose the next instant."""
         if self.arrivals or self.acts_between:
-            tick = self.scheduled > 0 and self.scheduled % self.slot_s == 0
+            tick = self.scheduled > 0 and self.scheduled % self.slot_s == 0 and not self.by_table
             self.scheduled += 1
-            for row in self.fresh if self.pays_changes_only else self.running:
-                self.owed_s[row] = self.restart_s[self.gpus[row], tick]
+            for row in self.fresh if self.pays_changes_only or self.by_table else self.running:
+                if self.by_table and self.record.restarts[row] == 1:
+                    continue  # its first start
+                self.owed_s[row] = self.restart_s[tick][row]
         if self.acts_between:
             next_s = self._next_change_s(now_s)
         elif self.arrivals:

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 import numpy as np
 
+from forerun.domains.cluster.costs import restart_costs_s, uses_table
 from forerun.domains.cluster.model import F64, NO_DEADLINE_S, World
 from forerun.domains.cluster.policy import QuietRules, Rules, Schedule, Step
 from forerun.domains.cluster.record import Record
@@ -67,12 +68,14 @@ class ThemisSlots(QuietRules):
         self.record = record
         self.advance_kernel = kernels.advance
         self.deadline_s = jobs.deadline_s
-        self.jobs = kernels.ThemisJobs(jobs.submit_s, jobs.gpus, requested_rate(world))
+        restart_s = np.array(restart_costs_s(world)[False], np.int64)
+        self.jobs = kernels.ThemisJobs(jobs.submit_s, jobs.gpus, requested_rate(world), restart_s)
         work = np.maximum(jobs.iterations, 1).astype(np.float64)
         self.state = kernels.ThemisState(
             clock=np.zeros(7, np.int64),
             order=np.zeros(count, np.int64),
             held=np.zeros(count, np.int64),
+            begun=np.zeros(count, np.int64),
             left=work.copy(),
             remaining_s=jobs.duration_s.astype(np.float64),
             isolated=np.zeros(count),
@@ -95,6 +98,7 @@ class ThemisSlots(QuietRules):
             unit_is_throughput=world.is_corrected("themis_unit"),
             now_is_present=world.is_corrected("themis_now"),
             restarts_cost=world.is_corrected("themis_overhead"),
+            first_free=uses_table(world),
         )
         events = recipe.block_events
         changes = max(1 << 16, 4 * count)

@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from forerun.domains.cluster.arrivals import Arrivals
+from forerun.domains.cluster.costs import restart_costs_s, uses_table
 from forerun.domains.cluster.eventlog import EventLog
 from forerun.domains.cluster.model import NO_DEADLINE_S, World
 from forerun.domains.cluster.policy import QuietRules, Rules, Schedule, Step
@@ -67,8 +68,6 @@ class TiresiasRules(QuietRules):
     order: tuple[Step, ...] = (Step.FINISH, Step.ARRIVE, Step.ADVANCE, Step.DECIDE, Step.CHARGE)
 
     def __init__(self, recipe: Tiresias, world: World, record: Record) -> None:
-        from forerun.domains.cluster.kernels.common import overhead_s
-
         jobs, total_gpus = world.jobs, world.cluster.gpus
         self.record, self.log = record, EventLog(record)
         self.slot_s, self.total_gpus = world.slot_s, total_gpus
@@ -80,11 +79,9 @@ class TiresiasRules(QuietRules):
         self.gpus: list[int] = jobs.gpus.tolist()
         self.duration_s: list[int] = jobs.duration_s.tolist()
         self.deadline_s: list[int] = jobs.deadline_s.tolist()
-        self.restart_s = {
-            (gpus, tick): int(overhead_s(gpus, tick, False, total_gpus))
-            for gpus in set(self.gpus)
-            for tick in (False, True)
-        }
+        #: what a restart costs each job, on ordinary events and where all groups are rebuilt
+        self.restart_s = restart_costs_s(world)
+        self.by_table = uses_table(world)
         count = len(jobs)
         self.arrivals = Arrivals(jobs.submit_s)
         self.runnable: list[int] = []
@@ -188,7 +185,7 @@ class TiresiasRules(QuietRules):
 
     def _tick(self) -> bool:
         """Whether the periodic rebuild of communication groups falls on this event."""
-        tick = self.scheduled > 0 and self.scheduled % self.slot_s == 0
+        tick = self.scheduled > 0 and self.scheduled % self.slot_s == 0 and not self.by_table
         self.scheduled += 1
         return tick
 
@@ -200,7 +197,8 @@ class TiresiasRules(QuietRules):
 
     def _start(self, row: int, tick: bool) -> None:
         self.running[row] = True
-        self.owed_s[row] = self.restart_s[self.gpus[row], tick]
+        first = self.record.restarts[row] == 0
+        self.owed_s[row] = 0 if self.by_table and first else self.restart_s[tick][row]
         self.changed[row] = self.gpus[row]
         self.record.restarts[row] += 1
 
@@ -231,7 +229,7 @@ class TiresiasRules(QuietRules):
                 continue
             left_s = self.duration_s[row] - self.done_s[row]
             if tick:
-                self.owed_s[row] = self.restart_s[self.gpus[row], True]
+                self.owed_s[row] = self.restart_s[True][row]
             if tick or self.overhead_in_end:
                 left_s += self.owed_s[row]
             end_s = now_s + left_s

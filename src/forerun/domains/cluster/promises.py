@@ -1,0 +1,275 @@
+"""ElasticFlow with every accident put right: what is admitted ends by its deadline.
+
+A committed plan is a promise. It holds the work and what its changes of GPUs cost (`kernels.promises`), and is carried out
+to the second: plans change on one grid of slots, and so does the cluster. At each instant everybody is planned afresh,
+earliest deadline first; where a fresh plan would be late, the promises are kept instead. Newcomers are admitted if they can
+be promised something, with everybody planned afresh or beside the promises as they stand; spare GPUs go only where the
+promise still holds. So at every instant there is a set of plans that fit together and are in time, and by induction
+nobody admitted is late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.cluster.elastic import MOST_TRIED, ElasticRules
+from forerun.domains.cluster.kernels import elastic as ek
+from forerun.domains.cluster.kernels import machine as mk
+from forerun.domains.cluster.kernels import promises as pk
+from forerun.domains.cluster.kernels.common import overhead_s
+from forerun.domains.cluster.model import F64, I64, World
+from forerun.domains.cluster.policy import Step
+from forerun.domains.cluster.record import Record
+
+#: the switches that must all be put right for promises to be kept
+NEEDED: Final = frozenset(
+    {
+        "promises_kept",
+        "admission",
+        "late_incumbent",
+        "admission_overhead",
+        "late_test",
+        "grid_anchor",
+        "overhead_when_unchanged",
+        "rank_cache",
+    }
+)
+
+
+class PromisingRules(ElasticRules):
+    """Admission control whose plans are kept."""
+
+    order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
+
+    def __init__(self, world: World, record: Record) -> None:
+        super().__init__(world, record)
+        jobs = len(world.jobs)
+        self.costs = self._costs()
+        self.pause_s: F64 = np.zeros(jobs)
+        self.worked_s: F64 = np.zeros(jobs)
+        self.none_s: I64 = np.zeros(jobs, np.int64)
+
+    def _costs(self) -> pk.Costs:
+        """Seconds of every change of GPUs: as the table says, else a new communication group at the new count."""
+        levels, jobs = self.m.levels, len(self.world.jobs)
+        if self.table is not None:
+            return pk.Costs(self.table.between(levels), self.table.row, np.zeros(jobs, np.int64))
+        total = self.world.cluster.gpus
+        each = [float(overhead_s(int(gpus), False, False, total)) for gpus in levels]
+        seconds = np.zeros((1, len(levels) + 1, len(levels) + 1))
+        seconds[0, :, 1:] = each
+        return pk.Costs(seconds, np.zeros(jobs, np.int64), np.ones(jobs, np.int64))
+
+    def next_moment(self) -> int | None:
+        """The next instant on the grid at which anything happens."""
+        slot_s = self.world.slot_s
+        before_s = self.now_s if self.started else int(self.world.jobs.submit_s[0]) - 1
+        moment = pk.next_instant(self.m, self.pause_s, before_s, slot_s)
+        if moment < 0:
+            return None
+        self.elapsed_s = moment - self.now_s if self.started else 0
+        self.started = True
+        self.now_s = int(moment)
+        return self.now_s
+
+    def advance(self, now_s: int) -> None:
+        """Count the work done since the last instant."""
+        pk.work_until(self.m, self.pause_s, self.worked_s, now_s - self.elapsed_s, now_s)
+        self.make_room()
+
+    def make_room(self, keys: int = 0) -> None:
+        """Plans that were kept change at instants that fresh ones would not: more room than the published machine's."""
+        active = self.runnable_count + len(self.arrivals)
+        _, slots, room = self.m.plans.shape
+        if active < slots and max(6 * active + 32, 2 * keys) < room:
+            return
+        super().enlarge(max(slots, 2 * active), max(room, 12 * active + 64, 4 * keys))
+
+    def finish(self, now_s: int) -> None:
+        """Jobs that are done leave."""
+        before = len(self.record.completed)
+        self.leave(now_s, late_by_plan=False)
+        ended = self.record.completed[before:]
+        self.record.worked_s[ended] = self.worked_s[ended]
+        mk.release_all(self.places, self.m.lists[mk.RUNNABLE], self.runnable_count)
+
+    def arrive(self, now_s: int) -> None:
+        """Plan everybody afresh if all promises hold, else go on with those made; admit whom something can be promised."""
+        if not self._afresh(self.runnable(), now_s):
+            self._go_on(now_s)
+        newcomers = np.array(self.arrivals, np.int64)
+        for row in newcomers[np.argsort(self.m.j[mk.DEADLINE, newcomers], kind="stable")].tolist():
+            if self._promise(row, now_s):
+                self.admit(row)
+            else:
+                self.refuse(row, self._because(row, now_s))
+
+    def _by_deadline(self, rows: I64) -> I64:
+        return rows[np.argsort(self.m.j[mk.DEADLINE, rows], kind="stable")]
+
+    def _afresh(self, rows: I64, now_s: int) -> bool:
+        """Plan jobs on an empty cluster; if not all can be in time, nothing has changed."""
+        ordered = self._by_deadline(rows)
+        return self._or_undone(
+            lambda: (
+                pk.plan_promises(
+                    self.m, self.costs, self.pause_s, ordered, len(ordered), now_s, self.world.slot_s, True
+                )
+                == len(ordered)
+            ),
+            ordered,
+        )
+
+    def _beside(self, row: int, now_s: int) -> bool:
+        """Plan a job in what the promises leave; if it would be late, nothing has changed."""
+        rows = np.array([row], np.int64)
+        return self._or_undone(
+            lambda: (
+                pk.plan_promises(self.m, self.costs, self.pause_s, rows, 1, now_s, self.world.slot_s, False)
+                == 1
+            ),
+            rows,
+        )
+
+    def _or_undone(self, attempt: Callable[[], bool], rows: I64) -> bool:
+        """Whether planning some jobs succeeds; if not, every plan is as it was."""
+        m = self.m
+        slots = m.j[mk.SLOT, rows].copy()
+        columns = m.j[mk.END : mk.PLANNED + 1, rows].copy()
+        spare = m.free_slots.copy()
+        keys = int(m.meta[mk.KEYS])
+        free = m.free[:, :keys].copy()
+        mine = slots[slots >= 0]
+        longest = int(m.plan_n[mine].max(initial=1))
+        plans, counts = m.plans[:, mine, :longest].copy(), m.plan_n[mine].copy()
+        if attempt():
+            return True
+        m.plans[:, mine, :longest] = plans
+        m.plan_n[mine] = counts
+        m.j[mk.SLOT, rows] = slots
+        m.j[mk.END : mk.PLANNED + 1, rows] = columns
+        m.free_slots[:] = spare
+        m.free[:, :keys] = free
+        m.meta[mk.KEYS] = keys
+        return False
+
+    def _promise(self, row: int, now_s: int) -> bool:
+        """Find a plan for a newcomer: with everybody planned afresh, or beside the promises."""
+        return self._afresh(np.append(self.runnable(), row), now_s) or self._beside(row, now_s)
+
+    def _go_on(self, now_s: int) -> None:
+        """Carry the promises on from now: what is past is cut off, what was done early is free; the rest plan anew."""
+        m = self.m
+        rows = self.runnable()
+        promised = rows[m.j[mk.SLO, rows] == 1]
+        changes: dict[int, int] = {}
+        for row in promised.tolist():
+            at, end_s = int(m.j[mk.SLOT, row]), int(m.j[mk.END, row])
+            entries = int(m.plan_n[at])
+            times, gpus = m.plans[0, at, :entries], m.plans[1, at, :entries]
+            first = max(int(np.searchsorted(times, now_s, side="right")) - 1, 0)
+            times, gpus = times[first:].copy(), gpus[first:].copy()
+            times[0] = max(int(times[0]), now_s)
+            m.plans[0, at, : len(times)], m.plans[1, at, : len(times)] = times, gpus
+            m.plan_n[at] = len(times)
+            before = 0
+            for time_s, held in zip([*times.tolist(), end_s], [*gpus.tolist(), 0], strict=True):
+                if time_s > end_s:
+                    continue
+                changes[time_s] = changes.get(time_s, 0) + before - held
+                before = held
+        at_s = sorted({now_s, *changes})
+        levels = self.world.cluster.gpus + np.cumsum([changes.get(time_s, 0) for time_s in at_s])
+        kept = np.flatnonzero(np.concatenate(([True], np.diff(levels) != 0)))
+        self.make_room(len(kept) + len(rows))
+        m = self.m
+        m.free[0, : len(kept)] = np.array(at_s, np.int64)[kept]
+        m.free[1, : len(kept)] = levels[kept]
+        m.meta[mk.KEYS] = len(kept)
+        others = rows[m.j[mk.SLO, rows] == 0]
+        planned = pk.plan_promises(
+            m, self.costs, self.pause_s, others, len(others), now_s, self.world.slot_s, False
+        )
+        assert planned == len(others), "a job without a deadline found no plan"
+
+    def _because(self, row: int, now_s: int) -> str:
+        """Why nothing can be promised, and what would admit the job."""
+        m = self.m
+        deadline = int(m.j[mk.DEADLINE, row])
+        best_s = now_s + m.left[row] / m.rate[m.j[mk.KIND, row], : m.j[mk.TOP, row]].max()
+        if best_s > deadline:
+            return f"own speed: alone at its best count it would end {best_s - deadline:.0f} s after its deadline"
+        what = f"capacity in [{now_s}, {deadline}] s: beside what is promised to others it would be late"
+        slack_s = self._slack_that_admits(row, now_s)
+        return f"{what}; with a deadline {slack_s} s later it would be admitted" if slack_s else what
+
+    def _slack_that_admits(self, row: int, now_s: int) -> int:
+        """How much later a deadline would have the job admitted: tried, to a slot; 0: unknown (not tried in a crowd)."""
+        if self.runnable_count > MOST_TRIED:
+            return 0
+        deadlines = self.m.j[mk.DEADLINE]
+        written = int(deadlines[row])
+
+        def admits(slack_s: int) -> bool:
+            deadlines[row] = written + slack_s
+            found = False
+
+            def attempt() -> bool:
+                nonlocal found
+                found = self._promise(row, now_s)
+                return False  # only asked: every plan stays as it was
+
+            self._or_undone(attempt, np.append(self.runnable(), row))
+            return found
+
+        slack_s = least_slack_s(admits, self.world.slot_s)
+        deadlines[row] = written
+        return slack_s
+
+    def decide(self, now_s: int) -> None:
+        """Everybody takes what the plan gives now, spare GPUs go out, jobs are placed."""
+        rows = self.m.lists[mk.RUNNABLE, : self.runnable_count]
+        mk.sort_stably(rows, len(rows), self.m.j[mk.DEADLINE])
+        pk.take_turns(self.m, now_s)
+        least_first = bool(self.flags[ek.LEAST_FIRST])
+        self.trials += pk.boost_promises(
+            self.m, self.costs, self.pause_s, now_s, self.world.slot_s, least_first, self.flags, self.none_s
+        )
+        mk.sort_by_gpus(self.m.lists[mk.RUNNABLE], self.runnable_count, self.m.j[mk.GPUS])
+        self.place(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
+        self.note(now_s)
+
+    def charge(self, now_s: int) -> None:
+        """Jobs whose GPUs changed pay; a communication group that is known costs less."""
+        m = self.m
+        rows = self.runnable()
+        for row in rows[m.j[mk.GPUS, rows] != m.j[mk.LAST_GPUS, rows]].tolist():
+            gpus = int(m.j[mk.GPUS, row])
+            self.pause_s[row] = self._due_s(row) if gpus else 0.0
+            self.costs.begun[row] = 1
+            m.j[mk.LAST_GPUS, row] = gpus
+
+    def _due_s(self, row: int) -> float:
+        """What a job's change of GPUs costs it; never more than its plan holds."""
+        if self.table is not None:
+            before = int(self.m.j[mk.LAST_GPUS, row])
+            free = not self.costs.begun[row]
+            return 0.0 if free else self.table.change_s(row, before, int(self.m.j[mk.GPUS, row]))
+        known = bool(self.m.j[mk.HIT, row])
+        return float(overhead_s(int(self.m.j[mk.GPUS, row]), False, known, self.world.cluster.gpus))
+
+
+def least_slack_s(admits: Callable[[int], bool], slot_s: int, *, furthest_slots: int = 1 << 14) -> int:
+    """The least slack that admits a job, found by doubling and halving, to a slot; 0 if none up to `furthest_slots` does."""
+    low_s, high_s = 0, slot_s
+    while not admits(high_s):
+        low_s, high_s = high_s, 2 * high_s
+        if high_s > furthest_slots * slot_s:
+            return 0
+    while high_s - low_s > slot_s:
+        middle_s = (low_s + high_s) // 2
+        low_s, high_s = (low_s, middle_s) if admits(middle_s) else (middle_s, high_s)
+    return high_s
