@@ -104,6 +104,8 @@ def test_pictures_and_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "kept in c.json" in capsys.readouterr().out
     assert command_line(["report", "c.json", "-o", "later.html", "-q"]) == 0
     assert Path("direct.html").read_text() == Path("later.html").read_text()
+    Path("plainly").write_bytes(Path("c.json").read_bytes())
+    assert command_line(["report", "plainly", "-o", "plainly.html", "-q"]) == 0
     pictures = write_pictures([open_kept(Path("c.json"))], "pictures", "svg")
     assert {path.name for path in pictures} >= {"difference-total.svg", "moved-time.svg"}
     assert command_line(["report", "toy.yaml"]) == 2

@@ -65,12 +65,16 @@ def open_kept(path: Path) -> Kept:
         return load_saved(path)
     if not path.is_file():
         return load_result(path)
-    if path.suffix != ".json":
+    try:
+        data = read_json(path)
+    except StoreError as error:
+        # The name of a plan is the user's choice; a file named .json that is damaged is told what is wrong with it.
+        if path.suffix == ".json":
+            raise
         raise StoreError.at(
             path,
             "is no run directory, no study store and no JSON file of ours (comparison, plan, measurement)",
-        )
-    data = read_json(path)
+        ) from error
     match data.get("format"):
         case found if found == COMPARISON_FORMAT:
             return KeptComparison(path.stem, comparison_of(data, str(path)))
