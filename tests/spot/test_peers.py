@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import csv
+import math
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from forerun.domains.spot.elastic import Checkpoints, ElasticJob, hours, run_elastic
+from forerun.domains.spot.model import BackToBack, Job, Membership
+from forerun.domains.spot.outlook import Observed
+from forerun.domains.spot.policies.bamboo import Bamboo
+from forerun.domains.spot.policies.immediate import Immediate
+from forerun.domains.spot.policy import Setting
 from forerun.domains.spot.rendezvous import HOUR_MS, MENDED, Defects, HourlyFleet, RingJob, run_ring
+
+from .conftest import many
+from .test_exact import close, world_of
 
 Golden = Callable[[str], Any]
 
@@ -138,6 +148,59 @@ def test_a_neighbour_takes_over_and_a_second_loss_is_fatal() -> None:
     assert calm.steps > one.steps > both.steps
     assert one.wall_ms["slowdown"] > 0 == calm.wall_ms["slowdown"]
     assert both.wall_ms["lost"] > 0
+
+
+def test_the_rings_books_hold_on_random_worlds() -> None:
+    """The policy's ledgers, stretches and node states against each other and against the fleet."""
+    for seed in range(many(300)):
+        rows, job, _, _ = world_of(seed)
+        fleet = Membership.from_rows(rows)
+        setting = Setting(fleet=fleet, job=job, growth=Immediate(), outlook=Observed())
+        done = Bamboo(local_s=2.0, global_s=5.0, snapshot_s=30.0).replay(setting)
+        assert close(math.fsum(done.wall_s.values()), job.horizon_s), seed
+        ends = [spell.end_s for spell in done.spells]
+        assert [spell.start_s for spell in done.spells] == [0.0, *ends][: len(ends)], seed
+        assert done.steps_completed == sum(spell.steps_retained for spell in done.spells), seed
+        for line in ("useful", "slowdown", "lost", "reconfig", "idle", "inflight"):
+            spent = math.fsum(spell.parts_s.get(line, 0.0) for spell in done.spells)
+            assert close(spent, done.wall_s[line]), (seed, line)
+        alive: dict[int, float] = {}
+        node_s = 0.0
+        for instant in fleet.instants:
+            if instant.t_s < job.horizon_s:
+                node_s += math.fsum(instant.t_s - alive.pop(node) for node in instant.removed)
+                alive |= dict.fromkeys(instant.added, instant.t_s)
+        node_s += math.fsum(job.horizon_s - since_s for since_s in alive.values())
+        assert close(done.alive_node_s, node_s), seed
+        assert close(math.fsum(s.end_s - s.start_s for s in done.node_spells), node_s), seed
+        assert done.final_active + done.final_standby + done.final_prepping == len(alive), seed
+
+
+def test_a_warm_ring_trains_from_the_start() -> None:
+    rows = [(0.0, True, f"n{i}") for i in range(4)]
+    job = Job(
+        depth=2,
+        max_pipelines=2,
+        step_s={2: 10.0, 4: 6.0},
+        reconfig_s=88.0,
+        prep_s=60.0,
+        write_s=9.0,
+        stall_s=0.0,
+        snapshot=BackToBack(),
+        horizon_s=300.0,
+    )
+    for warm, wall in (
+        (True, {"useful": 300.0}),
+        (False, {"idle": 60.0, "reconfig": 30.0, "useful": 210.0}),
+    ):
+        setting = Setting(
+            fleet=Membership.from_rows(rows),
+            job=replace(job, warm_start=warm),
+            growth=Immediate(),
+            outlook=Observed(),
+        )
+        done = Bamboo().replay(setting)
+        assert {line: spent for line, spent in done.wall_s.items() if spent} == wall
 
 
 def test_a_run_without_steps_has_figures() -> None:

@@ -38,6 +38,8 @@ class RingJob:
     ready_ms: int = 45_000
     snapshot_ms: int = 600_000
     """Time between durable snapshots, which a fatal failure returns to (the published simulator has none)."""
+    warm_start: bool = False
+    """Nodes added at 0 are ready at 0, and the first rendezvous takes no time (never so as published)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +75,46 @@ class HourlyFleet:
     seed: int = 0
 
 
+NodeStatus: TypeAlias = Literal["creating", "waiting", "running"]
+RingStatus: TypeAlias = Literal["stopped", "rendezvous", "running"]
+
+
 @dataclass(slots=True)
 class _Node:
-    """A node alive: since when, in what state, and which stages it runs."""
+    """A node alive: since when, in what state and since when in that, and which stages it runs."""
 
     born_ms: int
-    state: Literal["creating", "waiting", "running"] = "creating"
+    since_ms: int
+    state: NodeStatus = "creating"
     coordinates: list[Coordinate] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Stretch:
+    """A stretch of one status of the ring, with what became of its time.
+
+    nodes: those that were dealt stages.  steps: those completed in it, kept: those of them not rolled back, whose
+    time is useful or slowdown.
+    """
+
+    status: RingStatus
+    nodes: int
+    start_ms: int
+    end_ms: int = 0
+    steps: int = 0
+    kept: int = 0
+    useful_ms: int = 0
+    slowdown_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStretch:
+    """A stretch of one state of a node."""
+
+    node: str
+    state: NodeStatus
+    start_ms: int
+    end_ms: int
 
 
 class Payload:
@@ -99,7 +134,8 @@ class RingRun:
     """What the ring did.
 
     step_end_ms: when each step completed.  changes: (ms, nodes) whenever the number of nodes changed.
-    wall_ms: where the time went, only with the defects mended (as published, it cannot be said).
+    wall_ms: where the time went, and stretches: what the ring did when, only with the defects mended (as
+    published, it cannot be said).  removed: nodes that vanished by the state they were in.
     """
 
     job: RingJob
@@ -112,6 +148,10 @@ class RingRun:
     fatal: int
     versions: int
     wall_ms: Mapping[str, int]
+    stretches: Sequence[Stretch]
+    node_stretches: Sequence[NodeStretch]
+    removed: Mapping[NodeStatus, int]
+    alive: Mapping[NodeStatus, int]
 
     @property
     def end_ms(self) -> int:
@@ -238,10 +278,11 @@ class Ring:
 
     def __init__(self, job: RingJob, defects: Defects) -> None:
         self.job, self.defects = job, defects
+        self._most = max(job.step_ms)
         self.heap: list[tuple[int, Payload]] = []
         self.now_ms = 0
         self.nodes: dict[str, _Node] = {}
-        self.status: Literal["stopped", "rendezvous", "running"] = "stopped"
+        self.status: RingStatus = "stopped"
         self.listed: list[str] = []
         self.meeting = 0  # number of the current rendezvous
         self.meeting_kind = GLOBAL_TIMEOUT
@@ -267,7 +308,13 @@ class Ring:
         self.charged_ms = 0
         self.durable_steps = 0
         self.durable_ms = 0
-        self.undurable: list[tuple[int, int]] = []  # (useful, slowdown) of completed steps not yet durable
+        self.undurable: list[
+            tuple[int, int, Stretch]
+        ] = []  # (useful, slowdown, when) of steps not yet durable
+        self.stretch = Stretch("stopped", 0, 0)
+        self.stretches: list[Stretch] = []
+        self.node_stretches: list[NodeStretch] = []
+        self.removed: dict[NodeStatus, int] = {"creating": 0, "waiting": 0, "running": 0}
 
     def push(self, t_ms: int, kind: int, value: str | int = 0) -> None:
         """Put an event on the heap."""
@@ -330,14 +377,15 @@ class Ring:
 
     def add(self, name: str) -> None:
         """A node is granted and starts to prepare."""
-        self.nodes[name] = _Node(self.now_ms)
-        self.push(self.now_ms + self.job.ready_ms, READY, name)
+        self.nodes[name] = _Node(self.now_ms, self.now_ms)
+        warm = self.job.warm_start and self.now_ms == 0
+        self.push(self.now_ms + (0 if warm else self.job.ready_ms), READY, name)
 
     def ready(self, name: str) -> None:
         """A node is usable: it starts a rendezvous, joins one, or waits for the next."""
         if (node := self.nodes.get(name)) is None:
             return
-        node.state = "waiting"
+        self._become(name, node, "waiting")
         if self.status == "stopped":
             self._meet(GLOBAL_TIMEOUT)
         elif self.status == "rendezvous":
@@ -351,6 +399,8 @@ class Ring:
             return
         self.removals.append(self.now_ms)
         self.lives.append(self.now_ms - node.born_ms)
+        self.removed[node.state] += 1
+        self._note(name, node)
         if node.state == "running":
             neighbour = self._predecessor(node.coordinates[0])
             if len(node.coordinates) == 2 or (neighbour is not None and len(neighbour.coordinates) == 2):
@@ -367,6 +417,10 @@ class Ring:
             self.fallback, self.fallback_charged = (self.steps, self.now_ms), False
             self.step_ms = int(1.5 * self.step_ms)
 
+    def _pipelines_of(self, nodes: int) -> int:
+        """As many pipelines as nodes are enough for and step times are known of; nodes beyond wait."""
+        return min(nodes // self.job.stages, self._most)
+
     def _predecessor(self, coordinate: Coordinate) -> _Node | None:
         """Who would take a stage over.
 
@@ -382,14 +436,12 @@ class Ring:
     def _meet(self, kind: int) -> None:
         """All usable nodes agree who is there; it ends after a fixed time if none of them has gone."""
         self._charge_state()
-        self.status = "rendezvous"
+        self._begin("rendezvous", self.stretch.nodes)
         self.meeting += 1
         self.listed = [name for name, node in self.nodes.items() if node.state != "creating"]
-        self.push(
-            self.now_ms + (self.job.global_ms if kind == GLOBAL_TIMEOUT else self.job.local_ms),
-            kind,
-            self.meeting,
-        )
+        takes_ms = self.job.global_ms if kind == GLOBAL_TIMEOUT else self.job.local_ms
+        warm = self.job.warm_start and self.now_ms == 0
+        self.push(self.now_ms + (0 if warm else takes_ms), kind, self.meeting)
 
     def timeout(self, kind: int, meeting: int) -> None:
         """A rendezvous ends: deal out the stages in the order of the list, or meet again."""
@@ -399,20 +451,20 @@ class Ring:
             self._meet(kind)
             return
         self._charge_state()
-        self.pipelines = len(self.listed) // self.job.stages
+        self.pipelines = self._pipelines_of(len(self.listed))
         placed = self.pipelines * self.job.stages
         for i, name in enumerate(self.listed):
             node = self.nodes[name]
-            node.state = "running" if i < placed else "waiting"
+            self._become(name, node, "running" if i < placed else "waiting")
             node.coordinates = [divmod(i, self.job.stages)] if i < placed else []
         self.waiting = len(self.listed) - placed
         self.listed = []
         self.fallback, self.fallback_charged = None, False
         self.version += 1
         if self.pipelines == 0:
-            self.status = "stopped"
+            self._begin("stopped", 0)
             return
-        self.status = "running"
+        self._begin("running", placed)
         self.first_running_ms = self.now_ms if self.first_running_ms is None else self.first_running_ms
         self.step_ms = self.job.step_ms[self.pipelines]
         self.push(self.now_ms + self.step_ms, STEP, self.version)
@@ -431,7 +483,7 @@ class Ring:
         doubled = sum(len(node.coordinates) == 2 for node in self.nodes.values() if node.state == "running")
         singles = self.pipelines * self.job.stages - doubled
         crowded = doubled > 0 and (self.waiting >= doubled or 2 * doubled / singles > 0.05)
-        if crowded or (singles + self.waiting) // self.job.stages > self.pipelines:
+        if crowded or self._pipelines_of(singles + self.waiting) > self.pipelines:
             self._meet(LOCAL_TIMEOUT)
         else:
             self.push(self.now_ms + self.step_ms, STEP, version)
@@ -447,6 +499,23 @@ class Ring:
         elif self.changes[-1][1] != len(self.nodes):
             self.changes.append((self.now_ms, len(self.nodes)))
 
+    def _become(self, name: str, node: _Node, state: NodeStatus) -> None:
+        """A node changes its state."""
+        if state != node.state:
+            self._note(name, node)
+            node.state, node.since_ms = state, self.now_ms
+
+    def _note(self, name: str, node: _Node) -> None:
+        """Note the state that a node leaves."""
+        if self.now_ms > node.since_ms:
+            self.node_stretches.append(NodeStretch(name, node.state, node.since_ms, self.now_ms))
+
+    def _begin(self, status: RingStatus, nodes: int) -> None:
+        """The ring changes its status."""
+        self.stretch.end_ms = self.now_ms
+        self.stretches.append(self.stretch)
+        self.status, self.stretch = status, Stretch(status, nodes, self.now_ms)
+
     def _charge_state(self) -> None:
         """Charge the time since the last charge to the state that ends now; a step cut short is lost."""
         line = {"stopped": "idle", "rendezvous": "reconfig", "running": "lost"}[self.status]
@@ -457,21 +526,26 @@ class Ring:
         """Charge a completed step: its time on intact pipelines is useful, the rest slowdown."""
         span = self.now_ms - self.charged_ms
         plain = min(span, self.job.step_ms[self.pipelines])
-        self.undurable.append((plain, span - plain))
+        self.undurable.append((plain, span - plain, self.stretch))
+        self.stretch.steps += 1
         self.charged_ms = self.now_ms
         if self.now_ms - self.durable_ms >= self.job.snapshot_ms:
             self._keep(self.steps + 1)
 
     def _keep(self, steps: int) -> None:
-        self.wall["useful"] += sum(useful for useful, _ in self.undurable)
-        self.wall["slowdown"] += sum(slow for _, slow in self.undurable)
+        for useful, slow, stretch in self.undurable:
+            self.wall["useful"] += useful
+            self.wall["slowdown"] += slow
+            stretch.useful_ms += useful
+            stretch.slowdown_ms += slow
+            stretch.kept += 1
         self.undurable, self.durable_steps, self.durable_ms = [], steps, self.now_ms
 
     def _roll_back(self) -> None:
         """A fatal failure returns to the last durable snapshot."""
         if self.defects.no_rollback:
             return
-        self.wall["lost"] += sum(useful + slow for useful, slow in self.undurable)
+        self.wall["lost"] += sum(useful + slow for useful, slow, _ in self.undurable)
         self.undurable = []
         self.steps = self.durable_steps
 
@@ -482,6 +556,11 @@ class Ring:
             self.charged_ms = self.now_ms
         self._charge_state()
         self._keep(self.steps)
+        self._begin(self.status, 0)
+        states: dict[NodeStatus, int] = {"creating": 0, "waiting": 0, "running": 0}
+        for name, node in self.nodes.items():
+            states[node.state] += 1
+            self._note(name, node)
         alive = [self.now_ms - node.born_ms for node in self.nodes.values()]
         mended = not (self.defects.steps_in_pause or self.defects.ghost_timeouts or self.defects.no_rollback)
         return RingRun(
@@ -495,4 +574,8 @@ class Ring:
             fatal=self.fatal,
             versions=self.version,
             wall_ms=self.wall if mended else {},
+            stretches=[s for s in self.stretches if s.end_ms > s.start_ms] if mended else [],
+            node_stretches=self.node_stretches,
+            removed=self.removed,
+            alive=states,
         )

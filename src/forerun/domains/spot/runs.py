@@ -221,6 +221,8 @@ def _headline(scenario: Scenario) -> tuple[str, ...]:
 
 def _next_steps(scenario: Scenario) -> tuple[str, ...]:
     """What to try next."""
+    if not isinstance(scenario.policy, Restart):  # the others have growth of their own; plans are of restarts
+        return ("forerun simulate {scenario} --set policy=restart",)
     other = "immediate" if scenario.growth.kernel_code >= 4 else "hazard"
     return (f"forerun simulate {{scenario}} --set growth={other}", "forerun plan {scenario}")
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from forerun.domains.spot.model import Counts, NodeSpell, Replay, Spell
+from typing import Final, Literal
+
+from forerun.domains.spot.model import NODE_LINES, Counts, NodeSpell, Replay, Spell
 from forerun.domains.spot.policy import RecoveryPolicy, Setting
-from forerun.domains.spot.rendezvous import MENDED, Change, RingJob, RingRun, run_ring
+from forerun.domains.spot.rendezvous import (
+    MENDED,
+    Change,
+    NodeStatus,
+    RingJob,
+    RingRun,
+    RingStatus,
+    Stretch,
+    run_ring,
+)
 
 
 class Bamboo(RecoveryPolicy, frozen=True, kw_only=True, tag="bamboo"):
@@ -40,11 +51,14 @@ class Bamboo(RecoveryPolicy, frozen=True, kw_only=True, tag="bamboo"):
             global_ms=round(self.global_s * 1000),
             ready_ms=round(job.prep_s * 1000),
             snapshot_ms=round(self.snapshot_s * 1000),
+            warm_start=job.warm_start,
         )
         rows: list[Change] = [
-            (round(t_s * 1000), is_add, name)
-            for t_s, is_add, name in setting.fleet.rows()
-            if t_s < job.horizon_s
+            (round(instant.t_s * 1000), is_add, str(node))
+            for instant in setting.fleet.instants
+            if instant.t_s < job.horizon_s
+            for is_add, nodes in ((False, instant.removed), (True, instant.added))
+            for node in nodes
         ]
         done = run_ring(
             ring, rows, defects=MENDED, goal_steps=setting.goal_steps, stop_ms=round(job.horizon_s * 1000)
@@ -52,42 +66,102 @@ class Bamboo(RecoveryPolicy, frozen=True, kw_only=True, tag="bamboo"):
         return _replay(done, setting)
 
 
+_STATES: Final[dict[RingStatus, Literal["idle", "reconfiguring", "training"]]] = {
+    "stopped": "idle",
+    "rendezvous": "reconfiguring",
+    "running": "training",
+}
+_NODE_STATES: Final[dict[NodeStatus, Literal["prepping", "standby", "active"]]] = {
+    "creating": "prepping",
+    "waiting": "standby",
+    "running": "active",
+}
+
+
 def _replay(done: RingRun, setting: Setting) -> Replay:
-    """The ring's books in the room's words; node time is split by wall time, which node held what is not
-    kept.
-    """
+    """The ring's books in the room's words.  The node time of a stretch is split as its wall time is."""
     wall_s = {line: ms / 1000.0 for line, ms in done.wall_ms.items()} | {"stall": 0.0}
     end_s = sum(wall_s.values())
-    alive_node_s = sum(
-        nodes * (min(to_ms, round(end_s * 1000)) - from_ms) / 1000.0
-        for (from_ms, nodes), (to_ms, _) in zip(done.changes, [*done.changes[1:], (round(end_s * 1000), 0)])
-        if from_ms < round(end_s * 1000)
-    )
-    share = alive_node_s / end_s if end_s else 0.0
-    node_s = {line: seconds * share for line, seconds in wall_s.items() if line != "idle"}
+    lives = [
+        NodeSpell(int(one.node), _NODE_STATES[one.state], one.start_ms / 1000.0, one.end_ms / 1000.0)
+        for one in done.node_stretches
+    ]
+    node_s = dict.fromkeys(NODE_LINES, 0.0)
+    for life in lives:
+        if life.state != "active":
+            node_s[life.state] += life.end_s - life.start_s
+    spells: list[Spell] = []
+    first = 0
+    for stretch, active_s in zip(done.stretches, _active_node_s(done), strict=True):
+        parts = _parts_s(stretch, last=stretch is done.stretches[-1])
+        span_s = (stretch.end_ms - stretch.start_ms) / 1000.0
+        for line, spent_s in parts.items():
+            if line != "idle":
+                node_s[line] += active_s * spent_s / span_s
+        at = (stretch.start_ms / 1000.0, stretch.end_ms / 1000.0)
+        cause = "rendezvous" if spells else "start"
+        spells.append(
+            Spell(
+                _STATES[stretch.status], stretch.nodes, *at, cause, parts, first, stretch.steps, stretch.kept
+            )
+        )
+        first += stretch.kept
     finished = setting.goal_steps is not None and done.steps >= setting.goal_steps
-    spell = Spell("training", 0, 0.0, end_s, "start", wall_s, 0, len(done.step_end_ms), done.steps)
-    lost = len(done.step_end_ms) - done.steps
-    last = done.changes[-1][1] if done.changes else 0
-    no_nodes: list[NodeSpell] = []
+    counts = Counts(
+        reconfigs=done.versions,
+        rollbacks=done.fatal,
+        steps_executed=len(done.step_end_ms),
+        steps_lost=len(done.step_end_ms) - done.steps,
+        removed_active=done.removed["running"],
+        removed_standby=done.removed["waiting"],
+        removed_prepping=done.removed["creating"],
+        adds=len(done.lifetimes_ms),
+        idle_spells=sum(spell.state == "idle" for spell in spells),
+    )
     return Replay(
         end_s=end_s,
         steps_completed=done.steps,
         steps_durable=done.steps,
         wall_s=wall_s,
-        node_s=node_s | {"standby": wall_s["idle"] * share, "prepping": 0.0},
-        counts=Counts(
-            reconfigs=done.versions,
-            rollbacks=done.fatal,
-            steps_executed=len(done.step_end_ms),
-            steps_lost=lost,
-            removed_active=len(done.removals_ms),
-        ),
-        final_state="training" if done.steps else "idle",
-        final_active=last,
-        final_standby=0,
-        final_prepping=0,
-        spells=[spell],
-        node_spells=no_nodes,
+        node_s=node_s,
+        counts=counts,
+        final_state=spells[-1].state if spells else "idle",
+        final_active=done.alive["running"],
+        final_standby=done.alive["waiting"],
+        final_prepping=done.alive["creating"],
+        spells=spells,
+        node_spells=lives,
         finished_s=end_s if finished else None,
     )
+
+
+def _parts_s(stretch: Stretch, *, last: bool) -> dict[str, float]:
+    """What became of a stretch's time; of the last, a running step is in flight."""
+    span_ms = stretch.end_ms - stretch.start_ms
+    if stretch.status != "running":
+        return {"idle" if stretch.status == "stopped" else "reconfig": span_ms / 1000.0}
+    rest_ms = span_ms - stretch.useful_ms - stretch.slowdown_ms
+    return {
+        "useful": stretch.useful_ms / 1000.0,
+        "slowdown": stretch.slowdown_ms / 1000.0,
+        "inflight" if last else "lost": rest_ms / 1000.0,
+    }
+
+
+def _active_node_s(done: RingRun) -> list[float]:
+    """Node time in pipelines during each stretch: the integral of the number of nodes that hold a stage."""
+    changes: dict[int, int] = {}
+    for one in done.node_stretches:
+        if one.state == "running":
+            changes[one.start_ms] = changes.get(one.start_ms, 0) + 1
+            changes[one.end_ms] = changes.get(one.end_ms, 0) - 1
+    times = sorted(changes)
+    found, held, at, i = [], 0, 0, 0
+    for stretch in done.stretches:
+        node_ms, at = 0, stretch.start_ms
+        while i < len(times) and times[i] <= stretch.end_ms:
+            node_ms += held * (times[i] - at)
+            held, at = held + changes[times[i]], times[i]
+            i += 1
+        found.append((node_ms + held * (stretch.end_ms - at)) / 1000.0)
+    return found
