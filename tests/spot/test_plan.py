@@ -107,6 +107,8 @@ def test_scenarios_that_cannot_be_planned() -> None:
         plan(scenario("", BASE.replace("goal: {steps: 900, deadline: 9h, certainty: 0.9}", "")), "cost")
     with pytest.raises(ScenarioError, match="objective"):
         plan(scenario(), "speed")
+    with pytest.raises(ScenarioError, match="restart"):
+        plan(scenario("policy: parcae\n"))
 
 
 def test_certain_losses_call_for_on_demand() -> None:

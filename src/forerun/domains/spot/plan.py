@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from forerun.domains.spot import closed_forms, trials
 from forerun.domains.spot.fleet import PerNode, Poisson
+from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import growth_rules
 from forerun.domains.spot.runs import mean_spot_usd_per_h
 from forerun.domains.spot.scenario import Scenario, Snapshots, Training
@@ -214,6 +215,12 @@ def _refuse(scenario: Scenario, objective: str) -> None:
             "$.fleet",
             "a plan needs a poisson or per_node process: `forerun trace fit spot FILE -o fleet.yaml` finds one "
             "like a recording, to stand here as the fleet",
+        )
+    if not isinstance(scenario.policy, Restart):
+        raise ScenarioError.at(
+            "$.policy",
+            "a plan is made for `restart`, whose candidates are simulated by the thousand; others are compared by "
+            "`forerun compare SCENARIO --policy NAME`",
         )
     if scenario.deadline is not None:
         raise ScenarioError.at("$.deadline", "decides by itself what to hold; a plan is made without it")
