@@ -206,20 +206,26 @@ def test_merging_pays_behind_latency_and_not_without(blocks: Path) -> None:
 
 
 def test_probes_predict_other_cells(blocks: Path) -> None:
-    """Calibrated by at most four probes; a loaded machine gets a wide band, quiet ones are reported in the docs."""
+    """Calibrated by at most four probes, other cells within 5 % on average and 10 % at worst where the machine is quiet.
+
+    A loaded machine gets a wide band, and a very loaded one none; a busy moment gets a second try.
+    """
     job = Job(step_s=0.02, decode_s=0.002)
     with LatencyStore(blocks, StoreSpec(latency_s=0.03, seed=1)) as store, open_corpus(store.url) as corpus:
-        found = answer(corpus, job, probe_s=1.5)
-        assert len(found.probes) <= 4 and not found.hidden and found.profile is not None
-        assert found.profile.latency_s == pytest.approx(0.03, rel=0.5)
-        assert found.law is not None and found.law.bottleneck == "thread"
-        rows = check(corpus, job, found, [Cell(16, 1), Cell(16, 4)], 256, repeats=3)
-    held_out = [abs(row.error) for row in rows if not row.noisy]
-    if not found.host.quiet or not held_out:
-        pytest.skip(
-            "too noisy here to judge an accuracy: load average above twice the cores, or repeats that differ"
-        )
-    assert sum(held_out) / len(held_out) <= 0.15
+        for attempt in range(2):
+            found = answer(corpus, job, probe_s=1.5)
+            assert len(found.probes) <= 4 and not found.hidden and found.profile is not None
+            assert found.profile.latency_s == pytest.approx(0.03, rel=0.5)
+            assert found.law is not None and found.law.bottleneck == "thread"
+            rows = check(corpus, job, found, [Cell(16, 1), Cell(16, 4)], 256, repeats=3)
+            held_out = [abs(row.error) for row in rows if not row.noisy]
+            if not found.host.quiet or not held_out:
+                pytest.skip("too noisy here to judge: load average above twice the cores, or repeats differ")
+            idle = max(found.host.load_before, os.getloadavg()[0]) <= found.host.cores
+            mean, worst = (0.05, 0.10) if idle else (0.15, 0.25)
+            if sum(held_out) / len(held_out) <= mean and max(held_out) <= worst:
+                break
+            assert attempt == 0, held_out
 
 
 def test_a_store_too_slow_for_a_batch_is_not_taken_for_hidden(blocks: Path) -> None:
