@@ -21,7 +21,7 @@ SPECIFIED = {
     "ef-fig9", "ef-fig10", "ef-fig11", "zeus-savings-potential", "zeus-single", "zeus-regret",
     "zeus-groups", "bamboo-notebook", "bamboo-run86", "bamboo-table", "oobleck-throughput",
     "cant-be-late", "blocks-librispeech-remote", "blocks-imagenet-local", "blocks-early-stop",
-    "blocks-no-merge-law", "blocks-placement",
+    "blocks-no-merge-law", "blocks-pooled-workers", "blocks-placement",
 }  # fmt: skip
 
 

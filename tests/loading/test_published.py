@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from forerun.domains.loading.delivery_law import PooledSetting, fit_delivery, improvement_percent
+from forerun.cli.main import run as command_line
+from forerun.domains.loading.delivery_law import (
+    PooledSetting,
+    explain_pooled,
+    explain_unmerged,
+    fit_delivery,
+    improvement_percent,
+)
 from forerun.domains.loading.notebook import (
     Features,
     flags,
@@ -28,6 +35,8 @@ from forerun.errors import TraceError
 from forerun.trace.readers.loading_npy import read_numbers, read_records
 
 Golden = Callable[[str], Any]
+#: settings without merging that the room was built on
+PUBLISHED = {("imagenet", "local"), ("imagenet", "remote"), ("librispeech", "remote")}
 
 COLUMNS = {
     "sim_compute_time": "sleep_s", "threadpool_size": "threads", "block_size": "block", "io_time": "io_s",
@@ -113,8 +122,8 @@ def test_the_law_fitted_on_one_row_explains_the_others(golden: Golden) -> None:
     settings = defaultdict(list)
     for row in golden("no_merge_law.csv"):
         settings[row["dataset"], row["mode"]].append(row)
-    errors = []
-    for rows in settings.values():
+    errors, others = [], []
+    for setting, rows in settings.items():
         first = rows[0]
         fitted = fit_delivery(
             int(first["samples"]), 0.1, float(first["compute_mean_s"]), float(first["completion_s"])
@@ -123,9 +132,12 @@ def test_the_law_fitted_on_one_row_explains_the_others(golden: Golden) -> None:
         for row in rows:
             completion = fitted.completion_s(float(row["sim_compute_time"]))
             assert completion == pytest.approx(float(row["law_completion_s"]), abs=2e-6)
-            errors.append(abs(completion / float(row["completion_s"]) - 1))
-    held_out = [error for at, error in enumerate(errors) if at % 5]
-    assert np.mean(held_out) <= 0.02 and max(held_out) <= 0.04
+            if row is not first:
+                found = errors if setting in PUBLISHED else others
+                found.append(abs(completion / float(row["completion_s"]) - 1))
+    assert np.mean(errors) <= 0.02 and max(errors) <= 0.04
+    # Fresh vectors may hold settings that nobody has looked at.
+    assert not others or (np.mean(others) <= 0.03 and max(others) <= 0.045)
 
 
 def test_pooled_workers_with_one_fitted_number(published: Path) -> None:
@@ -145,6 +157,35 @@ def test_pooled_workers_with_one_fitted_number(published: Path) -> None:
         io, step, completion = numbers(block)
         found = 100 * (setting.completion_s(block, io, decode_s, step) / completion - 1)
         assert abs(found) <= 10 and found == pytest.approx(error, abs=0.05)
+
+
+def test_pools_that_share_the_cores_explain_every_merged_run(published: Path) -> None:
+    """The same decode time, eight cores: the 15 runs of the tuned loader, with 1 to 8 threads and blocks of 40 to 300."""
+    with (published / "cndlsys_runs.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if (row["dataset"], row["mode"]) == ("imagenet", "local")]
+    names = ("io_mean_s", "compute_mean_s", "completion_s")
+    fixed = next(row for row in rows if (row["kind"], row["block_recorded"]) == ("baseline2", "100"))
+    decode_s = PooledSetting(34_745).fit_decode_s(100, *(float(fixed[name]) for name in names))
+    errors, alone = [], []
+    for row in rows:
+        if row["kind"] == "ours":
+            io, step, completion = (float(row[name]) for name in names)
+            threads, block = int(row["threads_recorded"]), int(row["block_recorded"])
+            law = PooledSetting(34_745, threads).completion_s(block, io, decode_s, step)
+            errors.append(abs(law / completion - 1))
+            free = PooledSetting(34_745, threads, cores=1e9).completion_s(block, io, decode_s, step)
+            alone.append(abs(free / completion - 1))
+    assert len(errors) == 15 and np.mean(errors) <= 0.025 and max(errors) <= 0.04
+    assert max(alone) > 0.5  # without sharing, four threads would be four times as fast
+
+
+def test_both_laws_explain_librispeech(published: Path) -> None:
+    """From the run directories alone: completions without merging within 3 %, merged ones from a run of 100 alone."""
+    runs = read_experiment(published / "exp1")
+    unmerged = [abs(row.error) for row in explain_unmerged(runs) if not row.fitted]
+    merged = [abs(row.error) for row in explain_pooled(runs) if not row.fitted]
+    assert len(unmerged) == 4 and max(unmerged) <= 0.03
+    assert len(merged) == 10 and np.mean(merged) <= 0.025 and max(merged) <= 0.06
 
 
 def test_waits_betray_the_number_of_workers(published: Path) -> None:
@@ -194,6 +235,52 @@ def test_bad_run_directories_are_named(tmp_path: Path, spoil: Callable[[Path], A
     with pytest.raises(TraceError) as caught:
         read_experiment(tmp_path)
     assert message in str(caught.value)
+
+
+def made_run(folder: Path, completion_s: float, io_s: float, reads: int, config: str = "") -> None:
+    """A run of 1,040 samples, three batches: waits and steps that sum to a completion."""
+    folder.mkdir(parents=True)
+    np.save(folder / "data_load_time.npy", np.full(3, completion_s - 0.2))
+    np.save(folder / "compute_time.npy", np.full(2, 0.2))
+    np.save(folder / "io_time.npy", np.full(reads, io_s))
+    np.save(folder / "processing_time.npy", np.full(1040, 0.004))
+    if config:
+        (folder / "opt_config").write_text(config)
+
+
+def test_an_experiment_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Fixed blocks, which have no runs; several datasets and places; the laws beside what was measured."""
+    shape = PooledSetting(1040, collate_s=0.6)
+    step = "sim_compute_time=0.1"
+    for block, reads in ((10, 104), (50, 21), (100, 11)):
+        law = shape.completion_s(block, 0.001 * block, 0.004, 0.2)
+        made_run(tmp_path / f"baseline2/mine/local/{step}-block_size={block}", law, 0.001 * block, reads)
+    for run in (1, 2):
+        law = shape.completion_s(100, 0.1, 0.004, 0.2) * 1.1
+        made_run(tmp_path / f"ours/mine/run{run}/local/{step}", law, 0.1, 11, "2,100")
+        made_run(tmp_path / f"baseline1/mine/run{run}/local/{step}", 1.5, 0.003, 1040)
+        made_run(tmp_path / f"baseline1/mine/run{run}/local/sim_compute_time=0.5", 1.6, 0.003, 1040)
+    runs = read_experiment(tmp_path)
+    assert len(runs) == 9 and {run.place for run in runs} == {"local"}
+    fixed = [run for run in runs if run.approach == "baseline2"]
+    assert [(run.dataset, run.block, run.merged) for run in fixed] == [
+        ("mine", 10, True), ("mine", 100, True), ("mine", 50, True)
+    ]  # fmt: skip
+    found = explain_pooled(runs)
+    assert [row.block for row in found if row.fitted] == [100]
+    held_out = [row for row in found if not row.fitted]
+    assert all(abs(row.error) < 1e-9 for row in held_out if row.threads == 1)
+    # Two threads of each worker share the eight cores, and were made a tenth slower than that.
+    assert [row.error for row in held_out if row.threads == 2] == pytest.approx([1 / 1.1 - 1] * 2, rel=0.2)
+    assert [row.sleep_s for row in explain_unmerged(runs) if not row.fitted] == [0.5]
+    assert command_line(["trace", "stats", "loading", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "fitted on one row" in said and said.count("F4 last-step-missing") == 1 and "8 more" in said
+    made_run(tmp_path / f"baseline1/other/run1/local/{step}", 1.5, 0.003, 1040)
+    for asked in ([], ["--set", "place=remote"], ["--set", "dataset=none"]):
+        assert command_line(["trace", "stats", "loading", str(tmp_path), *asked]) == 2
+        assert "holds mine local, other local" in capsys.readouterr().err
+    assert command_line(["trace", "stats", "loading", str(tmp_path), "--set", "dataset=other"]) == 0
 
 
 def test_opt_config_with_mark_and_carriage_return(tmp_path: Path) -> None:

@@ -6,17 +6,19 @@ measured mean completion, and the loop's overhead as measured there. Everything 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from forerun.domains.loading.kernels.deliver import Pool, deliver, deliver_pooled
 from forerun.domains.loading.model import F64, Batches, batches_of
-from forerun.domains.loading.notebook import BATCH, PREFETCH, WORKERS
+from forerun.domains.loading.notebook import BATCH, PREFETCH, WORKERS, Recorded
 
 #: seconds of loop overhead where the workers leave cores idle
 IDLE_OVERHEAD_S = 0.068
+#: CPUs of the published pod
+POD_CORES = 8.0
 
 
 @dataclass(frozen=True)
@@ -94,17 +96,22 @@ def _completion(setting: FittedDelivery, sleep_s: float) -> float:
 
 @dataclass(frozen=True)
 class PooledSetting:
-    """A pooled loader of the notebook's shape: samples, threads a worker, seconds to assemble a batch."""
+    """A pooled loader of the notebook's shape: samples, threads a worker, seconds to assemble a batch, cores of the pod.
+
+    As many threads as decode at once share the cores: of all workers' threads, as if all of them were busy.
+    """
 
     samples: int
     threads: int = 1
     collate_s: float = 0.6
+    cores: float = POD_CORES
 
     def completion_s(self, block: int, read_block_s: float, decode_s: float, step_s: float) -> float:
         """Seconds a batch at blocks of `block`, each read in `read_block_s`."""
         plan = batches_of(self.samples, BATCH, WORKERS, "contiguous")
         everything = batches_of(self.samples, BATCH, WORKERS, "contiguous", take_all=True)
-        pool = Pool(self.threads, block, 0.0, read_block_s / block, decode_s, self.collate_s, 0.0)
+        crowd = max(1.0, WORKERS * self.threads / self.cores)
+        pool = Pool(self.threads, block, 0.0, read_block_s / block, decode_s * crowd, self.collate_s, 0.0)
         found = deliver_pooled(
             everything.worker,
             everything.samples,
@@ -121,3 +128,72 @@ class PooledSetting:
         return bisect(
             lambda decode_s: self.completion_s(block, read_block_s, decode_s, step_s), completion_s, 0.0, 1.0
         )
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A row of measured runs beside the law: seconds a batch; `fitted` on this row, or predicted."""
+
+    approach: str
+    sleep_s: float
+    threads: int
+    block: int
+    completion_s: float
+    law_s: float
+    fitted: bool
+
+    @property
+    def error(self) -> float:
+        """The law over what was measured, minus one."""
+        return self.law_s / self.completion_s - 1
+
+
+def explain_unmerged(runs: Sequence[Recorded]) -> tuple[Explained, ...]:
+    """Runs without merging: fitted on the shortest compute time alone, every other predicted."""
+    plain = [run for run in runs if run.approach == "baseline1" and not run.merged]
+    means = {
+        sleep: np.mean([(r.compute_s.mean(), r.completion_s) for r in plain if r.sleep_s == sleep], axis=0)
+        for sleep in sorted({run.sleep_s for run in plain})
+    }
+    if len(means) < 2:
+        return ()
+    first = min(means)
+    fitted = fit_delivery(plain[0].processing.records, first, *(float(value) for value in means[first]))
+    return tuple(
+        Explained(
+            "baseline1", sleep, 1, 1, float(means[sleep][1]), fitted.completion_s(sleep), sleep == first
+        )
+        for sleep in means
+    )
+
+
+def explain_pooled(runs: Sequence[Recorded]) -> tuple[Explained, ...]:
+    """Merged runs, by workers with pools that share the cores: decode fitted on one run, every other predicted.
+
+    The run is one of blocks of 100 with one thread, if there is one, else of the blocks nearest to it and the fewest
+    threads.
+    """
+    merged = [run for run in runs if run.merged and run.block > 1]
+    if len(merged) < 2:
+        return ()
+    one = min(merged, key=lambda run: (run.threads, abs(run.block - 100), run.sleep_s, str(run.folder)))
+    samples = one.processing.records
+
+    def numbers(run: Recorded) -> tuple[float, float]:
+        return run.io.mean_s, float(run.compute_s.mean())
+
+    decode_s = PooledSetting(samples, one.threads).fit_decode_s(one.block, *numbers(one), one.completion_s)
+    return tuple(
+        Explained(
+            run.approach,
+            run.sleep_s,
+            run.threads,
+            run.block,
+            run.completion_s,
+            PooledSetting(samples, run.threads).completion_s(
+                run.block, run.io.mean_s, decode_s, float(run.compute_s.mean())
+            ),
+            run is one,
+        )
+        for run in merged
+    )

@@ -28,7 +28,9 @@ from forerun.trace.source import Source
 BATCH: Final = 512
 WORKERS: Final = 8
 PREFETCH: Final = 2
-APPROACHES: Final = ("baseline1", "ours")
+APPROACHES: Final = ("baseline1", "baseline2", "ours")
+#: an approach whose runs have no number: `baseline2/{dataset}/{place}/...`
+UNNUMBERED: Final = "baseline2"
 
 
 @dataclass(frozen=True)
@@ -99,14 +101,14 @@ def read_run(
 ) -> Recorded:
     """One run directory `.../{approach}/{dataset}/{run}/{place}/sim_compute_time=X[-block_size=Y]`.
 
+    Runs of `baseline2` have no folder of their number.
     long_series: counts and means of the reads and decodes, by (approach, run, sleep), where the series are absent.
     Raises TraceError naming file and problem.
     """
     if not folder.is_dir():
         raise TraceError.at(folder, "no such run directory")
-    parts = folder.parts[-5:]
     sleep_s, named_block = _setting(folder)
-    approach, dataset, run, place = parts[:4] if len(parts) == 5 else ("", "", "", "")
+    approach, dataset, run, place = _place_of(folder)
     threads, block = _configured(folder / "opt_config", named_block)
     load, compute = _present(folder / "data_load_time.npy"), _present(folder / "compute_time.npy")
     if len(compute) != len(load) - 1:
@@ -125,6 +127,17 @@ def read_run(
     return Recorded(
         folder, approach, dataset, run, place, sleep_s, threads, block, load, compute, io, processing, rows
     )
+
+
+def _place_of(folder: Path) -> tuple[str, str, str, str]:
+    """Approach, dataset, run and place, as the folders above say."""
+    above = folder.parts[:-1]
+    if len(above) >= 3 and above[-3] == UNNUMBERED:
+        return UNNUMBERED, above[-2], ".", above[-1]
+    if len(above) < 4:
+        return "", "", "", ""
+    approach, dataset, run, place = above[-4:]
+    return approach, dataset, run, place
 
 
 def _memory(folder: Path) -> tuple[Mapping[str, int], ...]:
@@ -183,34 +196,52 @@ def _series(path: Path, known: Series | None) -> Series:
     return known
 
 
-def read_experiment(
-    folder: Path, *, dataset: str = "librispeech", place: str = "remote"
-) -> tuple[Recorded, ...]:
-    """All run directories `{approach}/{dataset}/{run}/{place}/...` below a folder, sorted.
+def _directories(folder: Path) -> list[tuple[str, str, Path]]:
+    """Dataset, place and path of every run directory below a folder, sorted by path."""
+    found = []
+    for approach in APPROACHES:
+        levels = "*/*/*" if approach == UNNUMBERED else "*/*/*/*"
+        for path in folder.glob(f"{approach}/{levels}"):
+            if path.is_dir():
+                found.append((path.relative_to(folder).parts[1], path.parent.name, path))
+    return sorted(found, key=lambda entry: entry[2])
 
-    Means of absent long series are taken from `exp1_long_series_means.csv` beside the folder.
-    Raises TraceError listing every directory that cannot be read.
+
+def read_experiment(folder: Path, *, dataset: str = "", place: str = "") -> tuple[Recorded, ...]:
+    """All run directories `{approach}/{dataset}/{run}/{place}/...` below a folder, sorted; of one dataset and place.
+
+    dataset, place: which, where the folder holds several; else they may be left out. Means of absent long series are
+    taken from `exp1_long_series_means.csv` beside the folder. Raises TraceError listing every directory that cannot be
+    read, or what there is to choose from.
     """
     beside = folder.parent / "exp1_long_series_means.csv"
     known = read_long_series(beside) if beside.exists() else {}
+    every = _directories(folder)
+    there = sorted({(data, where) for data, where, _ in every})
+    wanted = [(data, where) for data, where in there if dataset in ("", data) and place in ("", where)]
+    if len(wanted) != 1:
+        held = ", ".join(f"{data} {where}" for data, where in there) or "no run directories"
+        asked = " ".join(filter(None, (dataset, place)))
+        raise TraceError.at(
+            folder,
+            f"holds {held}; {'name one dataset and place' if wanted else 'no runs of ' + (asked or 'anything')}",
+        )
     runs: list[Recorded] = []
     problems: list[Problem] = []
     seen: dict[tuple[str, str, float, int], Path] = {}
-    for path in sorted(path for name in APPROACHES for path in folder.glob(f"{name}/{dataset}/*/{place}/*")):
+    for path in (path for data, where, path in every if (data, where) == wanted[0]):
         try:
             run = read_run(path, long_series=known)
         except TraceError as error:
             problems.extend(error.problems)
             continue
-        key = (run.approach, run.run, run.sleep_s, run.block if run.approach == "baseline2" else 0)
+        key = (run.approach, run.run, run.sleep_s, run.block if run.approach == UNNUMBERED else 0)
         if key in seen:
             problems.append(Problem(str(path), f"is a second run of what {seen[key]} holds"))
         seen[key] = path
         runs.append(run)
     if problems:
         raise TraceError(*problems)
-    if not runs:
-        raise TraceError.at(folder, f"holds no runs of {dataset}, {place}")
     return tuple(runs)
 
 

@@ -16,11 +16,22 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from forerun.domains.loading.blocks.corpus import write_files
+from forerun.domains.loading.delivery_law import Explained, explain_pooled, explain_unmerged
 from forerun.domains.loading.dlio import Workload, read_demands, read_workload
 from forerun.domains.loading.kernels.deliver import deliver
 from forerun.domains.loading.model import F64
-from forerun.domains.loading.notebook import flags, improvements, read_experiment, stall_lag, table
+from forerun.domains.loading.notebook import (
+    BATCH,
+    UNNUMBERED,
+    Flag,
+    flags,
+    improvements,
+    read_experiment,
+    stall_lag,
+    table,
+)
 from forerun.domains.loading.scenario import Dataset, Run, Scenario, Step
+from forerun.domains.loading.tuners.fixed_blocks import early_stop
 from forerun.domains.loading.world import sample_sizes
 from forerun.errors import TraceError, UsageError
 from forerun.rng import stream
@@ -40,13 +51,14 @@ LEAST_STALL: Final = 0.17
 
 
 class _StatsSettings(Spec, frozen=True, kw_only=True):
-    """Which runs of a folder, and how: `compat` as the notebook does, `corrected` with its defects named.
+    """Which runs of a folder (where it holds several), and how: `compat` as the notebook does, `corrected` with its
+    defects named.
 
     link_bytes_per_s: a store's bandwidth, to say how many accelerators of a workload it feeds.
     """
 
-    dataset: str = "librispeech"
-    place: Literal["remote", "local"] = "remote"
+    dataset: str = ""
+    place: Literal["", "remote", "local"] = ""
     mode: Literal["compat", "corrected"] = "corrected"
     link_bytes_per_s: float = 0.0
 
@@ -194,12 +206,49 @@ def _experiment(path: Path, chosen: _StatsSettings) -> Told:
                 rows_of,
             )
         )
+    fixed = sorted((run.block, BATCH / run.completion_s) for run in runs if run.approach == UNNUMBERED)
+    if len(fixed) > 1:
+        trials, chosen_block = early_stop([block for block, _ in fixed], [rate for _, rate in fixed])
+        data["early_stop"] = {"trials": trials, "block_samples": chosen_block}
     notes: tuple[str, ...] = ()
     if chosen.mode == "corrected":
+        for name, title, explained in (
+            ("law_unmerged", "the delivery law, fitted on one row", explain_unmerged(runs)),
+            ("law_merged", "workers with pools that share 8 cores, fitted on one row", explain_pooled(runs)),
+        ):
+            if explained:
+                data[name] = [{**asdict(row), "error": row.error} for row in explained]
+                shown.append(_explained(title, explained))
         found = flags(runs)
-        notes = tuple(str(flag) for flag in found)
+        notes = _grouped(found)
         data["flags"] = [str(flag) for flag in found]
     return Told(data=data, tables=tuple(shown), notes=notes)
+
+
+def _explained(title: str, rows: Sequence[Explained]) -> Shown:
+    columns = ("approach", "step s", "threads", "block", "completion s", "law s", "error %", "")
+    return Shown(
+        title,
+        columns,
+        tuple(
+            (
+                row.approach, row.sleep_s, row.threads, row.block, row.completion_s, row.law_s,
+                round(100 * row.error, 2) + 0.0, "fitted" if row.fitted else "",
+            )
+            for row in rows
+        ),
+    )  # fmt: skip
+
+
+def _grouped(found: Sequence[Flag]) -> tuple[str, ...]:
+    """A line a defect: the first place where it is, with its numbers, and how many more there are."""
+    places: dict[str, list[Flag]] = {}
+    for flag in found:
+        places.setdefault(flag.id, []).append(flag)
+    return tuple(
+        f"{held[0]}" + (f" (and {len(held) - 1} more; all of them with --json)" if len(held) > 1 else "")
+        for _, held in sorted(places.items())
+    )
 
 
 def _workloads(path: Path) -> tuple[Workload, ...]:
