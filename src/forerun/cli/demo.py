@@ -36,7 +36,7 @@ def command(names: tuple[str, ...], as_json: bool, quiet: bool, out: Path) -> No
         _show.print_result(result, scenario=str(entry.scenario), quiet=True)
         click.echo()
     with _show.working("drawing the page", quiet=quiet or as_json):
-        page = write_page(results, out)
+        page = write_page(results, out, questions=[entry.question for entry, _ in found])
     if as_json:
         _show.print_json([result.data() for result in results])
         return

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 __all__ = ["chart", "html_page", "write_page", "write_pictures", "write_reproduction", "write_reproductions"]
 
 
-def html_page(items: Sequence[Item | Comparison]) -> str:
-    """The page of one thing, or of several side by side, as text."""
+def html_page(items: Sequence[Item | Comparison], *, questions: Sequence[str] = ()) -> str:
+    """The page of one thing, or of several side by side, as text; `questions`: what each was run to answer."""
     from forerun.report.compose import any_page
 
-    return any_page(_shown(items))
+    return any_page(_shown(items), questions)
 
 
 def _shown(items: Sequence[Item | Comparison]) -> list[Item]:
@@ -47,14 +47,16 @@ def _shown(items: Sequence[Item | Comparison]) -> list[Item]:
     ]
 
 
-def write_page(items: Sequence[Item | Comparison], path: str | os.PathLike[str]) -> Path:
-    """Write the page of one thing, or of several side by side.
+def write_page(
+    items: Sequence[Item | Comparison], path: str | os.PathLike[str], *, questions: Sequence[str] = ()
+) -> Path:
+    """Write the page of one thing, or of several side by side; `questions`: what each was run to answer.
 
     Raises StoreError if the path holds something that is not a page of ours, or cannot be written.
     """
     from forerun.report.compose import write_text
 
-    return write_text(html_page(items), path)
+    return write_text(html_page(items, questions=questions), path)
 
 
 def write_reproduction(entry: Reproduction, found: Reproduced, path: str | os.PathLike[str]) -> Path:

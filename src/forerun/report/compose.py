@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,18 +49,19 @@ _KINDS: Final = {
 }
 
 
-def any_page(items: Sequence[Item]) -> str:
+def any_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
     """The page of whatever is given: one thing by itself, runs of a room side by side, any mix one after the other.
 
-    Raises UsageError for more than a page holds.
+    questions: what each was run to answer, in their order; shown where things are shown one by one. Raises UsageError for
+    more than a page holds.
     """
     runs = [item for item in items if isinstance(item, (Result, SavedRun))]
     if len(runs) == len(items):
-        return runs_page(runs)
+        return runs_page(runs, questions)
     if len(items) == 1 and not isinstance(items[0], (Result, SavedRun)):
         return _one_page(items[0])
     _not_too_many(items)
-    return mixed_page(items)
+    return mixed_page(items, questions)
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,8 @@ def _one_page(item: Other) -> str:
     return page(f"{title_of(item.domain)}: {named}", lead, told.sections, charts=bool(figures_of_item(item)))
 
 
-def run_page(run: Run) -> str:
-    """The page of one run."""
+def run_page(run: Run, question: str = "") -> str:
+    """The page of one run, and the question that it answers."""
     figures = figures_of(run)
     found = [
         Section("headline", "Headline", sections.headline(run)),
@@ -128,6 +130,7 @@ def run_page(run: Run) -> str:
     ]
     lead = join(
         (
+            tag("p", question, class_="question") if question else None,
             tag("p", _facts(run), class_="meta"),
             tag("p", run.why, class_="why") if run.why else None,
         )
@@ -137,16 +140,16 @@ def run_page(run: Run) -> str:
     return page(title, lead, [section for section in found if section], charts=bool(figures))
 
 
-def runs_page(runs: Sequence[Run]) -> str:
+def runs_page(runs: Sequence[Run], questions: Sequence[str] = ()) -> str:
     """The page of several runs: of one room side by side, of different rooms one after another.
 
     Raises UsageError for more runs than a table holds.
     """
     if len(runs) == 1:
-        return run_page(runs[0])
+        return run_page(runs[0], *questions)
     _not_too_many(runs)
     if len({run.domain for run in runs}) > 1:
-        return mixed_page(runs)
+        return mixed_page(runs, questions)
     names = labels(runs)
     groups = [figures_of(run) for run in runs]
     common, used = compare.shared_figures(groups, names)
@@ -203,7 +206,7 @@ def runs_page(runs: Sequence[Run]) -> str:
     return page(f"{len(runs)} runs side by side", lead, found, charts=any(groups))
 
 
-def mixed_page(items: Sequence[Item]) -> str:
+def mixed_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
     """The page of things that share no figure, so each is shown by itself: runs of different rooms, studies, plans."""
     names = [
         name if item.domain in name else f"{item.domain}: {name}" for name, item in zip(labels(items), items)
@@ -212,9 +215,16 @@ def mixed_page(items: Sequence[Item]) -> str:
         Section(
             f"run-{number}",
             title_of(name),
-            _run_body(item, number) if isinstance(item, (Result, SavedRun)) else _other_body(item, number),
+            join(
+                (
+                    tag("p", question, class_="question") if question else None,
+                    _run_body(item, number)
+                    if isinstance(item, (Result, SavedRun))
+                    else _other_body(item, number),
+                )
+            ),
         )
-        for number, (name, item) in enumerate(zip(names, items), start=1)
+        for number, (name, item, question) in enumerate(zip_longest(names, items, questions), start=1)
     ]
     rooms = list(dict.fromkeys(item.domain for item in items))
     kinds = Counter("run" if isinstance(item, (Result, SavedRun)) else _kind(item) for item in items)

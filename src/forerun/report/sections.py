@@ -20,6 +20,8 @@ from forerun.result.tables import Table
 MOST_ROWS: Final = 40
 #: figures shown large at the top where the room names none
 _TILES: Final = 6
+#: characters of a value and its unit above which a tile shows them smaller
+_LONG: Final = 10
 
 _SHAPES: Final = {
     "square": "M1 2h10v8h-10z",
@@ -259,10 +261,17 @@ def commands(lines: Sequence[tuple[str, str]]) -> Html:
 def _tile(run: Run, name: str, value: Any) -> Html:
     label, unit = _named(name)
     interval = _interval(run, name)
+    amount = _amount(value)
+    long = len(amount) + len(unit) > _LONG
     return tag(
         "div",
         tag("span", label, class_="label"),
-        tag("span", _amount(value), tag("small", f" {unit}") if unit else None, class_="value"),
+        tag(
+            "span",
+            amount,
+            tag("small", f"\N{NO-BREAK SPACE}{unit}") if unit else None,
+            class_="value long" if long else "value",
+        ),
         tag("span", interval, class_="soft") if interval else None,
         class_="tile",
     )
