@@ -16,10 +16,11 @@ from forerun.measure.loading.runner import ACTS
 from forerun.measure.loading.study import Host, Job, load_average, spread
 from forerun.measure.loading.torch_loader import WorkerFit, WorkerRun, fit_workers, run_workers
 
-#: repeats of every number of workers, batches a worker in a probe, and batches of a run
+#: repeats of every number of workers, batches a worker in a probe, batches of a run and of each worker in it at least
 REPEATS: Final = 3
 PROBE_BATCHES: Final = 5
 RUN_BATCHES: Final = 16
+RUN_BATCHES_A_WORKER: Final = 8
 NOISY: Final = 0.15
 
 
@@ -114,16 +115,18 @@ def measure_workers(
         progress(f"probing {workers} workers")
         probed.append((workers, run(workers, PROBE_BATCHES * workers, 0.0)))
     fit = fit_workers(probed, job.batch)
+    # Few batches a worker would make a measure of how fast processes start.
+    batches = {workers: max(RUN_BATCHES, RUN_BATCHES_A_WORKER * workers) for workers in many}
     totals: dict[int, list[float]] = {workers: [] for workers in many}
     for repeat in range(REPEATS):
         for workers in many:
             progress(f"repeat {repeat + 1} of {REPEATS}: {workers} workers")
-            totals[workers].append(run(workers, RUN_BATCHES, job.step_s).total_s)
+            totals[workers].append(run(workers, batches[workers], job.step_s).total_s)
     rows = tuple(
         WorkersRow(
             workers,
             statistics.median(found),
-            fit.predict(RUN_BATCHES * job.batch, workers, job.step_s),
+            fit.predict(batches[workers] * job.batch, workers, job.step_s),
             spread(found),
         )
         for workers, found in totals.items()
