@@ -575,6 +575,28 @@ def _population_problems(start: int, cap: int) -> list[tuple[str, str]]:
 Process: TypeAlias = Poisson | PerNode | Hourly | Tick | Lifetimes | Bathtub | Storms
 
 
+def changes_per_h(process: Process) -> float:
+    """An upper bound of the changes of the fleet in an hour, or of the draws made for them."""
+    match process:
+        case Poisson():
+            return 60.0 * (process.removals_per_min + process.adds_per_min)
+        case PerNode():
+            return (process.removal_per_node_h + process.return_per_node_h) * process.cap
+        case Hourly():
+            worst = (-math.log1p(-max(chances)) for chances in (process.remove, process.add) if chances)
+            return math.fsum(worst) * process.cap
+        case Tick():
+            return 3600.0 / process.tick_s
+        case Lifetimes():
+            return 2.0 * process.slots / (process.mean_life_h + process.mean_return_h)
+        case Bathtub():
+            return 2.0 * process.slots / process.mean_return_h
+        case Storms():
+            worst_per_min = max(process.calm_removals_per_min, process.storm_removals_per_min)
+            spells = 2.0 / (process.mean_calm_h + process.mean_storm_h)
+            return 60.0 * (worst_per_min + process.adds_per_min) + spells
+
+
 def generate(process: Process, *, seed: int, horizon_s: float, trial: int = 0) -> Membership:
     """One history of the fleet from time 0 to the horizon."""
     return Membership.from_rows(process.rows(seed, trial, horizon_s))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
-from forerun.domains.spot.fleet import Process
+from forerun.domains.spot.fleet import Process, changes_per_h
 from forerun.domains.spot.model import BackToBack, EverySeconds, EverySteps, Job, SnapshotRule
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.restart import Restart
@@ -38,6 +38,10 @@ class Recorded(Recipe, frozen=True, kw_only=True, tag="trace"):
 
 
 Fleet: TypeAlias = Recorded | Process
+
+MOST_CHANGES: Final = 1e7
+MOST_STEPS: Final = 1e8
+"""Changes of the fleet, and steps, of one history that can be simulated in a time worth waiting for."""
 
 
 class Snapshots(Spec, frozen=True, kw_only=True):
@@ -375,7 +379,32 @@ class Scenario(Spec, frozen=True, kw_only=True):
             )
         if self.seed < 0:
             found.append(("seed", f"{self.seed} is negative"))
-        return found + self._deadline_problems() + self._zone_problems()
+        return found + self._size_problems() + self._deadline_problems() + self._zone_problems()
+
+    def _size_problems(self) -> list[tuple[str, str]]:
+        """A run that would not end in an hour is a slip in a rate, a step or the horizon."""
+        found = []
+        fleets = [("fleet", self.fleet), *(("zones", zone.fleet) for zone in self.zones)]
+        for name, fleet in fleets:
+            changes = 0.0 if isinstance(fleet, Recorded) else changes_per_h(fleet) * self.horizon_s / 3600.0
+            if not changes <= MOST_CHANGES:
+                found.append(
+                    (
+                        name,
+                        f"up to {changes:.2g} changes of the fleet until the horizon; at most {MOST_CHANGES:.0e} can be "
+                        "simulated: lower the rates or the horizon",
+                    )
+                )
+        fastest_s = min(self.job.step_s.values(), default=math.inf)
+        if fastest_s > 0 and not self.horizon_s / fastest_s <= MOST_STEPS:
+            found.append(
+                (
+                    "job.step_s",
+                    f"{self.horizon_s / fastest_s:.2g} steps of {fastest_s:g} s until the horizon; at most {MOST_STEPS:.0e} "
+                    "can be simulated",
+                )
+            )
+        return found
 
     def _zone_problems(self) -> list[tuple[str, str]]:
         """Zones are for runs that choose what to hold; those need a goal, a horizon, and the policy that restarts."""

@@ -34,12 +34,10 @@ class SpotMembership(TraceReader, frozen=True, kw_only=True, tag="spot_membershi
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
-        """Three cells, the second of which is a verb."""
-        return bool(head.lines) and all(
-            len(cells := line.split(",")) == 3 and cells[1].strip() in VERBS
-            for line in head.lines
-            if line.strip()
-        )
+        """Three cells, the second of which is a verb, in at least half of the rows: the reader names the others."""
+        rows = [line.split(",") for line in head.lines if line.strip()]
+        fitting = sum(len(cells) == 3 and cells[1].strip() in VERBS for cells in rows)
+        return fitting > 0 and 2 * fitting >= len(rows)
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         """The changes in time order, removals before additions within an instant."""
