@@ -15,7 +15,7 @@ from forerun.cli.main import run as command_line
 from forerun.domains.loading.blocks.convert import convert, kind_of, member_stem, passed_over, samples_of
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.blocks.tar import write_tar
-from forerun.errors import DataError
+from forerun.errors import DataError, StoreError
 
 
 def library(name: str, package: str) -> Any:
@@ -146,3 +146,39 @@ def test_compressed_shards_are_not_taken_for_files(tmp_path: Path) -> None:
             list(samples_of(folder))
     (folder / "index.json").write_text('{"classes": []}')
     assert kind_of(folder) == "files"
+
+
+@pytest.mark.parametrize("to", ["tar", "mds"])
+def test_shards_are_whole_or_not_there(
+    tree: dict[str, bytes], tmp_path: Path, to: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample that cannot be read, a full disk, a target in use: told by name, and nothing is left behind."""
+    target = tmp_path / "out" / to
+    real = Path.read_bytes
+
+    def unreadable(path: Path) -> bytes:
+        if path.name == "006.jpg":
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(Path, "read_bytes", unreadable)
+    with pytest.raises(DataError, match=r"pairs/006\.jpg: cannot be read: Permission denied"):
+        convert(tmp_path / "files", target, to, spec=PackSpec(8))
+    monkeypatch.undo()
+    assert list((tmp_path / "out").iterdir()) == []
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tarfile.TarFile.addfile", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(
+        StoreError, match=r"cannot be written: No space left on device; nothing is left of it"
+    ):
+        convert(tmp_path / "files", target, to, spec=PackSpec(8))
+    monkeypatch.undo()
+    assert list((tmp_path / "out").iterdir()) == []
+    target.mkdir()
+    assert convert(tmp_path / "files", target, to) == len(tree) and dict(samples_of(target)) == tree
+    with pytest.raises(StoreError, match="holds something already"):
+        convert(tmp_path / "files", target, to)

@@ -149,7 +149,7 @@ def pace(looks: Table, epochs: Table, laws: Table) -> tuple[Figure, Figure]:
             x=Axis("at_s", "time", "s"),
             y=Axis("threads", "threads"),
             data={"at_s": [0.0, *now_s.tolist()], "threads": [int(before[0]), *threads.tolist()]},
-            caption=f"{int(np.sum(threads != before))} changes in {len(threads)} looks of the pace policy.{larger}",
+            caption=f"Changed at {int(np.sum(threads != before))} of {len(threads)} looks of the pace policy.{larger}",
         ),
         Figure(
             id="pace-speed",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, get_args
@@ -14,7 +17,7 @@ from forerun.domains.loading.blocks.mds import read_mds, write_mds
 from forerun.domains.loading.blocks.pack import PackSpec, pack, unpack
 from forerun.domains.loading.blocks.samples import check_keys, list_files, write_file
 from forerun.domains.loading.blocks.tar import member_names, read_tar, write_tar
-from forerun.errors import UsageError, known_names
+from forerun.errors import DataError, StoreError, UsageError, known_names
 
 Kind = Literal["files", "blocks", "tar", "mds"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -53,14 +56,19 @@ def samples_of(path: Path, kind: Kind | None = None) -> Iterator[tuple[str, byte
             yield from Blocks.open(path)
         case "files":
             for entry in list_files(path):
-                yield entry.key, entry.path.read_bytes()
+                try:
+                    data = entry.path.read_bytes()
+                except OSError as error:
+                    raise DataError.at(entry.path, f"cannot be read: {error.strerror}") from error
+                yield entry.key, data
 
 
 def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = None) -> int:
     """Write what `source` holds as `to`; returns how many samples.
 
-    Blocks are packed from files; from tar or MDS they go by way of `unpack`ed files that the caller keeps.
-    Raises UsageError for a conversion that is none, DataError for bad samples.
+    Blocks are packed from files; from tar or MDS they go by way of `unpack`ed files that the caller keeps. Shards are
+    written beside the target and take its name when all of them are there. Raises UsageError for a conversion that is
+    none, DataError for bad samples, StoreError for a target that holds something or cannot be written.
     """
     kind = kind_of(source)
     if to not in KINDS:
@@ -74,10 +82,28 @@ def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = Non
     if to == "files":
         return unpack(source, target) if kind == "blocks" else restore(source, target, kind)
     spec = spec or PackSpec()
-    if to == "mds":
-        return write_mds(target, samples_of(source, kind), shard_samples=spec.block_samples)
-    target.mkdir(parents=True, exist_ok=True)
-    return _tar_shards(target, _parts_together(source, kind), spec.block_samples)
+    with _whole_or_nothing(target) as partial:
+        if to == "mds":
+            return write_mds(partial, samples_of(source, kind), shard_samples=spec.block_samples)
+        return _tar_shards(partial, _parts_together(source, kind), spec.block_samples)
+
+
+@contextmanager
+def _whole_or_nothing(target: Path) -> Iterator[Path]:
+    """A new folder beside the target that becomes it at the end, and is gone if that is not reached."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise StoreError.at(target, "holds something already; name a new folder")
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        if target.exists():
+            target.rmdir()
+        partial.rename(target)
+    except OSError as error:
+        raise StoreError.at(target, f"cannot be written: {error.strerror}; nothing is left of it") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def member_stem(key: str) -> str:
@@ -114,13 +140,17 @@ def _parts_together(source: Path, kind: Kind) -> Iterator[tuple[str, bytes]]:
 
 
 def restore(source: Path, target: Path, kind: Kind) -> int:
-    """Write the samples of tar or MDS shards as files."""
+    """Write the samples of tar or MDS shards as files. Raises StoreError where one cannot be written."""
     check_keys((key for key, _ in samples_of(source, kind)), source)
-    target.mkdir(parents=True, exist_ok=True)
     count = 0
     made: set[str] = set()
     for key, data in samples_of(source, kind):
-        write_file(target, key, data, made)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            write_file(target, key, data, made)
+        except OSError as error:
+            done = f"{count} samples are restored"
+            raise StoreError.at(target / key, f"cannot be written: {error.strerror}; {done}") from error
         count += 1
     return count
 
