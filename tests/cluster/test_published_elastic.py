@@ -70,6 +70,27 @@ def test_twin_agrees_on_the_testbed_trace(schedule, rows):
     assert played.events()[0].tolist() == [time_s for time_s, _, _ in twin.log]
 
 
+@pytest.mark.parametrize("schedule", list(RECIPES))
+@pytest.mark.parametrize("seed", range(4))
+def test_twin_agrees_on_a_crowded_cluster(schedule, seed):
+    """The twin makes every boost trial again and plans whole queues; the kernels leave out what cannot have changed."""
+    from forerun.domains.cluster.generate import published
+    from forerun.domains.cluster.inputs import jobs_of
+
+    measured = world("195job.csv", ("n4g8", "n8g8")[seed % 2], 240)
+    drawn = published(
+        40, 150.0 * (1 + seed), measured.profile, best_effort_share=0.3, seed=seed, slack_seed=seed
+    )
+    scene = World(
+        jobs_of(drawn.table(), measured.profile), measured.cluster, measured.profile, (60, 240)[seed // 2]
+    )
+    played = play(RECIPES[schedule], scene)
+    twin = Twin(scene, schedule)
+    getattr(twin, f"run_{schedule.replace('-', '_')}")()
+    assert {row: int(end) for row, end in enumerate(played.end_s) if end >= 0} == twin.end
+    assert played.events()[0].tolist() == [time_s for time_s, _, _ in twin.log]
+
+
 def own_twin(levels: list[int], total: int, slot_s: int) -> Twin:
     twin = Twin.__new__(Twin)
     twin.levels, twin.N, twin.S = levels, total, slot_s

@@ -317,7 +317,7 @@ class Trial(NamedTuple):
 
 @kernel
 def window_before(m: Machine, job: int, until_s: int, out_t: I64, out_g: I64) -> int:
-    """As `trial_profile`, up to an instant no later than the job's end or later: the number of entries before it."""
+    """The free profile before an instant, with a job's own plan given back, tidy; the number of entries."""
     at = m.j[SLOT, job]
     own_t, own_g, own_n = m.plans[0, at], m.plans[1, at], m.plan_n[at]
     free_t, free_g, keys = m.free[0], m.free[1], m.meta[KEYS]
@@ -558,7 +558,7 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
                     after[p], change[p], low[p] = trial.gpu_s, trial.change_s, trial.low_s
                 gpu_s = after[p]
                 if gpu_s < 0:
-                    entries = trial_profile(m, job, trial_t, trial_g)
+                    entries = window_before(m, job, int(FAR), trial_t, trial_g)
                     gpu_s = plan_job(
                         m,
                         job,
@@ -590,7 +590,7 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
             break
         chosen = jobs[picked]
         want = m.j[LEVEL, chosen] + 1
-        entries = trial_profile(m, chosen, trial_t, trial_g)
+        entries = window_before(m, chosen, int(FAR), trial_t, trial_g)
         found = plan_job(
             m,
             chosen,
