@@ -339,7 +339,7 @@ def _packed(corpus: Corpus, prober: _Prober, cells: list[Cell], load: Load, memo
         return _hidden(corpus, prober, load, tuned.probes)
     abc = (tuned.probes[0], tuned.probes[1], tuned.probes[2])
     profile = with_intervals(abc, load, stream(0, "bootstrap"))
-    verified = next((probe for probe in tuned.probes[3:] if probe.cell == tuned.cell), None)
+    verified = next((probe for probe in reversed(tuned.probes) if probe.cell == tuned.cell), None)
     total_s = tuner.predicted[tuned.cell]
     drawn = resampled(abc, load, stream(0, "interval"), DRAWS)
     short = replace(load, samples=min(load.samples, DRAWN_SAMPLES))
