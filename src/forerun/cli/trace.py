@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from forerun.cli import _options, _show
+from forerun.cli._options import F
 from forerun.errors import UsageError, known_names
 from forerun.units import split_name
 
@@ -37,6 +40,39 @@ seed_option = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draws."
 )
 strict_option = click.option("--strict", is_flag=True, help="Refuse a file that needs repairs.")
+out_option = click.option(
+    "-o",
+    "--out",
+    "out",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="A new .parquet or .csv file.",
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read: their format ("": told from the content), its options, and whether repairs are refused."""
+
+    format: str
+    options: dict[str, Any]
+    strict: bool
+
+
+def reading_options(function: F) -> F:
+    """`--format`, `--option` and `--strict`, as one argument `reading`."""
+
+    @functools.wraps(function)
+    def read(*args: Any, format_: str, options: tuple[str, ...], strict: bool, **others: Any) -> Any:
+        from forerun.trace.reader import options_from
+
+        return function(*args, reading=Reading(format_, options_from(options), strict), **others)
+
+    made: Any = read
+    for option in (strict_option, option_option, format_option):
+        made = option(made)
+    return cast(F, made)
 
 
 @click.group(name="trace")
@@ -46,9 +82,7 @@ def command() -> None:
 
 @command.command(name="stats")
 @click.argument("files", nargs=-1, required=True, metavar="[ROOM] FILE...")
-@format_option
-@option_option
-@strict_option
+@reading_options
 @settings_option
 @seed_option
 @click.option("--fit", is_flag=True, help="Also fit arrival processes and say how well they stand in.")
@@ -56,9 +90,7 @@ def command() -> None:
 @_options.quiet_option
 def stats(
     files: tuple[str, ...],
-    format_: str,
-    options: tuple[str, ...],
-    strict: bool,
+    reading: Reading,
     settings: tuple[str, ...],
     seed: int,
     fit: bool,
@@ -68,7 +100,7 @@ def stats(
     """Say what the arrivals in FILE look like: rate, burstiness, ties. With ROOM first, what the room sees in it."""
     if len(files) > 1:
         _only_for_arrivals({"--fit": fit})
-        recorded = _recorded(files[1:], format_, options, strict)
+        recorded = _recorded(files[1:], reading)
         with _show.working(f"reading {files[1]}", quiet=quiet or as_json):
             told = _room(files[0]).stats(recorded, settings, seed=seed)
             recorded.log.finish()
@@ -78,12 +110,12 @@ def stats(
         raise UsageError.at("--set", "is for a room's figures: forerun trace stats ROOM FILE")
     file = Path(files[0])
     from forerun.trace.fit import fit_all
-    from forerun.trace.reader import options_from, read_trace
+    from forerun.trace.reader import read_trace
     from forerun.trace.requests import arrivals_ms
     from forerun.trace.stats import trace_stats
 
     with _show.working(f"reading {file.name}", quiet=quiet or as_json):
-        trace = read_trace(file, format_, options=options_from(options), strict=strict)
+        trace = read_trace(file, reading.format, options=reading.options, strict=reading.strict)
         found = trace_stats(trace)
         fits = fit_all(arrivals_ms(trace)) if fit else ()
     data: dict[str, Any] = {"format": trace.provenance.format, "kind": trace.kind, **found.data()}
@@ -107,27 +139,22 @@ def stats(
 
 @command.command(name="check")
 @file_argument
-@format_option
-@option_option
-@strict_option
+@reading_options
 @_options.json_option
 @_options.quiet_option
 @click.pass_context
 def check(
     ctx: click.Context,
     file: Path,
-    format_: str,
-    options: tuple[str, ...],
-    strict: bool,
+    reading: Reading,
     as_json: bool,
     quiet: bool,
 ) -> int:
     """Read FILE to its end and list what is wrong with it, one line a problem; exit code 2 if anything is."""
     from forerun.trace.convert import check_trace
-    from forerun.trace.reader import options_from
 
     with _show.working(f"reading {file.name}", quiet=quiet or as_json):
-        found = check_trace(file, format_, options=options_from(options), strict=strict)
+        found = check_trace(file, reading.format, options=reading.options, strict=reading.strict)
     if as_json:
         _show.print_json(found.data())
     else:
@@ -143,9 +170,7 @@ def check(
 @command.command(name="fit")
 @click.argument("room")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@format_option
-@option_option
-@strict_option
+@reading_options
 @settings_option
 @seed_option
 @click.option(
@@ -161,9 +186,7 @@ def check(
 def fit(
     room: str,
     files: tuple[str, ...],
-    format_: str,
-    options: tuple[str, ...],
-    strict: bool,
+    reading: Reading,
     settings: tuple[str, ...],
     seed: int,
     out: Path | None,
@@ -173,7 +196,7 @@ def fit(
     """Describe recorded traces of ROOM so that more like them can be generated, and say how like they are."""
     from forerun.trace.room import save_description
 
-    recorded = _recorded(files, format_, options, strict)
+    recorded = _recorded(files, reading)
     with _show.working(f"fitting {files[0]}", quiet=quiet or as_json):
         found = _room(room).fit(recorded, settings, seed=seed)
         recorded.log.finish()
@@ -199,15 +222,7 @@ def fit(
 @click.option("-n", "--count", "count", type=click.IntRange(min=1), help="How many arrivals, or jobs.")
 @click.option("--horizon", "horizon", metavar="TIME", help="All arrivals before this time, such as 10min.")
 @seed_option
-@click.option(
-    "-o",
-    "--out",
-    "out",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="FILE",
-    help="A new .parquet or .csv file.",
-)
+@out_option
 @_options.json_option
 @_options.quiet_option
 def generate(
@@ -275,35 +290,22 @@ def _generate_arrivals(
 
 @command.command(name="import")
 @file_argument
-@format_option
-@option_option
-@strict_option
-@click.option(
-    "-o",
-    "--out",
-    "out",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="FILE",
-    help="A new .parquet or .csv file; the repair log goes to FILE.repairs.json.",
-)
+@reading_options
+@out_option
 @_options.json_option
 @_options.quiet_option
 def import_(
     file: Path,
-    format_: str,
-    options: tuple[str, ...],
-    strict: bool,
+    reading: Reading,
     out: Path,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Convert FILE from a public format to forerun's own trace file, saying what was repaired."""
+    """Convert FILE from a public format to forerun's own trace file; what was repaired goes to OUT.repairs.json."""
     from forerun.trace.convert import import_trace
-    from forerun.trace.reader import options_from
 
     with _show.working(f"reading {file.name}", quiet=quiet or as_json):
-        made = import_trace(file, out, format_, options=options_from(options), strict=strict)
+        made = import_trace(file, out, reading.format, options=reading.options, strict=reading.strict)
     if not quiet:
         if made.guessed:
             click.echo(f"{file}: looks like {made.trace.provenance.format}", err=True)
@@ -357,16 +359,15 @@ def _known_rooms(name: str) -> str:
     return known_names(name, trace_rooms())
 
 
-def _recorded(files: tuple[str, ...], format_: str, options: tuple[str, ...], strict: bool) -> Recorded:
-    from forerun.trace.reader import options_from
+def _recorded(files: tuple[str, ...], reading: Reading) -> Recorded:
     from forerun.trace.repair import RepairLog
     from forerun.trace.room import Recorded
 
     return Recorded(
         files=tuple(Path(file) for file in files),
-        format=format_,
-        options=options_from(options),
-        log=RepairLog(strict=strict),
+        format=reading.format,
+        options=reading.options,
+        log=RepairLog(strict=reading.strict),
     )
 
 
