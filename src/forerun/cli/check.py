@@ -21,6 +21,8 @@ from forerun.cli import _options, _show
 def command(plan: Path, scenario: Path | None, as_json: bool, quiet: bool) -> None:
     """Verify PLAN, written by `forerun plan -o`, by independent means; of a scenario file, say whether it can be read.
 
+    Of a measurement (`forerun measure loading -o`), hold what was predicted to what was measured.
+
     Exit code 4 if any claim of it does not hold.
     """
     import forerun

@@ -14,6 +14,9 @@ from forerun.errors import CheckFailed, ForerunError, Problem, StoreError, Usage
 from forerun.scenario.load import from_data, load
 from forerun.search.plan import PLAN_FORMAT, Plan, read_document
 
+#: the format of a kept measurement
+MEASUREMENT_FORMAT = "forerun.measurement/1"
+
 
 def plan(scenario: Any, objective: str = "", **options: Any) -> Plan:
     """The plan of a scenario in its room. Options that are None are left to the room.
@@ -46,6 +49,8 @@ def check(path: str | os.PathLike[str], *, scenario: Any = None) -> str:
 def check_document(found: Mapping[str, Any], *, scenario: Any = None, name: str = "plan") -> str:
     """Verify a plan file's content, or a certificate by itself (then with its scenario). Says what was verified.
 
+    A measurement's predictions are held to what it measured, where the room knows how (`measured.check_measured`).
+
     Where the room has a checker of certificates (`check_certificate(certificate, scenario)`), that decides; else the
     plan is made again and must come out the same. Raises CheckFailed, or StoreError if this is no plan.
     """
@@ -56,6 +61,11 @@ def check_document(found: Mapping[str, Any], *, scenario: Any = None, name: str 
                 name, "is a certificate by itself: give the scenario it is about (--scenario)"
             )
         return str(_planner(schema.split(".")[1]).check_certificate(found, scenario))
+    if found.get("format") == MEASUREMENT_FORMAT:
+        measured = room_part(str(found.get("domain")), "measured") if found.get("domain") in rooms() else None
+        if measured is None:
+            raise StoreError.at(name, "is no plan but a measurement; forerun report shows it")
+        return str(measured.check_measured(found, name))
     if found.get("format") != PLAN_FORMAT:
         raise StoreError.at(name, f"is no plan: its format is {found.get('format')!r}, not {PLAN_FORMAT!r}")
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,8 +53,34 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
 
 
 def measured_figures(measured: Mapping[str, Any]) -> tuple[Figure, ...]:
-    """Predicted against measured seconds of the cells that were checked, and the error of each."""
-    rows = measured.get("checked") or []
+    """Predicted against measured seconds of the cells that were checked, the error of each, and what a pace did."""
+    return _checked(measured.get("checked") or []) + _pace(measured.get("pace") or {})
+
+
+def _pace(pace: Mapping[str, Any]) -> tuple[Figure, ...]:
+    """Threads over the batches of all epochs."""
+    looks = pace.get("looks") or []
+    if not looks:
+        return ()
+    last = {look["epoch"]: int(look["batch"]) for look in looks}
+    before = {epoch: sum(last[earlier] for earlier in last if earlier < epoch) for epoch in last}
+    return (
+        Figure(
+            id="pace",
+            title="Threads that may read",
+            kind="step",
+            x=Axis("batch", "batches taken"),
+            y=Axis("threads", "threads"),
+            data={
+                "batch": [0, *(before[look["epoch"]] + int(look["batch"]) for look in looks)],
+                "threads": [int(looks[0]["threads_before"]), *(int(look["threads"]) for look in looks)],
+            },
+            caption=f"{len(looks)} looks of {pace['policy']} in {len(last)} epochs of the real loader.",
+        ),
+    )
+
+
+def _checked(rows: Sequence[Mapping[str, Any]]) -> tuple[Figure, ...]:
     if not rows:
         return ()
     kinds = ["probe" if row["probe"] else "noisy" if row["noisy"] else "held out" for row in rows]

@@ -14,8 +14,9 @@ from forerun.measure.loading.decoders import decoder_named
 from forerun.measure.loading.runner import ACTS, LoaderRun, run_loader
 from forerun.measure.loading.study import Job
 
-#: looks in an epoch that is shorter than the policy's own interval would allow any
+#: looks in an epoch that is shorter than the policy's own interval would allow any, and batches that a look needs
 LEAST_LOOKS: Final = 8
+LEAST_BATCHES: Final = 4
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class PacedRun:
 def pace_named(name: str, batches: int) -> PaceRecipe:
     """A pace policy by its name, asked often enough for epochs of so many batches. Raises UnknownName."""
     recipe = paces().get(name, where="--pace")()
-    return recipe.with_(every_batches=max(1, min(recipe.every_batches, batches // LEAST_LOOKS)))
+    return recipe.with_(every_batches=min(recipe.every_batches, max(LEAST_BATCHES, batches // LEAST_LOOKS)))
 
 
 def run_paced(

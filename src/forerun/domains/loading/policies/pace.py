@@ -153,6 +153,8 @@ class _ByInterval:
     useful: tuple[int, Estimate] | None = None
     #: whether the last look changed the threads
     moved: bool = False
+    #: seconds of each batch of the epoch since then
+    batches_s: F64 = field(default_factory=lambda: np.empty(0))
 
     def adjust(self, view: PaceView) -> Pace:
         """Threads now; a block size where an epoch ends."""
@@ -160,14 +162,17 @@ class _ByInterval:
         if not self.seen.enough or not len(view.load_s):
             self.moved = False
             return Pace(view.threads, why="too few blocks seen to judge")
+        self.batches_s = np.concatenate([self.batches_s, view.load_s + view.step_s])
         threads, why = self._threads(view)
         self.moved = threads != view.threads
         if view.epoch_ends:
             block, more = self._block(view)
             if block != view.block_samples:
                 # Another block size is another store as far as requests go.
-                self.seen, self.tried, self.useful = _Seen(), None, None
+                self.seen, self.tried, self.useful, self.batches_s = _Seen(), None, None, np.empty(0)
                 return Pace(threads, block, more)
+        if self.moved or view.epoch_ends:
+            self.batches_s = np.empty(0)
         return Pace(threads, None, ("requests take another time now; " if changed else "") + why)
 
     def _wanted(self, turn_s: float, view: PaceView) -> float:
@@ -246,17 +251,12 @@ class _ByInterval:
             return now, "no block size on offer fits the memory"
         best = max(cell[2] for cell in cells)
         _, block, pessimistic = min(cell for cell in cells if cell[2] >= 0.99 * best)
-        have = view.samples_per_s * (1 + _Z * _spread(view))
+        batch = Estimate.of(self.batches_s)
+        have = view.batch_samples / max(batch.low(), 1e-9)
         saved_s = view.epoch_samples * (1 / have - 1 / pessimistic) * view.epochs_left
         if pessimistic <= have or saved_s <= view.merge_s:
             return now, f"blocks of {block} would not pay for merging in {view.epochs_left} epochs"
         return block, f"blocks of {block} save at least {saved_s:.3g} s of the {view.epochs_left} epochs left"
-
-
-def _spread(view: PaceView) -> float:
-    """Relative standard error of the seconds of a batch."""
-    batch = Estimate.of(view.load_s + view.step_s)
-    return batch.error / batch.mean if batch.mean else 0.0
 
 
 def _shown(threads: float) -> str:
