@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.domains.loading.delivering import delivery
 from forerun.domains.loading.laws import get_usd_per_epoch, terms
-from forerun.domains.loading.model import Cell, Probe, batches_of
+from forerun.domains.loading.model import Cell, Probe, Reader, batches_of
 from forerun.domains.loading.policy import Ask
 from forerun.domains.loading.scenario import Cache, Scenario
 from forerun.domains.loading.streaming import open_caches, stream
@@ -135,17 +135,19 @@ def run_cell(
         drawn.scenario.store.latency_s,
     )
     full, rest = divmod(samples, cell.block)
-    sizes = [cell.block] * full + ([rest] if rest else [])
-    blocks = [np.full(size, load.sample_bytes) for size in sizes]
-    reader = replace(
-        drawn.reader(0, 0), blocks=blocks, threads=cell.threads, step_s=load.step_s, keys=None, failures=None,
-        start_s=0.0,
+    blocks = [np.full(cell.block, load.sample_bytes)] * full + (
+        [np.full(rest, load.sample_bytes)] if rest else []
+    )
+    cpu, loading = drawn.scenario.cpu, drawn.scenario.run
+    reader = Reader(
+        blocks, cell.threads, loading.batch, load.step_s, cpu.decode_s, cpu.decode_cpu_s, load.buffer_samples,
+        drop_last=loading.drop_last,
     )  # fmt: skip
     given = 0.0 if instantaneous else drawn.scenario.store.mean_latency_s
     latencies = np.array([given])
     if rng is not None and not isinstance(latency, (int, float)):
         sigma = latency.sigma
-        latencies = given * np.exp(sigma * rng.standard_normal(len(sizes) + 1) - sigma**2 / 2)
+        latencies = given * np.exp(sigma * rng.standard_normal(len(blocks) + 1) - sigma**2 / 2)
     readers = [reader] * drawn.scenario.jobs
     if len(latencies) > 1:
         latencies = np.tile(latencies, drawn.scenario.jobs)
