@@ -83,6 +83,7 @@ class NamedFleet:
             if isinstance(event, FleetChange) and event.t_s == t_s:
                 return
             steps[type(event)](event.t_s)
+            self.world.grow_if_due(event.t_s)
             self.world.check()
 
     def named(self, t_s: float, rows: np.ndarray) -> Instant:

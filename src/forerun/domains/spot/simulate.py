@@ -56,6 +56,8 @@ def replay(
                     t_s = world.coast(job.horizon_s, goal_steps)
                 if world.steps_completed == goal_steps:
                     finished_s = t_s
+                else:
+                    world.grow_if_due(t_s)
             case ReconfigEnd(t_s):
                 world.start_training(t_s)
             case FleetChange(t_s):

@@ -107,16 +107,24 @@ class World:
         fleet.
         """
         change_s, job = self.next_change_s, self.job
+        latest_s = change_s + ROUNDING_S
         if isinstance(job, Training):
             end_s, write = job.step_end_s, job.write
-            if write is not None and write.durable_s <= end_s:
-                if write.durable_s <= change_s:
-                    return SnapshotDurable(write.durable_s)
-            elif end_s <= change_s:
-                return StepEnd(end_s)
-        elif isinstance(job, Reconfiguring) and job.until_s <= change_s:
-            return ReconfigEnd(job.until_s)
+            if write is not None and write.durable_s <= end_s + ROUNDING_S:
+                if write.durable_s <= latest_s:
+                    return SnapshotDurable(self._listed(write.durable_s))
+            elif end_s <= latest_s:
+                return StepEnd(self._listed(end_s))
+        elif isinstance(job, Reconfiguring) and job.until_s <= latest_s:
+            return ReconfigEnd(self._listed(job.until_s))
         return FleetChange(change_s)
+
+    def _listed(self, t_s: float) -> float:
+        """The instant of the fleet's next change, or the horizon, where ``t_s`` is that but for rounding."""
+        for instant_s in (self.next_change_s, self.job_spec.horizon_s):
+            if abs(t_s - instant_s) <= ROUNDING_S:
+                return instant_s
+        return t_s
 
     def expect(self, instants: Iterable[Instant]) -> None:
         """Changes of the fleet that are known only now, none before the present, all after those known."""
@@ -150,12 +158,12 @@ class World:
         """
         job = self.job
         assert isinstance(job, Training)
-        if job.write is None or job.next_step == goal_steps:
+        if job.write is None or job.next_step == goal_steps or self._grow_due:
             return self.t_s
-        limit_s, durable_s = min(self.next_change_s, horizon_s), job.write.durable_s
+        limit_s = min(self.next_change_s, horizon_s, job.write.durable_s) - ROUNDING_S
         origin_s, step_s, done = job.origin_s, job.step_s, job.steps_done - job.origin_steps
         most = math.inf if goal_steps is None else done + goal_steps - job.next_step
-        while done < most and (end_s := origin_s + (done + 1) * step_s) <= limit_s and end_s < durable_s:
+        while done < most and (end_s := origin_s + (done + 1) * step_s) < limit_s:
             done += 1
             self.t_s = end_s
         self.counts.steps_executed += done + job.origin_steps - job.steps_done
@@ -191,8 +199,13 @@ class World:
         if job.regrow_when_durable and t_s < self.job_spec.horizon_s:
             job.regrow_when_durable = False
             self._grow_due = True
-            if self.next_change_s > t_s:  # otherwise the fleet change of this instant re-plans once for both
-                self._settle(t_s, lost=0)
+            if job.step_end_s > t_s + ROUNDING_S:  # otherwise the step of this instant ends first
+                self.grow_if_due(t_s)
+
+    def grow_if_due(self, t_s: float) -> None:
+        """Take up the nodes that waited for a snapshot; a fleet change of this instant re-plans once for both."""
+        if self._grow_due and self.next_change_s > t_s:
+            self._settle(t_s, lost=0)
 
     def start_training(self, t_s: float) -> None:
         """The pipelines stand: go on behind the last durable step."""

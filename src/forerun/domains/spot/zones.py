@@ -266,6 +266,7 @@ class _Run:
                     world.complete_step(t_s)
                     if world.steps_completed >= self.terms.goal_steps:
                         return t_s
+                    world.grow_if_due(t_s)
                 case ReconfigEnd(t_s):
                     world.start_training(t_s)
                 case FleetChange(t_s):
