@@ -175,7 +175,8 @@ def test_pools_that_share_the_cores_explain_every_merged_run(published: Path) ->
             errors.append(abs(law / completion - 1))
             free = PooledSetting(34_745, threads, cores=1e9).completion_s(block, io, decode_s, step)
             alone.append(abs(free / completion - 1))
-    assert len(errors) == 15 and np.mean(errors) <= 0.025 and max(errors) <= 0.04
+    assert len(errors) == 15
+    assert [round(100 * float(error), 1) for error in (np.mean(errors), max(errors))] == [1.8, 3.7]
     assert max(alone) > 0.5  # without sharing, four threads would be four times as fast
 
 
@@ -185,7 +186,8 @@ def test_both_laws_explain_librispeech(published: Path) -> None:
     unmerged = [abs(row.error) for row in explain_unmerged(runs) if not row.fitted]
     merged = [abs(row.error) for row in explain_pooled(runs) if not row.fitted]
     assert len(unmerged) == 4 and max(unmerged) <= 0.03
-    assert len(merged) == 10 and np.mean(merged) <= 0.025 and max(merged) <= 0.06
+    assert len(merged) == 10
+    assert [round(100 * float(error), 1) for error in (np.mean(merged), max(merged))] == [1.9, 5.5]
 
 
 def test_waits_betray_the_number_of_workers(published: Path) -> None:
