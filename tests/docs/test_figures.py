@@ -19,11 +19,12 @@ from .claims import (
     NUMBER,
     RESULTS,
     ROOT,
+    SINGLE,
     Claim,
     agrees,
     claims,
     folded,
-    pattern,
+    record,
     shown_as,
     table_rows,
 )
@@ -37,9 +38,9 @@ HELD = sorted({claim.document for claim in CLAIMS} | {document for document, _ i
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.document}: {folded(claim.text)[:50]}")
 def test_a_document_says_what_was_measured(claim: Claim) -> None:
-    found = pattern(claim).findall(folded((ROOT / claim.document).read_text(encoding="utf-8")))
+    found = claim.places(folded((ROOT / claim.document).read_text(encoding="utf-8")))
     assert len(found) == 1, f"{claim.document} says {len(found)} times: {claim.text}"
-    shown = found[0] if isinstance(found[0], tuple) else (found[0],)
+    shown = found[0].groups()
     assert len(shown) == len(claim.values), claim.text
     for text, value in zip(shown, claim.values, strict=True):
         assert agrees(text, value), f"{claim.document}: {text} where {value} is meant: {folded(claim.text)}"
@@ -50,14 +51,9 @@ def test_no_number_of_a_table_is_held_by_nobody(document: str) -> None:
     """First cells and code name what is told; every other number of a row lies in a claim, or the table has its test."""
     text = (ROOT / document).read_text(encoding="utf-8")
     page = folded(text)
-    spans = [
-        found.span()
-        for claim in CLAIMS
-        if claim.document == document
-        for found in pattern(claim).finditer(page)
-    ]
+    spans = [found.span() for claim in CLAIMS if claim.document == document for found in claim.places(page)]
     for row in table_rows(text):
-        if (document, row.head) in ELSEWHERE or (document, row.head) in DEFINING:
+        if any((document, row.head) in held for held in (ELSEWHERE, DEFINING, SINGLE)):
             continue
         line = folded(row.line)
         start = page.index(line)
@@ -112,6 +108,26 @@ def test_the_list_of_results_is_the_programs() -> None:
         room = entry.run.__module__.split(".")[2] if hasattr(entry.run, "__module__") else ""
         data = ", ".join(f"`{name}`" for name in entry.datasets) or "with the package"
         assert f"| `{entry.id}` | {room} | {entry.title} | {data} |" in page
+
+
+def test_switches_do_what_their_record_says() -> None:
+    """Jobs accepted and mean completion times, as published and with a switch: every full row of the room's table."""
+    found, compared = record("cluster-switches"), 0
+    rows = table_rows((ROOT / "docs" / "rooms" / "cluster.md").read_text(encoding="utf-8"))
+    for schedule, label, accepted, mean_s in (row.cells for row in rows if row.head == "schedule"):
+        switch = " + ".join(re.findall(r"`(\w+)`", label)) or label
+        if switch not in found.get(schedule, {}):
+            continue
+        for cell, what in ((accepted, "accepted"), (mean_s, "mean_s")):
+            shown = re.fullmatch(r"(\d+)→(\d+) / (\d+)→(\d+)", cell)
+            if shown is None:
+                continue
+            pairs = zip(found[schedule]["published"], found[schedule][switch], strict=True)
+            assert [int(text) for text in shown.groups()] == [
+                round(one[what]) for pair in pairs for one in pair
+            ], f"{schedule} {label}: {cell}"
+            compared += 1
+    assert compared >= 40
 
 
 def test_the_composed_figures_come_out(tmp_path: Path) -> None:
