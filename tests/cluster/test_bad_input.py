@@ -230,6 +230,74 @@ def test_a_slurm_dump_is_compared_in_one_command(
     assert "job without GPUs dropped" in capsys.readouterr().err
 
 
+NEWCOMER = "".join(
+    f"j{i},{60 * i},{60 + 137 * i % 1500},{(1, 2, 3, 1, 4)[i % 5]},{60 * i + 900 + 211 * i % 3000}\n"
+    for i in range(50)
+)
+
+
+@pytest.mark.parametrize("profile", ["", "profile: [{analytic: network_bound}]\n"])
+def test_a_log_without_models_runs_under_every_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, profile: str
+) -> None:
+    """Fifty jobs with deadlines and no model: elastic schedules scale them by an invented curve, and say so."""
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.csv").write_text("job_id,submission_time,duration,num_gpu,deadline\n" + NEWCOMER)
+    Path("s.yaml").write_text(
+        f"domain: cluster\ntrace: jobs.csv\nmachines: {{nodes: [{{count: 2, gpus: 4}}]}}\npolicy: fifo\n{profile}"
+    )
+    for name in ("ef-accessctrl", "ef", "edf", "edf-accessctrl", "fifo", "themis", "chronus", "las"):
+        assert run(["simulate", "s.yaml", "--set", f"policy={name}", "--json"]) == 0, name
+        told = json.loads(capsys.readouterr().out)
+        assert told["summary"]["jobs_with_deadline"] == 50 and told["summary"]["unfinished_jobs"] == 0
+        invented = any(
+            "scale to other counts by an invented model (analytic: " in note for note in told["notes"]
+        )
+        assert invented == (bool(profile) or name in ("ef-accessctrl", "ef", "edf", "edf-accessctrl"))
+        if name == "fifo":
+            assert told["summary"]["jct_mean_s"] > 0
+
+
+def test_durations_hold_on_the_gpus_asked_for() -> None:
+    """A scaled job takes its recorded duration there, whatever the count, and less on more by the curve."""
+    from forerun.domains.cluster.model import Cluster
+    from forerun.domains.cluster.simulate import scaled_from_durations
+    from forerun.testing.cluster import drawn_world
+
+    jobs = drawn_world(3).world.jobs
+    scaled, profile, _ = scaled_from_durations(jobs, "balanced", Cluster.uniform(1, 2, 8), keeps=True)
+    rate = profile.rate_at()[scaled.kind, jobs.gpus]
+    np.testing.assert_allclose(scaled.iterations / rate, jobs.duration_s)
+    assert (np.diff(profile.rate[:, :4], axis=1) > 0).all(), "more GPUs of one node are faster"
+    assert [batch for _, batch in profile.kinds] == [64 * count for count in sorted(set(jobs.gpus.tolist()))]
+
+
+def test_deadlines_can_be_given_to_a_log_that_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.txt").write_text(SACCT)
+    base = "domain: cluster\nmachines: {nodes: [{count: 2, gpus: 8}]}\npolicy: edf-accessctrl\n"
+    Path("s.yaml").write_text(base + "trace: {file: jobs.txt, slack: 1.5}\n")
+    assert run(["simulate", "s.yaml", "-o", "one"]) == 0
+    capsys.readouterr()
+    import forerun
+
+    jobs = forerun.simulate(forerun.load("s.yaml")).tables["jobs"]
+    spent = {"10": 3600, "11": 7200, "13": 1200}
+    for name, due, submit in zip(jobs["job"], jobs["deadline_s"], jobs["submit_s"], strict=True):
+        assert due == submit + 1.5 * spent[name]
+    Path("s.yaml").write_text(base + "trace: {file: jobs.txt, slack: 1.2, most_slack: 2}\n")
+    drawn = forerun.simulate(forerun.load("s.yaml")).tables["jobs"]
+    slack = (drawn["deadline_s"] - drawn["submit_s"]) / np.array([spent[name] for name in drawn["job"]])
+    assert ((slack >= 1.2) & (slack <= 2.001)).all() and len(set(slack.tolist())) == 3
+    assert run(["compare", "s.yaml", "--policy", "edf-accessctrl", "--policy", "fifo"]) == 0
+    assert "deadlines met" in capsys.readouterr().out
+    Path("s.yaml").write_text(base + "trace: {file: jobs.txt, slack: 3, most_slack: 2}\n")
+    assert run(["simulate", "s.yaml"]) == 2
+    assert "most_slack is 2" in capsys.readouterr().err.replace(": ", " ")
+
+
 def test_a_resampled_log_has_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     rows = "".join(f"j{i},{97 * i},{30 + 37 * i % 400},{1 + i % 3}\n" for i in range(120))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from forerun.domains.cluster.loop import run
+from forerun.domains.cluster.model import Cluster
 from forerun.domains.cluster.policy import Schedule, schedulers
 from forerun.domains.cluster.record import Record
 from forerun.domains.cluster.simulate import rules_for
@@ -241,12 +242,13 @@ def one_by_one(number: int, corrected: frozenset[str]) -> Scene:
 
 
 @pytest.mark.parametrize("corrected", [False, True])
-def test_the_deadline_that_is_said_to_admit_a_job_admits_it(corrected: bool) -> None:
+@pytest.mark.parametrize("name", ["ef-accessctrl", "edf-accessctrl"])
+def test_the_deadline_that_is_said_to_admit_a_job_admits_it(name: str, corrected: bool) -> None:
     """With the deadline moved as the refusal says, the same run takes the job in."""
     tried = 0
-    for number in range(100):
-        scene = one_by_one(number, frozenset(touching("ef-accessctrl")) if corrected else frozenset())
-        record, _ = play(schedulers().get("ef-accessctrl")(), scene, watch=False)
+    for number in range(60):
+        scene = one_by_one(number, frozenset(touching(name)) if corrected else frozenset())
+        record, _ = play(schedulers().get(name)(), scene, watch=False)
         jobs = scene.world.jobs
         for row in np.flatnonzero(record.admitted == 0).tolist():
             said = re.search(r"with a deadline (\d+) s later", record.refusals[row])
@@ -255,10 +257,60 @@ def test_the_deadline_that_is_said_to_admit_a_job_admits_it(corrected: bool) -> 
             later = jobs.deadline_s.copy()
             later[row] += int(said[1])
             moved = replace(scene, world=replace(scene.world, jobs=replace(jobs, deadline_s=later)))
-            again, _ = play(schedulers().get("ef-accessctrl")(), moved, watch=False)
+            again, _ = play(schedulers().get(name)(), moved, watch=False)
             assert again.admitted[row] == 1, f"{scene}: job {jobs.id[row]}, {record.refusals[row]}"
             tried += 1
     assert tried >= 2
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("name", ["ef-accessctrl", "edf-accessctrl"])
+def test_the_gpus_that_are_said_to_admit_a_job_admit_it(name: str, corrected: bool) -> None:
+    """The first job of a world, alone, refused on eight GPUs for its deadline: with as many more as said it is taken."""
+    tried = 0
+    for number in range(200):
+        scene = drawn_world(number, published=True)
+        corrects = frozenset(touching(name)) if corrected else frozenset()
+        jobs = scene.world.jobs.take([0])
+        if not jobs.has_deadline[0]:
+            continue
+        best = scene.world.profile.rate_at()[jobs.kind[0]]  # type: ignore[union-attr]
+        need_s = np.array([jobs.iterations[0] / best[1] * 0.4 + 60], np.int64)
+        jobs = replace(jobs, deadline_s=jobs.submit_s + need_s)
+        two = Cluster.uniform(1, 1, 2, "slow")
+        record, _ = play(
+            schedulers().get(name)(),
+            replace(scene, world=replace(scene.world, jobs=jobs, cluster=two, corrected=corrects, slot_s=30)),
+            watch=False,
+        )
+        said = re.search(r"with (\d+) more GPUs", record.refusals.get(0, ""))
+        if said is None:
+            continue
+        more = Cluster.uniform(1, 1 + int(said[1]) // 2, 2, "slow")
+        again, _ = play(
+            schedulers().get(name)(),
+            replace(
+                scene, world=replace(scene.world, jobs=jobs, cluster=more, corrected=corrects, slot_s=30)
+            ),
+            watch=False,
+        )
+        assert again.admitted[0] == 1, f"{scene}: {record.refusals[0]}"
+        tried += 1
+    assert tried >= 5
+
+
+def test_waiting_for_themis_next_slot_is_waiting_for_admission() -> None:
+    """A job is taken in at the slot that sees it; until then it waits for admission, not for GPUs."""
+    from forerun.domains.cluster.outcome import stretches_of, waits_of
+
+    for number in range(5):
+        scene = drawn_world(number, published=True)
+        record, _ = play(schedulers().get("themis")(), scene)
+        jobs, slot_s = scene.world.jobs, scene.world.slot_s
+        first_s = int(jobs.submit_s[0])
+        slot = first_s + -(-(jobs.submit_s - first_s) // slot_s) * slot_s
+        waits = waits_of(record, stretches_of(record))
+        assert waits.admission.tolist() == (slot - jobs.submit_s).tolist()
 
 
 # -- cut anywhere --------------------------------------------------------------------------------------------------

@@ -208,13 +208,31 @@ def test_ten_jobs_fare_as_in_the_reference() -> None:
 
 
 def test_the_papers_search_fares_alike_over_seeds() -> None:
-    recipe = Pollux(measurements=str(MEASURED), search="evolution", population=30, generations=15)
-    outcomes = [play(recipe, ten_jobs(seed)) for seed in (1, 2)]
-    for record in outcomes:
-        assert len(record.completed) == 10
-        assert 5 <= record.accepted <= 7
+    """Five seeds, a smaller search: all jobs end, mean completion within 10 % of the sample of the reference's search."""
+    recipe = Pollux(measurements=str(MEASURED), search="evolution", population=16, generations=12)
+    outcomes = [play(recipe, ten_jobs(seed)) for seed in range(1, 6)]
+    submit_s = ten_jobs().jobs.submit_s
+    means = [float((record.end_s - submit_s).mean()) for record in outcomes]
+    assert all(len(record.completed) == 10 and 5 <= record.accepted <= 7 for record in outcomes)
+    assert len(set(means)) > 1, "seeds differ"
+    assert np.mean(means) == pytest.approx(3288.8, rel=0.1)
     again = play(recipe, ten_jobs(1))
     assert again.end_s.tolist() == outcomes[0].end_s.tolist()
+
+
+def test_both_searches_are_reproduced_with_their_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows for either search, the random one with an interval; at small size."""
+    shared_or_skip()
+    monkeypatch.setenv("FORERUN_DATA_DIR", str(MEASURED.parents[1]))
+    from forerun.domains.cluster.reproduce import pollux_searches
+
+    rows = pollux_searches(lambda _: None, seeds=2, searched=3, small=True).rows
+    assert len(rows) == 4
+    assert all(row.compat is not None and row.published is not None for row in rows)
+    drawn = [row for row in rows if "random search" in row.name]
+    assert len(drawn) == 2 and all(
+        "mean of 2 seeds" in row.note and "95 % interval" in row.note for row in drawn
+    )
 
 
 def test_figure_8a_is_near_the_published_share() -> None:

@@ -369,6 +369,13 @@ class Witness:
             atol=_TOLERANCE_S,
             err_msg=f"{self.scene}: seconds by cause do not sum to end less submission",
         )
+        refused = record.admitted == 0
+        np.testing.assert_allclose(
+            waits.total()[refused],
+            (record.judged_s - jobs.submit_s)[refused],
+            atol=_TOLERANCE_S,
+            err_msg=f"{self.scene}: seconds by cause do not sum to refusal less submission",
+        )
 
     def _tracks(self) -> None:
         """Drawn one track a GPU, no GPU is held by two jobs at once."""

@@ -127,20 +127,28 @@ class AdmittingEdfRules(DeadlineFirstRules):
         """Why a newcomer is refused: its own speed, capacity up to its deadline, or whom it meets."""
         m, names = self.m, self.world.jobs.id
         deadline_s = int(m.j[mk.DEADLINE, row])
-        if row in late:
-            best_s = now_s + m.left[row] / m.rate[m.j[mk.KIND, row], : m.j[mk.TOP, row]].max()
-            if best_s > deadline_s:
-                return f"own speed: alone at its best count it would end {best_s - deadline_s:.0f} s after its deadline"
-            over_s = int(self.ends[row] + self.reserve_s[row]) - deadline_s
-            return (
+        over_s = int(self.ends[row] + self.reserve_s[row]) - deadline_s
+        alone, everybody = self.runnable().copy(), np.append(self.runnable(), row)
+        self.plan(alone, now_s)
+        anyway = alone[self.would_be_late(alone)]
+        best_s = now_s + m.left[row] / m.rate[m.j[mk.KIND, row], : m.j[mk.TOP, row]].max()
+        if row in late and best_s > deadline_s:
+            what = f"own speed: alone at its best count it would end {best_s - deadline_s:.0f} s after its deadline"
+        elif row in late:
+            what = (
                 f"capacity in [{now_s}, {deadline_s}] s: planned with the others it would end {over_s} s late"
             )
-        alone = self.runnable().copy()
-        self.plan(alone, now_s)
-        anyway = np.intersect1d(late, alone[self.would_be_late(alone)])
-        if len(anyway):
-            return f"job {names[anyway[0]]}, admitted before, is predicted late in any case"
-        return f"it would make job {names[late[0]]} late"
+        elif len(both := np.intersect1d(late, anyway)):
+            what = f"job {names[both[0]]}, admitted before, is predicted late in any case"
+        else:
+            what = f"it would make job {names[late[0]]} late"
+        excused = anyway if self.world.is_corrected("late_incumbent") else anyway[:0]
+
+        def admits() -> bool:
+            self.plan(everybody, now_s)
+            return not len(np.setdiff1d(everybody[self.would_be_late(everybody)], excused))
+
+        return what + self.would_admit(row, admits, alone=False)
 
     def decide(self, now_s: int) -> None:
         """Jobs are placed in list order, and the groups learnt."""

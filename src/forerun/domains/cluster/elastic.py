@@ -26,10 +26,6 @@ RESTARTS_KEPT: Final = 8
 SLOTS_KEPT: Final = 2
 
 
-#: jobs in the cluster above which no deadline that would admit a refused job is sought
-MOST_TRIED: Final = 40
-
-
 class ElasticRules(PublishedRules):
     """What both forms of ElasticFlow share: the planner's flags, boosting, placing."""
 
@@ -140,41 +136,23 @@ class AdmittingRules(ElasticRules):
         deadline = int(m.j[mk.DEADLINE, row])
         best_s = now_s + m.left[row] / m.rate[m.j[mk.KIND, row], : m.j[mk.TOP, row]].max()
         if best_s > deadline:
-            return f"own speed: alone at its best count it would end {best_s - deadline:.0f} s after its deadline"
-        if needed_s > deadline:
-            late = f"capacity in [{now_s}, {deadline}] s: planned with the others it would end {needed_s - deadline} s late"
-            slack_s = self._admitting_slack_s(row, needed_s - deadline, now_s)
-            return (
-                f"{late}; alone, with a deadline {slack_s} s later, it would be admitted" if slack_s else late
-            )
-        return blame
-
-    def _admitting_slack_s(self, row: int, least_s: int, now_s: int) -> int:
-        """How much later a deadline would have the job admitted, were it the only newcomer: tried, to a slot; 0: unknown.
-
-        Not tried in a crowd: each trial plans everybody anew.
-        """
-        if self.runnable_count > MOST_TRIED:
-            return 0
-        deadlines = self.m.j[mk.DEADLINE]
-        written = int(deadlines[row])
+            what = f"own speed: alone at its best count it would end {best_s - deadline:.0f} s after its deadline"
+        elif needed_s > deadline:
+            what = f"capacity in [{now_s}, {deadline}] s: planned with the others it would end {needed_s - deadline} s late"
+        else:
+            what = blame
         everybody = np.append(self.runnable(), row)
+        anyway: I64 = np.zeros(0, np.int64)
+        if self.world.is_corrected("late_incumbent"):
+            anyway = self.runnable().copy()
+            anyway = anyway[self.plan(anyway, now_s, record=False)]
 
-        def admits(slack_s: int) -> bool:
-            deadlines[row] = written + slack_s
-            return not self.plan(everybody, now_s, record=False).any()
+        def admits() -> bool:
+            late = everybody[self.plan(everybody, now_s, record=False)]
+            return not len(np.setdiff1d(late, anyway))
 
-        low_s, high_s = 0, max(least_s, self.world.slot_s)
-        while not admits(high_s):
-            low_s, high_s = high_s, 2 * high_s
-            if high_s > 64 * max(least_s, self.world.slot_s):
-                high_s = 0
-                break
-        while high_s and high_s - low_s > self.world.slot_s:
-            middle_s = (low_s + high_s) // 2
-            low_s, high_s = (low_s, middle_s) if admits(middle_s) else (middle_s, high_s)
-        deadlines[row] = written
-        return high_s
+        batch = len(self.arrivals) > 1 and not self.world.is_corrected("admission")
+        return what + self.would_admit(row, admits, alone=batch)
 
     def decide(self, now_s: int) -> None:
         """Everybody takes what the plan gives now, plans are made again, spare GPUs go out, jobs are placed."""

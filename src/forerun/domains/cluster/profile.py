@@ -216,6 +216,27 @@ def analytic(
     )
 
 
+def anchored(
+    asked: Sequence[int], preset: str, levels: Sequence[int], *, gpus_per_node: int, gpu_type: str
+) -> Profile:
+    """Scaling for jobs of which only a duration on `asked` GPUs is known: one kind for each count, 1 iteration/s there.
+
+    The curve is the preset's, at 64 samples a GPU on the asked count. Raises UnknownName.
+    """
+    counts = sorted(set(asked))
+    kinds = [("", 64 * count) for count in counts]
+    every = sorted({*levels, *counts})
+    made = analytic(kinds, preset, gpus_per_node=gpus_per_node, levels=every, gpu_type=gpu_type)
+    at_asked = made.rate[np.arange(len(counts)), np.searchsorted(every, counts)]
+    kept = np.searchsorted(every, sorted(set(levels)))
+    return replace(
+        made,
+        levels=made.levels[kept],
+        rate=(made.rate / at_asked[:, None])[:, kept],
+        largest_column=np.minimum(made.largest_column, int(made.levels[kept[-1]])),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class FittedProfile:
     """A step model fitted to a user's points, with its relative error at each of them."""

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.cluster.elastic import MOST_TRIED, ElasticRules
+from forerun.domains.cluster.elastic import ElasticRules
 from forerun.domains.cluster.kernels import elastic as ek
 from forerun.domains.cluster.kernels import machine as mk
 from forerun.domains.cluster.kernels import promises as pk
@@ -201,20 +201,11 @@ class PromisingRules(ElasticRules):
         deadline = int(m.j[mk.DEADLINE, row])
         best_s = now_s + m.left[row] / m.rate[m.j[mk.KIND, row], : m.j[mk.TOP, row]].max()
         if best_s > deadline:
-            return f"own speed: alone at its best count it would end {best_s - deadline:.0f} s after its deadline"
-        what = f"capacity in [{now_s}, {deadline}] s: beside what is promised to others it would be late"
-        slack_s = self._slack_that_admits(row, now_s)
-        return f"{what}; with a deadline {slack_s} s later it would be admitted" if slack_s else what
+            what = f"own speed: alone at its best count it would end {best_s - deadline:.0f} s after its deadline"
+        else:
+            what = f"capacity in [{now_s}, {deadline}] s: beside what is promised to others it would be late"
 
-    def _slack_that_admits(self, row: int, now_s: int) -> int:
-        """How much later a deadline would have the job admitted: tried, to a slot; 0: unknown (not tried in a crowd)."""
-        if self.runnable_count > MOST_TRIED:
-            return 0
-        deadlines = self.m.j[mk.DEADLINE]
-        written = int(deadlines[row])
-
-        def admits(slack_s: int) -> bool:
-            deadlines[row] = written + slack_s
+        def admits() -> bool:
             found = False
 
             def attempt() -> bool:
@@ -225,9 +216,7 @@ class PromisingRules(ElasticRules):
             self._or_undone(attempt, np.append(self.runnable(), row))
             return found
 
-        slack_s = least_slack_s(admits, self.world.slot_s)
-        deadlines[row] = written
-        return slack_s
+        return what + self.would_admit(row, admits, alone=False)
 
     def decide(self, now_s: int) -> None:
         """Everybody takes what the plan gives now, spare GPUs go out, jobs are placed."""
@@ -260,16 +249,3 @@ class PromisingRules(ElasticRules):
             return 0.0 if free else self.table.change_s(row, before, int(self.m.j[mk.GPUS, row]))
         known = bool(self.m.j[mk.HIT, row])
         return float(overhead_s(int(self.m.j[mk.GPUS, row]), False, known, self.world.cluster.gpus))
-
-
-def least_slack_s(admits: Callable[[int], bool], slot_s: int, *, furthest_slots: int = 1 << 14) -> int:
-    """The least slack that admits a job, found by doubling and halving, to a slot; 0 if none up to `furthest_slots` does."""
-    low_s, high_s = 0, slot_s
-    while not admits(high_s):
-        low_s, high_s = high_s, 2 * high_s
-        if high_s > furthest_slots * slot_s:
-            return 0
-    while high_s - low_s > slot_s:
-        middle_s = (low_s + high_s) // 2
-        low_s, high_s = (low_s, middle_s) if admits(middle_s) else (middle_s, high_s)
-    return high_s

@@ -7,6 +7,7 @@ its own way of admitting, planning and starting jobs.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -151,6 +152,23 @@ def require_published_world(world: World) -> Profile:
     if problems:
         raise ProfileError(*problems)
     return world.profile
+
+
+#: jobs in the cluster above which nothing is sought that would admit a refused job: each trial plans everybody anew
+MOST_TRIED: Final = 40
+
+
+def least_that(admits: Callable[[int], bool], step: int, most: int) -> int:
+    """The least amount that admits, to a step, found by doubling and halving; 0 if none up to `most` does."""
+    low, high = 0, step
+    while not admits(high):
+        low, high = high, 2 * high
+        if high > most:
+            return 0
+    while high - low > step:
+        middle = low + (high - low) // (2 * step) * step
+        low, high = (low, middle) if admits(middle) else (middle, high)
+    return high
 
 
 #: restarts that a plan keeps time for, where overhead is reserved at admission
@@ -312,6 +330,40 @@ class PublishedRules:
                 cost_s[at] = math.ceil(table.change_s(row, before, gpus) - 1e-9)
             self.begun[row] |= gpus > 0
         charge_each(m, rows, cost_s)
+
+    def would_admit(self, row: int, admits: Callable[[], bool], *, alone: bool) -> str:
+        """What would have a refused job admitted, as far as it was tried: a later deadline, more GPUs (whole nodes).
+
+        `admits` plans it with everybody in the cluster; `alone`: it was refused with others that came with it.
+        """
+        if not self.record.seeks_remedies or self.runnable_count > MOST_TRIED:
+            return ""
+        machine, slot_s = self.m, self.world.slot_s
+        deadlines = machine.j[mk.DEADLINE]
+        written = int(deadlines[row])
+        if alone and admits():
+            return "; alone it would be admitted"
+
+        def later(slack_s: int) -> bool:
+            deadlines[row] = written + slack_s
+            return admits()
+
+        def larger(gpus: int) -> bool:
+            counts = np.arange(self.world.cluster.gpus + gpus + 1)
+            floor_level = np.searchsorted(machine.levels, counts, side="right").astype(np.int64) - 1
+            self.m = machine._replace(floor_level=floor_level)
+            return admits()
+
+        slack_s = least_that(later, slot_s, slot_s << 14)
+        deadlines[row] = written
+        gpus = least_that(larger, self.gpus_per_node, 8 * self.world.cluster.gpus)
+        self.m = machine
+        found = [f"with a deadline {slack_s} s later"] * (slack_s > 0) + [f"with {gpus} more GPUs"] * (
+            gpus > 0
+        )
+        if not found:
+            return ""
+        return f"; {'alone, ' if alone else ''}{' or '.join(found)} it would be admitted"
 
     def restart_reserve_s(self, restarts: int = RESERVED_RESTARTS) -> I64:
         """Seconds per job that a plan keeps for overhead: restarts at the job's largest count, all groups new."""

@@ -47,6 +47,8 @@ class Record:
         self.resumes: I64 = np.zeros(count, np.int64)
         self.restarts: I64 = np.zeros(count, np.int64)
         self.refusals: dict[int, str] = {}
+        #: whether to seek what would have admitted a refused job: trials that only explanations need
+        self.seeks_remedies = True
         self.completed: list[int] = []
         self.ended_because = ""
         self.notes: list[str] = []

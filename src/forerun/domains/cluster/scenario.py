@@ -38,6 +38,7 @@ class TraceSpec(Spec, frozen=True, kw_only=True):
     the content, and said. `first` keeps only so many jobs (0: all). `strict` makes repairs errors. Foreign logs have no
     models: such jobs run rigid for their recorded duration, unless `draw_models` draws them as the published conversion
     does.
+    `slack`: jobs without a deadline get one, so many durations after submission (with `most_slack`: drawn between both).
     `larger` says what becomes of jobs that ask for more GPUs than the cluster has: an error, or they are left out, counted.
     """
 
@@ -50,9 +51,13 @@ class TraceSpec(Spec, frozen=True, kw_only=True):
     strict: bool = False
     draw_models: bool = False
     larger: Literal["refuse", "drop"] = "refuse"
+    slack: Seconds = 0.0
+    most_slack: Seconds = 0.0
 
     def problems(self) -> list[tuple[str, str]]:
         """Exactly one source."""
+        if self.most_slack and not 0 < self.slack <= self.most_slack:
+            return [("most_slack", f"is {self.most_slack:g}; it wants a slack above 0 and not above it")]
         names = ("file", "generate", "published", "resample")
         given = [name for name in names if getattr(self, name) is not None]
         if len(given) == 1:
@@ -87,6 +92,9 @@ class Machines(Spec, frozen=True, kw_only=True):
 class ProfileSpec(Spec, frozen=True, kw_only=True):
     """Throughput: measured tables (one file a model, named after it), or an analytic preset with its kinds of job.
 
+    An analytic preset without kinds is for logs without models: each job scales by it, from its recorded duration on the
+    GPUs it asks for.
+
     `gpu_type` empty: the only type of the machines. `extrapolate` admits counts beyond the measured range, marked.
     """
 
@@ -98,14 +106,15 @@ class ProfileSpec(Spec, frozen=True, kw_only=True):
     extrapolate: bool = False
 
     def problems(self) -> list[tuple[str, str]]:
-        """One of the two, and kinds for the analytic one."""
+        """One of the two."""
         if bool(self.tables) == bool(self.analytic):
             return [("", "give either tables: [model.csv, ...] or analytic: balanced")]
-        return (
-            [("kinds", "is empty; name jobs as [[model, batch], ...]")]
-            if self.analytic and not self.kinds
-            else []
-        )
+        return []
+
+    @property
+    def scales_durations(self) -> bool:
+        """An analytic curve without kinds: each job scales by it from its recorded duration on the GPUs it asks for."""
+        return bool(self.analytic) and not self.kinds
 
 
 class Costs(Spec, frozen=True, kw_only=True):
@@ -223,6 +232,13 @@ class Scenario(Spec, frozen=True, kw_only=True):
         if (self.loading or (self.bill and self.bill.power)) and len(self.profile) != 1:
             what = "are of several GPU types" if self.profile else "are absent"
             found.append(("profile", f"profiles {what}; supply and power profiles need exactly one"))
+        if any(profile.scales_durations for profile in self.profile):
+            if len(self.profile) > 1:
+                found.append(
+                    ("profile", "a profile without kinds stands alone; give kinds: [[model, batch], ...]")
+                )
+            if self.loading or (self.bill and self.bill.power):
+                found.append(("profile", "has no kinds, which supply and power profiles need"))
         if not self.multi_node_penalty:
             found.append(("multi_node_penalty", "is empty; the speed on one node is 1"))
         return found

@@ -119,7 +119,7 @@ def prepare(scenario: Scenario) -> Prepared:
     """Read a scenario's inputs and resolve them into a world."""
     repairs = RepairLog(strict=scenario.trace.strict)
     cluster = cluster_from(scenario)
-    profiles = tuple(profile_from(spec, cluster) for spec in scenario.profile)
+    profiles = tuple(profile_from(spec, cluster) for spec in scenario.profile if not spec.scales_durations)
     _one_order_of_kinds(profiles)
     profile = profiles[0] if profiles else None
     table = table_from(scenario.trace, profile, scenario.seed, repairs)
@@ -131,6 +131,12 @@ def prepare(scenario: Scenario) -> Prepared:
         profiles = tuple(filled(each, counts, extrapolate=extrapolate) for each in profiles)
         profile = profiles[0]
     jobs = jobs_of(table, profile, repairs)
+    if scenario.trace.slack:
+        jobs = with_deadlines(jobs, scenario.trace, scenario.seed, repairs)
+    invented: tuple[str, ...] = ()
+    if preset := _preset_for(scenario, jobs, profile):
+        jobs, profile, invented = scaled_from_durations(jobs, preset, cluster, keeps=keeps)
+        profiles = (profile,)
     terms: BillTerms | None = None
     slower: tuple[str, ...] = ()
     if profile is not None and (scenario.loading or scenario.bill is not None):
@@ -158,11 +164,61 @@ def prepare(scenario: Scenario) -> Prepared:
     world = replace(world, costs=costs_of(scenario, jobs))
     notes = (
         *_notes(world),
+        *invented,
         *_log_notes(table, cluster),
         *slower,
         *(str(repair) for repair in repairs.repairs),
     )
     return Prepared(world, repairs, notes, terms)
+
+
+def with_deadlines(jobs: Jobs, trace: TraceSpec, seed: int, repairs: RepairLog) -> Jobs:
+    """The jobs, each without a written deadline due so many durations after its submission."""
+    without = jobs.written_deadline_s >= NO_DEADLINE_S
+    draws = stream(seed, "deadline slack").random(len(jobs))
+    slack = trace.slack + draws * (max(trace.most_slack, trace.slack) - trace.slack)
+    due = jobs.submit_s + np.ceil(slack * jobs.duration_s).astype(np.int64)
+    deadline_s = np.where(without, due, jobs.deadline_s)
+    return replace(
+        jobs,
+        deadline_s=deadline_s,
+        best_effort=jobs.best_effort & ~without,
+        written_deadline_s=np.where(without, due, jobs.written_deadline_s),
+    )
+
+
+def _preset_for(scenario: Scenario, jobs: Jobs, profile: Profile | None) -> str:
+    """The analytic curve by which jobs of known duration scale; empty: they need none, or are to have none."""
+    if scenario.profile and scenario.profile[0].scales_durations:
+        return scenario.profile[0].analytic
+    elastic = not _keeps_requests(scenario.policy) and "iterations" in scenario.policy.needs
+    return "balanced" if elastic and profile is None and not any(jobs.model) else ""
+
+
+def scaled_from_durations(
+    jobs: Jobs, preset: str, cluster: Cluster, *, keeps: bool
+) -> tuple[Jobs, Profile, tuple[str, ...]]:
+    """The jobs with an invented scaling: each takes its recorded duration on the GPUs it asks for, other counts by a curve.
+
+    Elastic schedules scale by powers of two; others (`keeps`) also know the counts asked for.
+    """
+    from forerun.domains.cluster.profile import anchored
+
+    powers = [1 << at for at in range(max(cluster.gpus.bit_length(), 1)) if 1 << at <= max(cluster.gpus, 1)]
+    asked = sorted(set(jobs.gpus.tolist()))
+    profile = anchored(
+        asked,
+        preset,
+        [*powers, *asked] if keeps else powers,
+        gpus_per_node=cluster.gpus_per_node,
+        gpu_type=cluster.node_types()[0] or "",
+    )
+    kind = np.searchsorted(asked, jobs.gpus).astype(np.int64)
+    note = (
+        f"no throughput is known: jobs take their recorded duration on the GPUs they ask for, and scale to other counts by "
+        f"an invented model (analytic: {preset}; nobody measured it)"
+    )
+    return replace(jobs, kind=kind, iterations=jobs.duration_s.copy()), profile, (note,)
 
 
 def costs_of(scenario: Scenario, jobs: Jobs) -> CostTable | None:

@@ -50,6 +50,7 @@ class ThemisState(NamedTuple):
     left_before: F64
     share_before: F64
     overhead_s: F64
+    judged_s: F64  # when it was taken in
     end_s: F64  # -1 until known
     ended: I64  # rows in order of completion
     ended_at_s: I64
@@ -189,6 +190,7 @@ def _take_events(jobs: ThemisJobs, state: ThemisState) -> None:
         clock[ACTIVE], clock[ENDING], clock[EVENT_S] = kept, 0, now_s
     while clock[ARRIVED] < len(jobs.submit_s) and jobs.submit_s[clock[ARRIVED]] <= now_s:
         order[clock[ACTIVE]] = clock[ARRIVED]
+        state.judged_s[clock[ARRIVED]] = now_s
         clock[ACTIVE] += 1
         clock[ARRIVED] += 1
         clock[EVENT_S] = now_s

@@ -82,6 +82,7 @@ class ThemisSlots(QuietRules):
             left_before=work.copy(),
             share_before=np.ones(count),
             overhead_s=record.overhead_s,
+            judged_s=record.judged_s,
             end_s=np.full(count, -1.0),
             ended=np.zeros(count, np.int64),
             ended_at_s=np.full(count, -1, np.int64),
