@@ -673,12 +673,12 @@ REPRODUCTIONS: Final = (
         partial(pollux_searches, seeds=2, searched=6),
     ),
     _entry(
-        "ef-fig8b", "Deadlines met on eleven production traces", "figure 8(b)", fig8b, 5.0,
+        "ef-fig8b", "Deadlines met on eleven production traces", "figure 8(b)", fig8b, 1.5,
         partial(fig8b, only=("10", "philly")),
     ),
     _entry(
-        "ef-fig9", "What admission control and elastic scaling add", "figure 9", fig9, 1.5, partial(fig9, seeds=2)
+        "ef-fig9", "What admission control and elastic scaling add", "figure 9", fig9, 1.1, partial(fig9, seeds=2)
     ),
     _entry("ef-fig10", "Cluster efficiency over time", "figure 10", fig10, 0.1),
-    _entry("ef-fig11", "Best-effort jobs beside deadlines", "figure 11", fig11, 1.0, partial(fig11, seeds=3)),
+    _entry("ef-fig11", "Best-effort jobs beside deadlines", "figure 11", fig11, 0.7, partial(fig11, seeds=3)),
 )  # fmt: skip
