@@ -41,7 +41,7 @@ def all_page(attempts: Sequence[Attempt], *, quick: bool) -> str:
         f"{holds} of {len(judged)} judged numbers of {len(attempts)} published results are within tolerance"
     )
     if absent:
-        told += f"; {len(absent)} want data that are not here"
+        told += f"; {len(absent)} {'wants' if len(absent) == 1 else 'want'} data that are not here"
     lead = join(
         (
             tag("p", "Every published table and figure that forerun regenerates", class_="meta"),
@@ -133,7 +133,7 @@ def _numbers(found: Reproduced) -> Html:
         "between the published number and compat (corrected, where there is no compat).",
         class_="soft under",
     )
-    return join((table, explained))
+    return join((tag("div", table, class_="published"), explained))
 
 
 def _notes(found: Reproduced) -> Html:
