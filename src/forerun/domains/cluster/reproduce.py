@@ -423,8 +423,8 @@ def pollux_searches(
         ):
             names.append((what, which))
             values.append(mean)
-            lows.append(mean - half)
-            highs.append(mean + half)
+            lows.append(max(mean - half, 0.0))
+            highs.append(min(mean + half, 1.0))
     figure = Figure(
         id="pollux-searches",
         title="Deadlines met by Pollux, by search",
@@ -536,7 +536,7 @@ def fig9(progress: Progress, *, seeds: int = 20) -> Reproduced:
         rows.append(Row(what, published, mean, None, None, note))
         note = "the one public draw, which is not the paper's"
         rows.append(Row(f"{what}, public draw", None, compat[at].ratio, corrected[at].met_ratio, None, note))
-        ours.append((sizes[cluster], name, mean, mean - half, mean + half))
+        ours.append((sizes[cluster], name, mean, max(mean - half, 0.0), min(mean + half, 1.0)))
         printed.append((sizes[cluster], name, published, published, published))
     axis = Axis("size", "cluster")
     by_size = [at for size in sizes.values() for at, cell in enumerate(ours) if cell[0] == size]
@@ -613,7 +613,9 @@ def fig11(progress: Progress, *, seeds: int = 20) -> Reproduced:
                     f"mean of {seeds} draws of an unseeded generator, 95 % interval ±{half:.3f}, range {np.ptp(values):.3f}",
                 )
             )  # fmt: skip
-            drawn[part].append((name, 10.0 * share, mean, mean - half, mean + half, published))
+            most = 1.0 if part == "a" else np.inf  # a share has no interval beyond 0 and 1
+            low, high = max(mean - half, 0.0), min(mean + half, most)
+            drawn[part].append((name, 10.0 * share, mean, low, high, published))
     return Reproduced(tuple(rows), tuple(_lines_of_11(drawn, seeds)))
 
 
@@ -634,7 +636,7 @@ def _lines_of_11(
                 share=np.array([cell[1] for cell in cells]), value=np.array([cell[2] for cell in cells]),
                 schedule=np.array([LABEL[cell[0]] for cell in cells], dtype=object),
             ),
-            series="schedule", order=tuple(LABEL[name] for name in SIX), caption=f"Figure 11({part}): {caption}.",
+            series="schedule", order=tuple(LABEL[name] for name in SIX), caption=f"Figure 11({part}): mean over {seeds} draws.",
         )  # fmt: skip
         for name in SIX:
             mine = [cell for cell in cells if cell[0] == name]
