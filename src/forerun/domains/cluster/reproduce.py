@@ -636,7 +636,8 @@ def _lines_of_11(
                 share=np.array([cell[1] for cell in cells]), value=np.array([cell[2] for cell in cells]),
                 schedule=np.array([LABEL[cell[0]] for cell in cells], dtype=object),
             ),
-            series="schedule", order=tuple(LABEL[name] for name in SIX), caption=f"Figure 11({part}): mean over {seeds} draws.",
+            series="schedule", order=tuple(LABEL[name] for name in SIX),
+            caption=f"Figure 11({part}): mean over {seeds} draws.",
         )  # fmt: skip
         for name in SIX:
             mine = [cell for cell in cells if cell[0] == name]
