@@ -121,10 +121,16 @@ class World:
 
     def _listed(self, t_s: float) -> float:
         """The instant of the fleet's next change, or the horizon, where ``t_s`` is that but for rounding."""
-        for instant_s in (self.next_change_s, self.job_spec.horizon_s):
-            if abs(t_s - instant_s) <= ROUNDING_S:
-                return instant_s
-        return t_s
+        change_s, horizon_s = self.next_change_s, self.job_spec.horizon_s
+        if t_s < change_s - ROUNDING_S and t_s < horizon_s - ROUNDING_S:
+            return t_s
+        return (
+            change_s
+            if abs(t_s - change_s) <= ROUNDING_S
+            else horizon_s
+            if abs(t_s - horizon_s) <= ROUNDING_S
+            else t_s
+        )
 
     def expect(self, instants: Iterable[Instant]) -> None:
         """Changes of the fleet that are known only now, none before the present, all after those known."""
