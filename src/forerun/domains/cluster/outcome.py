@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from forerun.domains.cluster.allocator import Allocator
 from forerun.domains.cluster.model import F64, I64
 from forerun.domains.cluster.record import Record, runs_of
 from forerun.domains.cluster.scenario import Scenario
@@ -347,8 +348,11 @@ def _next_steps(scenario: Scenario, record: Record) -> tuple[str, ...]:
     elastic = record.world.profile is not None and bool((record.world.jobs.kind >= 0).all())
     chosen = ("ef-accessctrl", "edf", "srtf") if elastic else ("fifo", "srtf", "las")
     compare = " ".join(f"--policy {name}" for name in chosen)
+    views = isinstance(scenario.policy, Allocator)  # published schedules place by rules of their own
     placed = (
-        ("forerun simulate {scenario} --set placement=best-fit",) if scenario.placement == "anywhere" else ()
+        ("forerun simulate {scenario} --set placement=best-fit",)
+        if views and scenario.placement == "anywhere"
+        else ()
     )
     return (f"forerun compare {{scenario}} {compare}", *placed)
 
