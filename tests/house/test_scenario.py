@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import forerun
 from forerun.errors import ScenarioError
 from forerun.registry import Registry
 from forerun.scenario.decode import decode
@@ -264,6 +265,27 @@ def test_overrides() -> None:
     world = decode(changed, World)
     assert [stage.replicas for stage in world.stages] == [3, 7]
     assert (world.shape, world.mode, world.rates) == (Round(wait_ms=2000.0), "compat", {"x": 1.5, "y": 2.5})
+
+
+def test_a_key_may_name_the_file_that_describes_it(tmp_path: Path) -> None:
+    (tmp_path / "fitted.yaml").write_text(
+        "# as a fit writes it\nfleet: {name: poisson, removals_per_min: 0.1, adds_per_min: 0.2}\nhorizon_s: 9\n"
+    )
+    (tmp_path / "events.yaml").write_text("- nothing of ours")
+    job = "job: {depth: 2, max_pipelines: 1, step_s: {2: 1}, samples_per_step: 1}"
+    text = f"domain: spot\nfleet: fitted.yaml\nhorizon: 1h\n{job}\n"
+    whole = forerun.loads(
+        text.replace("fitted.yaml", "{name: poisson, removals_per_min: 0.1, adds_per_min: 0.2}")
+    )
+    assert forerun.loads(text, base=tmp_path) == whole
+    assert forerun.loads(text, ["fleet=fitted.yaml"], base=tmp_path) == whole
+    (tmp_path / "fitted.yaml").write_text("fleet: {name: poisson, removals_per_min: -1}\n")
+    with pytest.raises(ScenarioError, match="fleet"):
+        forerun.loads(text, base=tmp_path)
+    # A file that describes no fleet is what the field itself takes it for: a recording.
+    assert forerun.loads(text.replace("fitted", "events"), base=tmp_path).fleet.file.path.endswith(
+        "events.yaml"
+    )
 
 
 @pytest.mark.parametrize("written", ["slo: 350ms", "slo_ms: 350"])

@@ -56,20 +56,22 @@ _LONGEST_WORD = 60
 
 
 def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Characters for each column: all it asks for, or in less room lines broken between words, the widest column first.
+    """Characters for each column, a heading and its cells: all they ask for; in less room lines broken between words.
 
-    A number broken over two lines is misread, so a table whose words alone need more room than there is becomes wider.
+    Headings are broken before cells, wide columns before narrow ones. A number broken over two lines is misread, so a
+    table whose words alone need more room than there is becomes wider.
     """
-    widths = [max((len(text) for text in column), default=0) for column in columns]
+    widths = [max(map(len, column)) for column in columns]
+    cells = [max(map(len, column[1:]), default=0) for column in columns]
     least = [
         min(max((len(word) for text in column for word in text.split()), default=0), _LONGEST_WORD)
         for column in columns
     ]
     over = sum(widths) + _GAP * (len(widths) - 1) - room
-    while over > 0 and (able := [i for i in range(len(widths)) if widths[i] > least[i]]):
-        widest = max(able, key=lambda i: widths[i])
-        widths[widest] -= 1
-        over -= 1
+    for floor in ([max(words, body) for words, body in zip(least, cells)], least):
+        while over > 0 and (able := [i for i in range(len(widths)) if widths[i] > floor[i]]):
+            widths[max(able, key=lambda i: widths[i])] -= 1
+            over -= 1
     return widths
 
 

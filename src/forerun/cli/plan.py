@@ -80,9 +80,12 @@ def command(
     # Tables of many rows belong into files, not onto a screen.
     shown = [table for table in found.tables.values() if 0 < len(table) <= 40]
     for table in shown:
-        names = [split_name(column.name) for column in table.schema.columns]
-        heads = [f"{name} ({unit})" if unit else name for name, unit in names]
-        _show.print_table(heads, zip(*(table[column.name].tolist() for column in table.schema.columns)))
+        columns = [column.name for column in table.schema.columns]
+        if len(columns) > 8:
+            # A candidate's name only repeats its other columns: it is what files refer to it by.
+            columns = [name for name in columns if name != "name"]
+        heads = [f"{name} ({unit})" if unit else name for name, unit in map(split_name, columns)]
+        _show.print_table(heads, zip(*(table[name].tolist() for name in columns)))
         click.echo()
     rows = summary_rows(found.summary, {}, tuple(found.summary))
     _show.print_table(("figure", "value", "unit"), (row[:3] for row in rows))

@@ -73,6 +73,7 @@ def build(document: Document, *, base: Path, overrides: Iterable[str] = (), seed
     data, origin = apply_overrides(document, overrides, domain=domain if isinstance(domain, str) else "")
     if seed is not None:
         data["seed"] = seed
+    data, origin = written_out(origin, base=base)
     version = data.get("spec_version", SPEC_VERSION)
     if version != SPEC_VERSION or isinstance(version, bool):
         raise ScenarioError.at(
@@ -81,6 +82,36 @@ def build(document: Document, *, base: Path, overrides: Iterable[str] = (), seed
         )
     scenario = decode(origin, scenario_type(data.get("domain"), document))
     return resolve(scenario, base=base, document=document)
+
+
+DESCRIPTIONS = (".yaml", ".yml", ".json", ".toml")
+"""Suffixes of files that hold a part of a scenario, as `forerun trace fit -o` writes them."""
+
+
+def written_out(document: Document, *, base: Path) -> tuple[dict[str, Any], Document]:
+    """The document with each `key: FILE` replaced by what FILE says under the same key.
+
+    So `fleet: fitted.yaml` is the `fleet` that `forerun trace fit` described, and a run's own scenario holds it whole.
+    A file that does not hold the key as a section is left to the field's own type. Raises ScenarioError for a
+    description that is malformed.
+    """
+
+    def out(value: Any, key: str) -> Any:
+        if isinstance(value, dict):
+            return {name: out(item, str(name)) for name, item in value.items()}
+        if isinstance(value, list):
+            return [out(item, "") for item in value]
+        if not isinstance(value, str) or not value.endswith(DESCRIPTIONS):
+            return value
+        path = _input_path(value, base)
+        if not path.is_file():
+            return value
+        described = read_document(path).data
+        found = described.get(key) if isinstance(described, dict) else None
+        return found if isinstance(found, dict) else value
+
+    data = out(document.data, "")
+    return data, Document(document.name, data, document.lines)
 
 
 def scenario_type(domain: Any, document: Document) -> type[Spec]:
