@@ -17,7 +17,9 @@ class ElasticFlow(Schedule, tag="ef-accessctrl", frozen=True, kw_only=True):
 
     paper: ClassVar[str] = "Gu et al., ElasticFlow, ASPLOS'23"
     needs: ClassVar[tuple[str, ...]] = ("profile", "iterations", "deadline")
-    guarantees: ClassVar[str] = "every admitted job has a plan that meets its deadline; corrected, it ends by it"
+    guarantees: ClassVar[str] = (
+        "every admitted job has a plan that meets its deadline; corrected, it ends by it"
+    )
     cost: ClassVar[str] = "O(jobs² · keys) an event, nearly all in trials of one more level"
 
     def rules(self, world: World, record: Record) -> Rules:
