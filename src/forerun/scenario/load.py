@@ -92,8 +92,8 @@ def written_out(document: Document, *, base: Path) -> tuple[dict[str, Any], Docu
     """The document with each `key: FILE` replaced by what FILE says under the same key.
 
     So `fleet: fitted.yaml` is the `fleet` that `forerun trace fit` described, and a run's own scenario holds it whole.
-    A file that does not hold the key as a section is left to the field's own type. Raises ScenarioError for a
-    description that is malformed.
+    A file that does not hold the key as a section is left to the field's own type, as is every `file: ...`: recordings
+    come as JSON too. Raises ScenarioError for a description that is malformed.
     """
 
     def out(value: Any, key: str) -> Any:
@@ -101,12 +101,17 @@ def written_out(document: Document, *, base: Path) -> tuple[dict[str, Any], Docu
             return {name: out(item, str(name)) for name, item in value.items()}
         if isinstance(value, list):
             return [out(item, "") for item in value]
-        if not isinstance(value, str) or not value.endswith(DESCRIPTIONS):
+        if not isinstance(value, str) or not value.endswith(DESCRIPTIONS) or key == "file":
             return value
         path = _input_path(value, base)
         if not path.is_file():
             return value
-        described = read_document(path).data
+        try:
+            described = read_document(path).data
+        except ScenarioError:
+            if path.suffix == ".json":
+                return value
+            raise
         found = described.get(key) if isinstance(described, dict) else None
         return found if isinstance(found, dict) else value
 
