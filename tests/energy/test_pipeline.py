@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.cli.main import main
+from forerun.cli.main import run
 from forerun.domains.energy.drawings import plan_figures
 from forerun.domains.energy.figures import figures
 from forerun.domains.energy.levers import levers
@@ -219,10 +219,8 @@ def test_the_command_line(
     scenario(extra="goal: {minimise: energy, max_slowdown: 1.1}\n")
     kept = tmp_path / "plan.json"
 
-    def code(*arguments: str) -> Any:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        return ended.value.code
+    def code(*arguments: str) -> int:
+        return run(arguments)
 
     assert code("plan", str(tmp_path / "pipe.yaml"), "-o", str(kept)) == 0
     assert "slowing passes" in capsys.readouterr().out
