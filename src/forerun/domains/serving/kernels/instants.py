@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from forerun.domains.serving.kernels.draws import service_ms
 from forerun.domains.serving.kernels.layout import WAKE, Bytes, Floats, Ints, Plan, Record
-from forerun.domains.serving.kernels.stage import take_number
 from forerun.kernels.jit import kernel
 
 #: a heap entry's code is stage * STAGE + start number
@@ -57,9 +56,144 @@ CAME, TAKEN, BEGUN, BUSY, REPLICAS, CHANGE, WOKEN, DUE = range(8)
 def run_instants(
     plan: Plan, loop: Loop, record: Record, arrivals_ms: Floats, taken: NDArray[np.bool_]
 ) -> int:
-    """The whole trace; returns the tie count. taken: bool[E, n], or bool[E, 0] if every edge is always taken."""
-    fed, waiting, ties, stages = 0, 0, 0, loop.next_ms.shape[0]
-    next_ms, acts, heap_ms, ended, ending = loop.next_ms, loop.acts, loop.heap_ms, loop.ended, loop.ending
+    """The whole trace; returns the tie count. taken: bool[E, n], or bool[E, 0] if every edge is always taken.
+
+    The phases are closures over the arrays: reaching into a tuple of arrays, or taking a row of one, at each visit of a
+    stage costs more than the visit.
+    """
+    order, entered, first, missing, counts = loop.order, loop.entered, loop.first, loop.missing, loop.counts
+    ended, ending, numbers, dues_ms, dues = loop.ended, loop.ending, loop.numbers, loop.dues_ms, loop.dues
+    next_ms, acts, child_at, child = loop.next_ms, loop.acts, loop.child_at, loop.child
+    heap_ms, heap = loop.heap_ms, loop.heap
+    change_at, change_ms, change_to = plan.change_at, plan.change_ms, plan.change_to
+    edge_at, edge_from, max_batch, patience_ms = plan.edge_at, plan.edge_from, plan.max_batch, plan.delay_ms
+    batching, law, mean_ms, routed = plan.batching, plan.law, plan.service_ms, taken.shape[1] > 0
+    batches, batches_ms, visits, visits_ms = (
+        record.batches,
+        record.batches_ms,
+        record.visits,
+        record.visits_ms,
+    )
+    stages, places = next_ms.shape[0], dues_ms.shape[1]
+
+    def wake_children(parent: int) -> None:
+        for place in range(child_at[parent], child_at[parent + 1]):
+            acts[child[place]] = True
+
+    def change(s: int, now_ms: float) -> None:
+        """Phase 0: idle replicas come with the lowest free numbers and go with the highest."""
+        while counts[s, CHANGE] < change_at[s + 1] and change_ms[counts[s, CHANGE]] == now_ms:
+            counts[s, REPLICAS] = change_to[counts[s, CHANGE]]
+            counts[s, CHANGE] += 1
+            wanted = max(0, counts[s, REPLICAS] - counts[s, BUSY] - counts[s, WOKEN])
+            idle = 0
+            for number in range(numbers.shape[1]):
+                idle += numbers[s, number] == 1
+            for number in range(numbers.shape[1]):
+                if idle < wanted and numbers[s, number] == 0:
+                    numbers[s, number] = 1
+                    idle += 1
+            for number in range(numbers.shape[1] - 1, -1, -1):
+                if idle > wanted and numbers[s, number] == 1:
+                    numbers[s, number] = 0
+                    idle -= 1
+
+    def complete(s: int) -> int:
+        """Phase 1: batches end in start order; their replicas are idle, or retire."""
+        for place in range(ended[s, 0], ended[s, 1]):
+            retires = counts[s, BUSY] + counts[s, WOKEN] > counts[s, REPLICAS]
+            numbers[s, batches[s, ending[place], 1]] = 0 if retires else 1
+            counts[s, BUSY] -= 1
+        return int(ended[s, 1] - ended[s, 0])
+
+    def arrive(s: int, now_ms: float, sent: int, fed: int) -> int:
+        """Phase 2: queries whose last taken parent ends now join the queue; from how many parents' batches they come."""
+        groups, came = 0, counts[s, CAME]
+        for e in range(edge_at[s], edge_at[s + 1]):
+            parent = edge_from[e] - 1
+            # The source emits batches of one; a stage those that ended now.
+            first_batch = sent if parent < 0 else ended[parent, 0]
+            last_batch = fed if parent < 0 else ended[parent, 1]
+            for batch in range(first_batch, last_batch):
+                begin, size = batch, 1
+                if parent >= 0:
+                    number = ending[batch]
+                    begin = first[parent, number]
+                    # A batch reaches up to where the next one begins.
+                    newest = number + 1 == counts[parent, BEGUN]
+                    size = (counts[parent, TAKEN] if newest else first[parent, number + 1]) - begin
+                before = came
+                for position in range(begin, begin + size):
+                    query = position if parent < 0 else np.int64(order[parent, position])
+                    if not routed or taken[e, query]:
+                        missing[s, query] -= 1
+                        if missing[s, query] == 0:
+                            order[s, came], entered[s, came] = query, now_ms
+                            came += 1
+                groups += came > before
+        counts[s, CAME] = came
+        return groups
+
+    def take_number(s: int) -> int:
+        number = 0
+        while numbers[s, number] != 1:
+            number += 1
+        numbers[s, number] = 2
+        return number
+
+    def begin_batch(s: int, number: int, now_ms: float, waiting: int) -> int:
+        """The oldest queries start on replica `number`."""
+        taken_from, begun = counts[s, TAKEN], counts[s, BEGUN]
+        size = min(max_batch[s], counts[s, CAME] - taken_from)
+        service = mean_ms[s, size] if law[s] == 0 else service_ms(plan, s, size, begun)
+        end_ms = now_ms + service
+        first[s, begun] = taken_from
+        batches_ms[s, begun, 0], batches_ms[s, begun, 1] = now_ms, end_ms
+        batches[s, begun, 0], batches[s, begun, 1] = size, number
+        for position in range(taken_from, taken_from + size):
+            query = order[s, position]
+            visits_ms[s, query, 0], visits_ms[s, query, 1] = entered[s, position], now_ms
+            visits_ms[s, query, 2] = end_ms
+            visits[s, query, 0], visits[s, query, 1] = size, number
+        counts[s, TAKEN] += size
+        counts[s, BEGUN] += 1
+        counts[s, BUSY] += 1
+        _push(heap_ms, heap, waiting, end_ms, s * STAGE + begun)
+        return waiting + 1
+
+    def start(s: int, now_ms: float, waiting: int) -> int:
+        """Phase 3: takes that are due, then what the batching policy decides; the batches in service anywhere."""
+        most, delay_ms = max_batch[s], patience_ms[s]
+        again_ms = np.inf if counts[s, CHANGE] == change_at[s + 1] else change_ms[counts[s, CHANGE]]
+        wakes = batching[s] == WAKE
+        while wakes and counts[s, WOKEN] > 0 and dues_ms[s, counts[s, DUE] % places] == now_ms:
+            number = dues[s, counts[s, DUE] % places]
+            counts[s, DUE] += 1
+            counts[s, WOKEN] -= 1
+            if counts[s, CAME] > counts[s, TAKEN]:
+                waiting = begin_batch(s, number, now_ms, waiting)
+            else:
+                numbers[s, number] = 0 if counts[s, BUSY] + counts[s, WOKEN] >= counts[s, REPLICAS] else 1
+        while counts[s, BUSY] + counts[s, WOKEN] < counts[s, REPLICAS]:
+            queued = counts[s, CAME] - counts[s, TAKEN]
+            if queued <= counts[s, WOKEN] * most:
+                break
+            if wakes:
+                place = (counts[s, DUE] + counts[s, WOKEN]) % places
+                dues_ms[s, place], dues[s, place] = now_ms + delay_ms, take_number(s)
+                counts[s, WOKEN] += 1
+                continue
+            over_ms = entered[s, counts[s, TAKEN]] + delay_ms
+            if queued < most and now_ms < over_ms:
+                again_ms = min(again_ms, over_ms)
+                break
+            waiting = begin_batch(s, take_number(s), now_ms, waiting)
+        if counts[s, WOKEN] > 0:
+            again_ms = min(again_ms, dues_ms[s, counts[s, DUE] % places])
+        next_ms[s] = again_ms
+        return waiting
+
+    fed, waiting, ties = 0, 0, 0
     while True:
         now_ms = arrivals_ms[fed] if fed < arrivals_ms.shape[0] else np.inf
         if waiting > 0:
@@ -75,154 +209,26 @@ def run_instants(
         while fed < arrivals_ms.shape[0] and arrivals_ms[fed] == now_ms:
             fed += 1
         if fed > sent:
-            _wake_children(0, loop)
+            wake_children(0)
         while waiting > 0 and heap_ms[0] == now_ms:
-            code = _pop(heap_ms, loop.heap, waiting)
+            code = _pop(heap_ms, heap, waiting)
             waiting -= 1
             s = code // STAGE
             if ended[s, 1] == 0:
                 ended[s, 0] = ends
                 acts[s] = True
-                _wake_children(s + 1, loop)
+                wake_children(s + 1)
             ending[ends] = code % STAGE
             ends += 1
             ended[s, 1] = ends
         for s in range(stages):
             if acts[s]:
                 if next_ms[s] == now_ms:
-                    _change(s, now_ms, plan, loop)
-                completions = _complete(s, loop, record)
-                groups = _arrive(s, now_ms, sent, fed, plan, loop, taken)
+                    change(s, now_ms)
+                completions = complete(s)
+                groups = arrive(s, now_ms, sent, fed)
                 ties += completions + groups > 1
-                waiting = _start(s, now_ms, waiting, plan, loop, record)
-
-
-@kernel
-def _wake_children(parent: int, loop: Loop) -> None:
-    for place in range(loop.child_at[parent], loop.child_at[parent + 1]):
-        loop.acts[loop.child[place]] = True
-
-
-@kernel(inline=True)
-def _change(s: int, now_ms: float, plan: Plan, loop: Loop) -> None:
-    """Phase 0: idle replicas come with the lowest free numbers and go with the highest."""
-    own, numbers = loop.counts[s], loop.numbers[s]
-    while own[CHANGE] < plan.change_at[s + 1] and plan.change_ms[own[CHANGE]] == now_ms:
-        own[REPLICAS] = plan.change_to[own[CHANGE]]
-        own[CHANGE] += 1
-        wanted = max(0, own[REPLICAS] - own[BUSY] - own[WOKEN])
-        idle = 0
-        for number in range(numbers.shape[0]):
-            idle += numbers[number] == 1
-        for number in range(numbers.shape[0]):
-            if idle < wanted and numbers[number] == 0:
-                numbers[number] = 1
-                idle += 1
-        for number in range(numbers.shape[0] - 1, -1, -1):
-            if idle > wanted and numbers[number] == 1:
-                numbers[number] = 0
-                idle -= 1
-
-
-@kernel(inline=True)
-def _complete(s: int, loop: Loop, record: Record) -> int:
-    """Phase 1: batches end in start order; their replicas are idle, or retire."""
-    own = loop.counts[s]
-    for place in range(loop.ended[s, 0], loop.ended[s, 1]):
-        retires = own[BUSY] + own[WOKEN] > own[REPLICAS]
-        loop.numbers[s, record.batches[s, loop.ending[place], 1]] = 0 if retires else 1
-        own[BUSY] -= 1
-    return int(loop.ended[s, 1] - loop.ended[s, 0])
-
-
-@kernel(inline=True)
-def _arrive(
-    s: int, now_ms: float, sent: int, fed: int, plan: Plan, loop: Loop, taken: NDArray[np.bool_]
-) -> int:
-    """Phase 2: queries whose last taken parent ends now join the queue; from how many parents' batches they come."""
-    groups, came, routed = 0, loop.counts[s, CAME], taken.shape[1] > 0
-    order, entered, missing = loop.order[s], loop.entered[s], loop.missing[s]
-    for e in range(plan.edge_at[s], plan.edge_at[s + 1]):
-        parent = plan.edge_from[e] - 1
-        # The source emits batches of one; a stage those that ended now.
-        first_batch = sent if parent < 0 else loop.ended[parent, 0]
-        last_batch = fed if parent < 0 else loop.ended[parent, 1]
-        for batch in range(first_batch, last_batch):
-            begin, size = batch, 1
-            if parent >= 0:
-                number = loop.ending[batch]
-                begin = loop.first[parent, number]
-                size = _size(parent, number, loop)
-            before = came
-            for position in range(begin, begin + size):
-                query = position if parent < 0 else np.int64(loop.order[parent, position])
-                if not routed or taken[e, query]:
-                    missing[query] -= 1
-                    if missing[query] == 0:
-                        order[came], entered[came] = query, now_ms
-                        came += 1
-            groups += came > before
-    loop.counts[s, CAME] = came
-    return groups
-
-
-@kernel
-def _size(s: int, number: int, loop: Loop) -> int:
-    """How many queries batch `number` of a stage holds: up to where the next one begins."""
-    last = number + 1 == loop.counts[s, BEGUN]
-    return int((loop.counts[s, TAKEN] if last else loop.first[s, number + 1]) - loop.first[s, number])
-
-
-@kernel(inline=True)
-def _start(s: int, now_ms: float, waiting: int, plan: Plan, loop: Loop, record: Record) -> int:
-    """Phase 3: takes that are due, then what the batching policy decides; the number of batches in service anywhere."""
-    own, most, delay_ms, places = loop.counts[s], plan.max_batch[s], plan.delay_ms[s], loop.dues_ms.shape[1]
-    next_ms = np.inf if own[CHANGE] == plan.change_at[s + 1] else plan.change_ms[own[CHANGE]]
-    wakes = plan.batching[s] == WAKE
-    while wakes and own[WOKEN] > 0 and loop.dues_ms[s, own[DUE] % places] == now_ms:
-        number = loop.dues[s, own[DUE] % places]
-        own[DUE] += 1
-        own[WOKEN] -= 1
-        if own[CAME] > own[TAKEN]:
-            waiting = _begin(s, number, now_ms, waiting, plan, loop, record)
-        else:
-            loop.numbers[s, number] = 0 if own[BUSY] + own[WOKEN] >= own[REPLICAS] else 1
-    while own[BUSY] + own[WOKEN] < own[REPLICAS] and own[CAME] - own[TAKEN] > own[WOKEN] * most:
-        if wakes:
-            place = (own[DUE] + own[WOKEN]) % places
-            loop.dues_ms[s, place], loop.dues[s, place] = now_ms + delay_ms, take_number(loop.numbers[s])
-            own[WOKEN] += 1
-            continue
-        over_ms = loop.entered[s, own[TAKEN]] + delay_ms
-        if own[CAME] - own[TAKEN] < most and now_ms < over_ms:
-            next_ms = min(next_ms, over_ms)
-            break
-        waiting = _begin(s, take_number(loop.numbers[s]), now_ms, waiting, plan, loop, record)
-    if own[WOKEN] > 0:
-        next_ms = min(next_ms, loop.dues_ms[s, own[DUE] % places])
-    loop.next_ms[s] = next_ms
-    return waiting
-
-
-@kernel
-def _begin(s: int, number: int, now_ms: float, waiting: int, plan: Plan, loop: Loop, record: Record) -> int:
-    """The oldest queries start on replica `number`."""
-    own = loop.counts[s]
-    size, begun = min(plan.max_batch[s], own[CAME] - own[TAKEN]), own[BEGUN]
-    end_ms = now_ms + service_ms(plan, s, size, begun)
-    loop.first[s, begun] = own[TAKEN]
-    record.batches_ms[s, begun, 0], record.batches_ms[s, begun, 1] = now_ms, end_ms
-    record.batches[s, begun, 0], record.batches[s, begun, 1] = size, number
-    for position in range(own[TAKEN], own[TAKEN] + size):
-        query = loop.order[s, position]
-        visit = record.visits_ms[s, query]
-        visit[0], visit[1], visit[2] = loop.entered[s, position], now_ms, end_ms
-        record.visits[s, query, 0], record.visits[s, query, 1] = size, number
-    own[TAKEN] += size
-    own[BEGUN] += 1
-    own[BUSY] += 1
-    _push(loop.heap_ms, loop.heap, waiting, end_ms, s * STAGE + begun)
-    return waiting + 1
+                waiting = start(s, now_ms, waiting)
 
 
 @kernel
