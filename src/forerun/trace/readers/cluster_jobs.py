@@ -44,7 +44,8 @@ _COLUMNS: Final = (
     ("real_iterations", "int", "", "iterations in the original log", ("real_iteration",)),
 )
 _NEEDED: Final = ("job_id", "submit_s", "gpus", "duration_s")
-_ALL_OR_NONE: Final = ("iterations", "model", "deadline_s", "batch")
+#: a model trains iterations of a batch
+_ALL_OR_NONE: Final = ("iterations", "model", "batch")
 
 
 class ClusterJobs(TraceReader, tag="cluster_jobs", frozen=True, kw_only=True):
