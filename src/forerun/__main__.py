@@ -5,13 +5,38 @@ Importing the command line takes a few tenths of a second; an interrupt in that 
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+from typing import TYPE_CHECKING
 
 from forerun.cli import INTERRUPTED
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+#: how long after an interrupt that nobody could catch it is sent again
+_AGAIN_S = 0.01
+
+
+def again(unraisable: UnraisableHookArgs) -> None:
+    """Send an interrupt again that fell into a callback from C, where the interpreter drops what is raised.
+
+    Compiling calls back for every function. Without this such an interrupt is printed and the run goes on to its end.
+    The hook itself is such a place: the new interrupt must come after it has returned, hence from another thread.
+    """
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        main = threading.main_thread().ident
+        timer = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
+        timer.daemon = True
+        timer.start()
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def main() -> None:
     """Entry point of the command line."""
+    sys.unraisablehook = again
     try:
         from forerun.cli.main import run
 
