@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +14,37 @@ import pytest
 from forerun.domains.reproductions import reproductions
 
 from .claims import (
-    DEFINING,
-    ELSEWHERE,
     NUMBER,
     RESULTS,
     ROOT,
-    SINGLE,
     Claim,
     agrees,
     claims,
     folded,
+    listed,
     record,
     shown_as,
     table_rows,
+    tested,
 )
-from .test_documents import run_document
+from .test_documents import DOCUMENTS, run_document
 
 CLAIMS = tuple(claims())
 RECORDS = sorted(RESULTS.glob("*.json"))
-#: documents in which every number of every table must be held by a claim or by a test that is named
-HELD = sorted({claim.document for claim in CLAIMS} | {document for document, _ in ELSEWHERE})
+TESTED, LISTED = tested(), listed()
+#: a number of a program
+CODED = re.compile(r"(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?")
+NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
+
+#: numbers of prose; parts of names, versions and numbers of sections and figures are none
+IN_PROSE = re.compile(rf"(?<![\w.§/'’-]){NUMBER.pattern}")
+#: code, where a link leads, years, headings of figures and sections, exit codes, the level of every interval
+NO_FIGURE = re.compile(
+    r"`[^`]*`|\]\([^)]*\)|(?<![\w.,])(?:19|20)\d\d(?:-\d\d)*(?![\w,]|\.\d)|exit code \d|95 % (?:intervals?|bands?)"
+    r"|(?i:figures?|fig\.|sections?|tables?|python) [\d.()a-z]+"
+)
+#: documents whose prose is not held yet
+OPEN = {"CHANGELOG.md", "CONTRIBUTING.md", "README.md"} | {name for name in NAMES if name.startswith("docs/")}
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.document}: {folded(claim.text)[:50]}")
@@ -46,30 +57,75 @@ def test_a_document_says_what_was_measured(claim: Claim) -> None:
         assert agrees(text, value), f"{claim.document}: {text} where {value} is meant: {folded(claim.text)}"
 
 
-@pytest.mark.parametrize("document", HELD)
+@pytest.mark.parametrize("document", NAMES)
 def test_no_number_of_a_table_is_held_by_nobody(document: str) -> None:
     """First cells and code name what is told; every other number of a row lies in a claim, or the table has its test."""
     text = (ROOT / document).read_text(encoding="utf-8")
-    page = folded(text)
-    spans = [found.span() for claim in CLAIMS if claim.document == document for found in claim.places(page)]
+    page, unheld = folded(text), []
+    spans = claimed(document, page)
     for row in table_rows(text):
-        if any((document, row.head) in held for held in (ELSEWHERE, DEFINING, SINGLE)):
+        place = (document, f"| {row.head} |" if row.head else "| |")
+        if place in TESTED or place in LISTED:
             continue
         line = folded(row.line)
         start = page.index(line)
         first = len(line.split("|")[1]) + 2
         named = [match.span() for match in re.finditer(r"`[^`]*`", line)]
-        for number in NUMBER.finditer(line):
-            if number.start() < first or any(a <= number.start() < b for a, b in named):
-                continue
-            at = start + number.start()
-            assert any(a <= at < b for a, b in spans), f"{document}: {number[0]} in {line}"
+        unheld += [
+            f"{number[0]} in {line}"
+            for number in NUMBER.finditer(line)
+            if number.start() >= first and not within(number.start(), named)
+            if not within(start + number.start(), spans)
+        ]
+    assert not unheld, "\n".join(unheld)
 
 
-def test_tests_that_hold_tables_are_there() -> None:
-    for test in ELSEWHERE.values():
-        path, _, name = test.partition("::")
-        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), test
+@pytest.mark.parametrize("document", sorted({*NAMES} - OPEN))
+def test_no_number_of_prose_is_held_by_nobody(document: str) -> None:
+    """Every number of a sentence lies in a claim, or in a piece of text that a named test holds or that is listed."""
+    page, unheld = folded(prose(document)), []
+    spans = claimed(document, page) + [match.span() for match in NO_FIGURE.finditer(page)]
+    for where, piece in {*TESTED, *LISTED}:
+        if where == document and not piece.startswith("|"):
+            assert page.count(piece) == 1, f"{document} says {page.count(piece)} times: {piece}"
+            spans.append((page.index(piece), page.index(piece) + len(piece)))
+    for number in IN_PROSE.finditer(page):
+        if not within(number.start(), spans):
+            unheld.append(f"{number[0]} in ...{page[max(0, number.start() - 60) : number.end() + 40]}...")
+    assert not unheld, "\n".join(unheld)
+
+
+def prose(document: str) -> str:
+    """A document without its code blocks and tables."""
+    text = re.sub(
+        r"^```.*?^```", "", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
+    return re.sub(r"^\|.*$", "", text, flags=re.MULTILINE)
+
+
+def claimed(document: str, page: str) -> list[tuple[int, int]]:
+    """Where a document's claims lie in its folded text (a claim that stands elsewhere in it lies nowhere here)."""
+    mine = [claim for claim in CLAIMS if claim.document == document and folded(claim.after) in page]
+    return [found.span() for claim in mine for found in claim.places(page)]
+
+
+def within(at: int, spans: Iterable[tuple[int, int]]) -> bool:
+    return any(first <= at < last for first, last in spans)
+
+
+@pytest.mark.parametrize(("place", "test"), TESTED.items(), ids=lambda value: str(value)[:60])
+def test_tests_that_hold_numbers_are_there_and_know_them(place: tuple[str, str], test: str) -> None:
+    """The test exists; and its module has the numbers of a piece of prose (tables are read by their tests)."""
+    path, _, name = test.partition("::")
+    text = (ROOT / path).read_text(encoding="utf-8")
+    assert f"def {name}(" in text, test
+    if not place[1].startswith("|"):
+        known = {float(number[0].replace(",", "").replace("_", "")) for number in CODED.finditer(text)}
+        for number in IN_PROSE.finditer(place[1]):
+            value = shown_as(number[0])[0]
+            assert {value, -value, value / 100, round(1 - value / 100, 9)} & known, (
+                f"{number[0]} is not in {path}"
+            )
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)

@@ -1,0 +1,132 @@
+"""The spot room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ..claims import Claim, Within, record, row
+
+
+def claims() -> Iterator[Claim]:
+    page, bench, rows = "docs/rooms/spot.md", record("spot-bench"), record("spot-notebook")
+
+    def rounded(name: str) -> float:
+        return float(rows[name]["corrected"])
+
+    for level in (0.01, 0.05, 0.1, 0.25, 0.5, 1.0):
+        label, at = f"{level:g}".removeprefix("0"), f"at {level} events/min"
+        values = [rounded(f"{part} share {at}") for part in ("useful", "lost", "reconfig", "idle")]
+        yield row(page, label, *values, rounded(f"steps {at}"), after="### The question of 2021")
+    for level in (0.01, 0.05, 0.1, 0.163, 0.25, 0.5, 1.0):
+        label, at = f"{level:g}".removeprefix("0"), f"against immediate at {level} events/min"
+        plain = [
+            100 * rounded(f"{rule} {at}, stall 0 s")
+            for rule in ("lazy", "lazy2", "drain", "hazard", "hazard_drain")
+        ]
+        stall = [
+            100 * rounded(f"{rule} {at}, stall 8.9 s") for rule in ("lazy", "drain", "hazard", "hazard_drain")
+        ]
+        cells = " | ".join(["{}"] * len(plain) + [""] + ["{}"] * len(stall)).replace("|  |", "| |")
+        yield Claim(page, f"| {label} | {cells} |", (*plain, *stall), after="## Growing")
+    levels = (0.05, 0.25, 0.5)
+
+    def worth(switch: str) -> list[float]:
+        told = [rows[f"{switch}: steps at {level} events/min"] for level in levels]
+        none = [rows[f"none: steps at {level} events/min"]["compat"] for level in levels]
+        return [100 * (float(one["compat"]) / without - 1) for one, without in zip(told, none, strict=True)]
+
+    switches = {
+        "`extend`: each event in a pause adds a whole pause to its old end": "extend",
+        "`no_stall`: snapshots do not block training": "no_stall",
+        "`rounded`: whole seconds for measured times": "rounded",
+        "all but the last": "all defects, without missing_ws",
+    }
+    for label, switch in switches.items():
+        yield Claim(page, f"| {label} | {{}} % | {{}} % | {{}} % |", tuple(worth(switch)))
+    small = [
+        max(abs(worth(name)[at]) for name in ("strict", "initial0", "row_ws", "tick")) for at in range(3)
+    ]
+    yield Claim(
+        page,
+        "| `strict`, `initial0`, `row_ws`, `tick` (5 s) | less than {} % | less than {} % | at most {} % |",
+        tuple(Within(most=round(value, 1)) for value in small),
+    )
+    stopped = [
+        rows[f"missing_ws: runs stopped by a KeyError at {level} events/min"]["compat"] for level in levels
+    ]
+    yield Claim(page, "| `missing_ws`: stops at world size 0 (of 100 runs) | {} | {} | {} |", tuple(stopped))
+
+    def fewer(switch: str) -> float:
+        return 100 * (1 - rows[f"{switch}: steps"]["compat"] / rows[f"{switch}: steps"]["corrected"])
+
+    def both(name: str) -> tuple[float, float]:
+        return rows[name]["compat"], rows[name]["corrected"]
+
+    yield Claim(page, "every run stops at its first removal (Python {} and later)", (3.11,))
+    yield Claim(
+        page, "| `over_ask` | {} of 100 runs stop", (rows["over_ask: runs stopped by an error"]["compat"],)
+    )
+    yield Claim(
+        page,
+        "| `marks` | {} removals a minute for {}; {} nodes in the mean for {}; {} % fewer steps |",
+        (*both("marks: removals/min"), *both("marks: mean nodes"), fewer("marks")),
+    )
+    yield Claim(
+        page,
+        "| `big_share` | large additions at .05 and up to 31 nodes: {} nodes for {}; {} % fewer steps |",
+        (*both("big_share: mean nodes"), fewer("big_share")),
+    )
+    yield Claim(
+        page,
+        "| `rate_over_12` | {} removals a minute for {}; {} % fewer steps |",
+        (*both("rate_over_12: removals/min"), fewer("rate_over_12")),
+    )
+    yield Claim(page, "population passes the cap by a few: {} % fewer steps |", (fewer("clamp_hole"),))
+    yield Claim(
+        page,
+        "additions carry the time of the row before, {} s too early; one date falls back at midnight, so the mean gap of "
+        "terminations comes out as {} s for {}",
+        (
+            rows["stamps: additions stamped too early by, s"]["compat"],
+            *both("stamps: mean gap of terminations, s"),
+        ),
+    )
+    per = [
+        [bench[f"{what} at {level}"] for level in levels]
+        for what in (
+            "kernel over lean ticks",
+            "kernel over the notebook's ticks",
+            "replay over the notebook's ticks",
+        )
+    ]
+    yield Claim(
+        page,
+        "the kernel is {}, {} and {} times a lean pure-Python tick machine without a log at .05, .25 and .5 events a minute "
+        "({}, {} and {} times the notebook's own machine); the exact replay is {}, {} and {} times the notebook's.",
+        (*per[0], *per[1], *per[2]),
+    )
+    yield Claim(
+        page,
+        "20 000 trials of 355 minutes take {} s at .25 and {} s at 2 events a minute; twelve levels {} s",
+        (
+            bench["CPU seconds of 20000 trials at 0.25"],
+            bench["CPU seconds of 20000 trials at 2.0"],
+            bench["CPU seconds of the sweep of 12 levels"],
+        ),
+    )
+
+
+#: what the named test holds
+TESTED: Final[dict[tuple[str, str], str]] = {}
+
+#: what defines something, or carries a figure over whose source stands beside it
+GIVEN: Final[set[tuple[str, str]]] = {
+    ("docs/rooms/spot.md", "| format |"),
+    ("docs/rooms/spot.md", "| policy |"),
+}
+
+#: what was measured once, and nobody can measure again to the digit; how stands beside it
+SINGLE: Final[set[tuple[str, str]]] = {
+    ("docs/rooms/spot.md", "| seconds |"),
+}
