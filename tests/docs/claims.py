@@ -142,7 +142,7 @@ def claims() -> Iterator[Claim]:
         yield from page.claims()
 
 
-def tested() -> dict[Place, str]:
+def by_tests() -> dict[Place, str]:
     """What another test holds, and that test."""
     return {place: test for page in pages() for place, test in page.TESTED.items()}
 
