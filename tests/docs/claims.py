@@ -8,6 +8,7 @@ of the code, or is recomputed here. `test_figures.py` holds the documents to the
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import json
@@ -59,6 +60,17 @@ class Claim:
 def record(name: str) -> Any:
     """The figures of a benchmark's record."""
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["figures"]
+
+
+@functools.cache
+def constant(script: str, name: str) -> Any:
+    """A constant of a script that is not imported, such as a benchmark's: what it is set to, from its text."""
+    for statement in ast.parse((ROOT / script).read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                return ast.literal_eval(statement.value)
+    raise LookupError(f"{script} sets no {name}")
 
 
 def folded(text: str) -> str:
