@@ -236,13 +236,15 @@ NEWCOMER = "".join(
 )
 
 
+@pytest.mark.parametrize("model", ["", "resnet50"])
 @pytest.mark.parametrize("profile", ["", "profile: [{analytic: network_bound}]\n"])
-def test_a_log_without_models_runs_under_every_policy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, profile: str
+def test_a_log_without_throughput_runs_under_every_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, profile: str, model: str
 ) -> None:
-    """Fifty jobs with deadlines and no model: elastic schedules scale them by an invented curve, and say so."""
+    """Fifty jobs with deadlines and no profile for them: elastic schedules scale them by an invented curve, and say so."""
     monkeypatch.chdir(tmp_path)
-    Path("jobs.csv").write_text("job_id,submission_time,duration,num_gpu,deadline\n" + NEWCOMER)
+    jobs = "".join(f"{line},{model}\n" for line in NEWCOMER.splitlines())
+    Path("jobs.csv").write_text("job_id,submission_time,duration,num_gpu,deadline,model\n" + jobs)
     Path("s.yaml").write_text(
         f"domain: cluster\ntrace: jobs.csv\nmachines: {{nodes: [{{count: 2, gpus: 4}}]}}\npolicy: fifo\n{profile}"
     )

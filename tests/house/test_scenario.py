@@ -179,7 +179,7 @@ MALFORMED = {
     "slo_ms: 1\nshape: {name: round, wait_ms: -5}": ">= 0",
     "slo_ms: 1\nseed: 1.5": "expected int",
     "slo_ms: 1\nseed: -1": ">= 0",
-    "slo_ms: 1\nstages: {name: a}": "a list is wanted",
+    "slo_ms: 1\nstages: {name: a}": "a list of sections with name",
     "slo_ms: 1\nstages: [a]": "a section with keys",
     "slo_ms: 1\nstages: [{name: a}, {name: a}]": "'a' is used twice",
     "slo_ms: 1\nrates: {x: fast}": "fast",

@@ -217,7 +217,7 @@ class _Decoder:
 
     def sequence(self, data: Any, declared: Any, place: Place, unit: str | None) -> Any:
         if not isinstance(data, list):
-            return self.problem(place, f"a list is wanted, {_kind(data)} was found")
+            return self.problem(place, f"a list{_of_sections(declared)} is wanted, {_kind(data)} was found")
         arguments = get_args(declared)
         origin = get_origin(declared) or declared
         if origin is tuple and arguments and arguments[-1] is not Ellipsis:
@@ -283,6 +283,15 @@ class _Decoder:
             return (
                 data if typing.Any is declared else self.problem(place, f"{_kind(data)} cannot be used here")
             )
+
+
+def _of_sections(declared: Any) -> str:
+    """What the items of a list are, where they are sections: their keys, those without a default first."""
+    kind = (get_args(declared) or (None,))[0]
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return ""
+    keys = sorted(fields(kind), key=lambda field: not field.required)
+    return f" of sections with {', '.join(field.encode_name for field in keys)}"
 
 
 def _fit(data: dict[str, Any], record: type[msgspec.Struct]) -> int:

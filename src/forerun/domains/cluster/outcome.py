@@ -344,8 +344,9 @@ def result_of(scenario: Scenario, record: Record, notes: tuple[str, ...]) -> Res
 
 
 def _next_steps(scenario: Scenario, record: Record) -> tuple[str, ...]:
-    """A comparison of policies that can run these jobs (elastic schedules need models), and nodes if they were left out."""
-    elastic = record.world.profile is not None and bool((record.world.jobs.kind >= 0).all())
+    """A comparison of policies that can run these jobs, and nodes if they were left out."""
+    profile, cluster = record.world.profile, record.world.cluster
+    elastic = cluster.is_uniform and (profile is None or bool((record.world.jobs.kind >= 0).all()))
     chosen = ("ef-accessctrl", "edf", "srtf") if elastic else ("fifo", "srtf", "las")
     compare = " ".join(f"--policy {name}" for name in chosen)
     views = isinstance(scenario.policy, Allocator)  # published schedules place by rules of their own

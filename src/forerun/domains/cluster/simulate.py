@@ -134,7 +134,7 @@ def prepare(scenario: Scenario) -> Prepared:
     if scenario.trace.slack:
         jobs = with_deadlines(jobs, scenario.trace, scenario.seed, repairs)
     invented: tuple[str, ...] = ()
-    if preset := _preset_for(scenario, jobs, profile):
+    if preset := _preset_for(scenario, profile):
         jobs, profile, invented = scaled_from_durations(jobs, preset, cluster, keeps=keeps)
         profiles = (profile,)
     terms: BillTerms | None = None
@@ -187,12 +187,12 @@ def with_deadlines(jobs: Jobs, trace: TraceSpec, seed: int, repairs: RepairLog) 
     )
 
 
-def _preset_for(scenario: Scenario, jobs: Jobs, profile: Profile | None) -> str:
+def _preset_for(scenario: Scenario, profile: Profile | None) -> str:
     """The analytic curve by which jobs of known duration scale; empty: they need none, or are to have none."""
     if scenario.profile and scenario.profile[0].scales_durations:
         return scenario.profile[0].analytic
     elastic = not _keeps_requests(scenario.policy) and "iterations" in scenario.policy.needs
-    return "balanced" if elastic and profile is None and not any(jobs.model) else ""
+    return "balanced" if elastic and profile is None else ""
 
 
 def scaled_from_durations(
