@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from forerun.domains.spot import simulate
 from forerun.domains.spot.measured import ROUNDED, START_DELAY_S, MeasuredProfile, model_run, read_run
+from forerun.scenario.load import loads
 
 Golden = Callable[[str], Any]
 
@@ -76,3 +78,26 @@ def test_the_model_predicts_the_run(data_folder: Path) -> None:
     for line, seconds in run.ledger().items():
         assert abs(model.ledger_s[line] - seconds) / run.total_s < 0.03, line
     assert sum(model.ledger_s.values()) == pytest.approx(run.total_s, rel=1e-9)
+
+
+def test_the_figures_of_the_page(data_folder: Path) -> None:
+    """What docs/rooms/spot.md tells of the run; and by its counts a minute most of its reconfigurations, not all."""
+    folder = data_folder / "bamboo/run-86"
+    run = read_run(folder)
+    model, notebook = model_run(run, run.profile, delay_s=START_DELAY_S), model_run(run, ROUNDED)
+    assert max(segment.world_size for segment in run.segments) == 64
+    assert (len(run.segments), round(run.total_s / 3600, 2)) == (16, 2.66)
+    assert (model.total_executed, run.executed) == (627, 623)
+    assert (model.total_retained, run.retained) == (438, 421)
+    assert (notebook.total_executed, notebook.total_retained) == (713, 519)
+    for line, theirs, ours in (("useful", 0.591, 0.612), ("lost", 0.206, 0.178)):
+        shares = (run.ledger()[line] / run.total_s, model.ledger_s[line] / run.total_s)
+        assert shares == pytest.approx((theirs, ours), abs=5e-4), line
+    text = (
+        "domain: spot\ngrowth: immediate\n"
+        f"fleet: {{name: trace, file: {folder / 'GroupInServiceInstances.csv'}}}\n"
+        "job: {depth: 16, max_pipelines: 4, step_s: {16: 17.99, 32: 11.38, 48: 9.32, 64: 8.28}, samples_per_step: 288,\n"
+        "      reconfig: 87.87s, load: 46.83s, prep: 3min, write: 89s, stall: 8.91s}\n"
+    )
+    seen = simulate(loads(text)).check().summary["reconfigs"]
+    assert (seen - 1, len(run.segments) - 1) == (10, 15)  # the first of each forms the first pipeline

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
+
+from forerun.domains.spot import reproduce, trials
 
 from ..claims import Claim, Within, record, row
 
@@ -63,6 +65,8 @@ def claims() -> Iterator[Claim]:
     def both(name: str) -> tuple[float, float]:
         return rows[name]["compat"], rows[name]["corrected"]
 
+    yield from _histories(page, rows)
+    yield from _real(page)
     yield Claim(page, "every run stops at its first removal (Python {} and later)", (3.11,))
     yield Claim(
         page, "| `over_ask` | {} of 100 runs stop", (rows["over_ask: runs stopped by an error"]["compat"],)
@@ -108,25 +112,99 @@ def claims() -> Iterator[Claim]:
     )
     yield Claim(
         page,
-        "20 000 trials of 355 minutes take {} s at .25 and {} s at 2 events a minute; twelve levels {} s",
+        "{} trials of {} minutes take {} s at .25 and {} s at {} events a minute; twelve levels {} s",
         (
-            bench["CPU seconds of 20000 trials at 0.25"],
-            bench["CPU seconds of 20000 trials at 2.0"],
+            reproduce.TRIALS,
+            reproduce.HORIZON_S / 60,
+            bench[f"CPU seconds of {reproduce.TRIALS} trials at 0.25"],
+            bench[f"CPU seconds of {reproduce.TRIALS} trials at 2.0"],
+            2.0,
             bench["CPU seconds of the sweep of 12 levels"],
         ),
     )
 
 
+def _histories(page: str, rows: Any) -> Iterator[Claim]:
+    """How many histories of which length; and what depends on their number."""
+    minutes = reproduce.HORIZON_S / 60
+    yield Claim(page, "{} trials of {} minutes, its rounded profile", (reproduce.TRIALS, minutes))
+    yield Claim(page, "(means of {} traces of {} minutes)", (reproduce.SEEDS, minutes))
+    left = rows["stamps: nodes lost by falls of the count"]
+    yield Claim(page, "teardown counts as {} losses", (left["compat"] - left["corrected"],))
+    paired = [row for name, row in rows.items() if "against immediate" in name]
+    yield Claim(
+        page,
+        "paired over {} fleets, in percent (intervals at most ±{})",
+        (reproduce.TRIALS, 100 * max(float(row["note"][1:].partition(",")[0]) for row in paired)),
+    )
+    peak = record("spot-memory")
+    yield Claim(page, "Trials run in blocks of {} of which", (trials.BLOCK,))
+    yield Claim(
+        page,
+        "{} MiB for {} trials and for two million",
+        (max(peak[f"MiB of {count} trials"] for count in (200_000, 2_000_000)), 200_000),
+    )
+
+
+def _real(page: str) -> Iterator[Claim]:
+    """Trainings whose processes were killed, beside their predictions."""
+    found = record("spot-reality")
+    perceptron, transformer = found["numpy"], found["torch"]
+    for name, one in (("perceptron", perceptron), ("transformer", transformer)):
+        for side in ("measured", "predicted"):
+            seconds = [one["run"]["ledger"][line][f"{side}_s"] for line in LINES]
+            yield row(page, f"{name}, {side}", *seconds, one["run"]["counts"]["steps completed"][side])
+    yield Claim(
+        page,
+        "a perceptron of {} parameters and a transformer of {}: three nodes, an hour of trace in {} s",
+        (perceptron["parameters"], transformer["parameters"], perceptron["seconds"]),
+    )
+    yield Claim(
+        page,
+        "(load averages of {} and {} before the runs)",
+        tuple(one["load_average_before"] for one in (perceptron, transformer)),
+    )
+    over = [
+        100 * number
+        for one in (perceptron, transformer)
+        for number in (one["worst_line"], one["steps_over_prediction"])
+    ]
+    losses = (transformer["run"]["first_loss"], transformer["run"]["last_loss"])
+    yield Claim(
+        page,
+        "by more than {} % of the run, and steps came out {} % above the prediction; of the transformer, "
+        "whose loss fell from {} to {} meanwhile, {} % and {} %.",
+        (*over[:2], *losses, *over[2:]),
+    )
+    restart = transformer["profile"]["timings"]["restart"]
+    yield Claim(page, "Its restarts took {} ± {} s before the run", (restart["mean_s"], restart["std_s"]))
+
+
+LINES: Final = ("useful", "stall", "lost", "reconfig", "idle")
+PAGE: Final = "docs/rooms/spot.md"
+RUN86: Final = "tests/spot/test_measured.py::test_the_figures_of_the_page"
+
 #: what the named test holds
-TESTED: Final[dict[tuple[str, str], str]] = {}
+TESTED: Final[dict[tuple[str, str], str]] = {
+    (PAGE, "its one-minute counts shows 10 of its 15 reconfigurations"): RUN86,
+    (PAGE, "Run 86 of Bamboo's authors: 64 nodes, 2.66 hours, 16 segments"): RUN86,
+    (PAGE, "the model gives 627 executed steps for 623, and 438 retained for 421"): RUN86,
+    (PAGE, "(useful .612 for .591, lost .178 for .206)"): RUN86,
+    (PAGE, "rounded and without the stall, gives 713 and 519"): RUN86,
+    (
+        PAGE,
+        "no deadline was missed in 72 random worlds",
+    ): "tests/spot/test_zones.py::test_no_deadline_is_missed_with_the_last_word",
+    (PAGE, "(ten steps of 7.2 s)"): "tests/spot/test_exact.py::test_rounded_late_case_in_exact_arithmetic",
+}
 
 #: what defines something, or carries a figure over whose source stands beside it
 GIVEN: Final[set[tuple[str, str]]] = {
-    ("docs/rooms/spot.md", "| format |"),
-    ("docs/rooms/spot.md", "| policy |"),
+    (PAGE, "| format |"),
+    (PAGE, "| policy |"),
+    (PAGE, "`hourly` 24 of them"),
+    (PAGE, "a reference table has `drain` worth nothing below .5 events a minute"),
 }
 
 #: what was measured once, and nobody can measure again to the digit; how stands beside it
-SINGLE: Final[set[tuple[str, str]]] = {
-    ("docs/rooms/spot.md", "| seconds |"),
-}
+SINGLE: Final[set[tuple[str, str]]] = set()
