@@ -138,7 +138,18 @@ def main() -> int:
     times = ratio["plain"] / ratio["compiled"]
     slow = [name for name, seconds in hour.items() if name.endswith(", requests") and seconds >= 0.5]
     if given.json:
-        print(json.dumps({"source": source, "same": same, "over_plain": times, "hour_s": hour}))
+        print(
+            json.dumps(
+                {
+                    "source": source,
+                    "requests": len(arrivals),
+                    "output_tokens": int(output.sum()),
+                    "same": same,
+                    "over_plain": times,
+                    "hour_s": hour,
+                }
+            )
+        )
     else:
         print(f"{source}: {len(arrivals):,} requests, {int(output.sum()):,} tokens out")
         print(f"equal results, request by request: {same}")

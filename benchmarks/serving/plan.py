@@ -30,6 +30,7 @@ from forerun.domains.serving.profile import NOTEBOOK_PRICES
 from forerun.domains.serving.stagewise import simulate_stagewise
 from forerun.trace.processes.legacy_gamma import LegacyGamma
 
+QUERIES = 20_000
 ORDER = ("Inception", "ResNet", "KSVM", "LogReg")
 
 
@@ -39,7 +40,7 @@ def settings() -> list[Space]:
     for rate in (20, 50, 100, 200):
         for scv in (0.1, 1.0, 4.0):
             process = LegacyGamma(rate_rps=float(rate), scv=scv, gamma_seed=9000 + 10 * rate + round(scv))
-            arrivals = process.arrivals_ms(0, n=20_000)
+            arrivals = process.arrivals_ms(0, n=QUERIES)
             for slo_ms in (200.0, 350.0, 500.0, 1000.0):
                 space = image_space(arrivals, slo_ms, 200)
                 units = tuple(

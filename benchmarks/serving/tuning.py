@@ -5,7 +5,8 @@
 
 Rates, ratios and burstiness are drawn; the image pipeline is planned exactly for a sample of the first rate. The clairvoyant
 may change replicas only: of all pairs of replica vectors near what the two loads need (one before and after the step, one
-from 5 s before it to its end), the cheapest that keeps 99 % over the run.
+from 5 s before it to its end), the cheapest that keeps 99 % over the run. With `--json` also what the reproduction of
+InferLine's tuner finds on its own steps.
 """
 
 from __future__ import annotations
@@ -24,8 +25,14 @@ from forerun.domains.serving.policies.rehearsal import Rehearsal
 from forerun.domains.serving.policy import Tuner
 from forerun.domains.serving.stagewise import simulate_stagewise
 from forerun.domains.serving.tuning.handover import Handover
-from forerun.domains.serving.tuning.published import PHASE_S, tuned, world
+from forerun.domains.serving.tuning.published import PHASE_S, SETTINGS, tuned, tuner, world
 from forerun.rng import stream
+
+STEPS = 24
+#: what the steps are drawn from: queries a second, times so much for a while, squared coefficients of variation
+RATES_RPS = (50, 250)
+RATIOS = (1.2, 1.7)
+SCVS = (0.5, 1.0, 2.0, 4.0)
 
 TUNERS: dict[str, Tuner] = {
     "inferline": InferLine(),
@@ -40,7 +47,7 @@ TUNERS: dict[str, Tuner] = {
 def main() -> None:
     """Print one line a step and the totals."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--steps", type=int, default=24)
+    options.add_argument("--steps", type=int, default=STEPS)
     options.add_argument("--json", action="store_true")
     given = options.parse_args()
     steps = given.steps
@@ -49,8 +56,8 @@ def main() -> None:
     ratios: dict[str, list[float]] = {name: [] for name in TUNERS}
     seconds = dict.fromkeys(TUNERS, 0.0)
     for _ in range(steps):
-        rate, ratio = float(draws.uniform(50, 250)), float(draws.uniform(1.2, 1.7))
-        scv = float(draws.choice([0.5, 1.0, 2.0, 4.0]))
+        rate, ratio = float(draws.uniform(*RATES_RPS)), float(draws.uniform(*RATIOS))
+        scv = float(draws.choice(SCVS))
         handover, arrivals = world(rate, ratio, scv)
         best = clairvoyant(handover, arrivals)
         line = f"{rate:4.0f}/s x {ratio:.2f}, scv {scv:g}: clairvoyant {best:.2f} $/h"
@@ -73,7 +80,8 @@ def main() -> None:
             }
             for name in TUNERS
         }
-        print(json.dumps({"steps": steps, "tuners": found}))
+        own = {row.name: row.corrected for row in tuner(lambda _: None).rows}
+        print(json.dumps({"steps": steps, "tuners": found, "reproduction": {"steps": len(SETTINGS), **own}}))
         return
     for name in TUNERS:
         print(

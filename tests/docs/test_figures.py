@@ -45,7 +45,7 @@ NO_FIGURE = re.compile(
 )
 #: documents whose prose is not held yet
 OPEN = {"CHANGELOG.md", "CONTRIBUTING.md", "README.md"} | {name for name in NAMES if name.startswith("docs/")}
-OPEN -= {"docs/rooms/spot.md"}
+OPEN -= {"docs/rooms/spot.md", "docs/rooms/serving-llm.md"}
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.document}: {folded(claim.text)[:50]}")
