@@ -42,20 +42,20 @@ def student_distribution(t: float, degrees: float) -> float:
     """P(T <= t) for Student's t."""
     if t == 0:
         return 0.5
-    tail = 0.5 * _incomplete_beta(degrees / 2, 0.5, degrees / (degrees + t * t))
+    whole = degrees + t * t
+    tail = 0.5 * _incomplete_beta(degrees / 2, 0.5, degrees / whole, t * t / whole)
     return 1 - tail if t > 0 else tail
 
 
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function I_x(a, b)."""
-    if x in (0.0, 1.0):
-        return x
-    front = math.exp(
-        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    )
+def _incomplete_beta(a: float, b: float, x: float, rest: float) -> float:
+    """The regularised incomplete beta function I_x(a, b). rest: 1 - x, which near x = 1 only the caller knows exactly."""
+    if x == 0 or rest == 0:
+        return 1.0 if x else 0.0
+    logs = a * math.log(x) + b * math.log(rest)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + logs)
     if x < (a + 1) / (a + b + 2):
         return front * _beta_fraction(a, b, x) / a
-    return 1 - front * _beta_fraction(b, a, 1 - x) / b
+    return 1 - front * _beta_fraction(b, a, rest) / b
 
 
 def _beta_fraction(a: float, b: float, x: float) -> float:
