@@ -22,32 +22,41 @@ SEEDS = 60
 SHOWN = (5, 10, 15, 20, 30, 40, 60)
 PATIENT = "{name: timeout, delay: 5ms}"
 COMMON, APART = "common seeds", "different seeds"
-SETTINGS = ("trace.process.rate_rps=90", "trace.queries=1000", "intervals.replications=0", "record=latency")
+BATCHING, LIMIT = "configuration.ResNet.batching", "configuration.ResNet.max_batch"
+RATE_RPS = 90
+SETTINGS = ("trace.queries=1000", "intervals.replications=0", "record=latency")
 
 
-def latencies(batching: str, first_seed: int) -> np.ndarray:
-    """float64[SEEDS], ms: mean latency with a policy, on the seeds from the first on."""
-    policy = f"configuration.ResNet.batching={batching}"
-    scenarios = (
-        forerun.load(demo("serving").scenario, [*SETTINGS, policy], seed=first_seed + n) for n in range(SEEDS)
-    )
+def latencies(setting: str, rate_rps: int, first_seed: int) -> np.ndarray:
+    """float64[SEEDS], ms: mean latency with a setting, on the seeds from the first on."""
+    settings = [*SETTINGS, f"trace.process.rate_rps={rate_rps}", setting]
+    scenarios = (forerun.load(demo("serving").scenario, settings, seed=first_seed + n) for n in range(SEEDS))
     return np.array([forerun.simulate(scenario).summary["latency_mean_ms"] for scenario in scenarios])
+
+
+def half_widths(one: str, other: str, rate_rps: int) -> list[tuple[int, float, float]]:
+    """(seeds, half width in ms with common seeds, with different ones) of the difference between two settings."""
+    first, second, elsewhere = (
+        latencies(one, rate_rps, 0),
+        latencies(other, rate_rps, 0),
+        latencies(other, rate_rps, 1000),
+    )
+    found = []
+    for count in SHOWN:
+        paired = paired_interval(first[:count], second[:count])
+        alone = [mean_interval(values[:count]) for values in (first, elsewhere)]
+        apart = np.hypot(*[(interval.high - interval.low) / 2 for interval in alone])
+        found.append((count, (paired.high - paired.low) / 2, float(apart)))
+    return found
 
 
 def figure() -> Figure:
     """The half widths as a figure."""
-    greedy, patient, patient_elsewhere = (
-        latencies("greedy", 0),
-        latencies(PATIENT, 0),
-        latencies(PATIENT, 1000),
-    )
-    half_widths = []
-    for count in SHOWN:
-        paired = paired_interval(greedy[:count], patient[:count])
-        alone = [mean_interval(values[:count]) for values in (greedy, patient_elsewhere)]
-        spread = np.hypot(*[(one.high - one.low) / 2 for one in alone])
-        half_widths += [(count, (paired.high - paired.low) / 2, COMMON), (count, float(spread), APART)]
-    seeds, widths, names = zip(*half_widths)
+    seeds, widths, names = [], [], []
+    for count, common, apart in half_widths(f"{BATCHING}=greedy", f"{BATCHING}={PATIENT}", RATE_RPS):
+        seeds += [count, count]
+        widths += [common, apart]
+        names += [COMMON, APART]
     return Figure(
         id="common-random-numbers",
         title="Common seeds make differences visible",
@@ -58,7 +67,7 @@ def figure() -> Figure:
         series="way",
         order=(APART, COMMON),
         caption="Difference of the mean latency between greedy batching and a delay of 5 ms, serving "
-        "demonstration at 90 queries/s. Paired on common seeds the interval is "
+        f"demonstration at {RATE_RPS} queries/s. Paired on common seeds the interval is "
         "that much narrower for the same runs.",
     )
 

@@ -133,6 +133,7 @@ def test_submissions_of_one_instant_change_places() -> None:
         assert rows_in(rows, 3, number) == moved
         ratios.add(tuple(row.runtime_ratio for row in moved))
     assert ratios == {(1.0, 1.5, 0.5), (1.0, 0.5, 1.5)}
+    assert [row.runtime_ratio for row in rows_in(rows, 3, 0)] == [1.0, 0.5, 1.5], "the first is the opposite"
 
 
 LOCKSTEP = """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -10,11 +12,24 @@ from ..claims import Claim
 
 def claims() -> Iterator[Claim]:
     """Limits that are constants of the code."""
-    yield from ()
+    from forerun.domains.spot.fit import fit
+    from forerun.trace.cells import LARGEST_INT
+    from forerun.trace.stats import WINDOWS_S
+
+    page = "docs/traces.md"
+    yield Claim(page, "whole numbers beyond {}^{}", (2, math.log2(LARGEST_INT)))
+    yield Claim(page, "for windows of {} s to {} min", (min(WINDOWS_S), max(WINDOWS_S) / 60))
+    yield Claim(page, "A file named `100_{}` has scv {}, cv {}", (4.0, 4.0, math.sqrt(4.0)))
+    fleets = inspect.signature(fit).parameters["traces"].default
+    yield Claim(page, "A fit is judged by {} fleets that it generates", (fleets,))
 
 
 #: what the named test holds
 TESTED: Final[dict[tuple[str, str], str]] = {
+    (
+        "docs/traces.md",
+        "`hourly` (24 chances to vanish and to return)",
+    ): "tests/spot/test_fit.py::test_hourly_hazards_follow_the_hour",
     (
         "docs/traces.md",
         "N gaps give N + 1 queries, the first at 0",
@@ -36,6 +51,7 @@ TESTED: Final[dict[tuple[str, str], str]] = {
 #: what defines something, or carries a figure over whose source stands beside it
 GIVEN: Final[set[tuple[str, str]]] = {
     ("docs/traces.md", "Azure LLM inference 2023, 2024"),
+    ("docs/traces.md", "variance over mean of the counts; 1 for Poisson"),
 }
 
 #: what was measured once, and nobody can measure again to the digit; how stands beside it
