@@ -30,6 +30,17 @@ Place = tuple[str, str]
 #: a number as the documents write them: 4,100 or 0.36 or .36 or 7.2e5 or −8.5
 NUMBER: Final = re.compile(r"[-+−]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?")
 
+#: numbers in words, by what they say
+WORDS: Final = tuple(
+    re.findall(
+        r"\w+",
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+        "seventeen eighteen nineteen twenty",
+    )
+)
+#: what may stand in a gap
+GAP: Final = rf"{NUMBER.pattern}|\b(?i:{'|'.join(WORDS)})\b"
+
 
 @dataclass(frozen=True)
 class Within:
@@ -80,6 +91,8 @@ def folded(text: str) -> str:
 
 def shown_as(text: str) -> tuple[float, float]:
     """(value, half a unit of its last significant place) of a number as it is written."""
+    if text.lower() in WORDS:
+        return float(WORDS.index(text.lower())), 0.5
     plain = text.replace(",", "").replace("−", "-").lstrip("+")
     mantissa, _, exponent = plain.partition("e")
     whole, point, part = mantissa.lstrip("-").partition(".")
@@ -99,9 +112,12 @@ def agrees(text: str, value: float | Within) -> bool:
 
 
 def restated(text: str, value: float | Within) -> str:
-    """A value written as the number that stands there: as many places, or as many digits before zeros."""
-    if isinstance(value, Within) or agrees(text, value) or "e" in text:
+    """A value written as the number that stands there: in words, or as many places, or as many digits before zeros."""
+    if isinstance(value, Within) or agrees(text, value) or re.search(r"\de", text):
         return text
+    if text.lower() in WORDS:
+        word = WORDS[round(value)] if value < len(WORDS) - 0.5 else f"{value:,.0f}"
+        return word.capitalize() if text[0].isupper() else word
     plain = text.lstrip("+-−")
     point = plain.partition(".")
     if point[1]:
@@ -130,7 +146,7 @@ def renewed(document: str, text: str) -> str:
 def pattern(claim: Claim) -> re.Pattern[str]:
     """The claim's text as a pattern whose groups are the numbers in its gaps."""
     pieces = [re.escape(piece) for piece in folded(claim.text).split("{}")]
-    return re.compile(f"({NUMBER.pattern})".join(pieces))
+    return re.compile(f"({GAP})".join(pieces))
 
 
 def row(document: str, label: str, *values: float | Within | None, after: str = "") -> Claim:

@@ -14,6 +14,7 @@ import pytest
 from forerun.domains.reproductions import reproductions
 
 from .claims import (
+    GAP,
     NUMBER,
     RESULTS,
     ROOT,
@@ -24,6 +25,7 @@ from .claims import (
     folded,
     listed,
     record,
+    restated,
     shown_as,
     table_rows,
 )
@@ -156,13 +158,19 @@ def test_a_record_says_when_where_and_how(path: Path) -> None:
         ("−8.5", -8.5, 0.05),
         ("20", 20, 5),
         ("0", 0, 0.5),
+        ("twelve", 12, 0.5),
     ],
 )
 def test_a_shown_number_stands_for_what_rounds_to_it(text: str, value: float, half: float) -> None:
-    assert NUMBER.fullmatch(text)
+    assert re.fullmatch(GAP, text)
     assert shown_as(text) == (pytest.approx(value), pytest.approx(half))
     assert agrees(text, value + 0.99 * half) and agrees(text, value - 0.99 * half)
     assert not agrees(text, value + 1.01 * half) and not agrees(text, value - 1.01 * half)
+
+
+def test_a_number_in_words_is_renewed_in_words() -> None:
+    assert [restated("nine", 10.0), restated("Nine", 10.0), restated("nine", 25.0)] == ["ten", "Ten", "25"]
+    assert restated("eight", 8.4) == "eight" and restated("4,100", 4388.0) == "4,400"
 
 
 def test_the_list_of_results_is_the_programs() -> None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-import yaml
-
-from ..claims import ROOT, Claim
+from ..claims import Claim
 
 
 def claims() -> Iterator[Claim]:
     """Limits that are constants of the code, and what the files on the pages say."""
     from forerun.data.archive import DEFAULT_LIMITS
-    from forerun.domains.serving.planning import answers
     from forerun.report import thin
+    from forerun.report.compose import MOST_RUNS
     from forerun.report.drawing import readable_scale
     from forerun.result.timeline import MAX_SLICES
     from forerun.scenario.text import MAX_DEPTH
-    from forerun.units import parse_quantity
 
     page = "docs/reports.md"
     yield Claim(page, "| line, step, cdf | at most about {} points |", (thin.MOST_POINTS,))
@@ -38,26 +35,7 @@ def claims() -> Iterator[Claim]:
         (DEFAULT_LIMITS.members, DEFAULT_LIMITS.expansion),
     )
     yield Claim("docs/scenarios.md", "nesting beyond {} levels", (MAX_DEPTH,))
-    yield Claim(
-        "CHANGELOG.md",
-        "what {} ms of objective or {} queries a second are worth",
-        (answers.SLO_MORE_MS, answers.RATE_MORE_RPS),
-    )
-    pictures = written("docs/composition.md", "pictures.yaml")
-    yield Claim(
-        "docs/composition.md",
-        "Pictures of {} kB lie one by one in an object store, {} ms away",
-        (
-            pictures["dataset"]["sample_bytes"]["mean_bytes"] / 1e3,
-            parse_quantity(pictures["store"]["latency_s"]["mean_s"], "ms"),
-        ),
-    )
-
-
-def written(document: str, name: str) -> Any:
-    """A YAML file that a document tells its reader to write."""
-    text = (ROOT / document).read_text(encoding="utf-8")
-    return yaml.safe_load(text.split(f"# file: {name}\n", 1)[1].split("```", 1)[0])
+    yield Claim(page, "follows one another, at most {} on a page", (MOST_RUNS,))
 
 
 #: what the named test holds
@@ -71,14 +49,10 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         "docs/reports.md",
         "at 3:1 or more against the background",
     ): "tests/report/test_drawing.py::test_colours_stand_out",
-    ("docs/composition.md", "| |"): "tests/docs/test_figures.py::test_the_composed_figures_come_out",
 }
 
 #: what defines something, or carries a figure over whose source stands beside it
-GIVEN: Final[set[tuple[str, str]]] = {
-    ("docs/composition.md", "| profile |"),
-    ("docs/composition.md", "Time 0 of price and carbon is time 0 of the job log."),
-}
+GIVEN: Final[set[tuple[str, str]]] = set()
 
 #: what was measured once, and nobody can measure again to the digit; how stands beside it
 SINGLE: Final[set[tuple[str, str]]] = set()

@@ -55,6 +55,16 @@ def claims() -> Iterator[Claim]:
         "The first run of a room compiles its kernels once ({} to {} s of processor time",
         (min(first), max(first)),
     )
+    from forerun.domains.demos import demos
+    from forerun.domains.spot.policy import growth_rules
+
+    yield Claim(page, "`.venv/bin/forerun demo` asks all {} rooms", (len(demos()),))
+    yield Claim(page, "checkpoint/restart with {} growth rules", (len(growth_rules().names()),))
+    yield Claim(
+        page, "[{} examples](examples/) run in the tests", (len([*(ROOT / "examples").glob("*.py")]),)
+    )
+    listed = "ElasticFlow, EDF, Gandiva, Tiresias, Themis, Chronus, Pollux, Gavel"
+    yield Claim(page, f"{{}} published schedulers ({listed})", (len(listed.split(",")),))
     held = next(
         row.cells
         for row in table_rows((ROOT / page).read_text(encoding="utf-8"))

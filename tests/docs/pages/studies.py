@@ -9,9 +9,12 @@ from ..claims import Claim, record
 
 
 def claims() -> Iterator[Claim]:
+    from forerun.study import explain
+
     found = record("study-bench")
     one, two = found["workers_1"], found["workers_2"]
     page = "docs/studies.md"
+    yield Claim(page, "a number is then halved {} times towards", (explain.HALVINGS,))
     yield Claim(page, "Measured by `benchmarks/study/bench.py` on {} cells", (found["cells"],))
     yield Claim(
         page,
