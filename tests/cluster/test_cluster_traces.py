@@ -107,6 +107,33 @@ def test_a_fit_generates_jobs_like_the_log(forerun: Any, tmp_path: Path) -> None
     assert len(read_jobs(again).job_id) == 100
 
 
+def test_a_fit_to_a_log_without_models_keeps_its_deadlines(forerun: Any, tmp_path: Path) -> None:
+    """And adds none to a log that has none."""
+    rng = np.random.default_rng(2)
+    submit_s = np.cumsum(rng.integers(1, 600, 80))
+    duration_s = rng.integers(600, 9000, 80)
+    due_s = submit_s + (rng.uniform(1.2, 3.0, 80) * duration_s).astype(int)
+    rows = [f"{i},{submit_s[i]},{duration_s[i]},{1 + i % 4}" for i in range(80)]
+    (tmp_path / "with.csv").write_text(
+        "job_id,submission_time,duration,num_gpu,deadline\n"
+        + "".join(f"{row},{due}\n" for row, due in zip(rows, due_s, strict=True))
+    )
+    (tmp_path / "without.csv").write_text(
+        "job_id,submission_time,duration,num_gpu\n" + "\n".join(rows) + "\n"
+    )
+    slack = (due_s - submit_s) / duration_s
+    for name in ("with", "without"):
+        log, described, again = (tmp_path / f"{name}{end}" for end in (".csv", ".yaml", "-made.csv"))
+        assert forerun("fit", "cluster", log, "-o", described)[0] == 0
+        assert forerun("generate", "cluster", described, "-n", 300, "-o", again)[0] == 0
+    made = np.genfromtxt(tmp_path / "with-made.csv", delimiter=",", names=True)
+    drawn = (made["ddl"] - made["submit_time"]) / made["duration"]
+    assert slack.min() - 0.01 <= drawn.min() < slack.min() + 0.1
+    assert slack.max() - 0.1 < drawn.max() <= slack.max()
+    assert "model_name" not in (made.dtype.names or ()) and not made["best_effort"].any()
+    assert "ddl" not in (tmp_path / "without-made.csv").read_text()
+
+
 def test_a_log_unlike_its_fit_is_told_so(forerun: Any, tmp_path: Path) -> None:
     """Fifty jobs within a minute, every five hours: no Poisson process with hourly rates does that."""
     log = tmp_path / "bursts.csv"

@@ -182,8 +182,9 @@ class JobGenerator(Spec, frozen=True, kw_only=True):
     Arrivals are Poisson with a rate that follows `hourly_rates` (relative, one value an hour of the day or of the
     week, repeated; none: constant) around a mean gap. Durations are a mixture of log-normals, cut at
     [`least_duration_s`, `most_duration_s`]. Sizes are drawn from `sizes`, templates from the profile's kinds (or
-    `templates`) that can run on the size, in proportion to `template_shares` (none: uniformly), slack uniformly. Without
-    a profile jobs have no model and no deadline: they run rigid for their duration.
+    `templates`) that can run on the size, in proportion to `template_shares` (none: uniformly). Deadlines are
+    `least_slack` to `most_slack` durations from the submission, uniformly. Without a profile jobs have no model: they run
+    rigid for their duration; and have a deadline only if slack is given (with a profile: 0.5 to 1.5, if it is not).
     """
 
     jobs: Annotated[int, msgspec.Meta(ge=1)]
@@ -204,8 +205,8 @@ class JobGenerator(Spec, frozen=True, kw_only=True):
     )
     templates: tuple[tuple[str, int], ...] = ()
     template_shares: tuple[Annotated[float, msgspec.Meta(gt=0)], ...] = ()
-    least_slack: float = 0.5
-    most_slack: float = 1.5
+    least_slack: float | None = None
+    most_slack: float | None = None
     best_effort_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
 
     def problems(self) -> list[tuple[str, str]]:
@@ -217,8 +218,9 @@ class JobGenerator(Spec, frozen=True, kw_only=True):
             found.append(("sizes", "is empty; at least one size is wanted"))
         if not 0 < self.least_duration_s <= self.most_duration_s:
             found.append(("most_duration_s", f"is {self.most_duration_s:g}, below least_duration_s"))
-        if not 0 <= self.least_slack <= self.most_slack:
-            found.append(("most_slack", f"is {self.most_slack:g}; 0 <= least_slack <= most_slack is wanted"))
+        least, most = self.slack
+        if not 0 <= least <= most:
+            found.append(("most_slack", f"is {most:g}; 0 <= least_slack ({least:g}) <= most_slack is wanted"))
         if len(self.hourly_rates) not in (0, 24, 168):
             found.append(("hourly_rates", f"has {len(self.hourly_rates)} values; 24, 168 or none are wanted"))
         if self.hourly_rates and (min(self.hourly_rates) < 0 or max(self.hourly_rates) <= 0):
@@ -231,6 +233,17 @@ class JobGenerator(Spec, frozen=True, kw_only=True):
                 )
             )
         return found
+
+    @property
+    def slack(self) -> tuple[float, float]:
+        """(least, most) durations from a submission to its deadline."""
+        least = 0.5 if self.least_slack is None else self.least_slack
+        return least, 1.5 if self.most_slack is None else self.most_slack
+
+    @property
+    def rigid_deadlines(self) -> bool:
+        """Whether jobs without a model have deadlines too."""
+        return self.least_slack is not None or self.most_slack is not None
 
 
 class Resample(Spec, frozen=True, kw_only=True):
@@ -266,35 +279,32 @@ def generate(spec: JobGenerator, profile: Profile | None, seed: int) -> MadeJobs
     factor = np.array([size.duration_factor for size in spec.sizes])[of_size]
     seconds = _durations_s(spec, factor, draws["hump"], draws["duration"])
     duration_s = np.maximum(1, np.floor(seconds)).astype(np.int64)
+    least, most = spec.slack
+    deadline_s = submit_s + ((least + (most - least) * draws["slack"]) * duration_s).astype(np.int64)
+    best_effort = (draws["best effort"] < spec.best_effort_share).astype(np.int64)
     if profile is None:
-        return _without_models(submit_s, gpus, duration_s)
-    slack = spec.least_slack + (spec.most_slack - spec.least_slack) * draws["slack"]
+        none = np.zeros(count, np.int64)
+        return MadeJobs(
+            submit_s=submit_s,
+            iterations=none,
+            model=("",) * count,
+            deadline_s=deadline_s if spec.rigid_deadlines else np.full(count, NO_DEADLINE_S),
+            batch=none,
+            gpus=gpus,
+            duration_s=duration_s,
+            best_effort=best_effort if spec.rigid_deadlines else none + 1,
+        )
     kind = _templates(spec, profile, gpus, draws["template"])
     rate = profile.rate_at()[kind, gpus]
     return MadeJobs(
         submit_s=submit_s,
         iterations=np.maximum(1, (duration_s * rate).astype(np.int64)),
         model=tuple(profile.kinds[at][0] for at in kind),
-        deadline_s=submit_s + (slack * duration_s).astype(np.int64),
+        deadline_s=deadline_s,
         batch=np.array([profile.kinds[at][1] for at in kind], np.int64),
         gpus=gpus,
         duration_s=duration_s,
-        best_effort=(draws["best effort"] < spec.best_effort_share).astype(np.int64),
-    )
-
-
-def _without_models(submit_s: I64, gpus: I64, duration_s: I64) -> MadeJobs:
-    """Rigid jobs: no model, no iterations, and hence no deadline that an elastic plan could meet."""
-    none = np.zeros(len(submit_s), np.int64)
-    return MadeJobs(
-        submit_s=submit_s,
-        iterations=none,
-        model=("",) * len(submit_s),
-        deadline_s=np.full(len(submit_s), NO_DEADLINE_S),
-        batch=none,
-        gpus=gpus,
-        duration_s=duration_s,
-        best_effort=none + 1,
+        best_effort=best_effort,
     )
 
 
@@ -415,7 +425,7 @@ def fit(trace: Trace, *, humps: int = 0) -> FittedJobs:
         spec = spec.with_(least_slack=float(slack.min()), most_slack=float(slack.max()))
         slack_distance = _uniform_distance(slack)
     else:
-        notes.append("the log has no deadlines: slack and best effort keep the generator's defaults")
+        notes.append("the log has no deadlines: generated jobs have some only with models, by the generator's default slack")
     if not templates:
         notes.append("the log has no models: jobs are rigid unless a profile is given")
     fraction = int(np.count_nonzero(np.asarray(trace["gpus"]) % 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from forerun.domains.cluster.generate import JobGenerator
 from forerun.domains.cluster.scenario import Scenario
 from forerun.domains.cluster.switches import SWITCHES
 from forerun.registry import member_name
@@ -55,6 +56,8 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
             ("most_slack", "largest deadline slack, in durations"),
         ):
             now = getattr(drawn, name, None)
+            if now is None and scenario.profile and isinstance(drawn, JobGenerator):
+                now = drawn.slack[1]  # not written, and drawn all the same
             if isinstance(now, (int, float)) and now > 0:
                 found.append(
                     Lever(f"trace.{where}.{name}", now, tuple(now * share for share in shares), meaning)
