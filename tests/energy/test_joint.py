@@ -87,8 +87,8 @@ def test_it_notices_that_the_job_has_changed() -> None:
     assert max(shares) <= 1.1
 
 
-def test_without_a_change_watching_costs_at_most_a_hundredth(public: Callable[..., Workload]) -> None:
-    """Cost after 120 of 240 recurrences over the oracle's, on the two worlds where it costs most."""
+def test_without_a_change_watching_costs_little(public: Callable[..., Workload]) -> None:
+    """Cost after 120 of 240 recurrences over the oracle's, on two of the worlds; `benchmarks/energy/learning.py` has all."""
     for gpu, dataset in (("rtx6000", "librispeech"), ("v100", "squad")):
         workload = public(gpu, dataset)
         oracle = reference(workload, 0.5).oracle

@@ -81,6 +81,15 @@ def test_the_drawn_up_profile_is_the_recorded_one(golden: Callable[[str], Any]) 
             assert one[kind].energy_j == pytest.approx(other[kind].energy_j, rel=1e-12)
 
 
+def test_the_drawn_up_profile_is_planned_as_the_page_says() -> None:
+    """Four stages and eight microbatches, as docs/rooms/energy.md tells."""
+    pipeline = synthetic((1.0, 1.05, 1.05, 1.25), 8, tuple(range(600, 1411, 30)))
+    found, highest = frontier(pipeline), pipeline.run(pipeline.all_highest)
+    assert max(point.energy_j / point.at_least_j for point in found) - 1 < 0.003
+    assert found[0].makespan_s == pytest.approx(highest.makespan_s, rel=1e-9)
+    assert round(1 - found[0].energy_j / highest.energy_j, 3) == 0.166
+
+
 def drawn(rng: np.random.Generator, stages: int, frequencies: int) -> Pipeline:
     """Any stages at all: energies need not fall with time, nor be convex."""
     choices = tuple(
