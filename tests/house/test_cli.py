@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -227,3 +229,25 @@ def test_tables_break_between_words_and_never_within_numbers(capsys: pytest.Capt
 
     print_table(["n", "why"], [[1.0, "a few words to fold " * 9]])
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 120
+
+
+def test_the_next_command_asks_about_the_same_world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """With what `--set` and `--seed` changed, quoted for a shell; and it runs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my jobs.yaml").write_text(
+        "domain: cluster\ntrace: {generate: {jobs: 9, mean_gap_s: 60}}\n"
+        "machines: {nodes: [{count: 1, gpus: 16}]}\npolicy: fifo\n"
+    )
+    changes = ["--set", "trace.generate={jobs: 5, mean_gap_s: 60}", "--seed", "3"]
+    told = {}
+    for verb in ("simulate", "compare"):
+        more = ["--policy", "srtf", "--policy", "fifo", "--seeds", "2"] if verb == "compare" else []
+        assert run([verb, "my jobs.yaml", *changes, *more]) == 0
+        told[verb] = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("next: "))
+    for line in told.values():
+        words = shlex.split(line)
+        assert words[3] == "my jobs.yaml" and words[4:6] == changes[:2] and "--seed 3" in line
+    assert run(shlex.split(told["compare"].removeprefix("next: forerun "))) == 0
+    assert json.loads((next((tmp_path / "runs").iterdir()) / "scenario.json").read_text())["seed"] == 3

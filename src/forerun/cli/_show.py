@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -101,6 +103,12 @@ def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:
     if not quiet:
         for step in result.next_steps:
             click.echo(f"next: {step.format(scenario=scenario)}")
+
+
+def as_asked(scenario: Path, overrides: Sequence[str] = (), seed: int | None = None) -> str:
+    """A scenario with what was changed in it, as words of a command that asks the same again."""
+    changes = [word for change in overrides for word in ("--set", change)]
+    return shlex.join([str(scenario), *changes, *(() if seed is None else ("--seed", str(seed)))])
 
 
 @contextmanager

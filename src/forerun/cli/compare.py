@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,8 +113,10 @@ def command(
             click.echo(f"kept in {kept}")
     if not quiet:
         best = found.standings[0].variant
-        changes = "".join(f" --set {name}={value}" for name, value in best.overrides)
-        click.echo(f"next: forerun simulate {scenario}{changes} -o runs/{best.name}")
+        changes = (*overrides, *(f"{name}={value}" for name, value in best.overrides))
+        click.echo(
+            f"next: forerun simulate {_show.as_asked(scenario, changes, seed)} -o {shlex.quote(f'runs/{best.name}')}"
+        )
 
 
 def _print_parts(found: Comparison) -> None:

@@ -64,7 +64,8 @@ def command(
     if as_json:
         _show.print_json(result.data())
         return
-    _show.print_result(result, scenario=str(scenario), quiet=quiet)
+    asked = _show.as_asked(scenario, (*overrides, *drawn), seed)
+    _show.print_result(result, scenario=asked, quiet=quiet)
     if written:
         click.echo(f"reference logs: {', '.join(map(str, written))}")
     if out is not None and not quiet:
