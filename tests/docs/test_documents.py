@@ -19,9 +19,17 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BIN = Path(sys.executable).parent
 
-#: documents whose examples another test runs, with the files they need
-ELSEWHERE = {"traces.md", "composition.md"}
-RUN_HERE = [path for path in DOCUMENTS if "```console" in path.read_text() and path.name not in ELSEWHERE]
+#: documents whose examples other tests run, with the files they need, and those tests
+ELSEWHERE = {
+    "traces.md": ("tests/trace/test_traces_page.py", "tests/cluster/test_cluster_traces.py"),
+    "composition.md": ("tests/docs/test_figures.py",),
+    "extending.md": ("tests/cluster/test_cluster_contract.py",),
+}
+RUN_HERE = [
+    path
+    for path in DOCUMENTS
+    if re.search("```(?:console|python)", path.read_text()) and path.name not in ELSEWHERE
+]
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -128,6 +136,20 @@ def test_the_example_plugin_installs_and_runs(tmp_path: Path) -> None:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0 and wanted in done.stdout, done.stderr
+
+
+def test_the_shown_policy_is_the_example_plugins() -> None:
+    """What docs/extending.md shows of examples/batching-plugin stands there."""
+    shown = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "extending.md").read_text(), re.DOTALL)[0]
+    source = next((ROOT / "examples" / "batching-plugin").rglob("half_full.py")).read_text()
+    assert shown in source
+
+
+def test_pages_whose_examples_run_elsewhere_do() -> None:
+    for page, tests in ELSEWHERE.items():
+        for test in tests:
+            text = (ROOT / test).read_text()
+            assert page in text or page.removesuffix(".md") in text, (page, test)
 
 
 def test_the_readmes_pictures_are_there() -> None:
