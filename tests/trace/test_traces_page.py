@@ -57,6 +57,10 @@ def test_the_import_example_prints_what_the_page_shows(tmp_path, monkeypatch, ca
     captured = capsys.readouterr()
     shown = PAGE.split("-o code.parquet\n", 1)[1].split("```", 1)[0]
     assert captured.err + captured.out == shown
+    block = PAGE.split("```python\n", 1)[1].split("```", 1)[0]
+    names: dict[str, object] = {}
+    exec(block, names)
+    assert len(names["trace"]) == int(shown.split("code.parquet: ")[1].split()[0])
 
 
 def test_the_reader_of_the_page_reads(tmp_path):
