@@ -119,6 +119,17 @@ def test_step_functions_of_scaling_groups(data_folder: Path, golden: Golden) -> 
         assert (len(trace) == 1) == (theirs["rows"] == 1)
 
 
+@pytest.mark.parametrize(
+    "header, unit_s", [("time_s,nodes", 1), ("t_s,count", 1), ("t_h,nodes", 3600), ("time,nodes", 1)]
+)
+def test_counts_of_ones_own(tmp_path: Path, header: str, unit_s: int) -> None:
+    """The header says what it is and in what unit; the file is recognised by it."""
+    file = tmp_path / "counts.csv"
+    file.write_text(f"{header}\n0,4\n1.5,3\n2,3\n2.5,6\n")
+    trace = read_trace(file)
+    assert trace["t_s"].tolist() == [0, 1.5 * unit_s, 2.5 * unit_s] and trace["nodes"].tolist() == [4, 3, 6]
+
+
 def test_one_machine_by_dates(tmp_path: Path) -> None:
     """Irregular ticks, with a stated polarity."""
     file = tmp_path / "one.csv"
@@ -160,6 +171,7 @@ SAMPLES = {
     "spot_counts": "timestamp,count\n2021-07-26T17:00:00Z,4\n2021-07-26T17:20:00Z,3\n2021-07-26T17:40:00Z,5\n",
     "spot_counts/dates": "2021-07-26, 17:00:00, 4\n2021-07-26, 17:10:00, 4\n2021-07-26, 17:05:00, 3\n",
     "spot_counts/steps": "0,0\n30,0\n30,4\n60,4\n60,2\n",
+    "spot_counts/hours": "t_h,nodes\n0,4\n0.5,3\n1.25,5\n",
     "spot_counts/cloudwatch": "time,count\n2021-07-26T17:00:00Z,4.0\n2021-07-26T17:20:00Z,3.0\n",
     "spot_tick_prices": '{"prices": [0.9, 0.9, 1.0], "gap_seconds": 195, "price_info": {"currency": "USD"}}',
     "spot_advisor": '{"ranges": [{"index": 0, "max": 5}], "spot_advisor": {"r": {"Linux": {"m": {"s": 70, "r": 0}}}}}',
@@ -196,7 +208,7 @@ JUNK = [
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_no_mutation_brings_a_traceback(name: str, tmp_path: Path) -> None:
-    """60 mutations of each of twelve formats: the file reads, or the error names it."""
+    """60 mutations of each sample: the file reads, or the error names it."""
     format_ = name.partition("/")[0]
     rng, path = random.Random(name), tmp_path / "mutant.txt"
     options: dict[str, Any] = {"polarity": "available"} if name in ("spot_ticks", "spot_availability") else {}

@@ -10,8 +10,16 @@ from types import ModuleType
 from typing import Any
 
 from forerun.domains import room_part, rooms
-from forerun.errors import CheckFailed, ForerunError, Problem, StoreError, UsageError, known_names
-from forerun.scenario.load import from_data, load
+from forerun.errors import (
+    CheckFailed,
+    ForerunError,
+    Problem,
+    ScenarioError,
+    StoreError,
+    UsageError,
+    known_names,
+)
+from forerun.scenario.load import from_data, load, located
 from forerun.search.plan import PLAN_FORMAT, Plan, read_document
 
 #: the format of a kept measurement
@@ -36,12 +44,19 @@ def plan(scenario: Any, objective: str = "", **options: Any) -> Plan:
 
 
 def check(path: str | os.PathLike[str], *, scenario: Any = None) -> str:
-    """Verify a plan file (see `check_document`), or that a scenario file (YAML, TOML) can be read as one.
+    """Verify a plan file (see `check_document`), or that a scenario file (YAML, TOML) and its files can be read.
 
-    Raises StoreError or ScenarioError if it cannot be read, CheckFailed if a claim of a plan does not hold.
+    Raises StoreError, ScenarioError, TraceError or ProfileError if not, CheckFailed if a claim of a plan does not hold.
     """
     if Path(path).suffix in (".yaml", ".yml", ".toml"):
         found = load(path)
+        files = room_part(found.domain, "files")
+        if files is None:
+            return f"a scenario of the {found.domain} room, every value of it in order"
+        try:
+            files.read(found)
+        except ScenarioError as error:
+            raise located(error, Path(path)) from error
         return f"a scenario of the {found.domain} room, every value and file of it in order"
     return check_document(read_document(Path(path)), scenario=scenario, name=os.fspath(path))
 

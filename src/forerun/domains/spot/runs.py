@@ -224,7 +224,12 @@ def _next_steps(scenario: Scenario) -> tuple[str, ...]:
     if not isinstance(scenario.policy, Restart):  # the others have growth of their own; plans are of restarts
         return ("forerun simulate {scenario} --set policy=restart",)
     other = "immediate" if scenario.growth.kernel_code >= 4 else "hazard"
-    return (f"forerun simulate {{scenario}} --set growth={other}", "forerun plan {scenario}")
+    turn = f"forerun simulate {{scenario}} --set growth={other}"
+    if isinstance(
+        scenario.fleet, Recorded
+    ):  # one history: a process like it has many, and can be planned for
+        return (turn, f"forerun trace fit spot {scenario.fleet.file.path} -o fitted.yaml")
+    return (turn, "forerun plan {scenario}")
 
 
 def why(shares: Mapping[str, float], scenario: Scenario) -> str:

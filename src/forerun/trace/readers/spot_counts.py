@@ -1,13 +1,14 @@
 """How many preemptible nodes there were: count series in three public layouts.
 
-`timestamp,count` with a header (Bamboo's full-64, CloudWatch's `time,count` with counts written 31.0), `date, time, n`
-without one (Bamboo's Google Cloud polls), and the step function `seconds,count` with two rows a change (its scaling
-groups).  A count says nothing about which node left, and a swap between two rows cannot be seen.
+`timestamp,count` with a header (Bamboo's full-64, CloudWatch's `time,count` with counts written 31.0; also `time_s,nodes`
+and the like), `date, time, n` without one (Bamboo's Google Cloud polls), and the step function `seconds,count` with two rows
+a change (its scaling groups).  A count says nothing about which node left, and a swap between two rows cannot be seen.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -29,12 +30,15 @@ _COUNT = re.compile(r"([0-9]{1,9})(?:\.0*)?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CLOCK = re.compile(r"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?")
 HOUR_S = 3600.0
+#: first and second names of a header
+_TIMES = {"timestamp", "time", "time_s", "t_s", "time_h", "t_h"}
+_COUNTS = {"count", "nodes"}
 
 
 class SpotCounts(TraceReader, frozen=True, kw_only=True, tag="spot_counts"):
     """Counts of nodes over time.
 
-    x_unit: what the numbers of a step function count, s or h (unused where rows carry dates).
+    x_unit: what plain numbers of time count, s or h (unused where rows carry dates or the header names the unit).
     teardown: what to do with a last row that takes the count to 0, the operator stopping the group: `drop` or `keep`.
     """
 
@@ -47,7 +51,7 @@ class SpotCounts(TraceReader, frozen=True, kw_only=True, tag="spot_counts"):
     @classmethod
     def recognises(cls, head: Head) -> bool:
         """A header of a time and a count, or rows of a date, a clock time and a count."""
-        if head.names in (("timestamp", "count"), ("time", "count")):
+        if _is_header(head.names):
             return True
         lines = [line for line in head.lines if line.strip()]
         cells = [[cell.strip() for cell in line.split(",")] for line in lines]
@@ -75,12 +79,16 @@ class SpotCounts(TraceReader, frozen=True, kw_only=True, tag="spot_counts"):
         counts: list[int] = []
         lines: list[int] = []
         origin: float | None = None
+        unit_s = HOUR_S if self.x_unit == "h" else 1.0
         for number, line in source.lines():
             cells = [cell.strip() for cell in line.split(",")]
-            if not line.strip() or cells in (["timestamp", "count"], ["time", "count"]):
+            if _is_header(cells):
+                unit_s = {"h": HOUR_S, "s": 1.0}.get(cells[0].rpartition("_")[2], unit_s)
+                continue
+            if not line.strip():
                 continue
             try:
-                t_s, count = self._row(cells)
+                t_s, count = self._row(cells, unit_s)
             except ValueError as error:
                 complaints.add(source.at(number), str(error))
                 continue
@@ -90,12 +98,12 @@ class SpotCounts(TraceReader, frozen=True, kw_only=True, tag="spot_counts"):
             lines.append(number)
         return [t_s - (origin or 0.0) for t_s in times], counts, lines
 
-    def _row(self, cells: list[str]) -> tuple[float, int]:
+    def _row(self, cells: list[str], unit_s: float) -> tuple[float, int]:
         """Seconds and count of a row; ValueError says what is wrong."""
         if len(cells) == 3 and _DATE.fullmatch(cells[0]) and _CLOCK.fullmatch(cells[1]):
             t_s = parse_instant(f"{cells[0]}T{cells[1]}") / 1e9
         elif len(cells) == 2 and _NUMBER.fullmatch(cells[0]):
-            t_s = float(cells[0]) * (HOUR_S if self.x_unit == "h" else 1.0)
+            t_s = float(cells[0]) * unit_s
         elif len(cells) == 2:
             t_s = parse_instant(cells[0]) / 1e9
         else:
@@ -122,3 +130,7 @@ class SpotCounts(TraceReader, frozen=True, kw_only=True, tag="spot_counts"):
         """Whether every change stands as two rows at one time, the count before and the count after."""
         changed = np.flatnonzero(counts[1:] != counts[:-1])
         return bool((times[changed] == times[changed + 1]).all())
+
+
+def _is_header(names: Sequence[str]) -> bool:
+    return len(names) == 2 and names[0] in _TIMES and names[1] in _COUNTS
