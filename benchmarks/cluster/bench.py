@@ -29,6 +29,9 @@ from forerun.domains.cluster.record import Record
 #: the compiled queue over the pure-Python twin, at least (median of ROUNDS)
 LEAST_RATIO: Final = 5.0
 ROUNDS: Final = 5
+#: the world of the ratios and of a user's policy
+JOBS: Final = 100_000
+GPUS: Final = 1024
 #: jobs a second of a user's Python policy in rounds of 60 s, at least; megabytes of it all, at most
 LEAST_JOBS_PER_S: Final = 100_000
 MOST_MB: Final = 1000
@@ -177,7 +180,7 @@ def growth(counts: tuple[int, ...]) -> list[tuple[int, int, float]]:
 
     grown = []
     for count in counts:
-        world = drawn_world(count, 1024, load=1.1)
+        world = drawn_world(count, GPUS, load=1.1)
         best, deepest, events = float("inf"), 0, 0
         for _ in range(3):
             queue = build_queue(world, Srtf().kernel_key, 1 << 16)
@@ -241,7 +244,7 @@ class ShortestQueueFirst(Allocator, tag="bench-user-policy", frozen=True):
 def measure(large: bool) -> dict[str, Any]:
     """Everything: the compiled queue against its twin, the growth of an event's cost, a user's policy, memory."""
     compiled(drawn_world(1000, 64), Srtf())
-    world = drawn_world(100_000, 1024)
+    world = drawn_world(JOBS, GPUS)
     found: dict[str, Any] = {}
     for recipe in (Srtf(), EdfRigid()):
         compiled_s, python_s = [], []
@@ -252,8 +255,8 @@ def measure(large: bool) -> dict[str, Any]:
             compiled_s.append(fast)
             python_s.append(time.process_time() - begun)
         found[type(recipe).__name__] = {
-            "compiled_jobs_per_s": 100_000 / statistics.median(compiled_s),
-            "python_jobs_per_s": 100_000 / statistics.median(python_s),
+            "compiled_jobs_per_s": JOBS / statistics.median(compiled_s),
+            "python_jobs_per_s": JOBS / statistics.median(python_s),
             "ratio": statistics.median(slow / fast for slow, fast in zip(python_s, compiled_s, strict=True)),
             "equal_ends_share": float(np.mean(np.isclose(ends, slow_ends))),
         }
@@ -262,13 +265,13 @@ def measure(large: bool) -> dict[str, Any]:
         {"jobs": jobs, "most_waiting": depth, "event_us": each_us} for jobs, depth, each_us in growth(counts)
     ]
     policy = ShortestQueueFirst()
-    for warm in (500, 100_000):
-        world = drawn_world(warm, 1024)
+    for count in (500, JOBS):
+        world = drawn_world(count, GPUS)
         record = Record(world)
         begun = time.process_time()
         run(AllocatorRules(world, record, policy, policy, Terms()))
         seconds = time.process_time() - begun
-    found["python_policy"] = {"jobs_per_s": 100_000 / seconds, "events": len(record.events()[0])}
+    found["python_policy"] = {"jobs_per_s": JOBS / seconds, "events": len(record.events()[0])}
     found["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return found
 
