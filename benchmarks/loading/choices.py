@@ -21,6 +21,10 @@ from forerun.domains.loading.policy import Ask
 from forerun.measure.loading.corpus import open_corpus
 from forerun.measure.loading.study import BLOCKS, Job, answer, measure_cell
 
+ROUNDS = 5
+REPEATS = 6
+SAMPLES = 1280
+
 
 def choices(blocks: Path, latency_ms: float, rounds: int, repeats: int, samples: int) -> dict[str, Any]:
     """The tuner at work `rounds` times, its choices measured beside all that might be better.
@@ -72,9 +76,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("--latency", default="10,40")
-    options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--repeats", type=int, default=6)
-    options.add_argument("--samples", type=int, default=1280)
+    options.add_argument("--rounds", type=int, default=ROUNDS)
+    options.add_argument("--repeats", type=int, default=REPEATS)
+    options.add_argument("--samples", type=int, default=SAMPLES)
     options.add_argument("--json", action="store_true")
     given = options.parse_args()
     with packed_corpus() as blocks:

@@ -33,6 +33,7 @@ from forerun.domains.loading.tuners.three_probes import ThreeProbes
 from forerun.measure.loading.corpus import make_corpus, open_corpus
 from forerun.measure.loading.study import BLOCKS, THREADS, Job, answer, check, measure_cell
 
+SAMPLES = 640
 MEAN_BAR, WORST_BAR, GAIN_BAR, REGRET_BAR, MERGING_BAR = 0.05, 0.10, 10.0, 0.03, 0.10
 
 
@@ -150,7 +151,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("--latency", default="0,10,40")
-    options.add_argument("--samples", type=int, default=640)
+    options.add_argument("--samples", type=int, default=SAMPLES)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--json", action="store_true")
     given = options.parse_args()

@@ -23,6 +23,8 @@ from forerun.measure.loading.corpus import open_corpus
 from forerun.measure.loading.torch_loader import WorkerRun, fit_workers, run_workers
 
 WORKERS_BAR = 0.05
+#: numbers of workers that the recursion is fitted to
+PROBED = (1, 4)
 
 
 def workers(blocks: Path, repeats: int = 3) -> list[dict[str, Any]]:
@@ -36,7 +38,7 @@ def workers(blocks: Path, repeats: int = 3) -> list[dict[str, Any]]:
                 prefetch=prefetch,
             )  # fmt: skip
 
-        fit = fit_workers([(many, run(many, 5 * many, 0.0)) for many in (1, 4)], batch)
+        fit = fit_workers([(many, run(many, 5 * many, 0.0)) for many in PROBED], batch)
         asked = [(many, prefetch, 0.05) for many in (1, 2, 4) for prefetch in (1, 2, 4)]
         asked += [(many, 2, 0.1) for many in (1, 2, 4)]
         totals: dict[tuple[int, int, float], list[float]] = {each: [] for each in asked}

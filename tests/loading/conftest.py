@@ -6,11 +6,13 @@ import csv
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ..docs.claims import NUMBER, ROOT, agrees, table_rows
 
 SHARED = Path(os.environ.get("FORERUN_SHARED", Path(__file__).resolve().parents[3] / "shared"))
 
@@ -30,6 +32,19 @@ def read_golden(name: str) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def on_the_page(head: str, label: str) -> list[str]:
+    """The numbers that the room's page shows in a row of one of its tables, behind the row's name."""
+    page = (ROOT / "docs" / "rooms" / "loading.md").read_text(encoding="utf-8")
+    (row,) = (row for row in table_rows(page) if row.head == head and row.cells[0] == label)
+    return NUMBER.findall(" ".join(row.cells[1:]))
+
+
+def shown_on_the_page(head: str, label: str, values: Sequence[float]) -> bool:
+    """Whether that row shows these values."""
+    shown = on_the_page(head, label)
+    return len(shown) == len(values) and all(map(agrees, shown, values))
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,8 @@ from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError
 from forerun.result.reproduction import silent
 from forerun.scenario.load import loads
 
+from .conftest import shown_on_the_page
+
 BASE = """
 domain: loading
 dataset: {samples: 1280, sample_bytes: 50000}
@@ -199,6 +201,13 @@ def test_published_results_are_regenerated(published: Path, monkeypatch: pytest.
             continue  # its streams are placed in test_placement
         found = entry.run(silent)
         assert found.rows and not found.failed, [row.name for row in found.failed]
+    for rows, label in (
+        (reproduce.librispeech(silent).rows, "LibriSpeech remote, gain at 0.1, 0.25, 0.5, 0.75, 1 s"),
+        (reproduce.imagenet(silent).rows, "ImageNet local, the same"),
+    ):
+        told = [row for row in rows if row.name.startswith("improvement")]
+        values = [float(row.compat or 0) for row in told] + [float(row.corrected or 0) for row in told]
+        assert shown_on_the_page("figure", label, values), values
     gains = [row for row in reproduce.imagenet(silent).rows if row.published is not None]
     assert all(row.corrected is not None and abs(row.corrected - row.published) <= 9 for row in gains)
 

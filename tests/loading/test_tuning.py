@@ -28,6 +28,8 @@ from forerun.domains.loading.tuning import (
 from forerun.errors import ProfileError
 from forerun.rng import stream
 
+from .conftest import shown_on_the_page
+
 Golden = Callable[[str], Any]
 SAMPLE_BYTES = 53_428.0
 
@@ -109,6 +111,18 @@ def test_replay_of_measured_surfaces(golden: Golden, name: str) -> None:
     draws = np.random.default_rng(1).integers(len(truth), size=(20_000, 10))
     drawn = 100 * (np.array(list(truth.values()))[draws].min(axis=1) / truth[best] - 1)
     assert drawn.mean() == pytest.approx(float(want["random10_regret_mean_pct"]), abs=0.05)
+
+    assert len(truth) in (16, 20)
+    label = {
+        "lat10_median3": "10 ms, medians of 3",
+        "local": "local disk",
+        "http0": "loopback, 0 ms",
+        "http10_single": "10 ms, single runs, one outlier",
+    }[name]
+    values = (
+        percent(Cell(1, 1)), percent(early.cell), 100 * mean, 100 * p95, percent(chosen), float(np.mean(errors)),
+    )  # fmt: skip
+    assert shown_on_the_page("surface", label, values), (label, values)
 
     ours = tune(ThreeProbes(probe_block=64), recorded(measured), truth, load)
     assert len(ours.probes) <= 5 and percent(ours.cell) <= 4.0

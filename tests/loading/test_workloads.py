@@ -45,6 +45,8 @@ def test_demands(golden: Callable[[str], Any], tmp_path: Path) -> None:
     for work, row in zip(found, rows):
         assert work.demand_bytes_per_s == pytest.approx(float(row["demand_bytes_per_s"]), rel=5e-6)
         assert work.utilisation_target == float(row["utilisation_target"])
+    fed = {work.name: work.fed_by(10e9) for work in found}
+    assert (fed["resnet50_h100"], fed["unet3d_h100"]) == (54, 3)  # as the room's page has it
     path.write_text(path.read_text().replace("0.224", "0.5"))
     with pytest.raises(TraceError, match=r"demands\.csv:2: demand .* is not batch \* record / computation"):
         read_demands(path)
@@ -118,8 +120,9 @@ def test_a_log_betrays_its_workers(
         except TraceError:
             continue
         assert found.workers == 8
-        errors.append(abs(found.predicted_s / found.total_s - 1))
-    assert len(errors) >= 30 and np.mean(errors) <= 0.06 and max(errors) <= 0.09
+        errors.append(found.predicted_s / found.total_s - 1)
+    assert len(errors) == 35 and min(errors) > 0  # each too long
+    assert [round(100 * float(each), 1) for each in (np.mean(errors), max(errors))] == [5.7, 8.4]
     made = deliver(np.arange(90) % 3, np.full(90, 1.2), np.array([0.1]), np.full(3, 0.4), 6)
     path = tmp_path / "log.csv"
     path.write_text("load_s,step_s\n" + "".join(f"{load},0.1\n" for load in made.load_s.tolist()))

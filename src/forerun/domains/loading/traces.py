@@ -284,7 +284,11 @@ def _demands(workloads: Sequence[Workload], link_bytes_per_s: float) -> Told:
             for work, many in zip(workloads, fed)
         ]
     }
-    note = () if link_bytes_per_s else ("accelerators fed: give the store's bandwidth, --set link=2GB/s",)
+    note = (
+        ()
+        if link_bytes_per_s
+        else ("accelerators fed: give the store's bandwidth, --set link_bytes_per_s=2GB/s",)
+    )
     return Told(data=data, tables=(Shown("what one accelerator demands", columns, rows),), notes=note)
 
 

@@ -193,7 +193,7 @@ def _measure_threads(
 ) -> dict[str, Any]:
     from forerun.domains.loading.model import Cell
     from forerun.measure.loading.clients import LocalFiles
-    from forerun.measure.loading.study import BLOCKS, THREADS, answer, check
+    from forerun.measure.loading.study import BLOCKS, COLD, THREADS, answer, check
 
     clients = [client for client in (corpus.client, corpus.files) if isinstance(client, LocalFiles)]
     state = "warm or unknown"
@@ -203,7 +203,7 @@ def _measure_threads(
         state = "unknown: nothing here tells whether a remote store is cold"
         if clients and len(told) == len(clients):
             worst = max(told)
-            state = "cold" if worst < 0.02 else f"{worst:.0%} of the pages stayed in memory: not cold"
+            state = "cold" if worst < COLD else f"{worst:.0%} of the pages stayed in memory: not cold"
     found = answer(corpus, job, progress=tell, probe_s=bounds[0], memory_bytes=bounds[1], cache=state)
     rows: tuple[Checked, ...] = ()
     if check_samples and found.profile is not None:

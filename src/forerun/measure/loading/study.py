@@ -50,6 +50,8 @@ DRAWS: Final = 40
 DRAWN_SAMPLES: Final = 3200
 #: repeats that differ more than this from their median are noisy
 NOISY: Final = 0.15
+#: local files count as cold where less than this share of their pages stayed in memory
+COLD: Final = 0.02
 #: a cell hides loading if it is within this share of what the step admits
 HIDES: Final = 0.02
 Progress = Callable[[str], None]
