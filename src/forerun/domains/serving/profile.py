@@ -142,7 +142,9 @@ class Profile:
 def read_profile(path: Path, name: str = "") -> Profile:
     """The profile in a CSV file with columns model, hardware, batch, p99_ms, throughput_qps; # begins a comment.
 
-    Raises ProfileError naming file, line and field.
+    In place of the last two, or of one of them, `mean_ms` (or `latency_ms`), the mean time of a batch: one replica serves
+    one batch after another, so throughput is batch over mean; the mean stands for the 99th percentile if that is not
+    given, the percentile for the mean, each said by the missing column. Raises ProfileError naming file, line and field.
     """
     from forerun.trace.repair import RepairLog
     from forerun.trace.rows import Field, gathered, read_rows
@@ -152,16 +154,31 @@ def read_profile(path: Path, name: str = "") -> Profile:
         Field(name="model", kind="text"),
         Field(name="hardware", kind="text"),
         Field(name="batch", kind="int", minimum=1),
-        Field(name="p99_ms", unit="ms", minimum=0),
-        Field(name="throughput_qps", unit="qps", minimum=0),
+        Field(name="p99_ms", unit="ms", minimum=0, required=False),
+        Field(name="throughput_qps", unit="qps", minimum=0, required=False),
+        Field(name="mean_ms", unit="ms", minimum=0, required=False),
+        Field(name="latency_ms", unit="ms", minimum=0, required=False),
     )
     try:
         read = gathered(read_rows(Source(path, repairs=RepairLog()), fields, comment="#")).columns
     except TraceError as error:
         raise ProfileError(*error.problems) from error
+    mean_ms = read.get("mean_ms", read.get("latency_ms"))
+    p99_ms, qps = read.get("p99_ms"), read.get("throughput_qps")
+    longest_ms = p99_ms if p99_ms is not None else mean_ms
+    if longest_ms is None and qps is None:
+        raise ProfileError.at(
+            str(path), "has no column of times: p99_ms and throughput_qps, or mean_ms, is wanted"
+        )
+    with np.errstate(divide="ignore"):
+        if qps is None:
+            qps = read["batch"] * 1000 / (mean_ms if mean_ms is not None else longest_ms)
+        if longest_ms is None:
+            longest_ms = read["batch"] * 1000 / qps
     rows: dict[tuple[str, str], list[Row]] = {}
-    for model, hardware, batch, p99_ms, qps in zip(*(read[field.name].tolist() for field in fields)):
-        rows.setdefault((model, hardware), []).append(Row(batch, p99_ms, qps))
+    columns = (read["model"], read["hardware"], read["batch"], longest_ms, qps)
+    for model, hardware, batch, tail_ms, rate in zip(*(column.tolist() for column in columns), strict=True):
+        rows.setdefault((model, hardware), []).append(Row(batch, tail_ms, rate))
     return Profile(rows, name or str(path))
 
 
