@@ -18,6 +18,9 @@ from forerun.domains.serving.scenario import Listed
 from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError, StoreError, UsageError
 from forerun.search.plan import PLAN_FORMAT, Plan, document, read_document, write_document
 
+from ..conftest import ROOT
+from ..docs.test_documents import BLOCK
+
 MINE = """
 # My two stages, my measurements, my prices, my objective.
 domain: serving
@@ -158,6 +161,19 @@ def test_the_plan_keeps_the_objective_when_simulated(mine: Path) -> None:
     result = forerun.simulate(made.scenario_planned())  # type: ignore[attr-defined]
     assert result.summary["slo_met"] and result.summary["misses"] == made.summary["misses"]
     assert result.summary["cost_usd_per_h"] == pytest.approx(made.summary["cost_usd_per_h"])
+
+
+def test_the_pipeline_of_ones_own_that_the_room_s_page_shows(tmp_path: Path) -> None:
+    """Its costs, its plan and the next step of its frontier, as the page has them."""
+    for kind, text in BLOCK.findall((ROOT / "docs" / "rooms" / "serving.md").read_text()):
+        if named := re.match(r"# file: (mine\.\S+)\n", text):
+            (tmp_path / named[1]).write_text(text.partition("\n")[2] if kind == "csv" else text)
+    made = plan(forerun.load(tmp_path / "mine.yaml"), frontier=True)
+    assert made.data()["configuration"] == {"detector": ["gpu-big", 16, 1], "classifier": ["gpu-small", 8, 1]}
+    costs = dict(zip(made.tables["methods"]["method"], made.tables["methods"]["cost_usd_per_h"]))
+    wanted = {"exact": 3.3, "greedy": 3.6, "as it is now": 5.7}
+    assert {name: round(float(costs[name]), 9) for name in wanted} == wanted
+    assert any("the next step is at 234.4 ms" in note for note in made.notes)
 
 
 def test_methods_beside_each_other(mine: Path) -> None:
