@@ -496,3 +496,20 @@ def test_the_page_tells_every_policy() -> None:
         assert f"`{name}`" in table, name
         policy = schedulers().get(name)
         assert policy.paper and policy.needs and policy.guarantees and policy.cost, name
+
+
+def test_no_completion_time_is_below_zero(tmp_path: Path) -> None:
+    """Three jobs of very different lengths: their mean's interval is wide, and still of times."""
+    (tmp_path / "jobs.csv").write_text(
+        "job_id,submission_time,duration,num_gpu\na,0,50,1\nb,0,60,1\nc,0,90000,1\n"
+    )
+    (tmp_path / "cluster.yaml").write_text(
+        "domain: cluster\ntrace: jobs.csv\nmachines: {nodes: [{count: 1, gpus: 8}]}\npolicy: fifo\n"
+    )
+    found = forerun.simulate(load(tmp_path / "cluster.yaml"))
+    assert (
+        found.intervals["jct_mean_s"].low
+        == 0
+        < found.summary["jct_mean_s"]
+        < found.intervals["jct_mean_s"].high
+    )

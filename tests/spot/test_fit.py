@@ -159,6 +159,20 @@ def test_fit_says_where_a_process_does_not_stand_in(data_folder: Path) -> None:
     assert not by_name["nodes per removal"].ok and not found.ok
 
 
+def test_a_figure_that_the_recording_does_not_have_is_not_judged() -> None:
+    """Two removals have one gap, and one gap no variation."""
+    rows = (
+        (0.0, True, "a"),
+        (0.0, True, "b"),
+        (600.0, False, "a"),
+        (1000.0, True, "c"),
+        (5000.0, False, "b"),
+    )
+    found = fit(fleet_statistics(Membership.from_rows(rows), 5400.0), model="poisson", traces=40)
+    assert [one.name for one in found.features] == ["removals per hour", "nodes per removal", "mean nodes"]
+    assert found.ok
+
+
 def test_what_the_recordings_say_by_themselves(data_folder: Path) -> None:
     """Batches of the measured fleet are geometric and not the notebook's normals; those of the p3 fleet too."""
     answers = {test.question: test.ok for test in fitting.tests(statistics_of_counts(full_64(data_folder)))}

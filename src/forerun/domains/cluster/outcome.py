@@ -483,7 +483,7 @@ def summary_of(record: Record, waits: Waits, ledger: Ledger) -> tuple[dict[str, 
         half = 1.96 * float(jct.std(ddof=1)) / math.sqrt(len(jct)) if len(jct) > 1 else 0.0
         mean = float(jct.mean())
         intervals["jct_mean_s"] = Interval(
-            mean - half, mean + half, 0.95, "normal, over the jobs of this trace"
+            max(0.0, mean - half), mean + half, 0.95, "normal, over the jobs of this trace"
         )
     for name in ("admission", "capacity", "fragmentation", "policy", "quota", "reconfiguration"):
         summary[f"wait_{name}_mean_s"] = float(getattr(waits, name).mean()) if len(jobs) else 0.0

@@ -269,7 +269,7 @@ FEATURES = ("removals per hour", "nodes per removal", "CV of removal gaps", "mea
 
 
 def _judged(model: _Model, seen: FleetStatistics, traces: int, seed: int) -> Fit:
-    """Four figures of the recorded fleet against their 95 % bands over generated ones."""
+    """Four figures of the recorded fleet, as far as it has them, against their 95 % bands over generated ones."""
     horizon_s = seen.duration_h * 3600
     drawn = np.empty((traces, len(FEATURES)))
     for trial in range(traces):
@@ -278,7 +278,8 @@ def _judged(model: _Model, seen: FleetStatistics, traces: int, seed: int) -> Fit
         drawn[trial] = _figures(fleet_statistics(made, horizon_s))
     low, high = np.nanpercentile(drawn, [2.5, 97.5], axis=0)
     rows = zip(FEATURES, _figures(seen), low.tolist(), high.tolist(), strict=True)
-    return Fit(model.process, model.rates, tuple(Feature(*row) for row in rows), traces)
+    features = tuple(Feature(*row) for row in rows if not math.isnan(row[1]))
+    return Fit(model.process, model.rates, features, traces)
 
 
 def _figures(one: FleetStatistics) -> tuple[float, float, float, float]:
