@@ -34,7 +34,7 @@ bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:
-	rm -rf $(VENV) demo-report.html .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-report.html forerun-demo.html .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "forerun needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12"; exit 2; }

@@ -84,9 +84,19 @@ def run_line(line: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):
+    for target, part in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?[^)]*\)", path.read_text()):
         if not target.startswith(("http://", "https://", "mailto:")):
-            assert (path.parent / target).exists(), f"{path}: {target}"
+            file = path.parent / target if target else path
+            assert file.exists(), f"{path}: {target}"
+            assert not part or part in anchors(file), f"{path}: {target}#{part}"
+
+
+def anchors(path: Path) -> set[str]:
+    """What can be linked to in a document: its headings, as forges write them."""
+    headings = re.findall(
+        r"^#+ (.+)$", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S), re.MULTILINE
+    )
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_every_document_is_reachable_from_the_index() -> None:

@@ -58,7 +58,7 @@ def claims() -> Iterator[Claim]:
     from forerun.domains.demos import demos
     from forerun.domains.spot.policy import growth_rules
 
-    yield Claim(page, "`.venv/bin/forerun demo` asks all {} rooms", (len(demos()),))
+    yield Claim(page, "`forerun demo` asks all {} rooms", (len(demos()),))
     yield Claim(page, "checkpoint/restart with {} growth rules", (len(growth_rules().names()),))
     yield Claim(
         page, "[{} examples](examples/) run in the tests", (len([*(ROOT / "examples").glob("*.py")]),)
