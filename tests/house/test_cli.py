@@ -251,3 +251,11 @@ def test_the_next_command_asks_about_the_same_world(
         assert words[3] == "my jobs.yaml" and words[4:6] == changes[:2] and "--seed 3" in line
     assert run(shlex.split(told["compare"].removeprefix("next: forerun "))) == 0
     assert json.loads((next((tmp_path / "runs").iterdir()) / "scenario.json").read_text())["seed"] == 3
+
+
+def test_the_next_command_sets_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    """A setting that the next step sets anew is not said before it; the others stay."""
+    given = ["--set", "trace.queries=500", "--set", "configuration.ResNet.replicas=2", "--set", "slo=9s"]
+    assert run(["simulate", str(SERVING), *given]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("next: "))
+    assert line.count("ResNet.replicas=") == 1 and "--set trace.queries=500 --set slo=9s --set" in line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -102,7 +103,21 @@ def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:
         click.echo(f"note: {note}")
     if not quiet:
         for step in result.next_steps:
-            click.echo(f"next: {step.format(scenario=scenario)}")
+            click.echo(f"next: {step.format(scenario=_unless_set(scenario, step))}")
+
+
+def _unless_set(asked: str, step: str) -> str:
+    """What was asked, without the settings that a next step sets anew."""
+    anew = re.findall(r"--set (\S+?)=", step)
+    words = iter(shlex.split(asked))
+    kept = []
+    for word in words:
+        change = next(words, "") if word == "--set" else ""
+        if not change:
+            kept.append(word)
+        elif change.partition("=")[0] not in anew:
+            kept += [word, change]
+    return shlex.join(kept)
 
 
 def as_asked(scenario: Path, overrides: Sequence[str] = (), seed: int | None = None) -> str:
