@@ -306,7 +306,7 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         PAGE,
         "On a stream of 240 gangs over 24 nodes local hits are 75.4 % against 52.9, 51.8, 47.1 and 55.2 %",
     ): "tests/loading/test_placement.py::test_the_long_stream",
-    (PAGE, "54 ResNet-50 on H100"): "tests/loading/test_workloads.py::test_demands",
+    (PAGE, "54 ResNet-50 on H100, three 3D-UNets"): "tests/loading/test_workloads.py::test_demands",
     (
         PAGE,
         "On the 35 published series that stall it finds the eight workers each time; totals come out 5.7 % too long "
