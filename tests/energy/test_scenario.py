@@ -96,7 +96,7 @@ def test_ledgers_account_for_every_joule_and_second() -> None:
     assert math.fsum(energy.parts.values()) == pytest.approx(energy.whole, rel=1e-12)
     stopped = attempts["ended_by"] == "bound"
     profiled = attempts["profiled"].astype(bool)
-    assert sum(v for k, v in energy.parts.items() if k.startswith("early_stopped")) == pytest.approx(
+    assert sum(v for k, v in energy.parts.items() if k.startswith("stopped early")) == pytest.approx(
         math.fsum(attempts["energy_j"][stopped & ~profiled])
         + math.fsum(attempts["energy_j"][stopped & profiled])
         - sum(_profiling(result, row) for row in np.flatnonzero(stopped & profiled)),
@@ -520,3 +520,45 @@ def test_groups_are_recognised_and_sorted(tmp_path: Path) -> None:
     assert trace["start_s"].tolist() == [10.0, 10.0, 30.0]
     assert trace["group"].tolist() == ["b", "a", "a"]
     assert trace.provenance.repairs[0]["rule"] == "row out of order, sorted"
+
+
+def test_files_of_one_job_need_not_say_of_which(tmp_path: Path) -> None:
+    """Without the columns of the workload and the target the same was measured; a job may be named all the same."""
+
+    def measured(path: Path, *changes: str) -> list[list[Any]]:
+        table = forerun.simulate(forerun.load(path, changes)).tables["configurations"]
+        return [table[column.name].tolist() for column in table.schema.columns]
+
+    train = [(32, 10), (32, 11), (64, 9), (64, 10)]
+    power = [(32, 150, 115, 142), (32, 250, 100, 176), (64, 150, 80, 146), (64, 250, 70, 190)]
+    rows = {
+        "train.csv": (
+            "batch_size,run,target_epoch",
+            [f"{b},{at % 2},{e}" for at, (b, e) in enumerate(train)],
+        ),
+        "power.csv": (
+            "batch_size,power_limit,time_per_epoch,average_power",
+            [",".join(map(str, row)) for row in power],
+        ),
+    }
+    results = []
+    for of_one in (True, False):
+        folder = tmp_path / str(of_one)
+        folder.mkdir()
+        for name, (head, lines) in rows.items():
+            more = "" if of_one else "dataset,network,optimizer,"
+            metric = ",target_metric" if name == "train.csv" and not of_one else ""
+            of = "" if of_one else "d,n,adam,"
+            value = ",0.8" if metric else ""
+            (folder / name).write_text(
+                f"{more}{head}{metric}\n" + "".join(f"{of}{line}{value}\n" for line in lines)
+            )
+        job = "" if of_one else "dataset: d, network: n, optimizer: adam, target_metric: 0.8, "
+        (folder / "e.yaml").write_text(
+            f"domain: energy\njob: {{{job}max_epochs: 60, default_batch_size: 64}}\n"
+            "trace: {train: train.csv, power: {mygpu: power.csv}}\npolicy: joint\n"
+        )
+        results.append(measured(folder / "e.yaml"))
+    assert results[0] == results[1] == measured(tmp_path / "True" / "e.yaml", "job.network=x")
+    with pytest.raises(ForerunError, match="trained: d/n/adam"):
+        forerun.simulate(forerun.load(tmp_path / "False" / "e.yaml", ["job.network=x"]))

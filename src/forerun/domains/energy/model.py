@@ -28,12 +28,16 @@ MAX_TRIES: Final = 20
 
 
 class Job(Spec, frozen=True, kw_only=True):
-    """A training job that recurs. `default_batch_size` 0 means that the team has none."""
+    """A training job that recurs. `default_batch_size` 0 means that the team has none.
 
-    dataset: str
-    network: str
-    optimizer: str
-    target_metric: float
+    Of files with several jobs, `dataset`, `network`, `optimizer` and `target_metric` say which rows are meant; files of one
+    job need no such columns.
+    """
+
+    dataset: str = ""
+    network: str = ""
+    optimizer: str = ""
+    target_metric: float = 0.0
     max_epochs: int
     default_batch_size: int = 0
 

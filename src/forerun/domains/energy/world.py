@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
 
 from forerun.domains.energy.failures import DefaultNotInRange
-from forerun.domains.energy.model import GroupRow, Rules
+from forerun.domains.energy.model import GroupRow, Job, Rules
 from forerun.domains.energy.scenario import Scenario
 from forerun.domains.energy.workload import Workload, join
 from forerun.errors import Problem, ScenarioError, TraceError
 from forerun.scenario.spec import Input, file_digest
 from forerun.trace.readers.energy_groups import EnergyGroups
-from forerun.trace.readers.energy_power import read_power
-from forerun.trace.readers.energy_train import read_train
+from forerun.trace.readers.energy_power import PowerTrace, read_power
+from forerun.trace.readers.energy_train import TrainTrace, read_train
 from forerun.trace.repair import RepairLog
+
+Measured = TypeVar("Measured", TrainTrace, PowerTrace)
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,8 @@ def read_world(scenario: Scenario, gpu: str = "", rules: Rules | None = None) ->
         what = "is not measured as a recurring job: it has a pipeline, which `forerun plan` and `forerun simulate` know"
         raise ScenarioError(Problem("the scenario", what))
     repairs = RepairLog()
-    train = read_train(_path(scenario.trace.train), repairs)
-    power = read_power(_path(scenario.trace.power[gpu or scenario.gpu_type]), repairs)
+    train = _about(scenario.job, read_train(_path(scenario.trace.train), repairs))
+    power = _about(scenario.job, read_power(_path(scenario.trace.power[gpu or scenario.gpu_type]), repairs))
     workload = join(train, power, scenario.job, rules or scenario.switches, scenario.max_power_w)
     default, sizes = scenario.job.default_batch_size, workload.sizes.tolist()
     if default and default not in sizes and not gpu:
@@ -46,6 +51,18 @@ def read_world(scenario: Scenario, gpu: str = "", rules: Rules | None = None) ->
         what = f"default batch size {default} was not measured on {scenario.gpu_type}: {known}{offer}"
         raise DefaultNotInRange(Problem(str(scenario.job), what))
     return World(workload, _group_rows(scenario, repairs), tuple(repairs.lines()))
+
+
+def _about(job: Job, measured: Measured) -> Measured:
+    """Measurements that do not say of what they are, by a column they lack, taken as the job's."""
+    filled: dict[tuple[str, ...], tuple[str, ...]] = {
+        key: tuple(said or wanted for said, wanted in zip(key, job.workload))
+        for key in set(measured.workload)
+    }
+    changes: dict[str, Any] = {"workload": tuple(filled[key] for key in measured.workload)}
+    if isinstance(measured, TrainTrace):
+        changes["target_metric"] = np.nan_to_num(measured.target_metric, nan=job.target_metric)
+    return replace(measured, **changes)
 
 
 def _group_rows(scenario: Scenario, repairs: RepairLog) -> tuple[GroupRow, ...]:

@@ -14,16 +14,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.trace.readers.energy_train import workloads
+from forerun.trace.readers.energy_train import WORKLOAD_FIELDS, workloads
 from forerun.trace.repair import Complaints, RepairLog
 from forerun.trace.rows import Chunk, Field, gathered, read_rows
 from forerun.trace.source import Source
 
 FIELDS = (
-    Field(name="dataset", kind="text", meaning="data set"),
-    Field(name="network", kind="text", meaning="network"),
+    *WORKLOAD_FIELDS[:2],
     Field(name="batch_size", kind="int", minimum=1, meaning="samples a step"),
-    Field(name="optimizer", kind="text", meaning="optimizer"),
+    *WORKLOAD_FIELDS[2:],
     Field(name="limit_w", column="power_limit", unit="W", meaning="power limit set"),
     Field(name="epoch_s", column="time_per_epoch", unit="s", meaning="time of one epoch"),
     Field(name="power_w", column="average_power", unit="W", meaning="average draw during the epoch"),
@@ -40,6 +39,7 @@ class PowerTrace:
 
     `workload` (dataset, network, optimizer) a row; `batch_size` int64[rows]; `limit_w` the limit set [W], `epoch_s`
     the time of an epoch [s], `power_w` the average draw [W], float64[rows]; `line` int64[rows] in `source`.
+    A column that the file does not have is empty.
     """
 
     workload: tuple[tuple[str, str, str], ...]

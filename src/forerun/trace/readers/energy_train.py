@@ -18,17 +18,21 @@ from forerun.trace.repair import Complaints, RepairLog
 from forerun.trace.rows import LARGEST_INT, Chunk, Field, gathered, read_rows
 from forerun.trace.source import Source
 
-WORKLOAD = ("dataset", "network", "optimizer")
+#: what a row is of; a file of one job may leave them out
+WORKLOAD_FIELDS = (
+    Field(name="dataset", kind="text", required=False, meaning="data set"),
+    Field(name="network", kind="text", required=False, meaning="network"),
+    Field(name="optimizer", kind="text", required=False, meaning="optimizer"),
+)
 FIELDS = (
-    Field(name="dataset", kind="text", meaning="data set"),
-    Field(name="network", kind="text", meaning="network"),
+    *WORKLOAD_FIELDS[:2],
     Field(name="batch_size", kind="int", minimum=1, meaning="samples a step"),
-    Field(name="optimizer", kind="text", meaning="optimizer"),
+    *WORKLOAD_FIELDS[2:],
     Field(
         name="learning_rate", kind="text", required=False, missing=("",), meaning="learning rate, not used"
     ),
     Field(name="run", kind="text", required=False, missing=("",), meaning="repetition of the training"),
-    Field(name="target_metric", meaning="metric to reach"),
+    Field(name="target_metric", required=False, meaning="metric to reach"),
     Field(name="target_epoch", missing=("nan", "NaN", ""), meaning="first epoch at which it was reached"),
 )
 
@@ -38,7 +42,8 @@ class TrainTrace:
     """Recorded trainings in file order.
 
     `workload` (dataset, network, optimizer) a row; `batch_size`, `target_epoch` int64[rows] (epoch 0 = never
-    reached); `target_metric` float64[rows]; `line` int64[rows], where each row stands in `source`.
+    reached); `target_metric` float64[rows]; `line` int64[rows], where each row stands in `source`. A column that the
+    file does not have is empty, or nan.
     """
 
     workload: tuple[tuple[str, str, str], ...]
@@ -70,7 +75,7 @@ def read_train(path: str | Path, repairs: RepairLog | None = None) -> TrainTrace
     return TrainTrace(
         workload=workloads(rows),
         batch_size=rows.columns["batch_size"],
-        target_metric=rows.columns["target_metric"],
+        target_metric=rows.columns.get("target_metric", np.full(len(rows), np.nan)),
         target_epoch=np.where(never, 0, epochs).astype(np.int64),
         line=rows.lines,
         source=source.name,
@@ -78,7 +83,10 @@ def read_train(path: str | Path, repairs: RepairLog | None = None) -> TrainTrace
 
 
 def workloads(rows: Chunk) -> tuple[tuple[str, str, str], ...]:
-    """(dataset, network, optimizer) of each row, equal ones shared."""
-    columns: list[Any] = [rows.columns[name].tolist() for name in WORKLOAD]
+    """(dataset, network, optimizer) of each row, equal ones shared; empty where the file has no such column."""
+    none = [""] * len(rows)
+    columns: list[Any] = [
+        rows.columns[field.name].tolist() if field.name in rows.columns else none for field in WORKLOAD_FIELDS
+    ]
     seen: dict[tuple[str, str, str], tuple[str, str, str]] = {}
     return tuple(seen.setdefault(key, key) for key in zip(*columns))
