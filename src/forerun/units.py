@@ -159,6 +159,11 @@ _SHOWN: Final = {
 #: words that are printed in capitals
 _ACRONYMS: Final = {"slo", "gpu", "cpu", "jct", "ttft", "tpot", "id", "io", "ssd"}
 
+#: words that are printed otherwise
+_SPELT: Final = {"last5": "last five"}
+
+_PERCENT: Final = re.compile(r"_percent(?=_|$)")
+
 _QUANTITY: Final = re.compile(
     r"""^\s*(?P<dollar>\$)?\s*(?P<number>[+-]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>[A-Za-zµ%/_.-]*)\s*$""",
     re.VERBOSE,
@@ -190,6 +195,8 @@ def readable_unit(unit: str) -> str:
 
 def split_name(name: str) -> tuple[str, str]:
     """Label and unit of a name that carries its unit: `latency_p99_ms` -> ("latency p99", "ms")."""
+    if _PERCENT.search(name):  # also before what tells ways of counting apart: `saved_percent_two_level`
+        return _words(_PERCENT.sub("", name)), "%"
     unit = unit_of(name)
     if unit is None:
         return _words(name), ""
@@ -197,7 +204,8 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def _words(name: str) -> str:
-    return " ".join(word.upper() if word in _ACRONYMS else word for word in name.split("_"))
+    words = (_SPELT.get(word, word) for word in name.split("_"))
+    return " ".join(word.upper() if word in _ACRONYMS else word for word in words)
 
 
 def parse_quantity(text: str, unit: str) -> float:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -299,3 +302,20 @@ def test_wrong_wishes_are_refused(
     assert code == 2 and out == ""
     assert what in err and "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plain_script_can_play_in_processes(tmp_path: Path) -> None:
+    """A script without `if __name__ == '__main__':` is not run again by the processes; what they give is what one gives."""
+    shared_or_skip()
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from forerun.domains.cluster.reproduce import Job, play_all\n"
+        'jobs = [Job("edf", "", "n8g8", 240, drawn=(20, 900.0, share, 1)) for share in (0.1, 0.5)]\n'
+        "apart, here = (play_all(jobs, lambda said: None, workers=count) for count in (2, 1))\n"
+        "print([one.ratio for one in apart] == [one.ratio for one in here])\n"
+    )
+    found = {**os.environ, "FORERUN_DATA_DIR": str(DATA.parent)}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=found, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")

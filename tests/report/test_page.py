@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,9 @@ def test_a_reproduction_page(gallery: Any, tmp_path: Path) -> None:
     assert re.search(r"p99 latency \(ms\) 310 311\.5 305\.2 2 yes two figures", shown)
     assert re.search(r"cost \(USD/h\) 8\.5 9\.1 9 0\.1 no differs", shown)
     assert re.search(r"queries – 50,001 50,001 – not judged", shown)
+    assert shown.index("Numbers") < shown.index("Figures")
+    many = write_reproduction(entry, replace(found, rows=found.rows * 5), tmp_path / "many.html").read_text()
+    assert many.index('id="figures"') < many.index('id="numbers"'), "a long table follows the figures"
 
 
 def test_only_our_own_pages_are_replaced(gallery: Any, tmp_path: Path) -> None:
@@ -279,6 +283,8 @@ def test_names_and_units_as_people_read_them() -> None:
     assert split_name("cost_usd_per_h") == ("cost", "USD/h")
     assert split_name("busy_share") == ("busy share", "")
     assert split_name("slo_met") == ("SLO met", "")
+    assert split_name("energy_saved_last5_percent") == ("energy saved last five", "%")
+    assert split_name("saved_percent_two_level") == ("saved two level", "%")
     assert title_of("queue wait") == "Queue wait"
 
 

@@ -231,6 +231,12 @@ def _share(value: float, values: Array, log: bool) -> float:
 def _lines(parts: Parts) -> list[Layer]:
     step = parts.kind == "step"
     encoding = _plane(parts)
+    most = max((len(rows) for rows in _rows_by_series(parts)), default=0)
+    dotted = parts.kind == "line" and most <= 24
+    if dotted:  # room for dots at the edge, which would be cut in half there
+        encoding["x"]["scale"] |= {"padding": 5}
+        if not encoding["y"]["scale"].get("zero", True):
+            encoding["y"]["scale"] |= {"padding": 5}
     if parts.kind == "cdf":
         top = float(parts.numbers("y").max(initial=0.0))
         encoding["y"]["scale"] = {"domain": [0, 1 if top <= 1.0 + 1e-9 else 100], "nice": False}
@@ -242,8 +248,7 @@ def _lines(parts: Parts) -> list[Layer]:
         "strokeJoin": "round",
     }
     look |= {"interpolate": "step-after" if step else "linear", **_plain_colour(parts)}
-    most = max((len(rows) for rows in _rows_by_series(parts)), default=0)
-    if not step and parts.kind == "line" and most <= 24:
+    if dotted:
         look["point"] = {"filled": True, "size": 28, **_plain_colour(parts)}
     strokes = encoding | _colours(parts, "color")
     if len(parts.series) > len(parts.palette.series):

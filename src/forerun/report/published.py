@@ -13,6 +13,8 @@ from forerun.report.quantities import format_number
 from forerun.report.sections import Section
 from forerun.result.reproduction import Reproduced, Reproduction, Row
 
+#: a table with more rows follows the figures, which would be found too late below it
+_LONG = 12
 _HEAD = ("What", "Published", "Compat", "Corrected", "Tolerance", "Within", "Note")
 
 
@@ -20,7 +22,8 @@ def reproduction_page(entry: Reproduction, found: Reproduced) -> str:
     """The page of one reproduction."""
     body = [Section("numbers", "Published beside ours", _numbers(found), "Numbers")]
     if found.figures:
-        body.append(Section("figures", "Figures", drawn(found.figures)))
+        at = 0 if len(found.rows) > _LONG else 1
+        body.insert(at, Section("figures", "Figures", drawn(found.figures)))
     if found.notes:
         body.append(Section("notes", "Notes", _notes(found)))
     again = [

@@ -221,7 +221,7 @@ def tables(found: Mapping[str, Table]) -> Html:
             tag(
                 "summary",
                 tag("code", f"{name}.parquet"),
-                f" – {len(table):,} rows",
+                f" – {len(table):,} row{'' if len(table) == 1 else 's'}",
                 f". {table.schema.meaning}" if table.schema.meaning else "",
             ),
             data_table(

@@ -97,11 +97,11 @@ FIRED: Final = TableSchema(
     "oddities of the public reference simulator that this run met, whether replayed or corrected",
 )
 
-CELLS: Final = ("profiling", "early_stopped", "gave_up", "exploration", "useful")
+CELLS: Final = ("profiling", "stopped early", "gave up", "exploration", "useful")
 MEANINGS: Final = {
     "profiling": "first epochs that were split over power limits",
-    "early_stopped": "attempts stopped by their bound",
-    "gave_up": "attempts that ended at the epoch limit",
+    "stopped early": "attempts stopped by their bound",
+    "gave up": "attempts that ended at the epoch limit",
     "exploration": "attempts that reached the target at another batch size than the best known",
     "useful": "attempts that reached the target at the best batch size known",
 }
@@ -219,9 +219,9 @@ def ledgers(run: Run) -> tuple[Ledger, Ledger]:
 def _cell(line: Attempt) -> str:
     match line.outcome.ended_by:
         case "bound" | "never_ran":
-            return "early_stopped"
+            return "stopped early"
         case "max_epochs":
-            return "gave_up"
+            return "gave up"
         case "reached":
             return "useful" if line.outcome.batch_size == line.incumbent else "exploration"
 
