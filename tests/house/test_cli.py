@@ -259,3 +259,8 @@ def test_the_next_command_sets_nothing_twice(capsys: pytest.CaptureFixture[str])
     assert run(["simulate", str(SERVING), *given]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("next: "))
     assert line.count("ResNet.replicas=") == 1 and "--set trace.queries=500 --set slo=9s --set" in line
+
+
+def test_explaining_a_scenario_file_tells_what_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", str(SERVING)]) == 2
+    assert "a run directory is wanted (`forerun simulate -o` keeps one)" in capsys.readouterr().err

@@ -211,7 +211,12 @@ def load_result(folder: str | os.PathLike[str]) -> SavedRun:
     """
     base = Path(folder)
     if not base.is_dir():
-        raise StoreError.at(base, "is not a directory" if base.exists() else "no such run directory")
+        raise StoreError.at(
+            base,
+            "a file, where a run directory is wanted (`forerun simulate -o` keeps one)"
+            if base.exists()
+            else "no such run directory",
+        )
     scenario = _read_json(base / "scenario.json")
     about = _read_json(base / "summary.json")
     try:
