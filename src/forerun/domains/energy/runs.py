@@ -278,10 +278,13 @@ def _why(summary: dict[str, Any], against: Reference) -> str:
     best = against.oracle
     room = 100 * (1 - best.cost_j / against.default.cost_j)
     overhead = 100 * (summary["cost_ratio_to_oracle"] - 1)
-    return (
-        f"the cheapest configuration, batch size {best.batch_size} at {best.limit_w:g} W, costs {room:.1f} % less than the "
-        f"default; finding it cost {overhead:.1f} % on top over {summary['recurrences']} recurrences"
+    where = f"batch size {best.batch_size} at {best.limit_w:g} W"
+    what = (
+        f"the cheapest configuration, {where}, costs {room:.1f} % less than the default"
+        if room >= 0.05
+        else f"nothing is cheaper than the default, {where}"
     )
+    return f"{what}; finding it cost {overhead:.1f} % on top over {summary['recurrences']} recurrences"
 
 
 def _notes(world: World, run: Run) -> tuple[str, ...]:
