@@ -19,25 +19,16 @@ import numba
 from forerun.domains.spot import trials
 from forerun.domains.spot.compat import CORRECTED, run_ticks
 from forerun.domains.spot.fleet import Burst, Poisson, Tick, generate
-from forerun.domains.spot.model import BackToBack, Job, Membership
+from forerun.domains.spot.model import Job, Membership
 from forerun.domains.spot.outlook import Observed
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.published import BAMBOO_JOBS
 from forerun.domains.spot.rendezvous import HourlyFleet, run_ring
+from forerun.domains.spot.reproduce import NOTEBOOK_JOB
 from forerun.domains.spot.simulate import replay
 
 MENDED = replace(CORRECTED, tick_s=5.0)
-JOB = Job(
-    depth=16,
-    max_pipelines=4,
-    step_s={16: 18.0, 32: 11.0, 48: 9.0, 64: 8.0},
-    reconfig_s=88.0,
-    prep_s=180.0,
-    write_s=89.0,
-    stall_s=0.0,
-    snapshot=BackToBack(),
-    horizon_s=21_300.0,
-)
+JOB = NOTEBOOK_JOB
 
 
 def lean_tick_machine(fleet: Membership, job: Job, tick_s: float = 5.0) -> int:

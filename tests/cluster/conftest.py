@@ -134,6 +134,18 @@ def assert_equals_reference(record: Record, run_record: dict[str, Any]) -> None:
         assert_same_allocations(record, reference)
 
 
+def assert_equals_small_world(policy: Any, small: dict[str, Any], schedule: str) -> None:
+    """Counters, number of events and every logged end of a small random world."""
+    shape = (small["switches"], small["nodes_per_switch"], small["gpus_per_node"])
+    made = world(small["trace"], shape, small["slot_s"], small["gpu_type"])
+    expected = small["runs"][schedule]
+    record = play(policy, made)
+    assert (record.accepted, record.declined_count) == (expected["accepted"], expected["declined"])
+    assert len(record.events()[0]) == expected["events"]
+    ends = in_file_order(made, record.end_s)
+    assert {row: ends[int(row)] for row in expected["end"]} == expected["end"]
+
+
 def assert_same_allocations(record: Record, reference: dict[str, Any]) -> None:
     times, rows, gpus = record.changes()
     file_row = record.world.jobs.file_row

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from forerun.domains.cluster.kernels import themis as kernels
 from forerun.domains.cluster.policies.themis import Themis
 
-from .conftest import assert_equals_reference, in_file_order, play, runs, small_worlds, world
+from .conftest import (
+    assert_equals_reference,
+    assert_equals_small_world,
+    play,
+    runs,
+    small_worlds,
+    world,
+)
 
 RUNS = {r["run"]: r for r in runs() if r["schedule"] == "themis"}
 EXACT = ("fig10_n16g8/themis", "head10_n1g8/themis")
@@ -54,18 +61,7 @@ def test_the_choice_within_the_optimum_decides_figure_8a(order: Any, accepted: i
 
 @pytest.mark.parametrize("small", small_worlds(), ids=lambda w: w["trace"])
 def test_every_small_world_is_reproduced(small: dict[str, Any]) -> None:
-    made = world(
-        small["trace"],
-        (small["switches"], small["nodes_per_switch"], small["gpus_per_node"]),
-        small["slot_s"],
-        small["gpu_type"],
-    )
-    expected = small["runs"]["themis"]
-    record = play(Themis(), made)
-    assert (record.accepted, record.declined_count) == (expected["accepted"], expected["declined"])
-    assert len(record.events()[0]) == expected["events"]
-    ends = in_file_order(made, record.end_s)
-    assert {row: ends[int(row)] for row in expected["end"]} == expected["end"]
+    assert_equals_small_world(Themis(), small, "themis")
 
 
 # --- the closed form against general solvers --------------------------------------------------------------------------

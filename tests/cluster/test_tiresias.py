@@ -8,7 +8,14 @@ import pytest
 
 from forerun.domains.cluster.policies.tiresias import Tiresias, fitted_limits_gpu_s
 
-from .conftest import assert_equals_reference, in_file_order, play, runs, small_worlds, world
+from .conftest import (
+    assert_equals_reference,
+    assert_equals_small_world,
+    play,
+    runs,
+    small_worlds,
+    world,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,18 +30,7 @@ def test_every_reference_run_is_reproduced_job_by_job(reference: dict[str, Any])
 
 @pytest.mark.parametrize("small", small_worlds(), ids=lambda w: w["trace"])
 def test_every_small_world_is_reproduced(small: dict[str, Any]) -> None:
-    made = world(
-        small["trace"],
-        (small["switches"], small["nodes_per_switch"], small["gpus_per_node"]),
-        small["slot_s"],
-        small["gpu_type"],
-    )
-    expected = small["runs"]["dlas-gpu"]
-    record = play(Tiresias(), made)
-    assert (record.accepted, record.declined_count) == (expected["accepted"], expected["declined"])
-    assert len(record.events()[0]) == expected["events"]
-    ends = in_file_order(made, record.end_s)
-    assert {row: ends[int(row)] for row in expected["end"]} == expected["end"]
+    assert_equals_small_world(Tiresias(), small, "dlas-gpu")
 
 
 @pytest.mark.parametrize("switch", ["tiresias_promotion", "tiresias_overhead_in_end", "queue_limits"])
