@@ -425,7 +425,9 @@ def fit(trace: Trace, *, humps: int = 0) -> FittedJobs:
         spec = spec.with_(least_slack=float(slack.min()), most_slack=float(slack.max()))
         slack_distance = _uniform_distance(slack)
     else:
-        notes.append("the log has no deadlines: generated jobs have some only with models, by the generator's default slack")
+        notes.append(
+            "the log has no deadlines: generated jobs have some only with models, by the generator's default slack"
+        )
     if not templates:
         notes.append("the log has no models: jobs are rigid unless a profile is given")
     fraction = int(np.count_nonzero(np.asarray(trace["gpus"]) % 1))
