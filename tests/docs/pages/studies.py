@@ -30,8 +30,8 @@ def claims() -> Iterator[Claim]:
     peaks = found["peak_mb"]
     yield Claim(
         page,
-        "The peak is {} MB at 1,000 and {} MB at 10,000 cells",
-        (peaks["1,000 cells"], peaks["10,000 cells"]),
+        "The peak is {} MB at {} and {} MB at {} cells",
+        tuple(each for cells, mb in peaks.items() for each in (mb, int(cells.split()[0].replace(",", "")))),
     )
     yield Claim(
         page,
