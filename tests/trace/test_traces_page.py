@@ -63,6 +63,20 @@ def test_the_import_example_prints_what_the_page_shows(tmp_path, monkeypatch, ca
     assert len(names["trace"]) == int(shown.split("code.parquet: ")[1].split()[0])
 
 
+def test_the_commands_on_spot_fleets_run(tmp_path, monkeypatch, capsys, shared):
+    """On the public recordings that the page names; the fit judged by fewer fleets than it would be."""
+    bamboo = shared("data", "spot", "bamboo")
+    for path in (*(bamboo / "traces").glob("*.csv"), *(bamboo / "full-64").glob("*.csv")):
+        (tmp_path / path.name).symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^\$ forerun (trace \w+ spot .*)$", PAGE, flags=re.MULTILINE)
+    assert [command.split()[1] for command in commands] == ["stats", "fit", "generate"]
+    for command in commands:
+        fewer = ["--set", "traces=40"] if " fit " in command else []
+        assert run([*command.split(), *fewer]) == 0, capsys.readouterr().err
+    assert "changes of membership" in capsys.readouterr().out and (tmp_path / "fleet.csv").is_file()
+
+
 def test_the_reader_of_the_page_reads(tmp_path):
     from typing import ClassVar
 
