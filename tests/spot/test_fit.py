@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
@@ -171,6 +172,10 @@ def test_a_figure_that_the_recording_does_not_have_is_not_judged() -> None:
     found = fit(fleet_statistics(Membership.from_rows(rows), 5400.0), model="poisson", traces=40)
     assert [one.name for one in found.features] == ["removals per hour", "nodes per removal", "mean nodes"]
     assert found.ok
+    with warnings.catch_warnings():  # with fewer still, no fleet drawn has it either
+        warnings.simplefilter("error")
+        found = fit(fleet_statistics(Membership.from_rows(rows[:4]), 1500.0), model="poisson", traces=3)
+    assert [one.name for one in found.features] == ["removals per hour", "nodes per removal", "mean nodes"]
 
 
 def test_what_the_recordings_say_by_themselves(data_folder: Path) -> None:

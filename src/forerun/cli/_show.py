@@ -86,6 +86,7 @@ def _right(cell: Any) -> bool:
 def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:
     """The headline figures with their intervals, the ledgers, the why line and what to run next."""
     from forerun.result.numbers import summary_rows
+    from forerun.units import readable_unit
 
     names = result.headline or tuple(result.summary)
     print_table(
@@ -95,7 +96,7 @@ def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:
         click.echo()
         shares = ledger.shares()
         rows = [(part, amount, f"{shares[part]:.1%}") for part, amount in ledger.parts.items()]
-        print_table((ledger.name, ledger.unit, "share"), rows)
+        print_table((ledger.name, readable_unit(ledger.unit), "share"), rows)
     click.echo()
     if result.why:
         click.echo(f"why: {result.why}")

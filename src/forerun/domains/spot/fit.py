@@ -276,10 +276,14 @@ def _judged(model: _Model, seen: FleetStatistics, traces: int, seed: int) -> Fit
         process = model.draw(stream(seed, "fitted parameters", trial))
         made = generate(process, seed=seed, horizon_s=horizon_s, trial=trial)
         drawn[trial] = _figures(fleet_statistics(made, horizon_s))
-    low, high = np.nanpercentile(drawn, [2.5, 97.5], axis=0)
-    rows = zip(FEATURES, _figures(seen), low.tolist(), high.tolist(), strict=True)
-    features = tuple(Feature(*row) for row in rows if not math.isnan(row[1]))
-    return Fit(model.process, model.rates, features, traces)
+    features = []
+    for name, value, made_values in zip(FEATURES, _figures(seen), drawn.T, strict=True):
+        # A fleet with few removals has no spread of their gaps, recorded or drawn.
+        told = made_values[~np.isnan(made_values)]
+        if not math.isnan(value) and len(told):
+            low, high = np.percentile(told, [2.5, 97.5]).tolist()
+            features.append(Feature(name, value, low, high))
+    return Fit(model.process, model.rates, tuple(features), traces)
 
 
 def _figures(one: FleetStatistics) -> tuple[float, float, float, float]:

@@ -38,7 +38,7 @@ LEDGER = TableSchema(
         Column("line", "", "where the time went"),
         Column("wall_s", "s", "wall time"),
         Column("share", "share", "share of wall time"),
-        Column("node_s", "node s", "node time"),
+        Column("node_s", "node_s", "node time"),
         Column("cost_usd", "usd", "what that node time cost"),
         Column("goodput_name", "", "the same in the words of Google's ML goodput"),
     ),
@@ -129,7 +129,7 @@ def wall_ledger(wall_s: dict[str, float], end_s: float) -> Ledger:
 def node_ledger(node_s: dict[str, float], alive_node_s: float) -> Ledger:
     """Where node time went."""
     parts = {line: node_s.get(line, 0.0) for line in LINES if line != "idle"}
-    return Ledger("node time", "node s", alive_node_s, parts, MEANINGS)
+    return Ledger("node time", "node_s", alive_node_s, parts, MEANINGS)
 
 
 def goodput_ledger(wall_s: dict[str, float], end_s: float, load_share: float) -> Ledger:

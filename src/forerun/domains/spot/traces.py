@@ -169,7 +169,7 @@ class SpotTraces(RoomTraces):
                         ("figure", "recorded", "low", "high", "in the 95 % band"),
                         tuple((f.name, f.recorded, f.low, f.high, _yes(f.ok)) for f in found.features),
                     ),
-                    _tested(tests),
+                    *((_tested(tests),) if tests else ()),
                 ),
                 notes=tuple(notes),
                 repairs=recorded.log.repairs,
