@@ -157,9 +157,9 @@ def _columns(source: str, header: Sequence[str]) -> dict[str, int]:
                 break
     missing = [name for name in _REQUIRED if name not in place]
     if missing:
-        wanted = "; ".join(f"{name} ({' or '.join(_JOB_COLUMNS[name])})" for name in missing)
+        wanted = "; ".join(" or ".join(_JOB_COLUMNS[name]) for name in missing)
         known = known_names(missing[0], header)
-        raise TraceError.at(f"{source}:1", f"misses the column {wanted}; {known}")
+        raise TraceError.at(f"{source}:1", f"misses the column{'s' * (len(missing) > 1)} {wanted}; {known}")
     return place
 
 
