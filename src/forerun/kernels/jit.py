@@ -52,6 +52,7 @@ def kernel(
 
 def _compile(function: _F, *, parallel: bool, inline: bool) -> _F:
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "parallel": parallel}
+    options["no_cfunc_wrapper"] = True  # nobody calls a kernel from C; a twelfth of the time to compile
     if inline:
         options["inline"] = "always"
     folder = _cache_folder(Path(function.__code__.co_filename))

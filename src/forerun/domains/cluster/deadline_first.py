@@ -8,9 +8,8 @@ from forerun.domains.cluster.kernels import deadline_first as dk
 from forerun.domains.cluster.kernels import machine as mk
 from forerun.domains.cluster.model import BOOL, I64, World
 from forerun.domains.cluster.policy import Step
-from forerun.domains.cluster.published import PublishedRules, by_column, require_published_world
+from forerun.domains.cluster.published import PublishedRules, by_column, require_published_world, sort_by
 from forerun.domains.cluster.record import Record
-from forerun.errors import PolicyError
 
 
 class DeadlineFirstRules(PublishedRules):
@@ -30,6 +29,7 @@ class DeadlineFirstRules(PublishedRules):
 
     def plan(self, rows: I64, now_s: int) -> None:
         """Plan jobs in deadline order (sorting them); the plans wait in `gpus` and `ends`."""
+        sort_by(rows, self.m.j[mk.DEADLINE, rows])
         slot_s, exact, whole = self.world.slot_s, self.exact, self.judges_plans
         dk.plan_everybody(self.m, rows, len(rows), now_s, slot_s, exact, whole, self.gpus, self.ends)
 
@@ -42,11 +42,6 @@ class DeadlineFirstRules(PublishedRules):
             self.m.j[mk.SLO, rows] == 1
         )
         return late
-
-    def place(self, rows: I64, now_s: int) -> None:
-        """Put jobs on nodes, in the order given."""
-        if not dk.place_in_order(self.places, rows, len(rows), self.gpus_per_node):
-            raise PolicyError.at(f"t={now_s} s", "the buddy placement found no nodes for a planned job")
 
 
 class EdfRules(DeadlineFirstRules):
@@ -72,10 +67,10 @@ class EdfRules(DeadlineFirstRules):
 
     def decide(self, now_s: int) -> None:
         """Everybody takes what the plan gives now, largest jobs are placed first."""
-        mk.release_all(self.places, self.m.lists[mk.RUNNABLE], self.runnable_count)
+        self.release(self.runnable(), everybody=True)
         dk.take_plans(self.m, self.gpus, self.ends, True, False, False)
         largest_first = self.runnable()[self.m.j[mk.GPUS, self.runnable()] > 0]
-        mk.sort_by_gpus(largest_first, len(largest_first), self.m.j[mk.GPUS])
+        sort_by(largest_first, -self.m.j[mk.GPUS, largest_first])
         self.place(largest_first, now_s)
         self.note(now_s)
 
@@ -99,7 +94,7 @@ class AdmittingEdfRules(DeadlineFirstRules):
         rows = self.runnable()
         self.m.j[mk.OLD_END, rows] = self.m.j[mk.END, rows]
         self.leave(now_s, late_by_plan=False)
-        mk.release_all(self.places, self.m.lists[mk.RUNNABLE], self.runnable_count)
+        self.release(self.runnable(), everybody=True)
 
     def arrive(self, now_s: int) -> None:
         """Each newcomer is planned with everybody and taken in if all would be in time."""

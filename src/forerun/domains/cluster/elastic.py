@@ -15,9 +15,9 @@ from forerun.domains.cluster.published import (
     by_fixed_limit,
     fastest_levels,
     require_published_world,
+    sort_by,
 )
 from forerun.domains.cluster.record import Record
-from forerun.errors import PolicyError
 
 #: what a plan keeps free before a deadline, where overhead is reserved: restarts, and slots. Chosen from six settings on
 #: the first 200 of 400 drawn worlds (none of 1,377 admitted jobs late there; with four restarts and no slot 119 of
@@ -51,8 +51,8 @@ class ElasticRules(PublishedRules):
     def plan(self, rows: I64, now_s: int, *, record: bool = True) -> BOOL:
         """Plan jobs afresh and commit; which of them, by position after sorting, would be late."""
         late = np.zeros(len(rows), np.bool_)
-        mk.sort_stably(rows, len(rows), self.m.j[mk.DEADLINE])
-        mk.release_all(self.places, rows, len(rows))
+        sort_by(rows, self.m.j[mk.DEADLINE, rows])
+        self.release(rows, everybody=True)
         ek.plan_all(
             self.m, rows, len(rows), now_s, self.world.slot_s, self.flags, self.reserve_s, record, late
         )
@@ -63,9 +63,10 @@ class ElasticRules(PublishedRules):
         self.trials += ek.boost(self.m, now_s, self.world.slot_s, self.flags, self.reserve_s, registered)
 
     def place(self, rows: I64, now_s: int) -> None:
-        """Put jobs on nodes and find out whose communication groups are known."""
-        if not ek.place_all(self.places, self.m.levels, rows, len(rows), self.gpus_per_node):
-            raise PolicyError.at(f"t={now_s} s", "the buddy placement found no nodes for a planned job")
+        """Put jobs on nodes, those of whole nodes first, then largest first; find out whose groups are known."""
+        largest_first = rows.copy()
+        sort_by(largest_first, -np.minimum(self.m.j[mk.GPUS, rows], self.gpus_per_node))
+        super().place(largest_first, now_s)
         self.learn_groups(rows)
 
 
@@ -113,7 +114,7 @@ class AdmittingRules(ElasticRules):
         for row, needed in zip(newcomers, needed_s, strict=True):
             if self.m.j[mk.SLO, row]:
                 self.refuse(int(row), self._because(int(row), int(needed), blame, now_s))
-                mk.give_slot(self.m, int(row))
+                self.give_slot(int(row))
             else:
                 self.admit(int(row))
         return False
@@ -157,12 +158,12 @@ class AdmittingRules(ElasticRules):
     def decide(self, now_s: int) -> None:
         """Everybody takes what the plan gives now, plans are made again, spare GPUs go out, jobs are placed."""
         rows = self.m.lists[mk.RUNNABLE, : self.runnable_count]
-        mk.sort_stably(rows, len(rows), self.m.j[mk.DEADLINE])
+        sort_by(rows, self.m.j[mk.DEADLINE, rows])
         ek.apply_plans(self.m, now_s, False)
         self.plan(rows, now_s, record=False)
         ek.start_due(self.m, now_s, False, False)
         self.boost(now_s, registered=False)
-        mk.sort_by_gpus(self.m.lists[mk.RUNNABLE], self.runnable_count, self.m.j[mk.GPUS])
+        sort_by(rows, -self.m.j[mk.GPUS, rows])
         self.place(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
         self.note(now_s)
         ek.look_ahead(self.m, now_s)

@@ -22,6 +22,7 @@ from forerun.domains.cluster.kernels import promises as pk
 from forerun.domains.cluster.kernels.common import overhead_s
 from forerun.domains.cluster.model import F64, I64, World
 from forerun.domains.cluster.policy import Step
+from forerun.domains.cluster.published import sort_by
 from forerun.domains.cluster.record import Record
 
 #: the switches that must all be put right for promises to be kept
@@ -39,6 +40,10 @@ NEEDED: Final = frozenset(
 )
 
 
+#: seconds that sums of work may be off by, through rounding
+SLIP_S: Final = 1e-6
+
+
 class PromisingRules(ElasticRules):
     """Admission control whose plans are kept."""
 
@@ -50,7 +55,6 @@ class PromisingRules(ElasticRules):
         self.costs = self._costs()
         self.pause_s: F64 = np.zeros(jobs)
         self.worked_s: F64 = np.zeros(jobs)
-        self.none_s: I64 = np.zeros(jobs, np.int64)
 
     def _costs(self) -> pk.Costs:
         """Seconds of every change of GPUs: as the table says, else a new communication group at the new count."""
@@ -67,17 +71,65 @@ class PromisingRules(ElasticRules):
         """The next instant on the grid at which anything happens."""
         slot_s = self.world.slot_s
         before_s = self.now_s if self.started else int(self.world.jobs.submit_s[0]) - 1
-        moment = pk.next_instant(self.m, self.pause_s, before_s, slot_s)
-        if moment < 0:
+        moment = self._next_instant(before_s, slot_s)
+        if moment is None:
             return None
         self.elapsed_s = moment - self.now_s if self.started else 0
         self.started = True
-        self.now_s = int(moment)
+        self.now_s = moment
         return self.now_s
 
+    def _next_instant(self, now_s: int, slot_s: int) -> int | None:
+        """The next instant on the grid at which somebody comes, ends or changes GPUs."""
+        m, rows = self.m, self.runnable()
+        coming_s = m.j[mk.SUBMIT, m.meta[mk.ARRIVED] :][:1]
+        ahead = (-(-coming_s // slot_s) * slot_s).tolist()
+        if len(rows):
+            times, _ = self._plans(rows)
+            changes = times[times > now_s]
+            ahead += [int(changes.min(initial=mk.FAR))]
+            holding = rows[m.j[mk.GPUS, rows] > 0]
+            need_s = self.pause_s[holding] + m.left[holding] / self._rates(holding)
+            ends = np.ceil(now_s + need_s - SLIP_S).astype(np.int64)
+            ahead += (-(-ends // slot_s) * slot_s).tolist()
+        return max(min(ahead), now_s + 1) if min(ahead, default=mk.FAR) < mk.FAR else None
+
+    def _rates(self, rows: I64) -> F64:
+        """Iterations a second of jobs on the GPUs that they hold."""
+        rates: F64 = self.m.rate[self.m.j[mk.KIND, rows], self.m.j[mk.LEVEL, rows]]
+        return rates
+
+    def _plans(self, rows: I64) -> tuple[I64, I64]:
+        """Instants and GPUs of the plans of jobs, one row a job, filled up with an instant after everything."""
+        m = self.m
+        slots = m.j[mk.SLOT, rows]
+        counts = m.plan_n[slots]
+        longest = int(counts.max())
+        times, gpus = m.plans[0, slots, :longest], m.plans[1, slots, :longest]
+        times[np.arange(longest) >= counts[:, None]] = mk.FAR
+        return times, gpus
+
     def advance(self, now_s: int) -> None:
-        """Count the work done since the last instant."""
-        pk.work_until(self.m, self.pause_s, self.worked_s, now_s - self.elapsed_s, now_s)
+        """Count the work done since the last instant; jobs that are done end at the second that they were."""
+        m = self.m
+        arrived = int(m.meta[mk.ARRIVED])
+        m.meta[mk.FIRST] = arrived
+        m.meta[mk.ARRIVED] = arrived + np.searchsorted(m.j[mk.SUBMIT, arrived:], now_s, side="right")
+        rows = self.runnable()
+        rows = rows[m.j[mk.GPUS, rows] > 0]
+        begin_s = now_s - self.elapsed_s + self.pause_s[rows]
+        self.pause_s[rows] = np.maximum(0.0, begin_s - now_s)
+        rate = self._rates(rows)
+        span_s, need_s = np.maximum(0.0, now_s - begin_s), m.left[rows] / rate
+        done = need_s <= span_s + SLIP_S
+        span_s[done] = need_s[done]
+        ended = rows[done]
+        m.j[mk.END, ended] = np.ceil(begin_s[done] + need_s[done] - SLIP_S)
+        m.lists[mk.ENDING, : len(ended)] = ended
+        m.meta[mk.ENDS] = len(ended)
+        m.left[rows] = np.maximum(0.0, m.left[rows] - span_s * rate)
+        m.useful[rows] += m.j[mk.GPUS, rows] * span_s
+        self.worked_s[rows] += span_s
         self.make_room()
 
     def make_room(self, keys: int = 0) -> None:
@@ -94,7 +146,7 @@ class PromisingRules(ElasticRules):
         self.leave(now_s, late_by_plan=False)
         ended = self.record.completed[before:]
         self.record.worked_s[ended] = self.worked_s[ended]
-        mk.release_all(self.places, self.m.lists[mk.RUNNABLE], self.runnable_count)
+        self.release(self.runnable(), everybody=True)
 
     def arrive(self, now_s: int) -> None:
         """Plan everybody afresh if all promises hold, else go on with those made; admit whom something can be promised."""
@@ -221,15 +273,43 @@ class PromisingRules(ElasticRules):
     def decide(self, now_s: int) -> None:
         """Everybody takes what the plan gives now, spare GPUs go out, jobs are placed."""
         rows = self.m.lists[mk.RUNNABLE, : self.runnable_count]
-        mk.sort_stably(rows, len(rows), self.m.j[mk.DEADLINE])
-        pk.take_turns(self.m, now_s)
+        sort_by(rows, self.m.j[mk.DEADLINE, rows])
+        self._take_turns(now_s)
         least_first = bool(self.flags[ek.LEAST_FIRST])
         self.trials += pk.boost_promises(
-            self.m, self.costs, self.pause_s, now_s, self.world.slot_s, least_first, self.flags, self.none_s
+            self.m, self.costs, self.pause_s, now_s, self.world.slot_s, least_first
         )
-        mk.sort_by_gpus(self.m.lists[mk.RUNNABLE], self.runnable_count, self.m.j[mk.GPUS])
+        waiting = self.m.lists[mk.PENDING, : self.m.meta[mk.PENDING]]
+        self._start(waiting[self.m.j[mk.GPUS, waiting] > 0])
+        sort_by(rows, -self.m.j[mk.GPUS, rows])
         self.place(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
         self.note(now_s)
+
+    def _take_turns(self, now_s: int) -> None:
+        """Jobs hold what their plans give them now; waiting ones whose turn has come start."""
+        m, rows = self.m, self.runnable()
+        if not len(rows):
+            return
+        times, gpus = self._plans(rows)
+        spot = np.count_nonzero(times <= now_s, axis=1) - 1
+        held = np.where(spot >= 0, gpus[np.arange(len(rows)), spot], 0)
+        m.j[mk.GPUS, rows] = held
+        m.j[mk.LEVEL, rows] = np.where(held > 0, m.floor_level[held], -1)
+        self._start(rows[((gpus > 0) & (times <= now_s)).any(axis=1)])
+
+    def _start(self, turn: I64) -> None:
+        """Jobs begin to run, those of them that wait."""
+        m = self.m
+        waiting = m.lists[mk.PENDING, : m.meta[mk.PENDING]]
+        due = np.isin(waiting, turn)
+        starting, kept = waiting[due], waiting[~due]
+        waiting[: len(kept)] = kept
+        m.meta[mk.PENDING] = len(kept)
+        running = int(m.meta[mk.RUNNING])
+        m.lists[mk.RUNNING, running : running + len(starting)] = starting
+        m.meta[mk.RUNNING] += len(starting)
+        m.j[mk.STATE, starting] = mk.HOLDING
+        m.meta[mk.ACCEPTED] += np.count_nonzero(m.j[mk.SLO, starting])
 
     def charge(self, now_s: int) -> None:
         """Jobs whose GPUs changed pay; a communication group that is known costs less."""

@@ -18,7 +18,7 @@ from forerun.domains.cluster.kernels.common import overhead_s
 from forerun.domains.cluster.kernels.costs import charge_each
 from forerun.domains.cluster.model import BOOL, I64, NO_DEADLINE_S, Profile, World
 from forerun.domains.cluster.record import Record
-from forerun.errors import Problem, ProfileError, ScenarioError, TraceError
+from forerun.errors import PolicyError, Problem, ProfileError, ScenarioError, TraceError
 
 #: largest useful GPU counts that the published ElasticFlow code fixes by hand, by GPU type, model and batch
 _A100_LIMITS: Final = {
@@ -96,6 +96,11 @@ def build_machine(world: World, profile: Profile, top: I64) -> mk.Machine:
         levels=levels.copy(),
         floor_level=floor_level,
     )
+
+
+def sort_by(rows: I64, keys: I64) -> None:
+    """Sort a list of rows in place by their keys, one a row, least first; equals keep their order."""
+    rows[:] = rows[np.argsort(keys, kind="stable")]
 
 
 def build_places(world: World, machine: mk.Machine) -> mk.Places:
@@ -199,8 +204,6 @@ class PublishedRules:
         self.now_s = int(world.jobs.submit_s[0])
         self.elapsed_s = 0
         self.started = False
-        self.done: I64 = np.zeros(len(world.jobs), np.int64)
-        self.late: BOOL = np.zeros(len(world.jobs), np.bool_)
         self.held: I64 = np.zeros(0, np.int64)
         self.gpus_per_node = world.cluster.gpus_per_node
         self.groups: set[tuple[int, ...]] = set()
@@ -263,12 +266,49 @@ class PublishedRules:
 
     def leave(self, now_s: int, late_by_plan: bool) -> None:
         """Jobs whose end event this is leave and are written down."""
-        count = mk.finish(self.m, self.places, late_by_plan, self.done, self.late)
-        for row, late in zip(self.done[:count], self.late[:count], strict=True):
-            if self.m.j[mk.PLANNED, row] >= 0:
-                self.record.real_end_s[row] = self.m.j[mk.PLANNED, row]
-            self.record.useful_gpu_s[row] = self.m.useful[row]
-            self.record.finish(int(row), int(self.m.j[mk.END, row]), declined=bool(late), log_time_s=now_s)
+        m = self.m
+        for row in m.lists[mk.ENDING, : m.meta[mk.ENDS]].tolist():
+            if m.j[mk.SET_OF, row] < 0:
+                continue
+            for which in (mk.RUNNABLE, mk.RUNNING):
+                self.drop(which, row)
+            self.release(np.array([row], np.int64))
+            m.j[mk.STATE, row] = mk.GONE
+            m.j[mk.EVENT_AT, row] = -1
+            self.give_slot(row)
+            end_s, planned_s = int(m.j[mk.END, row]), int(m.j[mk.PLANNED, row])
+            judged_s = planned_s if late_by_plan else end_s
+            late = bool(m.j[mk.SLO, row]) and judged_s > m.j[mk.DEADLINE, row]
+            m.meta[mk.ACCEPTED] -= late
+            m.meta[mk.FINISHED] += 1
+            if planned_s >= 0:
+                self.record.real_end_s[row] = planned_s
+            self.record.useful_gpu_s[row] = m.useful[row]
+            self.record.finish(row, end_s, declined=late, log_time_s=now_s)
+
+    def drop(self, which: int, row: int) -> None:
+        """Take a job out of a list of the machine, keeping its order."""
+        rows = self.m.lists[which, : self.m.meta[which]]
+        kept = rows[rows != row]
+        rows[: len(kept)] = kept
+        self.m.meta[which] = len(kept)
+
+    def give_slot(self, row: int) -> None:
+        """Take a job's plan row back."""
+        m = self.m
+        if m.j[mk.SLOT, row] >= 0:
+            m.free_slots[0] += 1
+            m.free_slots[m.free_slots[0]] = m.j[mk.SLOT, row]
+            m.j[mk.SLOT, row] = -1
+
+    def release(self, rows: I64, *, everybody: bool = False) -> None:
+        """Take jobs off their nodes; `everybody`: nobody else is on any."""
+        mk.release(self.places, rows, len(rows), self.gpus_per_node, everybody)
+
+    def place(self, rows: I64, now_s: int) -> None:
+        """Put jobs on nodes, in the order given."""
+        if not mk.place_in_order(self.places, rows, len(rows), self.gpus_per_node):
+            raise PolicyError.at(f"t={now_s} s", "the buddy placement found no nodes for a planned job")
 
     def refuse(self, row: int, because: str) -> None:
         """Turn a job away."""
@@ -277,7 +317,11 @@ class PublishedRules:
 
     def admit(self, row: int) -> None:
         """Take a job in, waiting."""
-        mk.admit(self.m, row)
+        m = self.m
+        for which in (mk.RUNNABLE, mk.PENDING):
+            m.lists[which, m.meta[which]] = row
+            m.meta[which] += 1
+        m.j[mk.STATE, row] = mk.WAITING
         self.record.admit(row, self.now_s)
 
     def note(self, now_s: int) -> None:
@@ -294,8 +338,8 @@ class PublishedRules:
 
     def learn_groups(self, rows: I64) -> None:
         """Find out whose communication groups are known, then know them all."""
-        mk.learn_groups(self.places, rows, len(rows), self.gpus_per_node)
         if not self.world.is_corrected("rank_cache"):
+            mk.learn_groups(self.places, rows, len(rows), self.gpus_per_node)
             return
         m, places = self.m, self.places
         met = set()

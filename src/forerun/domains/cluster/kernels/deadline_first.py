@@ -12,9 +12,7 @@ import numpy as np
 from forerun.domains.cluster.kernels.arrays import F64, I64
 from forerun.domains.cluster.kernels.elastic import hold
 from forerun.domains.cluster.kernels.machine import (
-    DEADLINE,
     END,
-    GPUS,
     HOLDING,
     KIND,
     OLD_END,
@@ -22,11 +20,8 @@ from forerun.domains.cluster.kernels.machine import (
     STATE,
     TOP,
     Machine,
-    Places,
-    place,
     register,
     set_end,
-    sort_stably,
     start,
 )
 from forerun.domains.cluster.kernels.planner import grid_up, key_before, put, tidy, whole_up
@@ -96,12 +91,11 @@ def plan_greedily(
 def plan_everybody(
     m: Machine, rows: I64, count: int, now_s: int, slot_s: int, exact: bool, whole: bool, gpus: I64, ends: I64
 ) -> None:
-    """Plan a list in deadline order (it is sorted in place); `gpus`, `ends`: by row, GPUs now and the planned end.
+    """Plan a list that is in deadline order; `gpus`, `ends`: by row, GPUs now and the planned end.
 
     Unless `whole`, a job that never ran and comes after the last GPU was given away keeps the end it has: nobody asks
     for it before the job starts, and then it has another.
     """
-    sort_stably(rows, count, m.j[DEADLINE])
     needed = count
     if not whole:
         # work below zero would let a plan end before now, and free a GPU there
@@ -159,13 +153,3 @@ def take_plans(m: Machine, gpus: I64, ends: I64, record: bool, only_placed: bool
             register(m, job)
         if set_old and (m.j[STATE, job] == HOLDING):
             m.j[OLD_END, job] = m.j[END, job]
-
-
-@kernel
-def place_in_order(m: Places, rows: I64, count: int, gpus_per_node: int) -> bool:
-    """Place jobs in list order; false if the nodes do not suffice."""
-    for i in range(count):
-        job = rows[i]
-        if m.j[GPUS, job] > 0 and not place(m, job, gpus_per_node):
-            return False
-    return True

@@ -34,13 +34,10 @@ from forerun.domains.cluster.kernels.machine import (
     WAITING,
     WAKES,
     Machine,
-    Places,
     add_wake,
-    place,
     register,
     set_end,
     start,
-    take_slot,
 )
 from forerun.domains.cluster.kernels.order import rank_descending
 from forerun.domains.cluster.kernels.planner import Planned, gpu_time, grid_up, key_before, plan, whole_up
@@ -108,8 +105,10 @@ def commit(
     keys: int,
 ) -> None:
     """Take a plan over: the job's own and the profile it leaves."""
-    take_slot(m, job)
     at = m.j[SLOT, job]
+    if at < 0:
+        at = m.j[SLOT, job] = m.free_slots[m.free_slots[0]]
+        m.free_slots[0] -= 1
     for i in range(entries):
         m.plans[0, at, i] = times[i]
         m.plans[1, at, i] = gpus[i]
@@ -229,78 +228,6 @@ def start_due(m: Machine, now_s: int, wake_others: bool, registered: bool) -> No
                 register(m, job)
         elif wake_others:
             add_wake(m, first)
-
-
-@kernel
-def trial_profile(m: Machine, job: int, out_t: I64, out_g: I64) -> int:
-    """The free profile with a job's own plan given back, tidy; the number of entries."""
-    at = m.j[SLOT, job]
-    own_t, own_g, own_n = m.plans[0, at], m.plans[1, at], m.plan_n[at]
-    end_s = m.j[END, job]
-    keys = m.meta[KEYS]
-    i, k, count = 0, 0, 0
-    free, own = 0, 0
-    ended = False
-    while i < keys or k < own_n or not ended:
-        time_s = int(FAR)
-        if i < keys:
-            time_s = m.free[0, i]
-        if k < own_n and own_t[k] < time_s:
-            time_s = own_t[k]
-        if not ended and end_s < time_s:
-            time_s = end_s
-        if i < keys and m.free[0, i] == time_s:
-            free = m.free[1, i]
-            i += 1
-        if k < own_n and own_t[k] == time_s:
-            own = own_g[k]
-            k += 1
-        if time_s >= end_s:
-            ended = True
-        value = free if ended else free + own
-        if count == 0 or out_g[count - 1] != value:
-            out_t[count] = time_s
-            out_g[count] = value
-            count += 1
-    return count
-
-
-@kernel
-def ends_in_first_segment(
-    m: Machine, job: int, now_s: int, slot_s: int, flags: I64, reserve_s: I64, want: int
-) -> int:
-    """The end of a boost trial that needs no plan: the work is done before the profile first changes; else -1."""
-    rate = m.rate[m.j[KIND, job], want]
-    real = whole_up(now_s + m.left[job] / rate)
-    if real > m.j[DEADLINE, job] - reserve_s[job]:
-        return -1
-    end = grid_up(0 if flags[ANCHOR_ZERO] else now_s, real, slot_s)
-    at = m.j[SLOT, job]
-    own_t, own_g, own_n = m.plans[0, at], m.plans[1, at], m.plan_n[at]
-    held = m.free[1, 0] + own_g[0]
-    free, own = m.free[1, 0], own_g[0]
-    i, k = 1, 1
-    while True:
-        time_s = end
-        if i < m.meta[KEYS] and m.free[0, i] < time_s:
-            time_s = m.free[0, i]
-        if k < own_n and own_t[k] < time_s:
-            time_s = own_t[k]
-        if m.j[END, job] < time_s and own > 0:
-            time_s = m.j[END, job]
-        if time_s >= end:
-            return end
-        if i < m.meta[KEYS] and m.free[0, i] == time_s:
-            free = m.free[1, i]
-            i += 1
-        if k < own_n and own_t[k] == time_s:
-            own = own_g[k]
-            k += 1
-        if time_s >= m.j[END, job]:
-            own = 0
-            k = own_n
-        if free + own != held:
-            return -1
 
 
 class Trial(NamedTuple):
@@ -482,26 +409,34 @@ def changed_spans(old_t: I64, old_g: I64, old_n: int, new_t: I64, new_g: I64, ne
 
 
 @kernel
-def _still_stands(
-    m: Machine, job: int, change_s: int, low_s: int, due_s: int, spans: I64, differing: int
-) -> bool:
-    """Whether a trial for a job is what it was, now that the profile has changed within some spans."""
+def drop_fallen(
+    m: Machine, jobs: I64, after: I64, change: I64, low: I64, due_s: I64, spans: I64, differing: int
+) -> None:
+    """Forget the trials (`after` -1) that are not what they were, now that the profile has changed within some spans."""
+    plans, plan_n, free, keys = m.plans, m.plan_n, m.free, m.meta[KEYS]
+    slots, ends = m.j[SLOT], m.j[END]
     first_until = spans[1, 0]
-    if change_s > low_s:  # done before the profile changes: it need only stay level until then
-        return bool(first_until >= low_s)
-    if first_until < change_s:
-        return False
-    if first_until == change_s:  # does the profile, with the job's own plan given back, still change there?
-        at = m.j[SLOT, job]
-        spot = key_before(m.plans[0, at], m.plan_n[at], change_s + 1)
-        own = m.plans[1, at, spot] if change_s < m.j[END, job] else 0
-        free = m.free[1, key_before(m.free[0], m.meta[KEYS], change_s + 1)]
-        if free + own == m.free[1, 0] + m.plans[1, at, 0]:
-            return False
-    last = differing - 1
-    while spans[0, last] >= due_s:
-        last -= 1
-    return bool(spans[1, last] <= low_s if low_s == change_s else spans[1, last] < low_s)
+    for p in range(len(jobs)):
+        if after[p] < 0:
+            continue
+        if change[p] > low[p]:  # done before the profile changes: it need only stay level until then
+            stands = first_until >= low[p]
+        elif first_until < change[p]:
+            stands = False
+        else:
+            last = differing - 1
+            while spans[0, last] >= due_s[p]:
+                last -= 1
+            stands = spans[1, last] <= low[p] if low[p] == change[p] else spans[1, last] < low[p]
+            if stands and first_until == change[p]:
+                # does the profile, with the job's own plan given back, still change there?
+                at = slots[jobs[p]]
+                spot = key_before(plans[0, at], plan_n[at], first_until + 1)
+                own = plans[1, at, spot] if first_until < ends[jobs[p]] else 0
+                now = free[1, key_before(free[0], keys, first_until + 1)]
+                stands = now + own != free[1, 0] + plans[1, at, 0]
+        if not stands:
+            after[p] = -1
 
 
 @kernel
@@ -525,65 +460,67 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
     out_t, out_g = np.empty(room, np.int64), np.empty(room, np.int64)
     new_t, new_g = np.empty(room, np.int64), np.empty(room, np.int64)
     spans = np.empty((3, 2 * room), np.int64)
-    jobs = m.lists[RUNNABLE, :count].copy()
-    order = np.arange(count)
-    worth = np.full(count, -np.inf)
-    spent = np.empty(count, np.int64)
-    due_s = np.empty(count, np.int64)
-    after = np.full(count, -1, np.int64)  # GPU time of the trial that stands; -1: none does
-    change = np.zeros(count, np.int64)
-    low = np.zeros(count, np.int64)
+    rows, j, levels, top = m.lists[RUNNABLE], m.j, m.levels, m.j[TOP]
+    jobs, order = np.empty(count, np.int64), np.empty(count, np.int64)
+    worth = np.empty(count, np.float64)
+    spent, due_s = np.empty(count, np.int64), np.empty(count, np.int64)
+    more = np.empty(count, np.int64)  # GPUs to the next level; -1: there is none
+    after = np.empty(count, np.int64)  # GPU time of the trial that stands; -1: none does
+    change, low = np.empty(count, np.int64), np.empty(count, np.int64)
     anchor = 0 if flags[ANCHOR_ZERO] else now_s
     trials = 0
     for p in range(count):
-        at = m.j[SLOT, jobs[p]]
-        spent[p] = gpu_time(m.plans[0, at], m.plans[1, at], m.plan_n[at], m.j[END, jobs[p]])
-        due_s[p] = grid_up(anchor, m.j[DEADLINE, jobs[p]] - reserve_s[jobs[p]], slot_s)
+        job = jobs[p] = rows[p]
+        order[p], worth[p], after[p] = p, -np.inf, -1
+        at = j[SLOT, job]
+        spent[p] = gpu_time(m.plans[0, at], m.plans[1, at], m.plan_n[at], j[END, job])
+        due_s[p] = grid_up(anchor, j[DEADLINE, job] - reserve_s[job], slot_s)
+        want = j[LEVEL, job] + 1
+        more[p] = levels[want] - j[GPUS, job] if want < top[job] else -1
     while True:
-        for i in range(count):
-            p = order[i]
-            job = jobs[p]
-            want = m.j[LEVEL, job] + 1
-            if want >= m.j[TOP, job]:
+        for p in range(count):
+            if more[p] < 0:
                 continue
-            more = m.levels[want] - m.j[GPUS, job]
-            if more > spare:
+            if more[p] > spare:
                 worth[p] = -np.inf
-            elif m.j[GPUS, job] == 0:
+                continue
+            if after[p] >= 0:
+                continue  # worth what it was
+            job = jobs[p]
+            if j[GPUS, job] == 0:
                 worth[p] = np.inf
-            else:
-                if after[p] < 0:
-                    trials += 1
-                    trial = try_level(m, job, now_s, slot_s, flags, reserve_s, want, trial_t, trial_g)
-                    after[p], change[p], low[p] = trial.gpu_s, trial.change_s, trial.low_s
-                gpu_s = after[p]
-                if gpu_s < 0:
-                    entries = window_before(m, job, int(FAR), trial_t, trial_g)
-                    gpu_s = plan_job(
-                        m,
-                        job,
-                        now_s,
-                        slot_s,
-                        flags,
-                        reserve_s,
-                        trial_t,
-                        trial_g,
-                        entries,
-                        want,
-                        out_t,
-                        out_g,
-                        new_t,
-                        new_g,
-                    ).gpu_s
-                worth[p] = sign * (gpu_s - spent[p]) / more
+                continue
+            want = j[LEVEL, job] + 1
+            trials += 1
+            trial = try_level(m, job, now_s, slot_s, flags, reserve_s, want, trial_t, trial_g)
+            after[p], change[p], low[p] = trial.gpu_s, trial.change_s, trial.low_s
+            gpu_s = after[p]
+            if gpu_s < 0:
+                entries = window_before(m, job, int(FAR), trial_t, trial_g)
+                gpu_s = plan_job(
+                    m,
+                    job,
+                    now_s,
+                    slot_s,
+                    flags,
+                    reserve_s,
+                    trial_t,
+                    trial_g,
+                    entries,
+                    want,
+                    out_t,
+                    out_g,
+                    new_t,
+                    new_g,
+                ).gpu_s
+            worth[p] = sign * (gpu_s - spent[p]) / more[p]
         order = order[rank_descending(worth[order])]
         if spare <= 0:
             break
         picked = -1
         for i in range(count):
             p = order[i]
-            want = m.j[LEVEL, jobs[p]] + 1
-            if want < m.j[TOP, jobs[p]] and m.levels[want] - m.j[GPUS, jobs[p]] <= spare:
+            if 0 <= more[p] <= spare:
                 picked = p
                 break
         if picked < 0:
@@ -610,13 +547,12 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
         differing = changed_spans(m.free[0], m.free[1], m.meta[KEYS], new_t, new_g, found.keys, spans)
         m.j[OLD_END, chosen] = m.j[END, chosen]
         commit(m, chosen, found.end_s, found.real_s, out_t, out_g, found.entries, new_t, new_g, found.keys)
-        spare -= m.levels[want] - m.j[GPUS, chosen]
-        hold(m, chosen, m.levels[want])
+        spare -= more[picked]
+        hold(m, chosen, levels[want])
+        more[picked] = levels[want + 1] - levels[want] if want + 1 < top[chosen] else -1
         spent[picked] = found.gpu_s
         after[picked] = -1
-        for p in range(count):
-            if after[p] >= 0 and not _still_stands(m, jobs[p], change[p], low[p], due_s[p], spans, differing):
-                after[p] = -1
+        drop_fallen(m, jobs, after, change, low, due_s, spans, differing)
         if m.j[STATE, chosen] == WAITING:
             start(m, chosen)
             if registered:
@@ -628,23 +564,6 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
     for i in range(count):
         m.lists[RUNNABLE, i] = jobs[order[i]]
     return trials
-
-
-@kernel
-def place_all(m: Places, levels: I64, rows: I64, count: int, gpus_per_node: int) -> bool:
-    """Place whole-node jobs in list order, then smaller classes downwards; false if the nodes do not suffice."""
-    for i in range(count):
-        job = rows[i]
-        if m.j[GPUS, job] >= gpus_per_node and not place(m, job, gpus_per_node):
-            return False
-    for level in range(len(levels) - 1, -1, -1):
-        if levels[level] >= gpus_per_node:
-            continue
-        for i in range(count):
-            job = rows[i]
-            if m.j[GPUS, job] == levels[level] and not place(m, job, gpus_per_node):
-                return False
-    return True
 
 
 @kernel

@@ -55,14 +55,16 @@ def _sink(order: I64, keys: F64, place: I64, count: int, at: int, job: int, key:
         if below >= count:
             break
         other = below + 1
-        if other < count and (
-            keys[other] < keys[below] or (keys[other] == keys[below] and order[other] < order[below])
-        ):
-            below = other
-        if key < keys[below] or (key == keys[below] and job < order[below]):
+        if other < count:
+            one, two = keys[below], keys[other]
+            below += two < one
+            if one == two and order[other] < order[below]:
+                below = other
+        least = keys[below]
+        if key < least or (key == least and job < order[below]):
             break
         order[at] = order[below]
-        keys[at] = keys[below]
+        keys[at] = least
         place[order[at]] = at
         at = below
     order[at] = job
@@ -73,14 +75,14 @@ def _sink(order: I64, keys: F64, place: I64, count: int, at: int, job: int, key:
 # -- heaps of slots: ties go by a rank that the slot holds ---------------------------------------------------------
 
 
-@kernel
+@kernel(inline=True)
 def push_slot(order: I64, keys: F64, place: I64, rank: I64, count: int, slot: int, key: float) -> int:
     """Add a slot to a heap in which equal keys go by `rank`, lower first; the new count."""
     _rise_slot(order, keys, place, rank, count, slot, key)
     return count + 1
 
 
-@kernel
+@kernel(inline=True)
 def remove_slot(order: I64, keys: F64, place: I64, rank: I64, count: int, slot: int) -> int:
     """Take a slot out, wherever it stands; the new count."""
     at = place[slot]
@@ -94,15 +96,16 @@ def remove_slot(order: I64, keys: F64, place: I64, rank: I64, count: int, slot: 
         if below >= count:
             break
         other = below + 1
-        if other < count and (
-            keys[other] < keys[below]
-            or (keys[other] == keys[below] and rank[order[other]] < rank[order[below]])
-        ):
-            below = other
-        if key < keys[below] or (key == keys[below] and mine < rank[order[below]]):
+        if other < count:
+            one, two = keys[below], keys[other]
+            below += two < one
+            if one == two and rank[order[other]] < rank[order[below]]:
+                below = other
+        least = keys[below]
+        if key < least or (key == least and mine < rank[order[below]]):
             break
         order[at] = order[below]
-        keys[at] = keys[below]
+        keys[at] = least
         place[order[at]] = at
         at = below
     _rise_slot(
@@ -111,7 +114,7 @@ def remove_slot(order: I64, keys: F64, place: I64, rank: I64, count: int, slot: 
     return count
 
 
-@kernel
+@kernel(inline=True)
 def _rise_slot(order: I64, keys: F64, place: I64, rank: I64, at: int, slot: int, key: float) -> None:
     mine = rank[slot]
     while at > 0:
@@ -130,7 +133,7 @@ def _rise_slot(order: I64, keys: F64, place: I64, rank: I64, at: int, slot: int,
 # -- heaps that are left at the top only ---------------------------------------------------------------------------
 
 
-@kernel
+@kernel(inline=True)
 def push_least(order: I64, keys: F64, count: int, job: int, key: float) -> int:
     """Add a job to a heap whose jobs leave at the top only; the new count."""
     at = count
@@ -146,7 +149,7 @@ def push_least(order: I64, keys: F64, count: int, job: int, key: float) -> int:
     return count + 1
 
 
-@kernel
+@kernel(inline=True)
 def pop_least(order: I64, keys: F64, count: int) -> int:
     """Take the job at the top out; the new count."""
     count -= 1
@@ -157,14 +160,16 @@ def pop_least(order: I64, keys: F64, count: int) -> int:
         if below >= count:
             break
         other = below + 1
-        if other < count and (
-            keys[other] < keys[below] or (keys[other] == keys[below] and order[other] < order[below])
-        ):
-            below = other
-        if key < keys[below] or (key == keys[below] and job < order[below]):
+        if other < count:
+            one, two = keys[below], keys[other]
+            below += two < one
+            if one == two and order[other] < order[below]:
+                below = other
+        least = keys[below]
+        if key < least or (key == least and job < order[below]):
             break
         order[at] = order[below]
-        keys[at] = keys[below]
+        keys[at] = least
         at = below
     order[at] = job
     keys[at] = key

@@ -14,7 +14,6 @@ import numpy as np
 
 from forerun.domains.cluster.kernels.arrays import BOOL, F64, I64
 from forerun.domains.cluster.kernels.common import overhead_s
-from forerun.domains.cluster.kernels.order import rank_descending
 from forerun.domains.cluster.kernels.planner import key_before, whole_up
 from forerun.kernels.jit import kernel
 
@@ -310,58 +309,6 @@ def remove(rows: I64, count: int, job: int) -> int:
 
 
 @kernel
-def finish(m: Machine, places: Places, late_by_plan: bool, out: I64, late: BOOL) -> int:
-    """Jobs of this instant's end events leave, if they hold GPUs; their rows and lateness go to `out`, `late`."""
-    count = 0
-    for i in range(m.meta[ENDS]):
-        job = m.lists[ENDING, i]
-        if m.j[SET_OF, job] < 0:
-            continue
-        m.meta[RUNNABLE] = remove(m.lists[RUNNABLE], m.meta[RUNNABLE], job)
-        m.meta[RUNNING] = remove(m.lists[RUNNING], m.meta[RUNNING], job)
-        release(places, job)
-        m.j[STATE, job] = GONE
-        m.j[EVENT_AT, job] = -1
-        give_slot(m, job)
-        out[count] = job
-        late[count] = (
-            m.j[SLO, job] != 0 and (m.j[PLANNED, job] if late_by_plan else m.j[END, job]) > m.j[DEADLINE, job]
-        )
-        if late[count]:
-            m.meta[ACCEPTED] -= 1
-        count += 1
-    m.meta[FINISHED] += count
-    return count
-
-
-@kernel
-def take_slot(m: Machine, job: int) -> None:
-    """Give a job a row for its plan."""
-    if m.j[SLOT, job] < 0:
-        m.j[SLOT, job] = m.free_slots[m.free_slots[0]]
-        m.free_slots[0] -= 1
-
-
-@kernel
-def give_slot(m: Machine, job: int) -> None:
-    """Take a job's plan row back."""
-    if m.j[SLOT, job] >= 0:
-        m.free_slots[0] += 1
-        m.free_slots[m.free_slots[0]] = m.j[SLOT, job]
-        m.j[SLOT, job] = -1
-
-
-@kernel
-def admit(m: Machine, job: int) -> None:
-    """A job joins the waiting ones."""
-    m.lists[RUNNABLE, m.meta[RUNNABLE]] = job
-    m.meta[RUNNABLE] += 1
-    m.lists[PENDING, m.meta[PENDING]] = job
-    m.meta[PENDING] += 1
-    m.j[STATE, job] = WAITING
-
-
-@kernel
 def start(m: Machine, job: int) -> None:
     """A waiting job begins to run."""
     m.meta[PENDING] = remove(m.lists[PENDING], m.meta[PENDING], job)
@@ -372,45 +319,10 @@ def start(m: Machine, job: int) -> None:
         m.meta[ACCEPTED] += 1
 
 
-@kernel
-def sort_stably(rows: I64, count: int, keys: I64) -> None:
-    """Sort a list of rows by a column, ascending, keeping the order of equals.
-
-    Lists are nearly sorted as a rule: rows are let in one by one, until that has cost more than sorting afresh.
-    """
-    patience = 16 * count
-    for i in range(1, count):
-        job = rows[i]
-        value = keys[job]
-        place = i
-        while place > 0 and keys[rows[place - 1]] > value:
-            rows[place] = rows[place - 1]
-            place -= 1
-        rows[place] = job
-        patience -= i - place
-        if patience < 0:
-            break
-    if patience >= 0:
-        return
-    copy = rows[:count].copy()
-    order = rank_descending(-keys[copy].astype(np.float64))
-    for i in range(count):
-        rows[i] = copy[order[i]]
-
-
-@kernel
-def sort_by_gpus(rows: I64, count: int, gpus: I64) -> None:
-    """Sort a list of rows by GPUs held, most first, keeping the order of equals."""
-    copy = rows[:count].copy()
-    order = rank_descending(gpus[copy].astype(np.float64))
-    for i in range(count):
-        rows[i] = copy[order[i]]
-
-
 # -- placement ---------------------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(inline=True)
 def class_of(size: int) -> int:
     """The class of a free space: the largest class that divides it."""
     for c in range(len(CLASSES) - 1, -1, -1):
@@ -419,7 +331,7 @@ def class_of(size: int) -> int:
     return 0
 
 
-@kernel
+@kernel(inline=True)
 def class_index(gpus: int) -> int:
     """The list for a job of `gpus`: its own class, or the largest below."""
     found = 0
@@ -430,128 +342,123 @@ def class_index(gpus: int) -> int:
 
 
 @kernel
-def join_class(m: Places, which: int, c: int) -> None:
-    """Append a GPU set to a class and sort the class by GPUs used."""
-    members = m.class_sets[c]
-    count = m.class_n[c]
-    members[count] = which
-    m.class_n[c] = count + 1
-    m.sets[CLASS, which] = c
-    sort_class(m, c)
+def let_in(rows: I64, count: int, row: int, keys: I64) -> None:
+    """Insert a row into a list that is sorted by a key, after its equals."""
+    spot = count
+    while spot > 0 and keys[rows[spot - 1]] > keys[row]:
+        rows[spot] = rows[spot - 1]
+        spot -= 1
+    rows[spot] = row
 
 
 @kernel
-def sort_class(m: Places, c: int) -> None:
-    """Sort a class by GPUs used, keeping the order of equals."""
-    sort_stably(m.class_sets[c], m.class_n[c], m.sets[USED])
-
-
-@kernel
-def leave_class(m: Places, which: int) -> None:
-    """Take a GPU set out of its class and sort the class."""
-    c = m.sets[CLASS, which]
-    m.class_n[c] = remove(m.class_sets[c], m.class_n[c], which)
-    m.sets[CLASS, which] = -1
-    sort_class(m, c)
-
-
-@kernel
-def settle(m: Places, which: int, gpus: int) -> None:
-    """Put a GPU set into the class of its free space; a full one into that of the job just placed."""
-    if m.sets[CLASS, which] >= 0:
-        leave_class(m, which)
-    free = m.sets[CAP, which] - m.sets[USED, which]
-    join_class(m, which, class_index(gpus) if free == 0 else class_of(free))
-
-
-@kernel
-def place(m: Places, job: int, gpus_per_node: int) -> bool:
-    """Find room for a job among the GPU sets, own class first, then larger ones downwards; else open fresh nodes."""
-    gpus = m.j[GPUS, job]
-    own = class_index(gpus)
-    for step in range(len(CLASSES) - own):
-        c = own if step == 0 else len(CLASSES) - step
-        if m.class_n[c] == 0:
+def move_class(sets: I64, class_sets: I64, class_n: I64, which: int, to: int) -> None:
+    """Put a GPU set into another class (-1: none); both classes are sorted by GPUs used, and equals keep their order."""
+    used, own = sets[USED], sets[CLASS]
+    left = own[which]
+    if left >= 0:
+        class_n[left] = remove(class_sets[left], class_n[left], which)
+    if to >= 0:
+        class_sets[to, class_n[to]] = which
+        class_n[to] += 1
+    own[which] = to
+    for c in (left, to):
+        if c < 0:
             continue
-        which = m.class_sets[c, 0]
-        if m.sets[CAP, which] - m.sets[USED, which] < gpus:
-            for i in range(1, m.class_n[c]):
-                m.class_sets[c, i - 1] = m.class_sets[c, i]
-            m.class_sets[c, m.class_n[c] - 1] = which
+        members = class_sets[c]
+        for i in range(1, class_n[c]):
+            let_in(members, i, members[i], used)
+
+
+@kernel
+def place_in_order(m: Places, rows: I64, count: int, gpus_per_node: int) -> bool:
+    """Find room for jobs one after another; false if the nodes do not suffice.
+
+    A job goes to the GPU sets of its own class, then of larger ones downwards; else fresh nodes are opened.
+    """
+    j, meta, sets = m.j, m.meta, m.sets
+    class_sets, class_n, free_nodes = m.class_sets, m.class_n, m.free_nodes
+    set_nodes, set_jobs, node_set = m.set_nodes, m.set_jobs, m.node_set
+    for r in range(count):
+        job = rows[r]
+        gpus = j[GPUS, job]
+        if gpus <= 0:
             continue
-        _put_job(m, which, job, gpus)
-        return True
-    nodes = -(-gpus // gpus_per_node)
-    if nodes > m.meta[FREE_NODES]:
-        return False
-    which = m.meta[SETS]
-    m.meta[SETS] += 1
-    first = 0 if which == 0 else m.sets[FIRST_NODE, which - 1] + m.sets[CAP, which - 1] // gpus_per_node
-    m.sets[FIRST_NODE, which] = first
-    m.sets[CAP, which] = nodes * gpus_per_node
-    m.sets[USED, which] = 0
-    m.sets[JOBS_IN, which] = 0
-    m.sets[CLASS, which] = -1
-    for i in range(nodes):
-        m.set_nodes[first + i] = m.free_nodes[i]
-        m.node_set[m.free_nodes[i]] = which
-    for i in range(nodes, m.meta[FREE_NODES]):
-        m.free_nodes[i - nodes] = m.free_nodes[i]
-    m.meta[FREE_NODES] -= nodes
-    _put_job(m, which, job, gpus)
+        own = class_index(gpus)
+        which = -1
+        for step in range(len(CLASSES) - own):
+            c = own if step == 0 else len(CLASSES) - step
+            if class_n[c] == 0:
+                continue
+            first = class_sets[c, 0]
+            if sets[CAP, first] - sets[USED, first] >= gpus:
+                which = first
+                break
+            for i in range(1, class_n[c]):
+                class_sets[c, i - 1] = class_sets[c, i]
+            class_sets[c, class_n[c] - 1] = first
+        if which < 0:
+            nodes = -(-gpus // gpus_per_node)
+            if nodes > meta[FREE_NODES]:
+                return False
+            which = meta[SETS]
+            meta[SETS] += 1
+            begin = 0 if which == 0 else sets[FIRST_NODE, which - 1] + sets[CAP, which - 1] // gpus_per_node
+            sets[FIRST_NODE, which] = begin
+            sets[CAP, which] = nodes * gpus_per_node
+            sets[USED, which] = 0
+            sets[JOBS_IN, which] = 0
+            sets[CLASS, which] = -1
+            for i in range(nodes):
+                set_nodes[begin + i] = free_nodes[i]
+                node_set[free_nodes[i]] = which
+            for i in range(nodes, meta[FREE_NODES]):
+                free_nodes[i - nodes] = free_nodes[i]
+            meta[FREE_NODES] -= nodes
+        set_jobs[which, sets[JOBS_IN, which]] = job
+        sets[JOBS_IN, which] += 1
+        sets[USED, which] += gpus
+        j[SET_OF, job] = which
+        # the class of the free space; a full set goes by the job just placed
+        free = sets[CAP, which] - sets[USED, which]
+        move_class(sets, class_sets, class_n, which, own if free == 0 else class_of(free))
     return True
 
 
 @kernel
-def _put_job(m: Places, which: int, job: int, gpus: int) -> None:
-    m.set_jobs[which, m.sets[JOBS_IN, which]] = job
-    m.sets[JOBS_IN, which] += 1
-    m.sets[USED, which] += gpus
-    m.j[SET_OF, job] = which
-    settle(m, which, gpus)
+def release(m: Places, rows: I64, count: int, gpus_per_node: int, everybody: bool) -> None:
+    """Give jobs' GPUs back, in order; a set without jobs returns its nodes, which stay sorted by number in the switch.
 
-
-@kernel
-def release(m: Places, job: int) -> None:
-    """Give a job's GPUs back; a set without jobs returns its nodes, which stay sorted by number in the switch."""
-    which = m.j[SET_OF, job]
-    m.j[SET_OF, job] = -1
-    m.sets[USED, which] -= m.j[GPUS, job]
-    m.sets[JOBS_IN, which] = remove(m.set_jobs[which], m.sets[JOBS_IN, which], job)
-    free = m.sets[CAP, which] - m.sets[USED, which]
-    if m.sets[USED, which] > 0:
-        if free != CLASSES[m.sets[CLASS, which]]:
-            leave_class(m, which)
-            join_class(m, which, class_of(free))
-        return
-    if not m.meta[SORTED]:
-        sort_stably(m.free_nodes, m.meta[FREE_NODES], m.node_turn)
-        m.meta[SORTED] = 1
-    for i in range(_node_count(m, which)):
-        node = m.set_nodes[m.sets[FIRST_NODE, which] + i]
-        m.node_set[node] = -1
-        count = m.meta[FREE_NODES]
-        spot = count
-        while spot > 0 and m.node_turn[m.free_nodes[spot - 1]] > m.node_turn[node]:
-            m.free_nodes[spot] = m.free_nodes[spot - 1]
-            spot -= 1
-        m.free_nodes[spot] = node
-        m.meta[FREE_NODES] = count + 1
-    leave_class(m, which)
-
-
-@kernel
-def _node_count(m: Places, which: int) -> int:
-    return int(m.sets[CAP, which] // (m.known.shape[0] // len(m.node_turn)))
-
-
-@kernel
-def release_all(m: Places, rows: I64, count: int) -> None:
-    """Give the GPUs of a list of jobs back, in its order; nobody else may hold any."""
-    for i in range(count):
-        if m.j[SET_OF, rows[i]] >= 0:
-            release(m, rows[i])
-    m.meta[SETS] = 0
+    `everybody`: nobody else holds any, so sets are counted from none again.
+    """
+    j, meta, sets = m.j, m.meta, m.sets
+    class_sets, class_n, free_nodes = m.class_sets, m.class_n, m.free_nodes
+    node_turn, set_nodes, set_jobs, node_set = m.node_turn, m.set_nodes, m.set_jobs, m.node_set
+    for r in range(count):
+        job = rows[r]
+        which = j[SET_OF, job]
+        if which < 0:
+            continue
+        j[SET_OF, job] = -1
+        sets[USED, which] -= j[GPUS, job]
+        sets[JOBS_IN, which] = remove(set_jobs[which], sets[JOBS_IN, which], job)
+        free = sets[CAP, which] - sets[USED, which]
+        to = class_of(free) if sets[USED, which] > 0 else -1
+        if to < 0:
+            if not meta[SORTED]:
+                for i in range(1, meta[FREE_NODES]):
+                    let_in(free_nodes, i, free_nodes[i], node_turn)
+                meta[SORTED] = 1
+            first = sets[FIRST_NODE, which]
+            for i in range(first, first + sets[CAP, which] // gpus_per_node):
+                node_set[set_nodes[i]] = -1
+                let_in(free_nodes, meta[FREE_NODES], set_nodes[i], node_turn)
+                meta[FREE_NODES] += 1
+        elif free == CLASSES[sets[CLASS, which]]:
+            continue
+        move_class(sets, class_sets, class_n, which, to)
+    if everybody:
+        meta[SETS] = 0
 
 
 @kernel
@@ -568,7 +475,7 @@ def learn_groups(m: Places, rows: I64, count: int, gpus_per_node: int) -> None:
             continue
         job = m.set_jobs[which, 0]
         if m.sets[CAP, which] > gpus_per_node or m.j[GPUS, job] >= gpus_per_node:
-            if m.sets[FIRST_NODE, which] >= 0 and not _counted(m, which, node):
+            if m.sets[FIRST_NODE, which] >= 0 and not _counted(m, which, node, gpus_per_node):
                 m.j[HIT, job] = m.known[rank, m.j[LEVEL, job]]
             rank += gpus_per_node
         else:
@@ -587,7 +494,7 @@ def learn_groups(m: Places, rows: I64, count: int, gpus_per_node: int) -> None:
             continue
         job = m.set_jobs[which, 0]
         if m.sets[CAP, which] > gpus_per_node or m.j[GPUS, job] >= gpus_per_node:
-            if not _counted(m, which, node):
+            if not _counted(m, which, node, gpus_per_node):
                 m.known[rank, m.j[LEVEL, job]] = True
             rank += gpus_per_node
         else:
@@ -600,9 +507,9 @@ def learn_groups(m: Places, rows: I64, count: int, gpus_per_node: int) -> None:
 
 
 @kernel
-def _counted(m: Places, which: int, node: int) -> bool:
+def _counted(m: Places, which: int, node: int, gpus_per_node: int) -> bool:
     """Whether an earlier node of the same set was already walked."""
-    nodes = _node_count(m, which)
+    nodes = m.sets[CAP, which] // gpus_per_node
     earlier = False
     for i in range(nodes):
         earlier |= m.set_nodes[m.sets[FIRST_NODE, which] + i] < node

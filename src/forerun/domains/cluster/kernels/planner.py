@@ -27,6 +27,18 @@ class Planned(NamedTuple):
     keys: int
 
 
+class Tried(NamedTuple):
+    """A plan in time, or `found` false and how far the search for one came: what `late` goes on from."""
+
+    plan: Planned
+    found: bool
+    left: float
+    aligned: int
+    limit: int
+    start: int
+    keys: int
+
+
 @kernel
 def whole_up(value: float) -> int:
     """The least whole number not below `value`."""
@@ -93,7 +105,7 @@ def gpu_time(times: I64, gpus: I64, count: int, end_s: int) -> int:
 
 
 @kernel
-def plan(
+def plan_in_time(
     left: float,
     deadline_s: int,
     rate: F64,
@@ -111,14 +123,8 @@ def plan(
     out_g: I64,
     new_t: I64,
     new_g: I64,
-) -> Planned:
-    """Plan one job on a profile of free GPUs.
-
-    `rate`: float64[levels], iterations/s; `top`: how many of the levels the job may use; `floor_level[x]`: the largest
-    level within x GPUs; `anchor_s`: what the slot grid hangs on, below 0 for the moment of planning; `assign`: a level
-    that the job holds from now to the first change of the profile (a boost trial), or -1. The job's plan goes to
-    `out_t, out_g`, the profile that remains to `new_t, new_g`; both need room for two more entries than the profile.
-    """
+) -> Tried:
+    """Plan one job so that it meets its deadline, if that can be; arguments as of `plan`."""
     total = len(floor_level) - 1
     anchor = now_s if anchor_s < 0 else anchor_s
     aligned = grid_up(anchor, deadline_s, slot_s)
@@ -151,7 +157,8 @@ def plan(
             place = key_before(free_t, free_n, end) + 1
             if place >= free_n or free_t[place] != end:
                 count = put(new_t, new_g, count, end, free)
-            return Planned(end, real, True, held * (end - now_s), 1, tidy(new_t, new_g, count))
+            alone = Planned(end, real, True, held * (end - now_s), 1, tidy(new_t, new_g, count))
+            return Tried(alone, True, left, aligned, limit, start, count)
         span = deadline_s - now_s if change == aligned else change - now_s
         left -= span * rate[assign]
         new_g[0] -= held
@@ -162,9 +169,14 @@ def plan(
     # the smallest share that meets the deadline, and the instant from which it is held
     switch = -1
     chosen = -1
+    longest_s = (deadline_s - new_t[start] + slot_s) * (1.0 + 1e-9)
+    best = 0.0
     for level in range(top):
         if levels[level] > total:
             break
+        best = max(best, rate[level])
+        if best * longest_s < left:
+            continue  # not even if it were free throughout
         done = 0.0
         following = aligned
         for i in range(limit, start - 1, -1):
@@ -182,31 +194,85 @@ def plan(
         if switch >= 0:
             chosen = level
             break
-    if switch >= 0:
-        return _fill(
-            left,
-            deadline_s,
-            rate,
-            levels,
-            floor_level,
-            slot_s,
-            anchor_s,
-            free_t,
-            free_g,
-            free_n,
-            aligned,
-            limit,
-            start,
-            switch,
-            chosen,
-            count,
-            out_t,
-            out_g,
-            new_t,
-            new_g,
-        )
-    return _late(
+    if switch < 0:
+        none = Planned(-1, -1, False, 0, 0, 0)
+        return Tried(none, False, left, aligned, limit, start, count)
+    filled = _fill(
         left,
+        deadline_s,
+        rate,
+        levels,
+        floor_level,
+        slot_s,
+        anchor_s,
+        free_t,
+        free_g,
+        free_n,
+        aligned,
+        limit,
+        start,
+        switch,
+        chosen,
+        count,
+        out_t,
+        out_g,
+        new_t,
+        new_g,
+    )
+    return Tried(filled, True, left, aligned, limit, start, count)
+
+
+@kernel
+def plan(
+    left: float,
+    deadline_s: int,
+    rate: F64,
+    top: int,
+    levels: I64,
+    floor_level: I64,
+    now_s: int,
+    slot_s: int,
+    anchor_s: int,
+    free_t: I64,
+    free_g: I64,
+    free_n: int,
+    assign: int,
+    out_t: I64,
+    out_g: I64,
+    new_t: I64,
+    new_g: I64,
+) -> Planned:
+    """Plan one job on a profile of free GPUs.
+
+    `rate`: float64[levels], iterations/s; `top`: how many of the levels the job may use; `floor_level[x]`: the largest
+    level within x GPUs; `anchor_s`: what the slot grid hangs on, below 0 for the moment of planning; `assign`: a level
+    that the job holds from now to the first change of the profile (a boost trial), or -1. The job's plan goes to
+    `out_t, out_g`, the profile that remains to `new_t, new_g`; both need room for two more entries than the profile.
+    """
+    tried = plan_in_time(
+        left,
+        deadline_s,
+        rate,
+        top,
+        levels,
+        floor_level,
+        now_s,
+        slot_s,
+        anchor_s,
+        free_t,
+        free_g,
+        free_n,
+        assign,
+        out_t,
+        out_g,
+        new_t,
+        new_g,
+    )
+    if tried.found:
+        return tried.plan
+    anchor = now_s if anchor_s < 0 else anchor_s
+    return _late(
+        tried.left,
         deadline_s,
         rate,
         top,
@@ -218,11 +284,11 @@ def plan(
         free_t,
         free_g,
         free_n,
-        aligned,
-        limit,
-        start,
+        tried.aligned,
+        tried.limit,
+        tried.start,
         assign,
-        count,
+        tried.keys,
         out_t,
         out_g,
         new_t,
