@@ -18,6 +18,7 @@ import numpy as np
 
 import forerun
 from forerun.errors import Problem, UsageError, known_names
+from forerun.result.numbers import format_number
 from forerun.result.run import Interval
 from forerun.scenario.load import build
 from forerun.scenario.spec import canonical_json, to_data
@@ -421,7 +422,7 @@ def _why(standings: Sequence[Standing], objective: Objective, exact: bool) -> st
         return f"only {best.variant.name} could be run"
     second = standings[1]
     gap = abs(best.value - second.value)
-    text = f"{best.variant.name} has the best {objective.title}, {gap:.4g} ahead of {second.variant.name}"
+    text = f"{best.variant.name} has the best {objective.title}, {format_number(gap)} ahead of {second.variant.name}"
     unsure = [s for s in standings if s.p is not None and s.p > 0.05]
     if gap == 0:
         text = f"{best.variant.name} and {second.variant.name} tie on {objective.title}"
@@ -431,7 +432,11 @@ def _why(standings: Sequence[Standing], objective: Objective, exact: bool) -> st
     for ledger, parts in told.parts.items():
         name, shift = next(iter(parts.items()), ("", Shift(0.0)))
         if shift.mean:
-            text += f"; what {told.variant.name} shifts most against the reference in {ledger} is {name} ({shift.mean:+.4g})"
+            sign = "+" if shift.mean > 0 else ""
+            text += (
+                f"; what {told.variant.name} shifts most against the reference in {ledger} is {name} "
+                f"({sign}{format_number(shift.mean)})"
+            )
             break
     return text + (f"; {best.why}" if best.why and exact else "")
 

@@ -25,6 +25,7 @@ from forerun.domains.energy.stats import drawn_mean_epochs
 from forerun.domains.energy.workload import Workload
 from forerun.domains.energy.world import read_world
 from forerun.errors import CheckFailed, Infeasible, Problem, UnknownName
+from forerun.result.numbers import format_number
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.rng import stream
 from forerun.trace.signal import Signal
@@ -145,9 +146,14 @@ class Plan:
             e = 100 * (1 - self.chosen.energy_j / self.default.energy_j)
             t = 100 * (1 - self.chosen.time_s / self.default.time_s)
             against = f"; against the default it saves {e:.1f} % energy and {t:.1f} % time"
-        bounds = (
-            ", ".join(f"{bound.name} {bound.limit:g}" for bound in self.certificate.bounds) or "no bounds"
-        )
+        told = [
+            # a slowdown is told with what it comes to
+            f"{bound.name} ({format_number(bound.limit)} s)"
+            if " " in bound.name
+            else f"{bound.name} {bound.limit:g}"
+            for bound in self.certificate.bounds
+        ]
+        bounds = ", ".join(told) or "no bounds"
         return f"{self.chosen.name} has the least {self.scenario.goal.minimise} under {bounds}{against}"
 
     @property
