@@ -24,7 +24,9 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     if "sensitivity" in run.tables:
         found.append(what_matters(run.tables["sensitivity"]))
     if "trials" in run.tables:
-        if not bool(np.all(run.tables["trials"]["finished"])):
+        if (
+            float(np.mean(run.tables["trials"]["finished"])) < 0.5
+        ):  # else nearly all complete the goal's steps
             found.append(step_distribution(run.tables["trials"]))
         if bool(np.any(run.tables["trials"]["finished"])):
             found.append(time_to_finish(run.tables["trials"], _deadline_s(run)))
@@ -59,7 +61,7 @@ def where_the_time_went(ledger: Table) -> Figure:
         id="where-the-time-went",
         title="Where the time went",
         kind="stacked_bar",
-        x=Axis("of", "of"),
+        x=Axis("of", "whole"),
         y=Axis("share", "share"),
         data=data,
         series="line",

@@ -356,7 +356,7 @@ def bamboo_run86(progress: Progress) -> Reproduced:
         id="run86-ledger",
         title="A measured run and two models of it",
         kind="stacked_bar",
-        x=Axis("of", "of"),
+        x=Axis("of", "run"),
         y=Axis("share", "share of wall time"),
         data=data,
         series="line",

@@ -24,7 +24,7 @@ ASSUMPTIONS = (
     ("fleet", "removal_per_node_h", "hazard of a node"),
     ("fleet", "return_per_node_h", "return of a missing node"),
     ("job", "step_s", "time of a step"),
-    ("job", "reconfig_s", "pause to rebuild pipelines"),
+    ("job", "reconfig_s", "pause to rebuild"),
     ("job", "prep_s", "preparation of a node"),
     ("job", "write_s", "write of a snapshot"),
     ("job", "stall_s", "stall of a snapshot"),
