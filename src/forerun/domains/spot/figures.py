@@ -24,9 +24,8 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     if "sensitivity" in run.tables:
         found.append(what_matters(run.tables["sensitivity"]))
     if "trials" in run.tables:
-        if (
-            float(np.mean(run.tables["trials"]["finished"])) < 0.5
-        ):  # else nearly all complete the goal's steps
+        # Where most finish, most complete the goal's steps.
+        if float(np.mean(run.tables["trials"]["finished"])) < 0.5:
             found.append(step_distribution(run.tables["trials"]))
         if bool(np.any(run.tables["trials"]["finished"])):
             found.append(time_to_finish(run.tables["trials"], _deadline_s(run)))
