@@ -25,13 +25,18 @@ def again(unraisable: UnraisableHookArgs) -> None:
     Compiling calls back for every function. Without this such an interrupt is printed and the run goes on to its end.
     The hook itself is such a place: the new interrupt must come after it has returned, hence from another thread.
     """
-    if isinstance(unraisable.exc_value, KeyboardInterrupt):
-        main = threading.main_thread().ident
-        timer = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
-        timer.daemon = True
-        timer.start()
-    else:
+    if not isinstance(unraisable.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
+        return
+    main = threading.main_thread().ident
+    while True:
+        try:
+            timer = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
+            timer.daemon = True
+            timer.start()
+            return
+        except KeyboardInterrupt:  # on a busy machine it may come before this returns: once more
+            continue
 
 
 def main() -> None:
