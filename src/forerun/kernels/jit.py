@@ -8,8 +8,9 @@ runs stale code. So the cache folder is named by a digest of everything a kernel
 versions, the shared kernels, and the kernel modules of the package it lives in. A kernel module may import only
 numpy, numba and other kernel modules (the architecture tests check it), so that digest misses nothing.
 
-The folder is `$FORERUN_CACHE_DIR/kernels`, else the user's cache folder; where neither can be written, a private
-temporary folder; where that fails too, nothing is cached. With NUMBA_DISABLE_JIT=1 kernels run as plain Python.
+The folder is `$FORERUN_CACHE_DIR/kernels`, else `cache/kernels` in the virtual environment if that has one, else the
+user's cache folder; where none can be written, a private temporary folder; where that fails too, nothing is cached. With
+NUMBA_DISABLE_JIT=1 kernels run as plain Python.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import hashlib
 import os
 import platform
 import stat
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -69,7 +71,7 @@ def _compile(function: _F, *, parallel: bool, inline: bool) -> _F:
 def cache_root() -> Path | None:
     """The folder compiled kernels are kept in, or None where nothing can be written."""
     named = os.environ.get("FORERUN_CACHE_DIR")
-    candidates = [Path(named)] if named else [_user_cache()]
+    candidates = [Path(named)] if named else [*_beside_installation(), _user_cache()]
     for candidate in candidates:
         if _usable(candidate / "kernels"):
             return candidate / "kernels"
@@ -108,6 +110,12 @@ def _package_of(source: Path) -> tuple[Path, ...]:
     else:
         files |= set(source.parent.glob("*.py"))
     return tuple(sorted(files))
+
+
+def _beside_installation() -> list[Path]:
+    """The folder in the virtual environment where `make` keeps compiled kernels, if it has: what `make demo` compiled."""
+    folder = Path(sys.prefix) / "cache"
+    return [folder] if sys.prefix != sys.base_prefix and (folder / "kernels").is_dir() else []
 
 
 def _user_cache() -> Path:
