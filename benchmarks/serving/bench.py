@@ -1,7 +1,7 @@
 """One command: equal results first, then how many times faster, how much memory. Ratios of processor time,
 the least of interleaved rounds, so that a busy machine tells the same.
 
-    python benchmarks/serving/bench.py [--queries 1000000] [--rounds 5] [--json] [--no-memory]
+    python benchmarks/serving/bench.py [--queries 1000000] [--rounds 20] [--json] [--no-memory]
 
 Configurations: A, the InferLine notebook's run (one replica a model, 100/s); M, thirty replicas at 600/s; gamma gaps with
 squared coefficient of variation 4, mean service. Exit code 1 if results differ or a floor is missed.
@@ -268,7 +268,7 @@ def main() -> int:
     """Print everything; 1 if results differ or a floor is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--queries", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--measure", choices=list(CEILINGS), help=argparse.SUPPRESS)
