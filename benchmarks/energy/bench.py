@@ -137,6 +137,8 @@ def marks() -> dict[str, float]:
     workload = public_workload("v100", "librispeech", COMPAT)
     common: dict[str, Any] = {"eta": 0.5, "beta": 2.0, "seeds": range(1000), "recurrences": 100}
     published = Pair(batch_size=PruningGts(), limit=Jit())
+    run_many(workload, published, rules=COMPAT, **common)  # compiles
+    run_many(workload, Joint(), rules=COMPAT, **(common | {"seeds": range(2)}))
     found = {}
     found["1,000 seeds x 100 recurrences, compat, s"], _ = timed(
         lambda: run_many(workload, published, rules=COMPAT, **common)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import importlib.util
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -143,6 +145,13 @@ def test_a_record_says_when_where_and_how(path: Path) -> None:
     if script := re.search(r"benchmarks/\S+\.py", record["command"]):
         assert (ROOT / script[0]).is_file(), record["command"]
     assert not re.search(r"(?<![\w.])/(?:home|root|tmp|work|usr)\b", path.read_text(encoding="utf-8"))
+
+
+def test_no_benchmark_hides_a_module() -> None:
+    """A script's folder comes first on its path: `coverage.py` there is what numba finds for the package of that name."""
+    names = {path.stem for path in (ROOT / "benchmarks").glob("*/*.py")}
+    assert not names & {*sys.stdlib_module_names, "coverage"}
+    assert not [name for name in names if importlib.util.find_spec(name) is not None]
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def coverage(make_toy: Callable[..., Workload], worlds: int, trials: int) -> tup
 
 
 def test_two_levels_cover_a_new_deployment_and_seeds_alone_do_not(make_toy: Callable[..., Workload]) -> None:
-    """Of 24 worlds; `benchmarks/energy/coverage.py` counts many more, with more runs each."""
+    """Of 24 worlds; `benchmarks/energy/intervals.py` counts many more, with more runs each."""
     deployments, covered = coverage(make_toy, 24, TRIALS)
     assert deployments >= 20
     assert covered["two-level"] >= 0.8 * deployments

@@ -11,7 +11,7 @@ from ..claims import Claim, record
 def claims() -> Iterator[Claim]:
     from forerun.study.compare import FIRST_SEEDS
 
-    page, found = "docs/design/statistics.md", record("statistics-coverage")
+    page, found = "docs/design/statistics.md", record("statistics-intervals")
     shares = found["held_percent"]
     looked = {
         (law, start): [share for name, share in shares[law][f"from {start}"].items() if name != "fixed"]

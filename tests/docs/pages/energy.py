@@ -73,7 +73,7 @@ def claims() -> Iterator[Claim]:
 
 def _learning(page: str) -> Iterator[Claim]:
     """What intervals cover, what watching for changes gives and costs, and limits of the code."""
-    covered, learnt = record("energy-coverage"), record("energy-learning")
+    covered, learnt = record("energy-intervals"), record("energy-learning")
     yield Claim(page, "In {} synthetic worlds (log-sd", (covered["worlds"],))
     yield Claim(
         page,

@@ -1,6 +1,6 @@
 """What intervals of savings cover: a new deployment in many synthetic worlds, by seeds alone and by both levels.
 
-    python benchmarks/energy/coverage.py [--json]
+    python benchmarks/energy/intervals.py [--json]
 
 The worlds are those of `tests/energy/test_intervals.py`; 20 runs each, of which the range is nominally 19 in 21. Exit code 1
 if the two-level interval covers less than nine in ten.

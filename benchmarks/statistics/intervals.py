@@ -1,6 +1,6 @@
 """How often intervals hold the truth where seeds are added until the interval is narrow enough.
 
-Run as `python benchmarks/statistics/coverage.py [--json]`. Differences with a known mean of 0 and a spread of 1 are drawn,
+Run as `python benchmarks/statistics/intervals.py [--json]`. Differences with a known mean of 0 and a spread of 1 are drawn,
 looked at as `forerun compare --precision` looks (first after so many seeds, then after half as many more each), and the
 interval of the last look is asked whether it holds 0. Exits with 1 where beginning as comparisons begin holds normal truths
 less often than 93 %.
