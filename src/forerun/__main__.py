@@ -5,6 +5,7 @@ Importing the command line takes a few tenths of a second; an interrupt in that 
 
 from __future__ import annotations
 
+import _thread
 import signal
 import sys
 import threading
@@ -28,15 +29,23 @@ def again(unraisable: UnraisableHookArgs) -> None:
     if not isinstance(unraisable.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
         return
-    main = threading.main_thread().ident
     while True:
         try:
-            timer = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
+            timer = threading.Timer(_AGAIN_S, _interrupt)
             timer.daemon = True
             timer.start()
             return
         except KeyboardInterrupt:  # on a busy machine it may come before this returns: once more
             continue
+
+
+def _interrupt() -> None:
+    """Interrupt the main thread, also out of a wait where the system can."""
+    main = threading.main_thread().ident
+    if sys.platform == "win32" or main is None:
+        _thread.interrupt_main()
+    else:
+        signal.pthread_kill(main, signal.SIGINT)
 
 
 def main() -> None:

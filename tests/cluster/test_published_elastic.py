@@ -14,7 +14,16 @@ from forerun.domains.cluster.policies.edf_accessctrl import AdmittingEdf
 from forerun.domains.cluster.policies.ef import ElasticScaling
 from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
 
-from .conftest import assert_equals_reference, golden_jobs, in_file_order, play, runs, small_worlds, world
+from .conftest import (
+    assert_equals_reference,
+    golden_jobs,
+    in_file_order,
+    play,
+    runs,
+    shared_or_skip,
+    small_worlds,
+    world,
+)
 from .twin_elastic import Job, Twin, tidy
 
 RECIPES = {
@@ -47,8 +56,7 @@ TWO_LATE = {8, 9, 12}
 
 @pytest.mark.parametrize("run", REFERENCE or [None], ids=lambda run: run["run"] if run else "no data")
 def test_reference_run(run):
-    if run is None:
-        pytest.skip("the reference outputs (../shared, or FORERUN_SHARED) are absent")
+    shared_or_skip()
     played = play(
         RECIPES[run["schedule"]], world(run["trace"], run["cluster"], run["slot_s"], run["gpu_type"])
     )
@@ -59,9 +67,8 @@ def test_reference_run(run):
 
 def test_the_unreached_run_is_followed_until_six_are_late_at_once():
     """What docs/rooms/cluster.md tells: 1,528 accepted, not 1,520; followed up to 4,852,899 s; and what is new then."""
-    (wanted,) = [run for run in runs() if run["run"] in UNREACHED] or [None]
-    if wanted is None:
-        pytest.skip("the reference outputs (../shared, or FORERUN_SHARED) are absent")
+    shared_or_skip()
+    (wanted,) = [run for run in runs() if run["run"] in UNREACHED]
     assert "restatement" in wanted["source"]
     scene = world(wanted["trace"], wanted["cluster"], wanted["slot_s"], wanted["gpu_type"])
     played = play(ElasticFlow(), scene)
@@ -83,8 +90,7 @@ def test_the_unreached_run_is_followed_until_six_are_late_at_once():
 @pytest.mark.parametrize("number", range(20))
 @pytest.mark.parametrize("schedule", list(RECIPES))
 def test_small_world(number, schedule):
-    if not small_worlds():
-        pytest.skip("the reference outputs (../shared, or FORERUN_SHARED) are absent")
+    shared_or_skip()
     small = small_worlds()[number]
     shape = (small["switches"], small["nodes_per_switch"], small["gpus_per_node"])
     scene = world(small["trace"], shape, small["slot_s"], small["gpu_type"])
