@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 from dataclasses import replace
 
@@ -67,10 +68,16 @@ def test_memory_is_flat_in_the_number_of_trials(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(trials, "BLOCK", 500)
     peaks = []
     for count in (1000, 4000):
-        tracemalloc.start()
-        parts = simulate(scenario.with_(trials=count)).check()
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        taken = []
+        for _ in range(
+            3
+        ):  # the least: garbage that happens to wait counts in a peak, and so does what is first imported
+            gc.collect()
+            tracemalloc.start()
+            parts = simulate(scenario.with_(trials=count)).check()
+            taken.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        peaks.append(min(taken))
     assert peaks[1] < 1.2 * peaks[0], peaks
     assert len(parts.tables["trials"]) == 500 and parts.summary["trials"] == 4000
     for name, interval in whole.intervals.items():
