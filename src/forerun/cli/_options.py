@@ -20,6 +20,9 @@ set_option = click.option(
 )
 seed_option = click.option("--seed", type=click.IntRange(min=0), help="Replace the scenario's seed.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+workers_option = click.option(
+    "--workers", "-j", default=1, show_default=True, type=click.IntRange(min=1), help="Processes."
+)
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress and no hints.")
 out_option = click.option(
     "-o",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     help="Add seeds until half widths are this small.",
 )
-@click.option("--workers", "-j", default=1, show_default=True, type=click.IntRange(min=1), help="Processes.")
+@_options.workers_option
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Keep the comparison, for reports."
 )
@@ -67,10 +67,10 @@ def command(
     from forerun.study.compared import save_comparison
 
     resolved = forerun.load(scenario, overrides, seed=seed)
-    with _show.working("comparing", quiet=quiet or as_json):
+    with _show.working("comparing", quiet=quiet or as_json) as told:
         found = forerun.compare(
             resolved, policies, dict(map(_variant, variants)), objective=objective, seeds=seeds, precision=precision,
-            workers=workers,
+            workers=workers, progress=told,
         )  # fmt: skip
     if out is not None:
         save_comparison(found, out)

@@ -11,7 +11,7 @@ import click
 from forerun.cli import _options, _show
 
 if TYPE_CHECKING:
-    from forerun.study.explain import Effect, Explanation
+    from forerun.study.explain import Effect, Explanation, Progress
     from forerun.study.ties import Ties, Untied
 
 
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     metavar="N",
     help="Also simulate N other orders of same-instant events, and tell which figures move.",
 )
+@_options.workers_option
 @_options.json_option
 @_options.quiet_option
-def command(run: Path, orders: int, as_json: bool, quiet: bool) -> None:
+def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) -> None:
     """Explain RUN (a run directory): dominant causes, what binds, and what would turn the answer."""
     import json
     from dataclasses import asdict
@@ -36,10 +37,17 @@ def command(run: Path, orders: int, as_json: bool, quiet: bool) -> None:
     from forerun.result.run import load_result
 
     found = load_result(run)
-    with _show.working("turning the levers", quiet=quiet or as_json) as told:
-        explanation = explain_run(found, progress=told)
-    with _show.working("trying other orders", quiet=quiet or as_json):
-        ties = ties_of(found, orders) if orders else None
+    silent = quiet or as_json
+    with _show.working("turning the levers", quiet=silent) as told:
+
+        def progress(now: Progress) -> None:
+            if now.done == 0 and now.most and not silent:
+                click.echo(_cost(now.most, found.provenance.get("wall_s")), err=True)
+            told(f"{now.done} simulations of at most {now.most}: {now.about}")
+
+        explanation = explain_run(found, workers=workers, progress=progress)
+    with _show.working("trying other orders", quiet=silent) as told:
+        ties = ties_of(found, orders, progress=told) if orders else None
     if as_json:
         others = {"ties": asdict(ties) if ties is not None else None} if orders else {}
         _show.print_json(_show.plain({**asdict(explanation), **others}))
@@ -50,7 +58,18 @@ def command(run: Path, orders: int, as_json: bool, quiet: bool) -> None:
     best = explanation.smallest
     if best is not None and not quiet:
         value = best.value if isinstance(best.value, str) else json.dumps(best.value)
-        click.echo(f"\nnext: forerun simulate {run / 'scenario.json'} --set {best.lever.path}={value}")
+        asked = _show.as_asked(run / "scenario.json", [f"{best.lever.path}={value}"])
+        click.echo(f"\nnext: forerun simulate {asked}")
+
+
+def _cost(most: int, wall_s: object) -> str:
+    """What explaining can cost, from what the run itself took."""
+    told = f"at most {most} simulations"
+    if isinstance(wall_s, (int, float)) and wall_s > 0:
+        cost_s = most * wall_s
+        cost = f"{cost_s:.2g} s" if cost_s < 100 else f"{cost_s / 60:.0f} min"
+        told += f", each about as long as the run itself: {cost} or less (-j N: N at once)"
+    return told
 
 
 def _print(explanation: Explanation) -> None:
@@ -82,6 +101,10 @@ def _print(explanation: Explanation) -> None:
                 f"from {_text(best.lever.present)} to {_text(best.value)}"
             )
         click.echo(f"\n{told}")
+    for turn in explanation.turns:
+        for value, reason in turn.refused[:1]:
+            more = f" (and {len(turn.refused) - 1} more)" if len(turn.refused) > 1 else ""
+            click.echo(f"{turn.lever.path}={_text(value)} cannot be simulated: {reason}{more}")
     if explanation.effects:
         _print_effects(explanation.effects)
 

@@ -1,55 +1,81 @@
-"""A kept run explained by its own room's question and levers."""
+"""A run explained by its own room's question and levers."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from forerun.domains import room, room_part, simulate
-from forerun.result.run import SavedRun
+from forerun.domains import room, room_part
+from forerun.result.run import Result, SavedRun
 from forerun.scenario.load import build
+from forerun.scenario.spec import to_data
 from forerun.scenario.text import Document
-from forerun.study.explain import Explanation, explain
+from forerun.study.executors import Executor, Here
+from forerun.study.executors.processes import Processes
+from forerun.study.expand import Plan
+from forerun.study.explain import Explanation, Progress, explain
 from forerun.study.ties import Ties, Untied, tie_sensitivity
 
 
-def explain_run(run: SavedRun, *, progress: Callable[[str], None] = lambda _: None) -> Explanation:
-    """Explain a run; rooms without a `levers` module tell causes and what binds only.
+def explain_run(
+    run: Result | SavedRun,
+    *,
+    workers: int = 1,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> Explanation:
+    """Explain a run, kept or fresh; rooms without a `levers` module tell causes and what binds only.
 
-    A room's `levers` has `answer(summary)`, `levers(scenario, run)`, and `changes(scenario, run)` if it names some.
+    Every value tried is a simulation; `progress` is told beforehand how many it can become, and after each. They run in
+    `workers` processes (1: in this one), and what is found does not depend on how many.
+
+        result = forerun.simulate(forerun.load("pipeline.yaml"))
+        print(forerun.explain(result, workers=2).smallest)
+
+    A room's `levers` has `answer(summary)`, `levers(scenario, run)`, and, if it wants, `changes(scenario, run)` and
+    `bare(scenario)`: the scenario without all that neither the question nor the room's objectives read.
     """
     part = room_part(run.domain, "levers")
-    document = Document(str(run.folder / "scenario.json"), dict(run.scenario))
-
-    # Intervals that take more runs of a world are not asked for here.
-    bare = getattr(room(run.domain), "without_intervals", None)
-
-    def simulate_with(path: str, value: Any) -> Any:
-        scenario = build(document, base=Path.cwd(), overrides=[f"{path}={json.dumps(value)}"])
-        return simulate(bare(scenario) if bare is not None else scenario)
-
+    scenario = _scenario(run)
+    bare = getattr(part, "bare", None)
+    plan = Plan(
+        _name(run), to_data(bare(scenario) if bare is not None else scenario), Path.cwd(), (), (scenario.seed,), ()
+    )  # fmt: skip
     if part is None:
-        return explain(run, None, (), simulate_with)
-    scenario = build(document, base=Path.cwd())
+        return explain(run, None, (), plan)
     named = getattr(part, "changes", None)
+    executor: Executor = Processes(workers) if workers > 1 else Here()
     return explain(
         run,
         part.answer,
         part.levers(scenario, run),
-        simulate_with,
+        plan,
         changes=named(scenario, run) if named is not None else (),
         objectives=getattr(room(run.domain), "OBJECTIVES", ()),
+        executor=executor,
         progress=progress,
     )
 
 
-def ties_of(run: SavedRun, orders: int) -> Ties | Untied:
+def ties_of(
+    run: Result | SavedRun, orders: int, *, progress: Callable[[str], None] = lambda _: None
+) -> Ties | Untied:
     """What other orders of same-instant events do to a run, or why it has none."""
     part = room_part(run.domain, "ties")
     if part is None:
         return Untied(f"the {run.domain} room says nothing of the order of same-instant events")
-    document = Document(str(run.folder / "scenario.json"), dict(run.scenario))
-    found = part.orders(build(document, base=Path.cwd()))
-    return found if isinstance(found, Untied) else tie_sensitivity(run.summary, found, orders=orders)
+    found = part.orders(_scenario(run))
+    if isinstance(found, Untied):
+        return found
+    return tie_sensitivity(run.summary, found, orders=orders, progress=progress)
+
+
+def _name(run: Result | SavedRun) -> str:
+    """Where a run's scenario stands, for messages."""
+    return str(run.folder / "scenario.json") if isinstance(run, SavedRun) else f"run {run.id}"
+
+
+def _scenario(run: Result | SavedRun) -> Any:
+    """A run's scenario in the types of its room. Raises ScenarioError if it is none any more (a file that changed)."""
+    data: Mapping[str, Any] = run.scenario if isinstance(run, SavedRun) else to_data(run.scenario)
+    return build(Document(_name(run), dict(data)), base=Path.cwd())

@@ -5,16 +5,21 @@ A room says what its question is (`answer`: a yes or no read off the summary) an
 then halved towards the last value that did not turn it. Nothing is assumed to be monotone: the value told was simulated
 and turns the answer, and is the smallest *tried*. A room may also name changes whose effect is worth a table
 (`changes`), such as each accident of a published simulator by itself.
+
+Levers do not wait for each other: each is a walk that asks for its next value when the last one's outcome is there, so
+what is found does not depend on how many values are simulated at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from forerun.errors import ForerunError
 from forerun.result.ledger import Ledger
+from forerun.study.cell import Done, Failed, Outcome
+from forerun.study.executors import Executor, Feed, Here
+from forerun.study.expand import Cell, Plan
 from forerun.study.objective import Objective
 from forerun.study.summary import is_number
 
@@ -45,12 +50,16 @@ class Lever:
 
 @dataclass(frozen=True)
 class Turn:
-    """What a lever did: the smallest value tried that turned the answer (None: none did), and how many were tried."""
+    """What a lever did: the smallest value tried that turned the answer (None: none did), and how many were tried.
+
+    refused: of those, the values that could not be simulated, each with the reason; they turn nothing.
+    """
 
     lever: Lever
     value: Any
     tried: int
     why: str = ""
+    refused: tuple[tuple[Any, str], ...] = ()
 
     @property
     def change(self) -> float | None:
@@ -113,33 +122,107 @@ def dominant_causes(ledgers: Sequence[Ledger], *, most: int = 5) -> tuple[tuple[
     return tuple(found)
 
 
+#: a lever's walk: yields the value to try next, is sent the outcome, and returns what the lever did
+_Walk = Generator[Any, Outcome | None, Turn]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an explanation is. done: simulations so far. most: all that can still become necessary, those among them."""
+
+    done: int
+    most: int
+    about: str = ""
+
+
 def explain(
     run: Any,
     answer: Callable[[Mapping[str, Any]], Answer] | None,
     levers: Sequence[Lever],
-    simulate_with: Callable[[str, Any], Any],
+    plan: Plan,
     *,
     changes: Sequence[Change] = (),
     objectives: Sequence[Objective] = (),
-    progress: Callable[[str], None] = lambda _: None,
+    executor: Executor | None = None,
+    progress: Callable[[Progress], None] = lambda _: None,
 ) -> Explanation:
-    """Explain a run (a Result or a SavedRun).
+    """Explain a run (a Result or a SavedRun) of a plan's scenario.
 
-    simulate_with(path, value) simulates the run's scenario with one value changed; a change that is refused as input
-    counts as tried and turns nothing. objectives: the figures in which effects of `changes` are told.
+    A value that cannot be simulated counts as tried and turns nothing. objectives: the figures in which effects of
+    `changes` are told. executor: where values are simulated (default: here, one after another); what is found does not
+    depend on it. progress: told before the first simulation and after each.
     """
     given = answer(run.summary) if answer is not None else None
-    turns = []
+    walks: list[_Walk] = []
     if given is not None and answer is not None:
-        for lever in levers:
-            progress(lever.meaning or lever.path)
-            turns.append(_walk(lever, given.holds, answer, simulate_with))
+        walks = [_walk(lever, given.holds, answer) for lever in levers]
+    walkers = _Walkers(plan.seeds[0], levers, walks, changes)
+    progress(Progress(0, walkers.most))
+    for outcome in (executor or Here()).run(plan, walkers.feed):
+        about = walkers.take(outcome)
+        progress(Progress(walkers.done, walkers.most, about))
+    turns = [turn for turn in walkers.turns if turn is not None]
     turns.sort(key=_smallness)
-    effects = []
-    for change in changes:
-        progress(change.meaning)
-        effects.append(_effect(change, run.summary, [one.key for one in objectives], simulate_with))
+    keys = [one.key for one in objectives]
+    effects = [_effect(change, run.summary, keys, found) for change, found in zip(changes, walkers.changed)]
     return Explanation(given, run.why, dominant_causes(run.ledgers), tuple(turns), tuple(effects))
+
+
+class _Walkers:
+    """The levers' walks under way, and the changes; what each asks for is a cell, whose number says who asked."""
+
+    def __init__(
+        self, seed: int, levers: Sequence[Lever], walks: Sequence[_Walk], changes: Sequence[Change]
+    ) -> None:
+        self.feed = Feed()
+        self.done = 0
+        self.turns: list[Turn | None] = [None] * len(walks)
+        self.changed: list[Outcome] = [Failed(-1, "not simulated")] * len(changes)
+        self._seed, self._levers, self._walks, self._changes = seed, levers, walks, changes
+        # By the number of a cell: who asked, and whether it is a change.
+        self._asked: list[tuple[int, bool]] = []
+        self._tried = [0] * len(walks)
+        for at in range(len(walks)):
+            self._advance(at, None)
+        for at, change in enumerate(changes):
+            self._ask(at, change.path, change.value, change=True)
+
+    @property
+    def most(self) -> int:
+        """Simulations so far, under way and possible, of all walks and changes."""
+        return len(self._changes) + sum(
+            tried if turn is not None else _most(lever)
+            for lever, tried, turn in zip(self._levers, self._tried, self.turns)
+        )
+
+    def take(self, outcome: Outcome) -> str:
+        """Let whoever asked for an outcome go on; returns in words who that was."""
+        at, change = self._asked[outcome.number]
+        self.done += 1
+        if change:
+            self.changed[at] = outcome
+            return self._changes[at].meaning
+        self._advance(at, outcome)
+        return self._levers[at].meaning or self._levers[at].path
+
+    def _advance(self, at: int, outcome: Outcome | None) -> None:
+        """One step of a walk; a walk that has not begun takes None."""
+        try:
+            value = self._walks[at].send(outcome)
+        except StopIteration as end:
+            self.turns[at] = end.value
+            return
+        self._tried[at] += 1
+        self._ask(at, self._levers[at].path, value, change=False)
+
+    def _ask(self, at: int, path: str, value: Any, *, change: bool) -> None:
+        self.feed.put(Cell(len(self._asked), ((path, value),), self._seed))
+        self._asked.append((at, change))
+
+
+def _most(lever: Lever) -> int:
+    """The most values that a lever's walk tries."""
+    return len(lever.values) + (HALVINGS if any(map(is_number, lever.values)) else 0)
 
 
 def _smallness(turn: Turn) -> tuple[bool, bool, float]:
@@ -147,41 +230,37 @@ def _smallness(turn: Turn) -> tuple[bool, bool, float]:
     return turn.value is None, change is None, turn.tried if change is None else change
 
 
-def _walk(
-    lever: Lever,
-    holds: bool,
-    answer: Callable[[Mapping[str, Any]], Answer],
-    simulate_with: Callable[[str, Any], Any],
-) -> Turn:
+def _walk(lever: Lever, holds: bool, answer: Callable[[Mapping[str, Any]], Answer]) -> _Walk:
     tried: list[Any] = []
+    refused: list[tuple[Any, str]] = []
 
-    def turned(value: Any) -> Any:
-        """The result, if this value turns the answer."""
+    def turned(value: Any, outcome: Outcome | None) -> Done | None:
+        """The outcome, if this value turns the answer."""
+        assert outcome is not None, "a value that was asked for has an outcome"
         tried.append(value)
-        try:
-            result = simulate_with(lever.path, value)
-        except ForerunError:
+        if isinstance(outcome, Failed):
+            refused.append((value, " ".join(outcome.reason.split())))
             return None
-        return result if answer(result.summary).holds != holds else None
+        return outcome if answer(outcome.summary).holds != holds else None
 
     for value in lever.values:
-        result = turned(value)
+        result = turned(value, (yield value))
         if result is not None:
             break
     else:
-        return Turn(lever, None, len(tried))
+        return Turn(lever, None, len(tried), refused=tuple(refused))
     least = [one for one in (lever.present, *tried[:-1]) if is_number(one)]
     for _ in range(HALVINGS if is_number(value) and least else 0):
         same_side = [one for one in least if (one - lever.present) * (value - lever.present) >= 0]
         middle = _between(max(same_side, key=lambda one: abs(one - lever.present)), value)
         if middle is None:
             break
-        closer = turned(middle)
+        closer = turned(middle, (yield middle))
         if closer is None:
             least.append(middle)
         else:
             value, result = middle, closer
-    return Turn(lever, value, len(tried), result.why)
+    return Turn(lever, value, len(tried), result.why, tuple(refused))
 
 
 def _between(still: float, turning: float) -> float | int | None:
@@ -195,14 +274,10 @@ def _between(still: float, turning: float) -> float | int | None:
     return middle if low < middle < high else None
 
 
-def _effect(
-    change: Change, given: Mapping[str, Any], keys: Sequence[str], simulate_with: Callable[[str, Any], Any]
-) -> Effect:
-    try:
-        found = simulate_with(change.path, change.value).summary
-    except ForerunError as error:
-        return Effect(change, refused=" ".join(str(error).split()))
-    both = {key: (given.get(key), found.get(key)) for key in keys}
+def _effect(change: Change, given: Mapping[str, Any], keys: Sequence[str], outcome: Outcome) -> Effect:
+    if isinstance(outcome, Failed):
+        return Effect(change, refused=" ".join(outcome.reason.split()))
+    both = {key: (given.get(key), outcome.summary.get(key)) for key in keys}
     return Effect(
         change,
         {

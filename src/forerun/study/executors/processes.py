@@ -157,6 +157,8 @@ def _start(context: Any, plan: Plan) -> _Worker:
 def _work(pipe: Connection, plan: Plan) -> None:
     """The life of a worker: chunks in, outcomes out."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    # Nothing is forked here. Said so, numba takes no system-wide semaphore, which a killed worker would leave behind.
+    multiprocessing.set_start_method("spawn", force=True)
     # Kernels that could use threads stay within this process's share of the machine.
     os.environ.setdefault("NUMBA_NUM_THREADS", "1")
     with contextlib.suppress(ForerunError):
