@@ -21,6 +21,7 @@ from forerun.result.run import load_result
 from forerun.scenario.load import load
 from forerun.scenario.schema import scenario_schema
 from forerun.scenario.spec import to_data
+from forerun.scenario.text import read_document
 
 DEMOS = demos()
 by_room = pytest.mark.parametrize("demo", DEMOS, ids=lambda demo: demo.room)
@@ -147,6 +148,8 @@ def test_the_schema_admits_the_demonstration(demo: Any) -> None:
     schema = scenario_schema(room(demo.room).Scenario)
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(to_data(load(demo.scenario)), schema)
+    # Also as it is written: quantities with units, under names without.
+    jsonschema.validate(read_document(demo.scenario).data, schema)
 
 
 @by_room

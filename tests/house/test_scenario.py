@@ -360,7 +360,12 @@ def test_the_schema_admits_what_the_reader_admits() -> None:
     validator = jsonschema.Draft202012Validator(schema)
     validator.check_schema(schema)
     good = [to_data(read(FULL)), {"slo_ms": "350ms", "shape": "round"}, {"slo_ms": 1, "trace": "x.csv"}]
+    good += [
+        {"slo": "350ms"},
+        {"slo_ms": 1, "stages": [{"name": "a", "price": "$2/h"}], "rates": "rates.yaml"},
+    ]
     bad = [{"slo_ms": 1, "moed": 1}, {"mode": "compat"}, {"slo_ms": 1, "shape": "rund"}, {"slo_ms": 0}]
+    bad += [{"slo": 350}, {"slo": "1s", "slo_ms": 1}, {"slo_ms": 1, "rates": "rates"}]
     assert all(validator.is_valid(data) for data in good)
     assert not any(validator.is_valid(data) for data in bad)
 

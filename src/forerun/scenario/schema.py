@@ -1,19 +1,26 @@
 """The JSON Schema of scenario files, for editors and other programs.
 
-It follows the strict types, and adds what files may also say: a quantity with a unit where a field has one, a path
-alone for an input, a recipe's name alone or with its parameters.
+It follows the strict types, and adds what files may also say: a quantity with a unit where a field has one, then also
+under the field's name without its unit; a path alone for an input; a file that describes a section; a recipe's name
+alone or with its parameters.
 """
 
 from __future__ import annotations
 
 import types
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
 from forerun.scenario.spec import Input, Spec, field_types, reads_a_file, registry_of
-from forerun.units import unit_of
+from forerun.units import stem, unit_of
 
+#: what a section may be instead: the file that describes it
+_DESCRIBED: Final = {
+    "type": "string",
+    "pattern": r"\.(ya?ml|json|toml)$",
+    "description": "a file that holds the section",
+}
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 
 
@@ -37,10 +44,21 @@ def _default(spec: type[msgspec.Struct], name: str) -> Any:
 def _record(spec: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str, Any]:
     declared = field_types(spec)
     properties: dict[str, Any] = {}
-    required = []
+    required: list[str] = []
+    either: list[dict[str, Any]] = []
+    stems = [stem(name) for name in declared]
     for field in msgspec.structs.fields(spec):
-        properties[field.name] = _of(declared[field.name], unit_of(field.name), definitions)
-        if field.required:
+        unit, bare = unit_of(field.name), stem(field.name)
+        shape = _of(declared[field.name], unit, definitions)
+        properties[field.name] = (
+            {"anyOf": [shape, _DESCRIBED]} if _is_section(declared[field.name]) else shape
+        )
+        twofold = unit is not None and bare not in declared and stems.count(bare) == 1
+        if twofold:
+            properties[bare] = {"type": "string", "description": f"{field.name}, as a quantity with a unit"}
+        if field.required and twofold:
+            either.append({"oneOf": [{"required": [field.name]}, {"required": [bare]}]})
+        elif field.required:
             required.append(field.name)
         elif isinstance(field.default, (bool, int, float, str)):
             properties[field.name]["default"] = field.default
@@ -51,6 +69,8 @@ def _record(spec: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str
     schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
         schema["required"] = required
+    if either:
+        schema["allOf"] = either
     if spec.__doc__:
         schema["description"] = " ".join(spec.__doc__.split())
     return schema
@@ -85,6 +105,19 @@ def _of(declared: Any, unit: str | None, definitions: dict[str, Any]) -> dict[st
     if declared in (int, float) and unit is not None:
         return {"type": [_PLAIN[declared], "string"], "description": f"in {unit}, or a quantity with a unit"}
     return {"type": _PLAIN[declared]} if declared in _PLAIN else {}
+
+
+def _is_section(declared: Any) -> bool:
+    """Whether a value is written as a section, and no path alone is one already."""
+    if registry_of(declared) is not None or get_origin(declared) is dict:
+        return True
+    if get_origin(declared) in (Annotated, Union, types.UnionType):
+        return any(map(_is_section, get_args(declared)))
+    return (
+        isinstance(declared, type)
+        and issubclass(declared, msgspec.Struct)
+        and not (issubclass(declared, Input) or reads_a_file(declared))
+    )
 
 
 def _reference(spec: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str, Any]:
