@@ -183,6 +183,106 @@ def test_evolution_is_feasible_never_worse_and_repeats(seed: int) -> None:
     assert kernels.fitness(one, now, within, across, restart, 0.01) >= before
 
 
+class Twin:
+    """The search once more, plan by plan in plain Python: rows are lists, children are repaired and judged as a whole."""
+
+    def __init__(self, counter: int) -> None:
+        self.counter = counter
+
+    def draw(self) -> float:
+        mask = 2**64 - 1
+        self.counter = (self.counter + 0x9E3779B97F4A7C15) & mask
+        z = self.counter
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        return float((z ^ (z >> 31)) >> 11) * 2.0**-53
+
+    def below(self, count: int) -> int:
+        return int(self.draw() * count)
+
+    def evolve(
+        self, now: Any, judge: Any, caps: Any, node_gpus: Any, population: int, generations: int
+    ) -> Any:
+        now, jobs = now.tolist(), len(now)
+        plans = [[list(row) for row in now]]
+        for k in range(1, population):
+            plans.append(
+                self.changed([list(row) for row in now], 0.5 * k / population + 1 / jobs, caps, node_gpus)
+            )
+        scores = [judge(plan) for plan in plans]
+        for _ in range(generations):
+            children = []
+            for _ in range(population):
+                parents = []
+                for _ in range(2):
+                    one, two = self.below(population), self.below(population)
+                    parents.append(plans[one if scores[one] >= scores[two] else two])
+                child = [list(parents[0 if self.draw() < 0.5 else 1][j]) for j in range(jobs)]
+                children.append(self.changed(child, 1 / jobs, caps, node_gpus))
+            everybody = [*zip(scores, plans, strict=True), *((judge(plan), plan) for plan in children)]
+            everybody.sort(key=lambda one: -one[0])
+            scores, plans = (list(column) for column in zip(*everybody[:population], strict=True))
+        return plans[0]
+
+    def changed(self, plan: Any, chance: float, caps: Any, node_gpus: Any) -> Any:
+        jobs, nodes = len(plan), len(plan[0])
+        for row in plan:
+            if self.draw() < chance:
+                kind, at = self.draw(), self.below(nodes)
+                if kind >= 0.2:
+                    row[:] = [0] * nodes
+                if kind < 0.7:
+                    row[at] = self.below(int(node_gpus[at]) + 1)
+                else:
+                    for k in range(1 + self.below(min(nodes, 16))):
+                        row[(at + k) % nodes] = int(node_gpus[(at + k) % nodes])
+        for j, row in enumerate(plan):
+            while sum(row) > caps[j]:
+                at = self.below(nodes)
+                row[at] -= row[at] > 0
+        spread = [sum(count > 0 for count in row) > 1 for row in plan]
+        for n in range(nodes):
+            start = self.below(jobs)
+            here = [j % jobs for j in range(start, start + jobs) if plan[j % jobs][n] and spread[j % jobs]]
+            for j in here[1:]:
+                plan[j][n] = 0
+            while sum(row[n] for row in plan) > node_gpus[n]:
+                j = self.below(jobs)
+                plan[j][n] -= plan[j][n] > 0
+        return plan
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**64 - 1),
+    jobs=st.integers(1, 7),
+    nodes=st.sampled_from([1, 2, 4, 7, 17, 18]),
+    most=st.sampled_from([1, 4, 8, 15, 16, 40, 300]),
+    lawful=st.booleans(),
+)
+def test_evolution_is_its_twins(seed: int, jobs: int, nodes: int, most: int, lawful: bool) -> None:
+    """Rows are packed four, eight or sixteen bits a node, in one word or several; also from plans that break the rules."""
+    rng = np.random.default_rng(seed)
+    node_gpus = rng.integers(1, most + 1, nodes)
+    within, across = tables(jobs, int(node_gpus.sum()), seed % 1000)
+    caps = rng.integers(0 if jobs > 1 else 1, min(int(node_gpus.sum()), 40) + 1, jobs)
+    now = np.zeros((jobs, nodes), np.int64)
+    for n in range(nodes):
+        now[int(rng.integers(jobs)), n] = rng.integers(0, node_gpus[n] + 1)
+    if lawful:
+        now[now.sum(axis=1) > caps] = 0
+    restart, idle = rng.uniform(0.2, 1.0, jobs), 0.01
+    state = np.array([seed], np.uint64)
+    found = kernels.evolve(now, within, across, restart, idle, caps, node_gpus, 5, 4, state)
+    twin = Twin(seed)
+
+    def judge(plan: Any) -> float:
+        return float(kernels.fitness(np.array(plan), now, within, across, restart, idle))
+
+    assert found.tolist() == twin.evolve(now, judge, caps, node_gpus, 5, 4)
+    assert int(state[0]) == twin.counter
+
+
 # --- whole runs ------------------------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ I64 = npt.NDArray[np.int64]
 
 _CANDIDATES = 50
 _SLIVER = 1e-8
+_UNIT = 2.0**53
 
 
 @kernel
@@ -107,49 +108,6 @@ def worth_of(row: I64, within: F64, across: F64) -> float:
 
 
 @kernel
-def _random(state: npt.NDArray[np.uint64]) -> float:
-    """A uniform number in [0, 1) from a counter (splitmix64)."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return float((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-
-
-@kernel
-def _repair(plan: I64, caps: I64, node_gpus: I64, state: npt.NDArray[np.uint64]) -> None:
-    """Make a plan feasible: jobs within their caps, nodes within theirs, one job of several nodes a node at most."""
-    jobs, nodes = plan.shape
-    for j in range(jobs):
-        total, _ = _held(plan, j)
-        while total > caps[j]:
-            at = int(_random(state) * nodes)
-            if plan[j, at] > 0:
-                plan[j, at] -= 1
-                total -= 1
-    spread = np.zeros(jobs, np.bool_)
-    for j in range(jobs):
-        spread[j] = _held(plan, j)[1] > 1
-    for n in range(nodes):
-        owner = -1
-        start = int(_random(state) * jobs)
-        for k in range(jobs):
-            j = (start + k) % jobs
-            if plan[j, n] and spread[j]:
-                if owner >= 0:
-                    plan[j, n] = 0
-                owner = max(owner, j)
-        used = 0
-        for j in range(jobs):
-            used += plan[j, n]
-        while used > node_gpus[n]:
-            j = int(_random(state) * jobs)
-            if plan[j, n] > 0:
-                plan[j, n] -= 1
-                used -= 1
-
-
-@kernel
 def fitness(plan: I64, now: I64, within: F64, across: F64, restart: F64, idle: float) -> float:
     """Power mean (p = -1) of the jobs' worths; jobs whose row changes, having one, pay for the restart."""
     jobs = len(plan)
@@ -167,6 +125,74 @@ def fitness(plan: I64, now: I64, within: F64, across: F64, restart: F64, idle: f
 
 
 @kernel
+def _mixed(counter: np.uint64) -> np.uint64:
+    """The random 64 bits that belong to a counter (splitmix64)."""
+    z = (counter ^ (counter >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@kernel
+def _uniform(counter: np.uint64) -> float:
+    """The number in [0, 1) that belongs to a counter."""
+    return np.float64(np.int64(_mixed(counter) >> np.uint64(11))) * (1.0 / _UNIT)
+
+
+@kernel
+def _sum_of_lanes(word: int, bits: int, evens: int, wide: int) -> int:
+    """What the lanes of a word hold together: neighbours first, then halves."""
+    total, width = (word & evens) + ((word >> bits) & evens), 2 * bits
+    while width < 64:
+        total += total >> width
+        width *= 2
+    return total & wide
+
+
+@kernel
+def _lanes_in_use(word: int, bits: int, ones: int) -> int:
+    """The lowest bit of each lane that holds anything."""
+    width = 1
+    while width < bits:
+        word |= word >> width
+        width *= 2
+    return word & ones
+
+
+@kernel
+def _touch(job: int, touched: npt.NDArray[np.bool_], fresh: I64, news: int) -> int:
+    """Note a job whose row is of neither parent; the number of those noted."""
+    if not touched[job]:
+        touched[job] = True
+        fresh[news] = job
+        news += 1
+    return news
+
+
+@kernel
+def _insert(scores: F64, slot_of: I64, last: int, score: float, slot: int) -> None:
+    """Put a plan among those before `last`, which stand best first, behind its equals; the one at `last` goes."""
+    at = last
+    while at > 0 and scores[at - 1] < score:
+        scores[at], slot_of[at] = scores[at - 1], slot_of[at - 1]
+        at -= 1
+    scores[at], slot_of[at] = score, slot
+
+
+@kernel
+def lane_bits(now: I64, node_gpus: I64) -> int:
+    """Bits of a lane: the count of a job on a node fits into one, the sum over all jobs into two."""
+    most = 1
+    for n in range(len(node_gpus)):
+        most = max(most, node_gpus[n])
+        for j in range(len(now)):
+            most = max(most, now[j, n])
+    bits = 4
+    while bits < 32 and (most >= 1 << bits or len(now) * most >= 1 << (2 * bits)):
+        bits *= 2
+    return bits
+
+
+@kernel
 def evolve(
     now: I64,
     within: F64,
@@ -181,78 +207,187 @@ def evolve(
 ) -> I64:
     """The paper's search: a population of plans, crossed job by job, mutated, repaired; the best one is returned.
 
-    The plan in force is always among the candidates, so the result is never worse than changing nothing.
+    The plan in force is always among the candidates, so the result is never worse than changing nothing. A mutation makes
+    a job idle, or gives it a few GPUs of one node or several whole nodes; repair takes away at random until jobs are
+    within their caps, nodes within theirs, and one job of several nodes at most is on a node.
+
+    A row (what a job holds on each node) is packed: some bits a node (a lane), a few words a row. With each go its lanes
+    in use, if the job is on several nodes (`spread`), and what it adds to the plan's loss; only rows that are of neither
+    parent are judged anew. What nodes hold is summed up in lanes of twice the width. `state`: the counter of the random
+    numbers, advanced.
     """
     jobs, nodes = now.shape
-    plans = np.zeros((2 * population, jobs, nodes), np.int64)
-    kept = np.zeros((population, jobs, nodes), np.int64)
-    scores, kept_scores = np.zeros(2 * population), np.zeros(population)
-    for k in range(population):
-        _copy(now, plans[k])
-        if k > 0:
-            _mutate(plans[k], node_gpus, 0.5 * k / population + 1.0 / max(jobs, 1), state)
-            _repair(plans[k], caps, node_gpus, state)
-        scores[k] = fitness(plans[k], now, within, across, restart, idle)
-    for _ in range(generations):
-        for k in range(population, 2 * population):
-            mother, father = _pick(scores, population, state), _pick(scores, population, state)
-            for j in range(jobs):
-                parent = mother if _random(state) < 0.5 else father
-                for n in range(nodes):
-                    plans[k, j, n] = plans[parent, j, n]
-            _mutate(plans[k], node_gpus, 1.0 / max(jobs, 1), state)
-            _repair(plans[k], caps, node_gpus, state)
-            scores[k] = fitness(plans[k], now, within, across, restart, idle)
-        order = rank_descending(scores)
-        for k in range(population):
-            _copy(plans[order[k]], kept[k])
-            kept_scores[k] = scores[order[k]]
-        for k in range(population):
-            _copy(kept[k], plans[k])
-            scores[k] = kept_scores[k]
-    best = np.zeros((jobs, nodes), np.int64)
-    _copy(plans[0], best)
-    return best
-
-
-@kernel
-def _copy(source: I64, target: I64) -> None:
-    for j in range(source.shape[0]):
-        for n in range(source.shape[1]):
-            target[j, n] = source[j, n]
-
-
-@kernel
-def _pick(scores: F64, population: int, state: npt.NDArray[np.uint64]) -> int:
-    """The better of two plans drawn at random."""
-    one, two = int(_random(state) * population), int(_random(state) * population)
-    return one if scores[one] >= scores[two] else two
-
-
-@kernel
-def _mutate(plan: I64, node_gpus: I64, chance: float, state: npt.NDArray[np.uint64]) -> None:
-    """Give some jobs a new row: idle, a few GPUs of one node, or several whole nodes."""
-    jobs, nodes = plan.shape
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    bits = lane_bits(now, node_gpus)
+    lanes, depth = 16, 4  # lanes of a word, and their logarithm: to divide by shifting
+    while lanes * bits > 64:
+        lanes, depth = lanes // 2, depth - 1
+    words = (nodes + lanes - 1) // lanes
+    full = (1 << bits) - 1
+    wide = (1 << (2 * bits)) - 1 if bits < 32 else -1
+    ones, evens = 0, 0
+    for lane in range(lanes):
+        ones |= 1 << (bits * lane)
+        evens |= 0 if lane & 1 else full << (bits * lane)
+    # plans are in any of twice as many slots; a word of a row is at word x jobs + job
+    rows = np.zeros((2 * population, words * jobs), np.int64)
+    spread = np.zeros((2 * population, words * jobs), np.int64)
+    loss = np.zeros((2 * population, jobs))
+    loss_bits = loss.view(np.int64)  # choosing between two without branching
+    packed, running, lawless = np.zeros(words * jobs, np.int64), np.zeros(jobs, np.bool_), False
     for j in range(jobs):
-        if _random(state) >= chance:
-            continue
-        kind = _random(state)
-        at = int(_random(state) * nodes)
-        if kind < 0.2:
-            plan[j, at] = int(_random(state) * (node_gpus[at] + 1))
-        elif kind < 0.7:
-            _clear(plan, j)
-            plan[j, at] = int(_random(state) * (node_gpus[at] + 1))
-        else:
-            _clear(plan, j)
-            for k in range(1 + int(_random(state) * min(nodes, 16))):
-                plan[j, (at + k) % nodes] = node_gpus[(at + k) % nodes]
-
-
-@kernel
-def _clear(plan: I64, job: int) -> None:
-    for n in range(plan.shape[1]):
-        plan[job, n] = 0
+        total = 0
+        for n in range(nodes):
+            packed[(n >> depth) * jobs + j] |= now[j, n] << (bits * (n & (lanes - 1)))
+            total += now[j, n]
+        running[j] = total > 0
+        lawless |= total > caps[j]
+    mothers, touched, fresh = np.zeros(jobs, np.int64), np.zeros(jobs, np.bool_), np.zeros(jobs, np.int64)
+    slot_of, spare = np.zeros(population, np.int64), np.zeros(population, np.int64)
+    for k in range(population):
+        slot_of[k], spare[k] = k, population + k
+    scores, children = np.zeros(population), np.zeros(population)
+    held, sharers = np.zeros(2 * words, np.int64), np.zeros(2 * words, np.int64)
+    counter = state[0]
+    for generation in range(-1, generations):
+        for k in range(population):
+            if generation < 0:
+                child, mutates, chance = k, k > 0, 1.0 / max(jobs, 1) + 0.5 * k / population
+                for at in range(words * jobs):
+                    rows[child, at], spread[child, at] = packed[at], spread[0, at]
+                for j in range(jobs):
+                    loss[child, j] = loss[0, j]
+            else:
+                child, mutates, chance = spare[k], True, 1.0 / max(jobs, 1)
+                mother = father = 0
+                for _ in range(2):  # each the better of two
+                    counter += golden
+                    one = int(_uniform(counter) * population)
+                    counter += golden
+                    two = int(_uniform(counter) * population)
+                    mother, father = father, slot_of[one if scores[one] >= scores[two] else two]
+                for j in range(jobs):
+                    counter += golden
+                    mothers[j] = ~(np.int64(_mixed(counter)) >> 63)
+                for w in range(words):
+                    for j in range(jobs):
+                        at = w * jobs + j
+                        word = rows[father, at]
+                        rows[child, at] = word ^ ((word ^ rows[mother, at]) & mothers[j])
+                        word = spread[father, at]
+                        spread[child, at] = word ^ ((word ^ spread[mother, at]) & mothers[j])
+                for j in range(jobs):
+                    word = loss_bits[father, j]
+                    loss_bits[child, j] = word ^ ((word ^ loss_bits[mother, j]) & mothers[j])
+            news = 0
+            if lawless or not mutates:
+                for j in range(jobs):
+                    news = _touch(j, touched, fresh, news)
+            if mutates:
+                below = np.int64(math.ceil(min(chance, 1.0) * _UNIT))
+                for j in range(jobs):
+                    counter += golden
+                    if np.int64(_mixed(counter) >> np.uint64(11)) >= below:
+                        continue
+                    news = _touch(j, touched, fresh, news)
+                    counter += golden
+                    kind = _uniform(counter)
+                    counter += golden
+                    first = int(_uniform(counter) * nodes)
+                    counter += golden
+                    amount = _uniform(counter)
+                    if kind >= 0.2:
+                        for w in range(words):
+                            rows[child, w * jobs + j] = 0
+                    whole = kind >= 0.7
+                    for step in range(1 + int(amount * min(nodes, 16)) if whole else 1):
+                        n = (first + step) % nodes
+                        at, shift = (n >> depth) * jobs + j, bits * (n & (lanes - 1))
+                        count = node_gpus[n] if whole else int(amount * (node_gpus[n] + 1))
+                        rows[child, at] = rows[child, at] & ~(full << shift) | (count << shift)
+            # first caps and nodes, which ask who is on several nodes; then the worth of what has come of it
+            for turn in range(0 if mutates else 1, 2):
+                for f in range(news):
+                    j, total, used, single, same = fresh[f], 0, 0, True, True
+                    for w in range(words):
+                        total += _sum_of_lanes(rows[child, w * jobs + j], bits, evens, wide)
+                        same &= rows[child, w * jobs + j] == packed[w * jobs + j]
+                    while turn == 0 and total > caps[j]:
+                        counter += golden
+                        n = int(_uniform(counter) * nodes)
+                        at, shift = (n >> depth) * jobs + j, bits * (n & (lanes - 1))
+                        if (rows[child, at] >> shift) & full:
+                            rows[child, at] -= 1 << shift
+                            total -= 1
+                    for w in range(words):
+                        here = _lanes_in_use(rows[child, w * jobs + j], bits, ones)
+                        spread[child, w * jobs + j] = here
+                        single &= here & (here - 1) == 0 and (used == 0 or here == 0)
+                        used |= here
+                    for w in range(words):
+                        spread[child, w * jobs + j] = 0 if single else spread[child, w * jobs + j]
+                    if turn:
+                        worth = 0.0
+                        if total > 0:
+                            worth = within[j, total] if single else across[j, total]
+                        if running[j] and not same:
+                            worth *= restart[j]
+                        loss[child, j] = 1.0 / max(worth, idle)
+                        touched[j] = False
+                if turn:
+                    break
+                for w in range(words):
+                    even, odd, even_sharers, odd_sharers = 0, 0, 0, 0
+                    for j in range(jobs):
+                        word, here = rows[child, w * jobs + j], spread[child, w * jobs + j]
+                        even += word & evens
+                        odd += (word >> bits) & evens
+                        even_sharers += here & evens
+                        odd_sharers += (here >> bits) & evens
+                    held[2 * w], held[2 * w + 1] = even, odd
+                    sharers[2 * w], sharers[2 * w + 1] = even_sharers, odd_sharers
+                for n in range(nodes):
+                    counter += golden
+                    w, lane = n >> depth, n & (lanes - 1)
+                    shift, half, there = bits * lane, 2 * w + (lane & 1), bits * (lane & ~1)
+                    used, shared = (held[half] >> there) & wide, ((sharers[half] >> there) & wide) > 1
+                    if shared:  # the first of them from a random one on stays
+                        start, owned = int(_uniform(counter) * jobs), False
+                        for step in range(jobs):
+                            j = start + step
+                            j = j if j < jobs else j - jobs
+                            at = w * jobs + j
+                            if (spread[child, at] >> shift) & 1:
+                                if owned:
+                                    used -= (rows[child, at] >> shift) & full
+                                    rows[child, at] &= ~(full << shift)
+                                    news = _touch(j, touched, fresh, news)
+                                owned = True
+                    while used > node_gpus[n]:
+                        counter += golden
+                        j = int(_uniform(counter) * jobs)
+                        if (rows[child, w * jobs + j] >> shift) & full:
+                            rows[child, w * jobs + j] -= 1 << shift
+                            used -= 1
+                            news = _touch(j, touched, fresh, news)
+            lost = 0.0
+            for j in range(jobs):
+                lost += loss[child, j]
+            children[k] = jobs / lost
+            if generation < 0:
+                scores[k] = children[k]
+        for k in range(population if generation == 0 else 0):  # from now on they stand in order, best first
+            _insert(scores, slot_of, k, scores[k], slot_of[k])
+        for k in range(population if generation >= 0 else 0):
+            if children[k] > scores[population - 1]:
+                child, spare[k] = spare[k], slot_of[population - 1]
+                _insert(scores, slot_of, population - 1, children[k], child)
+    state[0] = counter
+    best = np.zeros((jobs, nodes), np.int64)
+    for j in range(jobs):
+        for n in range(nodes):
+            best[j, n] = (rows[slot_of[0], (n >> depth) * jobs + j] >> (bits * (n & (lanes - 1)))) & full
+    return best
 
 
 @kernel
