@@ -102,6 +102,7 @@ def random_tree(rng: np.random.Generator) -> dict[str, bytes]:
     return tree
 
 
+@pytest.mark.timeout(max(300, CASES))
 def test_unpacking_restores_every_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand trees; whether they reach the disk is another test's business."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)

@@ -10,7 +10,7 @@ import pytest
 
 import forerun
 from forerun.domains.loading import plan as planning
-from forerun.domains.loading import reproduce
+from forerun.domains.loading import reproduce, world
 from forerun.domains.loading.figures import figures
 from forerun.domains.loading.levers import answer, levers
 from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError
@@ -221,3 +221,120 @@ def test_stall_split_never_negative() -> None:
             f"store.slots={rng.integers(0, 3)}", "dataset.samples=320",
         )  # fmt: skip
         assert min(result.ledgers[0].parts.values()) >= 0
+
+
+# --- fields of a scenario, each with what it changes ---------------------------------------------------------------
+
+
+def test_random_and_recorded_times(tmp_path: Path) -> None:
+    """Decoding drawn once a sample, from its own stream; recorded times drawn, or taken in order."""
+    plain = run("store.latency_s={mean_s: 10ms}")
+    drawn = run("store.latency_s={mean_s: 10ms}", "cpu.decode_s={mean_s: 1ms, sigma: 1.0}")
+    assert drawn.summary["total_s"] != plain.summary["total_s"]
+    begun, again = (each.table("requests") for each in (plain, drawn))
+    # Latencies are those of before: another stream was added, none was shifted.
+    assert np.allclose(*((each["first_byte_s"] - each["grant_s"])[:40] for each in (begun, again)), rtol=1e-9)
+    two = run("cpu.decode_s={mean_s: 1ms, sigma: 1.0}", "run.epochs=2", "dataset.shuffle=none")
+    first, second = two.table("epochs")["total_s"]
+    assert first == pytest.approx(second, rel=1e-9)  # the same samples decode as long in every epoch
+    path = tmp_path / "seconds.csv"
+    path.write_text("seconds\n0.02\n0.04\n0.06\n")
+    steps = f'step.step_s={{empirical: {{path: "{path}"}}, in_order: true}}'
+    traced = run(steps, "store.latency_s=0", "loader.threads=8")
+    assert np.allclose(traced.table("batches")["step_s"], np.resize([0.02, 0.04, 0.06], 20))
+    assert traced.summary["compute_samples_per_s"] == pytest.approx(64 / 0.04)
+    slow = run(f'store.latency_s={{empirical: "{path}"}}')
+    served = slow.table("requests")
+    waits = np.round(served["first_byte_s"] - served["grant_s"], 9)
+    assert set(waits[np.isfinite(waits)].tolist()) == {0.02, 0.04, 0.06}
+    grid = "grid={blocks: [1, 4], threads: [1, 2]}"
+    assert (
+        len(run(f'store.latency_s={{empirical: "{path}"}}', grid, "tuner=three_probes").table("probes")) >= 1
+    )
+    for content, message in (
+        ("seconds\n-1\n", "seconds"),
+        ("hours\n1\n", "seconds"),
+        ("seconds\n", "seconds"),
+    ):
+        path.write_text(content)
+        with pytest.raises(ForerunError, match=message):
+            run(steps)
+
+
+def test_workers_decode_what_their_batches_hold() -> None:
+    workers = ("loader={mode: workers, workers: 2}", "layout.block_samples=1")
+    plain = run(*workers)
+    drawn = run(*workers, "cpu.decode_s={mean_s: 1ms, sigma: 1.5}")
+    every_other = [each.table("batches")["load_s"][4::2] for each in (plain, drawn)]
+    assert np.std(every_other[0]) < 1e-9 < 0.01 < np.std(every_other[1])
+    handed = run(*workers, "cpu.handoff_s_per_byte=1e-8")
+    # 64 samples of 50,000 bytes at 10 ns a byte: 32 ms a batch; ten rounds of two workers.
+    assert handed.summary["total_s"] - plain.summary["total_s"] == pytest.approx(10 * 0.032, abs=0.032)
+
+
+def test_blocks_cut_by_size() -> None:
+    """As `forerun pack --block-bytes` cuts: never more than the size, never so little that the next would have fitted."""
+    sizes = "dataset.sample_bytes={mean_bytes: 50000, sigma: 0.8}"
+    result = run(sizes, "layout={block_bytes: 200kB}", "dataset.shuffle=none")
+    served = result.table("requests")
+    alone = world.draw(result.scenario).sizes > 200_000  # a sample too large for any block is one by itself
+    assert np.sum(served["size_bytes"] > 200_000) == np.sum(alone) > 0
+    assert result.summary["gets"] == len(served) and 2 <= result.summary["block_samples"] <= 4
+    whole = run("layout={block_bytes: 200kB}")
+    assert whole.summary["total_s"] == run("layout={block_samples: 4}").summary["total_s"]
+
+
+def test_a_shuffle_buffer_mixes_blocks_and_is_filled_first() -> None:
+    mixed = ("dataset.shuffle=block+buffer", "dataset.shuffle_buffer_samples=256")
+    one = ("layout.block_samples=16", "loader.threads=1", "step.step_s=200ms")
+    plain, held = run(*one), run(*one, *mixed)
+    assert plain.summary["neighbour_share"] == pytest.approx(15 / 16, abs=1e-3)
+    assert 3 * held.summary["neighbour_share"] < 0.3
+    assert held.summary["batch_spread"] > 2 * plain.summary["batch_spread"]
+    assert held.summary["first_batch_s"] > 3 * plain.summary["first_batch_s"]
+    assert held.table("batches")["samples"].sum() == 1280 and held.summary["peak_memory_bytes"] > 256 * 50_000
+    assert np.all(held.table("batches")["load_s"][-3:] == 0)  # the last ones are there already
+
+
+def test_an_epoch_of_some_steps() -> None:
+    for mode in ("threads", "workers"):
+        loader = f"loader={{mode: {mode}, workers: 2, threads: {2 if mode == 'threads' else 1}}}"
+        block = f"layout.block_samples={4 if mode == 'threads' else 1}"
+        few = run(loader, block, "run.steps=5", "run.epochs=2")
+        whole = run(loader, block)
+        assert len(few.table("batches")) == 10
+        assert few.table("batches")["got_s"][:5].tolist() == whole.table("batches")["got_s"][:5].tolist()
+    warm = run("run.warmup_steps=5").summary["steady_stall_share"]
+    assert warm < run("run.warmup_steps=1").summary["steady_stall_share"]
+
+
+def test_lock_step_is_named_and_undone_by_latencies_that_scatter() -> None:
+    """Equal sizes, a fixed latency, a link that all share: threads read together, then decode together."""
+    steps = (
+        "step.step_s=1ms",
+        "loader={threads: 8, buffer_samples: 8}",
+        "layout.block_samples=8",
+        "cpu.decode_s=5ms",
+    )
+    result = run(*steps, "store={latency_s: 10ms, shared_bytes_per_s: 60MB/s}", "dataset.samples=6400")
+    assert "lock-step" in result.why and "latencies that scatter" in result.why, result.why
+
+
+@pytest.mark.parametrize(
+    ("override", "where"),
+    [
+        ("store.latency_s={sigma: 1}", "store.latency_s.mean_s"),
+        ("store.latency_s={mean_s: 1ms, in_order: true}", "store.latency_s.in_order"),
+        ("layout={block_bytes: 1MB, block_samples: 4}", "layout.block_bytes"),
+        ("dataset.shuffle_buffer_samples=9", "dataset.shuffle_buffer_samples"),
+        ("dataset.shuffle=block+buffer", "dataset.shuffle_buffer_samples"),
+        ("dataset.samples=900000000", "dataset.samples"),
+        ("run.steps=-1", "run.steps"),
+        ("cpu.decode_s={mean_s: -1}", "cpu.decode_s.mean_s"),
+        ("cpu.handoff_s_per_byte=-1", "cpu.handoff_s_per_byte"),
+    ],
+)  # fmt: skip
+def test_bad_values_of_those_fields_name_the_place(override: str, where: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        loads(BASE, [override])
+    assert where in str(caught.value)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.domains.loading.delivering import delivery
+from forerun.domains.loading.delivering import delivery, planned_batches
 from forerun.domains.loading.laws import get_usd_per_epoch, terms
-from forerun.domains.loading.model import Cell, Probe, Reader, batches_of
+from forerun.domains.loading.model import Cell, Probe, Reader
 from forerun.domains.loading.policy import Ask
-from forerun.domains.loading.scenario import Cache, Scenario
+from forerun.domains.loading.scenario import Cache, RandomSeconds, Scenario, mean_seconds
 from forerun.domains.loading.streaming import open_caches, stream
 from forerun.domains.loading.tuning import Evaluate
-from forerun.domains.loading.world import Drawn
+from forerun.domains.loading.world import Drawn, times_of
 from forerun.rng import stream as random_stream
 
 #: an epoch longer than this is predicted by its beginning
@@ -83,13 +83,7 @@ def _by_workers(drawn: Drawn, cell: Cell) -> float:
         layout=scenario.layout.with_(block_samples=cell.block),
         loader=scenario.loader.with_(workers=cell.workers, threads=cell.threads, start_s=start),
     )
-    plan = batches_of(
-        scenario.dataset.samples,
-        scenario.run.batch,
-        cell.workers,
-        scenario.run.partition,
-        drop_last=scenario.run.drop_last,
-    )
+    plan = planned_batches(scenario, cell.workers)
     return float(delivery(Drawn(other, drawn.sizes), plan, 0, store=True, decode=True).total_s)
 
 
@@ -139,15 +133,15 @@ def run_cell(
         [np.full(rest, load.sample_bytes)] if rest else []
     )
     cpu, loading = drawn.scenario.cpu, drawn.scenario.run
+    decode_s, cpu_s = mean_seconds(cpu.decode_s), mean_seconds(cpu.decode_cpu_s)
     reader = Reader(
-        blocks, cell.threads, loading.batch, load.step_s, cpu.decode_s, cpu.decode_cpu_s, load.buffer_samples,
-        drop_last=loading.drop_last,
+        blocks, cell.threads, loading.batch, load.step_s, decode_s, cpu_s, load.buffer_samples,
+        drop_last=loading.drop_last, shuffle_samples=drawn.scenario.dataset.shuffle_buffer_samples,
     )  # fmt: skip
     given = 0.0 if instantaneous else drawn.scenario.store.mean_latency_s
     latencies = np.array([given])
-    if rng is not None and not isinstance(latency, (int, float)):
-        sigma = latency.sigma
-        latencies = given * np.exp(sigma * rng.standard_normal(len(blocks) + 1) - sigma**2 / 2)
+    if rng is not None and isinstance(latency, RandomSeconds):
+        latencies = times_of(latency, len(blocks) + 1, rng)
     readers = [reader] * drawn.scenario.jobs
     if len(latencies) > 1:
         latencies = np.tile(latencies, drawn.scenario.jobs)
@@ -163,7 +157,7 @@ def split_by_step(drawn: Drawn) -> list[tuple[float, float, float, float]]:
     By two runs each of the first `SPLIT_SAMPLES` samples, the store instantaneous and as it is.
     """
     scenario, load = drawn.scenario, drawn.load()
-    cell = Cell(scenario.layout.block_samples, scenario.loader.threads)
+    cell = Cell(drawn.block_samples, scenario.loader.threads)
     samples = min(
         load.samples,
         max(SPLIT_SAMPLES, 4 * cell.block * cell.threads) // load.batch * load.batch or load.batch,
@@ -185,7 +179,7 @@ def epoch_cost_usd(drawn: Drawn, block: int, total_s: float, missed: float = 1.0
 
     missed: the share of requests that no cache answers.
     """
-    whole = drawn.mean_bytes * drawn.scenario.dataset.samples
+    whole = drawn.mean_bytes * drawn.taken
     parts = cost_parts(drawn.scenario, block, total_s, whole)
     return sum(value * (missed if name in ("requests", "egress") else 1.0) for name, value in parts.items())
 
@@ -196,8 +190,10 @@ def cost_parts(
     """Dollars of an epoch by what they are paid for. gets: requests, where known better than one a block."""
     price, samples = scenario.store.price, scenario.dataset.samples
     batches = samples / scenario.run.batch
-    step = scenario.step.step_s
-    steps_s = batches * ((step if isinstance(step, (int, float)) else step.mean_s) + scenario.step.overhead_s)
+    if scenario.run.steps:
+        batches = min(batches, scenario.run.steps)
+        samples = min(samples, scenario.run.steps * scenario.run.batch)
+    steps_s = batches * (mean_seconds(scenario.step.step_s) + scenario.step.overhead_s)
     requests = (
         gets / 1000 * price.per_1k_get_usd
         if gets
@@ -221,7 +217,6 @@ def simulated_probes(drawn: Drawn) -> Evaluate:
         rng = random_stream(drawn.scenario.seed, "probe", asked)
         asked += 1
         total_s, request_s, load_share = run_cell(drawn, ask.cell, ask.samples, rng)
-        cpu = drawn.scenario.cpu
-        return Probe(ask.cell, ask.samples, total_s, request_s, cpu.decode_s + cpu.decode_cpu_s, load_share)
+        return Probe(ask.cell, ask.samples, total_s, request_s, drawn.setting().decode_s, load_share)
 
     return evaluate

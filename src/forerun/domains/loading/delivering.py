@@ -7,8 +7,16 @@ from dataclasses import replace
 import numpy as np
 
 from forerun.domains.loading.kernels.deliver import Delivery, Pool, deliver, deliver_pooled
-from forerun.domains.loading.model import F64, Batches
+from forerun.domains.loading.model import F64, Batches, batches_of
+from forerun.domains.loading.scenario import Scenario, mean_seconds
 from forerun.domains.loading.world import Drawn
+
+
+def planned_batches(scenario: Scenario, workers: int) -> Batches:
+    """The batches of an epoch by so many workers, as many as the scenario's steps want."""
+    run = scenario.run
+    plan = batches_of(scenario.dataset.samples, run.batch, workers, run.partition, drop_last=run.drop_last)
+    return Batches(plan.worker[: run.steps], plan.samples[: run.steps]) if run.steps else plan
 
 
 def delivered_steps(drawn: Drawn, epoch: int) -> F64:
@@ -20,7 +28,7 @@ def delivery(drawn: Drawn, plan: Batches, epoch: int, *, store: bool, decode: bo
     """Batches of an epoch as workers deliver them; without the store, or without decoding, where these take no time."""
     scenario = drawn.scenario
     loader, cpu, setting = scenario.loader, scenario.cpu, drawn.setting()
-    n = scenario.layout.block_samples
+    n = drawn.block_samples
     # The workers of one loader read at the same time and share the link.
     together = replace(
         setting, conn_bytes_per_s=min(setting.conn_bytes_per_s, setting.shared_bytes_per_s / loader.workers)
@@ -29,18 +37,27 @@ def delivery(drawn: Drawn, plan: Batches, epoch: int, *, store: bool, decode: bo
     # As many as decode at once share the cores; the recursion takes all of them to be busy.
     at_once = loader.workers * (loader.threads if loader.mode == "pooled_workers" else 1)
     crowd = max(1.0, at_once / cpu.cores) if cpu.cores else 1.0
-    decode_s = (cpu.decode_s + cpu.decode_cpu_s * crowd) / cpu.pool_efficiency if decode else 0.0
-    collate_s = cpu.collate_s + cpu.handoff_s
+    collate_s, collate_each_s = cpu.collate_s + cpu.handoff_s, cpu.collate_per_sample_s
+    collate_each_s += cpu.handoff_s_per_byte * drawn.decoded_bytes
     start = np.array(loader.start_s or (0.0,) * loader.workers)
     on_order = loader.workers * loader.prefetch
     steps = delivered_steps(drawn, epoch)
     if loader.mode == "pooled_workers":
         fixed = setting.latency_s if store else 0.0
-        pool = Pool(
-            loader.threads, n, fixed, (read_s - fixed) / n, decode_s, collate_s, cpu.collate_per_sample_s
-        )
+        each_s = mean_seconds(cpu.decode_s) + crowd * mean_seconds(cpu.decode_cpu_s)
+        decode_s = each_s / cpu.pool_efficiency if decode else 0.0
+        pool = Pool(loader.threads, n, fixed, (read_s - fixed) / n, decode_s, collate_s, collate_each_s)
         return deliver_pooled(plan.worker, plan.samples, steps, start, on_order, pool)
-    build = np.asarray(
-        plan.samples * (read_s / n + decode_s + cpu.collate_per_sample_s) + collate_s, np.float64
-    )
-    return deliver(plan.worker, build, steps, start, on_order)
+    build = plan.samples * (read_s / n + collate_each_s) + collate_s
+    if decode:
+        build = build + _decoded_s(drawn, plan, crowd) / cpu.pool_efficiency
+    return deliver(plan.worker, np.asarray(build, np.float64), steps, start, on_order)
+
+
+def _decoded_s(drawn: Drawn, plan: Batches, crowd: float) -> F64:
+    """Seconds that decoding each batch takes; its samples are the next ones of the data, whatever their order in it."""
+    each_s = drawn.decodes("decode") + crowd * drawn.decodes("decode cpu")
+    if len(each_s) == 1 or not len(plan):
+        return np.asarray(plan.samples * each_s[0], np.float64)
+    first = np.concatenate([[0], np.cumsum(plan.samples)[:-1]])
+    return np.add.reduceat(each_s[: int(plan.samples.sum())], first)

@@ -21,7 +21,7 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
     block, threads = scenario.layout.block_samples, scenario.loader.threads
     steps = (0.5, 0.25) if hidden else (2, 4, 8, 16)
     found = []
-    if scenario.dataset.shuffle != "global":
+    if scenario.dataset.shuffle != "global" and not scenario.layout.block_bytes:
         blocks = sorted(
             {min(scenario.dataset.samples, max(1, round(block * step))) for step in steps} - {block}
         )

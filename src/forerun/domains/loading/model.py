@@ -148,6 +148,8 @@ class Reader:
     `step_s`, `decode_s`, `decode_cpu_s`: one value, or one a batch, or one a sample. `keys` says what a cache knows
     each block by (its number, if not given); `failures` how many attempts on each will fail. `caches` are numbers in
     the run's list of caches, asked in order. `steering`: how many of the `threads`, which are then the most, take blocks.
+    `shuffle_samples` are held back by the consumer before it takes its first batch, and given out when no more come.
+    `most_batches`: the consumer stops after so many (0: when the data end).
     """
 
     blocks: Sequence[F64]
@@ -163,6 +165,8 @@ class Reader:
     failures: I64 | None = None
     caches: tuple[int, ...] = ()
     steering: Steering | None = None
+    shuffle_samples: int = 0
+    most_batches: int = 0
 
     @property
     def samples(self) -> int:
@@ -172,7 +176,21 @@ class Reader:
     @property
     def batch_samples(self) -> I64:
         """Samples of each batch the consumer takes."""
-        return batches_of(self.samples, self.batch, 1, drop_last=self.drop_last).samples
+        found = batches_of(self.samples, self.batch, 1, drop_last=self.drop_last).samples
+        return found[: self.most_batches] if self.most_batches else found
+
+    @property
+    def new_samples(self) -> I64:
+        """Samples that must have come before each batch is whole, since the batch before: those held back come first."""
+        sizes = self.batch_samples
+        if not self.shuffle_samples:
+            return sizes
+        return np.diff(np.minimum(self.samples, self.shuffle_samples + np.cumsum(sizes)), prepend=0)
+
+    @property
+    def taken(self) -> int:
+        """Samples in all batches."""
+        return int(self.batch_samples.sum())
 
 
 @dataclass(frozen=True)

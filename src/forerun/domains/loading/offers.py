@@ -41,7 +41,7 @@ def offer(scenario: Scenario, at: Sequence[int] = ()) -> Supply:
     instantaneous = scenario.step.with_(step_s=0.0, overhead_s=0.0)
     found = [_supply(scenario.with_(jobs=count, step=instantaneous)) for count in readers]
     supply = Supply(
-        source=f"loading: {scenario.title or 'untitled'}, {scenario.layout.block_samples} samples a block, "
+        source=f"loading: {scenario.title or 'untitled'}, {draw(scenario).block_samples} samples a block, "
         f"{_loader(scenario)} a reader, epoch {scenario.run.epochs} of {scenario.run.epochs}",
         readers=readers,
         samples_per_s=tuple(rate for rate, _ in found),

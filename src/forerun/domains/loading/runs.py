@@ -17,16 +17,16 @@ from forerun.domains.loading.cells import (
     simulated_probes,
     split_by_step,
 )
-from forerun.domains.loading.delivering import delivered_steps, delivery
+from forerun.domains.loading.delivering import delivered_steps, delivery, planned_batches
 from forerun.domains.loading.kernels.cache import Caches
 from forerun.domains.loading.laws import Explanation, explain, payback_epochs
-from forerun.domains.loading.model import F64, Cell, Reader, Streamed, StreamRun, batches_of
+from forerun.domains.loading.model import F64, Cell, Reader, Streamed, StreamRun
 from forerun.domains.loading.pacing import Pacer
 from forerun.domains.loading.placement import Placed, place_gangs
-from forerun.domains.loading.scenario import Scenario
+from forerun.domains.loading.scenario import RandomSeconds, Scenario
 from forerun.domains.loading.streaming import hits_of, open_caches, stream
 from forerun.domains.loading.tuning import Tuned, tune
-from forerun.domains.loading.world import Drawn, draw, neighbours
+from forerun.domains.loading.world import Drawn, draw, neighbours, through_buffer
 from forerun.errors import ProfileError
 from forerun.result.ledger import Ledger
 from forerun.result.run import Interval, Result
@@ -85,6 +85,7 @@ class Epoch:
     batch_spread: float
     streamed: Streamed | None = None
     block_samples: int = 1
+    warmup_steps: int = 1
 
     @property
     def load_s(self) -> F64:
@@ -98,8 +99,8 @@ class Epoch:
 
     @property
     def steady_stall(self) -> float:
-        """Waits after the first batch over the total."""
-        return float(self.load_s[1:].sum()) / self.total_s if self.total_s else 0.0
+        """Waits after the first batches, which are start-up, over the total."""
+        return float(self.load_s[self.warmup_steps :].sum()) / self.total_s if self.total_s else 0.0
 
 
 @dataclass(frozen=True)
@@ -182,11 +183,13 @@ def _epoch(
     requests = streamed.requests
     asked = np.isfinite(requests.taken_s)
     from_store = asked & (requests.source < 0)
-    share, spread = neighbours(streamed.put_block, streamed.batch_samples, len(reader.blocks))
+    rng = random_stream(drawn.scenario.seed, "shuffle buffer", number, job)
+    delivered = through_buffer(streamed.put_block, reader.shuffle_samples, rng)
+    share, spread = neighbours(delivered, streamed.batch_samples, len(reader.blocks))
     failed = int(reader.failures[from_store].sum()) if reader.failures is not None else 0
     at_once = reader.threads if pacer is None else pacer.most_used(number)
     held = float(requests.size_bytes.max()) * at_once
-    memory = held + (streamed.most_buffered + reader.batch) * drawn.decoded_bytes
+    memory = held + (streamed.most_buffered + reader.shuffle_samples + reader.batch) * drawn.decoded_bytes
     return Epoch(
         job=job,
         number=number,
@@ -203,29 +206,27 @@ def _epoch(
         neighbour_share=share,
         batch_spread=spread,
         streamed=streamed,
-        block_samples=drawn.scenario.layout.block_samples,
+        block_samples=drawn.block_samples,
+        warmup_steps=drawn.scenario.run.warmup_steps,
     )
 
 
 def _workers(drawn: Drawn, watch: Sequence[Any]) -> Outcome:
     scenario = drawn.scenario
-    plan = batches_of(
-        scenario.dataset.samples, scenario.run.batch, scenario.loader.workers, scenario.run.partition,
-        drop_last=scenario.run.drop_last,
-    )  # fmt: skip
+    plan = planned_batches(scenario, scenario.loader.workers)
     epochs = []
     first = None
     for number in range(scenario.run.epochs):
         found = delivery(drawn, plan, number, store=True, decode=True)
         first = first or found
         steps = np.broadcast_to(delivered_steps(drawn, number), len(plan))
-        gets = -(-int(plan.samples.sum()) // scenario.layout.block_samples)
+        gets = -(-int(plan.samples.sum()) // drawn.block_samples)
         memory = scenario.loader.workers * scenario.loader.prefetch * scenario.run.batch * drawn.decoded_bytes
         epochs.append(
             Epoch(
                 0, number, found.ask_s, found.got_s, steps, plan.samples.astype(np.float64),
                 np.zeros(len(plan)), found.total_s, float(drawn.mean_bytes * plan.samples.sum()), gets, 0.0,
-                memory, 0.0, 1.0, block_samples=scenario.layout.block_samples,
+                memory, 0.0, 1.0, block_samples=drawn.block_samples, warmup_steps=scenario.run.warmup_steps,
             )
         )  # fmt: skip
         for observer in watch:
@@ -244,7 +245,7 @@ class _Report:
         self.given, self.drawn, self.outcome, self.tuned = given, drawn, outcome, tuned
         self.scenario = drawn.scenario
         self.first = outcome.epochs[0]
-        self.law: Explanation = explain(drawn.setting(), samples=self.scenario.dataset.samples)
+        self.law: Explanation = explain(drawn.setting(), samples=drawn.taken)
         self.cells: tuple[Predicted, ...] = ()
         if self.scenario.grid is not None:
             self.cells = predict_cells(drawn, self.scenario.grid.cells)
@@ -294,7 +295,7 @@ class _Report:
             "law_samples_per_s": self.law.samples_per_s,
             "compute_samples_per_s": compute if math.isfinite(compute) else None,
             "headroom": self.law.headroom if math.isfinite(self.law.headroom) else None,
-            "block_samples": self.scenario.layout.block_samples,
+            "block_samples": self.drawn.block_samples,
             "threads": self.scenario.loader.threads,
             "peak_memory_bytes": max(epoch.peak_memory_bytes for epoch in epochs),
             "store_bytes": float(np.sum([epoch.store_bytes for epoch in epochs])),
@@ -333,7 +334,7 @@ class _Report:
 
     def payback(self) -> float | None:
         """Epochs until merging (to the layout's blocks, else to the best cell) pays back, against single samples."""
-        threads, block = self.scenario.loader.threads, self.scenario.layout.block_samples
+        threads, block = self.scenario.loader.threads, self.drawn.block_samples
         merged = Cell(block, threads)
         if block == 1 and self.cells:
             merged = best_of(self.scenario, self.cells)
@@ -460,8 +461,29 @@ class _Report:
             return f"{text} (without the caches, which had {self.first.hit_share:.0%} of the first epoch's blocks)"
         if math.isfinite(bound) and self.first.samples_per_s < 0.9 * bound:
             share = 1 - self.first.samples_per_s / bound
-            return f"{text}; the run is {share:.0%} below that bound: start-up, few blocks, or threads in lock-step"
+            return f"{text}; the run is {share:.0%} below that bound: {self._short_of_bound()}"
         return text
+
+    def _short_of_bound(self) -> str:
+        """Why an epoch falls well below the laws: lock-step if latencies that scatter would undo it."""
+        otherwise = "start-up, or few blocks"
+        if not self.drawn.scenario.store.mean_latency_s or isinstance(
+            self.scenario.store.latency_s, RandomSeconds
+        ):
+            return otherwise
+        sigma = 0.2
+        scattered = RandomSeconds(mean_s=self.scenario.store.mean_latency_s, sigma=sigma)
+        other = Drawn(
+            self.scenario.with_(store=self.scenario.store.with_(latency_s=scattered)), self.drawn.sizes
+        )
+        readers = [other.reader(0, job) for job in range(self.scenario.jobs)]
+        run = stream(readers, other.store(), latency_s=other.latencies(0)).jobs[0]
+        if run.samples_per_s < 1.02 * self.first.samples_per_s:
+            return otherwise
+        return (
+            f"threads in lock-step, all reading and then all decoding; latencies that scatter (sigma {sigma:g}) around "
+            f"the same mean give {run.samples_per_s:.4g} samples/s"
+        )
 
     def _pace(self) -> str:
         """What the pace policy of the first job did, in words."""
@@ -498,7 +520,10 @@ class _Report:
         found = []
         if self.law.bottleneck == "thread" and hide.blocks_of is not None:
             block = min(max(1, math.ceil(1.2 * hide.blocks_of)), self.scenario.dataset.samples)
-            found.append(f"forerun simulate {{scenario}} --set layout.block_samples={block}")
+            setting = f"layout.block_samples={block}"
+            if self.scenario.layout.block_bytes:
+                setting = f"layout.block_bytes={math.ceil(block * self.drawn.mean_bytes)}"
+            found.append(f"forerun simulate {{scenario}} --set {setting}")
         elif self.law.bottleneck == "thread":
             found.append(f"forerun simulate {{scenario}} --set loader.threads={hide.least_threads + 1}")
         found.append("forerun plan {scenario}")

@@ -22,6 +22,9 @@ from forerun.scenario.spec import Input, Spec, recipe
 Shape = Literal["constant", "exponential", "lognormal"]
 Problems = list[tuple[str, str]]
 
+#: samples of a data set at most: what is recorded of a run must fit the memory of a workstation
+MOST_SAMPLES = 20_000_000
+
 
 def above_zero(record: Spec, *names: str) -> Problems:
     """The fields that are not above zero."""
@@ -38,15 +41,40 @@ def not_negative(record: Spec, *names: str) -> Problems:
 
 
 class RandomSeconds(Spec, frozen=True, kw_only=True):
-    """A random time. `lognormal`: mean * exp(sigma z - sigma^2 / 2); `sigma` is of no use to the other shapes."""
+    """A random time, or recorded ones. `lognormal`: mean * exp(sigma z - sigma^2 / 2); the other shapes need no `sigma`.
 
-    mean_s: float
+    `empirical` is a CSV file with a column `seconds`, to be drawn from; the mean is then the file's. `in_order`: taken as
+    recorded instead, from the beginning again where the file ends.
+    """
+
+    mean_s: float = 0.0
     shape: Shape = "lognormal"
     sigma: float = 0.2
+    empirical: Input | None = None
+    in_order: bool = False
 
     def problems(self) -> Problems:
-        """Nothing is negative."""
-        return not_negative(self, "mean_s", "sigma")
+        """Nothing is negative; a mean, or a file."""
+        found = not_negative(self, "mean_s", "sigma")
+        if not self.mean_s and self.empirical is None:
+            found.append(("mean_s", "give a mean, or a file in `empirical`"))
+        if self.in_order and self.empirical is None:
+            found.append(("in_order", "there is no file in `empirical` whose order could be kept"))
+        return found
+
+    @property
+    def mean(self) -> float:
+        """The mean, of the file if there is one."""
+        if self.empirical is None:
+            return self.mean_s
+        from forerun.domains.loading.recorded import recorded
+
+        return float(recorded(self.empirical, "seconds", 0.0).mean())
+
+
+def mean_seconds(value: float | RandomSeconds) -> float:
+    """The mean of a time that may be random."""
+    return value.mean if isinstance(value, RandomSeconds) else float(value)
 
 
 class RandomBytes(Spec, frozen=True, kw_only=True):
@@ -75,31 +103,46 @@ class RandomBytes(Spec, frozen=True, kw_only=True):
 class Dataset(Spec, frozen=True, kw_only=True):
     """The training data: samples, their stored sizes, and once decoded (0: as stored).
 
-    `shuffle`: `none`, `block` (the order of blocks), `global` (single samples; blocks cannot be merged then).
+    `shuffle`: `none`, `block` (the order of blocks), `block+buffer` (and each sample takes the place of a random one of
+    `shuffle_buffer_samples` that are held back), `global` (single samples; blocks cannot be merged then).
     """
 
     samples: int
     sample_bytes: float | RandomBytes
     decoded_bytes: float = 0.0
-    shuffle: Literal["none", "block", "global"] = "block"
+    shuffle: Literal["none", "block", "block+buffer", "global"] = "block"
+    shuffle_buffer_samples: int = 0
 
     def problems(self) -> Problems:
         """Samples of some size."""
-        found = above_zero(self, "samples") + not_negative(self, "decoded_bytes")
+        found = above_zero(self, "samples") + not_negative(self, "decoded_bytes", "shuffle_buffer_samples")
         if isinstance(self.sample_bytes, (int, float)):
             found += above_zero(self, "sample_bytes")
+        if self.samples > MOST_SAMPLES:
+            found.append(("samples", f"{self.samples} is more than the {MOST_SAMPLES} that are simulated"))
+        if (self.shuffle == "block+buffer") != (self.shuffle_buffer_samples > 0):
+            told = f"{self.shuffle_buffer_samples} with shuffle {self.shuffle}: block+buffer, and only that, holds some back"
+            found.append(("shuffle_buffer_samples", told))
         return found
 
 
 class Layout(Spec, frozen=True, kw_only=True):
-    """How samples are merged: samples a block (1: not merged), and how long merging takes once."""
+    """How samples are merged: samples a block (1: not merged), and how long merging takes once.
+
+    `block_bytes` cuts blocks by size instead (0: by samples), as `forerun pack --block-bytes` does: a block ends before
+    the sample with which it would be larger.
+    """
 
     block_samples: int = 1
+    block_bytes: float = 0.0
     merge_s: float = 0.0
 
     def problems(self) -> Problems:
-        """A sample at least."""
-        return above_zero(self, "block_samples") + not_negative(self, "merge_s")
+        """A sample at least; one way of cutting."""
+        found = above_zero(self, "block_samples") + not_negative(self, "block_bytes", "merge_s")
+        if self.block_bytes and self.block_samples != 1:
+            found.append(("block_bytes", f"and block_samples {self.block_samples}: give one of them"))
+        return found
 
 
 class Price(Spec, frozen=True, kw_only=True):
@@ -169,7 +212,7 @@ class Store(Spec, frozen=True, kw_only=True):
             found += not_negative(self, "latency_s")
         if not self.burst >= 1:
             found.append(("burst", f"{self.burst:g} is below 1"))
-        if self.changes and not self.mean_latency_s:
+        if self.changes and self.latency_s == 0:
             found.append(("changes", "a latency of 0 cannot become another: give latency_s a mean above 0"))
         found += [
             (f"changes[{at + 1}].at_s", f"{b.at_s:g} s is not after {a.at_s:g} s")
@@ -181,7 +224,7 @@ class Store(Spec, frozen=True, kw_only=True):
     @property
     def mean_latency_s(self) -> float:
         """The latency's mean."""
-        return self.latency_s if isinstance(self.latency_s, (int, float)) else self.latency_s.mean_s
+        return mean_seconds(self.latency_s)
 
 
 class Cache(Spec, frozen=True, kw_only=True):
@@ -209,22 +252,25 @@ class Cache(Spec, frozen=True, kw_only=True):
 class Cpu(Spec, frozen=True, kw_only=True):
     """Decoding: `decode_s` waits without a core, `decode_cpu_s` needs one of `cores` (shared by all threads).
 
-    `one_core_python`: the CPU part runs on one core, first come first served. `collate_s` a batch and
-    `collate_per_sample_s` a sample are the workers' assembling; `handoff_s` a batch is handing it over.
+    Random ones are drawn once for each sample. `one_core_python`: the CPU part runs on one core, first come first
+    served. `collate_s` a batch and `collate_per_sample_s` a sample are the workers' assembling; `handoff_s` a batch and
+    `handoff_s_per_byte` of its decoded samples is handing it over.
     """
 
     cores: float = 0.0
     one_core_python: bool = False
-    decode_s: float = 0.0
-    decode_cpu_s: float = 0.0
+    decode_s: float | RandomSeconds = 0.0
+    decode_cpu_s: float | RandomSeconds = 0.0
     collate_s: float = 0.0
     collate_per_sample_s: float = 0.0
     handoff_s: float = 0.0
+    handoff_s_per_byte: float = 0.0
     pool_efficiency: float = 1.0
 
     def problems(self) -> Problems:
-        """Nothing is negative; cores are needed where CPU time is."""
-        names = ("cores", "decode_s", "decode_cpu_s", "collate_s", "collate_per_sample_s", "handoff_s")
+        """Nothing is negative."""
+        names = ["cores", "collate_s", "collate_per_sample_s", "handoff_s", "handoff_s_per_byte"]
+        names += [n for n in ("decode_s", "decode_cpu_s") if not isinstance(getattr(self, n), RandomSeconds)]
         return not_negative(self, *names) + above_zero(self, "pool_efficiency")
 
 
@@ -264,16 +310,22 @@ class Step(Spec, frozen=True, kw_only=True):
 
 
 class Run(Spec, frozen=True, kw_only=True):
-    """Batch, epochs, and how samples are split among workers."""
+    """Batch, epochs, and how samples are split among workers.
+
+    `steps`: an epoch ends after so many batches (0: when the data do). `warmup_steps`: waits for so many batches at the
+    beginning are start-up and no steady stall.
+    """
 
     batch: int
     epochs: int = 1
+    steps: int = 0
+    warmup_steps: int = 1
     drop_last: bool = False
     partition: Literal["round_robin", "contiguous"] = "round_robin"
 
     def problems(self) -> Problems:
         """Whole numbers above zero."""
-        return above_zero(self, "batch", "epochs")
+        return above_zero(self, "batch", "epochs") + not_negative(self, "steps", "warmup_steps")
 
 
 #: axes of a grid: the least value, and whether there must be some
@@ -385,11 +437,17 @@ class Scenario(Spec, frozen=True, kw_only=True):
                     f"{self.layout.block_samples} is more than the {self.dataset.samples} samples",
                 )
             )
-        if self.dataset.shuffle == "global" and self.layout.block_samples > 1:
+        if self.dataset.shuffle == "global" and (self.layout.block_samples > 1 or self.layout.block_bytes):
             found.append(
                 ("dataset.shuffle", "global shuffling reads single samples; use block, or blocks of 1")
             )
         plain = self.loader.mode == "threads"
+        if not plain and self.dataset.shuffle_buffer_samples:
+            found.append(
+                ("dataset.shuffle", f"block+buffer needs loader.mode threads, not {self.loader.mode}")
+            )
+        if self.layout.block_bytes and (self.tuner is not None or self.pace is not None):
+            found.append(("layout.block_bytes", "tuners and paces count samples: give block_samples"))
         if not plain and self.jobs > 1:
             found.append(("jobs", f"several jobs need loader.mode threads, not {self.loader.mode}"))
         if not plain and self.caches:

@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from forerun.domains.loading.conservation import check_run
 from forerun.domains.loading.kernels import cache as cached
 from forerun.domains.loading.kernels import stream as kernels
 from forerun.domains.loading.model import (
@@ -94,7 +95,7 @@ def stream(
     `open_caches`; they keep what they hold for a next epoch. cuts: instants at which the run is stopped and taken up
     again, which changes nothing.
     Raises Infeasible, naming the block, if a request failed once more than the store's retries, PolicyError if a steering
-    admits no thread or more than there are.
+    admits no thread or more than there are, CheckFailed if what was recorded breaks a law (see `conservation`).
     """
     world = _lay_out(readers, store, np.atleast_1d(np.asarray(latency_s, np.float64)))
     held = caches if caches is not None else open_caches((), 0)
@@ -120,8 +121,8 @@ def stream(
             reader.steering.ended(_look(world, reader, job, since, ended_s))
     end_s = float(world.floats("end_s", 0, len(readers)).max())
     in_flight = f[kernels.FLIGHT_SUM] + i[kernels.IN_FLIGHT] * (end_s - f[kernels.FLIGHT_SINCE])
-    return StreamRun(
-        jobs=tuple(_record(world, job) for job in range(len(readers))),
+    run = StreamRun(
+        jobs=tuple(_record(world, job, reader) for job, reader in enumerate(readers)),
         most_in_flight=int(i[kernels.MOST_IN_FLIGHT]),
         mean_in_flight=float(in_flight / end_s) if end_s > 0 else 0.0,
         bytes_requested=float(f[kernels.BYTES]),
@@ -129,6 +130,8 @@ def stream(
         end_s=end_s,
         cache_most_bytes=held.about[:, cached.MOST_BYTES].copy(),
     )
+    check_run(run, readers, store, held.about[:, cached.CAPACITY_BYTES])
+    return run
 
 
 def _steered(world: _Arrays, reader: Reader, job: int, since: list[float]) -> int:
@@ -149,7 +152,7 @@ def _steered(world: _Arrays, reader: Reader, job: int, since: list[float]) -> in
 def _look(world: _Arrays, reader: Reader, job: int, since: list[float], now_s: float) -> Look:
     """What the job did since it was last looked at."""
     assert reader.steering is not None
-    record, before_s = _record(world, job), since[job]
+    record, before_s = _record(world, job, reader), since[job]
     since[job] = now_s
     batch = int(world.ints("batch", job, job + 1)[0] - world.ints("job_batch", job, job + 1)[0])
     ended_s = record.got_s[:batch] + record.step_s[:batch]
@@ -176,7 +179,7 @@ def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _A
     counts = [len(reader.blocks) for reader in readers]
     block_samples = [len(block) for reader in readers for block in reader.blocks]
     steps = [np.atleast_1d(np.asarray(reader.step_s, np.float64)) for reader in readers]
-    batches = [reader.batch_samples for reader in readers]
+    batches = [reader.new_samples for reader in readers]
     threads, jobs, blocks = sum(reader.threads for reader in readers), len(readers), len(block_samples)
     samples, taken = sum(block_samples), sum(len(sizes) for sizes in batches)
     decode_s = _per_sample([(reader.decode_s, reader.samples) for reader in readers])
@@ -277,7 +280,7 @@ def _per_sample(given: Sequence[tuple[ArrayLike, int]]) -> F64:
     )
 
 
-def _record(world: _Arrays, job: int) -> Streamed:
+def _record(world: _Arrays, job: int, reader: Reader) -> Streamed:
     def span(name: str) -> tuple[int, int]:
         first, last = world.ints(name, job, job + 2)
         return int(first), int(last)
@@ -297,7 +300,7 @@ def _record(world: _Arrays, job: int) -> Streamed:
         load_s=got - ask,
         queue=world.ints("queue", *batches),
         step_s=np.broadcast_to(step_s, len(ask)) if len(step_s) == 1 else step_s[: len(ask)],
-        batch_samples=world.ints("batch_samples", *batches),
+        batch_samples=reader.batch_samples,
         requests=Requests(
             size_bytes=world.floats("block_bytes", *blocks),
             thread=world.ints("by_thread", *blocks) - span("job_thread")[0],

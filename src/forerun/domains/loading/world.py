@@ -6,23 +6,23 @@ nobody.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from forerun.domains.loading.laws import Setting
 from forerun.domains.loading.model import F64, I64, UNBOUNDED, CacheModel, Load, Reader, StoreModel
 from forerun.domains.loading.pacing import Pacer
-from forerun.domains.loading.scenario import RandomBytes, RandomSeconds, Scenario, unlimited
+from forerun.domains.loading.recorded import recorded
+from forerun.domains.loading.scenario import RandomBytes, RandomSeconds, Scenario, mean_seconds, unlimited
 from forerun.errors import TraceError
 from forerun.rng import stream as random_stream
-from forerun.trace.repair import RepairLog
-from forerun.trace.rows import Field, gathered, read_rows
-from forerun.trace.source import Source
+from forerun.scenario.spec import Input
 
 
 def drawn(mean: float, shape: str, sigma: float, count: int, rng: np.random.Generator) -> F64:
@@ -36,9 +36,17 @@ def drawn(mean: float, shape: str, sigma: float, count: int, rng: np.random.Gene
 
 def seconds(value: float | RandomSeconds, count: int, seed: int, *purpose: str | int) -> F64:
     """Times: one if they are all the same, else `count`."""
-    if isinstance(value, RandomSeconds):
-        return drawn(value.mean_s, value.shape, value.sigma, count, random_stream(seed, *purpose))
-    return np.array([float(value)])
+    if not isinstance(value, RandomSeconds):
+        return np.array([float(value)])
+    return times_of(value, count, random_stream(seed, *purpose))
+
+
+def times_of(value: RandomSeconds, count: int, rng: np.random.Generator) -> F64:
+    """So many random times."""
+    if value.empirical is None:
+        return drawn(value.mean_s, value.shape, value.sigma, count, rng)
+    known = recorded(value.empirical, "seconds", 0.0)
+    return np.resize(known, count) if value.in_order else known[rng.integers(len(known), size=count)]
 
 
 def sample_sizes(scenario: Scenario) -> F64:
@@ -47,17 +55,16 @@ def sample_sizes(scenario: Scenario) -> F64:
     if not isinstance(given, RandomBytes):
         return np.full(count, float(given))
     if given.empirical is not None:
-        return _recorded_sizes(Path(given.empirical.path), count)
+        return _recorded_sizes(given.empirical, count)
     sizes = drawn(given.mean_bytes, given.shape, given.sigma, count, random_stream(scenario.seed, "sizes"))
     return np.clip(np.round(sizes), given.least_bytes, given.most_bytes or None)
 
 
-def _recorded_sizes(path: Path, count: int) -> F64:
-    field = Field(name="bytes", column="bytes", kind="float", minimum=1)
-    found = gathered(read_rows(Source(path, repairs=RepairLog()), (field,))).columns["bytes"]
+def _recorded_sizes(given: Input, count: int) -> F64:
+    found = recorded(given, "bytes", 1.0)
     if len(found) < count:
-        raise TraceError.at(path, f"has {len(found)} sizes, the data set {count} samples")
-    return np.asarray(found[:count], np.float64)
+        raise TraceError.at(given.path, f"has {len(found)} sizes, the data set {count} samples")
+    return found[:count]
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,30 @@ class Drawn:
     def block_edges(self) -> list[int]:
         """First sample of each block, and the number of samples."""
         n, samples = self.scenario.layout.block_samples, self.scenario.dataset.samples
-        return [*range(0, samples, n), samples]
+        return self._edges_by_size if self.scenario.layout.block_bytes else [*range(0, samples, n), samples]
+
+    @functools.cached_property
+    def _edges_by_size(self) -> list[int]:
+        edges, held = [0], 0.0
+        for at, size in enumerate(self.sizes.tolist()):
+            if at > edges[-1] and held + size > self.scenario.layout.block_bytes:
+                edges.append(at)
+                held = 0.0
+            held += size
+        return [*edges, self.scenario.dataset.samples]
+
+    @property
+    def block_samples(self) -> int:
+        """Samples a block, their mean where blocks are cut by size."""
+        if not self.scenario.layout.block_bytes:
+            return self.scenario.layout.block_samples
+        return max(1, round(self.scenario.dataset.samples / (len(self.block_edges()) - 1)))
+
+    @property
+    def taken(self) -> int:
+        """Samples that an epoch takes: all of them, or as many as its steps want."""
+        run, samples = self.scenario.run, self.scenario.dataset.samples
+        return min(samples, run.steps * run.batch) if run.steps else samples
 
     def order(self, epoch: int, job: int) -> I64:
         """The blocks in the order an epoch takes them."""
@@ -115,15 +145,30 @@ class Drawn:
             steering=pacer.steering() if pacer is not None else None,
             batch=scenario.run.batch,
             step_s=self.steps(epoch, job) + step.overhead_s,
-            decode_s=scenario.cpu.decode_s,
-            decode_cpu_s=scenario.cpu.decode_cpu_s,
+            decode_s=self._in_order("decode", order),
+            decode_cpu_s=self._in_order("decode cpu", order),
             buffer_samples=scenario.loader.buffer_samples or UNBOUNDED,
+            shuffle_samples=scenario.dataset.shuffle_buffer_samples,
+            most_batches=scenario.run.steps,
             drop_last=scenario.run.drop_last,
             start_s=job * scenario.stagger_s,
             keys=order,
             failures=failures,
             caches=caches,
         )
+
+    def decodes(self, which: Literal["decode", "decode cpu"]) -> F64:
+        """Seconds of decoding, without a core or (`decode cpu`) on one: one value if all are the same, else one a sample."""
+        cpu = self.scenario.cpu
+        value = cpu.decode_s if which == "decode" else cpu.decode_cpu_s
+        return seconds(value, self.scenario.dataset.samples, self.scenario.seed, which)
+
+    def _in_order(self, which: Literal["decode", "decode cpu"], order: I64) -> F64:
+        """The same, of the samples in the order in which an epoch takes their blocks."""
+        found, edges = self.decodes(which), self.block_edges()
+        if len(found) == 1:
+            return found
+        return np.concatenate([found[edges[block] : edges[block + 1]] for block in order.tolist()])
 
     def steps(self, epoch: int, job: int) -> F64:
         """Step times: one if they are all the same, else one a batch."""
@@ -153,7 +198,7 @@ class Drawn:
             grid.threads,
             tuple(block for block in grid.blocks if block <= scenario.dataset.samples),
             scenario.run.batch,
-            scenario.dataset.samples,
+            self.taken,
             scenario.run.epochs,
             scenario.goal.memory_bytes or math.inf,
             scenario.layout.merge_s,
@@ -204,19 +249,18 @@ class Drawn:
         """What the laws are asked about."""
         scenario = self.scenario
         store, cpu = scenario.store, scenario.cpu
-        step = scenario.step.step_s
-        mean_step = step if isinstance(step, (int, float)) else step.mean_s
+        mean_step = mean_seconds(scenario.step.step_s)
         return Setting(
             threads=scenario.loader.threads,
-            block_samples=scenario.layout.block_samples,
+            block_samples=self.block_samples,
             sample_bytes=self.mean_bytes,
             latency_s=store.mean_latency_s + store.client_s,
-            decode_s=cpu.decode_s + cpu.decode_cpu_s,
+            decode_s=mean_seconds(cpu.decode_s) + mean_seconds(cpu.decode_cpu_s),
             step_s=mean_step + scenario.step.overhead_s,
             batch=scenario.run.batch,
             conn_bytes_per_s=unlimited(store.conn_bytes_per_s),
             shared_bytes_per_s=unlimited(store.shared_bytes_per_s) / scenario.jobs,
-            decode_cpu_s=cpu.decode_cpu_s,
+            decode_cpu_s=mean_seconds(cpu.decode_cpu_s),
             cores=1.0 if cpu.one_core_python else unlimited(cpu.cores),
             slots=store.slots,
             requests_per_s=unlimited(store.requests_per_s),
@@ -226,7 +270,7 @@ class Drawn:
         """What is asked of a loader, whatever its cell."""
         setting = self.setting()
         return Load(
-            self.scenario.dataset.samples,
+            self.taken,
             self.mean_bytes,
             self.scenario.run.batch,
             setting.step_s,
@@ -237,6 +281,18 @@ class Drawn:
 def draw(scenario: Scenario) -> Drawn:
     """Draw what a scenario leaves to chance."""
     return Drawn(scenario, sample_sizes(scenario))
+
+
+def through_buffer(put_block: I64, held: int, rng: np.random.Generator) -> I64:
+    """The order of delivery through a shuffle buffer: what comes takes a random place among `held`, who was there goes."""
+    if not held:
+        return put_block
+    waiting, out = put_block[:held].tolist(), []
+    places = rng.integers(held, size=max(0, len(put_block) - held)).tolist()
+    for block, place in zip(put_block[held:].tolist(), places):
+        out.append(waiting[place])
+        waiting[place] = block
+    return np.array(out + [waiting[at] for at in rng.permutation(len(waiting)).tolist()], np.int64)
 
 
 def neighbours(put_block: I64, batch_samples: Iterable[int], blocks: int) -> tuple[float, float]:
