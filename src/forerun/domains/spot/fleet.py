@@ -8,6 +8,7 @@ draws alone. The Monte Carlo kernel draws the same processes as counts (`trials`
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -546,11 +547,10 @@ def _events(
     if rate_per_s == 0:
         return []
     clock, marks = stream(seed, f"{purpose} times", trial), stream(seed, f"{purpose} batches", trial)
-    cumulative = np.cumsum(sizes)
+    cumulative = np.cumsum(sizes)[:-1].tolist()
     events, t_s = [], clock.exponential(1.0 / rate_per_s)
     while t_s < horizon_s:
-        size = int(np.searchsorted(cumulative[:-1], marks.random(), side="right")) + 1
-        events.append((float(t_s), size))
+        events.append((float(t_s), bisect_right(cumulative, marks.random()) + 1))
         t_s += clock.exponential(1.0 / rate_per_s)
     return events
 

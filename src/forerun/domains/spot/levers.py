@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from forerun.domains.spot.fleet import Poisson, Tick
+from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import deadline_rules
 from forerun.domains.spot.scenario import Scenario
 from forerun.registry import member_name
@@ -13,6 +15,15 @@ from forerun.result.run import Result, SavedRun
 from forerun.study.explain import Answer, Lever
 
 HALF = 0.5
+_REBUILD: Final = ("job.reconfig_s", "pause to rebuild pipelines")
+_WRITE: Final = ("job.write_s", "time a write takes")
+#: the times that a recovery policy reads
+_PAUSES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = defaultdict(
+    lambda: (_REBUILD, _WRITE),
+    oobleck=(("policy.pause_s", "pause after a loss"),),
+    bamboo=(("policy.local_s", "pause to deal out stages anew"),),
+    parcae=(("policy.regroup_s", "pause to regroup"), ("policy.copy_s", "copy of a lost stage")),
+)
 
 
 def answer(summary: Mapping[str, Any]) -> Answer:
@@ -33,9 +44,11 @@ def answer(summary: Mapping[str, Any]) -> Answer:
 def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
     """Growth rule, on-demand nodes, deadline, snapshots, rates of removals, times of pauses."""
     holds = answer(run.summary).holds
-    rule = member_name(type(scenario.growth))
-    rules = ("hazard_drain", "lazy", "lazy2", "drain", "immediate")
-    found = [Lever("growth", rule, tuple(other for other in rules if other != rule), "growth rule")]
+    found = []
+    if isinstance(scenario.policy, Restart):  # the other recoveries have a growth of their own
+        rule = member_name(type(scenario.growth))
+        rules = ("hazard_drain", "lazy", "lazy2", "drain", "immediate")
+        found.append(Lever("growth", rule, tuple(other for other in rules if other != rule), "growth rule"))
     depth, nodes = scenario.job.depth, scenario.on_demand_nodes
     if scenario.deadline is not None:
         held = member_name(type(scenario.deadline.rule))
@@ -58,10 +71,11 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
                 "fleet.removals_per_min", rate, tuple(rate * share for share in shares), "removals a minute"
             )
         )
-    for name, meaning in (("reconfig_s", "pause to rebuild pipelines"), ("write_s", "time a write takes")):
-        now = getattr(scenario.job, name)
-        if now > 0 and (name != "reconfig_s" or scenario.job.load_s == 0 or holds):
-            found.append(Lever(f"job.{name}", now, tuple(now * share for share in shares), meaning))
+    for path, meaning in _PAUSES[member_name(type(scenario.policy))]:
+        section, _, name = path.partition(".")
+        now = getattr(getattr(scenario, section), name)
+        if now > 0 and (path != "job.reconfig_s" or scenario.job.load_s == 0 or holds):
+            found.append(Lever(path, now, tuple(now * share for share in shares), meaning))
     if scenario.goal.deadline_s:
         turns = (1.1, 1.25, 1.5, 2.0, 3.0) if not holds else (0.9, 0.75, 0.6, 0.5)
         deadline = scenario.goal.deadline_s

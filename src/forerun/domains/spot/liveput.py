@@ -56,6 +56,22 @@ def expected_missing(nodes: int, replicas: int, stages: int, removed: int) -> Fr
     return stages * Fraction(comb(nodes - replicas, removed - replicas), comb(nodes, removed))
 
 
+@lru_cache(maxsize=65_536)
+def _outcomes(
+    nodes: int, replicas: int, stages: int, removed: int
+) -> tuple[tuple[tuple[int, float], ...], float, float]:
+    """Chances that every stage keeps exactly so many replicas, most first; that a stage loses all of them; and how many
+    do then.  Exact fractions, rounded once.
+    """
+    shares = []
+    for kept in range(replicas, 0, -1):
+        share = survival(nodes, replicas, stages, removed, kept)
+        shares.append((kept, float(share - survival(nodes, replicas, stages, removed, kept + 1))))
+    broken = 1 - survival(nodes, replicas, stages, removed, 1)
+    missing = expected_missing(nodes, replicas, stages, removed) / broken if broken else Fraction(0)
+    return tuple(shares), float(broken), float(missing)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves:
     """What changes of shape cost, in seconds.
@@ -105,18 +121,15 @@ class Shapes:
         if strategy == (0, 0):
             return 0.0
         removed = min(removed, nodes)
+        shares, broken, missing = _outcomes(nodes, replicas, stages, removed)
         total = 0.0
-        for kept in range(replicas, 0, -1):
-            share = survival(nodes, replicas, stages, removed, kept)
-            share -= survival(nodes, replicas, stages, removed, kept + 1)
+        for kept, share in shares:
             pause_s = 0.0 if kept == replicas else self.moves.regroup_s
-            total += float(share) * self.rate((kept, stages)) * max(0.0, self.interval_s - pause_s)
-        broken = 1 - survival(nodes, replicas, stages, removed, 1)
+            total += share * self.rate((kept, stages)) * max(0.0, self.interval_s - pause_s)
         left = min(replicas, (nodes - removed) // stages)
         if broken and left >= 1:
-            missing = expected_missing(nodes, replicas, stages, removed) / broken
-            pause_s = self.moves.restart_s + self.moves.regroup_s + float(missing) * self.moves.copy_s
-            total += float(broken) * self.rate((left, stages)) * max(0.0, self.interval_s - pause_s)
+            pause_s = self.moves.restart_s + self.moves.regroup_s + missing * self.moves.copy_s
+            total += broken * self.rate((left, stages)) * max(0.0, self.interval_s - pause_s)
         return total
 
     def plan_value(
@@ -132,8 +145,11 @@ class Shapes:
         return total
 
     def _step_value(self, before: Strategy, after: Strategy, nodes: int, removed: int) -> float:
-        usable = max(0.0, 1.0 - self.change_s(before, after) / self.interval_s)
-        return usable * self.liveput(after, nodes, removed)
+        return self._usable(before, after) * self.liveput(after, nodes, removed)
+
+    def _usable(self, before: Strategy, after: Strategy) -> float:
+        """Share of an interval that is left after a change of shape on purpose."""
+        return max(0.0, 1.0 - self.change_s(before, after) / self.interval_s)
 
     def look_ahead(
         self, start: Strategy, forecast: Sequence[tuple[int, int]]
@@ -145,19 +161,15 @@ class Shapes:
         for nodes, removed in forecast:
             following: dict[Strategy, tuple[tuple[float, float], list[Strategy]]] = {}
             for after in self.fitting(nodes):
-                following[after] = max(
+                samples, rate = self.liveput(after, nodes, removed), self.rate(after)
+                score, path = max(
                     (
-                        (
-                            (
-                                total + self._step_value(before, after, nodes, removed),
-                                calm + self.rate(after),
-                            ),
-                            [*path, after],
-                        )
+                        ((total + self._usable(before, after) * samples, calm + rate), path)
                         for before, ((total, calm), path) in value.items()
                     ),
                     key=lambda found: found[0],
                 )
+                following[after] = (score, [*path, after])
             value = following
         (best, _), path = max(value.values(), key=lambda found: found[0])
         return path, best

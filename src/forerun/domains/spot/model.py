@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from typing import Literal, Protocol
 
 ROUNDING_S = 1e-9
@@ -20,6 +21,7 @@ ROUNDING_S = 1e-9
 # --------------------------------------------------------------------------- the fleet
 
 
+@lru_cache(maxsize=65_536)
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """Order of node names: text as text, runs of digits as numbers."""
     parts = re.findall(r"\d+|\D+", name)

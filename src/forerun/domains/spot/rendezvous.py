@@ -287,6 +287,7 @@ class Ring:
         self.meeting = 0  # number of the current rendezvous
         self.meeting_kind = GLOBAL_TIMEOUT
         self.waiting = 0
+        self.doubled: int | None = 0  # nodes that run two stages; None where a change has to be counted again
         self.version = 0
         self.pipelines = 0
         self.step_ms = 0
@@ -397,6 +398,7 @@ class Ring:
         """A node vanishes; its predecessor takes its stage over, or the failure is fatal."""
         if (node := self.nodes.pop(name, None)) is None:
             return
+        self.doubled = None
         self.removals.append(self.now_ms)
         self.lives.append(self.now_ms - node.born_ms)
         self.removed[node.state] += 1
@@ -420,6 +422,14 @@ class Ring:
     def _pipelines_of(self, nodes: int) -> int:
         """As many pipelines as nodes are enough for and step times are known of; nodes beyond wait."""
         return min(nodes // self.job.stages, self._most)
+
+    def _doubled(self) -> int:
+        """How many nodes run two stages; counted again after a change only, as steps are many and changes few."""
+        if self.doubled is None:
+            self.doubled = sum(
+                len(node.coordinates) == 2 for node in self.nodes.values() if node.state == "running"
+            )
+        return self.doubled
 
     def _predecessor(self, coordinate: Coordinate) -> _Node | None:
         """Who would take a stage over.
@@ -458,6 +468,7 @@ class Ring:
             self._become(name, node, "running" if i < placed else "waiting")
             node.coordinates = [divmod(i, self.job.stages)] if i < placed else []
         self.waiting = len(self.listed) - placed
+        self.doubled = None
         self.listed = []
         self.fallback, self.fallback_charged = None, False
         self.version += 1
@@ -480,7 +491,7 @@ class Ring:
         self._charge_step()
         self.steps += 1
         self.step_ends.append(self.now_ms)
-        doubled = sum(len(node.coordinates) == 2 for node in self.nodes.values() if node.state == "running")
+        doubled = self._doubled()
         singles = self.pipelines * self.job.stages - doubled
         crowded = doubled > 0 and (self.waiting >= doubled or 2 * doubled / singles > 0.05)
         if crowded or self._pipelines_of(singles + self.waiting) > self.pipelines:

@@ -99,7 +99,7 @@ class _Run:
     """The run so far: nodes, the job, and the books.
 
     members: the nodes in pipelines; the i-th holds stage i mod depth.  planned: the shape that the running step
-    is to be followed by, if another.
+    is to be followed by, if another.  known: the best shape by (present shape, nodes, nodes that vanish an interval).
     """
 
     policy: Parcae
@@ -108,6 +108,7 @@ class _Run:
     shape: Strategy = NOTHING
     members: list[int] = field(default_factory=list)
     planned: Strategy | None = None
+    known: dict[tuple[Strategy, int, int], Strategy] = field(default_factory=dict)
     state: Literal["training", "reconfiguring", "idle"] = "idle"
     cause: str = "start"
     since_s: float = 0.0
@@ -136,11 +137,19 @@ class _Run:
             return
         lately, nodes = self.lost_lately, len(self._usable(t_s))
         removed = round(sum(lately) / len(lately)) if lately else 0
-        forecast = [(max(0, nodes - removed * i), min(removed, nodes)) for i in range(self.policy.look_ahead)]
-        path, _ = self.shapes.look_ahead(self.shape, forecast)
-        self.planned = path[0] if path[0] != self.shape else None
+        best = self._best(nodes, removed)
+        self.planned = best if best != self.shape else None
         if self.state == "idle" or t_s == self._worked_until_s():
             self._move(t_s)
+
+    def _best(self, nodes: int, removed: int) -> Strategy:
+        """The shape that promises most of so many nodes, of which so many vanish an interval."""
+        asked = (self.shape, nodes, removed)
+        if asked not in self.known:
+            ahead = range(self.policy.look_ahead)
+            forecast = [(max(0, nodes - removed * i), min(removed, nodes)) for i in ahead]
+            self.known[asked] = self.shapes.look_ahead(self.shape, forecast)[0][0]
+        return self.known[asked]
 
     def complete_step(self, t_s: float) -> None:
         """The running step is done and kept: every stage of it is held somewhere."""
