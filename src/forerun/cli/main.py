@@ -74,6 +74,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if context is not None:
             click.echo(f"Try '{context.command_path} --help'.", err=True)
         return 2
+    except MemoryError as error:
+        # More was asked for than the machine holds: the answer to a slip of the pen, and no bug.
+        click.echo(f"forerun: {' '.join(f'not enough memory {error}'.split())}; ask for less", err=True)
+        return 2
     except (click.Abort, KeyboardInterrupt):
         click.echo(INTERRUPTED, err=True)
         return 130

@@ -218,10 +218,11 @@ def _figures(point: Point) -> dict[str, object]:
 def _write_cells(store: Path, out: Path) -> None:
     from forerun.study.store import Store
     from forerun.study.summary import cells_table
+    from forerun.whole import whole_file
 
     with Store(store) as opened:
         table = cells_table(opened.stored_plan(), opened.outcomes())
-    (table.write_csv if out.suffix == ".csv" else table.write_parquet)(out)
+    whole_file(out, table.write_csv if out.suffix == ".csv" else table.write_parquet)
 
 
 @contextmanager

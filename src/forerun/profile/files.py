@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 import yaml
 
-from forerun.errors import ProfileError, ScenarioError, StoreError
+from forerun.errors import ProfileError, ScenarioError
 from forerun.scenario.decode import decode
 from forerun.scenario.spec import Input, Spec, file_digest, to_data
 from forerun.scenario.text import read_document
+from forerun.whole import whole_text
 
 SPEC_VERSION = 1
 
@@ -62,14 +62,4 @@ def profile_text(profile: Spec) -> str:
 
 def write_profile(profile: Spec, path: str | os.PathLike[str]) -> Path:
     """Write a profile; the file appears whole or not at all. Raises StoreError if it cannot be written."""
-    target, text = Path(path), profile_text(profile)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(target)
-    except OSError as error:
-        raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
-    return target
+    return whole_text(Path(path), profile_text(profile))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from forerun.report.sections import Section
 from forerun.result.figures import Figure
 from forerun.result.run import TIMELINE_FILE, Result, SavedRun
 from forerun.study.saved import SavedStudy
+from forerun.whole import whole_text
 
 #: runs that fit beside each other in a table
 MOST_RUNS: Final = 12
@@ -293,20 +293,9 @@ def write_text(text: str, path: str | os.PathLike[str]) -> Path:
             raise StoreError.at(target, "is a directory; name the page, for example report.html in it")
         if target.exists() and not _is_ours(target):
             raise StoreError.at(target, "already holds something that is not a forerun page")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}-", delete=False) as file:
-            building = Path(file.name)
-            try:
-                # Names may hold lone surrogates (from broken file systems): they become question marks.
-                file.write(text.encode("utf-8", "replace"))
-                file.close()
-                building.chmod(0o644)
-                building.replace(target)
-            finally:
-                building.unlink(missing_ok=True)
     except OSError as error:
         raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
-    return target
+    return whole_text(target, text)
 
 
 def _is_ours(path: Path) -> bool:

@@ -12,6 +12,7 @@ from forerun.report.bundle import VEGA_LITE
 from forerun.report.drawing import draw
 from forerun.report.palette import LIGHT, Palette
 from forerun.result.figures import Figure
+from forerun.whole import whole_bytes
 
 Format = Literal["png", "svg"]
 
@@ -49,8 +50,8 @@ def write_images(
         drawn = [figure for figure in figures if len(figure.data[figure.x.column])]
         for name, figure in zip(stems(drawn), drawn):
             path = folder / f"{name}.{kind}"
-            path.write_bytes(png(figure, palette) if kind == "png" else svg(figure, palette).encode())
-            written.append(path)
+            content = png(figure, palette) if kind == "png" else svg(figure, palette).encode()
+            written.append(whole_bytes(path, content))
     except OSError as error:
         raise StoreError.at(folder, f"pictures cannot be written: {error.strerror}") from error
     return written

@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from forerun.result.numbers import format_number
 from forerun.result.tables import Table, read_parquet
 from forerun.result.timeline import Timeline
 from forerun.scenario.spec import Spec, content_id, to_data
+from forerun.whole import beside
 
 if TYPE_CHECKING:
     import polars
@@ -130,12 +130,12 @@ class Result:
             raise StoreError.at(target, f"already holds {known}")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            building = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+            building = beside(target)
+            building.mkdir()
         except OSError as error:
             raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
         try:
             self._write(building)
-            building.chmod(0o755)
             if target.exists():
                 _swap(building, target)
             else:
@@ -314,7 +314,7 @@ def _swap(building: Path, target: Path) -> None:
         target.rmdir()
         building.rename(target)
         return
-    old = target.with_name(f".{target.name}-old-{os.getpid()}")
+    old = beside(target)
     target.rename(old)
     try:
         building.rename(target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ import forerun
 from forerun.errors import StoreError
 from forerun.result.tables import Table
 from forerun.scenario.spec import Spec, to_data
+from forerun.whole import whole_text
 
 #: what a plan file says it is
 PLAN_FORMAT: Final = "forerun.plan/1"
@@ -73,20 +73,7 @@ def document(plan: Plan, scenario: Spec, objective: str, options: Mapping[str, A
 
 def write_document(found: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
     """Write a plan file; it appears whole or not at all. Raises StoreError if it cannot be written."""
-    target = Path(path)
-    building = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        building.write_text(
-            json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-        )
-        building.replace(target)
-    except OSError as error:
-        raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            building.unlink()
-    return target
+    return whole_text(Path(path), json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:

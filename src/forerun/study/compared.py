@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ import msgspec
 
 from forerun.errors import StoreError
 from forerun.study.compare import Comparison
+from forerun.whole import whole_text
 
 #: what a comparison file says it is
 COMPARISON_FORMAT: Final = "forerun.comparison/1"
@@ -27,20 +27,10 @@ def save_comparison(found: Comparison, path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     if target.exists() and not _is_comparison(target):
         raise StoreError.at(target, "already holds something that is not a comparison; name another file")
-    building = target.with_name(f".{target.name}.{os.getpid()}")
     text = json.dumps(
         {"format": COMPARISON_FORMAT, **asdict(found)}, indent=1, ensure_ascii=False, allow_nan=False
     )
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        building.write_text(text + "\n", encoding="utf-8")
-        building.replace(target)
-    except OSError as error:
-        raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            building.unlink()
-    return target
+    return whole_text(target, text + "\n")
 
 
 def comparison_of(data: Mapping[str, Any], name: str) -> Comparison:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.errors import InputError, Problem
+from forerun.errors import InputError, Problem, TraceError
 from forerun.registry import member_name
-from forerun.trace.files import save_trace, write_whole
+from forerun.trace.files import save_trace
 from forerun.trace.reader import reader_for
 from forerun.trace.repair import Repair, RepairLog
 from forerun.trace.table import Trace
+from forerun.whole import whole_text
 
 LOG_SUFFIX = ".repairs.json"
 
@@ -112,9 +113,5 @@ def import_trace(
     save_trace(trace, target)
     beside = target.with_name(target.name + LOG_SUFFIX)
     text = json.dumps({"source": str(Path(path).name), "repairs": log.rows()}, indent=2, ensure_ascii=False)
-    write_whole(beside, lambda file: _write_text(file, text + "\n"))
+    whole_text(beside, text + "\n", error=TraceError)
     return Imported(trace, not format, log.repairs, target, beside)
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

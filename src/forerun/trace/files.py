@@ -10,8 +10,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Chunk, Field, Kind, gathered, parse_json, read_rows
 from forerun.trace.source import Source, is_parquet
 from forerun.trace.table import Array, Column, Provenance, Trace
+from forerun.whole import whole_file
 
 MARK = "# forerun trace "
 VERSION = 1
@@ -48,7 +47,7 @@ def save_trace(trace: Trace, path: str | Path) -> None:
     writers: dict[str, Callable[[Trace, Path], None]] = {".parquet": _write_parquet, ".csv": _write_csv}
     if target.suffix not in writers:
         raise UsageError.at(str(path), f"a trace file ends in {' or '.join(writers)}, not {target.suffix!r}")
-    write_whole(target, lambda beside: writers[target.suffix](trace, beside))
+    whole_file(target, lambda beside: writers[target.suffix](trace, beside), error=TraceError)
 
 
 def load_trace(path: str | Path, repairs: RepairLog | None = None) -> Trace:
@@ -56,24 +55,6 @@ def load_trace(path: str | Path, repairs: RepairLog | None = None) -> Trace:
     target = Path(path)
     log = repairs if repairs is not None else RepairLog()
     return _read_parquet(target) if is_parquet(target) else _read_csv(target, log)
-
-
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Have `write` fill a file beside `path`, then move it there; a failure leaves nothing behind."""
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(handle)
-    except OSError as error:
-        raise TraceError.at(str(path), f"cannot be written: {error.strerror or error}") from None
-    beside = Path(name)
-    try:
-        write(beside)
-        beside.chmod(0o644)
-        beside.replace(path)
-    except OSError as error:
-        raise TraceError.at(str(path), f"cannot be written: {error.strerror or error}") from None
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _description(trace: Trace) -> str:

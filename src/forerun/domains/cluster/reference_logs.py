@@ -19,8 +19,8 @@ import numpy as np
 from forerun.domains.cluster.model import NO_DEADLINE_S
 from forerun.domains.cluster.outcome import nodes_of, stretches_of
 from forerun.domains.cluster.record import Record
-from forerun.errors import StoreError, UsageError
-from forerun.trace.files import write_whole
+from forerun.errors import UsageError
+from forerun.whole import whole_text
 
 JOB_COLUMNS: Final = (
     "time",
@@ -53,16 +53,12 @@ class Logs:
         """Write both files into a folder, which is made if absent; their paths. Raises StoreError, UsageError."""
         if self.record is None:
             raise UsageError.at("reference logs", "nothing was simulated")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError.at(str(folder), f"cannot be made: {error.strerror or error}") from None
         made = {
             "job.csv": _text(JOB_COLUMNS, job_rows(self.record)),
             "scheduling_events.csv": _text(*event_rows(self.record)),
         }
         for name, text in made.items():
-            write_whole(folder / name, lambda path, text=text: _write(path, text))  # type: ignore[misc]
+            whole_text(folder / name, text)
         return tuple(folder / name for name in made)
 
 
@@ -142,7 +138,3 @@ def _cell(value: Any) -> Any:
     """Whole numbers without a fraction, as the published logs have them."""
     number = value.item() if hasattr(value, "item") else value
     return int(number) if isinstance(number, float) and number.is_integer() else number
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

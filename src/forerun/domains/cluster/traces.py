@@ -18,15 +18,15 @@ from forerun.domains.cluster.inputs import JobTable
 from forerun.domains.cluster.model import F64, NO_DEADLINE_S, Cluster, NodeGroup, Profile
 from forerun.domains.cluster.scenario import ProfileSpec, Scenario, TraceSpec
 from forerun.domains.cluster.simulate import profile_from, table_from
-from forerun.errors import UnknownName, UsageError
+from forerun.errors import TraceError, UnknownName, UsageError
 from forerun.scenario.spec import Spec, to_data
 from forerun.scenario.text import read_document
-from forerun.trace.files import write_whole
 from forerun.trace.fit import Feature
 from forerun.trace.jobs import cannot_have_run_on, demand
 from forerun.trace.repair import RepairLog
 from forerun.trace.room import Fitted, Made, Recorded, RoomTraces, Shown, Told, decoded, is_description
 from forerun.trace.table import Trace
+from forerun.whole import whole_text
 
 #: generators by name, and what each starts from; `--set` and `-n` change it
 STARTS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -260,13 +260,9 @@ def _csv_writer(text: str) -> Callable[[Path], None]:
     def save(path: Path) -> None:
         if path.suffix != ".csv":
             raise UsageError.at(str(path), f"jobs are written as .csv, not {path.suffix!r}")
-        write_whole(path, lambda beside: _write(beside, text))
+        whole_text(path, text, error=TraceError)
 
     return save
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def _generated_notes(spec: TraceSpec, profile: Profile | None) -> list[str]:

@@ -1,0 +1,54 @@
+"""Files that appear whole or not at all: written beside their place, then moved there.
+
+Whatever goes wrong, an interrupt too, leaves neither half a file nor the one beside. Modes are those that the user's
+umask gives any new file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from forerun.errors import ForerunError, StoreError
+
+
+def beside(path: Path) -> Path:
+    """A hidden name in the folder of `path` that nothing has; short, however long the name of `path` is."""
+    return path.with_name(f".forerun-{secrets.token_hex(6)}{path.suffix}")
+
+
+def whole_file(path: Path, write: Callable[[Path], None], *, error: type[ForerunError] = StoreError) -> Path:
+    """Have `write` fill a file beside `path`, in a folder that is made if absent, then move it there.
+
+    Raises `error` if it cannot be written, and whatever `write` raises.
+    """
+    building = beside(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(building)
+        building.replace(path)
+    except OSError as failure:
+        raise error.at(path, f"cannot be written: {failure.strerror or failure}") from failure
+    finally:
+        with contextlib.suppress(OSError):
+            building.unlink()
+    return path
+
+
+def whole_text(path: Path, text: str, *, error: type[ForerunError] = StoreError) -> Path:
+    """Write a text as UTF-8, as `whole_file` does.
+
+    Names from broken file systems may hold lone surrogates, which are no UTF-8: they become question marks.
+    """
+    return whole_bytes(path, text.encode("utf-8", "replace"), error=error)
+
+
+def whole_bytes(path: Path, content: bytes, *, error: type[ForerunError] = StoreError) -> Path:
+    """Write bytes, as `whole_file` does."""
+
+    def fill(file: Path) -> None:
+        file.write_bytes(content)
+
+    return whole_file(path, fill, error=error)
