@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 
 import forerun
 from forerun.errors import InputError, UsageError
+from forerun.result.run import Interval
 from forerun.rng import stream
+from forerun.study.cell import Done
 from forerun.study.compare import (
     FIRST_SEEDS,
     Shift,
@@ -22,8 +25,10 @@ from forerun.study.compare import (
     next_look,
     pick_objective,
 )
-from forerun.study.objective import Objective
-from forerun.study.statistics import paired_interval
+from forerun.study.expand import Plan
+from forerun.study.objective import Objective, objectives_of
+from forerun.study.statistics import mean_interval, paired_interval
+from forerun.study.summary import points
 
 TOTAL = Objective("total_s", "lower", "total time")
 PLAIN, HALF = Variant("plain", (("policy", "plain"),)), Variant("half", (("policy", "half"),))
@@ -142,6 +147,47 @@ def test_no_difference_is_not_claimed() -> None:
 def test_malformed_comparisons(variants: list[Variant], message: str) -> None:
     with pytest.raises(InputError, match=message):
         compare(toy(), variants, TOTAL)
+
+
+def test_intervals_stay_within_the_bounds_of_a_share() -> None:
+    """Skewed shares near 1, whose t-interval passes 1, and a difference that passes -1; what holds the truth is kept."""
+    met = Objective("met", "higher", "", 0.0, 1.0)
+    share = mean_interval([1.0] * 9 + [0.9])
+    assert share.high > 1.0
+    assert met.cut(share) == replace(share, high=1.0)
+    gap = paired_interval([0.0, 0.0, 0.02], [1.0, 0.98, 1.0])
+    assert gap.low < -1.0 < gap.high
+    assert met.cut_difference(gap) == replace(gap, low=-1.0)
+    inner = mean_interval([0.4, 0.5, 0.6])
+    assert met.cut(inner) is inner and met.cut_difference(inner) is inner
+    assert TOTAL.cut(Interval(-1e9, 1e9)) == Interval(-1e9, 1e9), "without bounds nothing is cut"
+    for seed in range(200):
+        drawn = (np.random.default_rng(seed).random(6) < 0.9).astype(float)
+        whole = mean_interval(drawn)
+        cut = met.cut(whole)
+        assert (whole.low <= 0.9 <= whole.high) == (cut.low <= 0.9 <= cut.high)
+
+
+def test_comparisons_and_studies_cut_what_they_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds laid inside the intervals of a noisy figure: what is reported ends there."""
+    free = compare(toy("noise: 5.0"), [PLAIN, HALF], TOTAL, seeds=6)
+    tight = Objective("total_s", "lower", "", -2.0, 2.5)
+    held = compare(toy("noise: 5.0"), [PLAIN, HALF], tight, seeds=6)
+    assert len(held.standings) == 2
+    for one, other in zip(free.standings, held.standings, strict=True):
+        assert one.interval is not None and one.interval.high > 2.5
+        assert other.interval == tight.cut(one.interval) and other.interval.high == 2.5
+        if one.difference_interval is not None:
+            assert other.difference_interval == tight.cut_difference(one.difference_interval)
+    assert objectives_of("no such room") == ()
+    monkeypatch.setattr("forerun.study.summary.objectives_of", lambda _: (tight,))
+    plan = Plan("s", {"domain": "toy"}, Path(), (("x", (1.0,)),), tuple(range(6)), ())
+    draws = next(one.draws for one in free.standings if one.variant.name == "plain")
+    (point,) = points(plan, [Done(number, {"total_s": drawn}) for number, drawn in enumerate(draws)])
+    assert (
+        point.intervals["total_s"] == tight.cut(mean_interval(draws))
+        and point.intervals["total_s"].high == 2.5
+    )
 
 
 def test_objectives() -> None:

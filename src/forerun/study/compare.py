@@ -26,7 +26,7 @@ from forerun.scenario.text import Document
 from forerun.study.cell import Done, Failed
 from forerun.study.executors import Executor, Here
 from forerun.study.expand import Cell, Plan
-from forerun.study.objective import Objective
+from forerun.study.objective import Objective, objectives_of
 from forerun.study.statistics import holm, mean_interval, paired_interval, paired_p
 
 #: seeds before the first look at the precision, and the factor by which they grow
@@ -190,12 +190,7 @@ def pick_objective(domain: str, named: str, summary: Mapping[str, Any]) -> Objec
 
     Raises UsageError if there is none of that name, with what is known.
     """
-    import importlib
-
-    room = importlib.import_module("forerun.domains").room(domain)
-    offered: dict[str, Objective] = {
-        objective.key: objective for objective in getattr(room, "OBJECTIVES", ())
-    }
+    offered = {objective.key: objective for objective in objectives_of(domain)}
     if not named and offered:
         return next(iter(offered.values()))
     key, _, better = named.partition(":")
@@ -351,9 +346,11 @@ def _standing(
     return Standing(
         variant,
         float(values.mean()),
-        mean_interval(values, confidence) if random else None,
+        objective.cut(mean_interval(values, confidence)) if random else None,
         None if itself else float((values - against).mean()),
-        paired_interval(values, against, confidence) if random and not itself else None,
+        objective.cut_difference(paired_interval(values, against, confidence))
+        if random and not itself
+        else None,
         adjusted.get(variant.name),
         {} if itself else _part_differences(done, base, confidence if random else 0.0),
         done[0].why,

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import importlib
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from forerun.result.run import Interval
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A summary figure that can be ranked. key: its name in the summary; better: which way is up; label: in words."""
+    """A summary figure that can be ranked. key: its name in the summary; better: which way is up; label: in words.
+
+    least, most: bounds that the figure cannot leave, of a share 0 and 1. Intervals are cut there: what lies beyond cannot
+    be true, so they hold the truth as often as before.
+    """
 
     key: str
     better: Literal["higher", "lower"]
     label: str = ""
+    least: float = -math.inf
+    most: float = math.inf
 
     @property
     def title(self) -> str:
@@ -22,3 +32,25 @@ class Objective:
     def ahead(self, difference: float) -> bool:
         """Whether a difference (one minus other) is an improvement."""
         return difference > 0 if self.better == "higher" else difference < 0
+
+    def cut(self, interval: Interval) -> Interval:
+        """An interval of the figure's mean, within the bounds of the figure."""
+        return _cut(interval, self.least, self.most)
+
+    def cut_difference(self, interval: Interval) -> Interval:
+        """An interval of a mean difference of the figure, within what two such figures can differ by."""
+        widest = self.most - self.least
+        return _cut(interval, -widest, widest)
+
+
+def objectives_of(domain: str) -> tuple[Objective, ...]:
+    """The objectives of a room, the usual one first; none for a room without, or one that is not installed here."""
+    # The rooms stand above this module.
+    domains = importlib.import_module("forerun.domains")
+    room = domains.room(domain) if domain in domains.rooms() else None
+    return tuple(getattr(room, "OBJECTIVES", ()))
+
+
+def _cut(interval: Interval, least: float, most: float) -> Interval:
+    low, high = max(interval.low, least), min(interval.high, most)
+    return interval if (low, high) == (interval.low, interval.high) else replace(interval, low=low, high=high)

@@ -20,7 +20,7 @@ from forerun.errors import Problem, UsageError, known_names
 from forerun.result.run import Interval
 from forerun.study.cell import Done, Failed
 from forerun.study.expand import Plan
-from forerun.study.objective import Objective
+from forerun.study.objective import Objective, objectives_of
 from forerun.study.statistics import holm, mean_interval, paired_p, path_means
 from forerun.study.store import Store
 from forerun.study.summary import Point, figures_of, is_number, points
@@ -116,6 +116,8 @@ class SavedStudy:
         if gaps is None:
             return None
         found = mean_interval(gaps, self.confidence)
+        if self.objective is not None:
+            found = self.objective.cut_difference(found)
         return replace(
             found, method=f"paired Student's t over {len(gaps)} {'paths' if self.plan.paths else 'seeds'}"
         )
@@ -231,13 +233,7 @@ def _names(plan: Plan, store: Store) -> tuple[str, ...]:
 
 def _objectives(plan: Plan, names: Sequence[str], asked: str) -> tuple[Objective, ...]:
     """The room's objectives among the metrics, or the one that was asked for before them."""
-    # The rooms stand above this module; the scenario names its own, which may not be installed here.
-    import importlib
-
-    domains = importlib.import_module("forerun.domains")
-    domain = str(plan.base.get("domain", ""))
-    room = domains.room(domain) if domain in domains.rooms() else None
-    offered = tuple(one for one in getattr(room, "OBJECTIVES", ()) if one.key in names)
+    offered = tuple(one for one in objectives_of(str(plan.base.get("domain", ""))) if one.key in names)
     if not asked:
         return offered
     key, _, better = asked.partition(":")

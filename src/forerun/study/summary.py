@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from forerun.result.run import Interval
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.study.cell import Done, Outcome
 from forerun.study.expand import Plan
+from forerun.study.objective import Objective, objectives_of
 from forerun.study.statistics import mean_interval, path_means, two_level_interval
 from forerun.units import unit_of
 
@@ -52,8 +53,9 @@ def points(
     summaries, if none are given.
     """
     wanted = tuple(metrics) or plan.metrics
+    known = {objective.key: objective for objective in objectives_of(str(plan.base.get("domain", "")))}
     return [
-        _point(plan, number, list(group), wanted, confidence)
+        _point(plan, number, list(group), wanted, confidence, known)
         for number, group in by_combination(plan, outcomes)
     ]
 
@@ -61,13 +63,6 @@ def points(
 def by_combination(plan: Plan, outcomes: Iterable[Outcome]) -> Iterator[tuple[int, Iterator[Outcome]]]:
     """The outcomes of each combination: its cells follow one another."""
     return itertools.groupby(outcomes, lambda outcome: outcome.number // plan.replications)
-
-
-def metric_names(plan: Plan, found: Iterable[Point]) -> tuple[str, ...]:
-    """The metrics of a study's points: those the file names, else all, in order of appearance."""
-    apart = {name for name, _ in plan.axes}.union(_OWN)
-    seen = dict.fromkeys(name for point in found for name in point.means)
-    return tuple(name for name in (plan.metrics or seen) if name in seen and name not in apart)
 
 
 def cells_table(plan: Plan, outcomes: Iterable[Outcome]) -> Table:
@@ -142,7 +137,10 @@ def _axis_columns(plan: Plan, cells: NDArray[np.int64]) -> dict[str, NDArray[Any
     return dict(reversed(found.items()))
 
 
-def _point(plan: Plan, number: int, group: list[Outcome], metrics: Sequence[str], confidence: float) -> Point:
+def _point(
+    plan: Plan, number: int, group: list[Outcome], metrics: Sequence[str], confidence: float,
+    known: Mapping[str, Objective],
+) -> Point:  # fmt: skip
     done = [outcome for outcome in group if isinstance(outcome, Done)]
     names = metrics or tuple(
         dict.fromkeys(name for one in done for name, value in one.summary.items() if is_number(value))
@@ -164,6 +162,7 @@ def _point(plan: Plan, number: int, group: list[Outcome], metrics: Sequence[str]
             means[name] = float(np.mean(found))
         if len(found) > 1:
             intervals[name] = mean_interval(found, confidence)
+    intervals = {name: known[name].cut(one) if name in known else one for name, one in intervals.items()}
     return Point(plan.combination(number), len(done), len(group) - len(done), means, intervals, number)
 
 

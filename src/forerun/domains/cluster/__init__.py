@@ -31,7 +31,7 @@ __all__ = ["OBJECTIVES", "POLICIES", "Scenario", "simulate"]
 POLICIES: dict[str, Registry[Any]] = {"policy": schedulers()}
 
 OBJECTIVES = (
-    Objective("deadline_ratio", "higher", "deadlines met"),
+    Objective("deadline_ratio", "higher", "deadlines met", 0.0, 1.0),
     Objective("jct_mean_s", "lower", "mean completion time"),
     Objective("jct_p99_s", "lower", "99th percentile of completion time"),
     Objective("makespan_s", "lower", "makespan"),

@@ -34,7 +34,7 @@ POLICIES: Final[dict[str, Registry[Any]]] = {
 #: by what runs of this room are ranked, first the default
 OBJECTIVES: Final = (
     Objective("samples_per_s", "higher", "samples a second"),
-    Objective("stall_share", "lower", "share of the time that the loop waits"),
+    Objective("stall_share", "lower", "share of the time that the loop waits", 0.0, 1.0),
     Objective("peak_memory_bytes", "lower", "memory in bytes"),
     Objective("cost_usd", "lower", "cost in $"),
 )

@@ -34,5 +34,5 @@ POLICIES: dict[str, Registry[Any]] = {
 OBJECTIVES = (
     Objective("samples_per_s", "higher", "throughput"),
     Objective("usd_per_million_samples", "lower", "cost of a million samples"),
-    Objective("useful_share", "higher", "share of time that is useful"),
+    Objective("useful_share", "higher", "share of time that is useful", 0.0, 1.0),
 )
