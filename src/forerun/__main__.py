@@ -6,6 +6,7 @@ Importing the command line takes a few tenths of a second; an interrupt in that 
 from __future__ import annotations
 
 import _thread
+import os
 import signal
 import sys
 import threading
@@ -48,8 +49,17 @@ def _interrupt() -> None:
         signal.pthread_kill(main, signal.SIGINT)
 
 
+def _three_streams() -> None:
+    """Stand-ins for standard streams that are closed (`forerun ... >&-`): no file of ours may take their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(nowhere, "r" if number == 0 else "w"))
+
+
 def main() -> None:
     """Entry point of the command line."""
+    _three_streams()
     sys.unraisablehook = again
     try:
         from forerun.cli.main import run

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -264,3 +265,42 @@ def test_the_next_command_sets_nothing_twice(capsys: pytest.CaptureFixture[str])
 def test_explaining_a_scenario_file_tells_what_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", str(SERVING)]) == 2
     assert "a run directory is wanted (`forerun simulate -o` keeps one)" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="closes streams by the shell, and wants /dev/full")
+@pytest.mark.parametrize(
+    ("redirection", "code", "told"),
+    [
+        (">&-", 0, ""),  # as a daemon starts it
+        ("<&- >&- 2>&-", 0, ""),
+        (">/dev/full", 2, "forerun: No space left on device\n"),
+    ],
+)
+def test_streams_that_are_closed_or_full_are_no_bug(redirection: str, code: int, told: str) -> None:
+    words = f"{shlex.quote(sys.executable)} -m forerun policies energy {redirection}"
+    ended = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (code, told)
+
+
+def test_what_no_file_can_hold_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """A byte that is no UTF-8, as the shell hands it over; more memory than any machine has."""
+    assert run(["simulate", str(SERVING), "--set", "trace.queries=\udcff"]) == 2
+    assert capsys.readouterr().err == "forerun: --set trace.queries=?: is not UTF-8\n"
+    from forerun.cli.simulate import command
+
+    for raised, told in [
+        (MemoryError("Unable to allocate 9 TiB"), "not enough memory Unable to allocate 9 TiB; ask for less"),
+        (UnicodeEncodeError("ascii", "ü", 0, 1, "no"), "cannot be written as ascii"),
+        (FileNotFoundError(2, "No such file or directory"), "forerun: No such file or directory"),
+    ]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(command, "callback", _raising(raised))
+            assert run(["simulate", str(SERVING)]) == 2
+        assert told in capsys.readouterr().err
+
+
+def _raising(error: BaseException) -> Callable[..., None]:
+    def callback(**options: object) -> None:
+        raise error
+
+    return callback

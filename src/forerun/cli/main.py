@@ -5,6 +5,7 @@ Exit codes: 0 ok, 1 a bug of ours, 2 bad usage or input, 3 infeasible, 4 a check
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pkgutil
@@ -83,5 +84,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         # The reader of our output went away (`forerun ... | head`): not an error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence()
         return 0
+    except UnicodeEncodeError as error:
+        known = f"{error.object[error.start : error.end]!a} cannot be written as {error.encoding}"
+        click.echo(f"forerun: {known}; a UTF-8 locale (or PYTHONUTF8=1) can write every name", err=True)
+        return 2
+    except OSError as error:
+        # The machine failed us where nobody could foresee it: a full disk under stdout, a folder that is gone.
+        _silence()
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"forerun: {where}{error.strerror or error}", err=True)
+        return 2
+
+
+def _silence() -> None:
+    """Let what is still to be written to stdout go nowhere: it cannot be written."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -107,9 +107,12 @@ def read_parquet(path: Path) -> Table:
     from forerun.errors import StoreError
 
     try:
-        metadata = polars.read_parquet_metadata(path)
-        described = json.loads(metadata["forerun"])
-        frame = polars.read_parquet(path)
+        # Opened here: a path that is no UTF-8 is one all the same.
+        with path.open("rb") as file:
+            metadata = polars.read_parquet_metadata(file)
+            described = json.loads(metadata["forerun"])
+            file.seek(0)
+            frame = polars.read_parquet(file)
         # The file's order is the table's; in the metadata names are sorted.
         columns = tuple(
             Column(

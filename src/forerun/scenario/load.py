@@ -150,6 +150,8 @@ def apply_overrides(
     lines = dict(document.lines)
     for text in overrides:
         where = f"--set {text}"
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise UsageError.at(where.encode("utf-8", "replace").decode(), "is not UTF-8")
         key, equals, raw = text.partition("=")
         steps = _steps(key)
         if not equals or not steps:
