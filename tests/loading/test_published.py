@@ -31,7 +31,9 @@ from forerun.domains.loading.notebook import (
     table,
     welch_p,
 )
+from forerun.domains.loading.reproduce import whole_figure
 from forerun.errors import TraceError
+from forerun.result.reproduction import silent
 from forerun.trace.readers.loading_npy import read_numbers, read_records
 
 from .conftest import shown_on_the_page
@@ -203,6 +205,33 @@ def test_both_laws_explain_librispeech(published: Path) -> None:
     told = [100 * float(error) for error in (np.mean(merged), max(merged))]
     assert shown_on_the_page(
         "figure", "LibriSpeech remote, decode fitted on one run, 10 held out", [1, 4, 20, 260, *told]
+    )
+
+
+def test_the_whole_figure_from_four_probes(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run of each curve at the shortest compute time; twenty points with bands, none of which is missed."""
+    monkeypatch.setenv("FORERUN_DATA_DIR", str(published.parent))
+    found = whole_figure(silent)
+    points = {row.name: row for row in found.rows if row.name.endswith("samples/s")}
+    assert len(points) == 20
+    off = {
+        name: abs(float(row.corrected or 0) / float(row.published or 1) - 1) for name, row in points.items()
+    }
+    plain = [error for name, error in off.items() if "not merged" in name]
+    assert len(plain) == 10 and max(plain) <= 0.025
+    assert max(off.values()) <= 0.085 and max(off, key=lambda name: off[name]).startswith(
+        "librispeech remote, merged"
+    )
+    (inside,) = (row.corrected for row in found.rows if row.name.startswith("points of 20"))
+    assert inside == 20 and not any("outside" in row.note for row in points.values())
+    told = [100 * max(plain), 100 * max(off.values()), inside]
+    label = "both settings, throughput from four probes"
+    assert shown_on_the_page("figure", label, [20, *told]), told
+    # The probes are no part of what they are judged by: four of the sixty runs behind the points.
+    (figure,) = found.figures
+    assert len(figure.data["sleep_s"]) == 40 and all(
+        low < middle < high
+        for low, middle, high in zip(*(figure.data[name] for name in ("low", "samples_per_s", "high")))
     )
 
 

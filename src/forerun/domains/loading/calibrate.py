@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.domains.loading.model import F64, Cell, Load, Probe, Reader, StoreModel, StoreProfile
+from forerun.domains.loading.model import F64, Cell, Load, Probe, Reader, StoreModel, StoreProfile, Streamed
 from forerun.domains.loading.streaming import stream
 from forerun.errors import ProfileError
 from forerun.result.run import Interval
@@ -129,6 +129,11 @@ def fit_single_requests(a: Probe, c: Probe, sizes_bytes: F64, load: Load) -> Sto
 
 def predict(profile: StoreProfile, load: Load, cell: Cell) -> float:
     """Seconds that a cell takes: the event model with mean sizes and a fixed latency."""
+    return predicted_run(profile, load, cell).end_s
+
+
+def predicted_run(profile: StoreProfile, load: Load, cell: Cell) -> Streamed:
+    """What a cell does by a profile: the event model with mean sizes and a fixed latency."""
     full, rest = divmod(load.samples, cell.block)
     blocks = [np.full(cell.block, load.sample_bytes)] * full
     blocks += [np.full(rest, load.sample_bytes)] if rest else []
@@ -141,7 +146,7 @@ def predict(profile: StoreProfile, load: Load, cell: Cell) -> float:
         shared_bytes_per_s=profile.shared_bytes_per_s,
         cores=profile.cores,
     )
-    return stream([reader], store, latency_s=profile.latency_s).end_s
+    return stream([reader], store, latency_s=profile.latency_s).jobs[0]
 
 
 def with_intervals(

@@ -140,11 +140,13 @@ def run_cell(
     )  # fmt: skip
     given = 0.0 if instantaneous else drawn.scenario.store.mean_latency_s
     latencies = np.array([given])
-    if rng is not None and isinstance(latency, RandomSeconds):
-        latencies = times_of(latency, len(blocks) + 1, rng)
-    readers = [reader] * drawn.scenario.jobs
-    if len(latencies) > 1:
-        latencies = np.tile(latencies, drawn.scenario.jobs)
+    jobs = drawn.scenario.jobs
+    if rng is None and jobs > 1:
+        # Equal jobs that meet the same latencies would read together and decode together: an accident of the mean.
+        rng = random_stream(drawn.scenario.seed, "cells")
+    if rng is not None and isinstance(latency, RandomSeconds) and not instantaneous:
+        latencies = times_of(latency, (len(blocks) + 1) * jobs, rng)
+    readers = [reader] * jobs
     job = stream(readers, store, latency_s=latencies).jobs[0]
     done = np.isfinite(job.requests.done_s)
     request_s = float(np.mean((job.requests.done_s - job.requests.taken_s)[done]))

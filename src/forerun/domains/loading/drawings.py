@@ -54,7 +54,63 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
 
 def measured_figures(measured: Mapping[str, Any]) -> tuple[Figure, ...]:
     """Predicted against measured seconds of the cells that were checked, the error of each, and what a pace did."""
-    return _checked(measured.get("checked") or []) + _pace(measured.get("pace") or {})
+    return (
+        _checked(measured.get("checked") or [])
+        + _waits(measured.get("waits") or {})
+        + _requests(measured.get("requests") or {})
+        + _pace(measured.get("pace") or {})
+    )
+
+
+def _waits(waits: Mapping[str, Any]) -> tuple[Figure, ...]:
+    """Waits of a probe, with the simulation's over them."""
+    measured, simulated = waits.get("measured_s") or [], waits.get("simulated_s") or []
+    if not measured or len(measured) != len(simulated):
+        return ()
+    count = len(measured)
+    return (
+        Figure(
+            id="waits-measured",
+            title="Waiting for each batch",
+            kind="line",
+            x=Axis("batch", "batch"),
+            y=Axis("load_s", "wait", "s"),
+            data={
+                "batch": [*range(count), *range(count)],
+                "load_s": [*measured, *simulated],
+                "run": ["measured"] * count + ["simulated"] * count,
+            },
+            series="run",
+            caption=f"The probe of blocks of {waits['block_samples']}, {waits['threads']} threads, and the same simulated "
+            "with mean sizes and mean latency. The first wait is start-up.",
+        ),
+    )
+
+
+def _requests(requests: Mapping[str, Any]) -> tuple[Figure, ...]:
+    """Times of single requests against what the model makes of their mean and spread."""
+    kinds = [kind for kind in ("measured", "model") if requests.get(f"{kind}_s")]
+    if not kinds:
+        return ()
+    data: dict[str, list[Any]] = {"request_s": [], "share": [], "of": []}
+    for kind in kinds:
+        values = requests[f"{kind}_s"]
+        data["request_s"] += values
+        data["share"] += np.linspace(0, 1, len(values)).tolist()
+        data["of"] += [kind] * len(values)
+    return (
+        Figure(
+            id="request-times-measured",
+            title="Time of a request",
+            kind="cdf",
+            x=Axis("request_s", "from asking to the last byte", "s"),
+            y=Axis("share", "share of requests"),
+            data=data,
+            series="of",
+            caption=f"{requests['requests']} requests of the first probe"
+            + (", and latencies of the fitted mean and spread (lognormal)." if len(kinds) > 1 else "."),
+        ),
+    )
 
 
 def _pace(pace: Mapping[str, Any]) -> tuple[Figure, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,13 @@ import numpy as np
 from forerun.result.figures import Axis, Figure, Rule
 from forerun.result.run import Result, SavedRun
 from forerun.result.tables import Table
+from forerun.scenario.spec import to_data
 
 #: batches whose waits are drawn, and blocks in the chart of threads
 MOST_BATCHES = 400
 MOST_BLOCKS = 60
+#: parts of an epoch over which what comes over the link is averaged
+LINK_PARTS = 80
 
 
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
@@ -21,6 +25,7 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     found = []
     if "cells" in run.tables:
         found.append(heat_map(_of_chosen(run.tables["cells"])))
+        found.append(hide_curve(_of_chosen(run.tables["cells"]), run.tables.get("probes")))
     found.append(stall_split(run))
     if "split" in run.tables:
         found.append(split_by_step(run.tables["split"]))
@@ -32,6 +37,8 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     if "requests" in run.tables and len(run.tables["requests"]):
         found.append(threads(run.tables["requests"]))
         found.append(request_times(run.tables["requests"]))
+        shared = float(to_data(run.scenario)["store"].get("shared_bytes_per_s") or 0.0)
+        found.append(link_share(run.tables["requests"], shared))
     if "cells" in run.tables:
         cells = _of_chosen(run.tables["cells"])
         found.append(memory(cells))
@@ -73,6 +80,45 @@ def heat_map(cells: Table) -> Figure:
         order=tuple(dict.fromkeys(cells["block_samples"].astype(str).tolist())),
         caption=f"{hidden} of {len(cells)} configurations hide loading behind the step. The plan takes blocks of "
         f"{cells['block_samples'][chosen]} and {cells['threads'][chosen]} threads: the fewest bytes in hand near the best.",
+    )
+
+
+def hide_curve(cells: Table, probes: Table | None) -> Figure:
+    """Fewest threads that hide loading at each block size, what holds as much memory as the plan, probes and plan."""
+    blocks, threads = cells["block_samples"], cells["threads"]
+    chosen = int(np.argmax(cells["chosen"]))
+    columns: dict[str, list[Any]] = {"block_samples": [], "threads": [], "what": []}
+
+    def add(what: str, xs: Iterable[float], ys: Iterable[float]) -> None:
+        for x, y in zip(xs, ys):
+            columns["block_samples"].append(float(x))
+            columns["threads"].append(float(y))
+            columns["what"].append(what)
+
+    sizes = sorted(set(blocks[cells["hidden"]].tolist()))
+    least = [threads[(blocks == size) & cells["hidden"]].min() for size in sizes]
+    add("fewest that hide loading", sizes, least)
+    in_hand = int(blocks[chosen]) * int(threads[chosen])
+    within = [size for size in sorted(set(blocks.tolist())) if 1 <= in_hand / size <= threads.max()]
+    add("as much memory as the plan", within, [in_hand / size for size in within])
+    if probes is not None:
+        add("probes, as asked", probes["block_samples"], probes["threads"])
+    add("the plan", [blocks[chosen]], [threads[chosen]])
+    told = (
+        "Cells at or above the first marks hide loading."
+        if sizes
+        else "No block size and number of threads on offer hides loading."
+    )
+    return Figure(
+        id="hide-curve",
+        title="Threads that hide loading, by block size",
+        kind="points",
+        x=Axis("block_samples", "samples a block", log=True),
+        y=Axis("threads", "threads", log=True),
+        data=columns,
+        series="what",
+        order=tuple(dict.fromkeys(columns["what"])),
+        caption=f"{told} Marks of one memory lie on a straight line: threads times samples a block.",
     )
 
 
@@ -253,6 +299,36 @@ def request_times(requests: Table) -> Figure:
             "share": shares.tolist(),
         },
         caption=f"Median {np.nanmedian(served) * 1e3:.3g} ms over {len(served)} requests, caches included.",
+    )
+
+
+def link_share(requests: Table, shared_bytes_per_s: float) -> Figure:
+    """Bytes a second on their way from the store to each job, over the first epoch."""
+    came = (requests["source"] == "store") & np.isfinite(requests["done_s"])
+    first, done = requests["first_byte_s"][came], requests["done_s"][came]
+    rate = requests["size_bytes"][came] / np.maximum(done - first, 1e-9)
+    job = requests["job"][came]
+    edges = np.linspace(0.0, float(done.max(initial=1e-9)), LINK_PARTS + 1)
+    columns: dict[str, list[Any]] = {"at_s": [], "bytes_per_s": [], "job": []}
+    for number in sorted(set(job.tolist())):
+        mine = job == number
+        begun, ended = first[mine, None], np.maximum(done[mine, None], first[mine, None] + 1e-9)
+        overlap = np.clip(np.minimum(ended, edges[1:]) - np.maximum(begun, edges[:-1]), 0.0, None)
+        sent = (overlap * rate[mine, None]).sum(axis=0) / np.diff(edges)
+        columns["at_s"] += ((edges[:-1] + edges[1:]) / 2).tolist()
+        columns["bytes_per_s"] += sent.tolist()
+        columns["job"] += [f"job {number}"] * LINK_PARTS
+    return Figure(
+        id="link-share",
+        title="Bytes on their way",
+        kind="line",
+        x=Axis("at_s", "time", "s"),
+        y=Axis("bytes_per_s", "from the store", "bytes/s"),
+        data=columns,
+        series="job" if len(set(columns["job"])) > 1 else "",
+        rules=(Rule(shared_bytes_per_s, "the shared link", axis="y"),) if shared_bytes_per_s else (),
+        caption=f"Means over {LINK_PARTS} parts of the first epoch"
+        + (", for each job." if len(set(columns["job"])) > 1 else "; what a cache had is not in it."),
     )
 
 

@@ -8,6 +8,7 @@ import platform
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from forerun.domains.loading.calibrate import (
     best_within,
     fit_single_requests,
     predict,
+    predicted_run,
     resampled,
     slower,
     total_interval,
@@ -48,6 +50,10 @@ FIRST_REQUESTS: Final = 8
 #: profiles drawn anew behind the interval of a prediction, and samples of the runs that they predict
 DRAWS: Final = 40
 DRAWN_SAMPLES: Final = 3200
+#: batches of a run whose waits are worth a picture
+SHOWN_BATCHES: Final = 8
+#: quantiles of request times that are kept
+QUANTILES: Final = 101
 #: repeats that differ more than this from their median are noisy
 NOISY: Final = 0.15
 #: local files count as cold where less than this share of their pages stayed in memory
@@ -114,6 +120,7 @@ class Answer:
     packed: bool = True
     cpu_per_request_s: float = math.nan
     is_container: bool = False
+    runs: tuple[LoaderRun, ...] = ()
 
     @property
     def hides(self) -> bool:
@@ -204,6 +211,8 @@ class Answer:
                     name: [_number(span.low), _number(span.high)] for name, span in (profile.intervals or {}).items()
                 },
             },
+            "requests": self._requests(),
+            "waits": self._waits(),
             "probes": [
                 {"block_samples": p.cell.block, "threads": p.cell.threads, "samples": p.samples, "total_s": p.total_s,
                  "request_s": p.request_s, "decode_s": p.decode_s}
@@ -215,7 +224,42 @@ class Answer:
             "cpu_per_request_s": _number(self.cpu_per_request_s),
             "cache": self.cache,
             "host": {"cores": self.host.cores, "load_before": self.host.load_before,
-                     "load_after": self.host.load_after, "quiet": self.host.quiet},
+                     "load_after": self.host.load_after, "quiet": self.host.quiet, "system": self.host.system,
+                     "versions": {"python": platform.python_version(), "numpy": np.__version__}},
+        }  # fmt: skip
+
+    def _requests(self) -> dict[str, Any]:
+        """Quantiles of the first probe's requests, and of latencies with the mean and the spread fitted to them."""
+        if not self.runs:
+            return {}
+        seen = self.runs[0].request_s
+        shares = np.linspace(0, 1, QUANTILES)
+        found: dict[str, Any] = {"requests": len(seen), "measured_s": np.quantile(seen, shares).tolist()}
+        profile = self.profile
+        if profile is None or not profile.latency_s > 0:
+            return found
+        sent = self.load.sample_bytes / profile.conn_bytes_per_s
+        latency = np.maximum(seen - sent, 1e-3 * profile.latency_s)
+        sigma = float(np.std(np.log(latency)))
+        normal = NormalDist()
+        # The ends of a distribution are nowhere; as many requests reach about so far.
+        reach = np.clip(shares, 0.5 / len(seen), 1 - 0.5 / len(seen))
+        drawn = [math.exp(sigma * normal.inv_cdf(share) - sigma**2 / 2) for share in reach.tolist()]
+        mean = max(float(seen.mean()) - sent, 0.0)
+        return found | {"sigma": sigma, "model_s": [sent + mean * each for each in drawn]}
+
+    def _waits(self) -> dict[str, Any]:
+        """Waits of the probe that waited most, of those of some batches, and the simulation's."""
+        if not self.runs or self.profile is None:
+            return {}
+        long = [each for each in zip(self.runs, self.probes) if len(each[0].load_s) >= SHOWN_BATCHES]
+        run, probe = max(long or list(zip(self.runs, self.probes)), key=lambda each: each[0].load_share)
+        load = replace(self.load, samples=probe.samples, batch=probe.samples // len(run.load_s))
+        load = replace(load, step_s=float(run.step_s.mean()))
+        found = predicted_run(self.profile, load, probe.cell)
+        return {
+            "block_samples": probe.cell.block, "threads": probe.cell.threads, "measured_s": run.load_s.tolist(),
+            "simulated_s": found.load_s.tolist(),
         }  # fmt: skip
 
 
@@ -324,6 +368,7 @@ def answer(
         host=host,
         cache=cache,
         cpu_per_request_s=first.process_cpu_s / len(first.request_s),
+        runs=tuple(prober.runs),
         packed=packed,
         is_container=packed and corpus.files is None,
     )
