@@ -27,7 +27,7 @@ from forerun.domains.spot.fleet import (
     generate,
 )
 from forerun.domains.spot.model import Membership
-from forerun.domains.spot.recorded import of_counts, of_membership
+from forerun.domains.spot.recorded import of_membership
 from forerun.domains.spot.statistics import (
     as_the_notebook,
     corrected,
@@ -81,41 +81,6 @@ def test_rounded_marks_shift_the_batches(golden: Golden, data_folder: Path) -> N
     )
     geometric = notebook_process(full_64(data_folder), geometric=True)
     assert mean(geometric.removal_sizes()) == pytest.approx(theirs["true_preempt_batch_mean"], rel=1e-9)
-
-
-def test_statistics_of_membership_files(golden: Golden, data_folder: Path) -> None:
-    checked = 0
-    for name, theirs in golden("trace_stats.json")["files"].items():
-        if "removal_instants" not in theirs:
-            continue
-        trace = read_trace(data_folder / name)
-        mine = fleet_statistics(of_membership(trace)).data()
-        figures = set(theirs) - {"names_reused"}
-        if trace.provenance.repairs and name.startswith("oobleck"):
-            # One node of this file is added and removed in the same instant. The reference counts its life of
-            # length zero; the reader drops it, which leaves everything that is an integral over time.
-            figures = {"duration_h", "max_nodes", "node_hours", "mean_nodes", "alive_at_end"}
-            assert (mine["removes"], mine["adds"]) == (theirs["removes"] - 1, theirs["adds"] - 1)
-        for figure in figures:
-            assert mine[figure] == pytest.approx(theirs[figure], rel=1e-9), (name, figure)
-        checked += 1
-    assert checked == 10
-
-
-def test_statistics_of_count_series(golden: Golden, data_folder: Path) -> None:
-    for name in ("a100x1-east1b.txt", "v100x1-east1c.txt"):
-        theirs = golden("trace_stats.json")["files"][f"bamboo/traces/gcloud/{name}"]
-        trace = read_trace(data_folder / "bamboo/traces/gcloud" / name)
-        counts = trace["nodes"]
-        rises = np.diff(counts)
-        assert (counts.min(), counts.max()) == (theirs["min_nodes"], theirs["max_nodes"])
-        assert int(rises[rises > 0].sum()) == theirs["net_up"]
-        assert int(-rises[rises < 0].sum()) == theirs["net_down"]
-        repaired = {row["rule"]: row["count"] for row in trace.provenance.repairs}
-        assert repaired.get("row out of order, sorted", 0) == theirs["backward_timestamps"]
-        fleet = of_counts(trace["t_s"].tolist(), counts.tolist(), "fifo")
-        seen = fleet_statistics(fleet, theirs["duration_h"] * 3600)
-        assert seen.mean_nodes == pytest.approx(theirs["mean_nodes"], rel=1e-3)
 
 
 def test_exact_poisson_interval(data_folder: Path) -> None:

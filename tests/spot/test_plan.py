@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,11 @@ import numpy as np
 import pytest
 
 from forerun.cli.main import run
+from forerun.domains.spot.drawings import plan_figures
 from forerun.domains.spot.plan import Plan, candidates, conclude, meet, plan
 from forerun.errors import CheckFailed, Infeasible, ScenarioError
 from forerun.scenario.load import loads
+from forerun.scenario.spec import to_data
 
 from .conftest import many
 
@@ -100,6 +103,53 @@ def test_infeasible_names_the_nearest_relaxation() -> None:
     assert "a deadline of" in str(caught.value)
     with pytest.raises(Infeasible, match="the cheapest"):
         plan(scenario("", BASE.replace("deadline: 9h, ", "budget_usd: 1, ")))
+
+
+def test_the_bounds_that_an_infeasible_plan_names_are_kept() -> None:
+    """A hundredth less of either is infeasible again; of both bounds the one that cannot be kept is named."""
+    text = BASE.replace("trials: 600", "trials: 500")
+
+    def refused(bounds: str) -> str:
+        with pytest.raises(Infeasible) as caught:
+            plan(scenario("", text.replace("deadline: 9h", bounds)))
+        return str(caught.value)
+
+    told = refused("deadline: 2.2h")
+    kept_h = float(told.partition("a deadline of ")[2].partition(" h")[0])
+    assert plan(scenario("", text.replace("deadline: 9h", f"deadline: {kept_h}h"))).check()
+    assert "goal.deadline_s" in refused(f"deadline: {kept_h - 0.01:.2f}h")
+    told = refused("deadline: 20h, budget_usd: 1")
+    assert "goal.budget_usd" in told and "done by 20.00 h" in told
+    kept_usd = float(told.partition("costs at most")[2].partition(", costs ")[2].partition(",")[0])
+    assert plan(scenario("", text.replace("deadline: 9h", f"deadline: 20h, budget_usd: {kept_usd}"))).check()
+    assert "goal.budget_usd" in refused(f"deadline: 20h, budget_usd: {kept_usd - 0.01:.2f}")
+
+
+def test_other_intervals_stand_beside_the_chosen_one() -> None:
+    """Rare losses and a long stall: the closed form's interval is the best there is, ten steps and back to back cost
+    something, and the picture marks them; without a stall there is nothing to choose.
+    """
+    text = BASE.replace("removals_per_min: 0.2", "removals_per_min: 0.02").replace(
+        "adds_per_min: 0.2", "adds_per_min: 0"
+    )
+    text = text.replace("stall: 8.91s", "stall: 20s").replace(", lazy]", "]")
+    found = plan(scenario(text=text))
+    rows = {name: row for row in found.intervals for name in row.choice.split(", ")}
+    assert {"chosen", "closed form", "Young", "Daly", "every 10 steps", "back to back"} <= set(rows)
+    assert min(row.costs.mean for row in found.intervals) == 0.0
+    closed = rows["closed form"].costs
+    assert closed.mean < 0.01 < rows["every 10 steps"].costs.mean - rows["every 10 steps"].costs.half95
+    assert rows["back to back"].costs.mean > closed.mean
+    assert rows["closed form"].closed_form == max(
+        row.closed_form for row in found.intervals if not math.isnan(row.closed_form)
+    )
+    pictures = {figure.id: figure for figure in plan_figures(found.data(), to_data(found.scenario))}
+    marked = " ".join(rule.label for rule in pictures["plan-intervals"].rules)
+    assert all(name in marked for name in rows if name)
+    assert "plan-candidates" in pictures and pictures["plan-candidates"].low
+    assert "gives up" in " ".join(found.notes)
+    free = plan(scenario(text=text.replace("stall: 20s", "stall: 0s")))
+    assert free.intervals == () and "intervals" not in free.tables
 
 
 def test_scenarios_that_cannot_be_planned() -> None:

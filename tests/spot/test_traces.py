@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 import forerun
+import forerun.scenario.load
 from forerun.cli.main import run
+from forerun.domains.spot import fit as fitting
+from forerun.domains.spot.traces import TRACES
+from forerun.trace.room import Recorded
 
 Trace = Callable[..., tuple[int, str, str]]
 
@@ -45,6 +49,70 @@ def test_the_notebooks_values_in_all_their_digits(trace: Trace, data_folder: Pat
     assert "7 of 140 terminations do not show in the counts" in out
     told = json.loads(trace("stats", "spot", *files, "--json")[1])
     assert len(told["notebook"]) == 12 and told["corrected"]["mttp_s"] == 360.0
+
+
+#: the reference's names of what our figures call otherwise
+NAMES = {
+    "backward_timestamps": "backward_times",
+    "duplicate_timestamps": "equal_times",
+    "nodes_with_faults": "faulty_nodes",
+    "mean_available": "mean_nodes",
+    "final_nodes": "alive_at_end",
+}
+
+
+def test_every_figure_of_every_public_file(
+    golden: Callable[[str], Any], data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 21 files, each figure of the reference, by what `trace stats` tells of the file."""
+    monkeypatch.setattr(fitting, "DRAWS", 10)
+    checked = 0
+    for name, theirs in golden("trace_stats.json")["files"].items():
+        if "prices" in name or theirs["rows" if "rows" in theirs else "ticks"] == 1:
+            continue  # prices, and a count that is looked at once: `test_readers` has them
+        options: dict[str, Any] = {}
+        if "skynomad" in name:
+            options["polarity"] = "preempted" if "h100" in name else "available"
+        if "asg-counts" in name:
+            options["x_unit"] = "h" if theirs["last_x"] < 1000 else "s"
+        format_ = "spot_counts" if "asg-counts" in name else ""
+        recorded = Recorded(files=(data_folder / name,), format=format_, options=options)
+        told = TRACES.stats(recorded, (), seed=0).data
+        mine: dict[str, Any] = {**told["statistics"], **told["recording"]}
+        repairs = {row["rule"]: row["count"] for row in told["repairs"]}
+        mine["zero_length_faults"] = repairs.get("fault of length 0, dropped")
+        mine["starts_while_already_down"] = repairs.get("fault of a node that is down already, merged")
+        mine["kinds"] = {kind: mine.get(f"lines_{kind}") for kind in theirs.get("kinds", ())}
+        mine["last_x"] = mine.get("until_s", 0.0) / (3600 if options.get("x_unit") == "h" else 1)
+        mine["last_t_ms"], mine["duration_days"] = 1000 * mine["last_x"], mine["duration_h"] / 24
+        if "faults" in mine:
+            mine["nodes"] = mine["max_nodes"]
+            mine["faults_per_1000_node_days"] = 1000 * mine["faults"] / mine["nodes"] / mine["duration_days"]
+        figures = set(theirs) - {"polarity"}
+        if "node added and removed in one instant, dropped" in repairs:
+            # One node of this file is added and removed in the same instant. The reference counts its life of
+            # length zero; the reader drops it, which leaves everything that is an integral over time.
+            figures = {"duration_h", "max_nodes", "node_hours", "mean_nodes", "alive_at_end", "names_reused"}
+            assert (mine["removes"], mine["adds"]) == (theirs["removes"] - 1, theirs["adds"] - 1)
+        for figure in figures:
+            wanted, found = theirs[figure], mine[NAMES.get(figure, figure)]
+            ok = found == wanted if isinstance(wanted, dict) else found == pytest.approx(wanted, rel=1e-9)
+            assert ok, (name, figure, found, wanted)
+        checked += 1
+    assert checked == 21
+
+
+def test_a_recording_lasts_as_long_as_it_was_looked_at(tmp_path: Path) -> None:
+    """Rows without a change lengthen it: the mean, the rates, and what is simulated, until the last row."""
+    file = tmp_path / "counts.csv"
+    file.write_text("time_s,nodes\n0,16\n3600,32\n7200,32\n14400,32\n")
+    told = TRACES.stats(Recorded(files=(file,)), (), seed=0).data
+    assert told["statistics"]["duration_h"] == 4.0 and told["recording"]["mean_nodes"] == 28.0
+    scenario = forerun.scenario.load.loads(
+        f"domain: spot\nfleet: {{name: trace, file: {file}}}\n"
+        "job: {depth: 16, max_pipelines: 2, step_s: {16: 10, 32: 6}, samples_per_step: 8}\n"
+    )
+    assert forerun.simulate(scenario).summary["end_s"] == 14_400.0
 
 
 def test_fit_then_generate_then_simulate(trace: Trace, data_folder: Path, tmp_path: Path) -> None:

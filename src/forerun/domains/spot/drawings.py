@@ -32,13 +32,15 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
                 y=Axis("cost_usd", "mean cost", "$"),
                 data={
                     "finish_h": [float(row["finish_h"]) for row in ended],
-                    "cost_usd": [float(row["cost_usd"]) for row in ended],
                     "kind": [_kind(row) for row in ended],
+                    **_cost_intervals(ended),
                 },
+                low="low",
+                high="high",
                 series="kind",
                 order=order[::-1],
                 rules=(Rule(deadline_s / 3600.0, "deadline"),) if deadline_s else (),
-                caption="All candidates met the same fleets; those in few trials have wider intervals (see the table).",
+                caption="With 95 % intervals of the mean cost; all met the same fleets, those dropped early met fewer.",
             )
         )
     listed = sorted(rows, key=lambda row: float(row["cost_usd"]))[:MOST_LISTED]
@@ -50,18 +52,59 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
                 kind="points",
                 x=Axis("name", "candidate"),
                 y=Axis("cost_usd", "mean cost", "$"),
-                data={
-                    "name": _short(listed),
-                    "cost_usd": [float(row["cost_usd"]) for row in listed],
-                    "low": [float(row["cost_usd"]) - float(row["cost_half95_usd"]) for row in listed],
-                    "high": [float(row["cost_usd"]) + float(row["cost_half95_usd"]) for row in listed],
-                },
+                data={"name": _short(listed), **_cost_intervals(listed)},
                 low="low",
                 high="high",
                 caption=f"The {len(listed)} cheapest of {len(rows)}, each with its 95 % interval; not all keep the goal.",
             )
         )
+    if plan.get("intervals"):
+        found.append(_intervals(plan["intervals"]))
     return tuple(found)
+
+
+def _cost_intervals(rows: list[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Mean costs and the ends of their 95 % intervals."""
+    means = [float(row["cost_usd"]) for row in rows]
+    halves = [float(row["cost_half95_usd"]) for row in rows]
+    return {
+        "cost_usd": means,
+        "low": [mean - half for mean, half in zip(means, halves, strict=True)],
+        "high": [mean + half for mean, half in zip(means, halves, strict=True)],
+    }
+
+
+def _intervals(rows: list[Mapping[str, Any]]) -> Figure:
+    """Useful time against the time between snapshots, the intervals with a name marked."""
+    data: dict[str, list[Any]] = {"minutes": [], "useful": [], "low": [], "high": [], "of": []}
+    marked: dict[float, list[str]] = {}
+    for row in rows:
+        minutes, useful = float(row["interval_s"]) / 60.0, float(row["useful"])
+        half = float(row["useful_half95"])
+        simulated = (minutes, useful, useful - half, useful + half, "simulated")
+        closed = row.get("closed_form")
+        told = [simulated] if closed is None else [simulated, (minutes, *[float(closed)] * 3, "closed form")]
+        # Back to back is every so many steps but for the first: the curve is of the others.
+        for point in told if "back to back" not in row["choice"] else ():
+            for name, value in zip(data, point, strict=True):
+                data[name].append(value)
+        if row["choice"]:
+            marked.setdefault(minutes, []).append(str(row["choice"]))
+    return Figure(
+        id="plan-intervals",
+        title="Useful time against the time between snapshots",
+        kind="line",
+        x=Axis("minutes", "between snapshots", "min", log=True),
+        y=Axis("useful", "share of wall time that is useful"),
+        data=data,
+        series="of",
+        low="low",
+        high="high",
+        order=("simulated", "closed form"),
+        rules=tuple(Rule(minutes, ", ".join(names)) for minutes, names in sorted(marked.items())),
+        caption="The chosen candidate with other intervals, on the same fleets; the band is the 95 % interval. The closed "
+        "form has the fleet's first size throughout and no idle time.",
+    )
 
 
 def _short(rows: list[Mapping[str, Any]]) -> list[str]:

@@ -10,15 +10,17 @@ certificate that `Plan.check` computes again.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.spot import closed_forms, trials
+from forerun.domains.spot import trials
 from forerun.domains.spot.fleet import PerNode, Poisson
+from forerun.domains.spot.intervals import MOST_TRIALS as INTERVAL_TRIALS
+from forerun.domains.spot.intervals import Interval, compared, interval_table, suggested_steps, told
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import growth_rules
 from forerun.domains.spot.runs import mean_spot_usd_per_h
@@ -50,6 +52,7 @@ CANDIDATES = TableSchema(
     ),
     "one row a candidate, the chosen one first",
 )
+FRONT = TableSchema("front", CANDIDATES.columns, "candidates than which no other is both cheaper and sooner")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,8 @@ class Plan:
     runners: tuple[Runner, ...]
     front: tuple[Runner, ...]
     notes: tuple[str, ...]
+    intervals: tuple[Interval, ...] = ()
+    """Other times between snapshots for the chosen candidate."""
 
     @property
     def told_apart(self) -> bool:
@@ -146,28 +151,26 @@ class Plan:
 
     @property
     def tables(self) -> dict[str, Table]:
-        """All candidates."""
+        """All candidates, the Pareto front of them, and other times between snapshots for the chosen one."""
         front = {id(runner) for runner in self.front}
         order = sorted(self.runners, key=lambda r: (r is not self.chosen, bool(r.out), _score(r, self)))
-        return {
-            "candidates": Table.of_rows(
-                CANDIDATES, [_row(runner, self, id(runner) in front) for runner in order]
-            )
+        rows = [_row(runner, self, id(runner) in front) for runner in order]
+        found = {
+            "candidates": Table.of_rows(CANDIDATES, rows),
+            "front": Table.of_rows(FRONT, [_row(runner, self, True) for runner in self.front]),
         }
+        return found | ({"intervals": interval_table(self.intervals)} if self.intervals else {})
 
     def data(self) -> dict[str, Any]:
         """As plain data."""
-        rows = self.tables["candidates"]
-        names = [column.name for column in rows.schema.columns]
+        tables = self.tables
         return {
             "summary": self.summary,
             "why": self.why,
             "notes": list(self.notes),
             "front": [runner.candidate.name for runner in self.front],
-            "candidates": [
-                {name: _told(value) for name, value in zip(names, values, strict=True)}
-                for values in zip(*(rows[name].tolist() for name in names))
-            ],
+            "candidates": _records(tables["candidates"]),
+            "intervals": _records(tables["intervals"]) if "intervals" in tables else [],
         }
 
     def check(self) -> Plan:
@@ -206,7 +209,17 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
     objective = objective or ("cost" if goal.deadline_s else "time" if goal.budget_usd else "throughput")
     _refuse(scenario, objective)
     runners = race(scenario, candidates(scenario), objective)
-    return conclude(scenario, runners, objective)
+    return with_intervals(conclude(scenario, runners, objective))
+
+
+def with_intervals(found: Plan) -> Plan:
+    """The plan with what other times between snapshots would do to the chosen candidate."""
+    chosen, scenario = found.chosen.candidate, found.scenario
+    count = min(INTERVAL_TRIALS, scenario.choices.trials)
+    rows = compared(
+        scenario, chosen.job, lambda job: _trials(replace(chosen, job=job), scenario, count, first=0)
+    )
+    return replace(found, intervals=rows, notes=(*found.notes, told(rows))) if rows else found
 
 
 def _refuse(scenario: Scenario, objective: str) -> None:
@@ -261,26 +274,6 @@ def _snapshots(scenario: Scenario, job: Training) -> list[Snapshots]:
     steps = scenario.choices.every_steps or suggested_steps(scenario, job)
     rules += [Snapshots(rule="every_steps", steps=n, write=write) for n in steps]
     return list(dict.fromkeys(rules))
-
-
-def suggested_steps(scenario: Scenario, job: Training) -> tuple[int, ...]:
-    """Steps between snapshots that the closed form finds best for the mean fleet, half of it and twice it."""
-    process = scenario.fleet
-    assert isinstance(process, Poisson | PerNode)
-    pipelines = max(job.min_pipelines, min(job.max_pipelines, process.start // job.depth))
-    size = pipelines * job.depth
-    if isinstance(process, PerNode):
-        lam = process.removal_per_node_h / 3600 * size
-    else:
-        rates = trials.hit_rates(process, process.removal_sizes())
-        lam = float(rates[max(process.start, 1), min(size, process.start)])
-    sync = job.snapshots.write == "sync"
-    stall_s = job.stall_s + (job.write_s if sync else 0.0)
-    write_s = 0.0 if sync else job.write_s
-    if lam == 0 or stall_s == 0:
-        return ()
-    best = closed_forms.best_interval(lam, job.step_s[size], stall_s, write_s, job.reconfig_s).steps
-    return tuple(sorted({max(1, best // 2), best, best * 2}))
 
 
 # --------------------------------------------------------------------------- the race
@@ -441,28 +434,75 @@ def _finish_h(runner: Runner, scenario: Scenario) -> float | None:
     return at / 3600.0 if math.isfinite(at) else None
 
 
+NEAREST: Final = 4
+"""Candidates next to each bound that are looked at once more if none keeps all."""
+
+
 def _infeasible(scenario: Scenario, runners: Sequence[Runner]) -> Infeasible:
     """Why nothing fits, and what would: a later deadline, nodes that never vanish, or more money."""
-    goal = scenario.goal
-    if goal.deadline_s:
-        nearest = max(runners, key=lambda runner: _done_share(runner, scenario))
-        share, finish_h = _done_share(nearest, scenario), _finish_h(nearest, scenario)
-        later = f"; a deadline of {finish_h:.2f} h would be kept" if finish_h is not None else ""
+    goal, near = scenario.goal, _nearest(scenario, runners)
+    in_time = [
+        runner for runner in near if not goal.deadline_s or _done_share(runner, scenario) >= goal.certainty
+    ]
+    if not in_time:
+        nearest = max(near, key=lambda runner: _done_share(runner, scenario))
+        soonest = min(near, key=lambda runner: _kept_s(runner, scenario))
+        later = ""
+        if math.isfinite(kept_s := _kept_s(soonest, scenario)):
+            by = "" if soonest is nearest else f", by {soonest.candidate.name}"
+            later = f"; a deadline of {_up(kept_s / 3600)} h would be kept{by}"
         return Infeasible(
             Problem(
                 "goal.deadline_s",
                 f"no candidate is done by {goal.deadline_s / 3600:.2f} h with probability {goal.certainty:g}; "
-                f"the nearest, {nearest.candidate.name}, is with {share:.3f}{later}{_steadier(nearest, scenario)}",
+                f"the nearest, {nearest.candidate.name}, is with {_done_share(nearest, scenario):.4f}"
+                f"{later}{_steadier(nearest, scenario)}",
             )
         )
-    nearest = min(runners, key=lambda runner: float(runner.cost_usd.mean()))
+    nearest = min(in_time, key=lambda runner: float(runner.cost_usd.mean()))
+    those = (
+        f"no candidate done by {goal.deadline_s / 3600:.2f} h with probability {goal.certainty:g}"
+        if goal.deadline_s
+        else "no candidate"
+    )
     return Infeasible(
         Problem(
             "goal.budget_usd",
-            f"no candidate costs at most {goal.budget_usd:g} usd; the cheapest, {nearest.candidate.name}, "
-            f"costs {float(nearest.cost_usd.mean()):.2f}",
+            f"{those} costs at most {goal.budget_usd:g} usd; the cheapest, {nearest.candidate.name}, costs "
+            f"{_up(float(nearest.cost_usd.mean()))}, and a budget of that would be kept",
         )
     )
+
+
+def _nearest(scenario: Scenario, runners: Sequence[Runner]) -> list[Runner]:
+    """The candidates next to the bounds, those that dropped out with all their trials too.
+
+    What is told of them is then what a plan with other bounds would find.
+    """
+    ranks: tuple[Callable[[Runner], float], ...] = (
+        lambda runner: -_done_share(runner, scenario),
+        lambda runner: _kept_s(runner, scenario),
+        lambda runner: float(runner.cost_usd.mean()),
+    )
+    near = {id(runner): runner for rank in ranks for runner in sorted(runners, key=rank)[:NEAREST]}
+    inside = [r for r in runners if _done_share(r, scenario) >= scenario.goal.certainty]
+    near |= {id(r): r for r in sorted(inside, key=lambda r: float(r.cost_usd.mean()))[:NEAREST]}
+    count = scenario.choices.trials
+    return [
+        runner if runner.count == count else meet(runner.candidate, scenario, count, 0)
+        for runner in near.values()
+    ]
+
+
+def _kept_s(runner: Runner, scenario: Scenario) -> float:
+    """The earliest deadline that is kept with the wanted certainty; infinite if none is."""
+    at = math.ceil(runner.count * scenario.goal.certainty - 1e-9) - 1
+    return float(np.partition(runner.finish_s, at)[at])
+
+
+def _up(value: float) -> str:
+    """A bound rounded so that it is kept."""
+    return f"{math.ceil(value * 100 - 1e-9) / 100:.2f}"
 
 
 def _steadier(nearest: Runner, scenario: Scenario) -> str:
@@ -493,6 +533,15 @@ def _said(runner: Runner, scenario: Scenario) -> str:
     if finish_h is not None:
         parts.append(f"done by {finish_h:.2f} h with probability {scenario.goal.certainty:g}")
     return ", ".join(parts)
+
+
+def _records(table: Table) -> list[dict[str, Any]]:
+    """A table as plain data, a row a record."""
+    names = [column.name for column in table.schema.columns]
+    return [
+        {name: _told(value) for name, value in zip(names, values, strict=True)}
+        for values in zip(*(table[name].tolist() for name in names), strict=True)
+    ]
 
 
 def _told(value: Any) -> Any:

@@ -42,7 +42,7 @@ def growth_rules() -> Registry[GrowthRule]:
         "growth rule",
         package="forerun.domains.spot.policies",
         base=GrowthRule,
-        group="forerun.spot.growth_rules",
+        group="forerun.spot.growth",
     )
 
 
@@ -64,7 +64,7 @@ def deadline_rules() -> Registry[DeadlineRule]:
         "deadline rule",
         package="forerun.domains.spot.policies",
         base=DeadlineRule,
-        group="forerun.spot.deadline_rules",
+        group="forerun.spot.deadline",
     )
 
 
@@ -96,5 +96,5 @@ def recovery_policies() -> Registry[RecoveryPolicy]:
         "recovery policy",
         package="forerun.domains.spot.policies",
         base=RecoveryPolicy,
-        group="forerun.spot.recovery_policies",
+        group="forerun.spot.recovery",
     )

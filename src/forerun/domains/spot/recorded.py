@@ -19,10 +19,19 @@ MOST_NODES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A fleet's history with what a reader should know about it."""
+    """A fleet's history with what a reader should know about it.
+
+    until_s: how long it was looked at, which may be longer than to its last change.
+    """
 
     fleet: Membership
     notes: tuple[str, ...] = ()
+    until_s: float = 0.0
+
+    @property
+    def end_s(self) -> float:
+        """The last instant that is known of the fleet."""
+        return max(self.until_s, self.fleet.end_s)
 
 
 def recording(spec: Recorded, seed: int) -> Recording:
@@ -35,15 +44,22 @@ def recording(spec: Recorded, seed: int) -> Recording:
     repairs = [f"{row['rule']}: {row['count']}" for row in trace.provenance.repairs]
     notes = [f"trace repaired ({'; '.join(repairs)})"] if repairs else []
     if trace.kind == "membership":
-        return Recording(of_membership(trace), tuple(notes))
+        return Recording(of_membership(trace), tuple(notes), looked_until_s(trace))
     if trace.kind == "capacity":
         notes.append(
             f"nodes are made of counts by the rule {spec.leaves!r}: node-hours are exact, "
             "swaps within a row cannot be seen, so losses are undercounted"
         )
         fleet = of_counts(trace["t_s"].tolist(), trace["nodes"].tolist(), spec.leaves, seed)
-        return Recording(fleet, tuple(notes))
+        return Recording(fleet, tuple(notes), looked_until_s(trace))
     raise TraceError.at(spec.file.path, f"holds {trace.kind}, not the membership or capacity of a fleet")
+
+
+def looked_until_s(trace: Trace) -> float:
+    """How long a recording looked at its fleet: past the last change, where the reader knows of later rows."""
+    told = trace.provenance.options.get("until_s")
+    last_s = float(trace["t_s"][-1]) if len(trace) else 0.0
+    return max(last_s, float(told)) if isinstance(told, int | float) else last_s
 
 
 def of_membership(trace: Trace) -> Membership:

@@ -19,7 +19,7 @@ from forerun.domains.spot.prices import fleet_usd, spot_price
 from forerun.domains.spot.recorded import Recording, recording, with_on_demand
 from forerun.domains.spot.scenario import Prices, Recorded, Scenario, Training
 from forerun.domains.spot.sensitivity import elasticities
-from forerun.domains.spot.trials import Estimate, Trials
+from forerun.domains.spot.trials import Estimate, Trials, ratio_estimate
 from forerun.domains.spot.world import Outlook
 from forerun.errors import ScenarioError
 from forerun.result.run import Interval, Result
@@ -104,7 +104,7 @@ def history(scenario: Scenario, trial: int) -> tuple[Recording, float, list[str]
         fleet = generate(scenario.fleet, seed=scenario.seed, horizon_s=scenario.horizon_s, trial=trial)
         return Recording(fleet), scenario.horizon_s, []
     record = recording(scenario.fleet, scenario.seed)
-    horizon_s = scenario.horizon_s or record.fleet.end_s
+    horizon_s = scenario.horizon_s or record.end_s
     notes = list(record.notes)
     if horizon_s <= 0:
         from forerun.errors import TraceError
@@ -113,8 +113,8 @@ def history(scenario: Scenario, trial: int) -> tuple[Recording, float, list[str]
             scenario.fleet.file.path,
             "ends at its first instant; give the run a horizon, such as `horizon: 6h`",
         )
-    if record.fleet.end_s < horizon_s:
-        notes.append(f"the trace ends at {record.fleet.end_s:g} s; from then on the fleet stays as it is")
+    if record.end_s < horizon_s:
+        notes.append(f"the trace ends at {record.end_s:g} s; from then on the fleet stays as it is")
     return record, horizon_s, notes
 
 
@@ -349,7 +349,11 @@ def _many(scenario: Scenario) -> Result:
             **({"sensitivity": tables.sensitivity_table(matters)} if matters else {}),
         },
         timeline=tables.timeline(shown, with_on_demand(shown_fleet, scenario.on_demand_nodes)),
-        ledgers=(tables.wall_ledger(wall, mean_end_s), tables.node_ledger(nodes, math.fsum(nodes.values()))),
+        ledgers=(
+            tables.wall_ledger(wall, mean_end_s),
+            tables.node_ledger(nodes, math.fsum(nodes.values())),
+            tables.goodput_ledger(wall, mean_end_s, load_share(scenario.job)),
+        ),
         why=why({line: wall[line] / mean_end_s for line in wall}, scenario),
         notes=(*notes, NOT_MODELLED),
         intervals=intervals,
@@ -456,13 +460,6 @@ def _estimates(done: Trials, scenario: Scenario, cost: Any) -> dict[str, Estimat
     found["reconfigs"] = Estimate.of(done.columns["reconfigs"])
     found["rollbacks"] = Estimate.of(done.columns["rollbacks"])
     return found
-
-
-def ratio_estimate(above: Any, below: Any) -> Estimate:
-    """A ratio of means, with its interval by linearisation."""
-    ratio = float(above.mean() / below.mean())
-    rest = (above - ratio * below) / below.mean()
-    return Estimate(ratio, Estimate.of(rest).half95, int(above.size))
 
 
 def _finish_figures(

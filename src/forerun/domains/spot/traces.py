@@ -17,7 +17,7 @@ import numpy as np
 from forerun.domains.spot import fit as fitting
 from forerun.domains.spot.fleet import Process, generate
 from forerun.domains.spot.model import Membership
-from forerun.domains.spot.recorded import of_counts, of_membership
+from forerun.domains.spot.recorded import looked_until_s, of_counts, of_membership
 from forerun.domains.spot.statistics import (
     CountTraces,
     FleetStatistics,
@@ -127,7 +127,7 @@ class SpotTraces(RoomTraces):
     def fit(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Fitted:
         """A process like the recorded fleet, intervals of its rates, tests, and posterior-predictive bands."""
         chosen = decoded("", {}, settings, _FitSettings)
-        pair, seen, notes = _seen(recorded, chosen.leaves, seed)
+        pair, seen, notes, looked = _seen(recorded, chosen.leaves, seed)
         if chosen.method == "notebook":
             return _as_notebook(pair, seen, recorded)
         found = fitting.fit(
@@ -156,6 +156,8 @@ class SpotTraces(RoomTraces):
                     "features": [asdict(one) | {"ok": one.ok} for one in found.features],
                     "tests": [asdict(one) | {"ok": one.ok} for one in tests],
                     "agreement": found.agreement,
+                    "recording": looked,
+                    "repairs": recorded.log.rows(),
                     "notes": notes,
                 },
                 tables=(
@@ -179,10 +181,18 @@ class SpotTraces(RoomTraces):
     def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Told:
         """A fleet's figures; of two count files the notebook's twelve values too, and what they were meant to be."""
         chosen = decoded("", {}, settings, _StatsSettings)
-        pair, seen, notes = _seen(recorded, chosen.leaves, seed)
+        pair, seen, notes, looked = _seen(recorded, chosen.leaves, seed)
         tests = fitting.tests(seen, seed)
         tables = [_figures(seen), _batches(seen), _tested(tests)]
-        data: dict[str, Any] = {"statistics": seen.data(), "tests": [asdict(one) for one in tests]}
+        data: dict[str, Any] = {
+            "statistics": seen.data(),
+            "recording": looked,
+            "repairs": recorded.log.rows(),
+            "tests": [asdict(one) for one in tests],
+        }
+        if looked:
+            said = tuple((name, value) for name, value in looked.items() if value not in ("", None))
+            tables.insert(0, Shown("the recording", ("what", "value"), said))
         if seen.lifetimes_h:
             at_h = [t for t in _SURVIVAL_H if t <= max(*seen.lifetimes_h, *seen.ages_h, 0.5)]
             shares = fitting.survival(seen, at_h)
@@ -250,15 +260,17 @@ def _placed(text: str) -> str:
 
 def _seen(
     recorded: Recorded, leaves: Literal["fifo", "lifo", "random"], seed: int
-) -> tuple[CountTraces | None, FleetStatistics, list[str]]:
-    """The recording: a membership file, a count file, or a count file with its terminations."""
+) -> tuple[CountTraces | None, FleetStatistics, list[str], dict[str, Any]]:
+    """The recording: a membership file, a count file, or a count file with its terminations; its figures, what to know
+    about it, and how it was read.
+    """
     if len(recorded.files) == 2:
         pair = read_counts(*recorded.files, repairs=recorded.log)
         ramp = "the first big rise of the count is taken for the ramp-up: nodes after it are the start"
         shown = int(stamp_effects(pair)["nodes lost by falls of the count"][1])
         lost = sum(pair.terminated)
         hidden = f"{lost - shown} of {lost} terminations do not show in the counts: swapped within a row"
-        return pair, statistics_of_counts(pair), [_INVISIBLE, hidden, ramp]
+        return pair, statistics_of_counts(pair), [_INVISIBLE, hidden, ramp], {}
     trace = recorded.trace()
     if trace.kind == "membership":
         fleet = of_membership(trace)
@@ -268,10 +280,33 @@ def _seen(
         notes = [f"{_INVISIBLE}; nodes are made of counts by the rule {leaves!r}"]
     else:
         raise TraceError.at(recorded.only(), f"holds {trace.kind}, not the membership or capacity of a fleet")
-    seen = fleet_statistics(fleet)
+    seen = fleet_statistics(fleet, looked_until_s(trace))
     if seen.duration_h == 0:
         raise TraceError.at(recorded.only(), "holds one instant only; statistics need a duration")
-    return None, seen, notes
+    return None, seen, notes, _looked_at(trace)
+
+
+def _looked_at(trace: Trace) -> dict[str, Any]:
+    """How a recording was read, and what it holds as it stands: a count series as counts, not as nodes made of them."""
+    made = trace.provenance
+    found: dict[str, Any] = {"format": made.format, **made.options}
+    if trace.kind == "capacity":
+        nodes, edges = trace["nodes"], np.append(trace["t_s"], looked_until_s(trace))
+        spans, steps = np.diff(edges), np.diff(nodes)
+        whole_s = float(spans.sum())
+        found |= {
+            "changes": len(nodes) - 1,
+            "min_nodes": int(nodes.min()),
+            "max_nodes": int(nodes.max()),
+            "net_up": int(steps[steps > 0].sum()),
+            "net_down": int(-steps[steps < 0].sum()),
+            "mean_nodes": float((nodes * spans).sum() / whole_s) if whole_s else float(nodes[0]),
+            "zero_share": float(spans[nodes == 0].sum() / whole_s) if whole_s else float(nodes[0] == 0),
+        }
+    else:
+        added = trace["node"][trace["added"] == 1].tolist()
+        found["names_reused"] = len(added) - len(set(added))
+    return found
 
 
 def _figures(seen: FleetStatistics) -> Shown:

@@ -133,6 +133,13 @@ class Trials:
         return wilson(int((self.finish_s <= t_s).sum()), self.count)
 
 
+def ratio_estimate(above: Any, below: Any) -> Estimate:
+    """A ratio of means, with its interval by linearisation."""
+    ratio = float(above.mean() / below.mean())
+    rest = (above - ratio * below) / below.mean()
+    return Estimate(ratio, Estimate.of(rest).half95, int(above.size))
+
+
 def quantile(values: NDArray[np.float64], share: float) -> Quantile:
     """A quantile and its distribution-free 95 % interval: the order statistics that cover it."""
     ordered, n = np.sort(values), values.size

@@ -72,5 +72,5 @@ class SpotAvailability(TraceReader, frozen=True, kw_only=True, tag="spot_availab
         instants = (columns["at_ns"] - columns["at_ns"][0]) / 1e9
         changed = np.append(True, counts[1:] != counts[:-1])
         table = {"t_s": instants[changed], "nodes": counts[changed].astype(np.int64)}
-        made = self.provenance(source, repairs, ticks=len(counts))
+        made = self.provenance(source, repairs, ticks=len(counts), until_s=float(instants[-1]))
         return Trace("capacity", schema_of(COLUMNS), table, time="t_s", provenance=made)

@@ -58,7 +58,7 @@ class SpotCounts(TraceReader, frozen=True, kw_only=True, tag="spot_counts"):
         return bool(cells) and all(len(row) == 3 and _DATE.fullmatch(row[0]) for row in cells)
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
-        """The counts in time order, one row a change, the first at 0."""
+        """The counts in time order, one row a change, the first at 0; `until_s` is the time of the last row looked at."""
         source, complaints = Source(path, repairs=repairs), Complaints()
         times, counts, lines = self._rows(source, complaints)
         complaints.finish()
@@ -69,10 +69,16 @@ class SpotCounts(TraceReader, frozen=True, kw_only=True, tag="spot_counts"):
         columns = sort_rows(
             {"t_s": np.array(times), "nodes": np.array(counts)}, "t_s", where.__getitem__, repairs
         )
+        instants = columns["t_s"]
+        looked = {
+            "rows": len(times),
+            "backward_times": int((np.diff(times) < 0).sum()),
+            "equal_times": int((np.diff(instants) == 0).sum()),
+            "until_s": float(instants[-1]),
+        }
         columns = self._changes(columns, where, repairs)
-        return Trace(
-            "capacity", schema_of(COLUMNS), columns, time="t_s", provenance=self.provenance(source, repairs)
-        )
+        made = self.provenance(source, repairs, **looked)
+        return Trace("capacity", schema_of(COLUMNS), columns, time="t_s", provenance=made)
 
     def _rows(self, source: Source, complaints: Complaints) -> tuple[list[float], list[int], list[int]]:
         times: list[float] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,12 +32,14 @@ class SpotEvents(TraceReader, frozen=True, kw_only=True, tag="spot_events"):
         return first.startswith("[") and any(f'"{kind}"' in first[:60] for kind in KINDS)
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
-        """The changes in time order, removals before additions within an instant."""
+        """The changes in time order, removals before additions within an instant; `until_s` is the time of the last line."""
         source, complaints = Source(path, repairs=repairs), Complaints()
         times: list[int] = []
         verbs: list[str] = []
         nodes: list[str] = []
         where: list[str] = []
+        kinds: Counter[str] = Counter()
+        until_ms = 0
         for number, line in source.lines():
             if not line.strip():
                 continue
@@ -45,6 +48,8 @@ class SpotEvents(TraceReader, frozen=True, kw_only=True, tag="spot_events"):
             except ValueError as error:
                 complaints.add(source.at(number), str(error))
                 continue
+            kinds[kind] += 1
+            until_ms = max(until_ms, t_ms)
             for name in names if kind in ("add", "remove") else ():
                 times.append(t_ms)
                 verbs.append(kind)
@@ -68,7 +73,10 @@ class SpotEvents(TraceReader, frozen=True, kw_only=True, tag="spot_events"):
             "added": (columns["verb"][kept] == "add").astype(np.int64),
             "node": columns["node"][kept],
         }
-        made = self.provenance(source, repairs)
+        counted = {f"lines_{kind}": count for kind, count in sorted(kinds.items())}
+        made = self.provenance(
+            source, repairs, rows=sum(kinds.values()), until_s=until_ms / 1000.0, **counted
+        )
         return Trace("membership", schema_of(COLUMNS), table, time="t_s", provenance=made)
 
 

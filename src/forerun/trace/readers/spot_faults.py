@@ -5,6 +5,8 @@ A fault is a node that is away until its repair: the trace is the membership of 
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +22,16 @@ from forerun.trace.table import Trace, schema_of
 
 DAY_S = 86_400.0
 _DAYS = Field(name="event_time", minimum=0, maximum=1e6)
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """A fault of some kind starts at a node, or ends."""
+
+    t_s: float
+    node: str
+    starts: bool
+    kind: str
 
 
 class SpotFaults(TraceReader, frozen=True, kw_only=True, tag="spot_faults"):
@@ -43,55 +55,73 @@ class SpotFaults(TraceReader, frozen=True, kw_only=True, tag="spot_faults"):
         entries = read_json(source)
         if not isinstance(entries, list) or not entries:
             raise TraceError.at(source.name, "is not a list of fault events")
-        events: list[tuple[float, str, bool]] = []
+        events: list[_Event] = []
         for i, entry in enumerate(entries):
             try:
                 events.append(_event(entry))
             except ValueError as error:
                 complaints.add(f"{source.name}:[{i}]", str(error))
         complaints.finish()
-        rows = self._membership(events, source.name, repairs)
+        rows, repaired_s = self._membership(events, source.name, repairs)
         table = {
             "t_s": np.array([row[0] for row in rows]),
             "added": np.array([int(row[1]) for row in rows], dtype=np.int64),
             "node": np.array([row[2] for row in rows], dtype=TEXT),
         }
-        made = self.provenance(source, repairs)
+        days = np.array(repaired_s) / DAY_S
+        made = self.provenance(
+            source,
+            repairs,
+            rows=len(events),
+            faults=sum(event.starts for event in events),
+            faulty_nodes=len({event.node for event in events if event.starts}),
+            first_event_day=min(event.t_s for event in events) / DAY_S,
+            repair_mean_days=float(days.mean()) if days.size else None,
+            repair_median_days=float(np.median(days)) if days.size else None,
+            until_s=max(event.t_s for event in events),
+        )
         return Trace("membership", schema_of(COLUMNS), table, time="t_s", provenance=made)
 
     def _membership(
-        self, events: list[tuple[float, str, bool]], name: str, repairs: RepairLog
-    ) -> list[tuple[float, bool, str]]:
-        """Rows (time, is it an addition, node): away from the first start until no fault is left."""
+        self, events: list[_Event], name: str, repairs: RepairLog
+    ) -> tuple[list[tuple[float, bool, str]], list[float]]:
+        """Rows (time, is it an addition, node), away from the first start until no fault is left; and how long each
+        repair took, those of length 0 included.
+        """
+        repaired_s: list[float] = []
         spans: dict[str, list[tuple[float, float]]] = {}
-        open_s: dict[str, list[float]] = {}
-        for t_s, node, starts in sorted(events, key=lambda event: (event[0], event[1], not event[2])):
-            if starts:
-                if open_s.get(node):
+        down: dict[str, list[_Event]] = {}  # by node: its faults that are not repaired yet
+        for event in sorted(events, key=lambda event: (event.t_s, event.node, not event.starts)):
+            node, faults = event.node, down.setdefault(event.node, [])
+            if event.starts:
+                if faults:
                     repairs.note("fault of a node that is down already, merged", f"{name}:node {node}")
-                open_s.setdefault(node, []).append(t_s)
-            elif open_s.get(node):
-                first = open_s[node].pop(0)
-                if t_s == first:
+                faults.append(event)
+            elif faults:
+                # The fault of the same kind, where the file says the kind; else the one that began first.
+                mended = next((fault for fault in faults if fault.kind == event.kind), faults[0])
+                faults.remove(mended)
+                repaired_s.append(event.t_s - mended.t_s)
+                if event.t_s == mended.t_s:
                     repairs.note("fault of length 0, dropped", f"{name}:node {node}")
                 else:
-                    spans.setdefault(node, []).append((first, t_s))
+                    spans.setdefault(node, []).append((mended.t_s, event.t_s))
             else:
                 repairs.note("repair of a node that is not down, ignored", f"{name}:node {node}")
-        for node, starts_s in open_s.items():
-            spans.setdefault(node, []).extend((t_s, np.inf) for t_s in starts_s)
-        names = sorted({node for _, node, _ in events})
+        for node, faults in down.items():
+            spans.setdefault(node, []).extend((fault.t_s, np.inf) for fault in faults)
+        names = sorted({event.node for event in events})
         if len(names) > self.nodes:
             what = f"names {len(names)} nodes, more than the {self.nodes} of the fleet; set the option nodes"
             raise TraceError.at(name, what)
         names += [f"never-failed-{i}" for i in range(self.nodes - len(names))]
         rows = [(0.0, True, node) for node in names]
-        for node, faults in spans.items():
-            for down_s, up_s in _merged(faults):
+        for node, away in spans.items():
+            for down_s, up_s in _merged(away):
                 rows.append((down_s, False, node))
                 if np.isfinite(up_s):
                     rows.append((up_s, True, node))
-        return sorted(rows, key=lambda row: (row[0], row[1], row[2]))
+        return sorted(rows, key=lambda row: (row[0], row[1], row[2])), repaired_s
 
 
 def _merged(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -105,8 +135,8 @@ def _merged(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return found
 
 
-def _event(entry: Any) -> tuple[float, str, bool]:
-    """Seconds, node and whether a fault starts; ValueError says what is wrong."""
+def _event(entry: Any) -> _Event:
+    """An entry; ValueError says what is wrong."""
     if not isinstance(entry, dict):
         raise ValueError("is not an object")
     days, node = json_number(_DAYS, entry.get("event_time")), entry.get("node_id")
@@ -115,4 +145,5 @@ def _event(entry: Any) -> tuple[float, str, bool]:
     kind = str(entry.get("event_type", "")).lower()
     if "start" not in kind and "end" not in kind:
         raise ValueError(f"event_type {shown(entry.get('event_type'))} is neither a start nor an end")
-    return float(days) * DAY_S, str(node), "start" in kind
+    fault = json.dumps(entry.get("fault_type"), sort_keys=True, default=str)
+    return _Event(float(days) * DAY_S, str(node), "start" in kind, fault)

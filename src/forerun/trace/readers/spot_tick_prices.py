@@ -67,7 +67,7 @@ class SpotTickPrices(TraceReader, frozen=True, kw_only=True, tag="spot_tick_pric
             "zone": np.array([zone] * rows, dtype=TEXT),
             "machine": np.array([machine] * rows, dtype=TEXT),
         }
-        made = self.provenance(source, repairs, gap_s=gap_s, ticks=len(prices))
+        made = self.provenance(source, repairs, gap_s=gap_s, ticks=len(prices), until_s=len(prices) * gap_s)
         return Trace("prices", schema_of(COLUMNS), table, time="t_s", provenance=made)
 
 

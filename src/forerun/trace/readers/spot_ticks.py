@@ -65,7 +65,7 @@ class SpotTicks(TraceReader, frozen=True, kw_only=True, tag="spot_ticks"):
         counts = np.array(nodes, dtype=np.int64)
         changed = np.append(True, counts[1:] != counts[:-1])
         table = {"t_s": np.flatnonzero(changed) * gap_s, "nodes": counts[changed]}
-        made = self.provenance(source, repairs, gap_s=gap_s, ticks=len(nodes))
+        made = self.provenance(source, repairs, gap_s=gap_s, ticks=len(nodes), until_s=len(nodes) * gap_s)
         return Trace("capacity", schema_of(COLUMNS), table, time="t_s", provenance=made)
 
     def _gap(self, document: Any, name: str) -> float:

@@ -1,0 +1,216 @@
+"""How often to save, and what another interval costs: by the closed form, and simulated on the same fleets.
+
+The closed form knows one world size and instant repair; the simulation has the fleet as it is, with idle time, growth
+and other sizes.  Young's and Daly's intervals are those for the stall alone, as a write beside training does not move
+the optimum (`docs/rooms/spot.md`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.spot import closed_forms, trials
+from forerun.domains.spot.fleet import PerNode, Poisson
+from forerun.domains.spot.model import whole_steps
+from forerun.domains.spot.scenario import Scenario, Snapshots, Training
+from forerun.domains.spot.trials import Estimate, Trials, ratio_estimate
+from forerun.result.tables import Column, Table, TableSchema
+
+FIXED_STEPS: Final = 10
+"""The fixed number of steps that is compared with: Varuna's in the Oobleck artefact."""
+MOST_TRIALS: Final = 1000
+_SPREAD: Final = (0.25, 0.5, 0.7, 1.4, 2.0, 4.0)
+"""Multiples of the closed form's best interval that are tried beside it."""
+
+INTERVALS = TableSchema(
+    "intervals",
+    (
+        Column("choice", "", "whose interval it is; empty for others around the best"),
+        Column("steps", "", "steps between snapshots"),
+        Column("interval_s", "s", "their time at the fleet's first size"),
+        Column("closed_form", "share", "useful share by the closed form: that size, instant repair"),
+        Column("useful", "share", "useful share, simulated"),
+        Column("useful_half95", "share", "half-width of its 95 % interval"),
+        Column("costs", "share", "throughput given up against the best row, paired"),
+        Column("costs_half95", "share", "half-width of its 95 % interval"),
+    ),
+    "what the time between snapshots does, by simulation on the same fleets",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """What a fleet does to a job of one size: the rate of hits a second, the nodes, and the times of a snapshot.
+
+    stall_s blocks training, write_s runs beside it (0 for synchronous writes, whose time is in stall_s).
+    """
+
+    rate_per_s: float
+    size: int
+    step_s: float
+    stall_s: float
+    write_s: float
+    reconfig_s: float
+
+    @property
+    def best(self) -> closed_forms.BestInterval:
+        """The closed form's answer."""
+        return closed_forms.best_interval(
+            self.rate_per_s, self.step_s, self.stall_s, self.write_s, self.reconfig_s
+        )
+
+    def useful(self, steps: int) -> float:
+        """The closed form's useful share of a snapshot every so many steps; NaN where a write would take longer."""
+        if steps * self.step_s < self.write_s - 1e-9:
+            return math.nan
+        return closed_forms.useful_every_steps(
+            self.rate_per_s, self.step_s, steps, self.stall_s, self.write_s, self.reconfig_s
+        )
+
+    @property
+    def optimum(self) -> bool:
+        """Whether there is an interval that is best: neither a fleet without hits nor snapshots that are free."""
+        return self.rate_per_s > 0 and self.stall_s > 0
+
+
+def hits(scenario: Scenario, job: Training) -> Hits:
+    """The hits on the pipelines that the fleet's first nodes make."""
+    process = scenario.fleet
+    assert isinstance(process, Poisson | PerNode)
+    pipelines = max(job.min_pipelines, min(job.max_pipelines, process.start // job.depth))
+    size = pipelines * job.depth
+    if isinstance(process, PerNode):
+        rate = process.removal_per_node_h / 3600 * size
+    else:
+        rates = trials.hit_rates(process, process.removal_sizes())
+        rate = float(rates[max(process.start, 1), min(size, process.start)])
+    sync = job.snapshots.write == "sync"
+    return Hits(
+        rate,
+        size,
+        job.supplied_step_s()[size],
+        job.stall_s + (job.write_s if sync else 0.0),
+        0.0 if sync else job.write_s,
+        job.reconfig_s,
+    )
+
+
+def suggested_steps(scenario: Scenario, job: Training) -> tuple[int, ...]:
+    """Steps between snapshots that the closed form finds best for the mean fleet, half of it and twice it."""
+    found = hits(scenario, job)
+    if not found.optimum:
+        return ()
+    best = found.best.steps
+    return tuple(sorted({max(1, best // 2), best, best * 2}))
+
+
+def named_steps(found: Hits) -> dict[str, int]:
+    """The intervals that have a name, in steps."""
+    best = found.best
+
+    def steps(seconds: float) -> int:
+        return max(1, round(seconds / found.step_s))
+
+    return {
+        "closed form": best.steps,
+        "Young": steps(best.young_s),
+        "Daly": steps(best.daly_s),
+        f"every {FIXED_STEPS} steps": FIXED_STEPS,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """One interval that was simulated: whose it is, its steps, and what came of it.
+
+    costs: throughput given up against the best interval of all, as a share of that one's, paired.
+    """
+
+    choice: str
+    steps: int
+    interval_s: float
+    closed_form: float
+    useful: Estimate
+    costs: Estimate
+
+
+def compared(
+    scenario: Scenario, job: Training, simulate: Callable[[Training], Trials]
+) -> tuple[Interval, ...]:
+    """Intervals for a job on the scenario's fleet, each by `simulate` on the same fleets; by their length.
+
+    Of fleets without hits, and of snapshots that do not block training, nothing is compared: there rarer, or more
+    often, is always better.
+    """
+    found = hits(scenario, job)
+    if not found.optimum:
+        return ()
+    named, write = named_steps(found), job.snapshots.write
+    back = whole_steps(found.write_s, found.step_s) if found.write_s else 1
+    around = [max(1, round(found.best.steps * factor)) for factor in _SPREAD]
+    wanted: dict[tuple[int, str], tuple[list[str], Snapshots]] = {
+        (back, "back to back"): (["back to back"], Snapshots(rule="back_to_back", write=write))
+    }
+    for name, steps in [*named.items(), *(("", steps) for steps in sorted(set(around)))]:
+        rule = Snapshots(rule="every_steps", steps=steps, write=write)
+        names = wanted.setdefault((steps, ""), ([], rule))[0]
+        names += [name] if name else []
+    own = job.snapshots
+    if own.rule == "every_seconds":
+        steps = own.built().first_steps(found.step_s)
+        wanted[steps, f"every {own.period_s:g} s"] = ([f"chosen, every {own.period_s:g} s"], own)
+    for names, rule in wanted.values():
+        if rule == own and own.rule != "every_seconds":
+            names.append("chosen")
+    runs = {key: simulate(job.with_(snapshots=rule)) for key, (_, rule) in wanted.items()}
+    rates: Mapping[tuple[int, str], np.ndarray] = {
+        key: done.columns["steps_completed"] / done.columns["end_s"] for key, done in runs.items()
+    }
+    best = max(rates, key=lambda key: float(rates[key].mean()))
+    whole = float(rates[best].mean()) or 1.0
+    rows = []
+    for key, (names, _) in sorted(wanted.items()):
+        steps, done = key[0], runs[key]
+        closed = found.useful(steps)
+        if "back to back" in names:
+            closed = found.best.useful_back_to_back
+        useful = ratio_estimate(done.columns["useful_s"], done.columns["end_s"])
+        costs = Estimate.of((rates[best] - rates[key]) / whole)
+        rows.append(Interval(", ".join(names), steps, steps * found.step_s, closed, useful, costs))
+    return tuple(rows)
+
+
+def interval_table(rows: tuple[Interval, ...]) -> Table:
+    """The intervals as a table."""
+    return Table.of_rows(
+        INTERVALS,
+        [
+            (
+                row.choice,
+                row.steps,
+                row.interval_s,
+                row.closed_form,
+                row.useful.mean,
+                row.useful.half95,
+                row.costs.mean,
+                row.costs.half95,
+            )
+            for row in rows
+        ],
+    )
+
+
+def told(rows: tuple[Interval, ...]) -> str:
+    """What the named intervals cost, in a sentence."""
+    costs = [
+        f"{name} {row.costs.mean:.1%}" + (f" ± {row.costs.half95:.1%}" if row.costs.half95 else "")
+        for row in rows
+        for name in row.choice.split(", ")
+        if row.choice
+    ]
+    return f"throughput that each interval gives up against the best simulated: {'; '.join(costs)}"
