@@ -161,5 +161,12 @@ def test_unknown_keys_are_answered_with_what_is_known(demo: Any) -> None:
 
 
 @by_room
+def test_entry_points_are_named_by_room_and_kind(demo: Any) -> None:
+    """What `forerun policies` prints is where a plugin announces itself."""
+    for kind, registry in room(demo.room).POLICIES.items():
+        assert registry.group == f"forerun.{demo.room}.{kind}"
+
+
+@by_room
 def test_another_seed_is_another_run(demo: Any, saved: dict[str, Path]) -> None:
     assert forerun.simulate(load(demo.scenario, seed=99)).id != load_result(saved[demo.room]).id

@@ -93,3 +93,11 @@ def _bound_by_permissions() -> None:
     """Root without the capabilities that let it pass by permissions (PR_CAPBSET_DROP of the DAC and owner ones)."""
     for capability in (1, 2, 3):
         ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
+
+
+def test_the_source_distribution_leaves_nothing_out() -> None:
+    """All that the front page leads to, and all that building and testing take."""
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text())
+    wanted = {link.split("/")[0] for link in links} | {"Makefile", "LICENSE", "src", "tests"}
+    assert wanted <= set(hatch["sdist"]["include"])

@@ -14,9 +14,12 @@ import pkgutil
 from collections.abc import Iterable
 from importlib.metadata import entry_points
 from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from forerun.errors import UnknownName
+
+if TYPE_CHECKING:
+    from forerun.result.run import Result
 
 #: entry point group of rooms that other packages bring
 GROUP: Final = "forerun.rooms"
@@ -52,9 +55,18 @@ def _announced() -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=GROUP)}
 
 
-def simulate(scenario: Any, *, policy: Any = None, watch: Iterable[Any] = ()) -> Any:
-    """Run a scenario in its room and return the Result; touches no file and prints nothing."""
-    return room(scenario.domain).simulate(scenario, policy=policy, watch=watch)
+def simulate(scenario: Any, *, policy: Any = None, watch: Iterable[Any] = ()) -> Result:
+    """Run a scenario in its room and return the Result; touches no file and prints nothing.
+
+        result = forerun.simulate(forerun.load("pipeline.yaml"))
+        print(result.summary["latency_p99_ms"], result.intervals["latency_p99_ms"], result.why)
+
+    scenario: as `forerun.load` gives it. policy: a recipe of the room in place of the scenario's. watch: observers, told of
+    what they define (each room's `simulate` says of what). Raises PolicyError for an impossible decision, and
+    ScenarioError or TraceError for what only shows when the scenario is run.
+    """
+    result: Result = room(scenario.domain).simulate(scenario, policy=policy, watch=watch)
+    return result
 
 
 def _stands(name: str) -> bool:

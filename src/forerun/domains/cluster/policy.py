@@ -110,5 +110,5 @@ def schedulers() -> Registry[Policy]:
         "scheduling policy",
         package="forerun.domains.cluster.policies",
         base=Policy,
-        group="forerun.cluster_policies",
+        group="forerun.cluster.policy",
     )

@@ -128,14 +128,14 @@ _PACKAGE = "forerun.domains.energy.policies"
 def choosers() -> Registry[Chooser]:
     """Policies for the batch size, or for both knobs."""
     return Registry(
-        "policy for recurring jobs", package=_PACKAGE, base=Chooser, group="forerun.energy.policies"
+        "policy for recurring jobs", package=_PACKAGE, base=Chooser, group="forerun.energy.policy"
     )
 
 
 @cache
 def limit_policies() -> Registry[LimitRecipe]:
     """Power limit policies."""
-    return Registry("power limit policy", package=_PACKAGE, base=LimitRecipe, group="forerun.energy.limits")
+    return Registry("power limit policy", package=_PACKAGE, base=LimitRecipe, group="forerun.energy.limit_policy")
 
 
 class Pair(KnobRecipe, frozen=True, kw_only=True):

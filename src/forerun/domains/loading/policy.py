@@ -247,7 +247,7 @@ def placements() -> Registry[PlacementRecipe]:
         "placement policy",
         package="forerun.domains.loading.policies",
         base=PlacementRecipe,
-        group="forerun.loading_placements",
+        group="forerun.loading.placement",
     )
 
 
@@ -255,7 +255,7 @@ def placements() -> Registry[PlacementRecipe]:
 def tuners() -> Registry[TunerRecipe]:
     """The tuners."""
     return Registry(
-        "tuner", package="forerun.domains.loading.tuners", base=TunerRecipe, group="forerun.loading_tuners"
+        "tuner", package="forerun.domains.loading.tuners", base=TunerRecipe, group="forerun.loading.tuner"
     )
 
 
@@ -266,5 +266,5 @@ def paces() -> Registry[PaceRecipe]:
         "pace policy",
         package="forerun.domains.loading.policies",
         base=PaceRecipe,
-        group="forerun.loading_paces",
+        group="forerun.loading.pace",
     )
