@@ -26,8 +26,8 @@ def test_what_goes_wrong_leaves_the_old_file_and_nothing_beside(tmp_path: Path) 
         whole_bytes(tmp_path / "folder", b"x", error=TraceError)
     with pytest.raises(StoreError, match="cannot be written"):
         whole_bytes(path / "below-a-file", b"x")
-    assert path.read_text() == "old" and os.listdir(path.parent) == ["a.txt"]
-    assert sorted(os.listdir(tmp_path)) == ["folder", "made"]
+    assert path.read_text() == "old" and [one.name for one in path.parent.iterdir()] == ["a.txt"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["folder", "made"]
 
 
 def test_the_mode_is_what_the_umask_gives(tmp_path: Path) -> None:
