@@ -63,7 +63,6 @@ def command(
 ) -> None:
     """Compare variants of SCENARIO: policies (--policy) or overrides (--with); the first is the reference."""
     import forerun
-    from forerun.result.numbers import span
     from forerun.study.compared import save_comparison
 
     resolved = forerun.load(scenario, overrides, seed=seed)
@@ -83,26 +82,7 @@ def command(
     if as_json:
         _show.print_json(_show.plain(asdict(found)))
         return
-    rows = [
-        (
-            standing.variant.name + (" (reference)" if standing.variant.name == found.reference else ""),
-            standing.value,
-            span(standing.interval),
-            standing.difference,
-            span(standing.difference_interval)
-            or ("exact" if found.exact and standing.difference is not None else ""),
-            standing.p,
-        )
-        for standing in found.standings
-    ]
-    columns = (
-        "variant",
-        found.objective.title,
-        "95 % interval",
-        "difference",
-        "its 95 % interval",
-        "p (Holm)",
-    )
+    columns, rows = found.rows()
     _show.print_table(columns, rows, chosen=0)
     _print_parts(found)
     for name, reason in found.failed.items():

@@ -81,17 +81,7 @@ def _print(explanation: Explanation) -> None:
     _show.print_table(("of", "most went to", "share"), causes)
     if explanation.turns:
         click.echo()
-        rows = [
-            (
-                turn.lever.meaning or turn.lever.path,
-                _text(turn.lever.present),
-                "nothing tried turns it" if turn.value is None else _text(turn.value),
-                "" if turn.change is None else f"{turn.change:.1%}",
-                turn.tried,
-            )
-            for turn in explanation.turns
-        ]
-        columns = ("what to change", "now", "turns the answer at", "a change of", "values tried")
+        columns, rows = explanation.rows()
         _show.print_table(columns, rows)
         best = explanation.smallest
         told = "no single change that was tried turns the answer"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from forerun.cli import _options, _show
-from forerun.units import split_name
 
 if TYPE_CHECKING:
     from forerun.study.run import Progress
@@ -107,18 +106,7 @@ def _print(found: SavedStudy) -> None:
     from forerun.study.wording import value_text
 
     ranked = found.ranked()
-    behind = found.objective is not None and found.plan.independent > 1 and len(ranked) > 1
-    columns = [_titled(found.labels[at], split_name(found.plan.axes[at][0])[1]) for at in found.varied]
-    columns.append("cells" if found.plan.paths else "seeds")
-    columns += [_titled(*split_name(name)) for name in found.shown] + (["against the best"] if behind else [])
-    rows = []
-    for point in ranked[:MOST_ROWS]:
-        row = [
-            *(value_text(point.values[at]) for at in found.varied),
-            point.seeds,
-            *(_estimate(point, name) for name in found.shown),
-        ]
-        rows.append(row + ([_behind(found, point, ranked[0])] if behind else []))
+    columns, rows = found.rows(MOST_ROWS)
     _show.print_table(columns, rows, chosen=0 if found.objective is not None and ranked else None)
     if len(ranked) > MOST_ROWS:
         click.echo(f"the first {MOST_ROWS} of {len(ranked):,} combinations")
@@ -153,41 +141,6 @@ def _warn(found: SavedStudy) -> None:
         if name not in found.metrics:
             hint = suggestion(name, found.metrics).strip()
             click.echo(f"note: no cell has the metric {name!r}{'; ' + hint if hint else ''}")
-
-
-def _estimate(point: Point, metric: str) -> str:
-    """`312 ± 4`."""
-    from forerun.result.run import format_number
-
-    value, interval = point.means.get(metric), point.intervals.get(metric)
-    if value is None:
-        return "–"
-    half = (interval.high - interval.low) / 2 if interval else 0.0
-    return f"{format_number(value)}{_plus_minus(half)}" if half else format_number(value)
-
-
-def _behind(found: SavedStudy, point: Point, best: Point) -> str:
-    """The mean difference to the best on common seeds, and half its interval."""
-    from forerun.result.run import format_number
-
-    if point is best:
-        return "best"
-    interval = found.behind(point, best)
-    if interval is None:
-        return "–"
-    middle, half = (interval.low + interval.high) / 2, (interval.high - interval.low) / 2
-    return f"{'+' if middle > 0 else ''}{format_number(middle)}{_plus_minus(half)}"
-
-
-def _plus_minus(half: float) -> str:
-    """Half an interval to two digits, not to be broken from what stands before it."""
-    from forerun.result.run import format_number
-
-    return f"\u00a0±\u00a0{format_number(float(f'{half:.2g}'))}"
-
-
-def _titled(label: str, unit: str) -> str:
-    return f"{label} ({unit})" if unit else label
 
 
 def _data(found: SavedStudy) -> dict[str, object]:

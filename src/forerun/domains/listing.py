@@ -11,7 +11,7 @@ from forerun.scenario.schema import scenario_schema
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """A policy: the room and the kind it belongs to, its name in files, and what it does in one sentence."""
+    """A policy: its room, its kind (what plugins announce it under), its name in files, what it does in one sentence."""
 
     room: str
     kind: str
@@ -20,16 +20,24 @@ class PolicyEntry:
 
 
 def policies(name: str = "") -> tuple[PolicyEntry, ...]:
-    """The policies of a room, or of all. Raises UnknownName for a room that does not exist."""
+    """The policies of a room, or of all. Raises UnknownName for a room that does not exist.
+
+    >>> sorted({entry.kind for entry in forerun.policies("energy")})
+    ['limit_policy', 'policy']
+    """
     found = []
     for each in (name,) if name else rooms():
-        for registry in room(each).POLICIES.values():
+        for kind, registry in room(each).POLICIES.items():
             for policy in registry.names():
                 about = (registry.get(policy).__doc__ or "").strip().split("\n\n")[0]
-                found.append(PolicyEntry(each, registry.kind, policy, " ".join(about.split())))
+                found.append(PolicyEntry(each, kind, policy, " ".join(about.split())))
     return tuple(found)
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of a room's scenario files. Raises UnknownName for a room that does not exist."""
+    """The JSON Schema of a room's scenario files. Raises UnknownName for a room that does not exist.
+
+    >>> forerun.schema("energy")["properties"]["eta"]["default"]
+    0.5
+    """
     return scenario_schema(room(name).Scenario)

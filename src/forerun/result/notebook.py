@@ -37,6 +37,14 @@ def _cell(value: Any) -> str:
     return f"<td style='text-align:{side}'>{html.escape(format_number(value))}</td>"
 
 
+def answer(
+    head: Sequence[str], rows: Iterable[Sequence[Any]], told: Iterable[str], *, heading: str = ""
+) -> str:
+    """A small table that answers something, and in sentences why."""
+    above = f"<h4>{html.escape(heading)}</h4>" if heading else ""
+    return above + grid(head, rows) + "".join(f"<p>{html.escape(text)}</p>" for text in told if text)
+
+
 def figures(summary: Mapping[str, Any], intervals: Mapping[str, Interval], names: Sequence[str]) -> str:
     """Summary figures with their units and intervals."""
     return grid(("figure", "value", "unit", "95 % interval"), summary_rows(summary, intervals, names))

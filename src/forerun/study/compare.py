@@ -18,7 +18,8 @@ import numpy as np
 
 import forerun
 from forerun.errors import Problem, UsageError, known_names
-from forerun.result.numbers import format_number
+from forerun.result import notebook
+from forerun.result.numbers import format_number, span
 from forerun.result.run import Interval
 from forerun.scenario.load import build
 from forerun.scenario.spec import canonical_json, to_data
@@ -94,6 +95,26 @@ class Comparison:
     def domain(self) -> str:
         """The room of the variants."""
         return str(self.scenario.get("domain", ""))
+
+    def rows(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """The ranking as a table: its head, and a row a variant, best first."""
+        told = f"{100 * self.confidence:g} % interval"
+        head = ("variant", self.objective.title, told, "difference", f"its {told}", "p (Holm)")
+        return head, [
+            (
+                one.variant.name + (" (reference)" if one.variant.name == self.reference else ""),
+                one.value,
+                span(one.interval),
+                one.difference,
+                span(one.difference_interval)
+                or ("exact" if self.exact and one.difference is not None else ""),
+                one.p,
+            )
+            for one in self.standings
+        ]
+
+    def _repr_html_(self) -> str:
+        return notebook.answer(*self.rows(), (self.why, self.method))
 
     @property
     def id(self) -> str:

@@ -16,7 +16,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from forerun.result import notebook
 from forerun.result.ledger import Ledger
+from forerun.result.numbers import format_number
 from forerun.study.cell import Done, Failed, Outcome
 from forerun.study.executors import Executor, Feed, Here
 from forerun.study.expand import Cell, Plan
@@ -106,6 +108,24 @@ class Explanation:
     causes: tuple[tuple[str, str, float], ...]
     turns: tuple[Turn, ...]
     effects: tuple[Effect, ...] = ()
+
+    def rows(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        """The levers as a table: its head, and a row a lever, the smallest change first."""
+        head = ("what to change", "now", "turns the answer at", "a change of", "values tried")
+        return head, [
+            (
+                turn.lever.meaning or turn.lever.path,
+                format_number(turn.lever.present),
+                "nothing tried turns it" if turn.value is None else format_number(turn.value),
+                "" if turn.change is None else f"{turn.change:.1%}",
+                turn.tried,
+            )
+            for turn in self.turns
+        ]
+
+    def _repr_html_(self) -> str:
+        asked = f"{self.answer.question} {'Yes.' if self.answer.holds else 'No.'}" if self.answer else ""
+        return notebook.answer(*self.rows(), (self.binds,), heading=asked)
 
     @property
     def smallest(self) -> Turn | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,15 +13,15 @@ from forerun.result.run import Interval
 class Objective:
     """A summary figure that can be ranked. key: its name in the summary; better: which way is up; label: in words.
 
-    least, most: bounds that the figure cannot leave, of a share 0 and 1. Intervals are cut there: what lies beyond cannot
+    least, most: bounds that the figure cannot leave, of a share 0 and 1; None where there is none. Intervals are cut there: what lies beyond cannot
     be true, so they hold the truth as often as before.
     """
 
     key: str
     better: Literal["higher", "lower"]
     label: str = ""
-    least: float = -math.inf
-    most: float = math.inf
+    least: float | None = None
+    most: float | None = None
 
     @property
     def title(self) -> str:
@@ -39,6 +38,8 @@ class Objective:
 
     def cut_difference(self, interval: Interval) -> Interval:
         """An interval of a mean difference of the figure, within what two such figures can differ by."""
+        if self.least is None or self.most is None:
+            return interval
         widest = self.most - self.least
         return _cut(interval, -widest, widest)
 
@@ -51,6 +52,7 @@ def objectives_of(domain: str) -> tuple[Objective, ...]:
     return tuple(getattr(room, "OBJECTIVES", ()))
 
 
-def _cut(interval: Interval, least: float, most: float) -> Interval:
-    low, high = max(interval.low, least), min(interval.high, most)
+def _cut(interval: Interval, least: float | None, most: float | None) -> Interval:
+    low = interval.low if least is None else max(interval.low, least)
+    high = interval.high if most is None else min(interval.high, most)
     return interval if (low, high) == (interval.low, interval.high) else replace(interval, low=low, high=high)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.errors import Problem, UsageError, known_names
+from forerun.result import notebook
 from forerun.result.run import Interval
 from forerun.study.cell import Done, Failed
 from forerun.study.expand import Plan
@@ -104,6 +105,18 @@ class SavedStudy:
     def ranked(self) -> list[Point]:
         """The combinations, best first, level ones by the further objectives; in the study's order without any."""
         return sorted(self.points, key=self._rank)
+
+    def rows(self, most: int = notebook.MOST_ROWS) -> tuple[list[str], list[list[Any]]]:
+        """The ranking as a table: its head, and a row for each of the first `most` combinations, best first."""
+        from forerun.study.telling import ranked_rows
+
+        return ranked_rows(self, most)
+
+    def _repr_html_(self) -> str:
+        left = len(self.points) - notebook.MOST_ROWS
+        return notebook.answer(
+            *self.rows(), (f"and {left:,} combinations more" if left > 0 else "", self.why())
+        )
 
     def _rank(self, point: Point) -> tuple[float, ...]:
         signs = (-1.0 if objective.better == "higher" else 1.0 for objective in self.objectives)

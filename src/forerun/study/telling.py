@@ -148,3 +148,50 @@ def values_text(values: Sequence[Any], most: int = 12) -> str:
 
 def _amount(objective: Objective, value: float) -> str:
     return f"{format_number(value)} {split_name(objective.key)[1]}".strip()
+
+
+def ranked_rows(study: SavedStudy, most: int) -> tuple[list[str], list[list[Any]]]:
+    """The ranking as a table: its head, and a row for each of the first `most` combinations, best first."""
+    ranked = study.ranked()
+    behind = study.objective is not None and study.plan.independent > 1 and len(ranked) > 1
+    columns = [_titled(study.labels[at], split_name(study.plan.axes[at][0])[1]) for at in study.varied]
+    columns.append("cells" if study.plan.paths else "seeds")
+    columns += [_titled(*split_name(name)) for name in study.shown] + (["against the best"] if behind else [])
+    rows = []
+    for point in ranked[:most]:
+        row = [
+            *(value_text(point.values[at]) for at in study.varied),
+            point.seeds,
+            *(_estimate(point, name) for name in study.shown),
+        ]
+        rows.append(row + ([_behind(study, point, ranked[0])] if behind else []))
+    return columns, rows
+
+
+def _estimate(point: Point, metric: str) -> str:
+    """`312 ± 4`."""
+    value, interval = point.means.get(metric), point.intervals.get(metric)
+    if value is None:
+        return "–"
+    half = (interval.high - interval.low) / 2 if interval else 0.0
+    return f"{format_number(value)}{_plus_minus(half)}" if half else format_number(value)
+
+
+def _behind(study: SavedStudy, point: Point, best: Point) -> str:
+    """The mean difference to the best on common seeds, and half its interval."""
+    if point is best:
+        return "best"
+    interval = study.behind(point, best)
+    if interval is None:
+        return "–"
+    middle, half = (interval.low + interval.high) / 2, (interval.high - interval.low) / 2
+    return f"{'+' if middle > 0 else ''}{format_number(middle)}{_plus_minus(half)}"
+
+
+def _plus_minus(half: float) -> str:
+    """Half an interval to two digits, not to be broken from what stands before it."""
+    return f"\u00a0±\u00a0{format_number(float(f'{half:.2g}'))}"
+
+
+def _titled(label: str, unit: str) -> str:
+    return f"{label} ({unit})" if unit else label
