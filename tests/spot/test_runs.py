@@ -59,7 +59,12 @@ def test_own_twenty_line_trace(tmp_path: Path) -> None:
     assert done.summary["idle_share"] == 0.0
     assert done.summary["end_s"] == 3600.0
     assert any("from then on the fleet stays" in note for note in done.notes)
-    assert {figure.id for figure in figures.figures(done)} == {"where-the-time-went", "fleet", "progress"}
+    assert {figure.id for figure in figures.figures(done)} == {
+        "where-the-time-went",
+        "fleet",
+        "states",
+        "progress",
+    }
     assert len(done.tables["fleet"]) > 3
     assert done.timeline is not None and len(done.timeline) > 20
 
@@ -148,6 +153,7 @@ def test_trials_give_intervals_and_a_chance() -> None:
     assert done.intervals["done_by_deadline"].low < done.summary["done_by_deadline"]
     assert done.summary["steps_p5"] <= done.summary["steps_p50"] <= done.summary["steps_p95"] == 900
     assert len(done.tables["trials"]) == 2000
+    assert [ledger.name for ledger in done.ledgers] == ["wall time", "node time", "goodput categories"]
     assert "time-to-finish" in {figure.id for figure in figures.figures(done)}
 
 

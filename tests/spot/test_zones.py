@@ -13,6 +13,7 @@ import pytest
 from forerun.domains.spot import simulate
 from forerun.domains.spot.deadline import Held
 from forerun.domains.spot.deadline_runs import zone_run
+from forerun.domains.spot.figures import figures
 from forerun.domains.spot.levers import answer, levers
 from forerun.domains.spot.policy import deadline_rules
 from forerun.domains.spot.prices import fleet_usd, spot_price
@@ -177,6 +178,9 @@ def test_a_price_over_time_is_paid_as_it_goes() -> None:
         return float(simulate(scenario(text.replace("spot_usd_per_h: 1", prices) + more)).summary["cost_usd"])
 
     series = "spot_series: {{steps: [[0, {}], [5400, {}]], repeat: 3h}}"
+    shown = simulate(scenario(text.replace("spot_usd_per_h: 1", series.format(1, 2))))
+    assert shown.tables["price"]["usd_per_h"].tolist()[:4] == [1.0, 2.0, 1.0, 2.0]
+    assert "price" in {figure.id for figure in figures(shown)}
     assert cost(series.format(1, 1)) == pytest.approx(cost("spot_usd_per_h: 1"))
     assert cost(series.format(3, 6)) == pytest.approx(3 * cost(series.format(1, 2)))
     assert cost(series.format(1, 2), "trials: 50\n") == pytest.approx(

@@ -10,7 +10,7 @@ deadlines, NSDI'24.]
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
@@ -248,10 +248,10 @@ def bound_by_mip(job: DeadlineJob, available: Sequence[bool]) -> float:
     return float(solver.getInfo().objective_function_value)
 
 
-def costs(
+def runs(
     job: DeadlineJob, rule: DeadlineRule, rate_per_h: float, traces: int, until_s: float | None = None
-) -> list[float]:
-    """What a rule costs on the paper's traces 0, 1, ..."""
+) -> Iterator[DeadlineRun]:
+    """What a rule does on the paper's traces 0, 1, ..."""
     ticks = math.ceil((until_s or job.deadline_s) / job.tick_s) + 2
-    drawn = (hourly_rate_trace(rate_per_h, ticks, job.tick_s, seed) for seed in range(traces))
-    return [run_deadline(job, rule, available).cost_usd for available in drawn]
+    for seed in range(traces):
+        yield run_deadline(job, rule, hourly_rate_trace(rate_per_h, ticks, job.tick_s, seed))

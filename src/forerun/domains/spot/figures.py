@@ -10,6 +10,9 @@ from forerun.result.run import Result, SavedRun
 from forerun.result.tables import Table
 
 POINTS = 300
+MOST_TRACKS = 40
+"""Nodes that a picture of states shows; of more, only the job."""
+STATES = ("training", "reconfiguring", "idle", "active", "standby", "prepping")
 
 
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
@@ -17,6 +20,10 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     found = [where_the_time_went(run.tables["ledger"])]
     if "fleet" in run.tables:
         found.append(fleet_over_time(run.tables["fleet"], _end_s(run)))
+    if "spells" in run.tables and len(run.tables["spells"]):
+        found.append(states_over_time(run.tables["spells"], run.tables.get("lives")))
+    if "price" in run.tables:
+        found.append(price_over_time(run.tables["price"], _end_s(run)))
     if "holdings" in run.tables:
         found.append(holdings(run.tables["holdings"]))
     if "spells" in run.tables:
@@ -90,6 +97,51 @@ def fleet_over_time(fleet: Table, end_s: float) -> Figure:
         series="state",
         series_label="state",
         caption="Nodes in pipelines, usable nodes standing by, and nodes being prepared.",
+    )
+
+
+def states_over_time(spells: Table, lives: Table | None) -> Figure:
+    """What the job did when, and below it each node, if there are not too many for a picture."""
+    data: dict[str, list[object]] = {
+        "track": ["job"] * len(spells),
+        "from_h": (spells["start_s"] / 3600.0).tolist(),
+        "to_h": (spells["end_s"] / 3600.0).tolist(),
+        "state": [str(state) for state in spells["state"]],
+    }
+    nodes = 0 if lives is None else len(set(lives["node"].tolist()))
+    if lives is not None and nodes <= MOST_TRACKS:
+        data["track"] += [str(node) for node in lives["node"]]
+        data["from_h"] += (lives["start_s"] / 3600.0).tolist()
+        data["to_h"] += (lives["end_s"] / 3600.0).tolist()
+        data["state"] += [str(state) for state in lives["state"]]
+    alone = data["track"][-1] == "job"
+    return Figure(
+        id="states",
+        title="Who did what when",
+        kind="gantt",
+        x=Axis("from_h", "time", "h"),
+        y=Axis("track", "job" if alone else "job and nodes"),
+        data=data,
+        x2="to_h",
+        series="state",
+        order=tuple(state for state in STATES if state in data["state"]),
+        caption="What the job did; the timeline file has every node too."
+        if alone
+        else "The job on the first track, each node on one of its own.",
+    )
+
+
+def price_over_time(price: Table, end_s: float) -> Figure:
+    """What a spot node costs, as it changes."""
+    times, values = (price["t_s"] / 3600.0).tolist(), price["usd_per_h"].tolist()
+    return Figure(
+        id="price",
+        title="What a spot node costs",
+        kind="step",
+        x=Axis("t_h", "time", "h"),
+        y=Axis("usd_per_h", "price of a spot node", "$/h"),
+        data={"t_h": [*times, end_s / 3600.0], "usd_per_h": [*values, values[-1]]},
+        caption="One history pays the price as it goes.",
     )
 
 

@@ -23,6 +23,7 @@ from forerun.domains.spot.trials import Estimate, Trials, ratio_estimate
 from forerun.domains.spot.world import Outlook
 from forerun.errors import ScenarioError
 from forerun.result.run import Interval, Result
+from forerun.result.tables import Table
 
 NOT_MODELLED = (
     "not modelled: stragglers, notice before a removal, write times that depend on the world size; "
@@ -75,7 +76,9 @@ def run_history(
         "spells": tables.spell_table(done),
     }
     if done.node_spells:
-        found["fleet"] = tables.fleet_table(done)
+        found |= _of_nodes(done, fleet)
+    if (prices := scenario.prices).spot_series or prices.spot_file:
+        found["price"] = tables.price_table(spot_price(prices), done.end_s)
     return Result(
         scenario=scenario,
         summary=_summary(done, scenario, cost_usd, on_demand_usd),
@@ -91,6 +94,11 @@ def run_history(
         headline=_headline(scenario),
         next_steps=_next_steps(scenario),
     )
+
+
+def _of_nodes(done: Replay, fleet: Membership) -> dict[str, Table]:
+    """How many nodes were in which state, and what each of them was when."""
+    return {"fleet": tables.fleet_table(done), "lives": tables.life_table(done, fleet)}
 
 
 def load_share(job: Training) -> float:
@@ -345,7 +353,11 @@ def _many(scenario: Scenario) -> Result:
             "ledger": tables.ledger_table(wall, nodes, mean_end_s, float(summary["cost_usd"])),
             "trials": tables.trial_table(done, _trial_cost(done, scenario)),
             "spells": tables.spell_table(shown),
-            **({"fleet": tables.fleet_table(shown)} if shown.node_spells else {}),
+            **(
+                _of_nodes(shown, with_on_demand(shown_fleet, scenario.on_demand_nodes))
+                if shown.node_spells
+                else {}
+            ),
             **({"sensitivity": tables.sensitivity_table(matters)} if matters else {}),
         },
         timeline=tables.timeline(shown, with_on_demand(shown_fleet, scenario.on_demand_nodes)),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from forerun.domains.spot.sensitivity import Elasticity
     from forerun.domains.spot.trials import Trials
+    from forerun.trace.signal import Signal
 
 LINES = ("useful", "slowdown", "stall", "lost", "reconfig", "idle", "inflight", "standby", "prepping")
 """Ledger lines in the order in which they are shown; the last two are of nodes only."""
@@ -70,6 +71,24 @@ FLEET = TableSchema(
         Column("prepping", "nodes", "not yet usable"),
     ),
     "how many nodes were in which state",
+)
+LIVES = TableSchema(
+    "lives",
+    (
+        Column("node", "", "name of the node"),
+        Column("state", "", "active, standby or prepping"),
+        Column("start_s", "s", "start"),
+        Column("end_s", "s", "end, not included"),
+    ),
+    "what each node was when, one row a stretch",
+)
+PRICE = TableSchema(
+    "price",
+    (
+        Column("t_s", "s", "time of a change"),
+        Column("usd_per_h", "usd/h", "price of a spot node from then on"),
+    ),
+    "what a spot node costs",
 )
 TRIALS = TableSchema(
     "trials",
@@ -192,6 +211,22 @@ def fleet_table(done: Replay) -> Table:
     times = sorted(t_s for t_s in changes if t_s < done.end_s or t_s == 0.0)
     counts = np.cumsum([changes[t_s] for t_s in times], axis=0)
     return Table.of_rows(FLEET, [(t_s, *map(int, row)) for t_s, row in zip(times, counts, strict=True)])
+
+
+def life_table(done: Replay, fleet: Membership) -> Table:
+    """What each node was when; nodes in the order of their first stretch."""
+    order = sorted(done.node_spells, key=lambda life: (life.start_s, life.node))
+    track = {node: i for i, node in enumerate(dict.fromkeys(life.node for life in order))}
+    order.sort(key=lambda life: (track[life.node], life.start_s))
+    return Table.of_rows(
+        LIVES, [(fleet.names[life.node], life.state, life.start_s, life.end_s) for life in order]
+    )
+
+
+def price_table(price: Signal, end_s: float) -> Table:
+    """The spot price from 0 to the end, one row a change."""
+    seen = price.window(0.0, end_s)
+    return Table.of(PRICE, t_s=seen.times_s, usd_per_h=seen.values)
 
 
 def timeline(done: Replay, fleet: Membership) -> Timeline:
