@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forerun.domains.cluster.inputs import read_jobs
 from forerun.errors import ForerunError, TraceError
-from forerun.trace.jobs import LocalClock, cannot_have_run_on, demand, hours_minutes
+from forerun.trace.jobs import NEEDED, SPELLINGS, LocalClock, cannot_have_run_on, demand, hours_minutes
 from forerun.trace.reader import read_trace, sniff
 from forerun.trace.readers.sacct import SACCT_COMMAND
 from forerun.trace.repair import RepairLog
@@ -414,7 +415,7 @@ CELLS = [
     ("cluster_jobs", "1000,0", "1000,2", "best_effort"),
     ("cluster_jobs", "b,10", "a,10", "already used on line 2"),
     ("cluster_jobs", "iteration,", "steps,", "misses the columns iteration"),
-    ("cluster_jobs", "num_gpu", "gpus", "misses the columns num_gpu"),
+    ("cluster_jobs", "num_gpu", "cards", "misses the column gpus or num_gpu"),
     ("cluster_jobs", "a,0,100", "a,0,100,extra", ""),
     ("cluster_jobs", "a,0,100", "a,1e30,100", ""),
     ("helios", "2020-06-09 18:41:01,2020", "2020-13-09 18:41:01,2020", "submit_time: .*calendar"),
@@ -603,3 +604,68 @@ def test_pai_needs_both_tables_and_takes_headers(tmp_path: Path) -> None:
         read_trace(folder, "alibaba_pai")
     with pytest.raises(TraceError, match="a directory with"):
         read_trace(folder / "pai_job_table.csv", "alibaba_pai")
+
+
+FORMS = {
+    "native": "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration,best_effort",
+    "Microsoft": "job_id,submission_time,num_iteration,model_name,deadline,batch_size,num_gpu,duration",
+    "Philly": "job_id,submit_time,real_iteration,model_name,ddl,batch_size,num_gpu,real_duration,duration,iteration",
+    "raw": "job_id,submission_time,duration,num_gpu",
+    "ours": "job_id,submit_s,iterations,model,deadline_s,batch,gpus,duration_s,best_effort,user",
+    "mixed": "duration,num_gpus,submit_s,job_id,vc,num_iterations,model,batch_size",
+}
+CELL = {
+    "job_id": ("j1", "j2"), "submit_s": (0, 60), "iterations": (100, 200), "model": ("bert", "gpt2"),
+    "deadline_s": (4000, 9000), "batch": (64, 128), "gpus": (2, 4), "duration_s": (1000, 2000),
+    "best_effort": (0, 1), "user": ("ann", "bob"), "vc": ("a", "b"), "real_duration_s": (7, 8), "real_iterations": (9, 10),
+}  # fmt: skip
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "jobs.csv"
+    path.write_text(text)
+    return path
+
+
+def of_column(header: str) -> str:
+    return next(name for name, spellings in SPELLINGS.items() if header in spellings)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_table_of_headers_serves_the_reader_and_the_room(tmp_path: Path, form: str) -> None:
+    """The same file through `cluster_jobs` and through the room's own reader: the same jobs."""
+    header = FORMS[form].split(",")
+    lines = [",".join(str(CELL[of_column(name)][at]) for name in header) for at in range(2)]
+    path = write(tmp_path, "\n".join([FORMS[form], *lines]) + "\n")
+    assert sniff(path) == ("cluster_jobs",)
+    read, own = read_trace(path), read_jobs(path)
+    found = {of_column(name) for name in header}
+    assert set(read.columns) == found
+    for name in found & {"job_id", "submit_s", "iterations", "model", "batch", "gpus", "duration_s"}:
+        assert [str(value) for value in read[name].tolist()] == [
+            str(value) for value in getattr(own, name)
+        ], name
+    if "deadline_s" in found:
+        assert read["deadline_s"].tolist() == list(own.written_deadline_s)
+    assert own.user == (CELL["user"] if "user" in found else CELL["vc"] if "vc" in found else ("", ""))
+
+
+@pytest.mark.parametrize("name", [name for name, spellings in SPELLINGS.items() if len(spellings) > 1])
+def test_a_column_under_two_of_its_names_is_refused_by_both(tmp_path: Path, name: str) -> None:
+    header = [
+        *(spellings[0] for key, spellings in SPELLINGS.items() if not key.startswith("real")),
+        SPELLINGS[name][1],
+    ]
+    path = write(tmp_path, ",".join(header) + "\n" + ",".join("1" for _ in header) + "\n")
+    for read in (lambda: read_trace(path, "cluster_jobs"), lambda: read_jobs(path)):
+        with pytest.raises(TraceError, match=f"has both {SPELLINGS[name][0]} and {SPELLINGS[name][1]}"):
+            read()
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_needed_column_is_named_by_all_its_names(tmp_path: Path, name: str) -> None:
+    header = [spellings[-1] for key, spellings in SPELLINGS.items() if key in NEEDED and key != name]
+    path = write(tmp_path, ",".join(header) + "\n" + ",".join("1" for _ in header) + "\n")
+    for read in (lambda: read_trace(path, "cluster_jobs"), lambda: read_jobs(path)):
+        with pytest.raises(TraceError, match="misses the column " + " or ".join(SPELLINGS[name])):
+            read()

@@ -8,7 +8,7 @@ on the file's own clock; `origin` in the provenance says where that lies.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.errors import TraceError, UsageError
+from forerun.errors import TraceError, UsageError, known_names
 from forerun.trace.reader import TraceReader
 from forerun.trace.repair import Complaints, RepairLog, shown
 from forerun.trace.rows import TEXT, Chunk, Field, parse_instant
@@ -43,8 +43,44 @@ JOB_FIELDS: Final = (
     Field(name="state", kind="text", meaning="how it ended, in the log's words"),
 )
 
+#: what a column of a job log in CSV may be called, ours first; `real_*` are what a log held before it was adapted
+SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "job_id": ("job_id",),
+    "submit_s": ("submit_s", "submit_time", "submission_time"),
+    "iterations": ("iterations", "iteration", "num_iteration", "num_iterations"),
+    "model": ("model", "model_name"),
+    "deadline_s": ("deadline_s", "ddl", "deadline"),
+    "batch": ("batch", "batch_size"),
+    "gpus": ("gpus", "num_gpu", "num_gpus"),
+    "duration_s": ("duration_s", "duration"),
+    "best_effort": ("best_effort",),
+    "user": ("user",),
+    "vc": ("vc",),
+    "real_duration_s": ("real_duration",),
+    "real_iterations": ("real_iteration",),
+}
+#: without these a job log says nothing
+NEEDED: Final = ("job_id", "submit_s", "gpus", "duration_s")
+
 _PLAIN: Final = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}\n)*+")
 _ORDINARY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}")
+
+
+def spelt(header: Sequence[str]) -> dict[str, str]:
+    """The columns of a header, by our names (see `SPELLINGS`). Raises ValueError where it has one twice, or lacks one."""
+    names = {}
+    for name, spellings in SPELLINGS.items():
+        found = [column for column in header if column in spellings]
+        if len(found) > 1:
+            raise ValueError(f"has both {' and '.join(found)}; one of them is wanted")
+        if found:
+            names[name] = found[0]
+    lacking = [name for name in NEEDED if name not in names]
+    if lacking:
+        wanted = "; ".join(" or ".join(SPELLINGS[name]) for name in lacking)
+        many = "s" * (len(lacking) > 1)
+        raise ValueError(f"misses the column{many} {wanted}; {known_names(lacking[0], header)}")
+    return names
 
 
 @dataclass(slots=True)

@@ -18,24 +18,15 @@ import numpy as np
 
 from forerun.domains.cluster.model import NO_DEADLINE_S, Cluster, Jobs, NodeGroup, Profile
 from forerun.errors import Problem, ProfileError, ScenarioError, TraceError, known_names
+from forerun.trace.jobs import spelt
 from forerun.trace.repair import RepairLog
 
 _SPEC_FIELDS: Final = ("num_switch", "num_node_p_switch", "num_gpu_p_node", "num_cpu_p_node", "mem_p_node")
 
-#: the names each column goes by in the published traces; `real_*` columns of the Philly form are not read
-_JOB_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    "job_id": ("job_id",),
-    "submit_s": ("submit_s", "submit_time", "submission_time"),
-    "iterations": ("iterations", "iteration", "num_iteration"),
-    "model": ("model", "model_name"),
-    "deadline_s": ("deadline_s", "ddl", "deadline"),
-    "batch": ("batch", "batch_size"),
-    "gpus": ("gpus", "num_gpu"),
-    "duration_s": ("duration_s", "duration"),
-    "best_effort": ("best_effort",),
-    "user": ("user", "vc"),
-}
-_REQUIRED: Final = ("job_id", "submit_s", "gpus", "duration_s")
+#: what is read of a job log; `real_*` columns of the Philly form are not
+_JOB_COLUMNS: Final = (
+    "job_id", "submit_s", "iterations", "model", "deadline_s", "batch", "gpus", "duration_s", "best_effort", "user",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +140,13 @@ def _job_table(
 
 
 def _columns(source: str, header: Sequence[str]) -> dict[str, int]:
-    place: dict[str, int] = {}
-    for name, spellings in _JOB_COLUMNS.items():
-        for spelling in spellings:
-            if spelling in header:
-                place[name] = header.index(spelling)
-                break
-    missing = [name for name in _REQUIRED if name not in place]
-    if missing:
-        wanted = "; ".join(" or ".join(_JOB_COLUMNS[name]) for name in missing)
-        known = known_names(missing[0], header)
-        raise TraceError.at(f"{source}:1", f"misses the column{'s' * (len(missing) > 1)} {wanted}; {known}")
-    return place
+    try:
+        found = spelt(header)
+    except ValueError as error:
+        raise TraceError.at(f"{source}:1", str(error)) from None
+    if "vc" in found:
+        found.setdefault("user", found["vc"])
+    return {name: header.index(found[name]) for name in _JOB_COLUMNS if name in found}
 
 
 def _job(
@@ -243,6 +229,8 @@ def _unknown_kind(model: str, batch: int, kinds: Mapping[tuple[str, int], int]) 
     models = sorted({name for name, _ in kinds})
     if model not in models:
         return f"model {model!r} has no throughput; {known_names(model, models)}"
+    if not batch:
+        return f"has a model, {model}, and no batch, by which throughput is told"
     batches = ", ".join(str(known) for name, known in sorted(kinds) if name == model)
     return f"batch_size {batch} of {model} has no throughput; measured: {batches}"
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.cluster.model import F64, I64, Profile
+from forerun.domains.cluster.model import F64, I64, Cluster, Profile
 from forerun.domains.cluster.step_model import StepModel, fit_step_model
 from forerun.errors import Problem, ProfileError, UnknownName
 
@@ -192,7 +192,7 @@ def analytic(
     """
     if isinstance(model, str):
         if model not in PRESETS:
-            raise UnknownName.among("analytic profile", model, PRESETS)
+            raise UnknownName.among("analytic profile", model, [*PRESETS, "rigid"])
         source, step = f"analytic: {model} (parameters invented, nobody measured them)", PRESETS[model]
     else:
         source, step = "analytic: step model with the parameters given", model
@@ -234,6 +234,49 @@ def anchored(
         levels=made.levels[kept],
         rate=(made.rate / at_asked[:, None])[:, kept],
         largest_column=np.minimum(made.largest_column, int(made.levels[kept[-1]])),
+    )
+
+
+def rigid(asked: Sequence[int], cluster: Cluster, gpu_type: str) -> Profile:
+    """Throughput of jobs that run on the GPUs they ask for or not at all: one kind for each count, 1 iteration/s there.
+
+    Elastic schedules place jobs in halves of nodes: a job holds the next power of two within a node, whole nodes beyond
+    (`held_rigid`).
+    """
+    counts = sorted(set(asked))
+    held = [held_rigid(count, cluster) for count in counts]
+    levels = np.array(sorted(set(held)), np.int64)
+    rate = np.full((len(counts), len(levels)), np.nan)
+    rate[np.arange(len(counts)), np.searchsorted(levels, held)] = 1.0
+    return Profile(
+        gpu_type=gpu_type,
+        kinds=tuple(("", count) for count in counts),
+        levels=levels,
+        rate=rate,
+        largest_column=np.array(held, np.int64),
+        source="none: jobs run rigid",
+    )
+
+
+def held_rigid(count: int, cluster: Cluster) -> int:
+    """The GPUs that a job of `count` holds where nodes are halved for placement; never more than the cluster has."""
+    node = cluster.gpus_per_node
+    whole = 1 << (count - 1).bit_length() if count < node else -(-count // node) * node
+    return min(whole, node) if count <= node else max(count, min(whole, cluster.gpus))
+
+
+def joined(profile: Profile, more: Profile) -> Profile:
+    """One profile with the kinds of both, those of the second after those of the first."""
+    levels = np.array(sorted({*profile.levels.tolist(), *more.levels.tolist()}), np.int64)
+    rate = np.full((len(profile.kinds) + len(more.kinds), len(levels)), np.nan)
+    rate[: len(profile.kinds), np.searchsorted(levels, profile.levels)] = profile.rate
+    rate[len(profile.kinds) :, np.searchsorted(levels, more.levels)] = more.rate
+    return replace(
+        profile,
+        kinds=(*profile.kinds, *more.kinds),
+        levels=levels,
+        rate=rate,
+        largest_column=np.concatenate((profile.largest_column, more.largest_column)),
     )
 
 

@@ -48,6 +48,12 @@ def usable_levels(profile: Profile, counts: I64) -> I64:
     return levels
 
 
+def least_levels(profile: Profile) -> I64:
+    """The first level with throughput, per kind."""
+    levels: I64 = np.argmax(np.nan_to_num(profile.rate, nan=0.0) > 0, axis=1).astype(np.int64)
+    return levels
+
+
 def fastest_levels(profile: Profile) -> I64:
     """How many levels to use so that the last is the one of greatest throughput, per kind (the least of equals)."""
     levels: I64 = np.argmax(np.nan_to_num(profile.rate, nan=-1.0), axis=1).astype(np.int64) + 1
@@ -55,8 +61,12 @@ def fastest_levels(profile: Profile) -> I64:
 
 
 def working_levels(profile: Profile) -> I64:
-    """How many levels from the least on have throughput, per kind: a schedule never scales a job across a hole or a 0."""
+    """How many levels to use so that all from the first with throughput on have some, per kind.
+
+    A schedule never scales a job across a hole or a 0.
+    """
     works = np.nan_to_num(profile.rate, nan=0.0) > 0
+    works |= np.arange(works.shape[1]) < least_levels(profile)[:, None]
     levels: I64 = np.where(works.all(axis=1), works.shape[1], np.argmin(works, axis=1)).astype(np.int64)
     return levels
 
@@ -151,9 +161,9 @@ def require_published_world(world: World) -> Profile:
         raise TraceError(*problems)
     rate = np.nan_to_num(world.profile.rate, nan=0.0)
     for kind in np.unique(jobs.kind):
-        if rate[kind, 0] <= 0:
+        if not (rate[kind] > 0).any():
             model, batch = world.profile.kinds[kind]
-            problems.append(Problem(f"{model} at batch {batch}", "has no throughput at the least GPU count"))
+            problems.append(Problem(f"{model} at batch {batch}", "has no throughput on any GPU count"))
     if problems:
         raise ProfileError(*problems)
     return world.profile
@@ -198,7 +208,8 @@ class PublishedRules:
                 f"{model} batch {batch}: no throughput on {counts[works[kind]]} GPUs; elastic plans use at most "
                 f"{counts[works[kind] - 1]}"
             )
-        top = np.minimum(top, works[world.jobs.kind])
+        # who must have more than the limit that a schedule has for all may have it
+        top = np.clip(top, least_levels(self.profile)[world.jobs.kind] + 1, works[world.jobs.kind])
         self.m = build_machine(world, self.profile, top)
         self.places = build_places(world, self.m)
         self.now_s = int(world.jobs.submit_s[0])
@@ -306,9 +317,19 @@ class PublishedRules:
         mk.release(self.places, rows, len(rows), self.gpus_per_node, everybody)
 
     def place(self, rows: I64, now_s: int) -> None:
-        """Put jobs on nodes, in the order given."""
-        if not mk.place_in_order(self.places, rows, len(rows), self.gpus_per_node):
-            raise PolicyError.at(f"t={now_s} s", "the buddy placement found no nodes for a planned job")
+        """Put all jobs on nodes, in the order given; where that leaves no room for one, anew with the largest first."""
+        if mk.place_in_order(self.places, rows, len(rows), self.gpus_per_node):
+            return
+        self.release(rows, everybody=True)
+        largest_first = rows.copy()
+        sort_by(largest_first, -np.minimum(self.m.j[mk.GPUS, rows], self.gpus_per_node))
+        if not mk.place_in_order(self.places, largest_first, len(rows), self.gpus_per_node):
+            node = self.gpus_per_node
+            odd = "" if node & (node - 1) == 0 else f" (nodes of {node} GPUs cannot be halved down to one)"
+            raise PolicyError.at(
+                f"t={now_s} s",
+                f"the buddy placement, by halves of nodes and whole nodes, found none for a planned job{odd}",
+            )
 
     def refuse(self, row: int, because: str) -> None:
         """Turn a job away."""

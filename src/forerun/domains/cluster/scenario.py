@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -15,6 +15,8 @@ from forerun.errors import known_names
 from forerun.scenario.spec import Input, Spec, recipe
 from forerun.trace.steps import Steps
 
+#: the analytic profile of jobs that do not scale
+RIGID: Final = "rigid"
 Placement = Literal["anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random"]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -93,7 +95,8 @@ class ProfileSpec(Spec, frozen=True, kw_only=True):
     """Throughput: measured tables (one file a model, named after it), or an analytic preset with its kinds of job.
 
     An analytic preset without kinds is for logs without models: each job scales by it, from its recorded duration on the
-    GPUs it asks for.
+    GPUs it asks for. `analytic: rigid` says that such jobs do not scale: elastic schedules, too, run them on the GPUs they
+    ask for or not at all.
 
     `gpu_type` empty: the only type of the machines. `extrapolate` admits counts beyond the measured range, marked.
     """
@@ -109,6 +112,8 @@ class ProfileSpec(Spec, frozen=True, kw_only=True):
         """One of the two."""
         if bool(self.tables) == bool(self.analytic):
             return [("", "give either tables: [model.csv, ...] or analytic: balanced")]
+        if self.analytic == RIGID and self.kinds:
+            return [("kinds", "analytic: rigid is for jobs without a model; leave kinds out")]
         return []
 
     @property

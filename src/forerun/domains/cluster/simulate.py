@@ -14,7 +14,7 @@ from forerun.domains.cluster.loop import run
 from forerun.domains.cluster.model import BOOL, I64, NO_DEADLINE_S, Cluster, Jobs, NodeGroup, Profile, World
 from forerun.domains.cluster.policy import Policy, Rules, Schedule
 from forerun.domains.cluster.record import Record
-from forerun.domains.cluster.scenario import ProfileSpec, Scenario, TraceSpec
+from forerun.domains.cluster.scenario import RIGID, ProfileSpec, Scenario, TraceSpec
 from forerun.errors import PolicyError, Problem, ScenarioError, TraceError, UsageError
 from forerun.result.run import Result
 from forerun.rng import stream
@@ -131,12 +131,17 @@ def prepare(scenario: Scenario) -> Prepared:
         profiles = tuple(filled(each, counts, extrapolate=extrapolate) for each in profiles)
         profile = profiles[0]
     jobs = jobs_of(table, profile, repairs)
+    invented: tuple[str, ...] = ()
+    if profile is not None:
+        jobs, invented = with_iterations(jobs, profile, table)
     if scenario.trace.slack:
         jobs = with_deadlines(jobs, scenario.trace, scenario.seed, repairs)
-    invented: tuple[str, ...] = ()
     if preset := _preset_for(scenario, profile):
         jobs, profile, invented = scaled_from_durations(jobs, preset, cluster, keeps=keeps)
         profiles = (profile,)
+    elif not keeps and "iterations" in scenario.policy.needs and (jobs.kind < 0).any():
+        jobs, profile, told = on_what_they_ask_for(jobs, profile, cluster)
+        profiles, invented = (profile,), (*invented, *told)
     terms: BillTerms | None = None
     slower: tuple[str, ...] = ()
     if profile is not None and (scenario.loading or scenario.bill is not None):
@@ -190,7 +195,8 @@ def with_deadlines(jobs: Jobs, trace: TraceSpec, seed: int, repairs: RepairLog) 
 def _preset_for(scenario: Scenario, profile: Profile | None) -> str:
     """The analytic curve by which jobs of known duration scale; empty: they need none, or are to have none."""
     if scenario.profile and scenario.profile[0].scales_durations:
-        return scenario.profile[0].analytic
+        preset = scenario.profile[0].analytic
+        return "" if preset == RIGID else preset
     elastic = not _keeps_requests(scenario.policy) and "iterations" in scenario.policy.needs
     return "balanced" if elastic and profile is None else ""
 
@@ -218,7 +224,58 @@ def scaled_from_durations(
         f"no throughput is known: jobs take their recorded duration on the GPUs they ask for, and scale to other counts by "
         f"an invented model (analytic: {preset}; nobody measured it)"
     )
-    return replace(jobs, kind=kind, iterations=jobs.duration_s.copy()), profile, (note,)
+    return replace(jobs, kind=kind, iterations=jobs.duration_s.copy(), batch=64 * jobs.gpus), profile, (note,)
+
+
+def on_what_they_ask_for(
+    jobs: Jobs, profile: Profile | None, cluster: Cluster
+) -> tuple[Jobs, Profile, tuple[str, ...]]:
+    """The jobs for an elastic schedule, those without a model with a single count on which they take their duration."""
+    from forerun.domains.cluster.profile import held_rigid, joined, rigid
+
+    alone = np.flatnonzero(jobs.kind < 0)
+    asked = sorted(set(jobs.gpus[alone].tolist()))
+    made = rigid(asked, cluster, cluster.node_types()[0] or "")
+    kind, iterations, batch = jobs.kind.copy(), jobs.iterations.copy(), jobs.batch.copy()
+    known = 0 if profile is None else len(profile.kinds)
+    kind[alone] = known + np.searchsorted(asked, jobs.gpus[alone])
+    iterations[alone], batch[alone] = jobs.duration_s[alone], jobs.gpus[alone]
+    notes = [_rigid_note(len(alone), len(jobs))]
+    more = {count: held for count in asked if (held := held_rigid(count, cluster)) > count}
+    if more:
+        told = ", ".join(f"{held} for {count}" for count, held in more.items())
+        notes.append(
+            f"elastic schedules place jobs in halves of nodes and in whole nodes: jobs hold {told} GPUs"
+        )
+    jobs = replace(jobs, kind=kind, iterations=iterations, batch=batch)
+    return jobs, made if profile is None else joined(profile, made), tuple(notes)
+
+
+def with_iterations(jobs: Jobs, profile: Profile, table: JobTable) -> tuple[Jobs, tuple[str, ...]]:
+    """The jobs, those with a model and without iterations with what their duration comes to on the GPUs they ask for.
+
+    Raises TraceError where no throughput is known there.
+    """
+    lacking = np.flatnonzero((jobs.kind >= 0) & (jobs.iterations < 1))
+    if not len(lacking):
+        return jobs, ()
+    from forerun.domains.cluster.profile import filled
+
+    rate = filled(profile, set(jobs.gpus[lacking].tolist())).rate_at()
+    rates = rate[jobs.kind[lacking], jobs.gpus[lacking]]
+    problems = [
+        Problem(
+            f"{table.source}:{table.line[int(jobs.file_row[row])]}: job {jobs.id[row]}",
+            f"has no iterations, and {jobs.model[row]} no throughput on {jobs.gpus[row]} GPUs to tell them by",
+        )
+        for row in lacking[~(rates > 0)][:20].tolist()
+    ]
+    if problems:
+        raise TraceError(*problems)
+    iterations = jobs.iterations.copy()
+    iterations[lacking] = np.maximum(1, np.rint(jobs.duration_s[lacking] * rates)).astype(np.int64)
+    note = f"iterations of {len(lacking)} of {len(jobs)} jobs are what their duration comes to on the GPUs they ask for"
+    return replace(jobs, iterations=iterations), (note,)
 
 
 def costs_of(scenario: Scenario, jobs: Jobs) -> CostTable | None:
@@ -335,13 +392,17 @@ def _notes(world: World) -> list[str]:
         notes += [note for note in world.profile.notes if note != world.profile.source][:8]
     rigid = int(np.count_nonzero(jobs.kind < 0))
     if rigid:
-        notes.append(f"{rigid} of {len(jobs)} jobs have no model: they run rigid, at their recorded duration")
+        notes.append(_rigid_note(rigid, len(jobs)))
     if world.costs is not None:
         notes.append(f"costs of restarting, scaling and moving: {world.costs.source}")
     unmeetable = int(np.count_nonzero(jobs.deadline_s <= jobs.submit_s))
     if unmeetable:
         notes.append(f"{unmeetable} deadlines lie before submission and cannot be met")
     return notes
+
+
+def _rigid_note(rigid: int, jobs: int) -> str:
+    return f"{rigid} of {jobs} jobs have no model: they run rigid, at their recorded duration"
 
 
 def _log_notes(table: JobTable, cluster: Cluster) -> list[str]:

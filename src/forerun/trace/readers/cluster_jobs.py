@@ -8,49 +8,37 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from forerun.errors import TraceError
+from forerun.trace.jobs import NEEDED, SPELLINGS, spelt
 from forerun.trace.reader import Head, TraceReader, refuse_duplicates
 from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Chunk, Field, gathered, read_rows
 from forerun.trace.source import Source
 from forerun.trace.table import Trace
 
-_NATIVE: Final = ("job_id", "submit_time", "num_gpu", "duration")
-_MICROSOFT: Final = ("job_id", "submission_time", "num_gpu", "duration")
-
-#: our name, kind, unit, meaning, and the names in files
+#: our name, kind, unit, meaning
 _COLUMNS: Final = (
-    ("job_id", "text", "", "identifier", ("job_id",)),
-    (
-        "submit_s",
-        "int",
-        "s",
-        "submission, seconds since the collection began",
-        ("submit_time", "submission_time"),
-    ),
-    ("iterations", "int", "", "steps of the global batch", ("iteration", "num_iteration")),
-    ("model", "text", "", "model trained", ("model_name",)),
-    (
-        "deadline_s",
-        "int",
-        "s",
-        "absolute deadline as written; none where best_effort is 1",
-        ("ddl", "deadline"),
-    ),
-    ("batch", "int", "", "global batch", ("batch_size",)),
-    ("gpus", "int", "GPUs", "GPUs requested", ("num_gpu",)),
-    ("duration_s", "int", "s", "duration on the requested GPUs", ("duration",)),
-    ("best_effort", "int", "", "1: no deadline", ("best_effort",)),
-    ("real_duration_s", "int", "s", "duration in the original log", ("real_duration",)),
-    ("real_iterations", "int", "", "iterations in the original log", ("real_iteration",)),
+    ("job_id", "text", "", "identifier"),
+    ("submit_s", "int", "s", "submission, seconds since the collection began"),
+    ("iterations", "int", "", "steps of the global batch"),
+    ("model", "text", "", "model trained"),
+    ("deadline_s", "int", "s", "absolute deadline as written; none where best_effort is 1"),
+    ("batch", "int", "", "global batch"),
+    ("gpus", "int", "GPUs", "GPUs requested"),
+    ("duration_s", "int", "s", "duration on the requested GPUs"),
+    ("best_effort", "int", "", "1: no deadline"),
+    ("user", "text", "", "who submitted it"),
+    ("vc", "text", "", "virtual cluster"),
+    ("real_duration_s", "int", "s", "duration in the original log"),
+    ("real_iterations", "int", "", "iterations in the original log"),
 )
-_NEEDED: Final = ("job_id", "submit_s", "gpus", "duration_s")
 #: a model trains iterations of a batch
 _ALL_OR_NONE: Final = ("iterations", "model", "batch")
 
 
 class ClusterJobs(TraceReader, tag="cluster_jobs", frozen=True, kw_only=True):
     """CSV in one of four headers: native (`submit_time,iteration,...`), Microsoft's (`submission_time,num_iteration,
-    ...`), that of a Philly virtual cluster (with `real_*` columns), or the raw one (id, submission, duration, GPUs).
+    ...`), that of a Philly virtual cluster (with `real_*` columns), or the raw one (id, submission, duration, GPUs); each
+    column under any of the names that it has in one of them, or ours.
 
     Whole seconds; deadlines absolute. A deadline before the submission is kept and counted: nobody can meet it.
     MIT and Apache-2.0 [Gu et al., ASPLOS'23].
@@ -61,7 +49,7 @@ class ClusterJobs(TraceReader, tag="cluster_jobs", frozen=True, kw_only=True):
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
-        return head.has_columns(*_NATIVE) or head.has_columns(*_MICROSOFT)
+        return all(set(SPELLINGS[name]) & set(head.names) for name in NEEDED)
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         source = Source(path, repairs=repairs)
@@ -90,21 +78,18 @@ def _fields_of(source: Source) -> list[Field]:
     """The columns of this file, under our names."""
     line = next(Source(source.path, repairs=RepairLog()).lines())[1]
     present = [name.strip().strip('"') for name in line.split(",")]
-    fields = []
-    for name, kind, unit, meaning, headers in _COLUMNS:
-        found = [header for header in headers if header in present]
-        if len(found) > 1:
-            raise TraceError.at(source.at(1), f"has both {' and '.join(found)}; one of them is wanted")
-        if found:
-            fields.append(_field(name, kind, unit, meaning, found[0]))
-    have = {field.name for field in fields}
-    lacking = [headers[0] for name, *_, headers in _COLUMNS if name in _NEEDED and name not in have]
-    some = have.intersection(_ALL_OR_NONE)
-    if some:
-        lacking += [headers[0] for name, *_, headers in _COLUMNS if name in _ALL_OR_NONE and name not in have]
-    if lacking:
-        raise TraceError.at(source.at(1), f"misses the columns {', '.join(lacking)}")
-    return fields
+    try:
+        found = spelt(present)
+    except ValueError as error:
+        raise TraceError.at(source.at(1), str(error)) from None
+    lacking = [" or ".join(SPELLINGS[name]) for name in _ALL_OR_NONE if name not in found]
+    if 0 < len(lacking) < len(_ALL_OR_NONE):
+        raise TraceError.at(source.at(1), f"misses the columns {'; '.join(lacking)}")
+    return [
+        _field(name, kind, unit, meaning, found[name])
+        for name, kind, unit, meaning in _COLUMNS
+        if name in found
+    ]
 
 
 def _field(name: str, kind: str, unit: str, meaning: str, header: str) -> Field:

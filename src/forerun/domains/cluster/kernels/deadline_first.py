@@ -68,6 +68,8 @@ def plan_greedily(
         at = most
         if free < levels[most]:
             at = min(most, floor_level[free] if free > 0 else -1)
+            if at >= 0 and rate[at] <= 0.0:
+                at = -1  # below the least that the job can run on
         held = levels[at] if at >= 0 else 0
         if gpus_now < 0:
             gpus_now = held

@@ -40,7 +40,15 @@ from forerun.domains.cluster.kernels.machine import (
     start,
 )
 from forerun.domains.cluster.kernels.order import rank_descending
-from forerun.domains.cluster.kernels.planner import Planned, gpu_time, grid_up, key_before, plan, whole_up
+from forerun.domains.cluster.kernels.planner import (
+    Planned,
+    gpu_time,
+    grid_up,
+    key_before,
+    next_level,
+    plan,
+    whole_up,
+)
 from forerun.kernels.jit import kernel
 
 LEAST_FIRST: Final = 0  # marginal_order
@@ -322,6 +330,8 @@ def try_level(
         share = m.levels[level]
         if share > total:
             break
+        if rate[level] <= 0.0:
+            continue
         best = max(best, rate[level])
         if best * longest_s < left:
             continue
@@ -353,7 +363,7 @@ def try_level(
         free = keys_g[i]
         if free < m.levels[at]:
             at = m.floor_level[free] if free > 0 else -1
-        if at >= 0:
+        if at >= 0 and rate[at] > 0.0:
             until = keys_t[i + 1] if i + 1 < count else deadline_s
             work = (until - keys_t[i]) * rate[at]
             if i >= switch and work >= left:
@@ -475,7 +485,7 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
         at = j[SLOT, job]
         spent[p] = gpu_time(m.plans[0, at], m.plans[1, at], m.plan_n[at], j[END, job])
         due_s[p] = grid_up(anchor, j[DEADLINE, job] - reserve_s[job], slot_s)
-        want = j[LEVEL, job] + 1
+        want = next_level(m.rate[j[KIND, job]], j[LEVEL, job], top[job])
         more[p] = levels[want] - j[GPUS, job] if want < top[job] else -1
     while True:
         for p in range(count):
@@ -526,7 +536,7 @@ def boost(m: Machine, now_s: int, slot_s: int, flags: I64, reserve_s: I64, regis
         if picked < 0:
             break
         chosen = jobs[picked]
-        want = m.j[LEVEL, chosen] + 1
+        want = next_level(m.rate[j[KIND, chosen]], j[LEVEL, chosen], top[chosen])
         entries = window_before(m, chosen, int(FAR), trial_t, trial_g)
         found = plan_job(
             m,

@@ -80,6 +80,15 @@ def put(times: I64, values: I64, count: int, time_s: int, value: int) -> int:
 
 
 @kernel
+def next_level(rate: F64, level: int, top: int) -> int:
+    """The next level above one that a job can run on, -1 for the first; `top` if there is none."""
+    level += 1
+    while level < top and rate[level] <= 0.0:
+        level += 1
+    return level
+
+
+@kernel
 def tidy(times: I64, values: I64, count: int) -> int:
     """Drop entries that repeat the value before them, in place; the new number of entries."""
     kept = 1
@@ -174,6 +183,8 @@ def plan_in_time(
     for level in range(top):
         if levels[level] > total:
             break
+        if rate[level] <= 0.0:
+            continue  # below the least that the job can run on
         best = max(best, rate[level])
         if best * longest_s < left:
             continue  # not even if it were free throughout
@@ -329,6 +340,8 @@ def _fill(
         at = want
         if want >= 0 and free < levels[want]:
             at = floor_level[free] if free > 0 else -1
+        if at >= 0 and rate[at] <= 0.0:
+            at = -1
         held = levels[at] if at >= 0 else 0
         out_g[i] = held
         new_g[i] -= held
@@ -386,7 +399,7 @@ def _late(
         usable += 1
     for i in range(start, limit + 1):
         at = min(usable - 1, floor_level[new_g[i]] if new_g[i] > 0 else -1)
-        if at >= 0:
+        if at >= 0 and rate[at] > 0.0:
             out_g[i] = levels[at]
             new_g[i] -= levels[at]
             until = deadline_s if new_t[i + 1] == aligned else new_t[i + 1]
@@ -398,6 +411,8 @@ def _late(
     # a trial for a job whose deadline has passed looks first at keys before its own: the walk then starts from those
     for k in range(following, count):
         at = min(usable - 1, floor_level[new_g[i]] if new_g[i] > 0 else -1)
+        if at >= 0 and rate[at] <= 0.0:
+            at = -1
         held = levels[at] if at >= 0 else 0
         out_g[i] = held
         if at < 0:

@@ -34,7 +34,14 @@ from forerun.domains.cluster.kernels.machine import (
     Machine,
 )
 from forerun.domains.cluster.kernels.order import rank_descending
-from forerun.domains.cluster.kernels.planner import Planned, gpu_time, grid_up, plan_in_time, whole_up
+from forerun.domains.cluster.kernels.planner import (
+    Planned,
+    gpu_time,
+    grid_up,
+    next_level,
+    plan_in_time,
+    whole_up,
+)
 from forerun.kernels.jit import kernel
 
 #: how often a plan is made again because it has more changes than it holds time for
@@ -225,7 +232,8 @@ def boost_promises(m: Machine, costs: Costs, pause_s: F64, now_s: int, slot_s: i
                 order = order[rank_descending(worth[order])]
             p = order[0] if choosing else i
             job = jobs[p]
-            gpus, want = m.j[GPUS, job], m.j[LEVEL, job] + 1
+            gpus, rates = m.j[GPUS, job], m.rate[m.j[KIND, job]]
+            want = next_level(rates, m.j[LEVEL, job], m.j[TOP, job])
             if choosing:
                 going = worth[p] > -np.inf
                 if not going:
@@ -238,7 +246,7 @@ def boost_promises(m: Machine, costs: Costs, pause_s: F64, now_s: int, slot_s: i
             entries = window_before(m, job, int(FAR), trial_t, trial_g)
             if not choosing:
                 worth[p] = -np.inf
-                rate = m.rate[m.j[KIND, job], want]
+                rate = rates[want]
                 last = m.j[LAST_GPUS, job]
                 cost_s = pause_s[job]
                 if m.levels[want] != last and costs.begun[job] == 1:
@@ -291,7 +299,8 @@ def boost_promises(m: Machine, costs: Costs, pause_s: F64, now_s: int, slot_s: i
                     continue
                 after[p] = made.gpu_s
                 change[p] = trial_t[1] if entries > 1 else due_s[p]
-                low[p] = rests_from(trial_t, trial_g, entries, out_t, out_g, made.entries, m.levels[0])
+                least = m.levels[next_level(rates, -1, m.j[TOP, job])]
+                low[p] = rests_from(trial_t, trial_g, entries, out_t, out_g, made.entries, least)
                 if change[p] >= due_s[p]:
                     low[p], change[p] = int(FAR), int(FAR)  # stands on nothing that is watched: made again
             gpu_s = after[p]
