@@ -67,10 +67,10 @@ def test_best_interval_is_the_exhaustive_one(golden: Golden) -> None:
         assert best.useful == pytest.approx(max(tried.values()), rel=1e-12)
 
 
-def hit_at(lam_per_h: float, job: Job) -> tuple[Job, PerNode]:
+def hit_at(lam_per_h: float, job: Job, back_per_h: float = 5.0) -> tuple[Job, PerNode]:
     """A fleet of one pipeline with spares always at hand, whose 16 nodes are hit lam times an hour in all."""
     one = replace(job, depth=16, max_pipelines=1, prep_s=0.0)
-    return one, PerNode(removal_per_node_h=lam_per_h / 16, return_per_node_h=5.0, start=48, cap=48)
+    return one, PerNode(removal_per_node_h=lam_per_h / 16, return_per_node_h=back_per_h, start=48, cap=48)
 
 
 @pytest.mark.parametrize("lam_per_h, s, d", [(10, 11.0, 0.0), (4, 18.0, 8.91), (2, 11.0, 0.0)])
@@ -96,6 +96,48 @@ def test_every_steps_share_of_useful_time(rounded: Job) -> None:
     theory = closed_forms.useful_every_steps(6 / 3600, 11.0, 20, 8.91, 89.0, 88.0)
     share = done.share("useful")
     assert abs(share.mean - theory) < 3 * share.half95 / 1.96
+    assert abs(share.mean / theory - 1) < 0.005
+
+
+def test_synchronous_share_of_useful_time(golden: Golden, rounded: Job) -> None:
+    """Writes that block: the exact synchronous form at every reference setting whose interval is whole steps."""
+    for M_s, tau_s, write_s in ((86_400, 7_000, 300), (21_600, 3_400, 300), (900, 550, 300)):
+        job = replace(
+            rounded, step_s={16: 50.0}, write_s=float(write_s), snapshot=EverySteps(tau_s // 50, "sync")
+        )
+        job, process = hit_at(3600 / M_s, replace(job, horizon_s=100.0 * M_s), 3600 / M_s)
+        done = trials.run(job, process, growth_rules().get("immediate")(), trials=500, seed=24)
+        assert done.columns["reconfigs"].sum() + done.columns["reconfig_restarts"].sum() > 40_000
+        theory = 1 / closed_forms.sync_wall_per_work(M_s, tau_s, write_s, 88.0)
+        share = done.share("useful")
+        # A run begins trained and not with a pause: worth half a cycle of a hundred.
+        assert abs(share.mean - theory) < 3 * share.half95 / 1.96 + 1e-3 * theory, M_s
+        assert abs(share.mean / theory - 1) < 0.005, M_s
+
+
+def test_a_rare_hit_loses_half_a_cycle_and_the_write(rounded: Job) -> None:
+    """138.5 s with the rounded profile, and with a stall what the formula says."""
+    assert closed_forms.lost_per_hit_s(11.0, 0.0, 89.0) == 138.5
+    for stall_s in (0.0, 8.91):
+        job = replace(rounded, step_s={16: 11.0}, stall_s=stall_s, horizon_s=3.6e6)
+        job, process = hit_at(0.02, job, back_per_h=0.02)
+        done = trials.run(job, process, growth_rules().get("immediate")(), trials=2200, seed=25)
+        hits, lost_s = done.columns["rollbacks"].sum(), done.columns["lost_s"].sum()
+        error_s = (99.0 + stall_s) / math.sqrt(12 * hits)
+        assert hits > 40_000
+        assert abs(lost_s / hits - closed_forms.lost_per_hit_s(11.0, stall_s, 89.0)) < 3 * error_s
+
+
+def test_nodes_without_limit_are_poisson(rounded: Job) -> None:
+    """Machine repair with more and more slots, in closed form; and simulated with a thousand."""
+    for slots in (10_000, 1_000_000):
+        nu = 12 / slots
+        near = closed_forms.machine_repair_idle(0.6, nu / (1 - nu / 0.6), slots, 16)
+        assert near == pytest.approx(closed_forms.unlimited_idle(12.0, 0.6, 16), rel=30 / slots)
+    process = PerNode(removal_per_node_h=0.6, return_per_node_h=12.0 / 980, start=20, cap=1000)
+    job = replace(rounded, prep_s=0.0, horizon_s=3.6e5)
+    idle = trials.run(job, process, growth_rules().get("lazy")(), trials=300, seed=5).share("idle")
+    assert abs(idle.mean - closed_forms.unlimited_idle(12.0, 0.6, 16)) < 3 * idle.half95 / 1.96 + 0.004
 
 
 def test_intervals_cover_the_truth(rounded: Job) -> None:

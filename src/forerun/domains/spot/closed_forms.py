@@ -129,3 +129,21 @@ def machine_repair_idle(mu: float, nu: float, slots: int, depth: int) -> float:
     """
     alive = nu / (mu + nu)
     return math.fsum(math.comb(slots, k) * alive**k * (1 - alive) ** (slots - k) for k in range(depth))
+
+
+def unlimited_idle(adds_per_h: float, mu: float, depth: int) -> float:
+    """P(fewer than `depth` nodes) where nodes come at a rate without limit and each leaves at rate mu (M/M/infinity).
+
+    The number of nodes is Poisson with mean `adds_per_h / mu`; `machine_repair_idle` tends to it with more slots.
+    """
+    mean = adds_per_h / mu
+    return math.fsum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(depth))
+
+
+def lost_per_hit_s(s: float, d: float, C: float) -> float:
+    """Mean training time that a hit throws away when hits are rare and snapshots back to back: C + K / 2, with K from
+    one snapshot to the next.
+
+    What is lost begins when the stall of the last durable snapshot ended, so that stall is not in it.
+    """
+    return C + (whole_steps(C, s) * s + d) / 2
