@@ -102,6 +102,22 @@ def test_every_figure_of_every_public_file(
     assert checked == 21
 
 
+def test_a_measured_run_stands_beside_its_model(trace: Trace, data_folder: Path, tmp_path: Path) -> None:
+    """Line by line and segment by segment; a folder without the logs is refused by name."""
+    folder = data_folder / "bamboo/run-86"
+    code, out, _ = trace("stats", "spot", folder, "--json")
+    told = json.loads(out)
+    assert code == 0 and told["steps"]["steps executed"] == {"measured": 623, "model": 627}
+    for side in ("measured_s", "model_s"):
+        assert sum(line[side] for line in told["ledger"].values()) == pytest.approx(told["total_s"])
+    assert max(abs(line["difference_share"]) for line in told["ledger"].values()) < 0.03
+    assert len(told["segments"]) == 16
+    assert sum(one["model_executed"] for one in told["segments"]) == 627
+    assert "segment by segment" in trace("stats", "spot", folder)[1]
+    code, _, said = trace("stats", "spot", tmp_path)
+    assert code == 2 and "reconfig.csv" in said
+
+
 def test_a_recording_lasts_as_long_as_it_was_looked_at(tmp_path: Path) -> None:
     """Rows without a change lengthen it: the mean, the rates, and what is simulated, until the last row."""
     file = tmp_path / "counts.csv"

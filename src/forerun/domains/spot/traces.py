@@ -16,6 +16,7 @@ import numpy as np
 
 from forerun.domains.spot import fit as fitting
 from forerun.domains.spot.fleet import Process, generate
+from forerun.domains.spot.measured import START_DELAY_S, model_run, read_run
 from forerun.domains.spot.model import Membership
 from forerun.domains.spot.recorded import looked_until_s, of_counts, of_membership
 from forerun.domains.spot.statistics import (
@@ -179,8 +180,12 @@ class SpotTraces(RoomTraces):
         )
 
     def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Told:
-        """A fleet's figures; of two count files the notebook's twelve values too, and what they were meant to be."""
+        """A fleet's figures; of two count files the notebook's twelve values too, and what they were meant to be; of a
+        folder with the logs of a measured run its ledger beside the model's.
+        """
         chosen = decoded("", {}, settings, _StatsSettings)
+        if len(recorded.files) == 1 and recorded.files[0].is_dir():
+            return _measured(recorded)
         pair, seen, notes, looked = _seen(recorded, chosen.leaves, seed)
         tests = fitting.tests(seen, seed)
         tables = [_figures(seen), _batches(seen), _tested(tests)]
@@ -284,6 +289,76 @@ def _seen(
     if seen.duration_h == 0:
         raise TraceError.at(recorded.only(), "holds one instant only; statistics need a duration")
     return None, seen, notes, _looked_at(trace)
+
+
+def _measured(recorded: Recorded) -> Told:
+    """A measured run, in the layout of Bamboo's run 86, beside the model that is fed with its own times and segments."""
+    run = read_run(recorded.only(), recorded.log)
+    model = model_run(run, run.profile, delay_s=START_DELAY_S)
+    measured, whole = run.ledger(), run.total_s
+    lines = tuple(
+        (line, seconds, model.ledger_s[line], (model.ledger_s[line] - seconds) / whole)
+        for line, seconds in measured.items()
+    )
+    totals = (
+        ("steps executed", run.executed, model.total_executed, model.total_executed / run.executed - 1),
+        (
+            "steps kept through the last reconfiguration",
+            run.retained,
+            model.total_retained,
+            model.total_retained / run.retained - 1 if run.retained else None,
+        ),
+    )
+    segments = tuple(
+        (
+            i,
+            one.world_size,
+            one.train_start_s,
+            one.end_s,
+            one.executed,
+            model.executed[i],
+            len(one.kept),
+            model.retained[i],
+        )
+        for i, one in enumerate(run.segments)
+    )
+    profile = run.profile
+    times = (
+        *((f"step at {size} nodes", seconds) for size, seconds in profile.step_s.items()),
+        ("pause to rebuild", profile.reconfig_s),
+        ("load, in the pause", profile.load_s),
+        ("write", profile.write_s),
+        ("stall", profile.stall_s),
+    )
+    heads = ("segment", "nodes", "start_s", "end_s", "executed", "model", "kept", "model's")
+    note = (
+        "the model has the run's own segments, the mean times of its logs, back-to-back snapshots, and "
+        f"{START_DELAY_S:g} s from a pause to the first step; differences of lines are shares of the run"
+    )
+    return Told(
+        data={
+            "total_s": whole,
+            "profile": asdict(profile),
+            "ledger": {
+                line: {"measured_s": was, "model_s": made, "difference_share": gap}
+                for line, was, made, gap in lines
+            },
+            "steps": {name: {"measured": was, "model": made} for name, was, made, _ in totals},
+            "segments": [
+                dict(zip((*heads[:5], "model_executed", "kept", "model_kept"), row)) for row in segments
+            ],
+            "repairs": recorded.log.rows(),
+            "notes": [note],
+        },
+        tables=(
+            Shown("mean times of the logs", ("what", "seconds"), times),
+            Shown("where the time went", ("line", "measured_s", "model_s", "difference"), lines),
+            Shown("steps", ("what", "measured", "model", "difference"), totals),
+            Shown("segment by segment", heads, segments),
+        ),
+        notes=(note,),
+        repairs=recorded.log.repairs,
+    )
 
 
 def _looked_at(trace: Trace) -> dict[str, Any]:
