@@ -25,7 +25,7 @@ from forerun.domains.loading.blocks.convert import convert, samples_of
 from forerun.domains.loading.blocks.dataset import BlockDataset
 from forerun.domains.loading.blocks.mds import read_mds, write_mds
 from forerun.domains.loading.blocks.pack import PackSpec, pack, unpack
-from forerun.domains.loading.blocks.samples import check_keys, unsafe
+from forerun.domains.loading.blocks.samples import BEGUN, check_keys, unsafe, write_file
 from forerun.domains.loading.blocks.tar import read_tar, write_tar
 from forerun.errors import DataError, StoreError
 
@@ -202,6 +202,42 @@ def test_stopped_at_any_write_it_goes_on(
         pack(corpus, target, PackSpec(4, seed=4))
         left = {key: data for key, data in tree_of(target).items() if not key.endswith(".part")}
         assert left == whole
+
+
+def test_restoring_goes_on_where_it_stopped(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that takes a part of a file and then nothing, a run that was killed: no name holds half a sample."""
+    wanted = tree_of(corpus)
+    pack(corpus, tmp_path / "p", PackSpec(9))
+    real = io.FileIO.write
+
+    class NearlyFull(io.FileIO):
+        room = 9000
+
+        def write(self, data: Any) -> int:
+            if not NearlyFull.room:
+                raise OSError(28, "No space left on device")
+            taken = min(len(data), NearlyFull.room, 300)  # never all of a larger one at once
+            NearlyFull.room -= taken
+            return real(self, memoryview(data)[:taken])
+
+    plain = Path.open
+
+    def opened(path: Path, mode: str = "r", *args: Any, **more: Any) -> Any:
+        return NearlyFull(path, mode) if mode == "xb" else plain(path, mode, *args, **more)
+
+    monkeypatch.setattr(Path, "open", opened)
+    with pytest.raises(StoreError, match=r"No space left on device; \d+ of 200 samples are restored"):
+        unpack(tmp_path / "p", tmp_path / "back")
+    monkeypatch.undo()
+    found = tree_of(tmp_path / "back")
+    assert 10 < len(found) < 100 and all(wanted[key] == data for key, data in found.items())
+    (tmp_path / "back" / BEGUN).write_bytes(b"left by a run that was killed")
+    assert unpack(tmp_path / "p", tmp_path / "back") == 200
+    assert tree_of(tmp_path / "back") == wanted
+    with pytest.raises(DataError, match="while it is restored"):
+        write_file(tmp_path / "back", BEGUN, b"")
 
 
 def test_targets_and_sources_that_do_not_fit(corpus: Path, tmp_path: Path) -> None:

@@ -395,3 +395,33 @@ def test_the_verb_with_jobs_and_the_layout(
     assert "cold" in said["cache"] and said == json.loads(kept.read_text())
     assert command_line(["report", str(kept), "-o", str(tmp_path / "report.html"), "-q"]) == 0
     assert said["answer"][1:30] in (tmp_path / "report.html").read_text()
+
+
+def test_shards_and_network_folders_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shards are no samples; files on a network file system are read there, not from a packed copy on this machine."""
+    from forerun.measure.loading import corpus as corpora
+
+    make_corpus(tmp_path / "files", 120, mean_bytes=2000)
+    for kind in ("tar", "mds"):
+        assert command_line(["pack", str(tmp_path / "files"), str(tmp_path / kind), "--to", kind, "-q"]) == 0
+        assert command_line(["measure", "loading", str(tmp_path / kind), "-q"]) == 2
+        assert "shards, read as a whole: run `forerun pack" in capsys.readouterr().err
+    mine = (tmp_path / "files").stat().st_dev
+    mounts = tmp_path / "mountinfo"
+    line = f"36 35 {os.major(mine)}:{os.minor(mine)} / /data rw,relatime shared:1 - {{}} host:/export rw\n"
+    for name in ("nfs4", "cifs", "fuse.sshfs", "ceph"):
+        mounts.write_text("22 1 0:99 / /proc rw - proc proc rw\n" + line.format(name))
+        assert corpora.network_of(tmp_path / "files", mounts) == name
+    for name in ("ext4", "xfs", "tmpfs", "overlay"):
+        mounts.write_text(line.format(name))
+        assert corpora.network_of(tmp_path / "files", mounts) == ""
+    assert corpora.network_of(tmp_path / "files", tmp_path / "absent") == ""
+    monkeypatch.setattr(corpora, "network_of", lambda folder: "nfs4")
+    with open_corpus(str(tmp_path / "files")) as corpus:
+        assert corpus.largest_piece == 1 and corpus.samples == 120 and corpus.system == "nfs4"
+        found = answer(corpus, Job(step_s=0.0, decode_s=0.002), threads=(1, 2), probe_s=0.4)
+    assert (
+        not found.packed and found.next_step.startswith("forerun pack") and "same storage" in found.next_step
+    )

@@ -70,6 +70,8 @@ class LocalFiles:
                 if first:
                     file.seek(first)
                 data = file.read(length)
+                while len(data) < length and (more := file.read(length - len(data))):
+                    data += more  # the kernel gives 2 GiB at a time at most, a network file system less
         except OSError as error:
             raise StoreError.at(path, f"{what} cannot be read: {error.strerror}") from error
         if len(data) != length:

@@ -1,16 +1,18 @@
 """What is measured: a container of blocks, local or behind a URL, read in pieces of any size up to its blocks.
 
 A plain directory is measured through a bounded part of it, packed into a temporary container; single samples are then
-read as the files they are. Plain files behind a URL are measured as they are, one file a request. A corpus can also be
-made: files of lognormal sizes.
+read as the files they are. Plain files behind a URL or on a network file system are measured as they are, one file a
+request: a container made here would not be read from there. A corpus can also be made: files of lognormal sizes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import os
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +21,10 @@ from typing import Final
 import numpy as np
 
 from forerun.domains.loading.blocks.container import INDEX, MANIFEST, Index, block_name, read_manifest
+from forerun.domains.loading.blocks.convert import kind_of
 from forerun.domains.loading.blocks.corpus import write_files
 from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.blocks.samples import list_files
+from forerun.domains.loading.blocks.samples import FileEntry, list_files
 from forerun.errors import DataError, StoreError
 from forerun.measure.loading.clients import Client, LocalFiles, open_client
 from forerun.measure.loading.runner import Piece
@@ -39,7 +42,8 @@ MOST_LISTED: Final = 100_000
 class Corpus:
     """A client, and the index of what it reads. `files`: a client of the single files, where they exist.
 
-    `checked`: whether the index knows the samples' checksums; it does not of files that were only listed.
+    `checked`: whether the index knows the samples' checksums; it does not of files that were only listed. `system`: the
+    network file system of a folder that is read file by file.
     """
 
     name: str
@@ -47,6 +51,7 @@ class Corpus:
     index: Index
     files: Client | None = None
     checked: bool = True
+    system: str = ""
 
     @property
     def samples(self) -> int:
@@ -124,7 +129,16 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
     if (folder_path / MANIFEST).exists():
         yield Corpus(source, LocalFiles(folder_path), Index.read(folder_path / INDEX))
         return
+    kind = kind_of(folder_path) if folder_path.is_dir() else "files"
+    if kind in ("tar", "mds"):
+        what = "WebDataset tar" if kind == "tar" else "MDS"
+        raise DataError.at(
+            source, f"holds {what} shards, read as a whole: run `forerun pack {source} OUT`, measure OUT"
+        )
     files = list_files(folder_path)
+    if files and (system := network_of(folder_path)):
+        yield _unpacked(source, LocalFiles(folder_path), files, system)
+        return
     with tempfile.TemporaryDirectory(prefix="forerun-measure-") as temporary:
         part = Path(temporary) / "files"
         held = count = 0
@@ -142,6 +156,32 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
             held, count = held + entry.size_bytes, count + 1
         blocks = pack(part, Path(temporary) / "blocks", PackSpec(PACK_SAMPLES))
         yield Corpus(source, LocalFiles(blocks.folder), blocks.index, LocalFiles(folder_path))
+
+
+#: file systems whose files lie elsewhere: what is packed beside them would not be read from there
+NETWORK: Final = re.compile(r"nfs\d?|cifs|smb.*|9p|ceph|lustre|gpfs|beegfs|glusterfs|afs|fuse\..+|virtiofs")
+
+
+def network_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
+    """The name of the network file system that a folder lies on, empty if it lies on none or nothing tells."""
+    try:
+        number, lines = folder.stat().st_dev, mounts.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    for fields in map(str.split, lines):
+        if len(fields) > 4 and fields[2] == f"{os.major(number)}:{os.minor(number)}" and "-" in fields:
+            name = fields[fields.index("-") + 1]
+            if NETWORK.fullmatch(name):
+                return name
+    return ""
+
+
+def _unpacked(source: str, client: Client, files: Sequence[FileEntry], system: str) -> Corpus:
+    """Files of a folder as they are, one a request: blocks of them would have to lie on the same storage."""
+    rows, none = np.arange(len(files)), np.zeros(len(files), np.int64)
+    sizes = np.array([entry.size_bytes for entry in files], np.int64)
+    index = Index(rows, rows, none, sizes, none, tuple(entry.key for entry in files))
+    return Corpus(source, client, index, files=client, checked=False, system=system)
 
 
 def _listed(source: str, client: Client, absent: StoreError) -> Corpus:

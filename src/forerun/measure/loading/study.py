@@ -163,6 +163,8 @@ class Answer:
                 f"forerun pack {self.source} OUT --block-samples {self.cell.block}; serve OUT from the same store and "
                 "measure it"
             )
+        if not self.packed:
+            return f"forerun pack {self.source} OUT --block-samples {self.cell.block}, OUT on the same storage; measure OUT"
         return (
             f"forerun pack {self.source} OUT --block-samples {self.cell.block}"
             if not self.is_container

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from forerun.errors import DataError, Problem
 MAX_KEY_BYTES: Final = 4096
 #: control characters, and halves of characters
 _UNWRITABLE: Final = re.compile("[\x00-\x1f\ud800-\udfff]")
+#: what a file is called below the target while it is being restored
+BEGUN: Final = ".forerun-restoring"
 #: no more bytes than this in one sample
 MAX_SAMPLE_BYTES: Final = 2**40
 
@@ -127,11 +130,13 @@ def _walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
 
 
 def write_file(folder: Path, key: str, data: bytes | memoryview, made: set[str] | None = None) -> None:
-    """Write a sample below a folder under its (checked) key.
+    """Write a sample below a folder under its (checked) key; the name is there with the whole of it, or not at all.
 
     made: folders (as parts of keys) known to be there and no links. Raises DataError for a link on the way, or a file
     that is there and holds something else.
     """
+    if key == BEGUN:
+        raise DataError.at(folder / key, "is what a file is called while it is restored; no sample can be")
     path = folder / key
     parent = key.rpartition("/")[0]
     if parent and (made is None or parent not in made):
@@ -143,9 +148,22 @@ def write_file(folder: Path, key: str, data: bytes | memoryview, made: set[str] 
         here.mkdir(parents=True, exist_ok=True)
         if made is not None:
             made.add(parent)
+    if os.path.lexists(path):
+        if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
+            raise DataError.at(path, "exists already and holds something else")
+        return
+    begun = folder / BEGUN
     try:
-        with path.open("xb", buffering=0) as file:
-            file.write(data)
-    except FileExistsError as error:
-        if path.is_symlink() or path.read_bytes() != data:
-            raise DataError.at(path, "exists already and holds something else") from error
+        file = begun.open("xb", buffering=0)
+    except FileExistsError:  # of a run that was killed
+        begun.unlink()
+        file = begun.open("xb", buffering=0)
+    try:
+        with file:
+            left = memoryview(data)
+            while left:  # a disk that is nearly full takes a part, and says no only to the next
+                left = left[file.write(left) :]
+        begun.rename(path)
+    except OSError:
+        begun.unlink(missing_ok=True)
+        raise
