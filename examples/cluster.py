@@ -4,9 +4,8 @@ Two hundred drawn jobs, the same ones for every scheduler, over ten seeds. Run: 
 """
 
 import forerun
-from forerun.domains.demos import demo
 
-scenario = forerun.load(demo("cluster").scenario)
+scenario = forerun.load(forerun.demo("cluster").scenario)
 found = forerun.compare(scenario, policies=["ef-accessctrl", "edf", "srtf", "fifo"], seeds=10)
 for standing in found.standings:
     difference = standing.difference_interval

@@ -4,15 +4,14 @@ Self-made measurements of a small model on two GPU types. Run: python examples/e
 """
 
 import forerun
-from forerun.domains.demos import demo
 
-scenario = forerun.load(demo("energy").scenario)
+scenario = forerun.load(forerun.demo("energy").scenario)
 
 plan = forerun.plan(scenario).check()
 print(f"with all measurements in hand: {plan.why}")
 
 for policy in ("default", "pruning-gts", "joint"):
-    learning = forerun.simulate(forerun.load(demo("energy").scenario, [f"policy={policy}"]))
+    learning = forerun.simulate(forerun.load(forerun.demo("energy").scenario, [f"policy={policy}"]))
     saved, interval = learning.summary["energy_saved_percent"], learning.intervals["energy_saved_percent"]
     print(
         f"{policy:12} saves {saved:5.1f} % of the energy over 60 nights, learning included "

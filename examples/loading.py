@@ -4,9 +4,8 @@ Twenty thousand small files behind 10 ms of latency, on the loading room's embed
 """
 
 import forerun
-from forerun.domains.demos import demo
 
-scenario = forerun.load(demo("loading").scenario)
+scenario = forerun.load(forerun.demo("loading").scenario)
 now = forerun.simulate(scenario)
 print(f"now: {now.summary['samples_per_s']:.0f} samples/s; {now.why}")
 
@@ -15,7 +14,7 @@ print(cells.select("block_samples", "threads", "samples_per_s", "hidden", "chose
 
 chosen = cells.filter(cells["chosen"]).row(0, named=True)
 setting = [f"layout.block_samples={chosen['block_samples']}", f"loader.threads={chosen['threads']}"]
-then = forerun.simulate(forerun.load(demo("loading").scenario, setting))
+then = forerun.simulate(forerun.load(forerun.demo("loading").scenario, setting))
 gain = then.summary["samples_per_s"] / now.summary["samples_per_s"]
 print(
     f"blocks of {chosen['block_samples']}, {chosen['threads']} threads: {gain:.1f} times the samples a second"

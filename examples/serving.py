@@ -4,9 +4,8 @@ Measured profiles, bursty traffic. Run: python examples/serving.py
 """
 
 import forerun
-from forerun.domains.demos import demo
 
-scenario = forerun.load(demo("serving").scenario)
+scenario = forerun.load(forerun.demo("serving").scenario)
 now = forerun.simulate(scenario)
 attained, interval = now.summary["attainment"], now.intervals["attainment"]
 print(f"now: {attained:.1%} within the objective (95 %: {interval.low:.1%} to {interval.high:.1%})")

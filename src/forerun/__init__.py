@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from forerun.domains import room, rooms, simulate
     from forerun.domains.comparing import compare
+    from forerun.domains.demos import demo
     from forerun.domains.explaining import explain_run as explain
     from forerun.domains.listing import policies, schema
     from forerun.domains.offering import profile_of
@@ -34,6 +35,7 @@ __all__ = [
     "Result",
     "check",
     "compare",
+    "demo",
     "explain",
     "load",
     "load_result",
@@ -58,6 +60,7 @@ _HOME = {
     "Result": "forerun.result.run",
     "check": "forerun.domains.plans",
     "compare": "forerun.domains.comparing",
+    "demo": "forerun.domains.demos",
     "explain": "forerun.domains.explaining:explain_run",
     "load": "forerun.scenario.load",
     "load_result": "forerun.result.run",

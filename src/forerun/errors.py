@@ -38,7 +38,14 @@ class Problem:
 
 
 class ForerunError(Exception):
-    """Base of all errors raised on purpose; its text is one line per problem."""
+    """Base of all errors raised on purpose; its text is one line per problem. The others are in `forerun.errors`.
+
+    >>> try:
+    ...     forerun.load("nowhere.yaml")
+    ... except forerun.ForerunError as error:
+    ...     [(problem.where, problem.what) for problem in error.problems], error.exit_code
+    ([('nowhere.yaml', 'no such file')], 2)
+    """
 
     exit_code: ClassVar[int] = 1
 

@@ -28,6 +28,11 @@ def compare(
     The first is the reference; one alone is compared with the scenario as given. `objective` is the summary figure to rank
     by, as `figure` or `figure:lower` (default: the room's first that the results have). See
     `forerun.study.compare.compare` for seeds, precision and what is raised.
+
+    >>> scenario = forerun.load(forerun.demo("energy").scenario, ["trials=0"])
+    >>> found = forerun.compare(scenario, ["default", "joint"], objective="energy_j", seeds=3)
+    >>> [(standing.variant.name, round(standing.value / 1e6)) for standing in found.standings]
+    [('joint', 51), ('default', 98)]
     """
     candidates = [Variant(name, ((policy_field(scenario, name), name),)) for name in policies]
     candidates += [Variant(name, tuple(changes.items())) for name, changes in (variants or {}).items()]

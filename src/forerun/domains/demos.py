@@ -33,7 +33,11 @@ def demos() -> tuple[Demo, ...]:
 
 
 def demo(name: str) -> Demo:
-    """The demonstration of a room. Raises UnknownName with what there is."""
+    """The demonstration of a room: a question, and the scenario file that answers it. Raises UnknownName with what there is.
+
+    >>> forerun.demo("energy").question
+    'A small image model, retrained every night, on self-made measurements: who finds the cheapest batch size and limit?'
+    """
     known = {entry.room: entry for entry in demos()}
     if name not in known:
         raise UnknownName.among("demonstration", name, known)

@@ -29,8 +29,10 @@ def explain_run(
     Every value tried is a simulation; `progress` is told beforehand how many it can become, and after each. They run in
     `workers` processes (1: in this one), and what is found does not depend on how many.
 
-        result = forerun.simulate(forerun.load("pipeline.yaml"))
-        print(forerun.explain(result, workers=2).smallest)
+    >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0", "policy=default"]))
+    >>> found = forerun.explain(result)
+    >>> found.answer.question, found.answer.holds
+    ('Is energy saved against the default configuration without training longer?', False)
 
     A room's `levers` has `answer(summary)`, `levers(scenario, run)`, and, if it wants, `changes(scenario, run)` and
     `bare(scenario)`: the scenario without all that neither the question nor the room's objectives read.

@@ -15,6 +15,10 @@ def profile_of(scenario: Any, at: Sequence[int] = ()) -> Spec:
 
     `at` are the points to make it at, in the room's own terms (readers, batch sizes). Raises UsageError for a room that
     offers nothing, and what the room raises.
+
+    >>> power = forerun.profile_of(forerun.load(forerun.demo("energy").scenario))
+    >>> power.gpu_type, len(power.points)
+    ('gpu_a', 24)
     """
     part = room_part(scenario.domain, "offers")
     if part is None:

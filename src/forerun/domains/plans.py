@@ -30,6 +30,10 @@ def plan(scenario: Any, objective: str = "", **options: Any) -> Plan:
     """The plan of a scenario in its room. Options that are None are left to the room.
 
     Raises UsageError for a room without plans or an option it does not know, Infeasible naming what binds.
+
+    >>> found = forerun.plan(forerun.load(forerun.demo("energy").scenario), "time")
+    >>> found.summary["batch_size"], found.summary["power_limit_w"]
+    (128, 250.0)
     """
     planner = _planner(scenario.domain)
     given = {name: value for name, value in options.items() if value is not None}
@@ -47,6 +51,9 @@ def check(path: str | os.PathLike[str], *, scenario: Any = None) -> str:
     """Verify a plan file (see `check_document`), or that a scenario file (YAML, TOML) and its files can be read.
 
     Raises StoreError, ScenarioError, TraceError or ProfileError if not, CheckFailed if a claim of a plan does not hold.
+
+    >>> forerun.check(forerun.demo("energy").scenario)
+    'a scenario of the energy room, every value and file of it in order'
     """
     if Path(path).suffix in (".yaml", ".yml", ".toml"):
         found = load(path)

@@ -55,6 +55,10 @@ def reproduce(identifier: str, *, quick: bool = False, progress: Progress = sile
     """One published result beside ours; `quick`: its quick form, where it has one.
 
     Raises UnknownName, DataError naming the public data that are not here, and what the rooms raise.
+
+    >>> found = forerun.reproduce("blocks-early-stop")
+    >>> [row.what for row in found.rows if row.ok is False]
+    []
     """
     entry = reproduction(identifier)
     return (entry.quick if quick and entry.quick is not None else entry.run)(progress)
@@ -71,6 +75,9 @@ def reproduce_all(
 
     Nothing that ends one is raised: it is told in its place. Those said to take longest begin first. A quick run takes
     quick forms, and leaves out what has none and takes long. Results do not depend on the number of workers.
+
+    >>> [attempt.entry.id for attempt in forerun.reproduce_all(["blocks-early-stop"])]
+    ['blocks-early-stop']
     """
     entries = [reproduction(name) for name in identifiers] if identifiers else list(reproductions())
     found: dict[str, Attempt] = {}

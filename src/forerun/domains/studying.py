@@ -29,6 +29,13 @@ def run_study(
     `store` is the file that keeps them (default: the study's name with `.sqlite`, in the current folder); killed at any
     instant, the same call goes on from there. `executor`: where cells run (default: here, one after another). `retry` does
     failed cells again. `objective` ranks, as `figure` or `figure:lower`. Raises ScenarioError, UsageError or StoreError.
+
+    >>> from pathlib import Path
+    >>> base = forerun.demo("energy").scenario
+    >>> _ = Path("taste.yaml").write_text(f"{{base: {base}, axes: {{eta: [0.2, 0.8], trials: [0]}}, seeds: 2}}")
+    >>> found = forerun.run_study("taste.yaml", objective="energy_j")
+    >>> found.done, found.ranked()[0].values
+    (4, (0.8, 0))
     """
     plan = load_study(study)
     path = store_path(study, store)

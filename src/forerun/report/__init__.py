@@ -53,6 +53,10 @@ def write_page(
     """Write the page of one thing, or of several side by side; `questions`: what each was run to answer.
 
     Raises StoreError if the path holds something that is not a page of ours, or cannot be written.
+
+    >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
+    >>> forerun.write_page([result], "report.html").name
+    'report.html'
     """
     from forerun.report.compose import write_text
 
@@ -80,7 +84,13 @@ def write_reproductions(
 def write_pictures(
     items: Sequence[Item | Comparison], folder: str | os.PathLike[str], kind: Literal["png", "svg"]
 ) -> list[Path]:
-    """Write every figure and ledger as `<id>.png` or `<id>.svg`; of several things, in a folder each."""
+    """Write every figure and ledger as `<id>.png` or `<id>.svg`; of several things, in a folder each.
+
+    >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
+    >>> pictures = forerun.write_pictures([result], "pictures", "svg")
+    >>> {picture.suffix for picture in pictures}
+    {'.svg'}
+    """
     from forerun.report.contents import figures_of_item, labels, ledger_figures
     from forerun.report.images import file_stem, write_images
     from forerun.result.run import Result, SavedRun

@@ -54,6 +54,13 @@ class Result:
     or money went. notes: what a reader must know (repairs, flags, fallbacks). next_steps: overrides or commands worth
     trying next, with `{scenario}` for the scenario file. provenance: what may differ from machine to machine (wall
     time ...), never part of the result itself.
+
+    >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
+    >>> result.frame("attempts").shape[0], result.ledgers[0].name, sorted(result.intervals)
+    (61, 'energy', [])
+    >>> kept = forerun.load_result(result.save("runs/first"))
+    >>> kept.summary == result.data()["summary"]
+    True
     """
 
     scenario: Any
@@ -198,6 +205,10 @@ class SavedRun:
         """A table as a Polars frame."""
         return self.table(name).frame()
 
+    def to_pandas(self, name: str) -> Any:
+        """A table as a pandas frame (pandas must be installed)."""
+        return self.frame(name).to_pandas()
+
     def _repr_html_(self) -> str:
         names = self.headline or tuple(self.summary)
         heading = f"{self.domain} run {self.id}, kept in {self.folder}"
@@ -208,6 +219,10 @@ def load_result(folder: str | os.PathLike[str]) -> SavedRun:
     """The run in a directory.
 
     Raises StoreError naming the file that is absent or damaged.
+
+    >>> forerun.load_result("runs/none")
+    Traceback (most recent call last):
+    forerun.errors.StoreError: runs/none: no such run directory
     """
     base = Path(folder)
     if not base.is_dir():

@@ -93,12 +93,14 @@ class _Decoder:
                 self.problem((*place, key), f"gives {name!r} a second time")
                 continue
             given[name] = self.value(item, declared[name], (*place, key), unit_of(name))
-        for field in fields(spec):
-            if field.required and field.name not in given:
-                self.problem(place, f"the key {field.name!r} is missing")
-        if len(self.problems) > before:
+        missing = [field.name for field in fields(spec) if field.required and field.name not in given]
+        for name in missing:
+            self.problem(place, f"the key {name!r} is missing")
+        if missing or any(value is _MISSING for value in given.values()):
             return _MISSING
-        return self.whole(spec, given, place)
+        # Keys that are unknown do not hide what is wrong with those that are known.
+        found = self.whole(spec, given, place)
+        return _MISSING if len(self.problems) > before else found
 
     def field_name(
         self, key: str, item: Any, declared: dict[str, Any], spec: type[msgspec.Struct], place: Place

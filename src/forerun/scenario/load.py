@@ -30,6 +30,10 @@ def load(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, seed: i
 
     `overrides` are texts `a.b=value` (as after `--set`), applied before decoding; `seed` replaces the file's.
     Raises ScenarioError with every problem found.
+
+    >>> scenario = forerun.load(forerun.demo("energy").scenario, ["job.max_epochs=60"], seed=3)
+    >>> scenario.domain, scenario.job.max_epochs, scenario.seed
+    ('energy', 60, 3)
     """
     source = Path(path)
     document = read_document(source)
@@ -39,7 +43,14 @@ def load(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, seed: i
 def loads(
     text: str, overrides: Iterable[str] = (), *, seed: int | None = None, base: Path | None = None
 ) -> Any:
-    """The resolved scenario of a YAML text; relative paths are taken from `base` (the current folder if not given)."""
+    """The resolved scenario of a YAML text; relative paths are taken from `base` (the current folder if not given).
+
+    >>> try:
+    ...     forerun.loads("domain: energi")
+    ... except forerun.ForerunError as error:
+    ...     print(error)
+    <text>:1: at $.domain: no room named 'energi'; did you mean 'energy'? known: cluster, energy, loading, serving, spot
+    """
     document = parse_document(text, name="<text>", kind=".yaml")
     return build(document, base=base or Path.cwd(), overrides=overrides, seed=seed)
 

@@ -13,8 +13,8 @@ from forerun.result.run import Interval
 class Objective:
     """A summary figure that can be ranked. key: its name in the summary; better: which way is up; label: in words.
 
-    least, most: bounds that the figure cannot leave, of a share 0 and 1; None where there is none. Intervals are cut there: what lies beyond cannot
-    be true, so they hold the truth as often as before.
+    least, most: bounds that the figure cannot leave, of a share 0 and 1; None where there is none. Intervals are cut
+    there: what lies beyond cannot be true, so they hold the truth as often as before.
     """
 
     key: str
