@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,52 @@ def test_price_history(tmp_path: Path) -> None:
     (tmp_path / "prices.json").write_text(json.dumps({"SpotPriceHistory": entries}))
     with pytest.raises(TraceError, match=r"SpotPriceHistory\[0\]"):
         read_trace(tmp_path / "prices.json")
+
+
+def test_products_are_not_mixed(tmp_path: Path) -> None:
+    """Windows costs more than Linux in the same zone and machine: one has to be chosen."""
+    entries = [
+        {
+            "Timestamp": "2024-05-01T00:00:00Z",
+            "SpotPrice": price,
+            "AvailabilityZone": "a",
+            "InstanceType": "m",
+            "ProductDescription": product,
+        }
+        for product, price in (("Linux/UNIX", "0.9"), ("Windows", "1.3"))
+    ]
+    file = tmp_path / "both.json"
+    file.write_text(json.dumps({"SpotPriceHistory": entries}))
+    with pytest.raises(TraceError, match="2 products"):
+        read_trace(file)
+    assert read_trace(file, options={"product": "Windows"})["usd_per_h"].tolist() == [1.3]
+
+
+def test_pages_of_a_price_history(tmp_path: Path) -> None:
+    """Pages one after another are one history; what two pages list is kept once; a page that is not the last says so."""
+
+    def page(days: tuple[int, ...], price: str = "0.9", **more: str) -> str:
+        entry = {"AvailabilityZone": "a", "InstanceType": "m", "SpotPrice": price}
+        listed = [entry | {"Timestamp": f"2024-05-{day:02d}T00:00:00Z"} for day in days]
+        return json.dumps({"SpotPriceHistory": listed, **more}, indent=1)
+
+    file = tmp_path / "pages.json"
+    file.write_text(page((4, 3), NextToken="x}") + "\n" + page((3, 1)) + "\n")
+    trace = read_trace(file)
+    assert (trace["t_s"] / 86_400).tolist() == [0.0, 2.0, 3.0]
+    assert [(r["rule"], r["count"]) for r in trace.provenance.repairs] == [
+        ("price change listed twice, dropped", 1)
+    ]
+    file.write_text(page((4, 3), NextToken="more"))
+    assert "further page" in str(read_trace(file).provenance.repairs[0]["rule"])
+    with pytest.raises(TraceError, match="NextToken"):
+        read_trace(file, strict=True)
+    file.write_text(page((4, 3)) + page((3, 1), price="1.0"))
+    with pytest.raises(TraceError, match=r"page 2:SpotPriceHistory\[0\].*is 1, but was 0\.9"):
+        read_trace(file)
+    file.write_text(page((4, 3)) + "\n" + page((3, 1))[:-1])
+    with pytest.raises(TraceError, match=r"pages\.json:\d+"):
+        read_trace(file)
 
 
 def test_tick_prices(data_folder: Path, golden: Golden) -> None:
@@ -208,7 +255,7 @@ JUNK = [
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_no_mutation_brings_a_traceback(name: str, tmp_path: Path) -> None:
-    """60 mutations of each sample: the file reads, or the error names it."""
+    """60 mutations of each sample: the file reads, or the error names it, and neither takes long."""
     format_ = name.partition("/")[0]
     rng, path = random.Random(name), tmp_path / "mutant.txt"
     options: dict[str, Any] = {"polarity": "available"} if name in ("spot_ticks", "spot_availability") else {}
@@ -220,10 +267,12 @@ def test_no_mutation_brings_a_traceback(name: str, tmp_path: Path) -> None:
             at, length = rng.randrange(len(text) + 1), rng.choice([0, 1, 1, 3, 20])
             text = text[:at] + rng.choice(JUNK) + text[at + length :]
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        before_s = time.process_time()
         try:
             read_trace(path, format_, options=options)
         except InputError as error:
             assert "mutant.txt" in str(error) or "option" in str(error), error
+        assert time.process_time() - before_s < 5, text
 
 
 def test_no_mutation_of_a_measured_run_brings_a_traceback(data_folder: Path, tmp_path: Path) -> None:

@@ -48,11 +48,18 @@ def recording(spec: Recorded, seed: int) -> Recording:
     if trace.kind == "capacity":
         notes.append(
             f"nodes are made of counts by the rule {spec.leaves!r}: node-hours are exact, "
-            "swaps within a row cannot be seen, so losses are undercounted"
+            f"swaps within any of its {_intervals(trace)} intervals cannot be seen, so losses are undercounted"
         )
         fleet = of_counts(trace["t_s"].tolist(), trace["nodes"].tolist(), spec.leaves, seed)
         return Recording(fleet, tuple(notes), looked_until_s(trace))
     raise TraceError.at(spec.file.path, f"holds {trace.kind}, not the membership or capacity of a fleet")
+
+
+def _intervals(trace: Trace) -> int:
+    """Times between two looks at a count, in each of which a swap stays unseen; between changes, if no more is known."""
+    told = trace.provenance.options
+    looks = told.get("rows", told.get("ticks", len(trace)))
+    return max(1, int(str(looks)) - 1)
 
 
 def looked_until_s(trace: Trace) -> float:
