@@ -16,18 +16,19 @@ def simulate_instants(pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float) ->
     stages, queries = len(pipeline.stages), len(arrivals_ms)
     columns = taken_edges(pipeline, queries) if plan.routed else []
     loop = _loop_of(pipeline, queries)
-    edges = 0
+    edges = changes = 0
     for s, stage in enumerate(pipeline.stages):
         mine = columns[edges : edges + len(stage.edges)]
         loop.missing[s] = np.sum(mine, axis=0) if plan.routed else len(stage.edges)
-        loop.counts[s, CHANGE], loop.counts[s, REPLICAS] = plan.change_at[s], stage.replicas
+        loop.counts[s, CHANGE], loop.counts[s, REPLICAS] = changes, stage.replicas
         loop.numbers[s, : stage.replicas] = 1
         loop.next_ms[s] = stage.capacity[0][0] if stage.capacity else np.inf
         edges += len(stage.edges)
+        changes += len(stage.capacity)
     record = record_of(stages, queries, "full", routed=plan.routed)
     taken = np.stack(columns) if plan.routed else np.zeros((edges, 0), dtype=np.bool_)
     ties = run_instants(plan, loop, record, np.require(arrivals_ms, np.float64, ["C", "W"]), taken)
-    visits = tuple(recorded_visits(record, s, queries) for s in range(stages))
+    visits = recorded_visits(pipeline, record, arrivals_ms)
     finish = np.fmax.reduce([arrivals_ms, *(visit.end_ms for visit in visits)])
     return Run(
         arrivals_ms,

@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domains.serving.kernels import layout
-from forerun.domains.serving.kernels.advance import advance
+from forerun.domains.serving.kernels.advance import advance, route
 from forerun.domains.serving.kernels.layout import Plan, Record, State
-from forerun.domains.serving.model import Batches, Edge, Floats, Law, Pipeline, Run, Stage, Visits
+from forerun.domains.serving.kernels.serve import serve_woken
+from forerun.domains.serving.kernels.streams import drop
+from forerun.domains.serving.model import SOURCE, Batches, Edge, Floats, Law, Pipeline, Run, Stage, Visits
 from forerun.domains.serving.routing import edge_key, mix
 from forerun.errors import Problem, ScenarioError
 
@@ -61,30 +63,36 @@ class Stagewise:
         self._plan = plan_of(pipeline, slo_ms, most_replicas)
         self._state = _state_of(self._plan, pipeline, 2 * SLICE, most_replicas)
         self._changes = [list(stage.capacity) for stage in pipeline.stages]
+        self._change_at, _ = _changes_of(self._changes)
         self._kind = record
         room = 0 if record == "counts" else max(expected, 1)
         self._record = record_of(len(pipeline.stages), room, record, routed=self._plan.routed)
         self._recorded = _recorded_of(pipeline)
+        self._share = np.array([1.0 if edge.share is None else edge.share for edge in pipeline.edges])
+        self._wakes = (
+            np.zeros(self._state.ring_ms.shape),
+            np.zeros(self._state.ring_ms.shape, dtype=np.int64),
+        )
 
     @property
     def fed(self) -> int:
         """Queries fed so far."""
-        return int(self._state.window[layout.FED])
+        return int(self._state.streams[0, layout.COUNT])
 
     @property
     def finished(self) -> int:
         """Queries 0..finished-1 have all ended."""
-        return int(self._state.window[layout.OPEN])
+        return int(self._state.streams[-1, layout.OPEN])
 
     @property
     def misses(self) -> int:
         """Queries among the finished whose latency was above the SLO."""
-        return int(self._state.window[layout.MISSES])
+        return int(self._state.streams[-1, layout.MISSES])
 
     @property
     def tie_count(self) -> int:
         """Stage-instants at which events coincided."""
-        return int(self._state.window[layout.TIES])
+        return int(self._state.streams[-1, layout.TIES])
 
     @property
     def finish_ms(self) -> Floats:
@@ -97,28 +105,48 @@ class Stagewise:
         self._make_room_to_record(fed + len(arrivals_ms))
         # One memory layout, whatever was given: another would compile every kernel again.
         arrivals_ms = np.require(arrivals_ms, np.float64, ["C", "W"])
-        taken = np.ascontiguousarray(self._recorded[:, fed : fed + len(arrivals_ms)])
-        while not advance(self._plan, self._state, self._record, arrivals_ms, taken, until_ms):
-            open_queries = fed - self.finished + len(arrivals_ms)
-            self._state = _grown(self._state, max(4 * open_queries, 2 * self._state.arrival_ms.shape[0]))
+        taken = self._routes(fed, len(arrivals_ms))
+        plan, record, step, stages = self._plan, self._record, 0, len(self.pipeline.stages)
+        while (done := advance(plan, self._state, record, arrivals_ms, taken, until_ms, step)) < stages:
+            if done == layout.NO_ROOM:
+                needed = fed - self.finished + len(arrivals_ms)
+                if not drop(needed, len(arrivals_ms), plan.stages, plan.edges, self._state):
+                    self._state = _grown(self._state, max(4 * needed, 2 * self._state.firsts.shape[0]))
+            else:
+                serve_woken(done, plan, self._state, *self._wakes, record, until_ms)
+                step = done + 1
+
+    def _routes(self, first: int, queries: int) -> NDArray[np.uint64]:
+        """uint64[queries]: the edges that the queries from number `first` on take, a bit an edge; empty if all take all."""
+        taken = np.empty(queries if self._plan.routed else 0, dtype=np.uint64)
+        if self._plan.routed:
+            recorded = np.ascontiguousarray(self._recorded[:, first : first + queries])
+            route(self._plan.stages, self._plan.edges, self._share, recorded, first, taken)
+        return taken
 
     def reschedule(self, capacity: Sequence[Sequence[tuple[float, int]]]) -> None:
         """Replace the changes of replicas that have not been handled yet.
 
         capacity: by stage (instant ms, replicas from then on), ascending, none before the instant last advanced to.
         """
-        at = self._plan.change_at
-        done = [int(self._state.stages[s, layout.CHANGE] - at[s]) for s in range(len(self.pipeline.stages))]
-        for changes, count, later in zip(self._changes, done, capacity):
+        handled = self._state.stages[:, layout.CHANGE] - self._change_at[:-1]
+        for changes, count, later in zip(self._changes, handled.tolist(), capacity):
             changes[count:] = later
-        self._plan = self._plan._replace(**_changes_of(self._changes))
-        self._state.stages[:, layout.CHANGE] = self._plan.change_at[:-1] + done
+        self._change_at, rows = _changes_of(self._changes)
+        stages = self._plan.stages.copy()
+        stages[:, layout.CHANGE_FIRST], stages[:, layout.CHANGE_STOP] = (
+            self._change_at[:-1],
+            self._change_at[1:],
+        )
+        self._plan = self._plan._replace(stages=stages, changes=rows)
+        self._state.stages[:, layout.CHANGE] = self._change_at[:-1] + handled
 
     @property
     def ongoing(self) -> tuple[int, ...]:
         """By stage, queries queued or in service."""
         streams = self._state.streams[:, layout.COUNT]
-        return tuple((streams[self._plan.input_of] - streams[1 : len(self.pipeline.stages) + 1]).tolist())
+        into = self._plan.stages[:, layout.INPUT]
+        return tuple((streams[into] - streams[1 : len(into) + 1]).tolist())
 
     @property
     def working(self) -> tuple[int, ...]:
@@ -140,7 +168,8 @@ class Stagewise:
         batches: tuple[Batches, ...] = ()
         if self._kind == "full":
             stages = range(len(self.pipeline.stages))
-            visits = tuple(recorded_visits(self._record, s, self.fed) for s in stages)
+            came_ms = np.asarray(arrivals_ms, dtype=np.float64)[: self.fed]
+            visits = recorded_visits(self.pipeline, self._record, came_ms, self._plan)
             batches = tuple(
                 recorded_batches(self._record, int(self._state.stages[s, layout.STARTED]), s) for s in stages
             )
@@ -194,50 +223,58 @@ def plan_of(pipeline: Pipeline, slo_ms: float, most_replicas: int = 0) -> Plan:
     if pipeline.serves_models:
         raise ScenarioError(*(Problem("pipeline", what) for what in reasons_against(pipeline)))
     stages, edges = pipeline.stages, pipeline.edges
-    compiled = [stage.batching.compiled() or ("", 0.0) for stage in stages]
-    input_of, input_kind, ordered = _wiring(pipeline, most_replicas)
-    may_end = [pipeline.may_end(s) for s in range(len(stages))]
-    routed = not all(edge.always for edge in edges)
-    constant = [not stage.capacity and not most_replicas for stage in stages]
-    steady = [still and way == ("hold", 0.0) for still, way in zip(constant, compiled)]
+    input_of, input_kind, _ = _wiring(pipeline, most_replicas)
+    ends = [s for s in range(len(stages)) if pipeline.may_end(s)]
+    edge_at = _offsets([len(stage.edges) for stage in stages])
+    change_at, changes = _changes_of([stage.capacity for stage in stages])
     widest = max((stage.max_batch for stage in stages), default=1) + 1
     measured_at, measured_ms = _measured(stages, widest)
+    facts = np.zeros((len(stages), layout.PLAN_FIELDS), dtype=np.int64)
+    spans = np.zeros((len(stages), layout.SPANS))
+    for s, stage in enumerate(stages):
+        way, delay_ms = stage.batching.compiled() or ("", 0.0)
+        steady = not stage.capacity and not most_replicas and (way, delay_ms) == ("hold", 0.0)
+        facts[s, layout.INPUT], facts[s, layout.KIND] = input_of[s], input_kind[s]
+        facts[s, layout.MOST] = stage.max_batch
+        facts[s, layout.BATCHING] = layout.WAKE if way == "wake" else layout.HOLD
+        facts[s, layout.LAW], facts[s, layout.KEY] = stage.service.law, _word(mix(stage.service.key))
+        facts[s, layout.STEADY], facts[s, layout.ONE] = steady, steady and stage.replicas == 1
+        facts[s, layout.EDGE_FIRST : layout.EDGE_STOP + 1] = edge_at[s : s + 2]
+        facts[s, layout.CHANGE_FIRST : layout.CHANGE_STOP + 1] = change_at[s : s + 2]
+        facts[s, layout.END] = ends.index(s) if s in ends else -1
+        facts[s, layout.LEADS_ON] = any(edge.parent == s for edge in edges)
+        spans[s, layout.DELAY_MS], spans[s, layout.SPREAD] = (
+            delay_ms,
+            math.sqrt(math.log1p(stage.service.cv**2)),
+        )
+    ways = [
+        (edge.parent + 1, _edge_kind(edge), _word(edge_key(pipeline.seed, edge.number))) for edge in edges
+    ]
     return Plan(
-        input_of=_ints(input_of),
-        input_kind=_ints(input_kind),
-        max_batch=_ints([stage.max_batch for stage in stages]),
-        batching=_ints([layout.WAKE if way == "wake" else layout.HOLD for way, _ in compiled]),
-        delay_ms=np.array([delay_ms for _, delay_ms in compiled], dtype=np.float64),
+        stages=facts,
+        edges=np.array(ways, dtype=np.int64).reshape(len(edges), layout.EDGE_FIELDS),
+        spans=spans,
         service_ms=_padded([stage.service.table_ms[: stage.max_batch + 1] for stage in stages], widest),
-        law=_ints([stage.service.law for stage in stages]),
-        spread=np.array([math.sqrt(math.log1p(stage.service.cv**2)) for stage in stages], dtype=np.float64),
-        draw_key=np.array([mix(stage.service.key) for stage in stages], dtype=np.uint64),
         measured_at=measured_at,
         measured_ms=measured_ms,
-        **_changes_of([stage.capacity for stage in stages]),
-        steady=np.array(steady, dtype=np.bool_),
-        one=np.array([even and stage.replicas == 1 for even, stage in zip(steady, stages)], dtype=np.bool_),
-        edge_at=_offsets([len(stage.edges) for stage in stages]),
-        edge_from=_ints([edge.parent + 1 for edge in edges]),
-        edge_kind=_ints([_edge_kind(edge) for edge in edges]),
-        edge_key=np.array([edge_key(pipeline.seed, edge.number) for edge in edges], dtype=np.uint64),
-        edge_share=np.array([1.0 if edge.share is None else edge.share for edge in edges], dtype=np.float64),
-        ordered=np.array(ordered, dtype=np.bool_),
-        may_end=np.array(may_end, dtype=np.bool_),
-        ends=np.flatnonzero(may_end).astype(np.int64),
-        sink_ordered=not routed and all(ordered[s + 1] for s in range(len(stages)) if may_end[s]),
-        routed=routed,
+        changes=changes,
+        routed=not all(edge.always for edge in edges),
         slo_ms=float(slo_ms),
     )
 
 
-def _changes_of(capacity: Sequence[Sequence[tuple[float, int]]]) -> dict[str, Any]:
-    """Changes of replicas, by stage, as the plan's arrays."""
-    return {
-        "change_at": _offsets([len(changes) for changes in capacity]),
-        "change_ms": np.array([at for changes in capacity for at, _ in changes], dtype=np.float64),
-        "change_to": _ints([count for changes in capacity for _, count in changes]),
-    }
+def _changes_of(capacity: Sequence[Sequence[tuple[float, int]]]) -> tuple[NDArray[np.int64], Floats]:
+    """Changes of replicas, stage behind stage: where each stage's begin; instants (ms) and numbers."""
+    rows = [change for changes in capacity for change in changes]
+    return (
+        _offsets([len(changes) for changes in capacity]),
+        np.array(rows, dtype=np.float64).reshape(len(rows), layout.CHANGE_FIELDS),
+    )
+
+
+def _word(bits: int) -> int:
+    """The 64 bits of a word without sign as a number that an array of signed ones can hold."""
+    return bits - 2**64 if bits >= 2**63 else bits
 
 
 def _wiring(pipeline: Pipeline, most_replicas: int) -> tuple[list[int], list[int], list[bool]]:
@@ -298,67 +335,61 @@ def _measured(stages: Sequence[Stage], widest: int) -> tuple[NDArray[np.int64], 
 
 
 def _state_of(plan: Plan, pipeline: Pipeline, room: int, most_replicas: int) -> State:
-    stages, streams, edges = len(pipeline.stages), len(plan.ordered), len(pipeline.edges)
+    *_, ordered = _wiring(pipeline, most_replicas)
+    stages, streams, edges = len(pipeline.stages), len(ordered), len(pipeline.edges)
     most = max(most_replicas, *(stage.most_replicas for stage in pipeline.stages))
     places = 1 << (most - 1).bit_length()
+    counted = plan.routed or bool((plan.stages[:, layout.KIND] == layout.MERGED).any())
     state = State(
         times=np.empty((streams, room + 1)),
         stops=np.zeros((streams, room + 1), dtype=np.int64),
         ids=np.empty((streams, room), dtype=np.int32),
-        streams=np.zeros((streams, layout.STREAM_FIELDS), dtype=np.int64),
+        streams=np.zeros((streams + 1, layout.STREAM_FIELDS), dtype=np.int64),
+        ended_ms=np.empty((plan.stages[:, layout.END].max() + 1, room + layout.SPILL)),
+        joining=np.zeros((stages, room if counted else 0), dtype=np.int32),
+        taken=np.zeros(room if plan.routed else 0, dtype=np.uint64),
         stages=np.zeros((stages, layout.STAGE_FIELDS), dtype=np.int64),
-        now_ms=np.full(stages, -np.inf),
         ring_ms=np.zeros((stages, places)),
-        ring=np.zeros((stages, places, 3), dtype=np.int64),
-        due_ms=np.zeros((stages, places)),
-        due=np.zeros((stages, places), dtype=np.int64),
-        numbers=np.zeros((stages, places), dtype=np.uint8),
+        ring=np.zeros((stages, places, layout.RING_FIELDS), dtype=np.int64),
         edge_run=np.zeros(edges, dtype=np.int64),
-        sink_run=np.zeros(stages, dtype=np.int64),
-        window=np.zeros(layout.WINDOW_FIELDS, dtype=np.int64),
-        arrival_ms=np.empty(room),
-        finish_ms=np.empty(room),
-        left=np.zeros(room, dtype=np.int32),
-        joining=np.zeros((stages, room), dtype=np.int32),
-        taken=np.zeros(room, dtype=np.uint64),
         firsts=np.empty(room, dtype=np.int64),
     )
-    state.stages[:, layout.CHANGE] = plan.change_at[:-1]
     for s, stage in enumerate(pipeline.stages):
         state.stages[s, layout.REPLICAS] = stage.replicas
-        state.numbers[s, : stage.replicas] = 1
+        state.ring[s, : stage.replicas, layout.STANDING] = 1
+    state.streams[:-1, layout.ORDERED] = ordered
+    state.stages[:, layout.CHANGE] = plan.stages[:, layout.CHANGE_FIRST]
     return state
 
 
 def _grown(state: State, room: int) -> State:
     """The same state with room for more open queries."""
-    wide = {
+    extra = {
         "times": 1,
         "stops": 1,
         "ids": 0,
+        "ended_ms": layout.SPILL,
         "joining": 0,
-        "arrival_ms": 0,
-        "finish_ms": 0,
-        "left": 0,
         "taken": 0,
+        "firsts": 0,
     }
     grown = {}
-    for name, extra in {**wide, "firsts": 0}.items():
+    for name, more in extra.items():
         old = getattr(state, name)
-        new = np.zeros((*old.shape[:-1], room + extra), dtype=old.dtype)
-        new[..., : old.shape[-1]] = old
-        grown[name] = new
+        if old.shape[-1]:
+            grown[name] = np.zeros((*old.shape[:-1], room + more), dtype=old.dtype)
+            grown[name][..., : old.shape[-1]] = old
     return state._replace(**grown)
 
 
 def record_of(stages: int, queries: int, kind: str, *, routed: bool = True) -> Record:
     """Arrays for the kernels to write results to. `routed`: some queries do not come by some stages."""
-    full = queries if kind == "full" else 0
-    visits_ms = np.empty((stages, full, 3))
-    visits = np.empty((stages, full, 2), dtype=np.int32)
+    full = queries + layout.SPILL if kind == "full" else 0
+    visits_ms = np.empty((stages, 3, full))
+    visits = np.empty((stages, 2, full), dtype=np.int32)
     if routed:
         visits_ms.fill(np.nan)
-        visits[..., 0], visits[..., 1] = 0, -1
+        visits[:, 0], visits[:, 1] = 0, -1
     return Record(
         base=0,
         finish_ms=np.empty(queries),
@@ -376,10 +407,26 @@ def _enlarged(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
     return new
 
 
-def recorded_visits(record: Record, stage: int, queries: int) -> Visits:
-    """What a stage's kernel recorded of each query."""
-    times, counts = record.visits_ms[stage, :queries], record.visits[stage, :queries]
-    return Visits(times[:, 0], times[:, 1], times[:, 2], counts[:, 0], counts[:, 1])
+def recorded_visits(
+    pipeline: Pipeline, record: Record, arrivals_ms: Floats, plan: Plan | None = None
+) -> tuple[Visits, ...]:
+    """Per stage what its kernel recorded of each query.
+
+    plan: of the stage-by-stage kernels, which leave out what is known: queries that an only parent always sends on enter as
+    they end there, and an only replica is number 0.
+    """
+    visits: list[Visits] = []
+    queries = len(arrivals_ms)
+    for s, stage in enumerate(pipeline.stages):
+        entered_ms, start_ms, end_ms = record.visits_ms[s, :, :queries]
+        sizes, replicas = record.visits[s, :, :queries]
+        if plan is not None and plan.stages[s, layout.KIND] == layout.DIRECT:
+            parent = stage.edges[0].parent
+            entered_ms = arrivals_ms if parent == SOURCE else visits[parent].end_ms
+        if plan is not None and plan.stages[s, layout.ONE] and not plan.routed:
+            replicas = np.zeros(queries, dtype=np.int32)
+        visits.append(Visits(entered_ms, start_ms, end_ms, sizes, replicas))
+    return tuple(visits)
 
 
 def recorded_batches(record: Record, count: int, stage: int) -> Batches:

@@ -9,198 +9,315 @@ import numpy as np
 
 from forerun.domains.serving.kernels.draws import takes
 from forerun.domains.serving.kernels.layout import (
+    AT_MS,
+    BATCHING,
     BEFORE,
+    CHANGE,
+    CHANGE_FIRST,
+    CHANGE_STOP,
     COUNT,
-    FED,
-    FIRST,
+    DELAY_MS,
+    EDGE_FIRST,
+    EDGE_FROM,
+    EDGE_KEY,
+    EDGE_KIND,
+    EDGE_STOP,
+    EMITTED,
+    END,
+    HEAD_RUN,
     ID_BASE,
+    INPUT,
+    KIND,
     MERGED,
     MISSES,
+    NEXT_RUN,
+    NO_ROOM,
+    ONE,
     OPEN,
+    ORDERED,
     RUNS,
+    STEADY,
+    TIED,
+    TIED_RUN,
+    TIES,
+    TO,
+    WAKE,
+    ZIPPED,
     Floats,
+    Ints,
     Plan,
     Record,
     State,
 )
-from forerun.domains.serving.kernels.serve import serve
-from forerun.domains.serving.kernels.streams import gather, make_room, pass_ids
+from forerun.domains.serving.kernels.serve import serve_many, serve_one
+from forerun.domains.serving.kernels.stage import change_replicas, coinciding, merged_ties, visit
+from forerun.domains.serving.kernels.streams import end_in_order, merge, pass_on, zip_ordered
 from forerun.kernels.jit import kernel
 
 
 @kernel
 def advance(
-    plan: Plan, state: State, record: Record, arrivals_ms: Floats, taken: np.ndarray, until_ms: float
-) -> bool:
-    """Feed arrivals and handle every instant before `until_ms`; False, with nothing done, if arrays are too small.
+    plan: Plan,
+    state: State,
+    record: Record,
+    arrivals_ms: Floats,
+    taken: np.ndarray,
+    until_ms: float,
+    step: int,
+) -> int:
+    """Feed arrivals and handle every instant before `until_ms`, from step `step` on: 0 feeds, 1 + s is stage s.
 
     arrivals_ms: float64[n], ascending, no earlier than what was fed before; with it every arrival before `until_ms`
-    has been fed. taken: bool[E, n], recorded routing, or bool[E, 0].
+    has been fed. taken: uint64[n], the edges that each query takes, a bit an edge; of no length if all take all.
+    Returns NO_ROOM, with nothing done, if arrays are too small; or the number of a stage that wakes its replicas, which the
+    caller serves before it goes on with the step behind it; or the number of stages: then everything is done.
     """
-    fresh = arrivals_ms.shape[0]
-    window = state.window
-    needed = window[FED] - window[OPEN] + fresh
-    if not (make_room(needed, plan, state) and _window_room(fresh, state)):
-        return False
-    _feed(plan, state, arrivals_ms, taken)
-    full = record.visits.shape[1] > 0
-    for s in range(plan.input_of.shape[0]):
-        first_run = state.streams[s + 1, RUNS]
-        gather(s, plan, state, until_ms)
-        serve(s, plan, state, record, until_ms, full)
-        if not plan.ordered[s + 1]:
-            pass_ids(s, first_run, plan, state)
-        if plan.may_end[s] and not plan.sink_ordered:
-            _end_at(s, first_run, plan, state)
-    if plan.sink_ordered:
-        _finish_ordered(plan, state, record)
-    else:
-        _finish(plan, state, record)
-    return True
+    window, streams, all_times, all_stops, all_ids = (
+        state.streams[-1],
+        state.streams,
+        state.times,
+        state.stops,
+        state.ids,
+    )
+    plan_stages, edges, changes = plan.stages, plan.edges, plan.changes
+    stages, ended_ms, joining, edge_run, firsts = (
+        state.stages,
+        state.ended_ms,
+        state.joining,
+        state.edge_run,
+        state.firsts,
+    )
+    source_ms, source, fresh = all_times[0], streams[0], arrivals_ms.shape[0]
+    finish_ms, base = record.finish_ms, record.base
+    full = record.batches.shape[1] > 0
 
-
-@kernel(inline=True)
-def _window_room(fresh: int, state: State) -> bool:
-    """Make room for `fresh` queries in the window of open ones."""
-    window, room = state.window, state.arrival_ms.shape[0]
-    if window[FED] - window[FIRST] + fresh > room:
-        shift = window[OPEN] - window[FIRST]
-        for i in range(window[FED] - window[OPEN]):
-            state.arrival_ms[i] = state.arrival_ms[i + shift]
-            state.finish_ms[i] = state.finish_ms[i + shift]
-            state.left[i] = state.left[i + shift]
-            state.taken[i] = state.taken[i + shift]
-        for s in range(state.joining.shape[0]):
-            for i in range(window[FED] - window[OPEN]):
-                state.joining[s, i] = state.joining[s, i + shift]
-        window[FIRST] = window[OPEN]
-    return bool(window[FED] - window[FIRST] + fresh <= room)
-
-
-@kernel(inline=True)
-def _feed(plan: Plan, state: State, arrivals_ms: Floats, taken: np.ndarray) -> None:
-    """New queries join the source's stream and the window, their ways through the pipeline decided."""
-    row, window, times, stops = state.streams[0], state.window, state.times[0], state.stops[0]
-    fresh, runs, count = arrivals_ms.shape[0], row[RUNS], row[COUNT]
-    first = window[FED] - window[FIRST]
-    ends = np.int32(0)
-    for s in range(plan.may_end.shape[0]):
-        ends += plan.may_end[s]
-    # Views and one array a loop: so each loop compiles to a copy of whole words.
-    _copy(arrivals_ms, times[runs : runs + fresh])
-    _copy(arrivals_ms, state.arrival_ms[first : first + fresh])
-    positions = stops[runs : runs + fresh]
-    for i in range(fresh):
-        positions[i] = count + i + 1
-    if not plan.sink_ordered:
-        _copy(arrivals_ms, state.finish_ms[first : first + fresh])
-        left = state.left[first : first + fresh]
+    if step == 0:
+        room, open_queries = firsts.shape[0], source[COUNT] - window[OPEN]
+        if source[RUNS] + fresh > room:
+            return NO_ROOM
+        for t in range(1, all_times.shape[0]):
+            needed = open_queries + fresh
+            if streams[t, RUNS] + needed > room or streams[t, COUNT] - streams[t, ID_BASE] + needed > room:
+                return NO_ROOM
+        # Views and one array a loop: so each loop compiles to a copy of whole words.
+        runs, count = source[RUNS], source[COUNT]
+        new_ms, positions = source_ms[runs : runs + fresh], all_stops[0, runs : runs + fresh]
         for i in range(fresh):
-            left[i] = ends
-    row[RUNS], row[COUNT] = runs + fresh, count + fresh
-    if plan.routed:
+            new_ms[i] = arrivals_ms[i]
         for i in range(fresh):
-            _route(first + i, window[FED] + i, i, plan, state, taken)
-    else:
-        for s in range(plan.may_end.shape[0]):
-            if plan.input_kind[s] == MERGED:
+            positions[i] = count + i + 1
+        if not window[TIED]:
+            tied = 0
+            if fresh > 0 and runs > 0:
+                tied += source_ms[runs - 1] == arrivals_ms[0]
+            before, after = arrivals_ms[: fresh - 1], arrivals_ms[1:fresh]
+            for i in range(fresh - 1):
+                tied += before[i] == after[i]
+            window[TIED] = tied > 0
+        source[RUNS], source[COUNT] = runs + fresh, count + fresh
+        if plan.routed:
+            bits = state.taken[runs : runs + fresh]
+            for i in range(fresh):
+                bits[i] = taken[i]
+        for s in range(stages.shape[0]):
+            first, stop, end = plan_stages[s, EDGE_FIRST], plan_stages[s, EDGE_STOP], plan_stages[s, END]
+            if end >= 0 and not streams[s + 1, ORDERED]:
+                marks = ended_ms[end, runs : runs + fresh]
                 for i in range(fresh):
-                    state.joining[s, first + i] = plan.edge_at[s + 1] - plan.edge_at[s]
-    window[FED] += fresh
+                    marks[i] = -np.inf
+            if plan.routed:
+                for i in range(fresh):
+                    parents = 0
+                    for e in range(first, stop):
+                        parents += ((taken[i] >> np.uint64(e)) & np.uint64(1)) != np.uint64(0)
+                    joining[s, runs + i] = parents
+                    if parents == 0 and end >= 0:
+                        ended_ms[end, runs + i] = arrivals_ms[i]
+            elif plan_stages[s, KIND] == MERGED:
+                for i in range(fresh):
+                    joining[s, runs + i] = stop - first
+
+    for s in range(stages.shape[0]):
+        if s < step - 1:
+            continue
+        facts, own, out = plan_stages[s], stages[s], streams[s + 1]
+        into = facts[INPUT]
+        in_ms, in_stops, row = all_times[into], all_stops[into], streams[into]
+        out_ms, out_stops = all_times[s + 1], all_stops[s + 1]
+        if s != step - 1:
+            first, stop = facts[EDGE_FIRST], facts[EDGE_STOP]
+            if facts[KIND] == ZIPPED:
+                zip_ordered(first, stop, into, edges, edge_run, streams, all_times, all_stops, until_ms)
+            elif facts[KIND] == MERGED:
+                merge(
+                    first,
+                    stop,
+                    into,
+                    edges,
+                    edge_run,
+                    streams,
+                    all_times,
+                    all_stops,
+                    all_ids,
+                    joining[s],
+                    state.taken,
+                    plan.routed,
+                    until_ms,
+                )
+            in_ms[row[RUNS]] = np.inf  # so that looking for later arrivals needs no bound
+            own[EMITTED] = out[RUNS]
+            begun, ties = own[NEXT_RUN], 0
+            if facts[BATCHING] == WAKE:
+                return s
+            if facts[ONE]:
+                ties = serve_one(
+                    facts,
+                    plan.spans[s],
+                    plan.service_ms[s],
+                    plan.measured_at[s],
+                    plan.measured_ms,
+                    in_ms,
+                    in_stops,
+                    out_ms,
+                    out_stops,
+                    out,
+                    own,
+                    state.ring_ms[s],
+                    state.ring[s],
+                    record.batches_ms[s],
+                    record.batches[s],
+                    until_ms,
+                    full,
+                )
+            else:
+                changing = True
+                while changing:
+                    changing = own[CHANGE] < facts[CHANGE_STOP] and changes[own[CHANGE], AT_MS] < until_ms
+                    constant_ms = changes[own[CHANGE], AT_MS] if changing else until_ms
+                    now_ms = changes[own[CHANGE] - 1, AT_MS] if own[CHANGE] > facts[CHANGE_FIRST] else -np.inf
+                    ties += serve_many(
+                        facts,
+                        plan.spans[s],
+                        plan.service_ms[s],
+                        plan.measured_at[s],
+                        plan.measured_ms,
+                        in_ms,
+                        in_stops,
+                        row[RUNS],
+                        out_ms,
+                        out_stops,
+                        out,
+                        firsts,
+                        own,
+                        now_ms,
+                        state.ring_ms[s],
+                        state.ring[s],
+                        record.batches_ms[s],
+                        record.batches[s],
+                        constant_ms,
+                        full,
+                        own[EMITTED],
+                    )
+                    if changing:
+                        change_replicas(int(changes[own[CHANGE], TO]), own, state.ring[s], full)
+                        own[CHANGE] += 1
+            if facts[STEADY]:
+                window[TIES] += ties
+                if into > 0 or window[TIED]:
+                    window[TIES] += coinciding(in_ms, begun, own[NEXT_RUN])
+        if not facts[STEADY]:
+            tied = own[TIED_RUN]
+            while in_ms[tied] < until_ms:
+                tied += 1
+            window[TIES] += merged_ties(in_ms, own[TIED_RUN], tied, out_ms, own[EMITTED], out[RUNS])
+            own[TIED_RUN] = tied
+        if full:
+            visit(
+                facts,
+                own,
+                in_ms,
+                in_stops,
+                row[RUNS],
+                all_ids[into],
+                row[ID_BASE],
+                row[ORDERED],
+                base,
+                plan.routed,
+                record.batches_ms[s],
+                record.batches[s],
+                record.visits_ms[s],
+                record.visits[s],
+            )
+        elif plan.spans[s, DELAY_MS] == 0.0 or facts[BATCHING] == WAKE:
+            own[HEAD_RUN] = own[NEXT_RUN]
+        if facts[END] >= 0 and out[ORDERED]:
+            end_in_order(own[EMITTED], out, out_ms, out_stops, source[BEFORE], ended_ms[facts[END]])
+        elif not out[ORDERED]:
+            pass_on(
+                facts,
+                own[EMITTED],
+                out,
+                out_ms,
+                out_stops,
+                firsts,
+                all_ids[into],
+                row[ID_BASE],
+                row[ORDERED],
+                all_ids[s + 1],
+                source[BEFORE],
+                ended_ms,
+            )
+
+    # What has ended everywhere: as far as the least of the ordered streams, and as far as there is no mark in the others.
+    first, query, stop = source[BEFORE], window[OPEN], source[COUNT]
+    for s in range(stages.shape[0]):
+        if plan_stages[s, END] >= 0 and streams[s + 1, ORDERED]:
+            stop = min(stop, streams[s + 1, COUNT])
+    for s in range(stages.shape[0]):
+        if plan_stages[s, END] >= 0 and not streams[s + 1, ORDERED]:
+            ended, at = ended_ms[plan_stages[s, END]], query - first
+            while at < stop - first and ended[at] != -np.inf:
+                at += 1
+            stop = at + first
+    done = stop - query
+    if done > 0:
+        came_ms, last_ms = source_ms[query - first : stop - first], ended_ms[0, query - first : stop - first]
+        for k in range(1, ended_ms.shape[0]):
+            other_ms = ended_ms[k, query - first : stop - first]
+            for i in range(done):
+                last_ms[i] = other_ms[i] if other_ms[i] > last_ms[i] else last_ms[i]
+        misses, slo_ms = 0, plan.slo_ms
+        for i in range(done):
+            misses += last_ms[i] - came_ms[i] > slo_ms
+        if finish_ms.shape[0] > 0:
+            found_ms = finish_ms[query - base : stop - base]
+            for i in range(done):
+                found_ms[i] = last_ms[i]
+        window[OPEN] = stop
+        window[MISSES] += misses
+    return stages.shape[0]  # type: ignore[no-any-return]
 
 
 @kernel
-def _copy(source: Floats, target: Floats) -> None:
-    for i in range(source.shape[0]):
-        target[i] = source[i]
-
-
-@kernel(inline=True)
-def _route(at: int, query: int, i: int, plan: Plan, state: State, taken: np.ndarray) -> None:
-    """Decide which edges a query takes: those it draws, or is recorded to take, at stages it visits."""
-    edges, ends, visited = np.uint64(0), 0, np.uint64(0)
-    for s in range(plan.may_end.shape[0]):
-        parents = 0
-        for e in range(plan.edge_at[s], plan.edge_at[s + 1]):
-            parent = plan.edge_from[e]
-            if parent > 0 and not visited & (np.uint64(1) << np.uint64(parent - 1)):
-                continue
-            recorded = plan.edge_kind[e] == 1 and taken[e, i]
-            if takes(plan.edge_kind[e], plan.edge_share[e], plan.edge_key[e], query, recorded):
-                edges |= np.uint64(1) << np.uint64(e)
-                parents += 1
-        state.joining[s, at] = parents
-        if parents > 0:
-            visited |= np.uint64(1) << np.uint64(s)
-            ends += plan.may_end[s]
-    state.taken[at] = edges
-    state.left[at] = ends
-
-
-@kernel(inline=True)
-def _end_at(s: int, first_run: int, plan: Plan, state: State) -> None:
-    """Queries whose last stage may be `s` have ended there."""
-    out, first = s + 1, state.window[FIRST]
-    start = state.stops[out, first_run - 1] if first_run > 0 else state.streams[out, BEFORE]
-    ids, base, known = state.ids[out], state.streams[out, ID_BASE], plan.ordered[out]
-    finish_ms, left, times, stops = state.finish_ms, state.left, state.times[out], state.stops[out]
-    for run in range(first_run, state.streams[out, RUNS]):
-        end_ms, stop = times[run], stops[run]
-        for position in range(start, stop):
-            index = (position if known else np.int64(ids[position - base])) - first
-            finish_ms[index] = max(finish_ms[index], end_ms)
-            left[index] -= 1
-        start = stop
-
-
-@kernel(inline=True)
-def _finish(plan: Plan, state: State, record: Record) -> None:
-    """Write out, in order, the queries up to the oldest that is still open."""
-    window, slo_ms, misses = state.window, plan.slo_ms, 0
-    arrival_ms, finish_ms, left, found_ms = state.arrival_ms, state.finish_ms, state.left, record.finish_ms
-    first, query, fed, base = window[FIRST], window[OPEN], window[FED], record.base
-    write = found_ms.shape[0] > 0
-    while query < fed and left[query - first] == 0:
-        end_ms = finish_ms[query - first]
-        misses += end_ms - arrival_ms[query - first] > slo_ms
-        if write:
-            found_ms[query - base] = end_ms
-        query += 1
-    window[OPEN] = query
-    window[MISSES] += misses
-
-
-@kernel(inline=True)
-def _finish_ordered(plan: Plan, state: State, record: Record) -> None:
-    """The same where all last stages emit in query order: runs are joined, and in a run that ends at one instant the
-    queries that miss come first, because they arrived first."""
-    window, slo_ms, misses = state.window, plan.slo_ms, 0
-    arrival_ms, found_ms, ends = state.arrival_ms, record.finish_ms, plan.ends
-    streams, all_times, all_stops, sink_run = state.streams, state.times, state.stops, state.sink_run
-    first, query, base = window[FIRST], window[OPEN], record.base
-    write = found_ms.shape[0] > 0
-    while True:
-        stop, end_ms = np.int64(2**62), -np.inf
-        for k in range(ends.shape[0]):
-            s = ends[k]
-            run = sink_run[s]
-            if run >= streams[s + 1, RUNS]:
-                stop = np.int64(-1)
-                break
-            stop = min(stop, all_stops[s + 1, run])
-            end_ms = max(end_ms, all_times[s + 1, run])
-        if stop < 0:
-            break
-        if write:
-            for i in range(query - base, stop - base):
-                found_ms[i] = end_ms
-        late = query
-        while late < stop and end_ms - arrival_ms[late - first] > slo_ms:
-            late += 1
-        misses += late - query
-        query = stop
-        for k in range(ends.shape[0]):
-            s = ends[k]
-            sink_run[s] += all_stops[s + 1, sink_run[s]] == stop
-    window[OPEN] = query
-    window[MISSES] += misses
+def route(
+    stages: Ints, edges: Ints, share: Floats, recorded: np.ndarray, first: int, taken: np.ndarray
+) -> None:
+    """Which edges the queries from number `first` on take, a bit an edge: those they draw, or are recorded to take, at
+    stages that they visit. recorded: bool[E, n]."""
+    for i in range(taken.shape[0]):
+        chosen, visited = np.uint64(0), np.uint64(0)
+        for s in range(stages.shape[0]):
+            comes = False
+            for e in range(stages[s, EDGE_FIRST], stages[s, EDGE_STOP]):
+                parent = edges[e, EDGE_FROM]
+                if parent > 0 and not visited & (np.uint64(1) << np.uint64(parent - 1)):
+                    continue
+                as_recorded = edges[e, EDGE_KIND] == 1 and recorded[e, i]
+                if takes(
+                    edges[e, EDGE_KIND], share[e], np.uint64(edges[e, EDGE_KEY]), first + i, as_recorded
+                ):
+                    chosen |= np.uint64(1) << np.uint64(e)
+                    comes = True
+            if comes:
+                visited |= np.uint64(1) << np.uint64(s)
+        taken[i] = chosen

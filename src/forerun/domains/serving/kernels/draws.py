@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from forerun.domains.serving.kernels.layout import Plan
+from forerun.domains.serving.kernels.layout import KEY, LAW, SPREAD, Floats, Ints
 from forerun.kernels.jit import kernel
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -51,12 +51,15 @@ def drawn_ms(law: int, base_ms: float, spread: float, key: np.uint64, number: in
 
 
 @kernel
-def service_ms(plan: Plan, stage: int, size: int, number: int) -> float:
-    """The service time of a batch of `size`, the `number`-th to start at the stage."""
-    law, found_ms = plan.law[stage], plan.service_ms[stage, size]
-    if law == 3:
-        first, stop = plan.measured_at[stage, size], plan.measured_at[stage, size + 1]
-        found_ms = plan.measured_ms[first + int(unit(plan.draw_key[stage], number) * (stop - first))]
-    elif law != 0:
-        found_ms = drawn_ms(law, found_ms, plan.spread[stage], plan.draw_key[stage], number)
-    return found_ms  # type: ignore[no-any-return]  # a numpy scalar to the type checker, a float when compiled
+def varying_ms(
+    facts: Ints, spans: Floats, base_ms: float, measured_at: Ints, measured_ms: Floats, size: int, number: int
+) -> float:
+    """The service time of a batch of `size`, the `number`-th to start at a stage whose times are not in a table.
+
+    facts, spans, measured_at: the stage's rows of the plan. base_ms: what the table says of the size.
+    """
+    key = np.uint64(facts[KEY])
+    if facts[LAW] == 3:
+        first, stop = measured_at[size], measured_at[size + 1]
+        return measured_ms[first + np.int64(unit(key, number) * (stop - first))]  # type: ignore[no-any-return]
+    return drawn_ms(facts[LAW], base_ms, spans[SPREAD], key, number)

@@ -11,8 +11,24 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.serving.kernels.draws import service_ms
-from forerun.domains.serving.kernels.layout import WAKE, Bytes, Floats, Ints, Plan, Record
+from forerun.domains.serving.kernels.draws import varying_ms
+from forerun.domains.serving.kernels.layout import (
+    AT_MS,
+    BATCHING,
+    CHANGE_STOP,
+    DELAY_MS,
+    EDGE_FIRST,
+    EDGE_FROM,
+    EDGE_STOP,
+    LAW,
+    MOST,
+    TO,
+    WAKE,
+    Floats,
+    Ints,
+    Plan,
+    Record,
+)
 from forerun.kernels.jit import kernel
 
 #: a heap entry's code is stage * STAGE + start number
@@ -38,7 +54,7 @@ class Loop(NamedTuple):
     counts: Ints
     ended: Ints
     ending: Ints
-    numbers: Bytes
+    numbers: NDArray[np.uint8]
     dues_ms: Floats
     dues: Ints
     next_ms: Floats
@@ -65,9 +81,9 @@ def run_instants(
     ended, ending, numbers, dues_ms, dues = loop.ended, loop.ending, loop.numbers, loop.dues_ms, loop.dues
     next_ms, acts, child_at, child = loop.next_ms, loop.acts, loop.child_at, loop.child
     heap_ms, heap = loop.heap_ms, loop.heap
-    change_at, change_ms, change_to = plan.change_at, plan.change_ms, plan.change_to
-    edge_at, edge_from, max_batch, patience_ms = plan.edge_at, plan.edge_from, plan.max_batch, plan.delay_ms
-    batching, law, mean_ms, routed = plan.batching, plan.law, plan.service_ms, taken.shape[1] > 0
+    facts, spans, changes = plan.stages, plan.spans, plan.changes
+    edges, mean_ms, routed = plan.edges, plan.service_ms, taken.shape[1] > 0
+    measured_at, measured_ms = plan.measured_at, plan.measured_ms
     batches, batches_ms, visits, visits_ms = (
         record.batches,
         record.batches_ms,
@@ -82,8 +98,8 @@ def run_instants(
 
     def change(s: int, now_ms: float) -> None:
         """Phase 0: idle replicas come with the lowest free numbers and go with the highest."""
-        while counts[s, CHANGE] < change_at[s + 1] and change_ms[counts[s, CHANGE]] == now_ms:
-            counts[s, REPLICAS] = change_to[counts[s, CHANGE]]
+        while counts[s, CHANGE] < facts[s, CHANGE_STOP] and changes[counts[s, CHANGE], AT_MS] == now_ms:
+            counts[s, REPLICAS] = np.int64(changes[counts[s, CHANGE], TO])
             counts[s, CHANGE] += 1
             wanted = max(0, counts[s, REPLICAS] - counts[s, BUSY] - counts[s, WOKEN])
             idle = 0
@@ -109,8 +125,8 @@ def run_instants(
     def arrive(s: int, now_ms: float, sent: int, fed: int) -> int:
         """Phase 2: queries whose last taken parent ends now join the queue; from how many parents' batches they come."""
         groups, came = 0, counts[s, CAME]
-        for e in range(edge_at[s], edge_at[s + 1]):
-            parent = edge_from[e] - 1
+        for e in range(facts[s, EDGE_FIRST], facts[s, EDGE_STOP]):
+            parent = edges[e, EDGE_FROM] - 1
             # The source emits batches of one; a stage those that ended now.
             first_batch = sent if parent < 0 else ended[parent, 0]
             last_batch = fed if parent < 0 else ended[parent, 1]
@@ -144,17 +160,19 @@ def run_instants(
     def begin_batch(s: int, number: int, now_ms: float, waiting: int) -> int:
         """The oldest queries start on replica `number`."""
         taken_from, begun = counts[s, TAKEN], counts[s, BEGUN]
-        size = min(max_batch[s], counts[s, CAME] - taken_from)
-        service = mean_ms[s, size] if law[s] == 0 else service_ms(plan, s, size, begun)
-        end_ms = now_ms + service
+        size = min(facts[s, MOST], counts[s, CAME] - taken_from)
+        end_ms = mean_ms[s, size]
+        if facts[s, LAW] != 0:
+            end_ms = varying_ms(facts[s], spans[s], end_ms, measured_at[s], measured_ms, size, begun)
+        end_ms += now_ms
         first[s, begun] = taken_from
         batches_ms[s, begun, 0], batches_ms[s, begun, 1] = now_ms, end_ms
         batches[s, begun, 0], batches[s, begun, 1] = size, number
         for position in range(taken_from, taken_from + size):
             query = order[s, position]
-            visits_ms[s, query, 0], visits_ms[s, query, 1] = entered[s, position], now_ms
-            visits_ms[s, query, 2] = end_ms
-            visits[s, query, 0], visits[s, query, 1] = size, number
+            visits_ms[s, 0, query], visits_ms[s, 1, query] = entered[s, position], now_ms
+            visits_ms[s, 2, query] = end_ms
+            visits[s, 0, query], visits[s, 1, query] = size, number
         counts[s, TAKEN] += size
         counts[s, BEGUN] += 1
         counts[s, BUSY] += 1
@@ -163,9 +181,9 @@ def run_instants(
 
     def start(s: int, now_ms: float, waiting: int) -> int:
         """Phase 3: takes that are due, then what the batching policy decides; the batches in service anywhere."""
-        most, delay_ms = max_batch[s], patience_ms[s]
-        again_ms = np.inf if counts[s, CHANGE] == change_at[s + 1] else change_ms[counts[s, CHANGE]]
-        wakes = batching[s] == WAKE
+        most, delay_ms = facts[s, MOST], spans[s, DELAY_MS]
+        again_ms = np.inf if counts[s, CHANGE] == facts[s, CHANGE_STOP] else changes[counts[s, CHANGE], AT_MS]
+        wakes = facts[s, BATCHING] == WAKE
         while wakes and counts[s, WOKEN] > 0 and dues_ms[s, counts[s, DUE] % places] == now_ms:
             number = dues[s, counts[s, DUE] % places]
             counts[s, DUE] += 1

@@ -2,30 +2,42 @@
 
 Each kernel handles every instant before `until_ms` and leaves the rest for the next call. Within an instant:
 completions in start order, arrivals, starts. Batches are contiguous ranges of the arrival order.
+
+A stage's arrays: facts, spans, table, measured_at: its rows of the plan; in_ms, in_stops, out_ms, out_stops, out: runs and
+rows of the streams it consumes and emits; own, ends, ring: its rows of the state; batches_ms, batches: its rows of the
+record.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from forerun.domains.serving.kernels.draws import service_ms
+from forerun.domains.serving.kernels.draws import varying_ms
 from forerun.domains.serving.kernels.layout import (
     ADMITTED,
+    AT_MS,
     BUSY,
     CHANGE,
+    CHANGE_STOP,
     COUNT,
+    DELAY_MS,
     DUE,
-    FRESH,
+    FIRST,
     HEAD,
     HEAD_RUN,
+    INPUT,
+    LAW,
+    MOST,
     NEXT_RUN,
+    REPLICA,
     REPLICAS,
     RING,
     RUNS,
+    SIZE,
+    STANDING,
     STARTED,
-    TIED_RUN,
-    TIES,
-    WAKE,
+    TO,
     WOKEN,
     Floats,
     Ints,
@@ -33,270 +45,272 @@ from forerun.domains.serving.kernels.layout import (
     Record,
     State,
 )
-from forerun.domains.serving.kernels.stage import (
-    change_replicas,
-    close_stream,
-    coinciding,
-    insert,
-    merged_ties,
-    take_number,
-    write_batch,
-)
+from forerun.domains.serving.kernels.stage import change_replicas, insert, take_number
 from forerun.kernels.jit import kernel
 
 
 @kernel
-def serve(s: int, plan: Plan, state: State, record: Record, until_ms: float, full: bool) -> None:
-    """Stage `s` up to `until_ms`, whatever its replicas and batching policy."""
-    if plan.one[s]:
-        serve_one(s, plan, state, record, until_ms, full)
-        return
-    own, emitted = state.stages[s], state.streams[s + 1, RUNS]
-    held = emitted
-    changing = True
-    while changing:
-        changing = own[CHANGE] < plan.change_at[s + 1] and plan.change_ms[own[CHANGE]] < until_ms
-        constant_ms = plan.change_ms[own[CHANGE]] if changing else until_ms
-        if plan.batching[s] == WAKE:
-            held = serve_woken(s, plan, state, record, constant_ms, full, emitted, held)
-        else:
-            held = serve_many(s, plan, state, record, constant_ms, full, emitted, held)
-        if changing:
-            numbered = full or plan.batching[s] == WAKE
-            change_replicas(s, plan.change_to[own[CHANGE]], constant_ms, numbered, state)
-            own[FRESH] = 1
-            own[CHANGE] += 1
-    close_stream(s + 1, held, state)
-    if not plan.steady[s]:
-        times = state.times[plan.input_of[s]]
-        stop = own[TIED_RUN]
-        while times[stop] < until_ms:
-            stop += 1
-        state.window[TIES] += merged_ties(times, own[TIED_RUN], stop, state.times[s + 1], emitted, held)
-        own[TIED_RUN] = stop
-
-
-@kernel
-def serve_one(s: int, plan: Plan, state: State, record: Record, until_ms: float, full: bool) -> None:
-    """One replica that starts whatever is queued as soon as it is free.
+def serve_one(
+    facts: Ints,
+    spans: Floats,
+    table: Floats,
+    measured_at: Ints,
+    measured_ms: Floats,
+    in_ms: Floats,
+    in_stops: Ints,
+    out_ms: Floats,
+    out_stops: Ints,
+    out: Ints,
+    own: Ints,
+    ends: Floats,
+    ring: Ints,
+    batches_ms: Floats,
+    batches: NDArray[np.int32],
+    until_ms: float,
+    full: bool,
+) -> int:
+    """One replica that starts whatever is queued as soon as it is free. Returns ties of a completion with one arrival.
 
     The next batch starts at max(end of the last, next arrival). Ends come in start order, so there is no list of
     completions: at most one batch is in service.
     """
-    source, out = plan.input_of[s], s + 1
-    times, stops, own = state.times[source], state.stops[source], state.stages[s]
-    out_times, out_stops, firsts = state.times[out], state.stops[out], state.firsts
-    fixed, table, most = plan.law[s] == 0, plan.service_ms[s], plan.max_batch[s]
-    begun, head, admitted, started = own[NEXT_RUN], own[HEAD], own[ADMITTED], own[STARTED]
-    emitted = first_emitted = state.streams[out, RUNS]
-    times[state.streams[source, RUNS]] = np.inf  # so that looking for later arrivals needs no bound
-    run, ties = begun, 0
-    only = int(np.int64(0))  # the one replica; as a literal it would have the callee compiled twice
-    free_ms, size = -np.inf, 0
+    fixed, most = facts[LAW] == 0, facts[MOST]
+    run, head, admitted, started = own[NEXT_RUN], own[HEAD], own[ADMITTED], own[STARTED]
+    emitted, ties = out[RUNS], 0
+    free_ms, size = -np.inf, np.int64(0)
     if own[BUSY]:
-        free_ms, size = state.ring_ms[s, 0], state.ring[s, 0, 1]
+        free_ms, size = ends[0], ring[0, SIZE]
         if free_ms < until_ms:
-            out_times[emitted], out_stops[emitted], firsts[0] = free_ms, head, head - size
+            out_ms[emitted], out_stops[emitted] = free_ms, head
             emitted += 1
-    while True:
-        start_ms = free_ms if head < admitted else max(free_ms, times[run])
-        if not start_ms < until_ms:
-            break
-        seen = run
-        while times[run] <= start_ms:
-            run += 1
-        if run > seen:
-            admitted = stops[run - 1]
-            if start_ms == free_ms and times[run - 1] == start_ms:
-                # a completion meets one arrival; two arrivals at one instant are counted below
-                ties += not (run - 1 > seen and times[run - 2] == start_ms)
-        size = min(most, admitted - head)
-        free_ms = start_ms + (table[size] if fixed else service_ms(plan, s, size, started))
+    next_ms = in_ms[run]
+    while free_ms < until_ms:
+        start_ms = free_ms
+        if head == admitted:
+            if not next_ms < until_ms:
+                break
+            start_ms = next_ms if next_ms > free_ms else free_ms
+        if next_ms <= start_ms:
+            seen = run
+            while next_ms <= start_ms:
+                run += 1
+                next_ms = in_ms[run]
+            admitted = in_stops[run - 1]
+            if start_ms == free_ms and in_ms[run - 1] == start_ms:
+                # two arrivals at one instant are counted by the caller
+                ties += not (run - 1 > seen and in_ms[run - 2] == start_ms)
+        queued = admitted - head
+        size = queued if queued < most else most
+        free_ms = table[size]
+        if not fixed:
+            free_ms = varying_ms(facts, spans, free_ms, measured_at, measured_ms, size, started)
+        free_ms += start_ms
         if full:
-            write_batch(s, head, size, started, only, start_ms, free_ms, plan, state, record)
+            batches_ms[started, 0], batches_ms[started, 1] = start_ms, free_ms
+            batches[started, 0], batches[started, 1] = size, 0
         started += 1
         head += size
-        if not free_ms < until_ms:
-            state.ring_ms[s, 0] = free_ms
-            state.ring[s, 0, 0], state.ring[s, 0, 1], state.ring[s, 0, 2] = head - size, size, 0
-            break
-        out_times[emitted], out_stops[emitted], firsts[emitted - first_emitted] = free_ms, head, head - size
-        emitted += 1
-    own[BUSY] = 0 if free_ms < until_ms else 1
-    own[NEXT_RUN], own[HEAD], own[ADMITTED], own[STARTED] = run, head, admitted, started
-    if not full:
-        own[HEAD_RUN] = run
-    state.window[TIES] += ties + coinciding(times, begun, run)
-    close_stream(out, emitted, state)
+        if free_ms < until_ms:
+            out_ms[emitted], out_stops[emitted] = free_ms, head
+            emitted += 1
+    own[BUSY] = 0
+    out[COUNT] = head
+    if not free_ms < until_ms:
+        own[BUSY] = 1
+        ends[0], ring[0, FIRST], ring[0, SIZE], ring[0, REPLICA] = free_ms, head - size, size, 0
+        out[COUNT] = head - size
+    own[NEXT_RUN], own[HEAD], own[ADMITTED], own[STARTED], out[RUNS] = run, head, admitted, started, emitted
+    return ties
 
 
 @kernel
 def serve_many(
-    s: int, plan: Plan, state: State, record: Record, until_ms: float, full: bool, emitted: int, held: int
+    facts: Ints,
+    spans: Floats,
+    table: Floats,
+    measured_at: Ints,
+    measured_ms: Floats,
+    in_ms: Floats,
+    in_stops: Ints,
+    runs: int,
+    out_ms: Floats,
+    out_stops: Ints,
+    out: Ints,
+    firsts: Ints,
+    own: Ints,
+    now_ms: float,
+    ends: Floats,
+    ring: Ints,
+    batches_ms: Floats,
+    batches: NDArray[np.int32],
+    until_ms: float,
+    full: bool,
+    base: int,
 ) -> int:
     """Several replicas that start what is queued at once, or hold a batch that is not full for a while.
 
     Batches in service stand in a ring sorted by (end, start order). The next start is when the batching policy is
-    ready and a replica idle; between starts there is nothing to do. Returns the runs emitted so far.
+    ready and a replica idle, not before `now_ms`; between starts there is nothing to do. runs: of the input. base: the run
+    that `firsts` begins with. Returns ties of completions with each other and with one arrival.
     """
-    source, out, own = plan.input_of[s], s + 1, state.stages[s]
-    times, stops, ends, ring = state.times[source], state.stops[source], state.ring_ms[s], state.ring[s]
-    out_times, out_stops, firsts = state.times[out], state.stops[out], state.firsts
-    fixed, table, most, patience_ms = (
-        plan.law[s] == 0,
-        plan.service_ms[s],
-        plan.max_batch[s],
-        plan.delay_ms[s],
-    )
-    replicas, now_ms, numbers = own[REPLICAS], state.now_ms[s], state.numbers[s]
-    runs, mask = state.streams[source, RUNS], ends.shape[0] - 1
-    times[runs] = np.inf
-    begun, head, admitted, started = own[NEXT_RUN], own[HEAD], own[ADMITTED], own[STARTED]
-    busy, first, count = own[BUSY], own[RING], state.streams[out, COUNT]
-    run, ties = begun, 0
+    fixed, most, patience_ms = facts[LAW] == 0, facts[MOST], spans[DELAY_MS]
+    replicas, mask = own[REPLICAS], ends.shape[0] - 1
+    run, head, admitted, started = own[NEXT_RUN], own[HEAD], own[ADMITTED], own[STARTED]
+    busy, first, held, count, oldest = own[BUSY], own[RING], out[RUNS], out[COUNT], own[HEAD_RUN]
+    ties = 0
     while True:
+        ready_ms = -np.inf if head < admitted else in_ms[run]
         if patience_ms > 0.0:
-            ready_ms = patience_ends_ms(head, most, patience_ms, times, stops, runs, own)
-        else:
-            ready_ms = -np.inf if head < admitted else times[run]
-        start_ms = max(ready_ms, now_ms)
+            # until the batch is full, or its oldest query has waited so long
+            while oldest < runs and in_stops[oldest] <= head:
+                oldest += 1
+            ready_ms = in_ms[oldest] + patience_ms if oldest < runs else np.inf
+            filling = oldest
+            while filling < runs and in_ms[filling] < ready_ms:
+                if in_stops[filling] >= head + most:
+                    ready_ms = in_ms[filling]
+                filling += 1
+        start_ms = ready_ms if ready_ms > now_ms else now_ms
         if busy >= replicas:
-            start_ms = max(start_ms, ends[(first + busy - replicas) & mask])
+            free_ms = ends[(first + busy - replicas) & mask]
+            start_ms = free_ms if free_ms > start_ms else start_ms
         coming, last_ms = 0, -np.inf
-        while busy > 0 and ends[first & mask] <= start_ms and ends[first & mask] < until_ms:
-            end_ms, here = ends[first & mask], first & mask
+        while busy > 0:
+            here = first & mask
+            end_ms = ends[here]
+            if not (end_ms <= start_ms and end_ms < until_ms):
+                break
             coming = coming + 1 if end_ms == last_ms else 1
             ties += coming == 2
             last_ms = end_ms
-            count += ring[here, 1]
-            out_times[held], out_stops[held], firsts[held - emitted] = end_ms, count, ring[here, 0]
+            count += ring[here, SIZE]
+            out_ms[held], out_stops[held], firsts[held - base] = end_ms, count, ring[here, FIRST]
             if full:
-                numbers[ring[here, 2]] = 0 if busy > replicas else 1
+                ring[ring[here, REPLICA], STANDING] = 0 if busy > replicas else 1
             held += 1
             first += 1
             busy -= 1
         if not start_ms < until_ms:
             break
         seen = run
-        while times[run] <= start_ms:
+        while in_ms[run] <= start_ms:
             run += 1
         if run > seen:
-            admitted = stops[run - 1]
-            if last_ms == start_ms and times[run - 1] == start_ms:
-                # once an instant: two completions are counted above, two arrivals below, one of each here
-                two_arrive = run - 1 > seen and times[run - 2] == start_ms
-                ties += int(coming == 1 and not two_arrive) - int(coming >= 2 and two_arrive)
+            admitted = in_stops[run - 1]
+            if last_ms == start_ms and in_ms[run - 1] == start_ms:
+                # once an instant: two completions are counted above, two arrivals by the caller, one of each here
+                two_arrive = run - 1 > seen and in_ms[run - 2] == start_ms
+                if coming == 1 and not two_arrive:
+                    ties += 1
+                if coming >= 2 and two_arrive:
+                    ties -= 1
         while busy < replicas and head < admitted:
-            size = min(most, admitted - head)
-            if (
-                patience_ms > 0.0
-                and size < most
-                and start_ms < oldest_ms(head, times, stops, own) + patience_ms
-            ):
-                break
-            end_ms = start_ms + (table[size] if fixed else service_ms(plan, s, size, started))
-            number = take_number(numbers) if full else 0
-            insert(end_ms, head, size, number, first, busy, ends, ring)
+            queued = admitted - head
+            size = queued if queued < most else most
+            if patience_ms > 0.0 and size < most:
+                while in_stops[oldest] <= head:
+                    oldest += 1
+                if start_ms < in_ms[oldest] + patience_ms:
+                    break
+            end_ms = table[size]
+            if not fixed:
+                end_ms = varying_ms(facts, spans, end_ms, measured_at, measured_ms, size, started)
+            end_ms += start_ms
+            number = 0
             if full:
-                write_batch(s, head, size, started, number, start_ms, end_ms, plan, state, record)
+                number = take_number(ring)
+                batches_ms[started, 0], batches_ms[started, 1] = start_ms, end_ms
+                batches[started, 0], batches[started, 1] = size, number
+            insert(end_ms, head, size, number, first, busy, ends, ring)
             busy += 1
             started += 1
             head += size
-    own[NEXT_RUN], own[HEAD], own[ADMITTED], own[STARTED] = run, head, admitted, started
-    own[BUSY], own[RING], state.streams[out, COUNT] = busy, first, count
-    if not full and patience_ms == 0.0:
-        own[HEAD_RUN] = run
-    if plan.steady[s]:
-        state.window[TIES] += ties + coinciding(times, begun, run)
-    return held
-
-
-@kernel
-def patience_ends_ms(
-    head: int, most: int, patience_ms: float, times: Floats, stops: Ints, runs: int, own: Ints
-) -> float:
-    """When the queries from `head` on may start: the batch is full, or the oldest has waited `patience_ms`."""
-    run = own[HEAD_RUN]
-    while run < runs and stops[run] <= head:
-        run += 1
-    own[HEAD_RUN] = run
-    over_ms = np.inf if run == runs else times[run] + patience_ms
-    while run < runs and times[run] < over_ms:
-        if stops[run] >= head + most:
-            over_ms = times[run]
-        run += 1
-    return float(over_ms)
-
-
-@kernel
-def oldest_ms(head: int, times: Floats, stops: Ints, own: Ints) -> float:
-    """When the query at position `head`, which has arrived, entered the queue."""
-    while stops[own[HEAD_RUN]] <= head:
-        own[HEAD_RUN] += 1
-    return float(times[own[HEAD_RUN]])
+    own[NEXT_RUN], own[HEAD], own[ADMITTED], own[STARTED], own[HEAD_RUN] = (
+        run,
+        head,
+        admitted,
+        started,
+        oldest,
+    )
+    own[BUSY], own[RING], out[RUNS], out[COUNT] = busy, first, held, count
+    return ties
 
 
 @kernel
 def serve_woken(
-    s: int, plan: Plan, state: State, record: Record, until_ms: float, full: bool, emitted: int, held: int
-) -> int:
-    """Idle replicas are woken and take whatever is queued a fixed delay later; an empty take goes idle.
+    s: int, plan: Plan, state: State, dues_ms: Floats, woken_replicas: Ints, record: Record, until_ms: float
+) -> None:
+    """Stage `s`, whose idle replicas are woken and take whatever is queued a fixed delay later; an empty take goes idle.
 
-    Goes from instant to instant: completions, arrivals, takes that are due in the order of waking, then wakes while
-    a replica is idle and more batches are queued than replicas woken. Returns the runs emitted so far.
+    Goes from instant to instant: changes of replicas, completions, arrivals, takes that are due in the order of waking, then
+    wakes while a replica is idle and more batches are queued than replicas woken. dues_ms: float64[S, K], woken_replicas:
+    int64[S, K], a ring of wake-ups of each stage.
     """
-    source, out, own = plan.input_of[s], s + 1, state.stages[s]
-    times, stops, ends, ring = state.times[source], state.stops[source], state.ring_ms[s], state.ring[s]
-    most, delay_ms, replicas, numbers = plan.max_batch[s], plan.delay_ms[s], own[REPLICAS], state.numbers[s]
-    dues, waking, mask = state.due_ms[s], state.due[s], ends.shape[0] - 1
-    times[state.streams[source, RUNS]] = np.inf
+    facts, spans, table, own = plan.stages[s], plan.spans[s], plan.service_ms[s], state.stages[s]
+    measured_at, measured_ms = plan.measured_at[s], plan.measured_ms
+    changes = plan.changes
+    in_ms, in_stops = state.times[facts[INPUT]], state.stops[facts[INPUT]]
+    out_ms, out_stops, out, firsts = (
+        state.times[s + 1],
+        state.stops[s + 1],
+        state.streams[s + 1],
+        state.firsts,
+    )
+    ends, ring, dues, waking = state.ring_ms[s], state.ring[s], dues_ms[s], woken_replicas[s]
+    batches_ms, batches = record.batches_ms[s], record.batches[s]
+    full = batches.shape[0] > 0
+    most, delay_ms, mask = facts[MOST], spans[DELAY_MS], ends.shape[0] - 1
     run, head, admitted, started = own[NEXT_RUN], own[HEAD], own[ADMITTED], own[STARTED]
-    busy, first, count = own[BUSY], own[RING], state.streams[out, COUNT]
-    woken, due, changed_ms = own[WOKEN], own[DUE], state.now_ms[s] if own[FRESH] else np.inf
+    busy, first, held, count, base = own[BUSY], own[RING], out[RUNS], out[COUNT], out[RUNS]
+    woken, due = own[WOKEN], own[DUE]
     while True:
-        at_ms = min(times[run], changed_ms)
+        at_ms = in_ms[run]
+        if own[CHANGE] < facts[CHANGE_STOP]:
+            at_ms = min(at_ms, changes[own[CHANGE], AT_MS])
         if busy > 0:
             at_ms = min(at_ms, ends[first & mask])
         if woken > 0:
             at_ms = min(at_ms, dues[due & mask])
         if not at_ms < until_ms:
             break
-        changed_ms = np.inf
+        while own[CHANGE] < facts[CHANGE_STOP] and changes[own[CHANGE], AT_MS] == at_ms:
+            own[BUSY], own[WOKEN] = busy, woken
+            change_replicas(int(changes[own[CHANGE], TO]), own, ring, True)
+            own[CHANGE] += 1
+        replicas = own[REPLICAS]
         while busy > 0 and ends[first & mask] == at_ms:
             here = first & mask
-            count += ring[here, 1]
-            state.times[out, held], state.stops[out, held], state.firsts[held - emitted] = (
-                at_ms,
-                count,
-                ring[here, 0],
-            )
-            numbers[ring[here, 2]] = 0 if busy + woken > replicas else 1
+            count += ring[here, SIZE]
+            out_ms[held], out_stops[held], firsts[held - base] = at_ms, count, ring[here, FIRST]
+            ring[ring[here, REPLICA], STANDING] = 0 if busy + woken > replicas else 1
             held += 1
             first += 1
             busy -= 1
-        while times[run] == at_ms:
-            admitted = stops[run]
+        while in_ms[run] == at_ms:
+            admitted = in_stops[run]
             run += 1
         while woken > 0 and dues[due & mask] == at_ms:
-            number, size = waking[due & mask], min(most, admitted - head)
+            number = waking[due & mask]
+            queued = admitted - head
+            size = queued if queued < most else most
             due += 1
             woken -= 1
             if size == 0:
-                numbers[number] = 0 if busy + woken >= replicas else 1
+                ring[number, STANDING] = 0 if busy + woken >= replicas else 1
                 continue
-            end_ms = at_ms + service_ms(plan, s, size, started)
-            insert(end_ms, head, size, number, first, busy, ends, ring)
+            end_ms = table[size]
+            if facts[LAW] != 0:
+                end_ms = varying_ms(facts, spans, end_ms, measured_at, measured_ms, size, started)
+            end_ms += at_ms
             if full:
-                write_batch(s, head, size, started, number, at_ms, end_ms, plan, state, record)
+                batches_ms[started, 0], batches_ms[started, 1] = at_ms, end_ms
+                batches[started, 0], batches[started, 1] = size, number
+            insert(end_ms, head, size, number, first, busy, ends, ring)
             busy += 1
             started += 1
             head += size
         while busy + woken < replicas and (admitted - head + most - 1) // most > woken:
-            dues[(due + woken) & mask], waking[(due + woken) & mask] = at_ms + delay_ms, take_number(numbers)
+            dues[(due + woken) & mask], waking[(due + woken) & mask] = at_ms + delay_ms, take_number(ring)
             woken += 1
     own[NEXT_RUN], own[HEAD], own[ADMITTED], own[STARTED] = run, head, admitted, started
-    own[BUSY], own[RING], state.streams[out, COUNT] = busy, first, count
-    own[WOKEN], own[DUE], own[FRESH] = woken, due, 0 if changed_ms == np.inf else 1
-    if not full:
-        own[HEAD_RUN] = run
-    return held
+    own[BUSY], own[RING], own[WOKEN], own[DUE], out[RUNS], out[COUNT] = busy, first, woken, due, held, count
