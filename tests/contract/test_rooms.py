@@ -161,6 +161,14 @@ def test_unknown_keys_are_answered_with_what_is_known(demo: Any) -> None:
 
 
 @by_room
+def test_a_negative_seed_is_an_error_of_the_scenario(demo: Any) -> None:
+    from forerun.errors import ScenarioError
+
+    with pytest.raises(ScenarioError, match=r"at \$\.seed"):
+        load(demo.scenario, ["seed=-1"])
+
+
+@by_room
 def test_entry_points_are_named_by_room_and_kind(demo: Any) -> None:
     """What `forerun policies` prints is where a plugin announces itself."""
     for kind, registry in room(demo.room).POLICIES.items():

@@ -272,6 +272,7 @@ MALFORMED = {
     "base: {domain: toy}\nseeds: []": "at least one",
     "base: {domain: toy}\naxes: {seed: [1, 2]}": "axes.seed: is no axis: write `seeds:",
     "base: {domain: toy}\nseeds: [1, 1]": "different whole numbers",
+    "base: {domain: toy}\nseeds: [-1, 1]": "from 0 on",
     "base: {domain: toy}\nseeds: 0": ">= 1",
     "base: {domain: toy}\naxes: {x: {start: 1, stop: 1000000, step: 1}}\nseeds: 1000": (
         "1,000,000 x 1,000 seeds are 1,000,000,000 cells; at most 1,000,000"

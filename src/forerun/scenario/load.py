@@ -92,6 +92,8 @@ def build(document: Document, *, base: Path, overrides: Iterable[str] = (), seed
             f"{version!r} was found, this forerun reads version {SPEC_VERSION}",
         )
     scenario = decode(origin, scenario_type(data.get("domain"), document))
+    if scenario.seed < 0:
+        raise ScenarioError.at(document.where(("seed",)), f"{scenario.seed} is negative; seeds begin at 0")
     return resolve(scenario, base=base, document=document)
 
 

@@ -327,9 +327,9 @@ def _check(plan: Plan, document: Document) -> None:
             problems.append(Problem(where, "the axis has a value twice"))
         elif (name, values) == plan.paths and len(values) < 2:
             problems.append(Problem(where, "the paths are one: an interval over paths needs two or more"))
-    if not plan.seeds or len(set(plan.seeds)) < len(plan.seeds):
+    if not plan.seeds or len(set(plan.seeds)) < len(plan.seeds) or min(plan.seeds) < 0:
         problems.append(
-            Problem(document.where(("seeds",)), "seeds are different whole numbers, at least one")
+            Problem(document.where(("seeds",)), "seeds are different whole numbers from 0 on, at least one")
         )
     for name, values in every:
         for value in values[:1]:
