@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,12 @@ import pytest
 import forerun
 from forerun.domains.loading import plan as planning
 from forerun.domains.loading import reproduce, world
+from forerun.domains.loading.drawings import plan_figures
 from forerun.domains.loading.figures import figures
 from forerun.domains.loading.levers import answer, levers
+from forerun.domains.loading.model import Cell
+from forerun.domains.loading.placement import place_gangs
+from forerun.domains.loading.policy import placements
 from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError
 from forerun.result.reproduction import silent
 from forerun.scenario.load import loads
@@ -338,3 +344,70 @@ def test_bad_values_of_those_fields_name_the_place(override: str, where: str) ->
     with pytest.raises(ScenarioError) as caught:
         loads(BASE, [override])
     assert where in str(caught.value)
+
+
+# --- block size, threads, cache, placement and dollars together ----------------------------------------------------
+
+GANGS = [
+    {"arrive_s": 60.0 * i, "chunks": [100, 100, 100, 100], "jobs": [
+        {"workers": 2, "gpus": 1, "cpus": 3, "run_s": 900}, {"workers": 4, "gpus": 1, "cpus": 4, "run_s": 700}]}
+    for i in range(8)
+]  # fmt: skip
+CLUSTER = {"nodes": [{"gpus": 4, "cpus": 16, "disk": 600}] * 6, "gangs": GANGS, "local_bytes_per_s": 2e9}
+
+
+def test_plans_over_placements_too() -> None:
+    """What a policy puts on the jobs' own nodes need not be fetched: time and dollars follow; a cache comes on top."""
+    grid = {
+        "blocks": [1, 4],
+        "threads": [1, 2, 4],
+        "cache_bytes": [0, 16e6],
+        "placements": ["csp", "first_fit"],
+    }
+    scenario = loads(
+        BASE,
+        [
+            f"grid={json.dumps(grid)}",
+            f"cluster={json.dumps(CLUSTER)}",
+            "store.price.per_1k_get_usd=1",
+            "goal.minimise=cost",
+        ],
+    )
+    made = planning.plan(scenario)
+    assert len(made.cells) == 24 and made.chosen.cell.placement == "csp"
+    shares = {entry.cell.placement: entry.local_share for entry in made.cells}
+    placed = {
+        name: place_gangs(scenario.cluster.nodes, scenario.cluster.gangs, placements().get(name)())
+        for name in shares
+    }  # type: ignore[attr-defined]
+    assert shares == {name: found.local_bytes_pct / 100 for name, found in placed.items()}
+    assert shares["csp"] > shares["first_fit"] > 0
+    for cell in (Cell(4, 2, 0, 0.0, "csp"), Cell(4, 2, 0, 0.0, "first_fit")):
+        entry = next(entry for entry in made.cells if entry.cell == cell)
+        assert entry.gets == pytest.approx(320 * (1 - entry.local_share), abs=1)
+        with_cache = next(other for other in made.cells if other.cell == replace(cell, cache_bytes=16e6))
+        # A quarter of the data, of which none lies on the node.
+        assert with_cache.gets == pytest.approx(max(0, entry.gets - 80), abs=2)
+        assert (
+            with_cache.total_s <= entry.total_s * 1.001 and with_cache.held_bytes == entry.held_bytes + 16e6
+        )
+    assert "at hand" in made.why and any("csp" in note and "wait" in note for note in made.notes)
+    # The mixture bounds: as slow as nothing at hand, as quick as everything.
+    plain, free = (
+        planning.plan(loads(BASE, ["grid={blocks: [4], threads: [2]}", *more])).chosen.total_s
+        for more in ([], ["store.latency_s=0"])
+    )
+    local = next(entry for entry in made.cells if entry.cell == Cell(4, 2, 0, 0.0, "csp"))
+    assert free <= local.total_s <= plain
+    result = forerun.simulate(scenario).check()
+    assert set(result.table("cells")["placement"]) == {"csp", "first_fit"} and len(figures(result)) > 5
+    drawn = plan_figures(made.data(), {})
+    assert len(drawn[0].data["block"]) == 6  # of the chosen cache and placement
+    for override, where in (
+        ('grid.placements=["nobody"]', "grid.placements"),
+        ("cluster.local_latency_s=-1", "cluster.local_latency_s"),
+    ):
+        with pytest.raises(ScenarioError, match=where):
+            loads(BASE, [f"grid={json.dumps(grid)}", f"cluster={json.dumps(CLUSTER)}", override])
+    with pytest.raises(ScenarioError, match=r"grid\.placements"):
+        loads(BASE, ['grid={blocks: [1], threads: [1], placements: ["csp"]}'])

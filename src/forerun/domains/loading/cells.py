@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forerun.domains.loading.delivering import delivery, planned_batches
+from forerun.domains.loading.kernels.cache import CAPACITY_BYTES
 from forerun.domains.loading.laws import get_usd_per_epoch, terms
 from forerun.domains.loading.model import Cell, Probe, Reader
-from forerun.domains.loading.policy import Ask
+from forerun.domains.loading.placement import place_gangs
+from forerun.domains.loading.policy import Ask, placements
 from forerun.domains.loading.scenario import Cache, RandomSeconds, Scenario, mean_seconds
-from forerun.domains.loading.streaming import open_caches, stream
+from forerun.domains.loading.streaming import hits_of, open_caches, stream
 from forerun.domains.loading.tuning import Evaluate
 from forerun.domains.loading.world import Drawn, times_of
 from forerun.rng import stream as random_stream
@@ -28,7 +30,8 @@ SPLIT_SAMPLES = 3200
 class Predicted:
     """A cell: seconds of an epoch, samples/s, bytes held in blocks, dollars, and whether the step hides loading.
 
-    gets: requests of an epoch; request_usd: the part of the dollars that these are.
+    gets: requests of an epoch; request_usd: the part of the dollars that these are. local_share: of the job's bytes, what
+    its placement has on its node.
     """
 
     cell: Cell
@@ -39,14 +42,25 @@ class Predicted:
     hidden: bool
     gets: int = 0
     request_usd: float = 0.0
+    local_share: float = 0.0
 
 
 def predict_cells(drawn: Drawn, cells: Iterable[Cell]) -> tuple[Predicted, ...]:
     """Each cell by the event model, or by the recursion where it has workers; mean sizes, mean latency, mean step."""
-    return tuple(_predict(drawn, cell) for cell in cells)
+    wanted = tuple(cells)
+    local = {name: _local_share(drawn.scenario, name) for name in {cell.placement for cell in wanted}}
+    return tuple(_predict(drawn, cell, local[cell.placement]) for cell in wanted)
 
 
-def _predict(drawn: Drawn, cell: Cell) -> Predicted:
+def _local_share(scenario: Scenario, placement: str) -> float:
+    """Of the bytes of the cluster's jobs, what a placement policy puts on their own nodes; nothing without one."""
+    if not placement or scenario.cluster is None:
+        return 0.0
+    cluster = scenario.cluster
+    return place_gangs(cluster.nodes, cluster.gangs, placements().get(placement)()).local_bytes_pct / 100
+
+
+def _predict(drawn: Drawn, cell: Cell, local: float) -> Predicted:
     load, scenario = drawn.load(), drawn.scenario
     missed = 1.0
     if cell.workers:
@@ -58,7 +72,9 @@ def _predict(drawn: Drawn, cell: Cell) -> Predicted:
         # The beginning holds whole batches, so that start-up weighs no more than it must.
         samples = load.samples if load.samples <= wanted else wanted // load.batch * load.batch
         begun_s, missed = (
-            _cached(drawn, cell, samples) if cell.cache_bytes else (run_cell(drawn, cell, samples)[0], 1.0)
+            _cached(drawn, cell, samples, local)
+            if cell.cache_bytes or local
+            else (run_cell(drawn, cell, samples)[0], 1.0)
         )
         total_s = begun_s * load.samples / samples
         held = cell.block * cell.threads * load.sample_bytes + cell.cache_bytes
@@ -72,6 +88,7 @@ def _predict(drawn: Drawn, cell: Cell) -> Predicted:
         rate >= 0.98 * terms(drawn.setting())["compute"],
         gets,
         gets / 1000 * scenario.store.price.per_1k_get_usd,
+        local,
     )
 
 
@@ -80,29 +97,48 @@ def _by_workers(drawn: Drawn, cell: Cell) -> float:
     scenario = drawn.scenario
     start = (scenario.loader.start_s[0],) * cell.workers if scenario.loader.start_s else ()
     other = scenario.with_(
-        layout=scenario.layout.with_(block_samples=cell.block),
+        layout=scenario.layout.with_(block_samples=cell.block, block_bytes=0.0),
         loader=scenario.loader.with_(workers=cell.workers, threads=cell.threads, start_s=start),
     )
     plan = planned_batches(scenario, cell.workers)
     return float(delivery(Drawn(other, drawn.sizes), plan, 0, store=True, decode=True).total_s)
 
 
-def _cached(drawn: Drawn, cell: Cell, samples: int) -> tuple[float, float]:
-    """Seconds of an epoch with a warm cache, and the share of blocks that it has not; the cache is cut like the epoch."""
+def _cached(drawn: Drawn, cell: Cell, samples: int, local: float) -> tuple[float, float]:
+    """Seconds of an epoch with a warm cache and a share of the bytes on the job's node, and the share of blocks that still
+    come from the store; the cache is cut like the epoch."""
     scenario, load = drawn.scenario, drawn.load()
-    given = scenario.caches[0] if scenario.caches else Cache(capacity_bytes=cell.cache_bytes, policy="pinned")
+    layers: tuple[Cache, ...] = ()
+    if local and scenario.cluster is not None:
+        layers = (
+            Cache(
+                capacity_bytes=local * samples * load.sample_bytes, policy="pinned", prewarm_share=local,
+                latency_s=scenario.cluster.local_latency_s, read_bytes_per_s=scenario.cluster.local_bytes_per_s,
+            ),
+        )  # fmt: skip
+    if cell.cache_bytes:
+        one = scenario.caches[0] if scenario.caches else Cache(capacity_bytes=1.0, policy="pinned")
+        layers = (*layers, one.with_(capacity_bytes=cell.cache_bytes * samples / load.samples))
     cut = scenario.with_(
         dataset=scenario.dataset.with_(samples=samples, sample_bytes=load.sample_bytes),
-        layout=scenario.layout.with_(block_samples=cell.block),
+        layout=scenario.layout.with_(block_samples=cell.block, block_bytes=0.0),
         loader=scenario.loader.with_(threads=cell.threads),
-        caches=(given.with_(capacity_bytes=cell.cache_bytes * samples / load.samples),),
+        caches=layers,
         store=scenario.store.with_(latency_s=scenario.store.mean_latency_s, errors=None, changes=()),
         step=scenario.step.with_(step_s=load.step_s, overhead_s=0.0),
     )
     other = Drawn(cut, np.full(samples, load.sample_bytes))
     models, of_job = other.cache_models()
-    caches = open_caches(models, len(other.block_edges()) - 1)
-    for epoch in range(2):
+    edges = np.array(other.block_edges())
+    caches = open_caches(models, len(edges) - 1)
+    if local:
+        # What lies on the node is there from the start, and what the cache holds comes on top of it.
+        blocks = np.diff(edges) * load.sample_bytes
+        held = np.flatnonzero(np.cumsum(blocks) <= local * blocks.sum() * (1 + 1e-9))
+        for number in {numbers[0] for numbers in of_job}:
+            hits_of(caches, number, held, blocks[held])
+            caches.about[number, CAPACITY_BYTES] = blocks[held].sum()
+    for epoch in range(2 if cell.cache_bytes else 1):
         readers = [other.reader(epoch, job, caches=of_job[job]) for job in range(cut.jobs)]
         run = stream(readers, other.store(), latency_s=other.latencies(epoch), caches=caches)
     job = run.jobs[0]

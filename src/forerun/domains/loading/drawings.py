@@ -17,6 +17,9 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
         return ()
     summary = plan["summary"]
     chosen = f"{summary['block_samples']} and {summary['threads']} threads"
+    # A plane shows blocks and threads: of the chosen one's workers, cache and placement.
+    axes = ("workers", "cache_bytes", "placement")
+    cells = [cell for cell in cells if all(cell.get(name) == summary.get(name) for name in axes)]
     hidden = sum(bool(cell["hidden"]) for cell in cells)
     blocks = [f"{cell['block_samples']}" for cell in cells]
     return (

@@ -51,11 +51,12 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
 
 
 def _of_chosen(cells: Table) -> Table:
-    """The cells with as many workers, and as large a cache, as the chosen one: what a plane of two axes can show."""
+    """The cells with the chosen one's workers, cache and placement: what a plane of two axes can show."""
     chosen = int(np.argmax(cells["chosen"]))
     same = (cells["workers"] == cells["workers"][chosen]) & (
         cells["cache_bytes"] == cells["cache_bytes"][chosen]
     )
+    same &= cells["placement"] == cells["placement"][chosen]
     return Table.of(
         cells.schema, **{column.name: cells[column.name][same] for column in cells.schema.columns}
     )

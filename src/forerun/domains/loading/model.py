@@ -274,17 +274,19 @@ class Load:
 @dataclass(frozen=True, order=True)
 class Cell:
     """A configuration: samples a block, threads (of a pool, where there are workers), workers (0: a loader of threads),
-    and bytes of a cache before the store (0: none)."""
+    bytes of a cache before the store (0: none), and the policy that places jobs and data (empty: none lie at hand)."""
 
     block: int
     threads: int
     workers: int = 0
     cache_bytes: float = 0.0
+    placement: str = ""
 
     def __str__(self) -> str:
         text = f"{self.block} x {self.threads}"
         text += f" x {self.workers} workers" if self.workers else ""
-        return text + (f" + {self.cache_bytes:g} bytes of cache" if self.cache_bytes else "")
+        text += f" + {self.cache_bytes:g} bytes of cache" if self.cache_bytes else ""
+        return text + (f", placed by {self.placement}" if self.placement else "")
 
 
 @dataclass(frozen=True)

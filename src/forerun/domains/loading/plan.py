@@ -12,6 +12,8 @@ from typing import Any
 
 from forerun.domains.loading.cells import Predicted, predict_cells
 from forerun.domains.loading.laws import Explanation, explain, payback_epochs
+from forerun.domains.loading.placement import place_gangs
+from forerun.domains.loading.policy import placements
 from forerun.domains.loading.runs import best_of, cells_table
 from forerun.domains.loading.scenario import Goal, Grid, Scenario
 from forerun.domains.loading.world import draw
@@ -47,6 +49,8 @@ class Plan:
             "threads": self.chosen.cell.threads,
             "workers": self.chosen.cell.workers,
             "cache_bytes": self.chosen.cell.cache_bytes,
+            "placement": self.chosen.cell.placement,
+            "local_share": self.chosen.local_share,
             "total_s": self.chosen.total_s,
             "samples_per_s": self.chosen.samples_per_s,
             "held_bytes": self.chosen.held_bytes,
@@ -76,8 +80,10 @@ class Plan:
                 f"{workers} with {threads} each" if self.scenario.loader.mode == "pooled_workers" else workers
             )
         threads += f" and a cache of {cell.cache_bytes:.4g} bytes" if cell.cache_bytes else ""
+        if cell.placement:
+            threads += f", placed by {cell.placement} ({self.chosen.local_share:.0%} of the bytes at hand),"
         margin = self.scenario.goal.margin_share
-        if cell.workers or cell.cache_bytes:
+        if cell.workers or cell.cache_bytes or cell.placement:
             verdict = "loading is hidden" if self.chosen.hidden else "loading is not hidden"
             return f"{merged} and {threads} hold the fewest bytes within {margin:.0%} of the best; {verdict}"
         return f"{merged} and {threads} hold the fewest bytes within {margin:.0%} of the best; {self.law.sentence}"
@@ -91,7 +97,8 @@ class Plan:
         """Plain data."""
         rows = [
             {"block_samples": c.cell.block, "threads": c.cell.threads, "workers": c.cell.workers,
-             "cache_bytes": c.cell.cache_bytes, "total_s": c.total_s, "held_bytes": c.held_bytes,
+             "cache_bytes": c.cell.cache_bytes, "placement": c.cell.placement, "local_share": c.local_share,
+             "total_s": c.total_s, "held_bytes": c.held_bytes,
              "cost_usd": c.cost_usd, "hidden": c.hidden}
             for c in self.cells
         ]  # fmt: skip
@@ -157,4 +164,18 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
     law = explain(setting, samples=scenario.dataset.samples, memory_budget_bytes=memory or math.inf)
     one = predict_cells(drawn, [replace(cell, block=1)])[0]
     payback = payback_epochs(scenario.layout.merge_s, one.total_s, chosen.total_s) if cell.block > 1 else 0.0
-    return Plan(scenario, cells, chosen, law, payback, law.cautions).check()
+    return Plan(scenario, cells, chosen, law, payback, (*law.cautions, *_placements(scenario))).check()
+
+
+def _placements(scenario: Scenario) -> list[str]:
+    """What each placement policy on offer does to data and waits, in words."""
+    if scenario.grid is None or scenario.cluster is None:
+        return []
+    cluster, found = scenario.cluster, []
+    for name in scenario.grid.placements:
+        placed = place_gangs(cluster.nodes, cluster.gangs, placements().get(name)())
+        found.append(
+            f"{name}: {placed.local_bytes_pct:.3g} % of the jobs' bytes on their own nodes, jobs wait "
+            f"{placed.mean_wait_s:.4g} s in the mean"
+        )
+    return found

@@ -569,8 +569,8 @@ def cells_table(cells: Sequence[Predicted], chosen: Cell, merge_s: float = 0.0) 
         tables.CELLS,
         [
             (
-                c.cell.block, c.cell.threads, c.cell.workers, c.cell.cache_bytes, c.total_s, c.samples_per_s, c.held_bytes,
-                c.cost_usd, c.gets, c.request_usd,
+                c.cell.block, c.cell.threads, c.cell.workers, c.cell.cache_bytes, c.cell.placement, c.local_share,
+                c.total_s, c.samples_per_s, c.held_bytes, c.cost_usd, c.gets, c.request_usd,
                 _finite(payback_epochs(merge_s, alone_s.get(replace(c.cell, block=0), 0.0), c.total_s))
                 if merge_s and c.cell.block > 1
                 else math.nan,

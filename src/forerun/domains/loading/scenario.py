@@ -17,6 +17,7 @@ from forerun.domains.loading.policy import (
     placements,
     tuners,
 )
+from forerun.errors import known_names
 from forerun.scenario.spec import Input, Spec, recipe
 
 Shape = Literal["constant", "exponential", "lognormal"]
@@ -337,13 +338,15 @@ class Grid(Spec, frozen=True, kw_only=True):
 
     `workers`: with every number of workers, for loaders of workers (threads are then each pool's). `cache_bytes`: with
     every size of a cache before the store (0: none), for loaders of threads; warm, and as the scenario's first cache is,
-    or pinned.
+    or pinned. `placements`: with every one of these policies placing the cluster's gangs: what share of its bytes a job
+    then has on its own node is read there, the rest from the store.
     """
 
     blocks: tuple[int, ...] = (1, 4, 16, 64)
     threads: tuple[int, ...] = (1, 2, 4, 8)
     workers: tuple[int, ...] = ()
     cache_bytes: tuple[float, ...] = ()
+    placements: tuple[str, ...] = ()
 
     def problems(self) -> Problems:
         """Some blocks and threads, none negative, none twice."""
@@ -364,11 +367,12 @@ class Grid(Spec, frozen=True, kw_only=True):
     def cells(self) -> tuple[Cell, ...]:
         """Every cell."""
         return tuple(
-            Cell(block, threads, workers, cache)
+            Cell(block, threads, workers, cache, placement)
             for block in self.blocks
             for threads in self.threads
             for workers in self.workers or (0,)
             for cache in self.cache_bytes or (0.0,)
+            for placement in self.placements or ("",)
         )
 
 
@@ -385,14 +389,20 @@ class Goal(Spec, frozen=True, kw_only=True):
 
 
 class Cluster(Spec, frozen=True, kw_only=True):
-    """Nodes, and gangs of jobs that share data sets, to be placed by the scenario's policy."""
+    """Nodes, and gangs of jobs that share data sets, to be placed by the scenario's policy.
+
+    `local_latency_s`, `local_bytes_per_s` (0: no limit): how a job reads what lies on its own node.
+    """
 
     nodes: tuple[Node, ...]
     gangs: tuple[Gang, ...]
+    local_latency_s: float = 0.0
+    local_bytes_per_s: float = 0.0
 
     def problems(self) -> Problems:
-        """There are some of each."""
-        return [(name, "is empty") for name in ("nodes", "gangs") if not getattr(self, name)]
+        """There are some of each; nothing is negative."""
+        found = [(name, "is empty") for name in ("nodes", "gangs") if not getattr(self, name)]
+        return found + not_negative(self, "local_latency_s", "local_bytes_per_s")
 
 
 class Scenario(Spec, frozen=True, kw_only=True):
@@ -483,8 +493,17 @@ class Scenario(Spec, frozen=True, kw_only=True):
             found.append(("grid.cache_bytes", f"caches need loader.mode threads, not {self.loader.mode}"))
         if self.loader.mode == "workers" and grid.threads != (1,):
             found.append(("grid.threads", "workers without a pool have no threads: [1] is wanted"))
-        if (self.tuner is not None or self.pace is not None) and grid.cache_bytes:
-            found.append(("grid.cache_bytes", "tuners and paces choose blocks and threads only"))
+        for name in ("cache_bytes", "placements"):
+            if (self.tuner is not None or self.pace is not None) and getattr(grid, name):
+                found.append((f"grid.{name}", "tuners and paces choose blocks and threads only"))
+        if grid.placements and (self.cluster is None or not plain):
+            found.append(
+                ("grid.placements", "a cluster whose gangs are placed is wanted, and loader.mode threads")
+            )
+        for policy in grid.placements:
+            if policy not in placements().names():
+                told = known_names(policy, placements().names())
+                found.append(("grid.placements", f"no placement policy {policy!r}; {told}"))
         if self.pace is not None and self.jobs > 1 and grid.blocks != (self.layout.block_samples,):
             told = f"[{self.layout.block_samples}] is wanted: {self.jobs} jobs share one layout, a pace may change threads"
             found.append(("grid.blocks", told))

@@ -81,6 +81,8 @@ CELLS: Final = TableSchema(
         Column("threads", "", "threads, or threads of each worker's pool"),
         Column("workers", "", "workers (0: a loader of threads)"),
         Column("cache_bytes", "bytes", "cache before the store, filled by an epoch before"),
+        Column("placement", "", "policy that places jobs and data (empty: none)"),
+        Column("local_share", "", "of a job's bytes, those that it puts on the job's node"),
         Column("total_s", "s", "predicted seconds of an epoch"),
         Column("samples_per_s", "1/s", "predicted throughput"),
         Column("held_bytes", "bytes", "blocks in hand at most, batches ahead, cache"),
