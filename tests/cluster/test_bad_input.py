@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import forerun
 from forerun.cli.main import run
+from forerun.domains.cluster.allocator import Allocation, Allocator, View
 from forerun.domains.cluster.policies.fifo import Fifo
 from forerun.domains.cluster.policy import schedulers
 
@@ -182,7 +185,9 @@ def test_a_newcomers_log_is_compared_in_one_command(
     step = next(line for line in told.splitlines() if line.startswith("next: forerun compare"))
     assert run(step.removeprefix("next: forerun ").split()) == 0
     ranked = capsys.readouterr().out
-    assert "mean completion time" in ranked and "why: " in ranked and "exact" in ranked
+    assert "mean completion time in s" in ranked and "why: " in ranked and "exact" in ranked
+    assert re.search(r"note \((ef-accessctrl, edf|edf, ef-accessctrl)\): no throughput is known: .* invented", ranked)
+    assert "note (srtf): 50 of 50 jobs have no model: they run rigid" in ranked, "who is compared by what is said"
 
 
 SACCT = """JobID|User|Partition|Submit|Start|End|State|ElapsedRaw|AllocTRES|ReqTRES|Timelimit|NNodes|JobName
@@ -203,7 +208,8 @@ def test_a_slurm_dump_is_compared_in_one_command(
         "domain: cluster\ntrace: jobs.txt\nmachines: {nodes: [{count: 2, gpus: 8}]}\npolicy: fifo\n"
     )
     assert run(["compare", "s.yaml", "--policy", "fifo", "--policy", "srtf"]) == 0
-    assert "mean completion time" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "mean completion time" in told and "note: job without GPUs dropped: 1" in told
     assert run(["simulate", "s.yaml"]) == 0
     told = capsys.readouterr().out
     assert "jobs.txt was read as sacct" in told and "(a time limit is none)" in told
@@ -260,6 +266,33 @@ def test_a_log_without_throughput_runs_under_every_policy(
             assert told["summary"]["jct_mean_s"] > 0
 
 
+class Nobody(Allocator, tag="nobody", frozen=True):
+    """Gives GPUs to nobody, or (`until`) to the first jobs only."""
+
+    round_s: float = 60.0
+    until: int = 0
+
+    def build(self, rng: Any) -> Nobody:
+        return self
+
+    def allocate(self, view: View) -> Allocation:
+        return view.take(np.flatnonzero(view.job < self.until))
+
+
+def test_the_reason_of_a_starved_run_is_that_it_starved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from forerun.domains.cluster import simulate
+
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.csv").write_text("job_id,submission_time,duration,num_gpu\na,0,60,1\nb,0,60,1\nc,0,60,2\n")
+    Path("s.yaml").write_text("domain: cluster\ntrace: jobs.csv\nmachines: {nodes: [{count: 1, gpus: 4}]}\n")
+    for until, said in ((0, "no job ended, 0 %"), (2, "1 job never ended"), (1, "2 jobs never ended")):
+        found = simulate(forerun.load("s.yaml", ["policy=fifo"]), policy=Nobody(until=until))
+        assert said in found.why, found.why
+        assert any("the policy gives GPUs to none of" in note for note in found.notes)
+
+
 def test_durations_hold_on_the_gpus_asked_for() -> None:
     """A scaled job takes its recorded duration there, whatever the count, and less on more by the curve."""
     from forerun.domains.cluster.model import Cluster
@@ -283,8 +316,6 @@ def test_deadlines_can_be_given_to_a_log_that_has_none(
     Path("s.yaml").write_text(base + "trace: {file: jobs.txt, slack: 1.5}\n")
     assert run(["simulate", "s.yaml", "-o", "one"]) == 0
     capsys.readouterr()
-    import forerun
-
     jobs = forerun.simulate(forerun.load("s.yaml")).tables["jobs"]
     spent = {"10": 3600, "11": 7200, "13": 1200}
     for name, due, submit in zip(jobs["job"], jobs["deadline_s"], jobs["submit_s"], strict=True):

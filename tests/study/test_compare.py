@@ -190,6 +190,14 @@ def test_comparisons_and_studies_cut_what_they_report(monkeypatch: pytest.Monkey
     )
 
 
+def test_notes_are_told_once_with_whom_they_are_about() -> None:
+    found = compare(toy(), [PLAIN, HALF], TOTAL)
+    assert found.notes() == []
+    said = {"plain": ("all", "of plain", "all"), "half": ("all", "of half")}
+    noted = replace(found, standings=[replace(one, notes=said[one.variant.name]) for one in found.standings])
+    assert noted.notes() == [("all", ()), ("of half", ("half",)), ("of plain", ("plain",))]
+
+
 def test_objectives() -> None:
     summary = {"total_s": 1.0, "x": 2}
     assert pick_objective("toy", "", summary) == TOTAL

@@ -88,6 +88,8 @@ def command(
     for name, reason in found.failed.items():
         click.echo(f"failed: {name}: {' '.join(reason.split())}")
     click.echo(f"\nwhy: {found.why}\nmethod: {found.method}")
+    for note, names in found.notes():
+        click.echo(f"note ({', '.join(names)}): {note}" if names else f"note: {note}")
     for kept in (out, page):
         if kept is not None:
             click.echo(f"kept in {kept}")

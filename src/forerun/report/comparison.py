@@ -43,6 +43,7 @@ def comparison_sections(item: KeptComparison, drawn: Html | None) -> list[Sectio
         if any(one.why for one in found.standings)
         else None,
         Section("others", "All figures", _figures(found)),
+        Section("notes", "Notes", _notes(found)) if found.notes() else None,
         Section("failed", "Variants that failed", _failed(found), "Failed") if found.failed else None,
         Section("next", "What to run next", sections.commands(_commands(found))),
         Section("scenario", "Scenario", _scenario(found)),
@@ -122,6 +123,15 @@ def _whys(found: Comparison) -> Html:
     )
     note = "" if found.exact else tag("p", "Of the first seed.", class_="soft under")
     return join((tag("dl", rows, class_="commands"), note))
+
+
+def _notes(found: Comparison) -> Html:
+    """What the results say of themselves, with the variants it is about where it is not about all."""
+    lines = (
+        tag("li", tag("strong", f"{', '.join(names)}: "), note) if names else tag("li", note)
+        for note, names in found.notes()
+    )
+    return tag("ul", lines, class_="notes")
 
 
 def _figures(found: Comparison) -> Html:

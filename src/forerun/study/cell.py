@@ -12,12 +12,16 @@ from forerun.study.expand import Cell, Plan
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A cell that was simulated: its summary figures, the parts of each ledger by "ledger (unit)", and why."""
+    """A cell that was simulated: its summary figures, the parts of each ledger by "ledger (unit)", and why.
+
+    notes: what a reader of the result must know; a store does not keep them.
+    """
 
     number: int
     summary: Mapping[str, Any]
     parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     why: str = ""
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,4 +63,4 @@ def simulate_cell(plan: Plan, cell: Cell) -> Done:
         }
         for entry in result.ledgers
     }
-    return Done(cell.number, result.data()["summary"], parts, result.why)
+    return Done(cell.number, result.data()["summary"], parts, result.why, tuple(result.notes))

@@ -57,7 +57,8 @@ class Standing:
 
     value: mean of the objective over the seeds, with `interval`. difference: paired; `exact` ones need no interval.
     p: Holm-adjusted. parts: by "ledger (unit)", the mean difference of each part, largest first; they sum to the
-    difference of the whole. draws: the objective on each seed, in the order of the seeds. figures: means of all.
+    difference of the whole. draws: the objective on each seed, in the order of the seeds. figures: means of all. notes: of
+    the first seed's result.
     """
 
     variant: Variant
@@ -70,6 +71,7 @@ class Standing:
     why: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
     draws: tuple[float, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,16 @@ class Comparison:
     def domain(self) -> str:
         """The room of the variants."""
         return str(self.scenario.get("domain", ""))
+
+    def notes(self) -> list[tuple[str, tuple[str, ...]]]:
+        """What a reader must know of the results, each with the variants it is about; none of them if it is about all."""
+        about: dict[str, list[str]] = {}
+        for one in self.standings:
+            for note in dict.fromkeys(one.notes):
+                about.setdefault(note, []).append(one.variant.name)
+        return [
+            (note, () if len(names) == len(self.standings) else tuple(names)) for note, names in about.items()
+        ]
 
     def rows(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """The ranking as a table: its head, and a row a variant, best first."""
@@ -377,6 +389,7 @@ def _standing(
         done[0].why,
         _means(done),
         tuple(values.tolist()),
+        done[0].notes,
     )
 
 

@@ -32,9 +32,9 @@ POLICIES: dict[str, Registry[Any]] = {"policy": schedulers()}
 
 OBJECTIVES = (
     Objective("deadline_ratio", "higher", "deadlines met", 0.0, 1.0),
-    Objective("jct_mean_s", "lower", "mean completion time"),
-    Objective("jct_p99_s", "lower", "99th percentile of completion time"),
-    Objective("makespan_s", "lower", "makespan"),
+    Objective("jct_mean_s", "lower", "mean completion time in s"),
+    Objective("jct_p99_s", "lower", "99th percentile of completion time in s"),
+    Objective("makespan_s", "lower", "makespan in s"),
     Objective("refused_jobs", "lower", "jobs refused"),
 )
 

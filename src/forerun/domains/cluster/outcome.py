@@ -521,8 +521,14 @@ def why_of(summary: dict[str, Any], waits: Waits, ledger: Ledger, policy: Recipe
     total = sum(causes.values())
     shares = ledger.shares()
     used = f"{100 * shares['useful']:.0f} % of the GPU time was useful"
-    refused = f"; {summary['refused_jobs']} jobs were refused" if summary["refused_jobs"] else ""
+    also = ""
+    if number := summary["refused_jobs"]:
+        also += f"; {number} {'job was' if number == 1 else 'jobs were'} refused"
+    if number := summary["unfinished_jobs"]:
+        also += f"; {number} {'job' if number == 1 else 'jobs'} never ended"
+    if not summary["finished_jobs"]:
+        return f"under {name} no job ended, {used}{also}"
     if total <= 0:
-        return f"under {name} nobody waited, {used}{refused}"
+        return f"under {name} nobody waited, {used}{also}"
     worst = max(causes, key=lambda cause: causes[cause])
-    return f"under {name} {100 * causes[worst] / total:.0f} % of all waiting was for {worst}, {used}{refused}"
+    return f"under {name} {100 * causes[worst] / total:.0f} % of all waiting was for {worst}, {used}{also}"
