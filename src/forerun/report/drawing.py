@@ -148,6 +148,7 @@ def config(palette: Palette) -> dict[str, Any]:
             "titleFontSize": 11,
             "titleFontWeight": 500,
             "labelLimit": 220,
+            "columnPadding": 16,
             "symbolStrokeWidth": 2,
             "symbolOpacity": 1,
         },

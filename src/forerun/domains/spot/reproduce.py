@@ -315,7 +315,7 @@ def _sensitivity(levels: dict[float, trials.Trials]) -> Figure:
         low="low",
         high="high",
         order=("useful", "lost", "reconfig", "idle"),
-        caption=f"{TRIALS} trials of 355 minutes a level; the band is the 95 % interval of the mean.",
+        caption=f"{TRIALS:,} trials of 355 minutes a level; the band is the 95 % interval of the mean.",
     )
 
 
