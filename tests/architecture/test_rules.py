@@ -161,6 +161,19 @@ def test_importing_the_doors_is_light(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_every_part_that_a_room_may_add_is_told() -> None:
+    """What the roof asks rooms for is what the page for authors of rooms lists."""
+    calls = (
+        node
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "room_part"
+    )
+    asked = {call.args[1].value for call in calls if isinstance(call.args[1], ast.Constant)}
+    page = (ROOT / "docs" / "extending.md").read_text()
+    assert asked == set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) and "levers" in asked
+
+
 def test_public_names_are_documented() -> None:
     """Every public module, class and function of the package says what it means."""
     bare = []
