@@ -208,6 +208,10 @@ def test_bad_input_is_named(trace: Trace, data_folder: Path, tmp_path: Path) -> 
         (("fit", "spot", still, "--set", "model=magic"), "model"),
         (("fit", "spot", still, still, still), "3 files"),
         (
+            ("fit", "spot", data_folder / "bamboo/traces/p3-trace.csv", "--set", "cap=31"),
+            "31 is below the 32 nodes",
+        ),
+        (
             ("fit", "spot", data_folder / "bamboo/traces/p3-trace.csv", "--set", "method=notebook"),
             "two files",
         ),

@@ -131,6 +131,10 @@ class SpotTraces(RoomTraces):
         pair, seen, notes, looked = _seen(recorded, chosen.leaves, seed)
         if chosen.method == "notebook":
             return _as_notebook(pair, seen, recorded)
+        if 0 < chosen.cap < seen.max_nodes:
+            raise UsageError.at(
+                "--set cap", f"{chosen.cap} is below the {seen.max_nodes} nodes of the recording"
+            )
         found = fitting.fit(
             seen, model=chosen.model, batches=chosen.batches, cap=chosen.cap, traces=chosen.traces, seed=seed
         )
