@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -411,3 +412,117 @@ def test_plans_over_placements_too() -> None:
             loads(BASE, [f"grid={json.dumps(grid)}", f"cluster={json.dumps(CLUSTER)}", override])
     with pytest.raises(ScenarioError, match=r"grid\.placements"):
         loads(BASE, ['grid={blocks: [1], threads: [1], placements: ["csp"]}'])
+
+
+# --- anything may stand in a file ----------------------------------------------------------------------------------
+
+FIELDS = [
+    "dataset.samples",
+    "dataset.sample_bytes",
+    "dataset.sample_bytes.mean_bytes",
+    "dataset.sample_bytes.sigma",
+    "dataset.decoded_bytes",
+    "dataset.shuffle",
+    "dataset.shuffle_buffer_samples",
+    "layout",
+    "layout.block_samples",
+    "layout.block_bytes",
+    "layout.merge_s",
+    "store.latency_s",
+    "store.latency_s.mean_s",
+    "store.latency_s.sigma",
+    "store.conn_bytes_per_s",
+    "store.shared_bytes_per_s",
+    "store.slots",
+    "store.requests_per_s",
+    "store.burst",
+    "store.client_s",
+    "store.errors.probability",
+    "store.errors.timeout_s",
+    "store.errors.retries",
+    "store.price.per_1k_get_usd",
+    "caches",
+    "caches.0.capacity_bytes",
+    "cpu.decode_s",
+    "cpu.cores",
+    "cpu.decode_cpu_s",
+    "cpu.pool_efficiency",
+    "loader.mode",
+    "loader.threads",
+    "loader.workers",
+    "loader.buffer_samples",
+    "loader.prefetch",
+    "step.step_s",
+    "step.gpu_usd_per_h",
+    "run.batch",
+    "run.epochs",
+    "run.steps",
+    "run.warmup_steps",
+    "run.partition",
+    "jobs",
+    "stagger_s",
+    "seed",
+    "goal.memory_bytes",
+    "goal.margin_share",
+    "grid.blocks",
+    "grid.threads",
+]
+VALUES = [
+    "0",
+    "-1",
+    "1",
+    "2",
+    "64",
+    "3.5",
+    "1e308",
+    "1e-308",
+    ".nan",
+    ".inf",
+    "-.inf",
+    "true",
+    "null",
+    "[]",
+    "{}",
+    "'x'",
+    "1e12",
+    "1000000000",
+    "999999999999999999999",
+    "workers",
+    "global",
+    "contiguous",
+    "[1,1]",
+    "[1e9]",
+    "5MB",
+    "-0.0",
+]
+
+
+def test_mutated_scenarios_are_run_or_refused_by_name() -> None:
+    """Three hundred: each gives a result that holds and can be kept, or a problem that says where; none hangs."""
+    small = BASE.replace("samples: 1280", "samples: 128")
+    more = (
+        "store.errors={probability: 0.1}", "caches=[{capacity_bytes: 1MB}]", "grid={blocks: [1, 4], threads: [1, 2]}",
+        "store.latency_s={mean_s: 10ms}", "dataset.sample_bytes={mean_bytes: 50000}", "cpu={decode_cpu_s: 1ms, cores: 2}",
+    )  # fmt: skip
+    rng = np.random.default_rng(12)
+    ran = refused = 0
+    for _ in range(300):
+        fields = rng.choice(FIELDS, int(rng.integers(1, 3)), replace=False).tolist()
+        overrides = [f"{field}={rng.choice(VALUES)}" for field in fields]
+        begun = time.process_time()
+        try:
+            found = forerun.simulate(loads(small, [*more, *overrides])).check()
+            json.dumps(found.data(), allow_nan=False)
+            ran += 1
+        except ForerunError as error:
+            refused += 1
+            assert error.problems and all(str(problem) for problem in error.problems), overrides
+        assert time.process_time() - begun < 5, overrides
+    assert ran > 25 and refused > 100
+
+
+def test_what_takes_for_ever_is_told() -> None:
+    for override in ("store.conn_bytes_per_s=1e-308", "cpu.decode_s=1e308", "store.latency_s=1e300"):
+        for mode in ("threads", "workers"):
+            with pytest.raises(Infeasible, match="takes for ever"):
+                run(override, f"loader.mode={mode}", "layout.block_samples=1")

@@ -9,7 +9,9 @@ import numpy as np
 from forerun.domains.loading.kernels.deliver import Delivery, Pool, deliver, deliver_pooled
 from forerun.domains.loading.model import F64, Batches, batches_of
 from forerun.domains.loading.scenario import Scenario, mean_seconds
+from forerun.domains.loading.streaming import LONGEST_S
 from forerun.domains.loading.world import Drawn
+from forerun.errors import Infeasible
 
 
 def planned_batches(scenario: Scenario, workers: int) -> Batches:
@@ -47,11 +49,22 @@ def delivery(drawn: Drawn, plan: Batches, epoch: int, *, store: bool, decode: bo
         each_s = mean_seconds(cpu.decode_s) + crowd * mean_seconds(cpu.decode_cpu_s)
         decode_s = each_s / cpu.pool_efficiency if decode else 0.0
         pool = Pool(loader.threads, n, fixed, (read_s - fixed) / n, decode_s, collate_s, collate_each_s)
-        return deliver_pooled(plan.worker, plan.samples, steps, start, on_order, pool)
+        return _of_use(deliver_pooled(plan.worker, plan.samples, steps, start, on_order, pool))
     build = plan.samples * (read_s / n + collate_each_s) + collate_s
     if decode:
-        build = build + _decoded_s(drawn, plan, crowd) / cpu.pool_efficiency
-    return deliver(plan.worker, np.asarray(build, np.float64), steps, start, on_order)
+        with np.errstate(over="ignore"):  # what is infinite then is told as such
+            build = build + _decoded_s(drawn, plan, crowd) / cpu.pool_efficiency
+    return _of_use(deliver(plan.worker, np.asarray(build, np.float64), steps, start, on_order))
+
+
+def _of_use(found: Delivery) -> Delivery:
+    """The same. Raises Infeasible for one that takes for ever."""
+    if not found.total_s <= LONGEST_S:
+        raise Infeasible.at(
+            f"after {found.total_s:.6g} s",
+            "something takes for ever: a rate is too small, or a time too large",
+        )
+    return found
 
 
 def _decoded_s(drawn: Drawn, plan: Batches, crowd: float) -> F64:

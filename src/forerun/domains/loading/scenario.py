@@ -25,6 +25,13 @@ Problems = list[tuple[str, str]]
 
 #: samples of a data set at most: what is recorded of a run must fit the memory of a workstation
 MOST_SAMPLES = 20_000_000
+#: epochs, and jobs, threads, workers, batches ahead, retries at most: more is a slip, and would never end
+MOST_EPOCHS = 1000
+MOST_OF_ANYTHING = 4096
+#: slots, and samples in a buffer, at most; seconds between the starts of jobs; spread of a logarithm
+MOST_ROOM = 10**12
+MOST_STAGGER_S = 1e9
+MOST_SIGMA = 20
 
 
 def above_zero(record: Spec, *names: str) -> Problems:
@@ -38,6 +45,15 @@ def not_negative(record: Spec, *names: str) -> Problems:
     """The fields that are negative."""
     return [
         (name, f"{getattr(record, name)} is negative") for name in names if not getattr(record, name) >= 0
+    ]
+
+
+def not_above(record: Spec, most: float, *names: str) -> Problems:
+    """The fields that are above what is simulated."""
+    return [
+        (name, f"{getattr(record, name)} is more than the {most:.12g} that are simulated")
+        for name in names
+        if getattr(record, name) > most
     ]
 
 
@@ -56,7 +72,7 @@ class RandomSeconds(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> Problems:
         """Nothing is negative; a mean, or a file."""
-        found = not_negative(self, "mean_s", "sigma")
+        found = not_negative(self, "mean_s", "sigma") + not_above(self, MOST_SIGMA, "sigma")
         if not self.mean_s and self.empirical is None:
             found.append(("mean_s", "give a mean, or a file in `empirical`"))
         if self.in_order and self.empirical is None:
@@ -94,6 +110,7 @@ class RandomBytes(Spec, frozen=True, kw_only=True):
     def problems(self) -> Problems:
         """A mean, or a file."""
         found = not_negative(self, "mean_bytes", "sigma", "most_bytes") + above_zero(self, "least_bytes")
+        found += not_above(self, MOST_SIGMA, "sigma")
         if not self.mean_bytes and self.empirical is None:
             found.append(("mean_bytes", "give a mean, or a file in `empirical`"))
         if self.most_bytes and self.most_bytes < self.least_bytes:
@@ -119,8 +136,9 @@ class Dataset(Spec, frozen=True, kw_only=True):
         found = above_zero(self, "samples") + not_negative(self, "decoded_bytes", "shuffle_buffer_samples")
         if isinstance(self.sample_bytes, (int, float)):
             found += above_zero(self, "sample_bytes")
-        if self.samples > MOST_SAMPLES:
-            found.append(("samples", f"{self.samples} is more than the {MOST_SAMPLES} that are simulated"))
+        found += not_above(self, MOST_SAMPLES, "samples") + not_above(
+            self, MOST_ROOM, "shuffle_buffer_samples"
+        )
         if (self.shuffle == "block+buffer") != (self.shuffle_buffer_samples > 0):
             told = f"{self.shuffle_buffer_samples} with shuffle {self.shuffle}: block+buffer, and only that, holds some back"
             found.append(("shuffle_buffer_samples", told))
@@ -168,7 +186,7 @@ class Errors(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> Problems:
         """A probability below one."""
-        found = not_negative(self, "timeout_s", "backoff_s", "retries")
+        found = not_negative(self, "timeout_s", "backoff_s", "retries") + not_above(self, 100, "retries")
         if not 0 <= self.probability < 1:
             found.append(("probability", f"{self.probability:g} is not in [0, 1)"))
         return found
@@ -208,7 +226,7 @@ class Store(Spec, frozen=True, kw_only=True):
         names = (
             "conn_bytes_per_s", "shared_bytes_per_s", "slots", "requests_per_s", "client_s", "client_s_per_byte"
         )  # fmt: skip
-        found = not_negative(self, *names)
+        found = not_negative(self, *names) + not_above(self, MOST_ROOM, "slots")
         if isinstance(self.latency_s, (int, float)):
             found += not_negative(self, "latency_s")
         if not self.burst >= 1:
@@ -292,6 +310,8 @@ class Loader(Spec, frozen=True, kw_only=True):
     def problems(self) -> Problems:
         """One thread and worker at least; a start for each worker, or none."""
         found = above_zero(self, "threads", "workers", "prefetch") + not_negative(self, "buffer_samples")
+        found += not_above(self, MOST_OF_ANYTHING, "threads", "workers", "prefetch")
+        found += not_above(self, MOST_ROOM, "buffer_samples")
         if self.start_s and (len(self.start_s) != self.workers or min(self.start_s) < 0):
             found.append(("start_s", f"{self.workers} times of 0 or more are wanted, one a worker"))
         return found
@@ -326,7 +346,8 @@ class Run(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> Problems:
         """Whole numbers above zero."""
-        return above_zero(self, "batch", "epochs") + not_negative(self, "steps", "warmup_steps")
+        found = above_zero(self, "batch", "epochs") + not_negative(self, "steps", "warmup_steps")
+        return found + not_above(self, MOST_EPOCHS, "epochs")
 
 
 #: axes of a grid: the least value, and whether there must be some
@@ -361,6 +382,10 @@ class Grid(Spec, frozen=True, kw_only=True):
             if (not (values := getattr(self, name)) and needed)
             or (values and values[0] < least)
             or any(b <= a for a, b in itertools.pairwise(values))
+        ] + [
+            (name, f"{getattr(self, name)[-1]} is more than the {MOST_OF_ANYTHING} that are simulated")
+            for name in ("threads", "workers")
+            if getattr(self, name) and getattr(self, name)[-1] > MOST_OF_ANYTHING
         ]
 
     @property
@@ -438,6 +463,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     def problems(self) -> Problems:
         """A batch and a block fit the data; choices that exclude each other are not both made."""
         found = above_zero(self, "jobs") + not_negative(self, "stagger_s", "seed")
+        found += not_above(self, MOST_OF_ANYTHING, "jobs") + not_above(self, MOST_STAGGER_S, "stagger_s")
         if self.run.batch > self.dataset.samples:
             found.append(("run.batch", f"{self.run.batch} is more than the {self.dataset.samples} samples"))
         if self.layout.block_samples > self.dataset.samples:

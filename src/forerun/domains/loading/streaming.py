@@ -26,6 +26,9 @@ from forerun.domains.loading.model import (
 )
 from forerun.errors import Infeasible, PolicyError
 
+#: a run that takes longer, some ten thousand years, is a slip in a rate or a time
+LONGEST_S = 1e12
+
 _POLICIES = {
     "lru": cached.LRU,
     "fifo": cached.FIFO,
@@ -94,7 +97,8 @@ def stream(
     latency_s: one value, or one a request in the order in which the store begins to serve. caches: from
     `open_caches`; they keep what they hold for a next epoch. cuts: instants at which the run is stopped and taken up
     again, which changes nothing.
-    Raises Infeasible, naming the block, if a request failed once more than the store's retries, PolicyError if a steering
+    Raises Infeasible, naming the block, if a request failed once more than the store's retries, or if something takes for
+    ever; PolicyError if a steering
     admits no thread or more than there are, CheckFailed if what was recorded breaks a law (see `conservation`).
     """
     world = _lay_out(readers, store, np.atleast_1d(np.asarray(latency_s, np.float64)))
@@ -114,6 +118,11 @@ def stream(
         raise Infeasible.at(
             f"job {job}, block {failed - int(job_block[job])}, {float(f[kernels.NOW]):.6g} s",
             f"its request failed {store.retries + 1} times, {store.retries} retries are allowed",
+        )
+    if i[kernels.ACTIVE_JOBS] > 0 or float(f[kernels.NOW]) > LONGEST_S:
+        raise Infeasible.at(
+            f"after {float(f[kernels.NOW]):.6g} s",
+            "something takes for ever: a rate is too small, or a time too large",
         )
     for job, reader in enumerate(readers):
         if reader.steering is not None:

@@ -148,8 +148,9 @@ def schedule(f: F64, i: I64, at: At, time_s: float, event: int) -> None:
 def advance(f: F64, i: I64, at: At, caches: Caches, until_s: float) -> bool:
     """Carry out what happens up to and at `until_s`; whether something is left to do.
 
-    Ends when every job has taken its last step, when a block failed once more than retries allow
-    (`i[FAILED_BLOCK]`), or when a job has come to the batch at which it pauses (`i[PAUSED]`, its number and one).
+    Ends when every job has taken its last step, when nothing left comes in finite time, when a block failed once more
+    than retries allow (`i[FAILED_BLOCK]`), or when a job has come to the batch at which it pauses (`i[PAUSED]`, its number
+    and one).
     """
     while i[ACTIVE_JOBS] > 0 and i[FAILED_BLOCK] < 0 and i[PAUSED] == 0:
         time_s, order, which = np.inf, 0, NEITHER
@@ -159,7 +160,9 @@ def advance(f: F64, i: I64, at: At, caches: Caches, until_s: float) -> bool:
             planned_s = f[NEXT + shared]
             if planned_s < time_s or (planned_s == time_s and i[PLANNED + shared] < order):
                 time_s, order, which = planned_s, i[PLANNED + shared], shared
-        if time_s > until_s:
+        if (
+            time_s > until_s or not time_s < np.inf
+        ):  # nothing that is to come ever comes, or it is not yet its time
             return True
         f[NOW] = time_s
         if which >= 0:
