@@ -59,10 +59,10 @@ GOOD = "1,0,10,a,900,64,2,30"
         ("1,0,10,b,900,64,1,30", (), ["jobs.csv:2: model 'b' has no throughput; known: a"]),
         ("1,0,10,a,900,16,1,30", (), ["jobs.csv:2: batch_size 16 of a has no throughput; measured: 32, 64"]),
         ("1,-5,10,a,900,64,1,30\n2,0,-3,a,9,64,-1,-9", (),
-         ["jobs.csv:2: submit_s is -5", "csv:3: iterations is -3", "csv:3: gpus is -1", "csv:3: duration_s is -9"]),
+         ["jobs.csv:2: submit_time is -5", "csv:3: iteration is -3", "csv:3: num_gpu is -1", "csv:3: duration is -9"]),
         (f"{GOOD}\n{GOOD}", (), ["jobs.csv:3: job_id 1 was already used on line 2"]),
-        ("1,nan,10,a,9,64,1,3\n2,1e3,inf,a,9,64,1,3", (), ["jobs.csv:2: submit_s is 'nan'", "csv:3: iterations is 'inf'"]),
-        ('1,0,10,a,900,64,1,"3,5"', (), ["jobs.csv:2: duration_s is '3,5'", "decimal commas"]),
+        ("1,nan,10,a,9,64,1,3\n2,1e3,inf,a,9,64,1,3", (), ["jobs.csv:2: submit_time is 'nan'", "csv:3: iteration is 'inf'"]),
+        ('1,0,10,a,900,64,1,"3,5"', (), ["jobs.csv:2: duration is '3,5'", "decimal commas"]),
         ("", (), ["jobs.csv: has a header and no job"]),
         ("1,9,10,a,900,64,1,30\n2,5,10,a,900,64,1,30", ("--set", "trace.strict=true"), ["jobs.csv:3", "refused by strict"]),
         ("1,9,10,a,3,64,1,30", ("--set", "trace.strict=true"), ["jobs.csv:2", "deadline before submission"]),
@@ -186,8 +186,12 @@ def test_a_newcomers_log_is_compared_in_one_command(
     assert run(step.removeprefix("next: forerun ").split()) == 0
     ranked = capsys.readouterr().out
     assert "mean completion time in s" in ranked and "why: " in ranked and "exact" in ranked
-    assert re.search(r"note \((ef-accessctrl, edf|edf, ef-accessctrl)\): no throughput is known: .* invented", ranked)
-    assert "note (srtf): 50 of 50 jobs have no model: they run rigid" in ranked, "who is compared by what is said"
+    assert re.search(
+        r"note \((ef-accessctrl, edf|edf, ef-accessctrl)\): no throughput is known: .* invented", ranked
+    )
+    assert "note (srtf): 50 of 50 jobs have no model: they run rigid" in ranked, (
+        "who is compared by what is said"
+    )
 
 
 SACCT = """JobID|User|Partition|Submit|Start|End|State|ElapsedRaw|AllocTRES|ReqTRES|Timelimit|NNodes|JobName
@@ -291,6 +295,29 @@ def test_the_reason_of_a_starved_run_is_that_it_starved(
         found = simulate(forerun.load("s.yaml", ["policy=fifo"]), policy=Nobody(until=until))
         assert said in found.why, found.why
         assert any("the policy gives GPUs to none of" in note for note in found.notes)
+
+
+def test_what_a_published_schedule_does_not_know_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Quotas, placements and costs of one's own bind policies with a view; published rules ignore them, with a word."""
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.csv").write_text("job_id,submission_time,duration,num_gpu\na,0,60,1\nb,0,60,2\n")
+    Path("s.yaml").write_text(
+        "domain: cluster\ntrace: jobs.csv\nmachines: {nodes: [{count: 1, gpus: 4}, {count: 1, gpus: 2}]}\npolicy: fifo\n"
+        "quota: {gpus: {ann: 1}, default: 4}\nplacement: best-fit\ncosts: {restart_s: 5}\n"
+    )
+
+    def notes(*changes: str) -> str:
+        return " ".join(forerun.simulate(forerun.load("s.yaml", changes)).notes)
+
+    for name in ("gandiva", "dlas-gpu", "themis"):
+        told = notes(f"policy={name}")
+        assert "which know no quota, placement, costs: " in told
+        assert "nodes for such of 4 GPUs; these nodes differ" in told
+    assert "policies with a view" not in notes() and "differ" not in notes()
+    plain = ("quota=null", "placement=anywhere", "costs={}", "machines.nodes=[{count: 1, gpus: 4}]")
+    assert "policies with a view" not in notes("policy=gandiva", *plain)
 
 
 def test_durations_hold_on_the_gpus_asked_for() -> None:

@@ -172,6 +172,13 @@ def test_a_log_may_ask_for_no_elasticity(
     assert "did you mean 'rigid'" in capsys.readouterr().err
     assert run(["simulate", "s.yaml", "--set", "profile=[{analytic: rigid, kinds: [[a, 64]]}]"]) == 2
     assert "leave kinds out" in capsys.readouterr().err
+    Path("j.csv").write_text(LOG + "j3,95,60,33,9000\n")
+    for name in ("ef-accessctrl", "edf", "fifo"):
+        assert run(["simulate", "s.yaml", "--set", f"policy={name}"]) == 2
+        assert "j.csv:5: job j3: asks for 33 GPUs, the cluster has 16" in capsys.readouterr().err
+        argv = ["simulate", "s.yaml", "--set", f"policy={name}", "--set", "trace.larger=drop", "--json"]
+        assert run(argv) == 0
+        assert json.loads(capsys.readouterr().out)["summary"]["jobs"] == 3
 
 
 def test_jobs_without_a_model_run_rigid_among_those_with_one(

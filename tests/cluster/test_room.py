@@ -362,9 +362,9 @@ def test_all_four_headers_are_read(name: str, tmp_path: Path) -> None:
     ("row", "said"),
     [
         ("1,5.5,10,a,90,64,2,30", "not a fraction"),
-        ("1,-5,10,a,90,64,2,30", "submit_s is -5"),
-        ("1,5,10,a,90,64,2,0", "duration_s is 0"),
-        ("1,5,10,a,90,64,0,30", "gpus is 0"),
+        ("1,-5,10,a,90,64,2,30", "submit_time is -5"),
+        ("1,5,10,a,90,64,2,0", "duration is 0"),
+        ("1,5,10,a,90,64,0,30", "num_gpu is 0"),
         ("1,5,10,a,90,64,2", "has 7 fields"),
         ("1,x,10,a,90,64,2,30", "a whole number is wanted"),
         ("1,5,10,a,90,64,2,30\n1,6,10,a,90,64,2,30", "already used on line 2"),

@@ -23,6 +23,8 @@ from forerun.trace.repair import RepairLog
 
 _SPEC_FIELDS: Final = ("num_switch", "num_node_p_switch", "num_gpu_p_node", "num_cpu_p_node", "mem_p_node")
 
+#: the rule of a deadline that nobody can meet
+UNMEETABLE: Final = "deadline before submission (cannot be met)"
 #: what is read of a job log; `real_*` columns of the Philly form are not
 _JOB_COLUMNS: Final = (
     "job_id", "submit_s", "iterations", "model", "deadline_s", "batch", "gpus", "duration_s", "best_effort", "user",
@@ -116,6 +118,7 @@ def _job_table(
     place = _columns(source, header)
     if not rows:
         raise TraceError.at(source, "has a header and no job")
+    called = {name: header[at] for name, at in place.items()}
     problems: list[Problem] = []
     seen: dict[int | str, int] = {}
     columns: dict[str, list[int | str | bool]] = {
@@ -126,7 +129,7 @@ def _job_table(
         if len(cells) != len(header):
             problems.append(Problem(where, f"has {len(cells)} fields, the header has {len(header)}"))
             continue
-        job = _job(where, {name: cells[at].strip() for name, at in place.items()}, problems, notes)
+        job = _job(where, {name: cells[at].strip() for name, at in place.items()}, called, problems, notes)
         identity = job["job_id"]
         if identity in seen:
             problems.append(Problem(where, f"job_id {identity} was already used on line {seen[identity]}"))
@@ -150,12 +153,18 @@ def _columns(source: str, header: Sequence[str]) -> dict[str, int]:
 
 
 def _job(
-    where: str, cells: Mapping[str, str], problems: list[Problem], notes: RepairLog
+    where: str,
+    cells: Mapping[str, str],
+    called: Mapping[str, str],
+    problems: list[Problem],
+    notes: RepairLog,
 ) -> dict[str, int | str]:
+    """One row by our names; `called`: what the file's header calls each column, for what is wrong there."""
+
     def number(name: str, least: int, default: int) -> int:
         if name not in cells or (cells[name] == "" and name == "deadline_s"):
             return default
-        return _integer(cells[name], where, name, problems, least=least)
+        return _integer(cells[name], where, called[name], problems, least=least)
 
     text = cells["job_id"]
     if not text:
@@ -169,7 +178,7 @@ def _job(
     if best_effort == 1:
         deadline_s = NO_DEADLINE_S
     elif deadline_s < submit_s:
-        notes.note("deadline before submission (cannot be met)", where)
+        notes.note(UNMEETABLE, where)
     return {
         "job_id": int(text) if text.isdigit() else text,
         "submit_s": submit_s,

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forerun.domains.cluster.inputs import JobTable, cluster_of, jobs_of, read_cluster, read_jobs, read_tables
+from forerun.domains.cluster.inputs import (
+    UNMEETABLE,
+    JobTable,
+    cluster_of,
+    jobs_of,
+    read_cluster,
+    read_jobs,
+    read_tables,
+)
 from forerun.domains.cluster.loop import run
 from forerun.domains.cluster.model import BOOL, I64, NO_DEADLINE_S, Cluster, Jobs, NodeGroup, Profile, World
 from forerun.domains.cluster.policy import Policy, Rules, Schedule
 from forerun.domains.cluster.record import Record
 from forerun.domains.cluster.scenario import RIGID, ProfileSpec, Scenario, TraceSpec
 from forerun.errors import PolicyError, Problem, ScenarioError, TraceError, UsageError
+from forerun.registry import member_name
 from forerun.result.run import Result
 from forerun.rng import stream
 from forerun.scenario.spec import Input
@@ -168,8 +177,9 @@ def prepare(scenario: Scenario) -> Prepared:
     )
     world = replace(world, costs=costs_of(scenario, jobs))
     notes = (
-        *_notes(world),
+        *_notes(world, {repair.rule for repair in repairs.repairs}),
         *invented,
+        *_unheeded(scenario, world),
         *_log_notes(table, cluster),
         *slower,
         *(str(repair) for repair in repairs.repairs),
@@ -316,7 +326,7 @@ def _fitting(
     types = cluster.node_types()
     sizes = np.bincount([list(dict.fromkeys(types)).index(name) for name in types], cluster.node_gpus())
     most = int(sizes.max())
-    larger = jobs.gpus > most if keeps else np.zeros(len(jobs), np.bool_)
+    larger = jobs.gpus > most if keeps else _rigid_beyond(jobs, profiles, most)
 
     def where(row: int) -> str:
         line = table.line[int(jobs.file_row[row])]
@@ -330,7 +340,7 @@ def _fitting(
         rule = f"job that asks for more than {most} GPUs left out"
         repairs.note_many(rule, [where(row) for row in rows[:3]], len(rows))
         jobs = jobs.take(np.flatnonzero(~larger))
-        rows = []
+        larger, rows = np.zeros(len(jobs), np.bool_), []
     there = f"the cluster has {cluster.gpus}" + (f", at most {most} of one type" if len(sizes) > 1 else "")
     problems = [
         Problem(
@@ -340,7 +350,7 @@ def _fitting(
     ]
     if profiles:
         can = _counts_that_run(profiles, int(jobs.gpus.max(initial=1)), most)
-        fit = can[jobs.kind, jobs.gpus] if keeps else can[jobs.kind, 1 : most + 1].any(axis=1)
+        fit = can[jobs.kind, jobs.gpus] if keeps else larger | can[jobs.kind, 1 : most + 1].any(axis=1)
         for row in np.flatnonzero((jobs.kind >= 0) & ~fit & (jobs.gpus <= most if keeps else True)).tolist():
             wanted = f"{jobs.gpus[row]} GPUs, which it asks for" if keeps else f"up to {most} GPUs"
             known = ", ".join(map(str, np.flatnonzero(can[jobs.kind[row]]).tolist())) or "none"
@@ -352,6 +362,13 @@ def _fitting(
     if not len(jobs):
         raise TraceError.at(table.source, "no job is left; " + "; ".join(repairs.lines()))
     return jobs
+
+
+def _rigid_beyond(jobs: Jobs, profiles: tuple[Profile, ...], most: int) -> BOOL:
+    """Which jobs without a model run on more GPUs than there are, or not at all."""
+    least = profiles[0].levels[np.argmax(np.nan_to_num(profiles[0].rate, nan=0.0) > 0, axis=1)]
+    beyond: BOOL = (least[jobs.kind] > most) & np.array([not model for model in jobs.model], np.bool_)
+    return beyond
 
 
 def _counts_that_run(profiles: tuple[Profile, ...], asked: int, most: int) -> BOOL:
@@ -384,7 +401,7 @@ def _unmeasured(table: JobTable, profile: Profile) -> list[int]:
     return sorted(found)
 
 
-def _notes(world: World) -> list[str]:
+def _notes(world: World, repaired: Set[str]) -> list[str]:
     jobs = world.jobs
     notes = []
     if world.profile is not None:
@@ -396,8 +413,34 @@ def _notes(world: World) -> list[str]:
     if world.costs is not None:
         notes.append(f"costs of restarting, scaling and moving: {world.costs.source}")
     unmeetable = int(np.count_nonzero(jobs.deadline_s <= jobs.submit_s))
-    if unmeetable:
-        notes.append(f"{unmeetable} deadlines lie before submission and cannot be met")
+    if unmeetable and UNMEETABLE not in repaired:
+        notes.append(f"{UNMEETABLE}: {unmeetable} of {len(jobs)}")
+    return notes
+
+
+def _unheeded(scenario: Scenario, world: World) -> list[str]:
+    """What a scenario asks for that its published schedule does not know."""
+    if not isinstance(scenario.policy, Schedule):
+        return []
+    name, costs = member_name(type(scenario.policy)), scenario.costs
+    asked = {
+        "quota": scenario.quota is not None,
+        "placement": scenario.placement != "anywhere",
+        "multi_node_penalty": scenario.multi_node_penalty != (1.0,),
+        "costs": bool(costs.restart_s or costs.grow_s or costs.shrink_s) and world.costs is None,
+    }
+    given = [key for key, there in asked.items() if there]
+    notes = []
+    if given:
+        notes.append(
+            f"{name} plays its published rules, which know no {', '.join(given)}: that is for policies with a view "
+            "(fifo, srtf, las, yours)"
+        )
+    if not world.cluster.is_uniform:
+        node = world.cluster.gpus_per_node
+        notes.append(
+            f"{name} takes all GPUs for alike, and nodes for such of {node} GPUs; these nodes differ"
+        )
     return notes
 
 
