@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -425,3 +428,36 @@ def test_shards_and_network_folders_are_told_apart(
     assert (
         not found.packed and found.next_step.startswith("forerun pack") and "same storage" in found.next_step
     )
+
+
+WATCHED = """
+import sys
+seen = []
+def watch(event, arguments):
+    if event in ("socket.connect", "socket.bind", "socket.getaddrinfo"):
+        at = arguments[0] if event == "socket.getaddrinfo" else arguments[1]
+        seen.append((event, at[0] if isinstance(at, tuple) else at))
+sys.addaudithook(watch)
+from forerun.cli.main import run
+from forerun.measure.loading.store import LatencyStore
+from pathlib import Path
+options = ["--step", "5ms", "--probe", "300ms", "-q", "--json"]
+assert run(["measure", "loading", sys.argv[1], *options]) == 0
+with LatencyStore(Path(sys.argv[1])) as store:
+    assert run(["measure", "loading", store.url, *options]) == 0
+    assert run(["pack", store.url, sys.argv[2], "-q"]) in (0, 2)
+print("SEEN", sorted(set(seen)))
+"""
+
+
+def test_nothing_but_the_loopback_interface_is_spoken_to(blocks: Blocks, tmp_path: Path) -> None:
+    """A process whose every address is watched: measuring a folder, serving it, measuring and packing what is served."""
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED, str(blocks.folder), str(tmp_path / "out")], capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-600:]
+    seen = next(line for line in done.stdout.splitlines() if line.startswith("SEEN"))
+    named = ast.literal_eval(seen.removeprefix("SEEN "))
+    assert ("socket.bind", "127.0.0.1") in named and ("socket.connect", "127.0.0.1") in named
+    assert {str(address) for _, address in named} <= {"127.0.0.1"}, named
