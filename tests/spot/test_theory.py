@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,8 @@ from forerun.domains.spot import closed_forms, trials
 from forerun.domains.spot.fleet import PerNode
 from forerun.domains.spot.model import BackToBack, EverySteps, Job
 from forerun.domains.spot.policy import growth_rules
+
+from .conftest import many
 
 Golden = Callable[[str], Any]
 
@@ -65,6 +68,18 @@ def test_best_interval_is_the_exhaustive_one(golden: Golden) -> None:
         s, d, C, R = args
         tried = {n: closed_forms.useful_every_steps(lam, s, n, d, C, R) for n in range(least, 4000)}
         assert best.useful == pytest.approx(max(tried.values()), rel=1e-12)
+
+
+def test_best_interval_of_random_settings_is_the_exhaustive_one() -> None:
+    """Of 150 settings (or more), hits every two minutes to every four days: no number of steps is better."""
+    rng = random.Random(1)
+    for _ in range(many(150)):
+        s, d, C, R = rng.uniform(1, 60), rng.uniform(0.1, 60), rng.uniform(0, 300), rng.uniform(0, 300)
+        M = 10 ** rng.uniform(2, 5.5)
+        best = closed_forms.best_interval(1 / M, s, d, C, R)
+        least, most = math.ceil(C / s - 1e-9) or 1, int(4 * closed_forms.sync_best(M, d) / s) + 10
+        tried = [closed_forms.useful_every_steps(1 / M, s, n, d, C, R) for n in range(least, least + most)]
+        assert best.useful == max(tried), (s, d, C, R, M)
 
 
 def hit_at(lam_per_h: float, job: Job, back_per_h: float = 5.0) -> tuple[Job, PerNode]:
