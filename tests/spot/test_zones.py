@@ -134,6 +134,7 @@ def test_results_say_what_was_held_and_how_sure() -> None:
     assert one.summary["cost_usd"] < one.summary["all_on_demand_cost_usd"]
     many = simulate(scenario(BASE + "trials: 12\n")).check()
     assert many.summary["done_by_deadline"] == 1.0 and many.intervals["done_by_deadline"].low > 0.7
+    assert [ledger.name for ledger in many.ledgers] == [ledger.name for ledger in one.ledgers]
     assert many.data() == simulate(scenario(BASE + "trials: 12\n")).data()
 
 

@@ -176,7 +176,11 @@ def _many(scenario: Scenario) -> Result:
             "fleet": tables.fleet_table(shown.replay),
         },
         timeline=tables.timeline(shown.replay, shown.fleet),
-        ledgers=(tables.wall_ledger(wall, summary["end_s"]), tables.node_ledger(nodes, sum(nodes.values()))),
+        ledgers=(
+            tables.wall_ledger(wall, summary["end_s"]),
+            tables.node_ledger(nodes, sum(nodes.values())),
+            tables.goodput_ledger(wall, summary["end_s"], load_share(scenario.job)),
+        ),
         why=why({line: seconds / summary["end_s"] for line, seconds in wall.items()}, scenario),
         notes=(
             *runs[0][1],
