@@ -15,7 +15,7 @@ from forerun.domains.serving.figures import figures
 from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.stagewise import simulate_stagewise
 from forerun.domains.serving.tuning.account import controlled
-from forerun.errors import ScenarioError
+from forerun.errors import ScenarioError, UnknownName, UsageError
 from forerun.scenario.load import from_data
 
 from .conftest import golden, read_gaps, read_json
@@ -209,3 +209,17 @@ def test_a_schedule_is_what_the_kernels_would_give_from_the_start() -> None:
     inputs, _ = controlled(scenario, prepare(scenario))
     run = simulate_stagewise(inputs.pipeline, inputs.arrivals_ms, scenario.slo_ms)
     assert run.misses == forerun.simulate(scenario).summary["misses"]
+
+
+def test_policies_that_no_field_of_the_scenario_takes_are_told_apart() -> None:
+    """A batching policy belongs to a stage, and a name that nothing has is not looked for in a field that is not there."""
+    from forerun.domains.comparing import policy_field
+
+    scenario = forerun.load(forerun.demo("serving").scenario)
+    assert policy_field(scenario, "inferline") == "tuner"
+    with pytest.raises(
+        UsageError, match=r"a batching policy, which parts of the scenario choose.*batching\.name=greedy"
+    ):
+        policy_field(scenario, "greedy")
+    with pytest.raises(UnknownName, match="no tuner named 'nosuch'; known: coarse, fixed"):
+        policy_field(scenario, "nosuch")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from forerun.domains import room, simulate
+from forerun.errors import UnknownName, UsageError
 from forerun.study.compare import Comparison, Variant, pick_objective
 from forerun.study.compare import compare as compare_variants
 from forerun.study.executors import Executor, Here
@@ -53,8 +54,21 @@ def compare(
 
 
 def policy_field(scenario: Any, name: str) -> str:
-    """The scenario's field that a policy of this name belongs into, by the kind that the room lists it under."""
-    for kind, registry in getattr(room(scenario.domain), "POLICIES", {}).items():
-        if name in registry.names() and kind in type(scenario).__struct_fields__:
+    """The scenario's field that a policy of this name belongs into, by the kind that the room lists it under.
+
+    Raises UsageError for a policy that parts of the scenario choose, UnknownName where no field takes such a name.
+    """
+    kinds, fields = getattr(room(scenario.domain), "POLICIES", {}), type(scenario).__struct_fields__
+    for kind, registry in kinds.items():
+        if name in registry.names() and kind in fields:
             return str(kind)
-    return "policy"
+    if "policy" in fields:
+        return "policy"  # reading it says what is wrong with the name
+    for kind, registry in kinds.items():
+        if name in registry.names():
+            what = f"a {kind} policy, which parts of the scenario choose: compare variants that set ...{kind}.name={name}"
+            raise UsageError.at(f"policy {name!r}", what)
+    here = {kind: registry.names() for kind, registry in kinds.items() if kind in fields}
+    raise UnknownName.among(
+        " or ".join(here) or "policy", name, [one for names in here.values() for one in names]
+    )

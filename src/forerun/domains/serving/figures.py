@@ -60,8 +60,8 @@ def latency_distribution(queries: Table, summary: Mapping[str, Any]) -> Figure:
         x=Axis("latency_ms", "latency", "ms"),
         y=Axis("share", "share of queries"),
         data=_columns(latency_ms=np.quantile(answered, shares), share=shares),
-        caption=f"{summary['attainment']:.2%} of the queries stay within {slo_ms:g} ms; "
-        f"{summary['attainment_wanted']:.4g} is wanted. P99 is {summary['latency_p99_ms']:.4g} ms.",
+        caption=f"{100 * summary['attainment']:.4g} % of the queries stay within {slo_ms:g} ms; "
+        f"{100 * summary['attainment_wanted']:.4g} % are wanted. P99 is {summary['latency_p99_ms']:.4g} ms.",
         rules=(Rule(slo_ms, "SLO"), Rule(float(summary["attainment_wanted"]), "wanted", axis="y")),
     )
 

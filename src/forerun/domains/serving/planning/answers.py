@@ -275,14 +275,16 @@ def _methods_table(space: Space, rows: dict[str, tuple[Configuration | None, int
     for name, (configuration, evaluated) in rows.items():
         if configuration is None or not _within(space, configuration):
             what = "" if configuration is None else f"{named(space, configuration)}: outside the space"
-            gathered.append((name, math.nan, math.nan, -1, False, evaluated, what))
+            gathered.append((name, math.nan, math.nan, math.nan, False, evaluated, what))
             continue
         misses = known.misses(configuration)
         assert misses is not None
         amount = space.cost(configuration)
         feasible = misses <= space.allowed
         above = amount / found.cost - 1 if feasible and found.cost else math.nan
-        gathered.append((name, amount, above, misses, feasible, evaluated, named(space, configuration)))
+        gathered.append(
+            (name, amount, above, float(misses), feasible, evaluated, named(space, configuration))
+        )
     return plantables.table_of(plantables.METHODS, gathered)
 
 

@@ -30,7 +30,7 @@ METHODS: Final = TableSchema(
         Column("method", "", "how the configuration was found"),
         Column("cost_usd_per_h", "$/h", "its cost; nan where the method has no answer"),
         Column("above_optimum_share", "", "cost above the optimum, relative to it"),
-        Column("misses", "queries", "queries above the objective; -1 where more than allowed"),
+        Column("misses", "queries", "queries above the objective; nan where the method has no answer"),
         Column("feasible", "", "whether the objective is kept"),
         Column("evaluated", "", "configurations that the method looked at; stages run for the exact search"),
         Column("configuration", "", "hardware xreplicas/largest batch, by stage"),
