@@ -27,7 +27,7 @@ from forerun.domains.loading.blocks.mds import read_mds, write_mds
 from forerun.domains.loading.blocks.pack import PackSpec, pack, unpack
 from forerun.domains.loading.blocks.samples import BEGUN, check_keys, unsafe, write_file
 from forerun.domains.loading.blocks.tar import read_tar, write_tar
-from forerun.errors import DataError, StoreError
+from forerun.errors import DataError, StoreError, UsageError
 
 #: trees that are packed and restored, in a run of the suite; set FORERUN_CASES for more
 CASES = max(1000, int(os.environ.get("FORERUN_CASES", "0")))
@@ -137,6 +137,15 @@ def test_every_way_round(corpus: Path, tmp_path: Path) -> None:
         assert dict(samples_of(tmp_path / kind)) == wanted
         assert convert(tmp_path / kind, tmp_path / f"from-{kind}", "files") == 200
         assert tree_of(tmp_path / f"from-{kind}") == wanted
+        assert convert(tmp_path / kind, tmp_path / f"again-{kind}", "blocks", spec=PackSpec(16)) == 200
+        assert tree_of(tmp_path / f"again-{kind}") == tree_of(tmp_path / "blocks")
+        assert not (tmp_path / f".again-{kind}.files").exists()
+    with pytest.raises(UsageError, match="holds blocks already"):
+        convert(tmp_path / "blocks", tmp_path / "more", "blocks")
+    damaged(tmp_path / "tar", "shard-000000.tar", lambda data: data[:5000])
+    with pytest.raises(DataError):
+        convert(tmp_path / "tar", tmp_path / "none", "blocks")
+    assert not (tmp_path / ".none.files").exists() and not (tmp_path / "none").exists()
 
 
 KILLED = """

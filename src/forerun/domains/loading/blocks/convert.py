@@ -66,16 +66,16 @@ def samples_of(path: Path, kind: Kind | None = None) -> Iterator[tuple[str, byte
 def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = None) -> int:
     """Write what `source` holds as `to`; returns how many samples.
 
-    Blocks are packed from files; from tar or MDS they go by way of `unpack`ed files that the caller keeps. Shards are
-    written beside the target and take its name when all of them are there. Raises UsageError for a conversion that is
-    none, DataError for bad samples, StoreError for a target that holds something or cannot be written.
+    Blocks are packed from files; those of tar or MDS lie beside the target meanwhile, and a killed conversion goes on where
+    it stopped. Shards are written beside the target and take its name when all of them are there. Raises UsageError for a
+    conversion that is none, DataError for bad samples, StoreError for a target that holds something or cannot be written.
     """
     kind = kind_of(source)
     if to not in KINDS:
         raise UsageError.at("--to", f"no kind {to!r}; {known_names(to, KINDS)}")
-    if to == "blocks":
-        if kind != "files":
-            raise UsageError.at(str(source), f"holds {kind}; unpack it to files first, then pack these")
+    if to == "blocks" and kind in ("tar", "mds"):
+        return _packed_anew(source, target, kind, spec)
+    if to == "blocks" and kind == "files":
         return len(pack(source, target, spec))
     if kind == to:
         raise UsageError.at(str(source), f"holds {kind} already")
@@ -86,6 +86,16 @@ def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = Non
         if to == "mds":
             return write_mds(partial, samples_of(source, kind), shard_samples=spec.block_samples)
         return _tar_shards(partial, _parts_together(source, kind), spec.block_samples)
+
+
+def _packed_anew(source: Path, target: Path, kind: Kind, spec: PackSpec | None) -> int:
+    """Blocks of the samples in shards, by way of files in a folder beside the target."""
+    beside = target.with_name(f".{target.name}.files")
+    try:
+        restore(source, beside, kind)
+        return len(pack(beside, target, spec))
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 @contextmanager
