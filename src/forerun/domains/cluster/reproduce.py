@@ -680,25 +680,37 @@ def _entry(
     play_it: Callable[[Progress], Reproduced],
     minutes: float,
     quick: Callable[[Progress], Reproduced] | None = None,
+    *,
+    beside: Sequence[str] = (),
 ) -> Reproduction:
-    datasets = ("cluster/elasticflow_traces", "cluster/cluster_specs", "cluster/throughputs_A100")
+    """`beside`: the data it needs beside cluster shapes and throughput."""
+    datasets = ("elasticflow", *beside)
     return Reproduction(identifier, title, f"{PAPER}, {place}", play_it, datasets, minutes, quick)
 
 
 REPRODUCTIONS: Final = (
-    _entry("ef-fig6a", "Deadlines met by six schedulers, 25 jobs", "figure 6(a)", fig6a, 0.1),
-    _entry("ef-fig8a", "Deadlines met by seven schedulers, 195 jobs", "figure 8(a)", fig8a, 0.3),
+    _entry(
+        "ef-fig6a", "Deadlines met by six schedulers, 25 jobs", "figure 6(a)", fig6a, 0.1,
+        beside=("elasticflow_traces",),
+    ),
+    _entry(
+        "ef-fig8a", "Deadlines met by seven schedulers, 195 jobs", "figure 8(a)", fig8a, 0.3,
+        beside=("pollux_t4",),
+    ),
     _entry(
         "ef-fig8a-pollux", "Pollux by its random search, over seeds", "figure 8(a)", pollux_searches, 2.0,
-        partial(pollux_searches, seeds=2, searched=20),
+        partial(pollux_searches, seeds=2, searched=20), beside=("pollux_t4",),
     ),
     _entry(
         "ef-fig8b", "Deadlines met on eleven production traces", "figure 8(b)", fig8b, 1.5,
-        partial(fig8b, only=("10", "philly")),
+        partial(fig8b, only=("10", "philly")), beside=("elasticflow_traces", "philly_elasticflow"),
     ),
     _entry(
-        "ef-fig9", "What admission control and elastic scaling add", "figure 9", fig9, 1.1, partial(fig9, seeds=2)
+        "ef-fig9", "What admission control and elastic scaling add", "figure 9", fig9, 1.1, partial(fig9, seeds=2),
+        beside=("elasticflow_generated",),
     ),
-    _entry("ef-fig10", "Cluster efficiency over time", "figure 10", fig10, 0.1),
+    _entry(
+        "ef-fig10", "Cluster efficiency over time", "figure 10", fig10, 0.1, beside=("elasticflow_generated",)
+    ),
     _entry("ef-fig11", "Best-effort jobs beside deadlines", "figure 11", fig11, 0.7, partial(fig11, seeds=3)),
 )  # fmt: skip

@@ -1,0 +1,39 @@
+"""Each published figure names the public data that it needs: all of them, and no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import forerun.data
+from forerun.data.registry import select
+from forerun.domains.cluster import public, reproduce
+
+from .conftest import DATA, shared_or_skip
+
+
+@pytest.mark.parametrize("entry", reproduce.REPRODUCTIONS, ids=lambda entry: entry.id)
+def test_a_figure_opens_what_it_names(monkeypatch: pytest.MonkeyPatch, entry: Any) -> None:
+    """Runs are left out: their worlds are read, and every outcome is the same."""
+    shared_or_skip()
+    monkeypatch.setenv("FORERUN_DATA_DIR", str(DATA.parent))
+    opened: set[str] = set()
+    find = forerun.data.dataset
+
+    def told(name: str) -> Any:
+        opened.update(source.name for source, _ in select(name))
+        return find(name)
+
+    def play(job: reproduce.Job) -> reproduce.Outcome:
+        reproduce._world(job)
+        reproduce._parameters(job)
+        return reproduce.Outcome(0.5, 0.5, 1.0, 1.0, (0.0,), (0.5,))
+
+    monkeypatch.setattr(forerun.data, "dataset", told)
+    monkeypatch.setattr(reproduce, "play", play)
+    monkeypatch.setattr(reproduce, "play_all", lambda jobs, progress, workers=1: [play(job) for job in jobs])
+    public.public_profile.cache_clear()
+    (entry.quick or entry.run)(lambda _: None)
+    public.public_profile.cache_clear()
+    assert opened == set(entry.datasets)
