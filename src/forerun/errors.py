@@ -20,9 +20,16 @@ a job and an instant) and *what* (what was found and what is known). `str(error)
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def _spelt(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +41,8 @@ class Problem:
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
-        return " ".join(text.splitlines()) if "\n" in text else text
+        # Names come from users' files: a line stays a line, and no control character reaches the terminal.
+        return text if text.isprintable() else _CONTROL.sub(_spelt, " ".join(text.splitlines()))
 
 
 class ForerunError(Exception):

@@ -17,6 +17,12 @@ def test_one_line_a_problem() -> None:
     assert str(error).splitlines() == ["jobs.csv:3: submit_s is text", "jobs.csv:7: gpus is -1"]
 
 
+def test_no_control_character_reaches_the_terminal() -> None:
+    assert (
+        str(Problem("a\x1b[31m.csv", "held\u2028back\x07, Größe")) == "a\\x1b[31m.csv: held back\\x07, Größe"
+    )
+
+
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
 def test_every_error_has_an_exit_code_and_stands_in_the_tree(kind: type[ForerunError]) -> None:
     assert kind.exit_code in {1, 2, 3, 4}

@@ -514,7 +514,9 @@ def _plane(parts: Parts, *, zero: bool | None = None) -> dict[str, Any]:
     if not parts.axes["x"].log:
         encoding["x"]["scale"] |= {"nice": False}
     if parts.kind == "points":
-        encoding["x"]["scale"] |= {"nice": not parts.axes["x"].log, "padding": 10}
+        encoding["x"]["scale"] |= {"nice": not parts.axes["x"].log}
+        if not encoding["x"]["scale"].get("zero"):  # from zero on, an axis begins there; dots are not cut
+            encoding["x"]["scale"] |= {"padding": 10}
     return encoding
 
 
