@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from ..claims import ROOT, Claim, constant, record, table_rows
@@ -47,6 +47,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         page, "| the same samples as a tar archive | {} |", (loading["parse, times faster than tar"],)
     )
+    yield from _reality(page)
     start = record("cli-start")
     yield Claim(
         page,
@@ -79,6 +80,34 @@ def claims() -> Iterator[Claim]:
         "with its greedy rule at every lease it meets {} of the deadlines, not {}",
         (float(held[3]), float(held[2])),
     )
+
+
+def _reality(page: str) -> Iterator[Claim]:
+    """The worst of each real run beside its prediction, in percent."""
+    served, loaded, trained = (record(f"{room}-reality") for room in ("serving", "loading", "spot"))
+
+    def worst(rows: Iterable[Mapping[str, float]], name: str) -> float:
+        return 100 * max(abs(row[name]) for row in rows)
+
+    for kind, text in (
+        ("sleeping", "replicas that sleep | {} % at P50, {} % at P99 |"),
+        ("computing", "disturbed by the machine | {} % at P50, {} % at P99 |"),
+    ):
+        rows = served[kind]["rows"]
+        yield Claim(page, text, (worst(rows, "p50_error"), worst(rows, "p99_error")))
+    loads = {row["load"] for row in served["sleeping"]["rows"]}
+    yield Claim(page, "a served pipeline, {} loads up to overload", (len(loads),))
+    disturbed = (served["computing"]["disturbed"], len(served["computing"]["rows"]))
+    assert disturbed[0] == disturbed[1], "the page says all"
+    yield Claim(page, "all {} runs disturbed by the machine", disturbed[:1])
+    rounds = loaded["rounds"]
+    yield Claim(
+        page,
+        "loading from stores {}, {} and {} ms away, settings that were not probed | {} %, {} % in the mean |",
+        (*(one["latency_ms"] for one in rounds), worst(rounds, "worst_error"), worst(rounds, "mean_error")),
+    )
+    over = (100 * trained[name]["steps_over_prediction"] for name in ("numpy", "torch"))
+    yield Claim(page, "{} % (perceptron), {} % (transformer) |", tuple(over))
 
 
 #: what the named test holds
