@@ -91,7 +91,7 @@ def build(document: Document, *, base: Path, overrides: Iterable[str] = (), seed
             document.where(("spec_version",)),
             f"{version!r} was found, this forerun reads version {SPEC_VERSION}",
         )
-    scenario = decode(origin, scenario_type(data.get("domain"), document))
+    scenario: Any = decode(origin, scenario_type(data.get("domain"), document))
     if scenario.seed < 0:
         raise ScenarioError.at(document.where(("seed",)), f"{scenario.seed} is negative; seeds begin at 0")
     return resolve(scenario, base=base, document=document)
