@@ -188,7 +188,7 @@ def test_jobs_without_a_model_run_rigid_among_those_with_one(
     Path("m.csv").write_text("global_batch_size,1,2,4,8\n64,1,2,3,4\n")
     Path("j.csv").write_text(
         "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration\n"
-        "a,0,3600,m,40000,64,4,1200\nb,5,1,,40000,1,2,180\n"
+        "a,0,3600,m,40000,64,4,1200\nb,5,,,40000,,2,180\n"
     )
     Path("s.yaml").write_text(
         "domain: cluster\ntrace: j.csv\nmachines: {nodes: [{count: 1, gpus: 8}]}\nprofile: [{tables: [m.csv]}]\npolicy: ef\n"

@@ -30,6 +30,9 @@ _JOB_COLUMNS: Final = (
     "job_id", "submit_s", "iterations", "model", "deadline_s", "batch", "gpus", "duration_s", "best_effort", "user",
 )  # fmt: skip
 
+#: nothing written there: no deadline; no model's iterations and batch
+_MAY_BE_EMPTY: Final = ("deadline_s", "iterations", "batch")
+
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
@@ -162,7 +165,7 @@ def _job(
     """One row by our names; `called`: what the file's header calls each column, for what is wrong there."""
 
     def number(name: str, least: int, default: int) -> int:
-        if name not in cells or (cells[name] == "" and name == "deadline_s"):
+        if name not in cells or (cells[name] == "" and name in _MAY_BE_EMPTY):
             return default
         return _integer(cells[name], where, called[name], problems, least=least)
 
