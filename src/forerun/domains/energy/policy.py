@@ -135,7 +135,9 @@ def choosers() -> Registry[Chooser]:
 @cache
 def limit_policies() -> Registry[LimitRecipe]:
     """Power limit policies."""
-    return Registry("power limit policy", package=_PACKAGE, base=LimitRecipe, group="forerun.energy.limit_policy")
+    return Registry(
+        "power limit policy", package=_PACKAGE, base=LimitRecipe, group="forerun.energy.limit_policy"
+    )
 
 
 class Pair(KnobRecipe, frozen=True, kw_only=True):
