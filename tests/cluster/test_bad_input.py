@@ -320,6 +320,36 @@ def test_what_a_published_schedule_does_not_know_is_said(
     assert "policies with a view" not in notes("policy=gandiva", *plain)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            "machines.nodes=[{count: 1000000000000000000, gpus: 8}]",
+            "8e+18 GPUs; at most 1,000,000 are simulated",
+        ),
+        ("machines.nodes=[{count: 1, gpus: 549755813888}]", "at most 1,000,000 are simulated"),
+        ("profile=[{analytic: balanced, kinds: [[a, 64]], levels: [0]}]", "is 0, a count of GPUs from 1"),
+        (
+            "profile=[{analytic: balanced, kinds: [[a, 1000000000000000000]]}]",
+            "the batch of a is 1000000000000000000",
+        ),
+        ("profile=[{analytic: balanced, kinds: [[a, 0]]}]", "a whole number from 1 is wanted"),
+        ("trace={generate: {jobs: 9, mean_gap_s: 1.0e300}}", "too late to count"),
+    ],
+    ids=["nodes", "gpus", "level", "batch", "no batch", "gap"],
+)
+def test_sizes_beyond_all_clusters_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, change: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.csv").write_text("job_id,submission_time,duration,num_gpu\na,0,60,1\n")
+    Path("s.yaml").write_text(
+        "domain: cluster\ntrace: jobs.csv\nmachines: {nodes: [{count: 1, gpus: 4}]}\npolicy: fifo\n"
+    )
+    assert run(["simulate", "s.yaml", "--set", change]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_durations_hold_on_the_gpus_asked_for() -> None:
     """A scaled job takes its recorded duration there, whatever the count, and less on more by the curve."""
     from forerun.domains.cluster.model import Cluster

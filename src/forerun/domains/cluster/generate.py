@@ -49,6 +49,8 @@ TEMPLATES: Final = (
 )
 _SCALES: Final = ((0.83, 1), (0.86, 2), (0.89, 4), (0.99, 8), (1.0, 16))
 _DAY_S: Final = 86_400.0
+#: jobs come before this: whole seconds beyond are not exact
+LONGEST_S: Final = float(1 << 53)
 _MOST_FITTED: Final = 20_000
 _UNWANTED_GPUS: Final = (3, 5, 6, 7)
 
@@ -273,7 +275,13 @@ def generate(spec: JobGenerator, profile: Profile | None, seed: int) -> MadeJobs
         purpose: stream(seed, "cluster jobs", purpose).random(count)
         for purpose in ("arrival", "hump", "duration", "size", "template", "slack", "best effort")
     }
-    submit_s = np.floor(_arrivals_s(spec, draws["arrival"])).astype(np.int64)
+    arrivals_s = _arrivals_s(spec, draws["arrival"])
+    if not arrivals_s[-1] < LONGEST_S:
+        raise ScenarioError.at(
+            "trace.generate",
+            f"the last of {count} jobs would come after {arrivals_s[-1]:.3g} s: too late to count",
+        )
+    submit_s = np.floor(arrivals_s).astype(np.int64)
     of_size = _choice(np.array([size.share for size in spec.sizes]), draws["size"])
     gpus = np.array([size.gpus for size in spec.sizes], np.int64)[of_size]
     factor = np.array([size.duration_factor for size in spec.sizes])[of_size]
@@ -335,9 +343,9 @@ def _durations_s(spec: JobGenerator, factor: F64, hump: F64, u: F64) -> F64:
     z = np.array([normal.inv_cdf(min(max(value, 1e-12), 1 - 1e-12)) for value in u])
     median = np.array([p.median_s for p in spec.durations])[part]
     spread = np.array([p.log_spread for p in spec.durations])[part]
-    durations: F64 = np.clip(
-        factor * median * np.exp(spread * z), spec.least_duration_s, spec.most_duration_s
-    )
+    with np.errstate(over="ignore"):  # beyond all limits is beyond the upper one
+        drawn = factor * median * np.exp(spread * z)
+    durations: F64 = np.clip(drawn, spec.least_duration_s, spec.most_duration_s)
     return durations
 
 

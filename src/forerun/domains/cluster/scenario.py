@@ -15,6 +15,8 @@ from forerun.errors import known_names
 from forerun.scenario.spec import Input, Spec, recipe
 from forerun.trace.steps import Steps
 
+#: a cluster has no more: tables by GPU count have a column for each
+MOST_GPUS: Final = 1_000_000
 #: the analytic profile of jobs that do not scale
 RIGID: Final = "rigid"
 Placement = Literal["anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random"]
@@ -88,6 +90,8 @@ class Machines(Spec, frozen=True, kw_only=True):
         """One of the two."""
         if (self.file is None) == (not self.nodes):
             return [("", "give either file, or nodes: [{count: 4, gpus: 8}, ...]")]
+        if (total := sum(group.count * group.gpus for group in self.nodes)) > MOST_GPUS:
+            return [("nodes", f"have {total:.3g} GPUs; at most {MOST_GPUS:,} are simulated")]
         return []
 
 
@@ -114,7 +118,16 @@ class ProfileSpec(Spec, frozen=True, kw_only=True):
             return [("", "give either tables: [model.csv, ...] or analytic: balanced")]
         if self.analytic == RIGID and self.kinds:
             return [("kinds", "analytic: rigid is for jobs without a model; leave kinds out")]
-        return []
+        found = [
+            (f"kinds[{at}]", f"the batch of {model} is {batch}, a whole number from 1 is wanted")
+            for at, (model, batch) in enumerate(self.kinds)
+            if not 1 <= batch < 1 << 53
+        ]
+        return found + [
+            (f"levels[{at}]", f"is {level}, a count of GPUs from 1 to {MOST_GPUS:,} is wanted")
+            for at, level in enumerate(self.levels)
+            if not 1 <= level <= MOST_GPUS
+        ]
 
     @property
     def scales_durations(self) -> bool:
