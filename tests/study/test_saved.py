@@ -79,6 +79,11 @@ def test_what_each_axis_does_by_hand(tmp_path: Path) -> None:
     assert (policy.wins, policy.settings) == (3, 3)
 
 
+def test_an_axis_that_does_nothing_is_not_told(tmp_path: Path) -> None:
+    text = "base: {domain: toy}\naxes: {x: [1, 2], sleep_s: [0.0, 0.001]}"
+    assert [effect.axis for effect in effects(saved(tmp_path, text))] == ["x"]
+
+
 def test_an_axis_with_a_failed_value_is_told_over_the_rest(tmp_path: Path) -> None:
     text = STUDY.replace("noise: 1.0", "noise: 0.0, unlucky_x: 2")
     found = saved(tmp_path, text)

@@ -73,7 +73,10 @@ def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence
 
 
 def effects(study: SavedStudy) -> tuple[Effect, ...]:
-    """What each axis with two values or more does, the largest effect first; none without an objective."""
+    """What each axis with two values or more does, the largest effect first; none without an objective.
+
+    An axis on whose values all means are level does nothing, and is left out.
+    """
     objective = study.objective
     if objective is None:
         return ()
@@ -86,7 +89,7 @@ def effects(study: SavedStudy) -> tuple[Effect, ...]:
     for at, (_, values) in enumerate(study.plan.axes):
         table = np.moveaxis(grid, at, 0).reshape(len(values), -1)
         whole = table[:, np.isfinite(table).all(axis=0)]
-        if len(values) > 1 and whole.shape[1]:
+        if len(values) > 1 and whole.shape[1] and np.ptp(whole.mean(axis=1)) > 0:
             found.append(_effect(study.labels[at], values, whole, objective))
     return tuple(sorted(found, key=lambda one: -abs(one.best_mean - one.worst_mean)))
 
