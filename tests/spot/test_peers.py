@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import statistics
 from collections.abc import Callable
@@ -207,6 +208,21 @@ def test_a_run_without_steps_has_figures() -> None:
     done = run_ring(SMALL, [(0, True, "node0")], stop_ms=100_000)
     assert done.summary(0.91)["average_performance"] == 0.0
     assert run_elastic(ElasticJob(step_ms={15: 10}, samples_per_step=1, pause_ms=5), []).samples_per_s == 0.0
+
+
+def test_who_comes_first_hangs_on_the_heap_only_as_published() -> None:
+    """Nodes of one instant, with and without removals that are yet to come: the heap deals stages otherwise."""
+    for as_published in (True, False):
+        same = []
+        for count, victim, coming in itertools.product((5, 6, 12), (0, 1, 4), (1, 2, 5)):
+            rows = [(0, True, f"node{at}") for at in range(count)] + [(200_000, False, f"node{victim}")]
+            later = [(500_000, True, f"late{at}") for at in range(coming)]
+            one, other = (
+                run_ring(SMALL, [*rows, *more], defects=Defects(heap_ties=as_published), stop_ms=400_000)
+                for more in ([], later)
+            )
+            same.append(one.step_end_ms == other.step_end_ms)
+        assert all(same) != as_published
 
 
 def test_each_defect_changes_a_run() -> None:

@@ -72,6 +72,11 @@ class DeadlineView:
         """Work left."""
         return self.job.work_s - self.done_s
 
+    @property
+    def left_s(self) -> float:
+        """Time to the deadline, in whole ticks."""
+        return math.floor((self.job.deadline_s - self.elapsed_s) / self.job.tick_s) * self.job.tick_s
+
     def ticks_needed_s(self, changeovers: int) -> float:
         """Time to finish after so many change-overs, in whole ticks."""
         tick_s = self.job.tick_s

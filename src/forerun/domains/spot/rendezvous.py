@@ -48,16 +48,20 @@ class Defects:
 
     no_rollback: a fatal failure loses no step.  steps_in_pause: steps complete during a global rendezvous.
     ghost_timeouts: the timeout of a rendezvous that a later one replaced still acts, on an empty list.
-    stale_waiting: waiting nodes that vanish are still counted.
+    stale_waiting: waiting nodes that vanish are still counted.  heap_ties: events of one instant and kind fall as the
+    heap lies, which hangs on what is yet to come; mended, in the order of the trace.
     """
 
     no_rollback: bool = True
     steps_in_pause: bool = True
     ghost_timeouts: bool = True
     stale_waiting: bool = True
+    heap_ties: bool = True
 
 
-MENDED = Defects(no_rollback=False, steps_in_pause=False, ghost_timeouts=False, stale_waiting=False)
+MENDED = Defects(
+    no_rollback=False, steps_in_pause=False, ghost_timeouts=False, stale_waiting=False, heap_ties=False
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,15 +122,17 @@ class NodeStretch:
 
 
 class Payload:
-    """What an event carries; never decides the order, so ties in time and kind fall as the heap lies."""
+    """What an event carries, and its place among events of one time and kind; of equal places, ties fall as the
+    heap lies.
+    """
 
-    __slots__ = ("value",)
+    __slots__ = ("place", "value")
 
-    def __init__(self, value: str | int) -> None:
-        self.value = value
+    def __init__(self, value: str | int, place: int = 0) -> None:
+        self.value, self.place = value, place
 
-    def __lt__(self, other: object) -> bool:
-        return False
+    def __lt__(self, other: Payload) -> bool:
+        return self.place < other.place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +286,7 @@ class Ring:
         self.job, self.defects = job, defects
         self._most = max(job.step_ms)
         self.heap: list[tuple[int, Payload]] = []
+        self.pushed = 0  # stays 0 where ties fall as the heap lies
         self.now_ms = 0
         self.nodes: dict[str, _Node] = {}
         self.status: RingStatus = "stopped"
@@ -319,7 +326,9 @@ class Ring:
 
     def push(self, t_ms: int, kind: int, value: str | int = 0) -> None:
         """Put an event on the heap."""
-        heapq.heappush(self.heap, (t_ms * 16 + kind, Payload(value)))
+        if not self.defects.heap_ties:
+            self.pushed += 1
+        heapq.heappush(self.heap, (t_ms * 16 + kind, Payload(value, self.pushed)))
 
     # ------------------------------------------------------------------ the generated fleet
 

@@ -9,11 +9,12 @@ from forerun.domains.spot.policy import DeadlineRule
 class Greedy(DeadlineRule, frozen=True, kw_only=True, tag="greedy"):
     """Use spot while it is there; once only on-demand can still meet the deadline, use that to the end.
 
+    Time is counted in whole ticks, so that deadlines between ticks are kept as well.
     [Wu et al., Can't be late, NSDI'24, section 4.1.]
     """
 
     def choose(self, view: DeadlineView) -> Held:
         """Spot or nothing, until time for the rest and one change-over is all that is left."""
-        if view.ticks_needed_s(1) >= view.job.deadline_s - view.elapsed_s:
+        if view.ticks_needed_s(1) >= view.left_s:
             return Held.SPOT if view.held is Held.SPOT else Held.ON_DEMAND
         return Held.SPOT if view.spot_available else Held.NONE

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from forerun.domains.spot.deadline import DeadlineView, Held
 from forerun.domains.spot.policy import DeadlineRule
 
@@ -31,7 +29,7 @@ class UniformProgress(DeadlineRule, frozen=True, kw_only=True, tag="uniform_prog
     def _in_time(self, view: DeadlineView, answer: Held) -> Held:
         """Near the deadline: leave spot for on-demand while there is still time to change over."""
         job = view.job
-        left_s = math.floor((job.deadline_s - view.elapsed_s) / job.tick_s) * job.tick_s
+        left_s = view.left_s
         free_spot = job.changeover_s == 0 and view.spot_available
         if view.ticks_needed_s(2) >= left_s and view.held is not Held.SPOT:
             answer = Held.SPOT if free_spot else Held.ON_DEMAND
