@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from forerun.domains.energy.model import Expected, Floats, Ints, Job, Measured, 
 from forerun.errors import Problem, TraceError
 from forerun.trace.readers.energy_power import PowerTrace
 from forerun.trace.readers.energy_train import TrainTrace
+
+#: epochs that no job is given: a size that drifts beyond does not reach
+MOST_EPOCHS: Final = 2**40
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,10 @@ class Workload:
 
     def drifted(self, exponent: float, pivot: float) -> Workload:
         """The job after a change: epochs(b) grow by (b / pivot) ** exponent, at least one epoch."""
-        factor = np.repeat((self.sizes / pivot) ** exponent, self.count.sum(axis=1))
-        changed = np.maximum(1, np.round(self.epochs * factor)).astype(np.int64)
+        with np.errstate(over="ignore"):  # more epochs than can be counted are never reached
+            factor = np.repeat((self.sizes / pivot) ** exponent, self.count.sum(axis=1))
+            grown = np.round(np.maximum(1, self.epochs) * factor)
+        changed = np.clip(grown, 1, MOST_EPOCHS).astype(np.int64)
         return replace(self, epochs=np.where(self.epochs > 0, changed, 0))
 
     def expected(self, eta: float) -> tuple[Expected, ...]:
