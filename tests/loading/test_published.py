@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,8 @@ from forerun.domains.loading.notebook import (
 from forerun.domains.loading.reproduce import whole_figure
 from forerun.errors import TraceError
 from forerun.result.reproduction import silent
+from forerun.trace.convert import import_trace
+from forerun.trace.reader import read_trace
 from forerun.trace.readers.loading_npy import read_numbers, read_records
 
 from .conftest import shown_on_the_page
@@ -73,6 +76,24 @@ def test_numbers_are_numbers(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(TraceError, match="its body has 37 bytes"):
         read_numbers(path)
+
+
+def test_object_arrays_become_tables(tmp_path: Path) -> None:
+    """What NumPy itself writes, told by its first bytes, in Parquet and back; other arrays are refused in words."""
+    polls = [{"a": 5, "b": 2**40}, {}, {"a": 7}]
+    np.save(tmp_path / "memory.npy", np.array(polls, dtype=object), allow_pickle=True)
+    import_trace(tmp_path / "memory.npy", tmp_path / "memory.parquet")
+    back = read_trace(tmp_path / "memory.parquet")
+    rows = zip(*(back[name].tolist() for name in ("poll", "name", "bytes")), strict=True)
+    assert list(rows) == [(0, "a", 5), (0, "b", 2**40), (2, "a", 7)]
+    assert back.provenance.sha256 == hashlib.sha256((tmp_path / "memory.npy").read_bytes()).hexdigest()
+    np.save(tmp_path / "numbers.npy", np.arange(3.0))
+    with pytest.raises(TraceError, match="an object array of one axis is wanted"):
+        read_trace(tmp_path / "numbers.npy")
+    for rows, message in (([{}], "holds no polls"), ([{"a": 2**60}], "beyond 2")):
+        np.save(tmp_path / "odd.npy", np.array(rows, dtype=object), allow_pickle=True)
+        with pytest.raises(TraceError, match=message):
+            read_trace(tmp_path / "odd.npy")
 
 
 def test_every_published_array_is_read(published: Path) -> None:

@@ -41,6 +41,7 @@ def trace_format(name: str, text: str | Mapping[str, str], **options: Any) -> Se
 
 
 COUNTS = ",".join(["0"] * 1437)
+POLLS = [{"a": 1, "b": 2}, {"a": 3}]
 JOB_LOG = """job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration,best_effort
 a,0,100,vgg16,2000,64,1,1000,0
 b,10,200,bert,9000,128,2,3000,1
@@ -127,6 +128,8 @@ def trace_seeds() -> Iterator[Seed]:
         '{"timestamp": 0, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1]}\n'
         '{"timestamp": 27, "input_length": 7322, "output_length": 490, "hash_ids": []}\n',
     )
+    polls = {"memory.npy": npy(np.array(POLLS, dtype=object))}
+    yield Seed("npy_records", polls, lambda path: read_trace(path, "npy_records"))
     yield trace_format("vidur", "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.3,396,109\n")
     yield trace_format(
         "splitwise",
@@ -347,9 +350,7 @@ def room_seeds() -> Iterator[Seed]:
         read_long_series,
     )
     yield one("loading numbers", npy(np.array([0.1, 0.2, 0.3])), read_numbers, "numbers.npy")
-    records = np.empty(2, dtype=object)
-    records[:] = [{"a": 1, "b": 2}, {"a": 3}]
-    yield one("loading records", npy(records), read_records, "records.npy")
+    yield one("loading records", npy(np.array(POLLS, dtype=object)), read_records, "records.npy")
     yield one("loading tar", tar(a=b"12345", b=b"678"), lambda path: list(read_tar(path)), "samples.tar")
     scenario = (
         "domain: serving\ntrace: {arrivals_ms: [0, 10, 20]}\nstages: [{name: KSVM, parents: [source]}]\n"

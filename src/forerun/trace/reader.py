@@ -21,7 +21,7 @@ from forerun.scenario.spec import Recipe, to_data
 from forerun.scenario.text import parse_scalar
 from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Chunk, Field
-from forerun.trace.source import Source, is_parquet
+from forerun.trace.source import Source, is_numpy, is_parquet
 from forerun.trace.table import Provenance, Trace, schema_of, sort_rows
 
 HEAD_LINES = 8
@@ -35,13 +35,14 @@ class Head:
     """The beginning of a file, for recognising its format.
 
     name: of the file, without `.gz` or `.xz`. lines: the first few, decoded. names: cells of the first line
-    at commas, stripped. A directory or a Parquet file has no lines.
+    at commas, stripped. A directory, a Parquet file or a NumPy array has no lines.
     """
 
     name: str
     lines: tuple[str, ...] = ()
     directory: bool = False
     parquet: bool = False
+    numpy: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -127,6 +128,8 @@ def head_of(path: str | Path) -> Head:
         return Head(name, directory=True)
     if is_parquet(path):
         return Head(name, parquet=True)
+    if is_numpy(path):
+        return Head(name, numpy=True)
     return Head(name, Source(path, repairs=RepairLog()).head(HEAD_LINES))
 
 

@@ -342,10 +342,19 @@ def _nearby(path: Path) -> str:
 
 def is_parquet(path: Path) -> bool:
     """Whether a file begins as Parquet does."""
+    return _begins(path, b"PAR1")
+
+
+def is_numpy(path: Path) -> bool:
+    """Whether a file begins as NumPy's own format does."""
+    return _begins(path, b"\x93NUMPY")
+
+
+def _begins(path: Path, magic: bytes) -> bool:
     try:
         if not path.is_file():
             return False
         with path.open("rb") as file:
-            return file.read(4) == b"PAR1"
+            return file.read(len(magic)) == magic
     except (OSError, ValueError):
         return False
