@@ -560,6 +560,21 @@ class Twin:
                 job.end += job.overhead
                 self.set_end(job)
 
+    def admit(self, starts: list[Job], cur: int) -> None:
+        new = False
+        if starts:
+            if self.plan_all(self.runnable + starts, cur):
+                self.take_in(starts)
+                new = True
+            else:
+                self.take_in([job for job in starts if not job.slo])
+                for job in starts:
+                    if job.slo:
+                        self.refused.add(job.row)
+                        self.declined.add(job.row)
+        if not new:
+            self.plan_all(self.runnable, cur, record=not starts)
+
     def run_ef_accessctrl(self) -> None:
         cur, dt = self.E[0].t, 0
         while self.E or self.pending or self.running:
@@ -578,19 +593,7 @@ class Twin:
                     self.finish(job, job.slo and job.real > job.ddl)
             for job in self.runnable:
                 job.old_end = job.end
-            new = False
-            if ev.starts:
-                if self.plan_all(self.runnable + ev.starts, cur):
-                    self.take_in(ev.starts)
-                    new = True
-                else:
-                    self.take_in([job for job in ev.starts if not job.slo])
-                    for job in ev.starts:
-                        if job.slo:
-                            self.refused.add(job.row)
-                            self.declined.add(job.row)
-            if not new:
-                self.plan_all(self.runnable, cur, record=not ev.starts)
+            self.admit(ev.starts, cur)
             P = {cur: self.N}
             self.runnable.sort(key=lambda j: j.ddl)
             for job in self.runnable:
