@@ -141,7 +141,7 @@ def test_nothing_half_written_is_left(tmp_path):
     with pytest.raises(UsageError, match=r"a trace file ends in .parquet or .csv, not '.txt'"):
         save_trace(trace_of(ROWS), tmp_path / "t.txt")
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(TraceError, match="cannot be written: (File exists|Not a directory)"):
+    with pytest.raises(TraceError, match=r"cannot be written: (File exists|Not a directory)"):
         save_trace(trace_of(ROWS), tmp_path / "file" / "t.csv")
     with pytest.raises(TraceError, match="does not fit a line of CSV; write Parquet instead"):
         save_trace(trace_of([(1.0, 1, False, "two\nlines", 1.0)]), tmp_path / "t.csv")
