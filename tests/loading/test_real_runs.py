@@ -128,16 +128,22 @@ def test_threads_that_compete_for_cores_are_told_apart(blocks: Blocks) -> None:
     busy(0.02)
     python(0.02)
     assert 0.04 <= time.thread_time() - begun <= 0.2  # of this thread's processor time
-    with open_corpus(str(blocks.folder)) as corpus:
-        job = Job(step_s=0.0, decode_s=0.004, decode="python")
-        a, b, c = (
-            measure_cell(corpus, job, Ask(cell, 64)) for cell in (Cell(1, 1), Cell(16, 1), Cell(16, 4))
-        )
-    load = Load(64, corpus.mean_bytes, 64, 0.0, 256)
-    profile = fit_profile(a, b, c, load)
-    assert a.decode_cpu_s == pytest.approx(0.004, rel=0.3)
-    if crowded():
-        pytest.skip("too noisy here: others use the cores that the threads would compete for")
+    for _ in range(
+        3
+    ):  # a quarter of a second each: whoever else takes a core for that long spoils a round, not three
+        with open_corpus(str(blocks.folder)) as corpus:
+            job = Job(step_s=0.0, decode_s=0.004, decode="python")
+            a, b, c = (
+                measure_cell(corpus, job, Ask(cell, 64)) for cell in (Cell(1, 1), Cell(16, 1), Cell(16, 4))
+            )
+            load = Load(64, corpus.mean_bytes, 64, 0.0, 256)
+        profile = fit_profile(a, b, c, load)
+        assert a.decode_cpu_s == pytest.approx(0.004, rel=0.3)
+        if profile.cores < 2.1:
+            break
+    else:
+        if crowded():
+            pytest.skip("too noisy here: others use the cores that the threads would compete for")
     assert profile.cores < 2.1 and "decode more slowly than one" in profile.notes[-1]
     assert predict(profile, load, Cell(16, 4)) >= 64 * 0.004 / profile.cores * 0.99
 
