@@ -131,12 +131,12 @@ class _FleetLaws:
 
     def run(self, scene: Scene, *, goal_steps: int | None = None) -> Replay:
         """One run in a world."""
-        raise NotImplementedError
+        raise AssertionError(f"{type(self).__name__} does not say how it runs")
 
     @property
     def recipe(self) -> Any:
         """What is tested."""
-        raise NotImplementedError
+        raise AssertionError(f"{type(self).__name__} does not say what it tests")
 
     def scenes(self) -> Sequence[Scene]:
         """The worlds the laws are asserted in."""
