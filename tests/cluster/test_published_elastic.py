@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -16,8 +18,6 @@ from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
 
 from .conftest import (
     assert_equals_reference,
-    golden_jobs,
-    in_file_order,
     play,
     runs,
     shared_or_skip,
@@ -32,26 +32,7 @@ RECIPES = {
     "edf": EarliestDeadlineFirst(),
     "edf-accessctrl": AdmittingEdf(),
 }
-#: one reference run that the rules as specified do not reach: see docs/rooms/cluster.md
-UNREACHED = {"fig8b_cluster06/ef-accessctrl"}
-REFERENCE = [run for run in runs() if run["schedule"] in RECIPES and run["run"] not in UNREACHED]
-
-
-def late_at_once(scene, played):
-    """Events, and how many jobs are past their deadlines by a slot or more at each."""
-    jobs, at = scene.jobs, np.unique(played.events()[0])
-    mine = (played.admitted != 0) & jobs.has_deadline & (played.end_s >= 0)
-    first = np.searchsorted(at, np.maximum(jobs.submit_s, jobs.deadline_s + scene.slot_s)[mine])
-    last = np.maximum(np.searchsorted(at, played.end_s[mine]), first)
-    change = np.bincount(first, minlength=len(at) + 1) - np.bincount(last, minlength=len(at) + 1)
-    return at, np.cumsum(change)[: len(at)]
-
-
-#: jobs at most late at once by a slot or more: admission control lets one be; all may be without it
-MOST_LATE = {"ef-accessctrl": 1}
-LATE = {"t195_n16g8/ef": 46}
-#: small worlds in which two are
-TWO_LATE = {8, 9, 12}
+REFERENCE = [run for run in runs() if run["schedule"] in RECIPES]
 
 
 @pytest.mark.parametrize("run", REFERENCE or [None], ids=lambda run: run["run"] if run else "no data")
@@ -61,30 +42,25 @@ def test_reference_run(run):
         RECIPES[run["schedule"]], world(run["trace"], run["cluster"], run["slot_s"], run["gpu_type"])
     )
     assert_equals_reference(played, run)
-    late = late_at_once(played.world, played)[1].max()
-    assert late <= MOST_LATE.get(run["schedule"], late) and late == LATE.get(run["run"], late)
 
 
-def test_the_unreached_run_is_followed_until_six_are_late_at_once():
-    """What docs/rooms/cluster.md tells: 1,528 accepted, not 1,520; followed up to 4,852,899 s; and what is new then."""
-    shared_or_skip()
-    (wanted,) = [run for run in runs() if run["run"] in UNREACHED]
-    assert "restatement" in wanted["source"]
-    scene = world(wanted["trace"], wanted["cluster"], wanted["slot_s"], wanted["gpu_type"])
-    played = play(ElasticFlow(), scene)
-    assert (played.accepted, wanted["accepted"], scene.cluster.gpus) == (1528, 1520, 512)
-    table = golden_jobs(wanted["run"])
-    theirs = np.array([float(end) if end else -1.0 for end in table["end"]])
-    ours = np.array(in_file_order(scene, played.end_s), dtype=float)
-    followed = 4_852_899
-    until = [np.where((ends >= 0) & (ends <= followed), ends, -1.0) for ends in (ours, theirs)]
-    assert until[0].tolist() == until[1].tolist() and np.count_nonzero(until[0] >= 0) > 1000
-    early = np.array(table["submit"], dtype=int) <= followed
-    admitted = np.array(in_file_order(scene, played.admitted)) != 0
-    assert (admitted[early] == (np.array(table["admitted"], dtype=int) != 0)[early]).all()
-    at, late = late_at_once(scene, played)
-    now = int(np.searchsorted(at, 4_852_959))
-    assert (at[now - 1], at[now], late[now]) == (followed, 4_852_959, 6) and late[:now].max() < 6
+@pytest.mark.parametrize(
+    ("trace", "cluster", "slot_s", "gpu_type", "first", "accepted"),
+    [
+        ("195job.csv", "n4g8", 240, "A100", 25, (18, 22, 22)),
+        ("195job.csv", "n16g8", 240, "A100", 195, (146, 173, 176)),
+        ("elasticVpollux_e.csv", "n16g4", 60, "T4", 195, (142, 153, 164)),
+    ],
+)
+def test_admission_one_by_one(trace, cluster, slot_s, gpu_type, first, accepted):
+    """Accepted as published, with `admission` corrected, and with `late_incumbent` as well."""
+    whole = world(trace, cluster, slot_s, gpu_type)
+    scene = replace(whole, jobs=whole.jobs.take(range(first)))
+    for switches, expected in zip(
+        ((), ("admission",), ("admission", "late_incumbent")), accepted, strict=True
+    ):
+        played = play(ElasticFlow(), replace(scene, corrected=frozenset(switches)))
+        assert played.accepted == expected, switches
 
 
 @pytest.mark.parametrize("number", range(20))
@@ -103,8 +79,6 @@ def test_small_world(number, schedule):
     assert ends == {row: end for row, end in wanted["end"].items() if end is not None}
     admitted = {str(row): int(value != 0) for row, value in zip(scene.jobs.file_row, played.admitted)}
     assert admitted == wanted["admitted"]
-    if schedule == "ef-accessctrl":
-        assert late_at_once(scene, played)[1].max() == (2 if number in TWO_LATE else 0)
 
 
 @pytest.mark.parametrize("schedule", list(RECIPES))

@@ -113,10 +113,7 @@ def _switches(page: str) -> Iterator[Claim]:
     yield Claim(page, "where as published {} of {} do", (published[0]["met"], published[0]["accepted"]))
 
 
-READINGS: Final = "tests/cluster/test_admission_readings.py::test_what_a_reading_accepts"
-UNREACHED: Final = (
-    "tests/cluster/test_published_elastic.py::test_the_unreached_run_is_followed_until_six_are_late_at_once"
-)
+ONE_BY_ONE: Final = "tests/cluster/test_published_elastic.py::test_admission_one_by_one"
 MEDIANS: Final = "tests/cluster/test_costs.py::test_the_published_medians_on_the_testbed_trace"
 
 #: what the named test holds
@@ -135,20 +132,10 @@ TESTED: Final[dict[tuple[str, str], str]] = {
     (PAGE, "Nobody was late of 4,609 jobs admitted in 520 drawn worlds"): (
         "tests/cluster/test_admitted_in_time.py::test_nobody_admitted_is_late_in_drawn_worlds"
     ),
-    (PAGE, "switches say: 173 and 153,"): READINGS,
-    (PAGE, "(1,528 accepted, not 1,520), is followed job for job up to t = 4,852,899 s"): UNREACHED,
-    (PAGE, "At 4,852,959 s, where for the first time in it six jobs"): UNREACHED,
-    (PAGE, "which hold about half of the 512"): UNREACHED,
-    (PAGE, "by the rules at 4,852,899 s, but"): UNREACHED,
-    (PAGE, "where up to 46 jobs are that late at once"): (
-        "tests/cluster/test_published_elastic.py::test_reference_run"
-    ),
-    (PAGE, "and 176 and 164,"): READINGS,
-    (PAGE, "of the first 25 jobs 22,"): "tests/cluster/test_admission_readings.py::test_the_first_25_jobs",
     (
         PAGE,
-        "by the end of the slot makes them 121 and 132; adding `late_test` makes them 152 and 136",
-    ): READINGS,
+        "Of the first 25 jobs of the 195, on 32 GPUs, ElasticFlow as published accepts 18, and 22",
+    ): ONE_BY_ONE,
 }
 
 #: what defines something, or carries a figure over whose source stands beside it
@@ -157,9 +144,6 @@ GIVEN: Final[set[tuple[str, str]]] = {
     (PAGE, "Alibaba (PAI 2020, pods 2023, GPU jobs 2026)"),
     (PAGE, "on 128 A100: the formula's"),
     (PAGE, "job 3 on four GPUs of node 0 and two of node 1, job 7 where the placement puts it"),
-    (PAGE, "not 156 and 151"),
-    (PAGE, "not 161 and 160"),
-    (PAGE, "jobs 22, not 17"),
 }
 
 #: what was measured once, and nobody can measure again to the digit; how stands beside it

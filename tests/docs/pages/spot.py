@@ -195,7 +195,6 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         PAGE,
         "no deadline was missed in 72 random worlds",
     ): "tests/spot/test_zones.py::test_no_deadline_is_missed_with_the_last_word",
-    (PAGE, "(ten steps of 7.2 s)"): "tests/spot/test_exact.py::test_rounded_late_case_in_exact_arithmetic",
 }
 
 #: what defines something, or carries a figure over whose source stands beside it
@@ -203,7 +202,6 @@ GIVEN: Final[set[tuple[str, str]]] = {
     (PAGE, "| format |"),
     (PAGE, "| policy |"),
     (PAGE, "`hourly` 24 of them"),
-    (PAGE, "a reference table has `drain` worth nothing below .5 events a minute"),
 }
 
 #: what was measured once, and nobody can measure again to the digit; how stands beside it
