@@ -205,6 +205,79 @@ def test_what_each_accident_of_a_published_simulator_does(tmp_path: Path) -> Non
     assert values["compat.edf_overhead"] == "compat" and values["compat.max_gpus_rule"] == "corrected"
 
 
+def test_a_change_is_compared_with_the_run_that_has_what_is_given() -> None:
+    """Both sides have it; where that run cannot be simulated, no effect is claimed."""
+
+    class Sum:
+        """Counts the values of a cell; `impossible` cannot be simulated."""
+
+        def run(self, plan: Plan, cells: Iterable[Cell]) -> Iterator[Outcome]:
+            for cell in cells:
+                values = [value for _, value in cell.overrides]
+                if "impossible" in values:
+                    yield Failed(cell.number, "no")
+                else:
+                    yield Done(cell.number, {"yes": True, "x": float(sum(values))})
+
+    changes = [
+        Change("a", 10, "alone"),
+        Change("a", 10, "beside b", (("b", 100),)),
+        Change("c", 20, "beside b", (("b", 100),)),
+        Change("a", 10, "beside what cannot be", (("b", "impossible"),)),
+    ]
+    told: list[Any] = []
+    found = explain(
+        RUN, None, [], PLAN, executor=Sum(), changes=changes, objectives=[Objective("x", "lower", "x")],
+        progress=told.append,
+    )  # fmt: skip
+    assert [dict(effect.figures) for effect in found.effects] == [
+        {"x": (1.0, 10.0)},
+        {"x": (100.0, 110.0)},
+        {"x": (100.0, 120.0)},
+        {},
+    ]
+    assert found.effects[3].refused == "no"
+    assert told[0].most == told[-1].done == 6  # two runs to compare with, four changes
+
+
+@pytest.mark.parametrize("mode", ["compat", "corrected"])
+def test_promises_are_one_row_and_their_switches_are_each_alone(mode: str) -> None:
+    """Seven switches end ElasticFlow's promises with them; none of their rows shows what the end of promises does."""
+    from forerun.domains.cluster.promises import NEEDED
+    from forerun.domains.demos import demo
+
+    asked = [f"mode={mode}", "trace.generate.jobs=100"]
+    path = demo("cluster").scenario
+    found = forerun.explain(forerun.simulate(forerun.load(path, asked))).effects
+    effects = {effect.change.path.removeprefix("compat."): effect for effect in found}
+    moved = [tuple(effect.figures.items()) for effect in effects.values() if effect.moved]
+    assert len(moved) == len(set(moved)) >= 5
+    if mode == "compat":
+        assert not any(effect.change.given for effect in effects.values())
+        return
+    off = {"compat": {"promises_kept": "compat"}}
+    for name in NEEDED - {"promises_kept"}:
+        assert effects[name].change.given == (("compat.promises_kept", "compat"),)
+    assert not effects["late_test"].moved and not effects["rank_cache"].moved
+    assert effects["promises_kept"].moved and "late_test" in effects["promises_kept"].change.meaning
+    without = forerun.simulate(forerun.load(path, asked).with_(**off)).summary
+    for name, (before, _) in effects["grid_anchor"].figures.items():
+        assert before == without[name]
+
+
+def test_a_switch_that_would_begin_promises_shows_its_own_effect() -> None:
+    """All but one of the eight corrected: correcting it begins promises, which both sides then leave out."""
+    from forerun.domains.cluster.levers import changes
+    from forerun.domains.demos import demo
+
+    scenario = forerun.load(demo("cluster").scenario).with_(compat={"late_test": "compat"})
+    named = {change.path: change for change in changes(scenario, None)}  # type: ignore[arg-type]
+    assert named["compat.late_test"].value == "corrected"
+    assert named["compat.late_test"].given == (("compat.promises_kept", "compat"),)
+    assert not named["compat.grid_anchor"].given and not named["compat.promises_kept"].given
+    assert "promises end" not in named["compat.promises_kept"].meaning
+
+
 def test_what_turns_the_answer_really_turns_it(tmp_path: Path) -> None:
     saved = forerun.load_result(forerun.simulate(forerun.loads("domain: toy")).save(tmp_path / "run"))
     for turn in explain_run(saved).turns:

@@ -100,14 +100,20 @@ def _print(explanation: Explanation) -> None:
 
 
 def _print_effects(effects: Sequence[Effect]) -> None:
-    """What each named change does alone; those that move nothing in one line."""
-    told = [effect for effect in effects if effect.moved]
-    keys = list(dict.fromkeys(key for effect in told for key in effect.moved))
-    if told:
+    """What each named change does alone, one table for each run they are compared with; those without effect in one line."""
+    moving = [effect for effect in effects if effect.moved]
+    for given in dict.fromkeys(effect.change.given for effect in moving):
+        same = [effect for effect in moving if effect.change.given == given]
+        keys = list(dict.fromkeys(key for effect in same for key in effect.moved))
+        rows = [(effect.change.path, *(_moved(effect.figures.get(key)) for key in keys)) for effect in same]
         click.echo()
-        rows = [(effect.change.path, *(_moved(effect.figures.get(key)) for key in keys)) for effect in told]
-        _show.print_table((f"each alone, set to {_values(told)}", *keys), rows)
-        for effect in told:
+        if given:
+            click.echo(
+                f"compared with a run with {', '.join(f'{path}={_text(value)}' for path, value in given)}:"
+            )
+            rows.insert(0, ("(that run)", *(_unmoved(same, key) for key in keys)))
+        _show.print_table((f"each alone, set to {_values(same)}", *keys), rows)
+        for effect in same:
             click.echo(f"{effect.change.path}: {effect.change.meaning}")
     still = [effect.change.path for effect in effects if not effect.moved and not effect.refused]
     if still:
@@ -119,6 +125,13 @@ def _print_effects(effects: Sequence[Effect]) -> None:
 
 def _values(effects: Sequence[Effect]) -> str:
     return " or ".join(dict.fromkeys(str(effect.change.value).lower() for effect in effects))
+
+
+def _unmoved(effects: Sequence[Effect], key: str) -> str:
+    """A figure of the run that effects are compared with."""
+    from forerun.result.run import format_number
+
+    return next((format_number(effect.figures[key][0]) for effect in effects if key in effect.figures), "–")
 
 
 def _moved(figures: tuple[float, float] | None) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from forerun.result import notebook
@@ -74,16 +75,24 @@ class Turn:
 
 @dataclass(frozen=True)
 class Change:
-    """One value of a scenario changed to see what it does. meaning: in words."""
+    """One value of a scenario changed to see what it does. meaning: in words.
+
+    given: other values (path, value) that both runs of the comparison have, where the change would otherwise move
+    something else with it; empty: the change is compared with the run itself.
+    """
 
     path: str
     value: Any
     meaning: str
+    given: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What a change does to figures: name -> (value now, value changed). refused: why it could not be simulated."""
+    """What a change does to figures: name -> (value without, value with). refused: why it could not be simulated.
+
+    The value without the change is the run's own, or that of the run with what is `given` of the change.
+    """
 
     change: Change
     figures: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -184,7 +193,10 @@ def explain(
     turns = [turn for turn in walkers.turns if turn is not None]
     turns.sort(key=_smallness)
     keys = [one.key for one in objectives]
-    effects = [_effect(change, run.summary, keys, found) for change, found in zip(changes, walkers.changed)]
+    effects = [
+        _effect(change, walkers.baselines[change.given] if change.given else run.summary, keys, found)
+        for change, found in zip(changes, walkers.changed)
+    ]
     return Explanation(given, run.why, dominant_causes(run.ledgers), tuple(turns), tuple(effects))
 
 
@@ -198,30 +210,47 @@ class _Walkers:
         self.done = 0
         self.turns: list[Turn | None] = [None] * len(walks)
         self.changed: list[Outcome] = [Failed(-1, "not simulated")] * len(changes)
+        #: what is given of changes, and the run with it
+        self.baselines: dict[tuple[tuple[str, Any], ...], Outcome] = {
+            change.given: Failed(-1, "not simulated") for change in changes if change.given
+        }
         self._seed, self._levers, self._walks, self._changes = seed, levers, walks, changes
-        # By the number of a cell: who asked, and whether it is a change.
-        self._asked: list[tuple[int, bool]] = []
+        # By the number of a cell: what takes its outcome, and returns in words who that was.
+        self._asked: list[Callable[[Outcome], str]] = []
         self._tried = [0] * len(walks)
         for at in range(len(walks)):
             self._advance(at, None)
+        for given in self.baselines:
+            self._ask(given, partial(self._take_baseline, given))
         for at, change in enumerate(changes):
-            self._ask(at, change.path, change.value, change=True)
+            self._ask((*change.given, (change.path, change.value)), partial(self._take_change, at))
 
     @property
     def most(self) -> int:
         """Simulations so far, under way and possible, of all walks and changes."""
-        return len(self._changes) + sum(
-            tried if turn is not None else _most(lever)
-            for lever, tried, turn in zip(self._levers, self._tried, self.turns)
+        return (
+            len(self.baselines)
+            + len(self._changes)
+            + sum(
+                tried if turn is not None else _most(lever)
+                for lever, tried, turn in zip(self._levers, self._tried, self.turns)
+            )
         )
 
     def take(self, outcome: Outcome) -> str:
         """Let whoever asked for an outcome go on; returns in words who that was."""
-        at, change = self._asked[outcome.number]
         self.done += 1
-        if change:
-            self.changed[at] = outcome
-            return self._changes[at].meaning
+        return self._asked[outcome.number](outcome)
+
+    def _take_baseline(self, given: tuple[tuple[str, Any], ...], outcome: Outcome) -> str:
+        self.baselines[given] = outcome
+        return ", ".join(path for path, _ in given)
+
+    def _take_change(self, at: int, outcome: Outcome) -> str:
+        self.changed[at] = outcome
+        return self._changes[at].meaning
+
+    def _take_step(self, at: int, outcome: Outcome) -> str:
         self._advance(at, outcome)
         return self._levers[at].meaning or self._levers[at].path
 
@@ -233,11 +262,11 @@ class _Walkers:
             self.turns[at] = end.value
             return
         self._tried[at] += 1
-        self._ask(at, self._levers[at].path, value, change=False)
+        self._ask(((self._levers[at].path, value),), partial(self._take_step, at))
 
-    def _ask(self, at: int, path: str, value: Any, *, change: bool) -> None:
-        self.feed.put(Cell(len(self._asked), ((path, value),), self._seed))
-        self._asked.append((at, change))
+    def _ask(self, overrides: tuple[tuple[str, Any], ...], taker: Callable[[Outcome], str]) -> None:
+        self.feed.put(Cell(len(self._asked), overrides, self._seed))
+        self._asked.append(taker)
 
 
 def _most(lever: Lever) -> int:
@@ -294,10 +323,17 @@ def _between(still: float, turning: float) -> float | int | None:
     return middle if low < middle < high else None
 
 
-def _effect(change: Change, given: Mapping[str, Any], keys: Sequence[str], outcome: Outcome) -> Effect:
-    if isinstance(outcome, Failed):
-        return Effect(change, refused=" ".join(outcome.reason.split()))
-    both = {key: (given.get(key), outcome.summary.get(key)) for key in keys}
+def _effect(
+    change: Change, without: Mapping[str, Any] | Outcome, keys: Sequence[str], outcome: Outcome
+) -> Effect:
+    """What a change does. without: the run's summary, or the outcome of the run with what is given."""
+    for one in (without, outcome):
+        if isinstance(one, Failed):
+            return Effect(change, refused=" ".join(one.reason.split()))
+    assert isinstance(outcome, Done)
+    before = without.summary if isinstance(without, Done) else without
+    assert isinstance(before, Mapping)
+    both = {key: (before.get(key), outcome.summary.get(key)) for key in keys}
     return Effect(
         change,
         {

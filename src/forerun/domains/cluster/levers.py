@@ -7,7 +7,7 @@ from typing import Any
 
 from forerun.domains.cluster.generate import JobGenerator
 from forerun.domains.cluster.scenario import Scenario
-from forerun.domains.cluster.switches import SWITCHES
+from forerun.domains.cluster.switches import SWITCHES, Switch
 from forerun.registry import member_name
 from forerun.result.run import Result, SavedRun
 from forerun.study.explain import Answer, Change, Lever
@@ -83,17 +83,28 @@ def _counts(now: int, *, fewer: bool) -> Iterable[int]:
 
 
 def changes(scenario: Scenario, run: Result | SavedRun) -> tuple[Change, ...]:
-    """Each accident of the published simulator that touches this policy, put right alone (or, if right, let happen)."""
+    """Each known bug of the published simulator that touches this policy, switched alone.
+
+    ElasticFlow keeps its promises only where eight switches are corrected together. So that a single one of them shows
+    its own effect, it is compared with a run that keeps none, and `promises_kept` stands for what they do together.
+    """
+    from forerun.domains.cluster.promises import NEEDED  # here: it brings compiled code
+
     policy = member_name(type(scenario.policy))
     corrected = scenario.corrected
-    return tuple(
-        Change(
-            f"compat.{name}",
-            "compat" if name in corrected else "corrected",
-            f"{switch.corrected} → {switch.published}"
-            if name in corrected
-            else f"{switch.published} → {switch.corrected}",
-        )
-        for name, switch in SWITCHES.items()
-        if policy in switch.touches
-    )
+
+    def change(name: str, switch: Switch) -> Change:
+        meaning = f"{switch.published} → {switch.corrected}"
+        given: tuple[tuple[str, str], ...] = ()
+        if name in corrected:
+            meaning = f"{switch.corrected} → {switch.published}"
+        if policy in SWITCHES["promises_kept"].touches and name in NEEDED:
+            together = corrected ^ {name} >= NEEDED or corrected >= NEEDED
+            if name == "promises_kept" and together:
+                others = ", ".join(sorted(NEEDED - {name}))
+                meaning += f"; promises end, too, where one of {others} is compat"
+            elif together:
+                given = (("compat.promises_kept", "compat"),)
+        return Change(f"compat.{name}", "compat" if name in corrected else "corrected", meaning, given)
+
+    return tuple(change(name, switch) for name, switch in SWITCHES.items() if policy in switch.touches)
