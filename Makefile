@@ -9,13 +9,14 @@ ifneq ($(wildcard $(CURDIR)/../shared/data),)
 export FORERUN_DATA_DIR ?= $(abspath $(CURDIR)/../shared/data)
 endif
 
-.PHONY: demo test check bench clean help
+.PHONY: demo test check bench validate clean help
 
 help:
 	@echo "make demo    install and answer the first question, ending in a report"
 	@echo "make test    install and run the whole test suite"
 	@echo "make check   lint, types and import contracts"
 	@echo "make bench   speed against the named peers, as ratios (ARGS=--keep renews benchmarks/results)"
+	@echo "make validate   real loaders against their predictions; needs a quiet machine"
 	@echo "make clean   remove everything made here"
 
 demo: $(VENV)/.installed
@@ -24,9 +25,12 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
+validate: $(VENV)/.installed-test
+	$(BIN)/python -m pytest validation $(ARGS)
+
 check: $(VENV)/.installed-test
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples validation
+	$(BIN)/ruff format --check src tests benchmarks examples validation
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 

@@ -26,13 +26,31 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+#: Reference outputs (`golden/`) and public traces (`data/`), which are no part of the project.
+SHARED = Path(os.environ.get("FORERUN_SHARED", ROOT.parent / "shared"))
+#: Every skip for want of them says this, so that the end of a run can count them.
+ABSENT = "shared reference outputs or public traces are absent"
+
+
 def shared_path(*parts: str) -> Path:
     """A path among the shared reference outputs and data; the test is skipped where they are absent."""
-    base = Path(os.environ.get("FORERUN_SHARED", ROOT.parent / "shared"))
-    path = base.joinpath(*parts)
+    path = SHARED.joinpath(*parts)
     if not path.exists():
-        pytest.skip(f"shared reference outputs are absent here (no {'/'.join(parts)}; set FORERUN_SHARED)")
+        pytest.skip(f"{ABSENT} (no {'/'.join(parts)}; set FORERUN_SHARED)")
     return path
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line that says what a run without the shared files did not check."""
+    skipped = [
+        report for report in terminalreporter.stats.get("skipped", []) if ABSENT in str(report.longrepr)
+    ]
+    if skipped:
+        folders = sorted({report.nodeid.split("/")[1] for report in skipped})
+        terminalreporter.write_line(
+            f"{len(skipped)} tests that compare with published systems' outputs and public traces did not run"
+            f" ({', '.join(folders)}): {SHARED} holds none"
+        )
 
 
 @pytest.fixture

@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from forerun.domains.cluster.inputs import jobs_of, read_cluster, read_jobs, read_profile
 from forerun.domains.cluster.loop import run
 from forerun.domains.cluster.model import NO_DEADLINE_S, Profile, World
 from forerun.domains.cluster.record import Record
 
-ROOT = Path(os.environ.get("FORERUN_SHARED", Path(__file__).parents[3] / "shared"))
-DATA = Path(os.environ.get("FORERUN_DATA_DIR", ROOT / "data")) / "cluster"
-GOLDEN = ROOT / "golden" / "cluster"
+from ..conftest import SHARED, shared_path
+
+DATA = Path(os.environ.get("FORERUN_DATA_DIR", SHARED / "data")) / "cluster"
+GOLDEN = SHARED / "golden" / "cluster"
 
 
 def shared_or_skip() -> None:
-    if not DATA.is_dir() or not GOLDEN.is_dir():
-        pytest.skip("the public traces and reference outputs (../shared, or FORERUN_SHARED) are absent")
+    shared_path("golden", "cluster")
+    shared_path("data", "cluster")
 
 
 def trace_path(name: str) -> Path:

@@ -299,6 +299,7 @@ def ten_jobs(seed: int = 0) -> World:
 
 def test_ten_jobs_fare_as_in_the_reference() -> None:
     """One sample of the reference's random search: 10 done, 6 met, mean completion 3288.8 s. Ours within 10 %."""
+    shared_or_skip()
     sample = json.loads(gzip.decompress((GOLDEN / "pollux" / "sim_head10_seed0.json.gz").read_bytes()))
     made = ten_jobs()
     record = play(Pollux(measurements=str(MEASURED)), made)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ from forerun.domains.energy.workload import Workload, join
 from forerun.trace.readers.energy_power import PowerTrace, read_power
 from forerun.trace.readers.energy_train import TrainTrace, read_train
 
+from ..conftest import shared_path
+
 GPUS = ("v100", "a40", "rtx6000", "p100")
 #: dataset: network, optimizer, target, max epochs, default batch size
 JOBS = {
@@ -34,20 +35,10 @@ JOBS = {
 }
 
 
-def _shared() -> Path:
-    return Path(os.environ.get("FORERUN_SHARED", Path(__file__).resolve().parents[3] / "shared"))
-
-
-def _needed(path: Path) -> Path:
-    if not path.exists():
-        pytest.skip(f"{path.name} is not here: set FORERUN_SHARED to the folder that holds data/ and golden/")
-    return path
-
-
 @pytest.fixture(scope="session")
 def data() -> Path:
     """The folder of the public traces."""
-    return _needed(_shared() / "data" / "energy")
+    return shared_path("data", "energy")
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +46,7 @@ def golden() -> Callable[[str], Any]:
     """A recorded file by name."""
 
     def load(name: str) -> Any:
-        path = _needed(_shared() / "golden" / "energy" / name)
+        path = shared_path("golden", "energy", name)
         text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         return json.loads(text)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shlex
 import signal
 import subprocess
@@ -44,15 +43,23 @@ def test_every_verb_tells_what_it_does(verb: str, capsys: pytest.CaptureFixture[
     assert "Usage: forerun" in capsys.readouterr().out
 
 
-def test_help_is_quick() -> None:
-    """`forerun --help` costs under 150 ms of processor time (the best of five, on a shared machine)."""
-    spent = []
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert forerun("--help").returncode == 0
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(spent) < 0.150
+def test_help_imports_no_large_library() -> None:
+    """The start-up time of `forerun --help` is a benchmark; what makes it slow is an import, which this test finds."""
+    show = "import sys; from forerun.__main__ import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", show, "--help"], capture_output=True, text=True, check=True)
+    large = {
+        "numpy",
+        "polars",
+        "numba",
+        "msgspec",
+        "yaml",
+        "altair",
+        "scipy",
+        "rich.live",
+        "sqlite3",
+        "asyncio",
+    }
+    assert "Usage: forerun" in done.stdout and not large & set(done.stderr.split())
 
 
 def test_json_is_json_and_results_go_to_stdout() -> None:

@@ -5,24 +5,19 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ..conftest import shared_path
 from ..docs.claims import NUMBER, ROOT, agrees, table_rows
-
-SHARED = Path(os.environ.get("FORERUN_SHARED", Path(__file__).resolve().parents[3] / "shared"))
 
 
 def golden_path(name: str) -> Path:
-    """A file of vectors, from `FORERUN_GOLDEN_LOADING` if set; the test is skipped where it is absent."""
-    folder = Path(os.environ.get("FORERUN_GOLDEN_LOADING", SHARED / "golden" / "loading"))
-    if not (folder / name).exists():
-        pytest.skip(f"no {name} here: set FORERUN_SHARED or FORERUN_GOLDEN_LOADING")
-    return folder / name
+    """A file of vectors; the test is skipped where it is absent."""
+    return shared_path("golden", "loading", name)
 
 
 def read_golden(name: str) -> Any:
@@ -56,10 +51,7 @@ def golden() -> Callable[[str], Any]:
 @pytest.fixture(scope="session")
 def published() -> Path:
     """The folder of the published raw data."""
-    folder = SHARED / "data" / "loading"
-    if not folder.exists():
-        pytest.skip("the published data are not here: set FORERUN_SHARED")
-    return folder
+    return shared_path("data", "loading")
 
 
 @pytest.fixture(scope="session")

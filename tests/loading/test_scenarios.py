@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -509,7 +508,6 @@ def test_mutated_scenarios_are_run_or_refused_by_name() -> None:
     for _ in range(300):
         fields = rng.choice(FIELDS, int(rng.integers(1, 3)), replace=False).tolist()
         overrides = [f"{field}={rng.choice(VALUES)}" for field in fields]
-        begun = time.process_time()
         try:
             found = forerun.simulate(loads(small, [*more, *overrides])).check()
             json.dumps(found.data(), allow_nan=False)
@@ -517,7 +515,6 @@ def test_mutated_scenarios_are_run_or_refused_by_name() -> None:
         except ForerunError as error:
             refused += 1
             assert error.problems and all(str(problem) for problem in error.problems), overrides
-        assert time.process_time() - begun < 5, overrides
     assert ran > 25 and refused > 100
 
 

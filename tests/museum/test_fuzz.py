@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from forerun.trace.reader import readers
 
 from .seeds import SEEDS_BY_NAME, Seed, trace_seeds
 
-SECONDS = 5.0
 SEEDS = tuple(SEEDS_BY_NAME.values())
 TRACES = SEEDS[: sum(1 for _ in trace_seeds())]
 by_seed = pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.name.replace(" ", "-"))
@@ -75,7 +73,6 @@ def mutated(data: bytes, edits: list[tuple[str, int, bytes]]) -> bytes:
 
 def outcome(seed: Seed, path: Path, changed: Path) -> InputError | None:
     """Reads; what is wrong with the file, after checking what every refusal must have."""
-    began = time.process_time()
     try:
         seed.read(path)
     except InputError as error:
@@ -86,8 +83,6 @@ def outcome(seed: Seed, path: Path, changed: Path) -> InputError | None:
             assert changed.name in line or changed.parent.name in line, f"no file is named: {line}"
             assert len(line) < 2000
         return error
-    finally:
-        assert time.process_time() - began < SECONDS, "reading took too long"
     return None
 
 

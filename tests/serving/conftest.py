@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,8 @@ from forerun.domains.serving.policies.timeout import Timeout
 from forerun.domains.serving.policy import Batching
 from forerun.domains.serving.profile import embedded_profile
 
+from ..conftest import shared_path
+
 ROOT = Path(__file__).parents[2]
 
 #: the notebook's pipeline: stage -> its parent
@@ -26,14 +26,7 @@ NOTEBOOK = {"ResNet": SOURCE, "Inception": SOURCE, "KSVM": 0, "LogReg": 1}
 
 def golden(*parts: str) -> Path:
     """A reference output of this room; the test is skipped where there are none."""
-    if "forerun_test_shared" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("forerun_test_shared", ROOT / "tests" / "conftest.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["forerun_test_shared"] = module
-        spec.loader.exec_module(module)
-    path: Path = sys.modules["forerun_test_shared"].shared_path("golden", "serving", *parts)
-    return path
+    return shared_path("golden", "serving", *parts)
 
 
 def read_json(path: Path) -> Any:

@@ -13,6 +13,8 @@ import pytest
 
 from forerun.domains.spot.model import BackToBack, EverySeconds, EverySteps, Job, Membership
 
+from ..conftest import shared_path
+
 
 def many(usual: int, most: int = 1_000_000) -> int:
     """How many cases a test draws: `usual`, or more where FORERUN_CASES asks for more, up to `most`."""
@@ -20,11 +22,8 @@ def many(usual: int, most: int = 1_000_000) -> int:
 
 
 def shared_folder(part: str) -> Path:
-    """The folder ``part`` of the shared files; the test is skipped where they are not at hand."""
-    root = Path(os.environ.get("FORERUN_SHARED", Path(__file__).resolve().parents[3] / "shared"))
-    if not (root / part).is_dir():
-        pytest.skip(f"the shared reference files ({part}) are not beside this checkout")
-    return root / part
+    """The folder ``part`` of the shared files; the test is skipped where they are absent."""
+    return shared_path(*part.split("/"))
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,13 +24,11 @@ from forerun.domains.spot.policy import growth_rules
 from forerun.domains.spot.simulate import replay
 from forerun.domains.spot.world import World
 
+from ..conftest import ABSENT, SHARED
 from .conftest import many
 from .twin import Twin
 
-_CASES = (
-    Path(os.environ.get("FORERUN_SHARED", Path(__file__).resolve().parents[3] / "shared"))
-    / "golden/spot/exact_cases.json"
-)
+_CASES = SHARED / "golden/spot/exact_cases.json"
 CASES = json.loads(_CASES.read_text()) if _CASES.exists() else []
 
 
@@ -44,7 +40,7 @@ def close(mine: float, theirs: float) -> bool:
     return abs(mine - theirs) <= max(1e-6, 1e-9 * abs(theirs))
 
 
-@pytest.mark.skipif(not CASES, reason="the shared reference cases are not beside this checkout")
+@pytest.mark.skipif(not CASES, reason=ABSENT)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_reference_case(
     case: dict[str, Any], fleet_of: Callable[..., Membership], job_of: Callable[..., Job]

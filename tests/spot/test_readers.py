@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -267,12 +266,10 @@ def test_no_mutation_brings_a_traceback(name: str, tmp_path: Path) -> None:
             at, length = rng.randrange(len(text) + 1), rng.choice([0, 1, 1, 3, 20])
             text = text[:at] + rng.choice(JUNK) + text[at + length :]
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
-        before_s = time.process_time()
         try:
             read_trace(path, format_, options=options)
         except InputError as error:
             assert "mutant.txt" in str(error) or "option" in str(error), error
-        assert time.process_time() - before_s < 5, text
 
 
 def test_no_mutation_of_a_measured_run_brings_a_traceback(data_folder: Path, tmp_path: Path) -> None:

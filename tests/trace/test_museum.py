@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -25,7 +24,6 @@ from forerun.trace.processes.poisson import Poisson
 from forerun.trace.reader import read_trace
 from forerun.trace.repair import RepairLog
 
-SECONDS = 5.0
 HTML = b"<!DOCTYPE html><html><body>Not found</body></html>\n"
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 123456\n"
 
@@ -137,10 +135,8 @@ CASES = [
 def refused(path, format, exhibit, options):
     """The error that reading gives, after checking what every error must have."""
     path.write_bytes(exhibit.data)
-    began = time.process_time()
     with pytest.raises(TraceError) as raised:
         read_trace(path, format, options=options, strict=exhibit.strict)
-    assert time.process_time() - began < SECONDS
     lines = str(raised.value).splitlines()
     assert len(lines) == len(raised.value.problems)
     assert all(len(line) < 1000 for line in lines)
@@ -312,10 +308,8 @@ def test_places_that_are_no_files_are_refused(sample, tmp_path):
         (sparse, "NUL byte: the file is not text, or has a hole in it"),
         ("/dev/zero", "pipe or device"),
     ]:
-        began = time.process_time()
         with pytest.raises(TraceError, match=what):
             read_trace(path, sample.format, options=sample.options)
-        assert time.process_time() - began < SECONDS
 
 
 def test_repairs_of_text_keep_the_content(tmp_path):
@@ -374,7 +368,6 @@ def test_mutations_give_a_trace_or_a_named_problem(sample, edits, tmp_path):
         data, format, options = own_csv(tmp_path), "forerun", {}
     path = tmp_path / "mutant"
     path.write_bytes(mutated(data, edits))
-    began = time.process_time()
     try:
         trace = read_trace(path, format, options=options)
     except InputError as error:
@@ -383,4 +376,3 @@ def test_mutations_give_a_trace_or_a_named_problem(sample, edits, tmp_path):
         assert np.isfinite(trace.instants).all()
         assert (np.diff(trace.instants) >= 0).all()
         assert trace.instants[0] >= 0 or format == "forerun"
-    assert time.process_time() - began < SECONDS

@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import lzma
 import os
-import time
 import tracemalloc
 
 import pytest
@@ -136,10 +135,8 @@ def test_a_sparse_two_gigabyte_file_is_refused_at_its_hole(tmp_path, start):
         file.write(start)
         file.truncate(2 << 30)
     tracemalloc.start()
-    began = time.process_time()
     with pytest.raises(TraceError, match="NUL byte: the file is not text, or has a hole in it"):
         read(path)
-    assert time.process_time() - began < 2
     assert tracemalloc.get_traced_memory()[1] < 16 << 20
     tracemalloc.stop()
 
