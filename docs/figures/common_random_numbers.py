@@ -16,7 +16,7 @@ import forerun
 from forerun.domains.demos import demo
 from forerun.report.images import svg
 from forerun.result.figures import Axis, Figure
-from forerun.study.statistics import mean_interval, paired_interval
+from forerun.result.stats import mean_interval, paired_interval
 
 SEEDS = 60
 SHOWN = (5, 10, 15, 20, 30, 40, 60)

@@ -6,9 +6,7 @@ import math
 import os
 
 import numpy as np
-from scipy import stats
 
-from forerun.domains.loading import calibrate
 from forerun.domains.loading.calibrate import fit_profile, resampled, total_interval
 from forerun.domains.loading.model import Cell, Load, Probe, Reader, StoreModel, StoreProfile
 from forerun.domains.loading.streaming import stream
@@ -64,8 +62,3 @@ def test_what_is_measured_lies_in_the_interval_as_often_as_it_says() -> None:
     assert TRUTHS != 1000 or round(100 * share, 1) == 94.7  # as the room's page has it
     # Nobody needs an interval that holds everything.
     assert np.median([half for _, half in found]) < 0.15
-
-
-def test_students_quantiles() -> None:
-    wanted = stats.t.ppf(0.975, np.arange(1, len(calibrate._STUDENT) + 1))
-    assert np.allclose(calibrate._STUDENT, wanted, atol=6e-4)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from forerun.cli.main import run as command_line
 from forerun.domains.loading.delivery_law import (
@@ -30,7 +29,6 @@ from forerun.domains.loading.notebook import (
     read_run,
     stall_lag,
     table,
-    welch_p,
 )
 from forerun.domains.loading.reproduce import whole_figure
 from forerun.errors import TraceError
@@ -129,14 +127,6 @@ def test_the_improvement_column_and_what_it_rests_on(golden: Golden, published: 
             # What the room's page says of them.
             assert round(gain.percent, 2) == {0.75: -1.55, 1.0: -0.79}[gain.sleep_s]
             assert (gain.merged_runs, gain.runs, gain.significant) == (1, 3, False)
-
-
-def test_welch_against_scipy() -> None:
-    rng = np.random.default_rng(3)
-    for _ in range(50):
-        a, b = rng.normal(0, 1, rng.integers(2, 9)), rng.normal(0.5, 3, rng.integers(2, 9))
-        wanted = stats.ttest_ind(a, b, equal_var=False).pvalue
-        assert welch_p(a, b) == pytest.approx(wanted, rel=1e-9)
 
 
 def test_flags_name_the_defects(published: Path) -> None:

@@ -16,7 +16,7 @@ from forerun.domains.serving.events import simulate_events
 from forerun.domains.serving.model import SOURCE, Pipeline
 from forerun.domains.serving.planning.brute import brute_force, configurations
 from forerun.domains.serving.planning.certify import certificate
-from forerun.domains.serving.planning.chance import cheapest_on_most, wilson
+from forerun.domains.serving.planning.chance import cheapest_on_most
 from forerun.domains.serving.planning.exact import Search, cheapest
 from forerun.domains.serving.planning.greedy import Misses
 from forerun.domains.serving.planning.outcomes import Outcomes, tails_ms
@@ -332,10 +332,3 @@ def test_a_plan_that_is_not_cheapest_gets_no_certificate() -> None:
     space = chain([10.0], [0.0, 50.0], 15.0, 3, (1,))
     with pytest.raises(AssertionError, match="cheaper than the plan"):
         certificate(space, (Choice("box", 1, 2),))
-
-
-def test_wilsons_interval() -> None:
-    """Against the closed form's known values: 8 of 10 at 95 %."""
-    low, high = wilson(8, 10, 0.95)
-    assert (low, high) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
-    assert wilson(60, 60, 0.95) == pytest.approx((0.9398280, 1.0), abs=1e-6)

@@ -15,7 +15,7 @@ from forerun.domains.serving import simulate
 from forerun.domains.serving.account import batch_wait_ms, by_branch, critical
 from forerun.domains.serving.figures import figures
 from forerun.domains.serving.inputs import prepare
-from forerun.domains.serving.intervals import from_batches, from_replications, t_quantile
+from forerun.domains.serving.intervals import from_batches, from_replications
 from forerun.domains.serving.model import SOURCE, Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policies.timeout import Timeout
@@ -210,13 +210,6 @@ def test_batch_means_cover_the_mean() -> None:
         interval = from_batches(rng.exponential(10.0, 2000), 20.0, 0.95)["latency_mean_ms"]
         hits += interval.low <= 10.0 <= interval.high
     assert abs(hits / 400 - 0.95) < 3 * np.sqrt(0.95 * 0.05 / 400)
-
-
-def test_t_quantiles_against_scipy() -> None:
-    from scipy.stats import t
-
-    for freedom in (1, 2, 3, 4, 7, 19, 20, 99):
-        assert t_quantile(0.975, freedom) == pytest.approx(t.ppf(0.975, freedom), rel=1e-12)
 
 
 @pytest.mark.parametrize("entry", REPRODUCTIONS, ids=lambda entry: entry.id)

@@ -14,6 +14,7 @@ import pytest
 import forerun
 from forerun.errors import InputError, UsageError
 from forerun.result.run import Interval
+from forerun.result.stats import mean_interval, paired_interval
 from forerun.rng import stream
 from forerun.study.cell import Done
 from forerun.study.compare import (
@@ -27,7 +28,6 @@ from forerun.study.compare import (
 )
 from forerun.study.expand import Plan
 from forerun.study.objective import Objective, objectives_of
-from forerun.study.statistics import mean_interval, paired_interval
 from forerun.study.summary import points
 
 TOTAL = Objective("total_s", "lower", "total time")

@@ -11,6 +11,7 @@ import pytest
 from forerun.cli.main import run as command_line
 from forerun.errors import ScenarioError, StoreError
 from forerun.report import html_page
+from forerun.result.stats import mean_interval, path_means, two_level_interval
 from forerun.rng import stream
 from forerun.study.cell import Done
 from forerun.study.executors import Here
@@ -18,7 +19,6 @@ from forerun.study.executors.processes import Processes
 from forerun.study.expand import Plan, load_study
 from forerun.study.run import run_study
 from forerun.study.saved import load_saved
-from forerun.study.statistics import mean_interval, path_means, two_level_interval
 from forerun.study.store import Store
 from forerun.study.summary import cells_table, points
 

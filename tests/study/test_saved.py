@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from forerun.errors import StoreError, UsageError
+from forerun.result.stats import paired_interval
 from forerun.study.cell import Done, Failed
 from forerun.study.executors import Here
 from forerun.study.expand import Plan, load_study
 from forerun.study.figures import figures
 from forerun.study.run import run_study
 from forerun.study.saved import SavedStudy, load_saved
-from forerun.study.statistics import paired_interval
 from forerun.study.store import Store, is_store
 from forerun.study.summary import cells_table, points
 from forerun.study.telling import effects, failures_by_reason, frontier

@@ -21,6 +21,7 @@ from forerun.errors import Problem, UsageError, known_names
 from forerun.result import notebook
 from forerun.result.numbers import format_number, span
 from forerun.result.run import Interval
+from forerun.result.stats import holm, mean_interval, paired_interval, paired_p
 from forerun.scenario.load import build
 from forerun.scenario.spec import canonical_json, to_data
 from forerun.scenario.text import Document
@@ -28,7 +29,6 @@ from forerun.study.cell import Done, Failed
 from forerun.study.executors import Executor, Here
 from forerun.study.expand import Cell, Plan
 from forerun.study.objective import Objective, objectives_of
-from forerun.study.statistics import holm, mean_interval, paired_interval, paired_p
 
 #: seeds before the first look at the precision, and the factor by which they grow
 FIRST_SEEDS: Final = 10

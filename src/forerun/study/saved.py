@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from forerun.errors import Problem, UsageError, known_names
 from forerun.result import notebook
 from forerun.result.run import Interval
+from forerun.result.stats import holm, mean_interval, paired_p, path_means
 from forerun.study.cell import Done, Failed
 from forerun.study.expand import Plan
 from forerun.study.objective import Objective, objectives_of
-from forerun.study.statistics import holm, mean_interval, paired_p, path_means
 from forerun.study.store import Store
 from forerun.study.summary import Point, figures_of, is_number, points
 from forerun.study.wording import axis_labels, axis_unit, combination_text

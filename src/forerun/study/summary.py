@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.result.run import Interval
+from forerun.result.stats import mean_interval, path_means, two_level_interval
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.study.cell import Done, Outcome
 from forerun.study.expand import Plan
 from forerun.study.objective import Objective, objectives_of
-from forerun.study.statistics import mean_interval, path_means, two_level_interval
 from forerun.units import unit_of
 
 #: columns of the table of cells that are no metric

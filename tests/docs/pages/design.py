@@ -52,11 +52,11 @@ TESTED: Final[dict[tuple[str, str], str]] = {
     (
         "docs/design/statistics.md",
         "over 1,000 synthetic truths each, and ask for 95 %",
-    ): "tests/study/test_statistics.py::test_mean_intervals_cover",
+    ): "tests/house/test_stats.py::test_mean_intervals_cover",
     (
         "docs/design/statistics.md",
-        "agrees with scipy to 1e-11 up to 300 degrees of freedom",
-    ): "tests/study/test_statistics.py::test_student_distribution_agrees_with_scipy",
+        "agree with scipy to 1e-12",
+    ): "tests/house/test_stats.py::test_student_distribution_agrees_with_scipy",
 }
 
 #: what defines something, or carries a figure over whose source stands beside it

@@ -16,6 +16,7 @@ from forerun.domains.cluster.tables import ALLOCATIONS, EVENTS, JOBS
 from forerun.registry import member_name
 from forerun.result.ledger import Ledger
 from forerun.result.run import Interval, Result
+from forerun.result.stats import normal_quantile, proportion_interval, standard_error
 from forerun.result.tables import Table
 from forerun.result.timeline import Timeline
 from forerun.scenario.spec import Recipe
@@ -473,14 +474,16 @@ def summary_of(record: Record, waits: Waits, ledger: Ledger) -> tuple[dict[str, 
             "deadline_ratio": met / with_deadline,
             "deadline_ratio_reference": by_rule / with_deadline,
         }
-        intervals["deadline_ratio"] = wilson(met, with_deadline)
+        intervals["deadline_ratio"] = proportion_interval(
+            met, with_deadline, method="Wilson score, over the jobs of this trace"
+        )
     if len(jct):
         summary |= {
             "jct_mean_s": float(jct.mean()),
             "jct_p50_s": float(np.quantile(jct, 0.5)),
             "jct_p99_s": float(np.quantile(jct, 0.99)),
         }
-        half = 1.96 * float(jct.std(ddof=1)) / math.sqrt(len(jct)) if len(jct) > 1 else 0.0
+        half = normal_quantile(0.975) * standard_error(jct) if len(jct) > 1 else 0.0
         mean = float(jct.mean())
         intervals["jct_mean_s"] = Interval(
             max(0.0, mean - half), mean + half, 0.95, "normal, over the jobs of this trace"
@@ -495,17 +498,6 @@ def summary_of(record: Record, waits: Waits, ledger: Ledger) -> tuple[dict[str, 
 
 def _key(name: str) -> str:
     return name.replace(", nobody waits", "_empty").replace(" ", "_")
-
-
-def wilson(hits: int, of: int) -> Interval:
-    """The Wilson score interval of a share."""
-    z = 1.959963984540054
-    p = hits / of
-    middle = (p + z * z / (2 * of)) / (1 + z * z / of)
-    half = z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of)) / (1 + z * z / of)
-    return Interval(
-        max(0.0, middle - half), min(1.0, middle + half), 0.95, "Wilson score, over the jobs of this trace"
-    )
 
 
 def why_of(summary: dict[str, Any], waits: Waits, ledger: Ledger, policy: Recipe) -> str:

@@ -26,6 +26,7 @@ from forerun.domains.cluster.record import Record
 from forerun.domains.cluster.switches import SWITCHES
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.result.stats import standard_error, student_quantile
 from forerun.study.executors.interrupts import end_quietly, held
 
 PAPER: Final = "Gu et al.: ElasticFlow, ASPLOS 2023"
@@ -40,11 +41,6 @@ LABEL: Final = {
     "edf-accessctrl": "EDF with admission control",
     "ef": "EDF with elastic scaling",
 }
-#: the 97.5 % point of Student's t by degrees of freedom, from 1 on
-_STUDENT_95: Final = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
 SIX: Final = ("edf", "gandiva", "dlas-gpu", "themis", "chronus", "ef-accessctrl")
 ALL: Final = frozenset(SWITCHES)
 NONE: Final[frozenset[str]] = frozenset()
@@ -336,7 +332,7 @@ def half_interval(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float
     count = len(values)
     if count < 2:
         return 0.0
-    return float(_STUDENT_95[min(count - 1, len(_STUDENT_95)) - 1] * values.std(ddof=1) / np.sqrt(count))
+    return student_quantile(0.975, count - 1) * standard_error(values)
 
 
 def both(jobs: Sequence[Job], progress: Progress, *, workers: int = 1) -> tuple[list[Outcome], list[Outcome]]:

@@ -15,8 +15,7 @@ import numpy as np
 
 from forerun.domains.energy.model import Floats
 from forerun.domains.energy.workload import Workload
-from forerun.study import statistics
-from forerun.study.statistics import student_quantile
+from forerun.result import stats
 
 #: spread of log epochs below which recorded paths cannot tell themselves from constant ones (epochs are whole)
 LEAST_LOG_SD = 0.02
@@ -26,7 +25,7 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     """Student's interval of a mean; infinite for fewer than two values."""
     if len(values) < 2:
         return -math.inf, math.inf
-    found = statistics.mean_interval(values, confidence)
+    found = stats.mean_interval(values, confidence)
     return found.low, found.high
 
 
@@ -42,7 +41,7 @@ def mean_epochs_interval(paths: Sequence[int], confidence: float = 0.95) -> tupl
     variance = float(logs.var(ddof=1))
     centre = float(logs.mean()) + variance / 2
     error = math.sqrt(variance / n + variance**2 / (2 * (n - 1)))
-    half = student_quantile(0.5 + confidence / 2, n - 1) * error
+    half = stats.student_quantile(0.5 + confidence / 2, n - 1) * error
     return math.exp(centre - half), math.exp(centre + half)
 
 

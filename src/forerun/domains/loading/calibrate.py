@@ -17,6 +17,7 @@ from forerun.domains.loading.model import F64, Cell, Load, Probe, Reader, StoreM
 from forerun.domains.loading.streaming import stream
 from forerun.errors import ProfileError
 from forerun.result.run import Interval
+from forerun.result.stats import normal_quantile, student_quantile
 
 #: of a decode, so much must be CPU time before threads are said to compete for cores; and so much slower they must be
 CPU_BOUND = 0.5
@@ -25,9 +26,6 @@ CONTENDED = 1.15
 LEAST_OFF = 0.01
 #: runs are never believed to scatter less about the model than this, as a share
 LEAST_SCATTER = 0.002
-#: 0.975 quantiles: of the normal distribution, and of Student's with 1, 2 ... degrees of freedom
-_Z = 1.96
-_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306)
 
 
 def fit_profile(a: Probe, b: Probe, c: Probe, load: Load) -> StoreProfile:
@@ -206,7 +204,8 @@ def total_interval(
         for probe in probes
     ]
     runs = max(LEAST_SCATTER, math.sqrt(float(np.mean(np.square(off)))))
-    half = math.hypot(_Z * spread, _Z * met, _STUDENT[min(len(off), len(_STUDENT)) - 1] * runs)
+    z, t = normal_quantile(0.975), student_quantile(0.975, len(off))
+    half = math.hypot(z * spread, z * met, t * runs)
     return Interval(
         middle * math.exp(-half),
         middle * math.exp(half),

@@ -20,6 +20,7 @@ import numpy as np
 
 from forerun.domains.loading.model import F64, batches_of
 from forerun.errors import Problem, TraceError
+from forerun.result.stats import standard_error, welch_p
 from forerun.trace.readers.loading_npy import read_numbers, read_records
 from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Field, gathered, read_rows
@@ -355,7 +356,7 @@ def improvements(runs: Sequence[Recorded]) -> tuple[Improvement, ...]:
         ours = np.array([BATCH / r.completion_s for r in mine])
         if len(base) < 2 or len(ours) < 2:
             continue
-        error_base, error_ours = base.std(ddof=1) / len(base) ** 0.5, ours.std(ddof=1) / len(ours) ** 0.5
+        error_base, error_ours = standard_error(base), standard_error(ours)
         found.append(
             Improvement(
                 sleep_s=sleep,
@@ -367,40 +368,6 @@ def improvements(runs: Sequence[Recorded]) -> tuple[Improvement, ...]:
             )
         )
     return tuple(found)
-
-
-def welch_p(a: F64, b: F64) -> float:
-    """Two-sided p of Welch's t test for equal means."""
-    va, vb = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
-    if va + vb == 0:
-        return 1.0 if a.mean() == b.mean() else 0.0
-    t2 = float((a.mean() - b.mean()) ** 2 / (va + vb))
-    freedom = float((va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1)))
-    return _regularised_beta(freedom / (freedom + t2), freedom / 2, 0.5)
-
-
-def _regularised_beta(x: float, a: float, b: float) -> float:
-    """I_x(a, b) by its continued fraction [Numerical Recipes, 6.4]."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):
-        return 1 - _regularised_beta(1 - x, b, a)
-    front = math.exp(
-        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    )
-    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
-    value = d
-    for m in range(1, 300):
-        for term in (
-            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
-        ):
-            d = 1 / (1 + term * d)
-            c = 1 + term / c
-            value *= c * d
-        if abs(c * d - 1) < 1e-15:
-            break
-    return front * value / a
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ step.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -19,12 +18,11 @@ from forerun.domains.loading.scenario import Scenario
 from forerun.domains.loading.world import draw
 from forerun.errors import UsageError
 from forerun.profile.supply import Supply
+from forerun.result.stats import standard_error, student_quantile
 
 #: readers simulated where nobody names any
 READERS: Final = (1, 2, 4, 8)
 _STRETCHES: Final = 10
-#: t quantile 0.975 for 9 degrees of freedom
-_T9: Final = 2.2622
 
 
 def offer(scenario: Scenario, at: Sequence[int] = ()) -> Supply:
@@ -70,7 +68,7 @@ def _supply(scenario: Scenario) -> tuple[float, float]:
     means = np.mean([[part.mean() for part in split] for split in parts], axis=0)
     if not means.mean() > 0:
         return rate, 0.0
-    return rate, float(_T9 * means.std(ddof=1) / math.sqrt(_STRETCHES) / means.mean())
+    return rate, student_quantile(0.975, _STRETCHES - 1) * standard_error(means) / float(means.mean())
 
 
 def _last_epochs(scenario: Scenario) -> list[Epoch]:

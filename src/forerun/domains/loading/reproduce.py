@@ -15,6 +15,7 @@ from forerun.domains.loading.placement import Gang, GangJob, Node, Placed, place
 from forerun.domains.loading.policy import placements
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.result.stats import normal_quantile
 from forerun.rng import stream
 
 SOURCE: Final = "CNDLSys (COMSNETS'24), repository VUZhuangweiKang/CloudNativeDLSys, commit 61d0441"
@@ -244,8 +245,6 @@ def pooled_workers(progress: Progress) -> Reproduced:
 
 #: the law's own error, as a share: the mean error of the twelve completions held out (see `no_merge_law`), as a deviation
 LAW_DEVIATION: Final = 0.0097 * math.sqrt(math.pi / 2)
-#: 0.975 quantile of the normal distribution
-_Z: Final = 1.96
 
 
 def whole_figure(progress: Progress) -> Reproduced:
@@ -284,7 +283,9 @@ def whole_figure(progress: Progress) -> Reproduced:
                 law_s = busy if bound else idle
                 unknown = (busy - idle) / law_s / math.sqrt(12)
                 error = math.hypot(waves.get((what, place, kind), 0.0), LAW_DEVIATION, unknown)
-                low, high = (512 / law_s * math.exp(side * _Z * error) for side in (-1, 1))
+                low, high = (
+                    512 / law_s * math.exp(side * normal_quantile(0.975) * error) for side in (-1, 1)
+                )
                 seen = np.array(
                     [float(r["throughput"]) for r in mine if float(r["sim_compute_time"]) == sleep]
                 )

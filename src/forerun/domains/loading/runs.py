@@ -30,11 +30,12 @@ from forerun.domains.loading.world import Drawn, draw, neighbours, through_buffe
 from forerun.errors import ProfileError
 from forerun.result.ledger import Ledger
 from forerun.result.run import Interval, Result
+from forerun.result.stats import standard_error, student_quantile
 from forerun.result.tables import Table
 from forerun.rng import stream as random_stream
 
-#: t quantile 0.975 for 9 degrees of freedom: intervals over ten stretches of batches
-_T9 = 2.2622
+#: stretches of batches that an interval is taken over
+_STRETCHES = 10
 
 
 def run_scenario(
@@ -366,10 +367,10 @@ class _Report:
     def intervals(self) -> dict[str, Interval]:
         """Of the mean wait, over ten stretches of the first epoch's batches."""
         load = self.first.load_s
-        stretches = [float(part.mean()) for part in np.array_split(load, min(10, len(load)))]
+        stretches = [float(part.mean()) for part in np.array_split(load, min(_STRETCHES, len(load)))]
         mean, half = float(load.mean()), 0.0
-        if len(stretches) == 10:
-            half = _T9 * float(np.std(stretches, ddof=1)) / math.sqrt(10)
+        if len(stretches) == _STRETCHES:
+            half = student_quantile(0.975, _STRETCHES - 1) * standard_error(stretches)
         low = max(0.0, mean - half)
         return {
             "load_mean_s": Interval(low, mean + half, method="means of ten stretches of batches, Student's t")

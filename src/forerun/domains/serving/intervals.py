@@ -9,6 +9,7 @@ import numpy as np
 
 from forerun.domains.serving.model import Floats
 from forerun.result.run import Interval
+from forerun.result.stats import student_quantile
 
 #: consecutive parts that a replayed trace is cut into
 BATCHES = 20
@@ -27,7 +28,7 @@ def headline(latency_ms: Floats, slo_ms: float) -> dict[str, float]:
 def from_replications(runs: Sequence[Mapping[str, float]], confidence: float) -> dict[str, Interval]:
     """Where one more run of this length, on fresh arrivals, would fall: Student's t prediction interval."""
     n = len(runs)
-    half = t_quantile(0.5 + confidence / 2, n - 1) * math.sqrt(1 + 1 / n)
+    half = student_quantile(0.5 + confidence / 2, n - 1) * math.sqrt(1 + 1 / n)
     method = f"t prediction interval for one run of this length, from {n} runs on fresh arrivals"
     return {
         name: _bounded(name, *_span([run[name] for run in runs], half), confidence, method)
@@ -51,37 +52,13 @@ def from_parts(
     A quantile of a part is biased, because the part is short; the whole trace's is not, so it is the centre [Asmussen and
     Glynn, Stochastic Simulation, 2007].
     """
-    half = t_quantile(0.5 + confidence / 2, BATCHES - 1) / math.sqrt(BATCHES)
+    half = student_quantile(0.5 + confidence / 2, BATCHES - 1) / math.sqrt(BATCHES)
     method = f"batch means over {BATCHES} consecutive parts of the replayed trace, around its own figure, Student's t"
     found = {}
     for name, centre in whole.items():
         spread = math.sqrt(sum((part[name] - centre) ** 2 for part in parts) / (BATCHES - 1))
         found[name] = _bounded(name, centre - half * spread, centre + half * spread, confidence, method)
     return found
-
-
-def t_quantile(probability: float, freedom: int) -> float:
-    """The quantile of Student's t for a whole number of degrees of freedom, by bisection of its closed form."""
-    low, high = 0.0, 1e7
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_below(middle, freedom) < probability else (low, middle)
-    return high
-
-
-def _t_below(t: float, freedom: int) -> float:
-    """P(T <= t) for t >= 0 [Abramowitz and Stegun, 26.7.3 and 26.7.4]."""
-    angle = math.atan2(t, math.sqrt(freedom))
-    cosine, sine = math.cos(angle), math.sin(angle)
-    term = total = cosine if freedom % 2 else 1.0
-    for k in range(3 if freedom % 2 else 2, freedom, 2):
-        term *= cosine**2 * (k - 1) / k
-        total += term
-    if freedom % 2:
-        inside = 2 / math.pi * (angle + sine * (total if freedom > 1 else 0.0))
-    else:
-        inside = sine * total
-    return 0.5 + inside / 2
 
 
 def _span(values: list[float], half: float) -> tuple[float, float]:

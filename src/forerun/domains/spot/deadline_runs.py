@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.spot import tables, trials
+from forerun.domains.spot import tables
 from forerun.domains.spot.deadline import Held
 from forerun.domains.spot.prices import spot_price
 from forerun.domains.spot.runs import NOT_MODELLED, history, load_share, of_replays, outlook_of, why
@@ -15,6 +15,7 @@ from forerun.domains.spot.scenario import Recorded, Scenario
 from forerun.domains.spot.trials import Estimate
 from forerun.domains.spot.zones import Terms, Zone, ZoneRun, run_zones
 from forerun.result.run import Interval, Result
+from forerun.result.stats import proportion_interval
 from forerun.result.tables import Column, Table, TableSchema
 
 HOME = "fleet"
@@ -159,9 +160,9 @@ def _many(scenario: Scenario) -> Result:
         for name, one in estimates.items()
         if name != "met_deadline" and one.trials > 1
     }
-    share, low, high = trials.wilson(int(columns["met_deadline"].sum()), len(rows))
-    summary["done_by_deadline"] = share
-    intervals["done_by_deadline"] = Interval(low, high, method="Wilson")
+    in_time = int(columns["met_deadline"].sum())
+    summary["done_by_deadline"] = in_time / len(rows)
+    intervals["done_by_deadline"] = proportion_interval(in_time, len(rows), method="Wilson")
     summary |= {"all_on_demand_cost_usd": all_on_demand_usd(scenario), "trials": len(rows)}
     done = of_replays([one.replay for one, _ in runs], scenario)
     shown = runs[0][0]

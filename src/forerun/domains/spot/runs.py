@@ -23,6 +23,7 @@ from forerun.domains.spot.trials import Estimate, Trials, ratio_estimate
 from forerun.domains.spot.world import Outlook
 from forerun.errors import ScenarioError
 from forerun.result.run import Interval, Result
+from forerun.result.stats import proportion_interval
 from forerun.result.tables import Table
 
 NOT_MODELLED = (
@@ -481,8 +482,8 @@ def _finish_figures(
     deadline.
     """
     hours = done.finish_s / 3600.0
-    share, low, high = trials.wilson(whole.finished, whole.count)
-    summary["finished_share"], intervals["finished_share"] = share, Interval(low, high, method="Wilson")
+    summary["finished_share"] = whole.finished / whole.count
+    intervals["finished_share"] = proportion_interval(whole.finished, whole.count, method="Wilson")
     for at in (0.05, 0.5, 0.95, 0.99):
         found = trials.quantile(hours, at)
         name = f"finish_p{round(at * 100)}_h"
@@ -490,8 +491,5 @@ def _finish_figures(
         if math.isfinite(found.high):
             intervals[name] = Interval(found.low, found.high, method="order statistics")
     if scenario.goal.deadline_s:
-        share, low, high = trials.wilson(whole.in_time, whole.count)
-        summary["done_by_deadline"], intervals["done_by_deadline"] = (
-            share,
-            Interval(low, high, method="Wilson"),
-        )
+        summary["done_by_deadline"] = whole.in_time / whole.count
+        intervals["done_by_deadline"] = proportion_interval(whole.in_time, whole.count, method="Wilson")

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +15,11 @@ from forerun.domains.spot.fleet import PerNode, Poisson
 from forerun.domains.spot.model import Job
 from forerun.domains.spot.outlook import KnownHazard, KnownProcess
 from forerun.domains.spot.policy import GrowthRule
+from forerun.result.stats import normal_quantile, proportion_interval, quantile_interval, standard_error
 from forerun.rng import stream_key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-Z95 = 1.959963984540054
 
 BLOCK = 65_536
 """Trials whose rows are in memory at once; of more, their means and counts are kept (`runs`)."""
@@ -38,8 +36,8 @@ class Estimate:
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Estimate:
         """The estimate from one value a trial."""
-        spread = float(values.std(ddof=1)) if values.size > 1 else math.inf
-        return cls(float(values.mean()), Z95 * spread / math.sqrt(values.size), int(values.size))
+        half = normal_quantile(0.975) * standard_error(values)
+        return cls(float(values.mean()), half, int(values.size))
 
     @classmethod
     def pooled(cls, parts: Sequence[Estimate]) -> Estimate:
@@ -47,12 +45,13 @@ class Estimate:
         if len(parts) == 1:
             return parts[0]
         count = sum(part.trials for part in parts)
+        z = normal_quantile(0.975)
         mean = math.fsum(part.mean * part.trials for part in parts) / count
         within = math.fsum(
-            (part.half95 / Z95) ** 2 * part.trials * (part.trials - 1) for part in parts if part.trials > 1
+            (part.half95 / z) ** 2 * part.trials * (part.trials - 1) for part in parts if part.trials > 1
         )
         between = math.fsum(part.trials * (part.mean - mean) ** 2 for part in parts)
-        return cls(mean, Z95 * math.sqrt((within + between) / (count - 1) / count), count)
+        return cls(mean, z * math.sqrt((within + between) / (count - 1) / count), count)
 
     def __str__(self) -> str:
         return f"{self.mean:.4g} ± {self.half95:.2g}"
@@ -130,7 +129,9 @@ class Trials:
 
     def done_by(self, t_s: float) -> tuple[float, float, float]:
         """Probability that the goal is reached by `t_s`, with its 95 % Wilson interval."""
-        return wilson(int((self.finish_s <= t_s).sum()), self.count)
+        hits = int((self.finish_s <= t_s).sum())
+        interval = proportion_interval(hits, self.count)
+        return hits / self.count, interval.low, interval.high
 
 
 def ratio_estimate(above: Any, below: Any) -> Estimate:
@@ -143,24 +144,13 @@ def ratio_estimate(above: Any, below: Any) -> Estimate:
 def quantile(values: NDArray[np.float64], share: float) -> Quantile:
     """A quantile and its distribution-free 95 % interval: the order statistics that cover it."""
     ordered, n = np.sort(values), values.size
-    half = Z95 * math.sqrt(n * share * (1 - share))
-    low = max(0, math.floor(n * share - half) - 1)
-    high = min(n - 1, math.ceil(n * share + half))
+    interval = quantile_interval(ordered, share)
     at = (
         float(np.quantile(ordered, share))
         if np.isfinite(ordered[-1])
         else float(ordered[math.ceil(n * share) - 1])
     )
-    return Quantile(share, at, float(ordered[low]), float(ordered[high]))
-
-
-def wilson(hits: int, n: int, confidence: float = 0.95) -> tuple[float, float, float]:
-    """A proportion with its score interval (Wilson 1927)."""
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    share = hits / n
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return share, max(0.0, centre - half), min(1.0, centre + half)
+    return Quantile(share, at, interval.low, interval.high)
 
 
 def job_numbers(job: Job, growth: GrowthRule, goal_steps: int = -1) -> Any:

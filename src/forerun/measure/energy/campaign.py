@@ -17,7 +17,7 @@ import forerun
 from forerun.measure.energy.limits import Gpu, clocks_mhz, current_w, restored, set_limit, settable
 from forerun.measure.energy.meters import Meter, NoMeter, NvmlMeter, SampledNvmlMeter, find_meter
 from forerun.measure.energy.training import Epochs, Trainer
-from forerun.study.statistics import student_quantile
+from forerun.result.stats import mean_interval, student_quantile
 
 #: how long the idle draw is watched
 IDLE_S: Final = 1.0
@@ -172,10 +172,8 @@ def _tell_drift(campaign: Campaign, trainer: Trainer, epochs: list[Epochs], note
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Student's 95 % interval of a mean."""
-    n, mean = len(values), math.fsum(values) / len(values)
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    half = student_quantile(0.975, n - 1) * spread / math.sqrt(n)
-    return max(mean - half, 0.0), mean + half
+    found = mean_interval(values)
+    return max(found.low, 0.0), found.high
 
 
 def _point(each: Epochs) -> dict[str, Any]:

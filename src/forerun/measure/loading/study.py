@@ -34,6 +34,7 @@ from forerun.measure.loading.corpus import Corpus
 from forerun.measure.loading.decoders import decoder_named
 from forerun.measure.loading.runner import ACTS, LoaderRun, run_loader
 from forerun.result.run import Interval
+from forerun.result.stats import normal_quantile, standard_error
 from forerun.rng import stream
 
 BLOCKS: Final = (1, 4, 16, 64)
@@ -453,8 +454,8 @@ def _hidden(corpus: Corpus, prober: _Prober, load: Load, probes: tuple[Probe, ..
     mean_s = float(batches.mean()) if len(batches) else first_s
     count = load.samples / (run.samples / len(run.load_s))
     total_s = first_s + mean_s * (count - 1)
-    off = float(batches.std(ddof=1)) / math.sqrt(len(batches)) / mean_s if len(batches) > 1 else 0.1
-    half = 1.96 * max(LEAST_OFF, off)
+    off = standard_error(batches) / mean_s if len(batches) > 1 else 0.1
+    half = normal_quantile(0.975) * max(LEAST_OFF, off)
     span = Interval(
         total_s * math.exp(-half), total_s * math.exp(half), method="times of the probe's batches"
     )

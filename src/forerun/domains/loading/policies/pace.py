@@ -14,9 +14,8 @@ import numpy as np
 
 from forerun.domains.loading.model import F64
 from forerun.domains.loading.policy import Pace, PacePolicy, PaceRecipe, PaceView
+from forerun.result.stats import normal_quantile, standard_error
 
-#: of a mean, 95 %
-_Z = 1.96
 #: blocks that an estimate rests on at least, and the most recent ones that it keeps
 _LEAST_BLOCKS = 8
 _MOST_BLOCKS = 4000
@@ -68,17 +67,15 @@ class Estimate:
     @classmethod
     def of(cls, values: F64) -> Estimate:
         """Of a sample."""
-        count = len(values)
-        spread = float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else math.inf
-        return cls(float(values.mean()), spread)
+        return cls(float(values.mean()), standard_error(values))
 
     def low(self) -> float:
         """Lower end of the interval, not below nothing."""
-        return max(0.0, self.mean - _Z * self.error)
+        return max(0.0, self.mean - normal_quantile(0.975) * self.error)
 
     def high(self) -> float:
         """Upper end of the interval."""
-        return self.mean + _Z * self.error
+        return self.mean + normal_quantile(0.975) * self.error
 
     def differs(self, other: Estimate) -> bool:
         """Whether two are apart beyond chance."""

@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from statistics import NormalDist
 
 from forerun.domains.serving.planning.exact import Found, Search
 from forerun.domains.serving.planning.outcomes import Outcomes
 from forerun.domains.serving.planning.space import Configuration, Space, Traffic
+from forerun.result.stats import proportion_interval
 
 
 def traces_allowed_to_fail(confidence: float, traces: int) -> int:
@@ -48,14 +48,5 @@ def survival(
 ) -> Survival:
     """Try a configuration on traces that it was not made from, with Wilson's score interval."""
     kept = sum(Outcomes(space, traffic).misses(configuration) is not None for traffic in fresh)
-    low, high = wilson(kept, len(fresh), confidence)
-    return Survival(kept, len(fresh), low, high, confidence)
-
-
-def wilson(successes: int, trials: int, confidence: float) -> tuple[float, float]:
-    """Wilson's score interval for a probability (E. B. Wilson, JASA 22, 1927)."""
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    share = successes / trials
-    centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials**2)) / (1 + z * z / trials)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    interval = proportion_interval(kept, len(fresh), confidence)
+    return Survival(kept, len(fresh), interval.low, interval.high, confidence)

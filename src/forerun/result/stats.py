@@ -1,4 +1,8 @@
-"""Intervals for what simulations estimate; each says which assumption it stands on."""
+"""The statistics of every domain: quantiles, confidence intervals and tests, one method for each kind of quantity.
+
+Which method belongs to which quantity, and what each assumes, is in docs/design/statistics.md. scipy is not imported (its
+statistics module takes several times as long to import as the command line needs to answer); the tests compare with it.
+"""
 
 from __future__ import annotations
 
@@ -11,47 +15,66 @@ from numpy.typing import ArrayLike, NDArray
 
 from forerun.result.run import Interval
 
+#: degrees of freedom from which Student's t is computed from its expansion about the normal distribution
+_LARGE_DEGREES = 1000.0
+
+
+def normal_quantile(share: float) -> float:
+    """The quantile of the standard normal distribution: z with P(Z <= z) = share. Raises ValueError unless 0 < share < 1."""
+    return student_quantile(share, math.inf)
+
 
 @functools.lru_cache(maxsize=1024)
 def student_quantile(share: float, degrees: float) -> float:
     """The quantile of Student's t distribution: t with P(T <= t) = share, for any degrees of freedom >= 1.
 
-    Solved by bisection on the distribution function (regularised incomplete beta by its continued fraction), to 1e-12.
+    With infinite degrees of freedom it is that of the normal distribution. Bisects the tail probability down to neighbouring
+    floating-point numbers. Raises ValueError unless 0 < share < 1 and degrees >= 1.
     """
     if not 0 < share < 1:
         raise ValueError(f"a share lies strictly between 0 and 1, not {share}")
-    if degrees < 1:
+    if not degrees >= 1:
         raise ValueError(f"degrees of freedom are at least 1, not {degrees}")
     if share < 0.5:
         return -student_quantile(1 - share, degrees)
     low, high = 0.0, 1.0
-    while student_distribution(high, degrees) < share:
-        high *= 2
-    for _ in range(200):
-        middle = (low + high) / 2
-        if student_distribution(middle, degrees) < share:
-            low = middle
-        else:
-            high = middle
-        if high - low < 1e-12 * max(1.0, high):
-            break
-    return (low + high) / 2
+    while student_tail(high, degrees) > 1 - share:
+        low, high = high, high * 2
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if student_tail(middle, degrees) > 1 - share else (low, middle)
+    return high
 
 
 def student_distribution(t: float, degrees: float) -> float:
     """P(T <= t) for Student's t."""
-    if t == 0:
-        return 0.5
+    return 1 - student_tail(t, degrees)
+
+
+def student_tail(t: float, degrees: float) -> float:
+    """P(T > t) for Student's t, to full relative accuracy far out.
+
+    By the continued fraction of the incomplete beta function; from a thousand degrees of freedom by Hill's expansion about
+    the normal distribution [Communications of the ACM 13 (1970), algorithm 395], where the fraction loses digits.
+    """
+    if t <= 0:
+        return 0.5 if t == 0 else 1 - student_tail(-t, degrees)
+    if degrees == math.inf:
+        return 0.5 * math.erfc(t / math.sqrt(2))
+    if degrees >= _LARGE_DEGREES:
+        a = degrees - 0.5
+        b = 48 * a * a
+        y = a * math.log1p(t * t / degrees)
+        numerator = (((-0.4 * y - 3.3) * y - 24) * y - 85.5) / (0.8 * y * y + 100 + b)
+        return 0.5 * math.erfc(((numerator + y + 3) / b + 1) * math.sqrt(y / 2))
     whole = degrees + t * t
-    tail = 0.5 * _incomplete_beta(degrees / 2, 0.5, degrees / whole, t * t / whole)
-    return 1 - tail if t > 0 else tail
+    return 0.5 * _incomplete_beta(degrees / 2, 0.5, degrees / whole, t * t / whole)
 
 
 def _incomplete_beta(a: float, b: float, x: float, rest: float) -> float:
     """The regularised incomplete beta function I_x(a, b). rest: 1 - x, which near x = 1 only the caller knows exactly."""
     if x == 0 or rest == 0:
         return 1.0 if x else 0.0
-    logs = a * math.log(x) + b * math.log(rest)
+    logs = a * (math.log1p(-rest) if rest < 0.5 else math.log(x)) + b * math.log(rest)
     front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + logs)
     if x < (a + 1) / (a + b + 2):
         return front * _beta_fraction(a, b, x) / a
@@ -140,17 +163,40 @@ def path_means(values: ArrayLike) -> NDArray[np.float64]:
     return means
 
 
-def proportion_interval(successes: int, trials: int, confidence: float = 0.95) -> Interval:
-    """Wilson's interval of a proportion."""
+def proportion_interval(successes: int, trials: int, confidence: float = 0.95, method: str = "") -> Interval:
+    """Wilson's score interval of a proportion [Journal of the American Statistical Association 22 (1927)].
+
+    method: how the interval describes itself (default: "Wilson's interval, successes of trials"). Raises ValueError
+    unless 0 <= successes <= trials and trials >= 1.
+    """
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"{successes} successes in {trials} trials")
-    z = student_quantile(0.5 + confidence / 2, 1e9)
+    z = normal_quantile(0.5 + confidence / 2)
     share = successes / trials
     centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    low = 0.0 if successes == 0 else centre - half
-    high = 1.0 if successes == trials else centre + half
-    return Interval(low, high, confidence, f"Wilson's interval, {successes} of {trials}")
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == trials else min(1.0, centre + half)
+    return Interval(low, high, confidence, method or f"Wilson's interval, {successes} of {trials}")
+
+
+def quantile_interval(values: ArrayLike, share: float, confidence: float = 0.95) -> Interval:
+    """Distribution-free interval of a quantile of independent values: the two order statistics that enclose it.
+
+    Their ranks are those of the normal approximation to the binomial count of values below the quantile, rounded outwards.
+    Infinite values (censored observations) may be among `values`; an end of the interval may then be infinite.
+    """
+    ordered = np.sort(np.asarray(values, dtype=float))
+    n = len(ordered)
+    half = normal_quantile(0.5 + confidence / 2) * math.sqrt(n * share * (1 - share))
+    low, high = max(0, math.floor(n * share - half) - 1), min(n - 1, math.ceil(n * share + half))
+    return Interval(float(ordered[low]), float(ordered[high]), confidence, f"order statistics of {n} values")
+
+
+def standard_error(values: ArrayLike) -> float:
+    """Standard error of the mean of independent values; infinite for fewer than two."""
+    sample = np.asarray(values, dtype=float)
+    return float(sample.std(ddof=1)) / math.sqrt(len(sample)) if len(sample) > 1 else math.inf
 
 
 def paired_p(ones: ArrayLike, others: ArrayLike) -> float:
@@ -161,7 +207,20 @@ def paired_p(ones: ArrayLike, others: ArrayLike) -> float:
     if spread == 0:
         return 1.0 if mean == 0 else 0.0
     t = abs(mean) / (spread / math.sqrt(len(differences)))
-    return 2 * (1 - student_distribution(t, len(differences) - 1))
+    return 2 * student_tail(t, len(differences) - 1)
+
+
+def welch_p(ones: ArrayLike, others: ArrayLike) -> float:
+    """Two-sided p value of Welch's test that two independent samples, of unequal spread, have equal means."""
+    one, other = np.asarray(ones, dtype=float), np.asarray(others, dtype=float)
+    var_one, var_other = one.var(ddof=1) / len(one), other.var(ddof=1) / len(other)
+    if var_one + var_other == 0:
+        return 1.0 if one.mean() == other.mean() else 0.0
+    t = abs(float(one.mean() - other.mean())) / math.sqrt(var_one + var_other)
+    degrees = float(
+        (var_one + var_other) ** 2 / (var_one**2 / (len(one) - 1) + var_other**2 / (len(other) - 1))
+    )
+    return 2 * student_tail(t, degrees)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

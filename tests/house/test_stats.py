@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from forerun.rng import stream
-from forerun.study.statistics import (
+from forerun.result.stats import (
     batch_means_interval,
     holm,
     mean_interval,
+    normal_quantile,
     paired_interval,
     paired_p,
     proportion_interval,
+    quantile_interval,
     student_distribution,
     student_quantile,
+    student_tail,
     two_level_interval,
+    welch_p,
 )
+from forerun.rng import stream
 
 scipy_stats = pytest.importorskip("scipy.stats")
 
@@ -27,18 +34,75 @@ TRUTHS = 1000
 ACCEPTED = (0.95 - 3 * (0.95 * 0.05 / TRUTHS) ** 0.5, 0.95 + 3 * (0.95 * 0.05 / TRUTHS) ** 0.5)
 
 
-@given(st.floats(0.001, 0.999), st.integers(1, 500))
-def test_student_quantiles_agree_with_scipy(share: float, degrees: int) -> None:
+DEGREES = st.one_of(st.integers(1, 500), st.floats(1, 2000), st.floats(3, 12).map(lambda power: 10**power))
+
+
+@given(st.floats(0.0001, 0.9999), DEGREES)
+@example(0.975, 1e9)
+@example(0.975, 9)
+def test_student_quantiles_agree_with_scipy(share: float, degrees: float) -> None:
     assert student_quantile(share, degrees) == pytest.approx(
-        scipy_stats.t.ppf(share, degrees), rel=1e-7, abs=1e-9
+        scipy_stats.t.ppf(share, degrees), rel=1e-10, abs=1e-12
     )
 
 
-@given(st.floats(-50, 50), st.floats(1, 300))
+@given(st.floats(-50, 50), DEGREES)
 @example(1e-6, 2.0)
 @example(-1e-200, 3.0)
+@example(1.96, 1e9)
 def test_student_distribution_agrees_with_scipy(t: float, degrees: float) -> None:
-    assert student_distribution(t, degrees) == pytest.approx(scipy_stats.t.cdf(t, degrees), abs=1e-11)
+    assert student_distribution(t, degrees) == pytest.approx(scipy_stats.t.cdf(t, degrees), abs=1e-12)
+
+
+@given(st.floats(0.0, 12.0), DEGREES)
+def test_tails_agree_with_scipy_far_out(t: float, degrees: float) -> None:
+    assert student_tail(t, degrees) == pytest.approx(scipy_stats.t.sf(t, degrees), rel=1e-8)
+
+
+@given(st.floats(0.0001, 0.9999))
+@example(0.975)
+def test_normal_quantiles_agree_with_scipy(share: float) -> None:
+    assert normal_quantile(share) == pytest.approx(scipy_stats.norm.ppf(share), rel=1e-11, abs=1e-13)
+
+
+def test_the_two_quantiles_in_use_to_the_last_digit() -> None:
+    assert normal_quantile(0.975) == 1.959963984540054
+    assert student_quantile(0.975, 9) == pytest.approx(2.262157162798205, rel=1e-15, abs=0)
+
+
+#: 95 and 99 % points of the normal distribution and of Student's t, as they are written from memory or a table
+COPIED = {
+    1.64,
+    1.645,
+    1.96,
+    2.576,
+    12.706,
+    4.303,
+    3.182,
+    2.776,
+    2.571,
+    2.447,
+    2.365,
+    2.306,
+    2.262,
+    2.2622,
+    2.228,
+}
+
+
+@pytest.mark.parametrize("folder", ["src", "benchmarks", "examples", "docs"])
+def test_quantiles_are_computed_and_not_copied(folder: str) -> None:
+    """One module knows the quantiles: no other file writes one as a number, from a table or from memory."""
+    root = Path(__file__).parents[2] / folder
+    copied = [
+        f"{path}:{node.lineno}: {node.value}"
+        for path in root.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, float)
+        and (node.value in COPIED or abs(node.value - 1.959964) < 1e-5)
+    ]
+    assert copied == []
 
 
 def covered(interval_of, draw) -> float:  # type: ignore[no-untyped-def]
@@ -95,7 +159,7 @@ def test_wilson_agrees_with_scipy(case: tuple[int, int]) -> None:
     successes, trials = case
     ours = proportion_interval(successes, trials)
     theirs = scipy_stats.binomtest(successes, trials).proportion_ci(method="wilson")
-    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=3, max_size=12), st.integers(0, 10))
@@ -103,6 +167,24 @@ def test_paired_p_agrees_with_scipy(values: list[float], seed: int) -> None:
     one = np.array(values)
     other = one + stream(seed, "other").normal(size=len(one))
     assert paired_p(one, other) == pytest.approx(scipy_stats.ttest_rel(one, other).pvalue, abs=1e-9)
+
+
+def test_welch_p_agrees_with_scipy() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        one, other = rng.normal(0, 1, rng.integers(2, 9)), rng.normal(0.5, 3, rng.integers(2, 9))
+        wanted = scipy_stats.ttest_ind(one, other, equal_var=False).pvalue
+        assert welch_p(one, other) == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
+def test_quantile_intervals_cover(share: float) -> None:
+    """Order statistics enclose the quantile of an exponential distribution at least as often as 95 % claims."""
+    truth, hits = -np.log(1 - share), 0
+    for repeat in range(TRUTHS):
+        interval = quantile_interval(stream(8, "quantile", repeat).exponential(size=1000), share)
+        hits += interval.low <= truth <= interval.high
+    assert hits / TRUTHS >= ACCEPTED[0]
 
 
 def test_paired_p_of_equal_and_of_shifted_values() -> None:
