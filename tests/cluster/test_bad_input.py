@@ -15,6 +15,8 @@ from forerun.cli.main import run
 from forerun.domains.cluster.allocator import Allocation, Allocator, View
 from forerun.domains.cluster.policies.fifo import Fifo
 from forerun.domains.cluster.policy import schedulers
+from forerun.domains.cluster.scenario import Quota
+from forerun.errors import ScenarioError
 
 HEADER = "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration\n"
 TABLE = "global_batch_size,1,2,4,8\n64,1.5,2.8,5,\n32,1,1.6,0,nan\n"
@@ -240,6 +242,86 @@ def test_a_slurm_dump_is_compared_in_one_command(
     assert "job without GPUs dropped" in capsys.readouterr().err
 
 
+PARTITIONS = SACCT.replace("bob|gpu", "bob|fast")
+
+
+def test_quotas_are_of_users_or_of_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """A quota binds whom it names; a name that nobody has is an error that names those there are."""
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.txt").write_text(PARTITIONS + PARTITIONS.splitlines()[2].replace("11|", "14|") + "\n")
+    Path("s.yaml").write_text(
+        "domain: cluster\ntrace: jobs.txt\nmachines: {nodes: [{count: 4, gpus: 8}]}\npolicy: fifo-backfill\n"
+        "quota: {gpus: {bob: 4}, default: 64}\n"
+    )
+    jobs = forerun.simulate(forerun.load("s.yaml")).tables["jobs"]
+    starts = dict(zip(jobs["job"], jobs["first_start_s"], strict=True))
+    assert dict(zip(jobs["job"], jobs["user"], strict=True)) == {
+        "10": "ann",
+        "11": "bob",
+        "13": "cat",
+        "14": "bob",
+    }
+    assert starts["14"] - starts["11"] == 7200 and starts["13"] == 120, "one of bob's jobs at a time"
+    per_vc = ["quota={gpus: {fast: 8}, default: 64, per: vc}"]
+    jobs = forerun.simulate(forerun.load("s.yaml", per_vc)).tables["jobs"]
+    assert set(jobs["user"]) == {"gpu", "fast"} and (jobs["wait_quota_s"] == 0).all()
+    for quota, told in (
+        (
+            "{gpus: {bop: 4}}",
+            "$.quota.gpus.bop: no user 'bop' in jobs.txt; did you mean 'bob'? known: ann, bob, cat",
+        ),
+        ("{gpus: {fast: 4}}", "it is a virtual cluster or partition, whose quotas come with quota.per: vc"),
+        ("{gpus: {bob: 4}, per: vc}", "no virtual cluster or partition 'bob' in jobs.txt; it is a user"),
+    ):
+        assert run(["simulate", "s.yaml", "--set", f"quota={quota}"]) == 2
+        error = capsys.readouterr().err
+        assert told in error and "Traceback" not in error
+    assert run(["simulate", "s.yaml"]) == 0
+    told = capsys.readouterr().out
+    assert (
+        "jobs.txt has jobs of 2 partitions or virtual clusters (gpu: 2, fast: 2): here they share one cluster"
+        in told
+    )
+
+
+def test_a_quota_of_somebody_who_was_not_drawn_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"j{i},{600 * i},300,1,{'ann' if i else 'rare'}\n" for i in range(60))
+    Path("jobs.csv").write_text("job_id,submission_time,duration,num_gpu,user\n" + rows)
+    scenario = forerun.loads(
+        "domain: cluster\ntrace: {resample: {file: jobs.csv, block: 10min}}\npolicy: las\n"
+        "machines: {nodes: [{count: 1, gpus: 4}]}\nquota: {gpus: {rare: 1}, default: 4}\n"
+    )
+    drawn = [set(forerun.simulate(scenario.with_(seed=seed)).tables["jobs"]["user"]) for seed in range(6)]
+    assert {"ann"} in drawn and {"ann", "rare"} in drawn
+    with pytest.raises(ScenarioError, match="no user 'rear' in jobs"):
+        forerun.simulate(scenario.with_(quota=Quota(gpus={"rear": 1})))
+
+
+def test_backfill_without_reservation_says_so(tmp_path: Path) -> None:
+    """A wide job waits for narrow ones that came later; with a reservation it would start at 1,000 s, as the first ends."""
+    from forerun.domains.cluster.policies.fifo_backfill import FifoBackfill
+    from forerun.registry import member_name
+
+    assert member_name(FifoBackfill) == "fifo-backfill-unreserved"
+    assert "nothing is reserved" in " ".join((FifoBackfill.__doc__ or "").lower().split())
+    rows = "".join(f"n{i},{200 * i},1000,2\n" for i in range(1, 17))
+    (tmp_path / "jobs.csv").write_text(
+        f"job_id,submission_time,duration,num_gpu\nfirst,0,1000,4\nwide,100,10,8\n{rows}"
+    )
+    scenario = forerun.loads(
+        f"domain: cluster\ntrace: {tmp_path / 'jobs.csv'}\nmachines: {{nodes: [{{count: 1, gpus: 8}}]}}\n"
+        "policy: fifo-backfill\n"
+    )
+    jobs = forerun.simulate(scenario).tables["jobs"]
+    started = dict(zip(jobs["job"], jobs["first_start_s"], strict=True))
+    assert started["n1"] == 200 and started["wide"] == 5000
+
+
 NEWCOMER = "".join(
     f"j{i},{60 * i},{60 + 137 * i % 1500},{(1, 2, 3, 1, 4)[i % 5]},{60 * i + 900 + 211 * i % 3000}\n"
     for i in range(50)
@@ -302,7 +384,7 @@ def test_what_a_published_schedule_does_not_know_is_said(
 ) -> None:
     """Quotas, placements and costs of one's own bind policies with a view; published rules ignore them, with a word."""
     monkeypatch.chdir(tmp_path)
-    Path("jobs.csv").write_text("job_id,submission_time,duration,num_gpu\na,0,60,1\nb,0,60,2\n")
+    Path("jobs.csv").write_text("job_id,submission_time,duration,num_gpu,user\na,0,60,1,ann\nb,0,60,2,bob\n")
     Path("s.yaml").write_text(
         "domain: cluster\ntrace: jobs.csv\nmachines: {nodes: [{count: 1, gpus: 4}, {count: 1, gpus: 2}]}\npolicy: fifo\n"
         "quota: {gpus: {ann: 1}, default: 4}\nplacement: best-fit\ncosts: {restart_s: 5}\n"

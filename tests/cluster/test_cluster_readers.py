@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +310,92 @@ def test_sacct_text(tmp_path: Path) -> None:
     assert "JobName" in SACCT_COMMAND.split(",")[-1]
 
 
+LONGER = "recorded duration is longer than end less start (as where the clock was set back); it is taken, and moves the end"
+SHORTER = "recorded duration is shorter than end less start (as where a job was suspended); it is taken"
+
+
+def sacct(*rows: dict[str, str], header: Sequence[str] = SACCT.splitlines()[0].split("|")) -> str:
+    """A log with rows that differ from the first of `SACCT` in some columns."""
+    first = dict(zip(SACCT.splitlines()[0].split("|"), SACCT.splitlines()[1].split("|"), strict=True))
+    lines = ["|".join({**first, **row}.get(name, "") for name in header) for row in rows]
+    return "\n".join(("|".join(header), *lines, ""))
+
+
+def test_sacct_takes_elapsed_seconds(tmp_path: Path) -> None:
+    """Across the end of daylight saving time, where an end reads earlier than its start, and where a job was suspended."""
+    text = sacct(
+        {"JobID": "1", "Start": "2024-10-27T02:20:00", "End": "2024-10-27T03:00:00", "ElapsedRaw": "6000"},
+        {"JobID": "2", "Start": "2024-10-27T02:50:00", "End": "2024-10-27T02:10:00", "ElapsedRaw": "1200"},
+        {"JobID": "3", "End": "2024-03-01T12:05:00", "ElapsedRaw": "3600"},
+        {"JobID": "4", "ElapsedRaw": ""},
+    )
+    trace, rules = read(tmp_path, "sacct", text)
+    took = dict(zip(trace["job_id"].tolist(), trace["duration_s"].tolist(), strict=True))
+    assert took == {"1": 6000.0, "2": 1200.0, "3": 3600.0, "4": 3600.0}
+    assert rules == [LONGER, SHORTER]
+    spans = dict(zip(trace["job_id"].tolist(), (trace["end_s"] - trace["start_s"]).tolist(), strict=True))
+    assert spans == {"1": 6000.0, "2": 1200.0, "3": 7200.0, "4": 3600.0}
+    assert demand(trace)[1].min() >= 0
+
+
+def test_sacct_json_takes_elapsed_seconds(tmp_path: Path) -> None:
+    """A job suspended for ten minutes."""
+    text = changed("sacct_json", "1700003660", "1700004260")
+    trace, rules = read(tmp_path, "sacct_json", text)
+    assert trace["duration_s"].tolist()[0] == 3600.0 and SHORTER in rules
+
+
+def test_parts_of_gpus_are_named(tmp_path: Path) -> None:
+    """Slices count as GPUs, said; shares alone, and GPUs in the older columns alone, are dropped for their own reason."""
+    names = [*SACCT.splitlines()[0].split("|")[:-1], "ReqGRES", "JobName"]
+    text = sacct(
+        {"JobID": "1", "AllocTRES": "gres/gpu=2,gres/gpu:nvidia_a100_1g.5gb=2", "ReqTRES": ""},
+        {"JobID": "2", "AllocTRES": "gres/gpu:1g.10gb+me=1", "ReqTRES": ""},
+        {"JobID": "3", "AllocTRES": "cpu=4,gres/shard=8", "ReqTRES": ""},
+        {"JobID": "4", "AllocTRES": "cpu=4,gres/gpu=1,gres/shard=8", "ReqTRES": ""},
+        {"JobID": "5", "AllocTRES": "cpu=4,gres/mps=50", "ReqTRES": ""},
+        {"JobID": "6", "AllocTRES": "cpu=4,mem=4G", "ReqTRES": "cpu=4", "ReqGRES": "gpu:4"},
+        {"JobID": "7", "AllocTRES": "cpu=4,mem=4G", "ReqTRES": "cpu=4", "ReqGRES": ""},
+        {"JobID": "8", "AllocTRES": "gres/gpu:a100-sxm4-80gb=2", "ReqTRES": "", "ReqGRES": "gpu:4"},
+        header=names,
+    )
+    trace, rules = read(tmp_path, "sacct", text)
+    assert dict(zip(trace["job_id"].tolist(), trace["gpus"].tolist(), strict=True)) == {
+        "1": 2, "2": 1, "4": 1, "8": 2,
+    }  # fmt: skip
+    counted = {row["rule"]: row["count"] for row in trace.provenance.repairs}
+    assert counted == {
+        "slices of GPUs (MIG) counted as whole GPUs": 2,
+        "job with shares of a GPU only (shard, mps) dropped: how many make a GPU is not in the log": 2,
+        "job with GPUs in ReqGRES or AllocGRES only dropped: GPUs are read from AllocTRES and ReqTRES, which have them "
+        "where Slurm has AccountingStorageTRES=gres/gpu": 1,
+        "job without GPUs dropped": 1,
+    }
+    assert sorted(rules) == sorted(counted)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "rule"),
+    [("gpu:1g.5gb", 4, "slices of GPUs"), ("shard", None, "shares of a GPU only")],
+)
+def test_parts_of_gpus_are_named_in_json(tmp_path: Path, name: str, count: int | None, rule: str) -> None:
+    document = json.loads(TEXTS["sacct_json"])
+    document["jobs"][0]["tres"] = {"allocated": [{"type": "gres", "name": name, "count": 4}]}
+    trace, rules = read(tmp_path, "sacct_json", json.dumps(document))
+    assert dict(zip(trace["job_id"].tolist(), trace["gpus"].tolist(), strict=True)).get("100") == count
+    assert any(rule in one for one in rules)
+
+
+def test_a_log_without_columns_for_gpus_is_refused(tmp_path: Path) -> None:
+    """With the older columns only there is nothing to count GPUs by; where GPUs do not matter the log is read."""
+    text = sacct({"ReqGRES": "gpu:4"}, header=["JobID", "Submit", "Start", "End", "State", "ReqGRES"])
+    with pytest.raises(TraceError, match=r"misses the columns AllocTRES and ReqTRES, .* print the log with"):
+        read(tmp_path, "sacct", text)
+    path = tmp_path / "plain.txt"
+    path.write_text(text)
+    assert len(read_trace(path, "sacct", options={"cpu_jobs": True})) == 1
+
+
 def test_sacct_dirt(tmp_path: Path) -> None:
     row = SACCT.splitlines()[1]
     dirt = [
@@ -321,10 +408,11 @@ def test_sacct_dirt(tmp_path: Path) -> None:
     ]
     trace, rules = read(tmp_path, "sacct", "\n".join([SACCT.splitlines()[0], row, *dirt]))
     assert sorted(trace["job_id"].tolist()) == ["10", "10#2", "12_3", "14"]
+    assert trace["duration_s"].max() == 86_401.5
     assert rules == [
         "job step dropped",
         "array range that never started dropped",
-        "recorded duration differs from end less start, which is taken",
+        LONGER,
         "job that never ran or has no end dropped",
         "job id used again, kept as a run of its own",
     ]
@@ -448,7 +536,7 @@ CELLS = [
     ("sacct", "2024-03-01T10:00:00", "now", "not a time"),
     ("sacct", "|3600|", "|an hour|", "not a duration"),
     ("sacct", "10|ann|gpu|", "|ann|gpu|", "JobID: is empty"),
-    ("sacct", "Submit|", "Eligible|", "print the log with: sacct"),
+    ("sacct", "Submit|", "Eligible|", "print the log with: TZ=UTC sacct"),
     ("sacct", "User|", "User|User|", "twice"),
     ("sacct", "10|ann|gpu|2024-03-01T10:00:00|", "10|ann|", "fields"),
     ("swf", "1 0 10 100", "1 0 10", "17 numbers"),
@@ -508,9 +596,9 @@ REPAIRS = [
     ("philly", '"2017-10-07 01:12:09"', '"None"', "attempt without start, end or GPUs dropped"),
     ("philly", '"2017-10-07 01:11:39"', '"2017-10-07 01:12:39"', "start before submission"),
     ("sacct", "2024-03-01T11:05:00", "Unknown", "job that never ran or has no end dropped"),
-    ("sacct", "2024-03-01T11:05:00", "2024-03-01T11:06:00", "recorded duration differs"),
+    ("sacct", "2024-03-01T11:05:00", "2024-03-01T11:06:00", "recorded duration is shorter"),
     ("sacct_json", "1700003660", "0", "job that never ran or has no end dropped"),
-    ("sacct_json", "1700003660", "1700009999", "recorded duration differs"),
+    ("sacct_json", "1700003660", "1700009999", "recorded duration is shorter"),
 ]
 
 

@@ -124,6 +124,7 @@ def job_trace(
     *,
     cpu_jobs: bool = False,
     same_id: str = "drop",
+    recorded: bool = False,
     **more: object,
 ) -> Trace:
     """The runs as a clean trace of kind `jobs`, sorted by submission.
@@ -131,14 +132,14 @@ def job_trace(
     Dropped and counted: runs without submission, GPUs, start or end, of no or negative length or of more than ten
     years (a missing end read as a sentinel), and with an id seen before (`same_id`: `drop`, or `suffix` to keep them
     as `id#2`). `cpu_jobs` keeps runs without GPUs. A recorded duration that differs from end less start gives way to
-    it; without times the duration stands alone.
+    it, unless the log's durations count time worked (`recorded`); without times the duration stands alone.
     """
     table = _Cleaning(source, repairs, rows)
     table.drop(np.isnan(table.submit_s), "job without submission time dropped")
     table.drop(np.isnan(table.gpus), "job with unknown GPUs dropped")
     if not cpu_jobs:
         table.drop(table.gpus == 0, "job without GPUs dropped")
-    table.settle_duration()
+    table.settle_duration(recorded=recorded)
     table.drop(np.isnan(table.duration_s), "job that never ran or has no end dropped")
     table.drop(table.duration_s < 0, "job that ends before it starts dropped")
     table.drop(table.duration_s == 0, "job of zero seconds dropped")
@@ -173,11 +174,28 @@ class _Cleaning:
             setattr(self, name, getattr(self, name)[kept])
         self.texts = {name: values[kept] for name, values in self.texts.items()}
 
-    def settle_duration(self) -> None:
-        """End less start where both are known; a recorded duration that disagrees by over a second is noted."""
+    def settle_duration(self, *, recorded: bool) -> None:
+        """One duration a run; where the recorded one and end less start differ by over a second, that is noted.
+
+        recorded: the recorded one counts. It leaves out what a job was suspended for, and does not change with the clock;
+        a run that is longer than end less start then ends where its duration says.
+        """
         measured = self.end_s - self.start_s
         known = ~np.isnan(measured)
         differs = known & ~np.isnan(self.duration_s) & (np.abs(measured - self.duration_s) > 1.0)
+        if recorded:
+            longer = differs & (self.duration_s > measured)
+            self.note(
+                longer,
+                "recorded duration is longer than end less start (as where the clock was set back); "
+                "it is taken, and moves the end",
+            )
+            self.note(
+                differs & ~longer,
+                "recorded duration is shorter than end less start (as where a job was suspended); it is taken",
+            )
+            self.end_s = np.where(longer, self.start_s + self.duration_s, self.end_s)
+            differs = np.zeros_like(differs)
         self.note(differs, "recorded duration differs from end less start, which is taken")
         alone = np.isnan(self.duration_s) | differs
         self.duration_s = np.where(known & alone, measured, self.duration_s)

@@ -96,6 +96,7 @@ class MadeJobs:
             duration_s=tuple(self.duration_s.tolist()),
             best_effort=tuple(effort.tolist()),
             user=("",) * len(self),
+            vc=("",) * len(self),
             line=tuple(range(2, len(self) + 2)),
             written_deadline_s=tuple(self.deadline_s.tolist()),
         )
@@ -649,6 +650,7 @@ def jobs_csv(table: JobTable) -> str:
     last = {
         "best_effort": (tuple(map(int, table.best_effort)), used["ddl"][1]),
         "user": (table.user, any(table.user)),
+        "vc": (table.vc, any(table.vc)),
     }
     columns: dict[str, Sequence[Any]] = {"job_id": table.job_id, "submit_time": table.submit_s}
     columns |= {name: values for name, (values, wanted) in used.items() if wanted}

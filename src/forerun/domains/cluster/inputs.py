@@ -27,7 +27,7 @@ _SPEC_FIELDS: Final = ("num_switch", "num_node_p_switch", "num_gpu_p_node", "num
 UNMEETABLE: Final = "deadline before submission (cannot be met)"
 #: what is read of a job log; `real_*` columns of the Philly form are not
 _JOB_COLUMNS: Final = (
-    "job_id", "submit_s", "iterations", "model", "deadline_s", "batch", "gpus", "duration_s", "best_effort", "user",
+    "job_id", "submit_s", "iterations", "model", "deadline_s", "batch", "gpus", "duration_s", "best_effort", "user", "vc",
 )  # fmt: skip
 
 #: nothing written there: no deadline; no model's iterations and batch
@@ -38,6 +38,7 @@ _MAY_BE_EMPTY: Final = ("deadline_s", "iterations", "batch")
 class JobTable:
     """A job log before it meets a profile: one tuple a column, in the order of the file.
 
+    `user` is who submitted a job (the virtual cluster where the log names no user), `vc` its virtual cluster or partition.
     `read_as` names the reader of a foreign log; `most_held` is the most GPUs it held at once (0: not recorded).
     """
 
@@ -52,6 +53,7 @@ class JobTable:
     duration_s: tuple[int, ...]
     best_effort: tuple[bool, ...]
     user: tuple[str, ...]
+    vc: tuple[str, ...]
     written_deadline_s: tuple[int, ...]
     line: tuple[int, ...]
     read_as: str = ""
@@ -193,6 +195,7 @@ def _job(
         "duration_s": number("duration_s", 1, 1),
         "best_effort": int(deadline_s == NO_DEADLINE_S),
         "user": cells.get("user", ""),
+        "vc": cells.get("vc", ""),
         "written_deadline_s": written_s,
     }
 

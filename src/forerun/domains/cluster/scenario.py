@@ -163,9 +163,13 @@ class Costs(Spec, frozen=True, kw_only=True):
 
 
 class Quota(Spec, frozen=True, kw_only=True):
-    """GPUs each user (or virtual cluster) may hold. `borrow`: idle GPUs go beyond it, and are taken back on demand."""
+    """GPUs each user may hold (`per: vc`: each virtual cluster or partition). `default`: those not named.
+
+    Names that the log does not have are an error. `borrow`: idle GPUs go beyond quotas, and are taken back on demand.
+    """
 
     gpus: Annotated[dict[str, int], msgspec.Meta(min_length=1)]
+    per: Literal["user", "vc"] = "user"
     default: Annotated[int, msgspec.Meta(ge=0)] = 0
     borrow: bool = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,8 +23,8 @@ from forerun.domains.cluster.loop import run
 from forerun.domains.cluster.model import BOOL, I64, NO_DEADLINE_S, Cluster, Jobs, NodeGroup, Profile, World
 from forerun.domains.cluster.policy import Policy, Rules, Schedule
 from forerun.domains.cluster.record import Record
-from forerun.domains.cluster.scenario import RIGID, ProfileSpec, Scenario, TraceSpec
-from forerun.errors import PolicyError, Problem, ScenarioError, TraceError, UsageError
+from forerun.domains.cluster.scenario import RIGID, ProfileSpec, Quota, Scenario, TraceSpec
+from forerun.errors import PolicyError, Problem, ScenarioError, TraceError, UsageError, known_names
 from forerun.registry import member_name
 from forerun.result.run import Result
 from forerun.rng import stream
@@ -132,6 +133,9 @@ def prepare(scenario: Scenario) -> Prepared:
     _one_order_of_kinds(profiles)
     profile = profiles[0] if profiles else None
     table = table_from(scenario.trace, profile, scenario.seed, repairs)
+    if scenario.quota is not None:
+        _check_quota_names(scenario.quota, table, scenario.trace)
+        table = replace(table, user=getattr(table, scenario.quota.per))
     keeps = _keeps_requests(scenario.policy)
     if profile is not None and keeps and (counts := _unmeasured(table, profile)):
         from forerun.domains.cluster.profile import filled
@@ -185,6 +189,28 @@ def prepare(scenario: Scenario) -> Prepared:
         *(str(repair) for repair in repairs.repairs),
     )
     return Prepared(world, repairs, notes, terms)
+
+
+def _check_quota_names(quota: Quota, table: JobTable, trace: TraceSpec) -> None:
+    """Raises ScenarioError for a quota of somebody who has no job in the log."""
+    tables = [table]
+    if trace.resample is not None and not set(quota.gpus) <= set(getattr(table, quota.per)):
+        # Who was not drawn may be in the log all the same.
+        tables.append(table_of_file(Path(trace.resample.file.path), trace.resample.format, RepairLog()))
+    names = {per: {name for one in tables for name in getattr(one, per)} - {""} for per in ("user", "vc")}
+    known, other = names[quota.per], "user" if quota.per == "vc" else "vc"
+    words = {"user": "user", "vc": "virtual cluster or partition"}
+    problems = []
+    for name in quota.gpus:
+        if name not in known:
+            hint = known_names(name, sorted(known)) if known else "the log names none"
+            if name in names[other]:
+                hint = f"it is a {words[other]}, whose quotas come with quota.per: {other}"
+            problems.append(
+                Problem(f"$.quota.gpus.{name}", f"no {words[quota.per]} {name!r} in {table.source}; {hint}")
+            )
+    if problems:
+        raise ScenarioError(*problems[:20])
 
 
 def with_deadlines(jobs: Jobs, trace: TraceSpec, seed: int, repairs: RepairLog) -> Jobs:
@@ -455,6 +481,14 @@ def _log_notes(table: JobTable, cluster: Cluster) -> list[str]:
     notes = [
         f"{table.source} was read as {table.read_as}; such logs have no deadlines (a time limit is none)"
     ]
+    sizes = Counter(vc for vc in table.vc if vc)
+    if len(sizes) > 1:
+        largest = ", ".join(f"{vc}: {count}" for vc, count in sizes.most_common(3))
+        more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
+        notes.append(
+            f"{table.source} has jobs of {len(sizes)} partitions or virtual clusters ({largest}{more}): here they share one "
+            "cluster"
+        )
     if table.most_held > cluster.gpus:
         notes.append(
             f"this trace cannot have run on this cluster: it held up to {table.most_held:g} GPUs at once, "
@@ -554,8 +588,9 @@ def table_of_log(log: Any, source: str, repairs: RepairLog) -> JobTable:
     repairs.note_many("fraction of a GPU rounded up", places, len(fractions))
     submit = np.floor(np.asarray(log["submit_s"], np.float64)).astype(np.int64)
     duration = np.maximum(1, np.rint(np.asarray(log["duration_s"], np.float64))).astype(np.int64)
-    users = log["vc"] if "vc" in log else log["user"] if "user" in log else [""] * len(submit)
     count = len(submit)
+    vcs = tuple(str(vc) for vc in log["vc"]) if "vc" in log else ("",) * count
+    users = tuple(str(user) for user in log["user"]) if "user" in log else ("",) * count
     return JobTable(
         source=source,
         job_id=tuple(str(name) for name in log["job_id"]),
@@ -567,7 +602,8 @@ def table_of_log(log: Any, source: str, repairs: RepairLog) -> JobTable:
         gpus=tuple(whole.tolist()),
         duration_s=tuple(duration.tolist()),
         best_effort=(True,) * count,
-        user=tuple(str(user) for user in users),
+        user=users if any(users) else vcs,
+        vc=vcs,
         written_deadline_s=(NO_DEADLINE_S,) * count,
         line=(0,) * count if log.lines is None else tuple(log.lines.tolist()),
         read_as=str(log.provenance.format),

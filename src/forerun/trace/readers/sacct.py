@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -16,13 +18,28 @@ from forerun.trace.rows import Field, json_number, parse_instant, read_json
 from forerun.trace.source import Source
 from forerun.trace.table import Trace
 
-#: the command whose output this reader wants; its last column may hold anything, so `|` in job names is harmless
+#: the command whose output this reader wants; its last column may hold anything, so `|` in job names is harmless, and UTC
+#: has no hour that a change of daylight saving time repeats or leaves out
 SACCT_COMMAND: Final = (
-    "sacct --parsable2 -a -X --format=JobID,User,Partition,Submit,Start,End,State,ElapsedRaw,AllocTRES,ReqTRES,"
+    "TZ=UTC sacct --parsable2 -a -X --format=JobID,User,Partition,Submit,Start,End,State,ElapsedRaw,AllocTRES,ReqTRES,"
     "Timelimit,NNodes,JobName"
 )
 _NEEDED: Final = ("JobID", "Submit", "State")
-_TRES: Final = re.compile(r"(?:^|,)gres/gpu(:[^=,]+)?=([0-9]+)(?=,|$)")
+#: where GPUs stand
+_TRES_COLUMNS: Final = ("AllocTRES", "ReqTRES")
+_TRES: Final = re.compile(r"(?:^|,)gres/([^:=,]+)(?::([^=,]+))?=([0-9]+)(?=,|$)")
+#: a slice of a GPU among the types of GPUs, such as `nvidia_a100_1g.5gb`
+_MIG: Final = re.compile(r"(?<![0-9A-Za-z])[0-9]g\.[0-9]+gb")
+#: parts of GPUs that are no type of GPU
+_PARTS: Final = ("shard", "mps")
+_SLICES: Final = "slices of GPUs (MIG) counted as whole GPUs"
+_ONLY_PARTS: Final = (
+    "job with shares of a GPU only (shard, mps) dropped: how many make a GPU is not in the log"
+)
+_ONLY_GRES: Final = (
+    "job with GPUs in ReqGRES or AllocGRES only dropped: GPUs are read from AllocTRES and ReqTRES, which have them where "
+    "Slurm has AccountingStorageTRES=gres/gpu"
+)
 _ARRAY_RANGE: Final = re.compile(r"[0-9]+_\[.*")
 _STEP: Final = re.compile(r"[^.]+\.(?:batch|extern|interactive|[0-9]+)")
 
@@ -31,8 +48,10 @@ class Sacct(TraceReader, tag="sacct", frozen=True, kw_only=True):
     """Output of `sacct --parsable2`: a header line, then `|`-separated rows; the command is `SACCT_COMMAND`.
 
     Job steps and array ranges still pending are dropped, `Unknown` times count as missing, a requeued job (same id
-    twice) keeps each run, `CANCELLED by uid` becomes CANCELLED. GPUs are those allocated, else those asked for. A time
-    limit is no deadline and is not read as one. Jobs without GPUs are dropped and counted unless cpu_jobs.
+    twice) keeps each run, `CANCELLED by uid` becomes CANCELLED. A run takes its elapsed time, which leaves out what it was
+    suspended for and does not change with the clock. GPUs are those allocated, else those asked for; a MIG slice counts
+    as a GPU. A time limit is no deadline and is not read as one. Jobs without GPUs are dropped and counted unless
+    cpu_jobs, those with shares of a GPU only under a rule of their own.
     """
 
     cpu_jobs: bool = False
@@ -52,15 +71,16 @@ class Sacct(TraceReader, tag="sacct", frozen=True, kw_only=True):
             if not line.strip():
                 repairs.note("blank line dropped", source.at(number))
             elif not names:
-                names = _header(line, source, number)
+                names = _header(line, source, number, cpu_jobs=self.cpu_jobs)
             else:
                 self._row(number, line, names, source, rows, repairs, complaints)
         complaints.finish()
         if not rows.lines and not len(repairs):
             raise TraceError.at(source.name, "holds no rows of data")
         return job_trace(
-            self, source, repairs, rows, cpu_jobs=self.cpu_jobs, same_id="suffix", clock="local, no zone"
-        )
+            self, source, repairs, rows,
+            cpu_jobs=self.cpu_jobs, same_id="suffix", recorded=True, clock="as written, no zone",
+        )  # fmt: skip
 
     def _row(
         self,
@@ -84,6 +104,11 @@ class Sacct(TraceReader, tag="sacct", frozen=True, kw_only=True):
         elif _ARRAY_RANGE.fullmatch(row["JobID"]):
             repairs.note("array range that never started dropped", source.at(number))
         else:
+            gres = [Gres.of_text(row.get(name, "")) for name in _TRES_COLUMNS]
+            old = "gpu" in row.get("ReqGRES", "") + row.get("AllocGRES", "")
+            gpus = _gpus(gres, source.at(number), repairs, cpu_jobs=self.cpu_jobs, only_gres=old)
+            if np.isnan(gpus):
+                return
             times = {
                 name: _instant(row.get(name, ""), source, number, name, complaints)
                 for name in ("Submit", "Start", "End")
@@ -97,17 +122,22 @@ class Sacct(TraceReader, tag="sacct", frozen=True, kw_only=True):
                 start_s=times["Start"],
                 end_s=times["End"],
                 duration_s=_elapsed(row, times["End"], source, number, complaints),
-                gpus=_gpus(row.get("AllocTRES", "")) or _gpus(row.get("ReqTRES", "")),
+                gpus=gpus,
                 state=row["State"].split(" by ")[0],
             )
 
 
-def _header(line: str, source: Source, number: int) -> list[str]:
+def _header(line: str, source: Source, number: int, *, cpu_jobs: bool) -> list[str]:
     names = [name.strip() for name in line.split("|")]
     missing = [name for name in _NEEDED if name not in names]
     if missing:
         raise TraceError.at(
             source.at(number), f"misses the columns {', '.join(missing)}; print the log with: {SACCT_COMMAND}"
+        )
+    if not cpu_jobs and not set(names) & set(_TRES_COLUMNS):
+        raise TraceError.at(
+            source.at(number),
+            f"misses the columns AllocTRES and ReqTRES, in which GPUs are counted; print the log with: {SACCT_COMMAND}",
         )
     if len(set(names)) < len(names):
         raise TraceError.at(source.at(number), "names a column twice")
@@ -141,11 +171,42 @@ def _elapsed(row: dict[str, str], end_s: float, source: Source, number: int, com
     return float("nan")
 
 
-def _gpus(tres: str) -> float:
-    """GPUs in a TRES list such as `cpu=8,gres/gpu=4,gres/gpu:a100=4`: the untyped total, else the sum of types."""
-    found = _TRES.findall(tres)
-    totals = [int(count) for kind, count in found if not kind]
-    return float(totals[0] if totals else sum(int(count) for _, count in found))
+@dataclass(frozen=True, slots=True)
+class Gres:
+    """What a list of resources says of GPUs: how many, whether slices are among them, and whether there are shares."""
+
+    gpus: float
+    slices: bool
+    parts: bool
+
+    @classmethod
+    def of(cls, listed: Sequence[tuple[str, str, float]]) -> Gres:
+        """From resources (name, type, count): the untyped total of GPUs, else the sum of types."""
+        gpus = [(kind, count) for name, kind, count in listed if name == "gpu"]
+        total = sum(count for kind, count in gpus if not kind) or sum(count for _, count in gpus)
+        slices = any(count and _MIG.search(kind) for kind, count in gpus)
+        return cls(float(total), slices, any(count and name in _PARTS for name, _, count in listed))
+
+    @classmethod
+    def of_text(cls, tres: str) -> Gres:
+        """From a list such as `cpu=8,gres/gpu=4,gres/gpu:a100=4`."""
+        return cls.of([(name, kind, int(count)) for name, kind, count in _TRES.findall(tres)])
+
+
+def _gpus(
+    gres: Sequence[Gres], where: str, repairs: RepairLog, *, cpu_jobs: bool, only_gres: bool = False
+) -> float:
+    """The GPUs of the first list that has any; nan where a job is dropped, counted. gres: allocated, then asked for."""
+    for one in gres:
+        if one.gpus:
+            if one.slices:
+                repairs.note(_SLICES, where)
+            return one.gpus
+    for rule, there in ((_ONLY_PARTS, any(one.parts for one in gres)), (_ONLY_GRES, only_gres)):
+        if there and not cpu_jobs:
+            repairs.note(rule, where)
+            return float("nan")
+    return 0.0
 
 
 class SacctJson(TraceReader, tag="sacct_json", frozen=True, kw_only=True):
@@ -176,13 +237,15 @@ class SacctJson(TraceReader, tag="sacct_json", frozen=True, kw_only=True):
         for number, job in enumerate(jobs):
             where = f"{source.name}: job {number}"
             try:
-                self._job(number, job, rows)
+                self._job(number, job, rows, where, repairs)
             except ValueError as error:
                 complaints.add(where, str(error))
         complaints.finish()
-        return job_trace(self, source, repairs, rows, cpu_jobs=self.cpu_jobs, same_id="suffix", clock="UTC")
+        return job_trace(
+            self, source, repairs, rows, cpu_jobs=self.cpu_jobs, same_id="suffix", recorded=True, clock="UTC"
+        )
 
-    def _job(self, number: int, job: Any, rows: JobRows) -> None:
+    def _job(self, number: int, job: Any, rows: JobRows, where: str, repairs: RepairLog) -> None:
         if not isinstance(job, dict) or not isinstance(job.get("time"), dict):
             raise ValueError("an object with job_id and time is expected")
         identifier = _wrapped(job.get("job_id"), "job_id")
@@ -200,6 +263,14 @@ class SacctJson(TraceReader, tag="sacct_json", frozen=True, kw_only=True):
         instants = {key: value if value > 0 else float("nan") for key, value in instants.items()}
         tres = job.get("tres") if isinstance(job.get("tres"), dict) else {}
         assert isinstance(tres, dict)
+        gpus = _gpus(
+            [_listed(tres.get(which)) for which in ("allocated", "requested")],
+            where,
+            repairs,
+            cpu_jobs=self.cpu_jobs,
+        )
+        if np.isnan(gpus):
+            return
         rows.add(
             number + 1,
             job_id=name,
@@ -211,7 +282,7 @@ class SacctJson(TraceReader, tag="sacct_json", frozen=True, kw_only=True):
             duration_s=_wrapped(times.get("elapsed"), "time.elapsed")
             if instants["end"] > 0
             else float("nan"),
-            gpus=_listed_gpus(tres.get("allocated")) or _listed_gpus(tres.get("requested")),
+            gpus=gpus,
             state=_state(job.get("state")),
         )
 
@@ -249,18 +320,16 @@ def _state(value: Any) -> str:
     return _words(value, "state")
 
 
-def _listed_gpus(listed: Any) -> float:
-    """GPUs in a list of `{type, name, count}`."""
+def _listed(listed: Any) -> Gres:
+    """What a list of `{type, name, count}` says of GPUs."""
     if listed is None:
-        return 0.0
+        return Gres.of(())
     if not isinstance(listed, list) or any(not isinstance(item, dict) for item in listed):
         raise ValueError("tres is no list of {type, name, count}")
-    untyped = typed = 0.0
+    found = []
     for item in listed:
-        kind, name = str(item.get("type")), str(item.get("name"))
-        if kind == "gres" and (name == "gpu" or name.startswith("gpu:")):
+        name, _, kind = str(item.get("name")).partition(":")
+        if item.get("type") == "gres" and name in ("gpu", *_PARTS):
             count = _wrapped(item.get("count"), "tres count")
-            count = 0.0 if np.isnan(count) else count
-            untyped += count if name == "gpu" else 0.0
-            typed += count if name != "gpu" else 0.0
-    return untyped or typed
+            found.append((name, kind, 0.0 if np.isnan(count) else count))
+    return Gres.of(found)
