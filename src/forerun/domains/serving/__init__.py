@@ -32,7 +32,7 @@ POLICIES: Final[dict[str, Registry[Any]]] = {"batching": batching_policies(), "t
 
 #: by what runs of this room are ranked, first the default
 OBJECTIVES: Final = (
-    Objective("attainment", "higher", "share of queries within the objective", 0.0, 1.0),
+    Objective("attainment", "higher", "share of queries that meet every stated objective", 0.0, 1.0),
     Objective("latency_p99_ms", "lower", "P99 latency in ms"),
     Objective("cost_usd_per_h", "lower", "cost in $/h"),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from forerun.domains.serving.llm.objectives import WORDS, Kind, stated
 from forerun.domains.serving.llm.spec import LanguageModelSpec
 from forerun.domains.serving.scenario import Generated, Scenario
 from forerun.result.run import Result, SavedRun
@@ -12,9 +13,10 @@ from forerun.study.explain import Answer, Lever
 
 
 def answer(summary: Mapping[str, Any]) -> Answer:
-    """Whether the latency objective is met."""
-    question = f"Do {summary['attainment_wanted']:.4g} of the queries stay within {summary['slo_ms']:.4g} ms?"
-    return Answer(question, bool(summary["slo_met"]))
+    """Whether enough queries meet every stated objective."""
+    tokens = " and ".join(f"{words} within {limit_ms:.4g} ms" for words, limit_ms in stated(summary))
+    question = f"Do {summary['attainment_wanted']:.4g} of the queries stay within {summary['slo_ms']:.4g} ms"
+    return Answer(f"{question}{f', with {tokens}' if tokens else ''}?", bool(summary["slo_met"]))
 
 
 def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
@@ -27,7 +29,7 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
         if list(replicas):
             found.append(Lever(f"configuration.{name}.replicas", now, tuple(replicas), f"replicas of {name}"))
         if stage.llm is not None:
-            found += _llm_levers(f"configuration.{name}.llm", name, stage.llm)
+            found += _llm_levers(f"configuration.{name}.llm", name, stage.llm, met)
             continue
         batches = sorted({1, 2, 4, 8, 16} - {stage.max_batch}, key=lambda batch: abs(batch - stage.max_batch))
         found.append(
@@ -46,10 +48,7 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
                 "seconds until a replica is active",
             )
         )
-    steps = (0.95, 0.9, 0.8, 0.7, 0.5) if met else (1.05, 1.1, 1.25, 1.5, 2.0)
-    found.append(
-        Lever("slo_ms", scenario.slo_ms, tuple(scenario.slo_ms * step for step in steps), "objective in ms")
-    )
+    found.append(_limit("slo_ms", scenario.slo_ms, "objective in ms", met))
     rate = (
         getattr(scenario.trace.process, "rate_rps", None) if isinstance(scenario.trace, Generated) else None
     )
@@ -66,19 +65,33 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
     return tuple(found)
 
 
-def _llm_levers(where: str, name: str, llm: LanguageModelSpec) -> list[Lever]:
-    """More or fewer seats, tokens in an iteration, and blocks."""
+def _limit(path: str, now_ms: float, meaning: str, met: bool) -> Lever:
+    """A tighter objective where all are met, else a looser one."""
+    steps = (0.95, 0.9, 0.8, 0.7, 0.5) if met else (1.05, 1.1, 1.25, 1.5, 2.0)
+    return Lever(path, now_ms, tuple(now_ms * step for step in steps), meaning)
+
+
+def _llm_levers(where: str, name: str, llm: LanguageModelSpec, met: bool) -> list[Lever]:
+    """More or fewer seats, tokens in an iteration, and blocks; looser or tighter objectives on tokens."""
     meanings = {
         "max_seqs": f"requests that {name} runs at once",
         "token_budget": f"tokens in one iteration of {name}",
         "kv_blocks": f"blocks in the cache of {name}",
     }
+    limits: dict[Kind, float] = {"ttft": llm.ttft_slo_ms, "tpot": llm.tpot_slo_ms}
     return [
-        Lever(
-            f"{where}.{field}",
-            getattr(llm, field),
-            tuple(max(1, int(getattr(llm, field) * factor)) for factor in (2, 0.5, 4, 0.25)),
-            meaning,
-        )
-        for field, meaning in meanings.items()
+        *(
+            Lever(
+                f"{where}.{field}",
+                getattr(llm, field),
+                tuple(max(1, int(getattr(llm, field) * factor)) for factor in (2, 0.5, 4, 0.25)),
+                meaning,
+            )
+            for field, meaning in meanings.items()
+        ),
+        *(
+            _limit(f"{where}.{kind}_slo_ms", now_ms, f"objective for the {WORDS[kind]} of {name} in ms", met)
+            for kind, now_ms in limits.items()
+            if now_ms
+        ),
     ]

@@ -25,9 +25,7 @@ from forerun.domains.serving.model import Batches, Run, Visits
 from forerun.domains.serving.policy import Batching
 from forerun.domains.serving.scenario import Generated, Scenario
 from forerun.domains.serving.summary import (
-    HEADLINE,
-    LLM_HEADLINE,
-    explain,
+    headline_names,
     latency_figures,
     ledger_of,
     offered_loads,
@@ -35,6 +33,7 @@ from forerun.domains.serving.summary import (
     summarise,
     wait_shares,
 )
+from forerun.domains.serving.why import explain
 from forerun.result.run import Interval, Result
 from forerun.result.tables import Table
 from forerun.rng import stream
@@ -62,8 +61,14 @@ def simulate(scenario: Scenario, *, policy: Batching | None = None, watch: Itera
         summary |= _both_rules(scenario, inputs)
     intervals = _intervals(scenario, inputs, run, policy) if len(run.finish_ms) else {}
     recorded = {"queries": tables.queries_table(run, scenario.slo_ms)} if len(run.finish_ms) else {}
-    headlines = LLM_HEADLINE if "ttft_p50_ms" in summary else HEADLINE
-    result = Result(scenario, summary, recorded, notes=tuple(notes), intervals=intervals, headline=headlines)
+    result = Result(
+        scenario,
+        summary,
+        recorded,
+        notes=tuple(notes),
+        intervals=intervals,
+        headline=headline_names(summary),
+    )
     if run.visits:
         result = _presented(scenario, inputs, run, compat, result, loads)
     if control is not None:

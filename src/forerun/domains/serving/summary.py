@@ -1,4 +1,4 @@
-"""The figures of a run, and the sentence that explains them."""
+"""The figures of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.serving.account import BATCH, DECODE, JOIN, PREEMPTED, PREFILL, QUEUE, Account
+from forerun.domains.serving.account import BATCH, JOIN, PREEMPTED, QUEUE, Account
 from forerun.domains.serving.inputs import Inputs, mean_rate_rps
 from forerun.domains.serving.llm.load import least_work_ms
 from forerun.domains.serving.model import Floats, Run, Stage
@@ -30,6 +30,14 @@ LLM_HEADLINE = (
     "tpot_p50_ms",
     "goodput_rps",
 )
+
+
+def headline_names(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """The figures to show first; behind the attainment, the share that meets each objective where there are several."""
+    names = LLM_HEADLINE if "ttft_p50_ms" in summary else HEADLINE
+    each = tuple(name for name in summary if name.endswith("_attainment"))
+    after = names.index("attainment") + 1
+    return (*names[:after], *each, *names[after:])
 
 
 def summarise(scenario: Scenario, inputs: Inputs, run: Run, loads: Mapping[str, float]) -> dict[str, Any]:
@@ -132,59 +140,6 @@ def wait_shares(critical: Account, run: Run) -> dict[str, float]:
         if kind in (QUEUE, BATCH, PREEMPTED):
             shares[stage] = shares.get(stage, 0.0) + (float(row.sum()) / whole if whole else 0.0)
     return shares
-
-
-def explain(
-    scenario: Scenario, inputs: Inputs, run: Run, critical: Account, loads: Mapping[str, float]
-) -> tuple[str, tuple[str, ...]]:
-    """Why the outcome is what it is, in a sentence, and what to try next."""
-    latency = run.latency_ms
-    p99 = float(np.quantile(latency, 0.99))
-    late = latency >= p99
-    spent = critical.parts_ms[:, late].mean(axis=1)
-    worst = int(np.argmax(spent))
-    stage, kind = critical.names[worst]
-    share = float(spent[worst] / latency[late].mean()) if latency[late].mean() else 0.0
-    met = run.misses <= scenario.allowed_misses(len(latency))
-    where = f"{share * 100:.0f} % of the latency of the slowest 1 % is {kind} at {stage}"
-    carried = f"whose {_machines(inputs, stage)} at {loads[stage] * 100:.0f} % of the most possible"
-    verdict = (
-        f"the SLO is {'met' if met else 'missed'}: {100 - 100 * run.misses / len(latency):.4g} % of the queries stay within "
-        f"{scenario.slo_ms:g} ms, {scenario.attainment * 100:.6g} % are wanted"
-    )
-    return f"{verdict}; {where}, {carried}", _next_steps(scenario, stage, kind, met)
-
-
-def _machines(inputs: Inputs, stage: str) -> str:
-    number = inputs.pipeline.names.index(stage)
-    placed = inputs.pipeline.stages[number]
-    counts = [placed.replicas, *(count for _, count in placed.capacity)]
-    if len(set(counts)) > 1:
-        return f"{min(counts)} to {max(counts)} {inputs.hardware[number]} replicas run, when most,"
-    one = counts[0] == 1
-    return f"{'one' if one else counts[0]} {inputs.hardware[number]} replica{' runs' if one else 's run'}"
-
-
-#: what to turn where a language model's requests spend their time, and by which factor
-_LLM_STEPS = {PREFILL: ("token_budget", 2), DECODE: ("max_seqs", 0.5), PREEMPTED: ("kv_blocks", 1.5)}
-
-
-def _next_steps(scenario: Scenario, stage: str, kind: str, met: bool) -> tuple[str, ...]:
-    placed = scenario.configuration[stage]
-    setting = f"configuration.{stage}"
-    if met and placed.replicas > 1:
-        change = f"{setting}.replicas={placed.replicas - 1}"
-    elif met:
-        change = f"slo_ms={max(1.0, round(scenario.slo_ms * 0.9)):g}"
-    elif placed.llm is not None and kind in _LLM_STEPS:
-        field, factor = _LLM_STEPS[kind]
-        now = getattr(placed.llm, field)
-        change = f"{setting}.llm.{field}={max(1, int(now * factor))}"
-    elif kind == QUEUE or placed.llm is not None:
-        change = f"{setting}.replicas={placed.replicas + 1}"
-    else:
-        change = f"{setting}.max_batch={max(1, placed.max_batch // 2)}"
-    return (f"forerun simulate {{scenario}} --set {change}",)
 
 
 def _cost(inputs: Inputs, run: Run) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,7 @@ def llm_figures(tables: Mapping[str, Table], summary: Mapping[str, Any]) -> list
             "ttft",
             "Time to first token",
             "time to first token",
-            "From entering the stage: waiting for admission, then the prompt. The long end is requests that came when "
-            "all seats or blocks were taken.",
+            "From entering the stage to the first token.",
         ),
         _distribution(
             requests,
@@ -33,8 +32,7 @@ def llm_figures(tables: Mapping[str, Table], summary: Mapping[str, Any]) -> list
             "tpot",
             "Time between tokens",
             "time between tokens",
-            "The mean of each answer after its first token. It grows with the requests that share iterations and with "
-            "prompts processed in between.",
+            "The mean of each answer after its first token.",
         ),
     ]
     course = tables.get("llm_course")
@@ -60,7 +58,7 @@ def _distribution(
         columns["stage"].append(np.full(len(shares), stage, dtype=object))
     if not columns["share"]:
         return None
-    objective = summary.get(f"{name}_slo_ms")
+    limits = _limits(summary, name, dict.fromkeys(requests["stage"].tolist()))
     return Figure(
         id=f"{name}-cdf",
         title=title,
@@ -70,9 +68,23 @@ def _distribution(
         data=_columns(columns),
         series="stage",
         series_label="stage",
-        caption=caption,
-        rules=(Rule(float(objective), "wanted"),) if objective else (),
+        caption=" ".join([caption, *(met for _, _, met in limits)]),
+        rules=tuple(Rule(limit_ms, label) for limit_ms, label, _ in limits),
     )
+
+
+def _limits(summary: Mapping[str, Any], name: str, stages: Iterable[str]) -> list[tuple[float, str, str]]:
+    """The objectives of this kind: (limit in ms, label, how many requests meet it)."""
+    found = []
+    for stage in stages:
+        several = f"{stage}_{name}_p50_ms" in summary
+        key = f"{stage}_{name}" if several else name
+        limit_ms, share = summary.get(f"{key}_slo_ms"), summary.get(f"{key}_attainment")
+        if limit_ms and share is not None:
+            where = f" of {stage}" if several else ""
+            met = f"{100 * share:.4g} % of the requests{where} are within {limit_ms:g} ms; refused ones are not."
+            found.append((float(limit_ms), f"SLO{where}", met))
+    return found
 
 
 def _columns(parts: Mapping[str, list[Any]]) -> dict[str, Any]:
@@ -103,8 +115,8 @@ def _cache(course: Table) -> Figure:
         data=_stacked(course, "share", {"cache": course["cache_share"]}),
         series="what" if len(set(course["stage"].tolist())) > 1 else "",
         series_label="stage",
-        caption="The largest share of all blocks that was in use in each span. At 1 requests wait for blocks, or are "
-        "preempted and processed anew.",
+        caption="The largest share of all blocks that was in use in each span. Every block was in use in "
+        f"{100 * float(np.mean(course['cache_share'] >= 1)):.3g} % of the spans.",
     )
 
 

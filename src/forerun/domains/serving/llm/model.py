@@ -60,7 +60,7 @@ class LanguageModel:
     max_seqs: requests that run at once. token_budget: tokens processed in one iteration. kv_blocks: blocks of
     `block_tokens` tokens in the cache. least_requests: a request goes to the replica with the fewest waiting or running
     (the lowest number of several); else in turn. prompt, output: int64[queries], tokens by query. ttft_slo_ms,
-    tpot_slo_ms: what counts as good service besides the latency objective (0: nothing).
+    tpot_slo_ms: objectives besides the latency (0: none).
     """
 
     max_seqs: int

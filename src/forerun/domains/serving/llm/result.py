@@ -12,7 +12,16 @@ from forerun.domains.serving.events import Watcher, simulate_events
 from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.intervals import BATCHES, from_parts, from_replications, headline
 from forerun.domains.serving.llm.cells import gap_quantile_ms
-from forerun.domains.serving.llm.model import Bools, Floats, LanguageModel, Requests
+from forerun.domains.serving.llm.model import Bools, LanguageModel, Requests
+from forerun.domains.serving.llm.objectives import (
+    TokenObjective,
+    attainment_figures,
+    missed,
+    prefixes,
+    token_objectives,
+    tpot_ms,
+    ttft_ms,
+)
 from forerun.domains.serving.model import Pipeline, Run, Stage, Visits
 from forerun.domains.serving.scenario import Generated, Scenario
 from forerun.result.run import Interval
@@ -49,7 +58,13 @@ def run_models(
     for stage, visits in zip(pipeline.stages, run.visits):
         if stage.llm is not None:
             notes += [f"{stage.name}: {LABEL}", *_growth(stage, visits, run)]
-    figures = {"way": way, **figures_of(pipeline, run, scenario.slo_ms)}
+    objectives = token_objectives(pipeline, run)
+    allowed = scenario.allowed_misses(len(arrivals))
+    figures = {
+        "way": way,
+        **attainment_figures(objectives, run, scenario.slo_ms, allowed),
+        **figures_of(pipeline, run, scenario.slo_ms, objectives),
+    }
     if scenario.record != "full":
         run = replace(run, visits=(), batches=(), requests=())
     if scenario.record == "counts":
@@ -57,27 +72,29 @@ def run_models(
     return run, notes, figures
 
 
-def figures_of(pipeline: Pipeline, run: Run, slo_ms: float) -> dict[str, Any]:
+def figures_of(
+    pipeline: Pipeline, run: Run, slo_ms: float, objectives: tuple[TokenObjective, ...]
+) -> dict[str, Any]:
     """Figures of every language model; named after its stage where there are several."""
-    served = [s for s, stage in enumerate(pipeline.stages) if stage.llm is not None]
     found: dict[str, Any] = {"refused": int(np.count_nonzero(_refused(run)))}
-    for s in served:
-        prefix = "" if len(served) == 1 else f"{pipeline.names[s]}_"
-        told = stage_figures(pipeline.stages[s], run, s, slo_ms)
+    for s, prefix in prefixes(pipeline).items():
+        mine = tuple(one for one in objectives if one.stage == s)
+        told = stage_figures(pipeline.stages[s], run, s, slo_ms, mine)
         found |= {f"{prefix}{name}": value for name, value in told.items()}
     return found
 
 
-def stage_figures(stage: Stage, run: Run, number: int, slo_ms: float) -> dict[str, Any]:
-    """Figures of one language model over all its requests."""
+def stage_figures(
+    stage: Stage, run: Run, number: int, slo_ms: float, objectives: tuple[TokenObjective, ...]
+) -> dict[str, Any]:
+    """Figures of one language model over all its requests. objectives: those on its own tokens."""
     llm, told, visits = stage.llm, run.requests[number], run.visits[number]
     assert llm is not None and told is not None
     served = ~np.isnan(told.first_ms)
     span_s = float(run.arrival_ms[-1] - run.arrival_ms[0]) / 1e3
-    good = served & ~run.missed(slo_ms) & _good(llm, visits, told)
-    objectives = {"ttft_slo_ms": llm.ttft_slo_ms, "tpot_slo_ms": llm.tpot_slo_ms}
+    good = served & ~missed(objectives, run, slo_ms)
     return {
-        **{name: value for name, value in objectives.items() if value},
+        **{f"{one.kind}_slo_ms": one.limit_ms for one in objectives},
         **_latency_figures(llm, visits, told, served),
         "tbt_p50_ms": gap_quantile_ms(told.gaps, 0.5),
         "tbt_p99_ms": gap_quantile_ms(told.gaps, 0.99),
@@ -88,18 +105,6 @@ def stage_figures(stage: Stage, run: Run, number: int, slo_ms: float) -> dict[st
         "preemptions": int(told.preemptions.sum()),
         "iterations": told.iterations,
     }
-
-
-def ttft_ms(visits: Visits, told: Requests) -> Floats:
-    """float64[queries]: from entering the stage to the first token; NaN where nobody was served."""
-    return np.asarray(told.first_ms - visits.enqueue_ms)
-
-
-def tpot_ms(llm: LanguageModel, visits: Visits, told: Requests) -> Floats:
-    """float64[queries]: mean time between tokens after the first; NaN for one-token answers and where nobody was
-    served."""
-    more = (llm.output[: len(told.first_ms)] - 1).astype(np.float64)
-    return np.asarray((visits.end_ms - told.first_ms) / np.where(more > 0, more, np.nan))
 
 
 def llm_intervals(
@@ -138,8 +143,19 @@ def llm_intervals(
 def _headline(pipeline: Pipeline, run: Run, slo_ms: float, rows: Bools) -> dict[str, float]:
     """The figures that get an interval, of some of the queries."""
     found = headline(run.latency_ms[rows & ~_refused(run)], slo_ms)
-    found["attainment"] = float(1 - np.count_nonzero(run.missed(slo_ms)[rows]) / np.count_nonzero(rows))
-    served = [s for s, stage in enumerate(pipeline.stages) if stage.llm is not None]
+    objectives = token_objectives(pipeline, run)
+    late = {"attainment": missed(objectives, run, slo_ms)}
+    if objectives:
+        late["latency_attainment"] = run.missed(slo_ms)
+    found |= {
+        name: float(1 - np.count_nonzero(misses[rows]) / np.count_nonzero(rows))
+        for name, misses in late.items()
+    }
+    for one in objectives:
+        came = np.count_nonzero(one.came & rows)
+        if came:
+            found[f"{one.key}_attainment"] = float(np.count_nonzero(one.met & rows) / came)
+    served = list(prefixes(pipeline))
     if len(served) == 1:
         told, visits, llm = (
             run.requests[served[0]],
@@ -187,16 +203,6 @@ def _growth(stage: Stage, visits: Visits, run: Run) -> list[str]:
         f"queue grows: {end:,} requests wait at {stage.name} when the last query comes, {half:,} did at half time; so "
         "latencies depend on how long the trace is"
     ]
-
-
-def _good(llm: LanguageModel, visits: Visits, told: Requests) -> Bools:
-    """bool[queries]: within the objectives for the first token and for the tokens after it, where they are set."""
-    good = np.ones(len(told.first_ms), dtype=np.bool_)
-    if llm.ttft_slo_ms:
-        good &= ttft_ms(visits, told) <= llm.ttft_slo_ms
-    if llm.tpot_slo_ms:
-        good &= ~(tpot_ms(llm, visits, told) > llm.tpot_slo_ms)
-    return good
 
 
 def _refused(run: Run) -> Bools:

@@ -59,8 +59,9 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
 
     max_seqs: requests that run at once. token_budget: tokens processed in one iteration. kv_blocks: blocks of
     `block_tokens` tokens in the cache. cost: time of an iteration. balance: how requests choose a replica. tokens:
-    where the requests' tokens come from; left out: the trace's columns. ttft_slo_ms, tpot_slo_ms: what counts as
-    goodput besides the latency objective (0: nothing). iterations: keep a table of every iteration.
+    where the requests' tokens come from; left out: the trace's columns. ttft_slo_ms, tpot_slo_ms: objectives besides
+    the latency, for the time to first token and the mean time between the tokens after it (0: none). iterations: keep a
+    table of every iteration.
     """
 
     max_seqs: Count

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.domains.serving.llm.model import Floats, Ints, Iterations, LanguageModel, Requests
-from forerun.domains.serving.llm.result import tpot_ms, ttft_ms
+from forerun.domains.serving.llm.objectives import tpot_ms, ttft_ms
 from forerun.domains.serving.model import Pipeline, Run, Visits
 from forerun.result.tables import Column, Table, TableSchema
 
