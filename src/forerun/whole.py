@@ -7,8 +7,9 @@ umask gives any new file.
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from forerun.errors import ForerunError, StoreError
@@ -17,6 +18,23 @@ from forerun.errors import ForerunError, StoreError
 def beside(path: Path) -> Path:
     """A hidden name in the folder of `path` that nothing has; short, however long the name of `path` is."""
     return path.with_name(f".forerun-{secrets.token_hex(6)}{path.suffix}")
+
+
+def refuse_foreign(folder: Path, names: Iterable[str], *, marker: str, sign: bytes) -> None:
+    """Raise StoreError if a folder holds files of these names that were not written by this program.
+
+    They were if the file `marker` in that folder has `sign` among its first bytes.
+    """
+    present = [name for name in names if os.path.lexists(folder / name)]
+    if not present:
+        return
+    try:
+        with (folder / marker).open("rb") as file:
+            ours = sign in file.read(1 << 16)
+    except OSError:
+        ours = False
+    if not ours:
+        raise StoreError.at(folder / present[0], "exists and is not of this program; name another folder")
 
 
 def whole_file(path: Path, write: Callable[[Path], None], *, error: type[ForerunError] = StoreError) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -117,19 +118,19 @@ def _verify(path: Path, file: File, name: str) -> None:
 def _download(url: str, target: Path, source: Source, file: File) -> None:
     """Fetch one file into the cache; it appears there whole and verified, or not at all."""
     name = source.full_name(file)
-    partial = target.with_name(f".{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if file.archive:
-            archive = _retrieve(url, None, cache_dir() / "archives")
-            with unpacked(archive, wanted=[Path(file.path).name]) as members:
-                _take(members, file, name, partial)
-        else:
-            fetched = _retrieve(url, file.sha256, partial.parent / f".{target.name}.download")
-            shutil.move(fetched, partial)
-            shutil.rmtree(fetched.parent, ignore_errors=True)
-        _verify(partial, file, name)
-        partial.replace(target)
+        # A folder of its own: two fetches of one file do not meet, and nothing that is there is replaced.
+        with tempfile.TemporaryDirectory(prefix=".forerun-", dir=target.parent) as folder:
+            if file.archive:
+                partial = Path(folder) / target.name
+                archive = _retrieve(url, None, cache_dir() / "archives")
+                with unpacked(archive, wanted=[Path(file.path).name]) as members:
+                    _take(members, file, name, partial)
+            else:
+                partial = _retrieve(url, file.sha256, Path(folder))
+            _verify(partial, file, name)
+            partial.replace(target)
     except DataError as error:
         raise DataError(*(_at(problem, name) for problem in error.problems)) from None
     except OSError as error:
@@ -137,8 +138,6 @@ def _download(url: str, target: Path, source: Source, file: File) -> None:
     except ValueError:
         what = f"{url} no longer serves the file of the registry (sha256 {file.sha256}); {_by_hand(name)}"
         raise DataError.at(name, what) from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _retrieve(url: str, sha256: str | None, folder: Path) -> Path:

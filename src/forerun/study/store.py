@@ -11,8 +11,11 @@ import contextlib
 import json
 import math
 import os
+import re
+import shutil
 import socket
 import sqlite3
+import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,6 +34,16 @@ STORE_FORMAT: Final = 1
 #: how an SQLite file begins
 _SQLITE: Final = b"SQLite format 3"
 
+#: the files that SQLite keeps beside a database, by the end of their name, and how each may begin
+_BESIDE: Final = {
+    "-wal": (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83"),
+    "-journal": (b"\xd9\xd5\x05\xf9",),
+    "-shm": ((3007000).to_bytes(4, sys.byteorder),),
+}
+
+#: what the file that claims a store is called, after the store's own name
+LOCK_SUFFIX: Final = ".forerun-lock"
+
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS cells (
@@ -43,25 +56,28 @@ CREATE TABLE IF NOT EXISTS cells (
 class Store:
     """An open store, as a context. `writing` claims it for this process.
 
-    Raises StoreError for a store of another study or version, one that is being written, or one that is damaged.
+    Raises StoreError for a store of another study or version, one that is being written, one that is damaged, or a file
+    of another program.
     """
 
     def __init__(self, path: Path, plan: Plan | None = None, *, writing: bool = False) -> None:
         self.path = path
         self.plan = plan
+        self._cleanup = contextlib.ExitStack()
         self._claim = _Claim(path) if writing else None
         if not writing and not path.is_file():
             raise StoreError.at(path, "no such study store")
         try:
             self._connection = self._open(writing)
         except BaseException:
+            self._cleanup.close()
             if self._claim is not None:
                 self._claim.release()
             raise
 
     def _open(self, writing: bool) -> sqlite3.Connection:
         try:
-            connection = _connected(self.path, writing)
+            connection = _for_writing(self.path) if writing else _for_reading(self.path, self._cleanup)
             about = dict(connection.execute("SELECT key, value FROM about"))
         except sqlite3.DatabaseError as error:
             raise _unreadable(self.path, error) from error
@@ -114,6 +130,7 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._connection.close()
+        self._cleanup.close()
         if self._claim is not None:
             self._claim.release()
 
@@ -183,12 +200,40 @@ def is_store(path: Path) -> bool:
         return False
 
 
-def _connected(path: Path, writing: bool) -> sqlite3.Connection:
-    if not writing:
-        # Nothing is made or converted: a database of somebody else's is not changed by looking at it.
-        return sqlite3.connect(
-            f"{path.resolve().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=30
-        )
+def _opened(path: Path, mode: str) -> sqlite3.Connection:
+    """A connection that creates and converts nothing. mode: the parameters of SQLite's file address."""
+    return sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, isolation_level=None, timeout=30)
+
+
+def _for_reading(path: Path, cleanup: contextlib.ExitStack) -> sqlite3.Connection:
+    """A connection to read from, also where the folder cannot be written.
+
+    SQLite reads a database in write-ahead mode only where it can make the log's index beside it. Where it cannot, a
+    database without a log is read as one that does not change, and one with a log is copied to a temporary folder.
+    """
+    connection = _opened(path, "mode=rw")
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return connection
+    except sqlite3.Error as error:
+        connection.close()
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            raise
+    log = path.with_name(path.name + "-wal")
+    try:
+        if not (log.is_file() and log.stat().st_size):
+            with path.open("rb"):
+                return _opened(path, "mode=ro&immutable=1")
+        folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="forerun-store-")))
+        for source in (path, log):
+            shutil.copyfile(source, folder / source.name)
+    except OSError as error:
+        raise StoreError.at(path, f"cannot be read: {error.strerror}") from error
+    return _opened(folder / path.name, "mode=rw")
+
+
+def _for_writing(path: Path) -> sqlite3.Connection:
+    _refuse_foreign(path)
     connection = sqlite3.connect(path, isolation_level=None, timeout=30)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
@@ -196,22 +241,54 @@ def _connected(path: Path, writing: bool) -> sqlite3.Connection:
     return connection
 
 
+def _refuse_foreign(path: Path) -> None:
+    """Raise StoreError where the store, or a file that SQLite would keep beside it, belongs to another program.
+
+    SQLite converts a database to write-ahead mode when asked to, and replaces what has the names of its logs.
+    """
+    if path.exists() and not path.is_file():
+        raise StoreError.at(path, "is not a file; name another store")
+    for suffix, beginnings in _BESIDE.items():
+        beside = path.resolve().with_name(path.resolve().name + suffix)
+        if beside.is_symlink():
+            raise StoreError.at(beside, "is a link, and a study would write there; name another store")
+        if beside.exists():
+            head = _head(beside)
+            if head.strip(b"\0") and not any(one.startswith(head) for one in beginnings):
+                raise StoreError.at(beside, "belongs to another program; name another store")
+    if _head(path, len(_SQLITE)) == _SQLITE:
+        with contextlib.closing(_opened(path, "mode=ro")) as connection:
+            tables = {
+                name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            }
+        if not tables <= {"about", "cells"}:
+            raise StoreError.at(path, "is a database of another program; name another store")
+
+
+def _head(path: Path, count: int = 4) -> bytes:
+    """The first bytes of a file; empty if it is none."""
+    try:
+        with path.open("rb") as file:
+            return file.read(count)
+    except OSError:
+        return b""
+
+
 def salvage(path: Path, target: Path) -> int:
     """Copy every readable cell of a damaged store into a new one; returns how many.
 
-    Raises StoreError if nothing can be read, not even what the study was.
+    What stands in its write-ahead log counts too, as far as it is sound. Raises StoreError if nothing can be read, not
+    even what the study was.
     """
     if target.exists():
         raise StoreError.at(target, "exists already; name a new store")
     with tempfile.TemporaryDirectory() as folder:
-        whole = _padded(path, Path(folder) / "copy.sqlite")
         try:
-            source = sqlite3.connect(whole)
-            about = dict(source.execute("SELECT key, value FROM about"))
+            source, about = _salvageable(path, Path(folder))
             paths = json.loads(about.get("paths", "null"))
             axes = [*json.loads(about["axes"]), *([paths] if paths else [])]
             total = math.prod(len(values) for _, values in axes) * len(json.loads(about["seeds"]))
-        except (sqlite3.DatabaseError, KeyError, ValueError) as error:
+        except (sqlite3.DatabaseError, OSError, KeyError, ValueError) as error:
             raise StoreError.at(path, f"nothing can be read: {error}") from error
         copy = sqlite3.connect(target, isolation_level=None)
         copy.executescript(_TABLES)
@@ -225,6 +302,23 @@ def salvage(path: Path, target: Path) -> int:
         copy.close()
         source.close()
     return kept
+
+
+def _salvageable(path: Path, folder: Path) -> tuple[sqlite3.Connection, dict[str, str]]:
+    """A copy of a damaged store to read from, and what it says of itself: with its write-ahead log, else without."""
+    log = path.with_name(path.name + "-wal")
+    for name, logged in (("logged.sqlite", True), ("plain.sqlite", False)):
+        copy = _padded(path, folder / name)
+        if logged and log.is_file():
+            shutil.copyfile(log, folder / f"{name}-wal")
+        source = sqlite3.connect(copy)
+        try:
+            return source, dict(source.execute("SELECT key, value FROM about"))
+        except sqlite3.DatabaseError:
+            source.close()
+            if not logged:
+                raise
+    raise AssertionError("the loop returns or raises")
 
 
 def _padded(path: Path, copy: Path) -> Path:
@@ -261,12 +355,13 @@ def _sound(row: tuple[Any, ...]) -> bool:
 
 
 def _unreadable(path: Path, error: sqlite3.Error) -> StoreError:
-    busy = "locked" in str(error)
-    what = (
-        "is in use"
-        if busy
-        else f"is damaged or no study store: {error}; `forerun study --salvage` keeps what can be read"
-    )
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        what = "is in use"
+    elif code in _NOT_DAMAGED:
+        what = f"cannot be opened: {error}"
+    else:
+        what = f"is damaged or no study store: {error}; `forerun study --salvage` keeps what can be read"
     made = StoreError.at(path, what)
     assert isinstance(made, StoreError)
     return made
@@ -291,16 +386,30 @@ def _outcome(row: tuple[Any, ...]) -> Outcome:
     )
 
 
+#: SQLite's errors that say nothing about what is in the file
+_NOT_DAMAGED: Final = (
+    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOMEM,
+)  # fmt: skip
+
+
 class _Claim:
     """The right to write, held as a lock that the system releases whenever the process ends, however it ends."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path.with_name(path.name + ".lock")
+        # Two names of one store have one lock.
+        store = path.resolve()
+        self.path = store.with_name(store.name + LOCK_SUFFIX)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | _CAREFULLY, 0o644)
         except OSError as error:
+            if self.path.is_symlink():
+                raise StoreError.at(self.path, "is a link; a lock file is none, remove it") from error
             raise StoreError.at(path, f"cannot be written: {error.strerror}") from error
+        if not _is_lock(self._file):
+            os.close(self._file)
+            raise StoreError.at(self.path, "belongs to another program; name another store")
         try:
             _lock(self._file)
         except OSError as error:
@@ -316,6 +425,18 @@ class _Claim:
         """Give the right back. The empty lock file stays: removing it would race with the next writer."""
         os.ftruncate(self._file, 0)
         os.close(self._file)
+
+
+#: no link is followed, nothing is inherited by other programs, and a pipe does not keep us waiting
+_CAREFULLY: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+def _is_lock(file: int) -> bool:
+    """Whether an open file is empty or says what a claim writes, and has no other name."""
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        return False
+    return re.fullmatch(rb"(process \d+ on [^\n]*\n)?", os.pread(file, 400, 0)) is not None
 
 
 def _lock(file: int) -> None:

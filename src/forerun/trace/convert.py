@@ -14,7 +14,7 @@ from forerun.trace.files import save_trace
 from forerun.trace.reader import reader_for
 from forerun.trace.repair import Repair, RepairLog
 from forerun.trace.table import Trace
-from forerun.whole import whole_text
+from forerun.whole import refuse_foreign, whole_text
 
 LOG_SUFFIX = ".repairs.json"
 
@@ -110,8 +110,9 @@ def import_trace(
     trace = reader_for(path, format, options).read(Path(path), log)
     log.finish()
     target = Path(out)
-    save_trace(trace, target)
     beside = target.with_name(target.name + LOG_SUFFIX)
+    refuse_foreign(beside.parent, [beside.name], marker=beside.name, sign=b'"repairs": [')
+    save_trace(trace, target)
     text = json.dumps({"source": str(Path(path).name), "repairs": log.rows()}, indent=2, ensure_ascii=False)
     whole_text(beside, text + "\n", error=TraceError)
     return Imported(trace, not format, log.repairs, target, beside)

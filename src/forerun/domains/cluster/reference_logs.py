@@ -20,7 +20,7 @@ from forerun.domains.cluster.model import NO_DEADLINE_S
 from forerun.domains.cluster.outcome import nodes_of, stretches_of
 from forerun.domains.cluster.record import Record
 from forerun.errors import UsageError
-from forerun.whole import whole_text
+from forerun.whole import refuse_foreign, whole_text
 
 JOB_COLUMNS: Final = (
     "time",
@@ -57,6 +57,8 @@ class Logs:
             "job.csv": _text(JOB_COLUMNS, job_rows(self.record)),
             "scheduling_events.csv": _text(*event_rows(self.record)),
         }
+        for name, text in made.items():
+            refuse_foreign(folder, [name], marker=name, sign=text.partition("\n")[0].encode())
         for name, text in made.items():
             whole_text(folder / name, text)
         return tuple(folder / name for name in made)

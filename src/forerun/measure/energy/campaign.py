@@ -18,6 +18,7 @@ from forerun.measure.energy.limits import Gpu, clocks_mhz, current_w, restored, 
 from forerun.measure.energy.meters import Meter, NoMeter, NvmlMeter, SampledNvmlMeter, find_meter
 from forerun.measure.energy.training import Epochs, Trainer
 from forerun.result.stats import mean_interval, student_quantile
+from forerun.whole import refuse_foreign
 
 #: how long the idle draw is watched
 IDLE_S: Final = 1.0
@@ -52,6 +53,9 @@ def measure(
     Raises UsageError without torch or without the device asked for.
     """
     trainer = Trainer(campaign.device)
+    refuse_foreign(
+        folder, ("train.csv", "power.csv", "profile.json"), marker="profile.json", sign=b"forerun.measurement"
+    )
     found = find_meter(campaign.device)
     notes: list[str] = []
     meter: Meter | None = None

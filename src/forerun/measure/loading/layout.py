@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ import numpy as np
 from forerun.domains.loading.model import Cell
 from forerun.errors import StoreError
 from forerun.measure.loading.runner import LoaderRun
+from forerun.whole import beside
 
 #: seconds between looks at the memory
 POLL_S: Final = 0.5
@@ -69,7 +69,7 @@ def write_run(
     """Write a run; returns its directory. Raises StoreError if one is there already or cannot be written."""
     merged = f"-block_size={cell.block}" if approach == "baseline2" else ""
     target = folder / approach / dataset / f"run{number}" / place / f"sim_compute_time={step_s:g}{merged}"
-    partial = target.with_name(f".{target.name}.{os.getpid()}.{time.monotonic_ns()}")
+    partial = beside(target)
     try:
         if target.exists():
             raise StoreError.at(target, "is there already; runs are not overwritten")

@@ -22,6 +22,7 @@ from forerun.measure.serving.models import model_named
 from forerun.measure.serving.profiling import TOLERANCE, Measured, profile_of, profiled, write_profile
 from forerun.measure.serving.testbed import Tell, Testbed
 from forerun.scenario.spec import to_data
+from forerun.whole import refuse_foreign
 
 #: what built-in pipelines call the machine they are measured on, and what one replica costs there
 HERE: Final = "here"
@@ -66,6 +67,9 @@ def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
 
     Raises UsageError for a pipeline or model that cannot be run here.
     """
+    if folder is not None:
+        written = ("profile.csv", "scenario.json", "measured.json")
+        refuse_foreign(folder, written, marker="measured.json", sign=b"forerun.measurement")
     scenario, paced = asked.scenario, not asked.models
     pipeline = _pipeline(scenario, asked.models)
     models = ["" if paced else asked.models[name] for name in pipeline.names]

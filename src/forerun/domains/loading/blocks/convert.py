@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from forerun.domains.loading.blocks.pack import PackSpec, pack, unpack
 from forerun.domains.loading.blocks.samples import check_keys, list_files, write_file
 from forerun.domains.loading.blocks.tar import member_names, read_tar, write_tar
 from forerun.errors import DataError, StoreError, UsageError, known_names
+from forerun.whole import beside
 
 Kind = Literal["files", "blocks", "tar", "mds"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -90,12 +90,12 @@ def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = Non
 
 def _packed_anew(source: Path, target: Path, kind: Kind, spec: PackSpec | None) -> int:
     """Blocks of the samples in shards, by way of files in a folder beside the target."""
-    beside = target.with_name(f".{target.name}.files")
+    files = beside(target)
     try:
-        restore(source, beside, kind)
-        return len(pack(beside, target, spec))
+        restore(source, files, kind)
+        return len(pack(files, target, spec))
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(files, ignore_errors=True)
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def _whole_or_nothing(target: Path) -> Iterator[Path]:
     """A new folder beside the target that becomes it at the end, and is gone if that is not reached."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError.at(target, "holds something already; name a new folder")
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    partial = beside(target)
     try:
         partial.mkdir(parents=True)
         yield partial

@@ -248,7 +248,8 @@ def _replace(path: Path, data: bytes) -> None:
     """Write under a temporary name, sync, rename: the name never holds half of it."""
     partial = path.with_name(path.name + ".part")
     try:
-        with partial.open("wb") as file:
+        partial.unlink(missing_ok=True)
+        with partial.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -291,6 +292,7 @@ def _finish(
 ) -> Blocks:
     partial = target / (INDEX + ".part")
     with _explained(target, f"all {len(digests)} blocks are done"):
+        partial.unlink(missing_ok=True)
         index.write(partial)
         partial.replace(target / INDEX)
         manifest = {

@@ -1,0 +1,239 @@
+"""A store never changes a file of another program, and reads a healthy store wherever it lies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from forerun.cli.main import run as command_line
+from forerun.errors import StoreError
+from forerun.study.cell import Done
+from forerun.study.executors import Here
+from forerun.study.expand import Plan, load_study
+from forerun.study.run import run_study
+from forerun.study.store import LOCK_SUFFIX, Store, salvage
+
+STUDY = "base: {domain: toy, noise: 1.0}\naxes: {x: [0, 1, 2]}\nseeds: 3\n"
+VICTIM = b'[[package]]\nname = "a stranger\'s file"\n'
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    (tmp_path / "study.yaml").write_text(STUDY)
+    return load_study(tmp_path / "study.yaml")
+
+
+def contents(folder: Path) -> dict[str, bytes | str]:
+    """Every file and link below a folder, and what is in it."""
+    return {
+        str(path.relative_to(folder)): str(path.readlink()) if path.is_symlink() else path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_symlink() or path.is_file()
+    }
+
+
+def test_a_store_beside_a_foreign_lock_file_leaves_it_alone(tmp_path: Path, plan: Plan) -> None:
+    (tmp_path / "poetry.lock").write_bytes(VICTIM)
+    assert run_study(plan, tmp_path / "poetry", Here()).done == 9
+    assert (tmp_path / "poetry.lock").read_bytes() == VICTIM
+
+
+def foreign_text(folder: Path) -> None:
+    (folder / f"s{LOCK_SUFFIX}").write_bytes(VICTIM)
+
+
+def link_to_text(folder: Path) -> None:
+    (folder / "victim").write_bytes(VICTIM)
+    (folder / f"s{LOCK_SUFFIX}").symlink_to("victim")
+
+
+def link_to_empty(folder: Path) -> None:
+    (folder / "victim").write_bytes(b"")
+    (folder / f"s{LOCK_SUFFIX}").symlink_to("victim")
+
+
+def link_to_nothing(folder: Path) -> None:
+    (folder / f"s{LOCK_SUFFIX}").symlink_to("not-there")
+
+
+def hard_link_to_empty(folder: Path) -> None:
+    (folder / "victim").write_bytes(b"")
+    (folder / f"s{LOCK_SUFFIX}").hardlink_to(folder / "victim")
+
+
+def pipe(folder: Path) -> None:
+    os.mkfifo(folder / f"s{LOCK_SUFFIX}")
+
+
+def foreign_database(folder: Path) -> None:
+    connection = sqlite3.connect(folder / "s")
+    connection.executescript("CREATE TABLE bookmarks (name TEXT); INSERT INTO bookmarks VALUES ('home');")
+    connection.close()
+
+
+def foreign_text_as_store(folder: Path) -> None:
+    (folder / "s").write_bytes(VICTIM)
+
+
+def foreign_log(folder: Path) -> None:
+    (folder / "s-wal").write_bytes(VICTIM)
+
+
+def foreign_index(folder: Path) -> None:
+    (folder / "s-shm").write_bytes(VICTIM)
+
+
+def foreign_journal(folder: Path) -> None:
+    (folder / "s-journal").write_bytes(VICTIM)
+
+
+def log_that_is_a_link(folder: Path) -> None:
+    (folder / "victim").write_bytes(VICTIM)
+    (folder / "s-wal").symlink_to("victim")
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [
+        foreign_text, link_to_text, link_to_empty, link_to_nothing, hard_link_to_empty, pipe, foreign_database,
+        foreign_text_as_store, foreign_log, foreign_index, foreign_journal, log_that_is_a_link,
+    ],
+)  # fmt: skip
+def test_foreign_files_are_refused_and_unchanged(
+    tmp_path: Path, plan: Plan, victim: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    victim(folder)
+    before = contents(folder)
+    with pytest.raises(StoreError) as raised:
+        run_study(plan, folder / "s", Here())
+    assert str(folder) in str(raised.value)
+    after = contents(folder)
+    # The claim itself is ours: it may appear, empty.
+    assert {name: after.get(name) for name in before} == before
+    assert {name: content for name, content in after.items() if name not in before} in (
+        {},
+        {f"s{LOCK_SUFFIX}": b""},
+    )
+
+
+def test_two_names_of_one_store_have_one_lock(tmp_path: Path, plan: Plan) -> None:
+    (tmp_path / "linked.sqlite").symlink_to(tmp_path / "s.sqlite")
+    with Store(tmp_path / "s.sqlite", plan, writing=True), pytest.raises(StoreError, match="being written"):
+        Store(tmp_path / "linked.sqlite", plan, writing=True)
+
+
+def test_the_claim_of_a_killed_process_is_no_obstacle(tmp_path: Path, plan: Plan) -> None:
+    (tmp_path / f"s.sqlite{LOCK_SUFFIX}").write_bytes(b"process 12345 on a-host\n")
+    assert run_study(plan, tmp_path / "s.sqlite", Here()).done == 9
+
+
+def logged(plan: Plan, path: Path, cells: int = 9) -> None:
+    """A store as a killed process leaves it: every cell in the write-ahead log, none in the main file."""
+    original = path.with_name("original.sqlite")
+    with Store(original, plan, writing=True) as store:
+        store._connection.execute("PRAGMA wal_autocheckpoint = 0")
+        store.add(Done(number, {"total_s": float(number)}) for number in range(cells))
+        shutil.copyfile(original, path)
+        shutil.copyfile(f"{original}-wal", f"{path}-wal")
+
+
+def as_nobody(work: Callable[[], None]) -> None:
+    """Run in a child that owns no file, so that modes hold also where the tests run as root."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            if os.geteuid() == 0:
+                os.setgid(65534)
+                os.setuid(65534)
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("state", ["closed", "logged"])
+def test_a_healthy_store_is_read_where_nothing_can_be_written(tmp_path: Path, plan: Plan, state: str) -> None:
+    folder = tmp_path / "read-only"
+    folder.mkdir()
+    if state == "logged":
+        logged(plan, tmp_path / "s.sqlite")
+        for name in ("s.sqlite", "s.sqlite-wal"):
+            (tmp_path / name).rename(folder / name)
+    else:
+        run_study(plan, folder / "s.sqlite", Here())
+        (folder / f"s.sqlite{LOCK_SUFFIX}").unlink()
+    before = contents(folder)
+    for path in (*folder.iterdir(), folder):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    for parent in [tmp_path, *tmp_path.parents][:3]:
+        parent.chmod(0o755)
+
+    def read() -> None:
+        with Store(folder / "s.sqlite", plan) as store:
+            assert store.done() == set(range(9))
+            assert len(list(store.outcomes())) == 9
+        with Store(folder / "s.sqlite") as store:
+            assert store.stored_plan().axes == plan.axes
+        try:
+            Store(folder / "s.sqlite", plan, writing=True)
+        except StoreError as error:
+            assert "cannot be written" in str(error) and "damaged" not in str(error)
+        else:
+            raise AssertionError
+
+    try:
+        as_nobody(read)
+    finally:
+        folder.chmod(0o755)
+    assert contents(folder) == before
+
+
+def test_a_store_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, plan: Plan) -> None:
+    run_study(plan, tmp_path / "s.sqlite", Here())
+    (tmp_path / "s.sqlite").chmod(0o000)
+    for parent in [tmp_path, *tmp_path.parents][:3]:
+        parent.chmod(0o755)
+
+    def read() -> None:
+        try:
+            Store(tmp_path / "s.sqlite", plan)
+        except StoreError as error:
+            assert "damaged" not in str(error), error
+        else:
+            raise AssertionError
+
+    as_nobody(read)
+
+
+def test_salvage_keeps_what_stands_in_the_log(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("base: {domain: toy}\naxes: {x: {start: 1, stop: 300, step: 1}}\n")
+    plan = load_study(tmp_path / "study.yaml")
+    logged(plan, tmp_path / "s.sqlite", 300)
+    assert salvage(tmp_path / "s.sqlite", tmp_path / "saved.sqlite") == 300
+    with Store(tmp_path / "saved.sqlite", plan) as store:
+        assert store.done() == set(range(300))
+
+
+def test_salvage_reads_around_a_log_of_nonsense(tmp_path: Path, plan: Plan) -> None:
+    run_study(plan, tmp_path / "s.sqlite", Here())
+    (tmp_path / "s.sqlite-wal").write_bytes(b"\x37\x7f\x06\x82" + os.urandom(5000))
+    assert salvage(tmp_path / "s.sqlite", tmp_path / "saved.sqlite") == 9
+
+
+def test_the_command_says_which_file_is_not_its_own(
+    tmp_path: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = tmp_path / f"s.sqlite{LOCK_SUFFIX}"
+    lock.write_bytes(VICTIM)
+    assert command_line(["study", str(tmp_path / "study.yaml"), "--store", str(tmp_path / "s.sqlite")]) == 2
+    assert f"{lock}: belongs to another program" in " ".join(capsys.readouterr().err.split())
+    assert lock.read_bytes() == VICTIM
