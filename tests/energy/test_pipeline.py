@@ -232,7 +232,7 @@ def test_the_command_line(
         return run(arguments)
 
     assert code("plan", str(tmp_path / "pipe.yaml"), "-o", str(kept)) == 0
-    assert "slowing passes" in capsys.readouterr().out
+    assert "slower passes save" in capsys.readouterr().out
     assert code("check", str(kept)) == 0
     document = json.loads(kept.read_text())
     assert [figure.id for figure in plan_figures(document["plan"], document["scenario"])] == [

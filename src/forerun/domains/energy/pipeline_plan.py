@@ -85,8 +85,8 @@ class PipelinePlan:
             else f"none within its time draws more than {left:.2f} % less"
         )
         return (
-            f"slowing passes that others wait for anyway saves {saved:.1f} % of the energy at the highest frequencies "
-            f"for {slower:.1f} % more time; {proved}"
+            f"slower passes save {saved:.1f} % of the energy at the highest frequencies for {slower:.1f} % more time; "
+            f"{proved}"
         )
 
     @property

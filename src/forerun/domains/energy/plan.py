@@ -145,7 +145,7 @@ class Plan:
         if self.default is not None:
             e = 100 * (1 - self.chosen.energy_j / self.default.energy_j)
             t = 100 * (1 - self.chosen.time_s / self.default.time_s)
-            against = f"; against the default it saves {e:.1f} % energy and {t:.1f} % time"
+            against = f"; against the default it takes {_change(e)} energy and {_change(t)} time"
         told = [
             # a slowdown is told with what it comes to
             f"{bound.name} ({format_number(bound.limit)} s)"
@@ -487,6 +487,11 @@ def _confidence(
         ),
         best,
     )
+
+
+def _change(saved_percent: float) -> str:
+    """A saving in words; a negative one is more."""
+    return f"{abs(saved_percent):.1f} % {'less' if saved_percent >= 0 else 'more'}"
 
 
 def _doubts(

@@ -38,11 +38,14 @@ def chosen_limits(found: Windows) -> dict[str, float]:
 def _power_limit(progress: Progress) -> Reproduced:
     rows = []
     marks: dict[str, list[float | str]] = {"time": [], "energy": [], "rule": [], "profile": []}
+    profiles = faster_below = 0
     for path in fetch(WINDOWS_SOURCE):
         found = read_windows(path)
         name = path.stem
         by_limit = {window.limit_w: window for window in found.windows}
         top = by_limit[max(by_limit)]
+        profiles += 1
+        faster_below += min(window.time_s for window in found.windows) < top.time_s
         for rule, limit in chosen_limits(found).items():
             window = by_limit[limit]
             saved = 100 * (1 - window.energy_j / top.energy_j)
@@ -62,7 +65,7 @@ def _power_limit(progress: Progress) -> Reproduced:
         data=marks,
         series="rule",
         series_label="rule",
-        caption="One mark a profile and rule. Some profiles run fastest below their highest limit.",
+        caption=f"One mark a profile and rule. {faster_below} of {profiles} profiles run fastest below their highest limit.",
     )
     note = "the published files are windows of a profiler's tests; no chosen limits are published beside them"
     return Reproduced(tuple(rows), (figure,), (note,))
@@ -113,7 +116,8 @@ def _perseus(progress: Progress) -> Reproduced:
         data=marks,
         series="pipeline",
         series_label="pipeline",
-        caption="Energy falls at no cost in time by slowing what others wait for, and further at some.",
+        caption=f"At equal time up to {best:.3g} % of the energy is saved; the slowest plans take up to "
+        f"{100 * (max(map(float, marks['time'])) - 1):.3g} % more time.",
     )
     return Reproduced((first, *rows), (figure,), (synthetic_note,))
 

@@ -274,17 +274,22 @@ def _named(found: list[Savings], suffix: str, method: str) -> tuple[dict[str, In
 
 def _why(summary: dict[str, Any], against: Reference) -> str:
     if against.default is None or against.oracle is None:
-        return f"the policy settled at batch size {summary['last_batch_size']}"
+        return f"the policy's last batch size is {summary['last_batch_size']}"
     best = against.oracle
     room = 100 * (1 - best.cost_j / against.default.cost_j)
     overhead = 100 * (summary["cost_ratio_to_oracle"] - 1)
     where = f"batch size {best.batch_size} at {best.limit_w:g} W"
+    same = (best.batch_size, best.limit_w) == (against.default.batch_size, against.default.limit_w)
     what = (
-        f"the cheapest configuration, {where}, costs {room:.1f} % less than the default"
-        if room >= 0.05
-        else f"nothing is cheaper than the default, {where}"
+        f"nothing is cheaper than the default, {where}"
+        if same
+        else f"the cheapest configuration, {where}, costs {room:.1f} % less than the default"
     )
-    return f"{what}; finding it cost {overhead:.1f} % on top over {summary['recurrences']} recurrences"
+    spent = f"{abs(overhead):.1f} % {'more' if overhead >= 0 else 'less'}"
+    return (
+        f"{what}; over {summary['recurrences']} recurrences the policy cost {spent} than running it every time, and "
+        f"its last batch size is {summary['last_batch_size']}"
+    )
 
 
 def _notes(world: World, run: Run) -> tuple[str, ...]:

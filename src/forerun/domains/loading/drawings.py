@@ -50,7 +50,7 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
                 "kind": ["hides loading" if cell["hidden"] else "does not hide it" for cell in cells],
             },
             series="kind",
-            caption="Each mark is a block size and a number of threads: blocks and threads both hold bytes.",
+            caption="Each mark is a configuration that was predicted.",
         ),
     )
 
@@ -85,7 +85,7 @@ def _waits(waits: Mapping[str, Any]) -> tuple[Figure, ...]:
             },
             series="run",
             caption=f"The probe of blocks of {waits['block_samples']}, {waits['threads']} threads, and the same simulated "
-            "with mean sizes and mean latency. The first wait is start-up.",
+            "with mean sizes and mean latency. The first wait includes start-up.",
         ),
     )
 

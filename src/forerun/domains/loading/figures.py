@@ -105,11 +105,14 @@ def hide_curve(cells: Table, probes: Table | None) -> Figure:
     if probes is not None:
         add("probes, as asked", probes["block_samples"], probes["threads"])
     add("the plan", [blocks[chosen]], [threads[chosen]])
-    told = (
-        "Cells at or above the first marks hide loading."
-        if sizes
-        else "No block size and number of threads on offer hides loading."
-    )
+    told = "No block size and number of threads on offer hides loading."
+    if sizes:
+        at_least = np.array([least[sizes.index(b)] if b in sizes else np.inf for b in blocks.tolist()])
+        above = threads >= at_least
+        still = int(np.count_nonzero(above & ~cells["hidden"]))
+        told = f"Of the {int(above.sum())} cells at or above the first marks " + (
+            f"{still} do not hide loading." if still else "every one hides loading."
+        )
     return Figure(
         id="hide-curve",
         title="Threads that hide loading, by block size",
@@ -154,11 +157,12 @@ def split_by_step(split: Table) -> Figure:
         for step, *stalls in zip(steps, split["preparation_s"], split["fetch_s"])
         if sum(stalls) < 0.02 * float(step)
     ]
-    told = (
-        f"Loading is hidden from steps of {hidden[0]} s on."
-        if hidden
-        else "None of these steps hides loading."
-    )
+    if hidden and hidden == steps[-len(hidden) :]:
+        told = f"Loading is hidden from steps of {hidden[0]} s on."
+    elif hidden:
+        told = f"Loading is hidden from steps of {', '.join(hidden)} s."
+    else:
+        told = "None of these steps hides loading."
     return Figure(
         id="stall-by-step",
         title="Where a batch's time goes, by length of the step",
@@ -183,9 +187,9 @@ def pace(looks: Table, epochs: Table, laws: Table) -> tuple[Figure, Figure]:
     begins_s = np.concatenate([[0.0], np.cumsum(epochs["total_s"][of_job])])
     now_s = (looks["at_s"] + begins_s[looks["epoch"]])[mine]
     threads, before = looks["threads"][mine], looks["threads_before"][mine]
-    blocks = list(dict.fromkeys(looks["block_samples"][mine].tolist()))
+    blocks = [size for size, _ in itertools.groupby(looks["block_samples"][mine].tolist())]
     larger = (
-        f" Blocks went from {blocks[0]} to {blocks[-1]} samples between epochs." if len(blocks) > 1 else ""
+        f" Blocks changed between epochs: {', '.join(map(str, blocks))} samples." if len(blocks) > 1 else ""
     )
     compute = float(laws["samples_per_s"][list(laws["law"]).index("compute")])
     return (
@@ -206,7 +210,7 @@ def pace(looks: Table, epochs: Table, laws: Table) -> tuple[Figure, Figure]:
             y=Axis("samples_per_s", "throughput", "samples/s"),
             data={"at_s": now_s.tolist(), "samples_per_s": looks["samples_per_s"][mine].tolist()},
             rules=(Rule(compute, "the step", axis="y"),) if np.isfinite(compute) else (),
-            caption="Samples a second since the look before; where it meets the step's rate, loading is hidden.",
+            caption="Samples a second since the look before.",
         ),
     )
 
@@ -214,14 +218,17 @@ def pace(looks: Table, epochs: Table, laws: Table) -> tuple[Figure, Figure]:
 def waits(batches: Table) -> Figure:
     """Waits for the batches of the first epoch."""
     mine = np.flatnonzero((batches["epoch"] == 0) & (batches["job"] == 0))[:MOST_BATCHES]
+    load_s = batches["load_s"][mine]
+    longest = int(np.argmax(load_s))
     return Figure(
         id="waits",
         title="Waiting for each batch",
         kind="line",
         x=Axis("batch", "batch"),
         y=Axis("load_s", "wait", "s"),
-        data={"batch": batches["batch"][mine].tolist(), "load_s": batches["load_s"][mine].tolist()},
-        caption="Waits of the first epoch. Waves of one period betray the number of workers; a first peak is start-up.",
+        data={"batch": batches["batch"][mine].tolist(), "load_s": load_s.tolist()},
+        caption=f"Waits of the first epoch; the longest, {load_s[longest]:.3g} s, is that of batch "
+        f"{batches['batch'][mine][longest]}.",
     )
 
 
@@ -239,22 +246,25 @@ def epochs(table: Table) -> Figure:
             "job": [f"job {job}" for job in table["job"]],
         },
         series="job" if len(set(table["job"].tolist())) > 1 else "",
-        caption="Each epoch of each job; a cache is cold in the first.",
+        caption="Each epoch of each job, with the state of its cache.",
     )
 
 
 def laws(table: Table, measured: float) -> Figure:
     """The closed-form bounds beside what the run gave."""
     finite = np.isfinite(table["samples_per_s"])
+    least = int(np.argmin(np.where(finite, table["samples_per_s"], np.inf)))
+    of_least = measured / float(table["samples_per_s"][least])
     return Figure(
         id="laws",
-        title="What binds",
+        title="Upper bounds on the throughput",
         kind="points",
         x=Axis("law", "law"),
         y=Axis("samples_per_s", "bound", "samples/s", log=True),
         data={"law": table["law"][finite].tolist(), "samples_per_s": table["samples_per_s"][finite].tolist()},
         rules=(Rule(measured, "this run", axis="y"),),
-        caption="Upper bounds on the throughput without caches; the least binds, the line is the simulated run.",
+        caption=f"Bounds without caches; the line is the simulated run, at {of_least:.3g} times the least "
+        f"of them, {table['law'][least]}.",
     )
 
 

@@ -8,7 +8,7 @@ each is a sum or a ratio of the quantities it names.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -120,12 +120,12 @@ def explain(setting: Setting, *, samples: int = 0, memory_budget_bytes: float = 
         headroom=found[ranked[1]] / rate if rate else math.inf,
         in_flight=in_flight,
         hiding=hide,
-        sentence=_sentence(found, bottleneck, hide),
+        sentence=_sentence(setting, found, bottleneck, hide),
         cautions=tuple(_cautions(setting, samples, memory_budget_bytes)),
     )
 
 
-def _sentence(found: dict[str, float], bottleneck: str, hide: Hiding) -> str:
+def _sentence(setting: Setting, found: dict[str, float], bottleneck: str, hide: Hiding) -> str:
     if bottleneck == "compute":
         return f"loading is hidden: the step binds at {found['compute']:.4g} samples/s"
     short = (
@@ -143,9 +143,15 @@ def _sentence(found: dict[str, float], bottleneck: str, hide: Hiding) -> str:
             "iops": "larger blocks, or a higher request rate",
             "cpu": "more cores, or cheaper decoding",
         }
-        return f"{text}; {cures[bottleneck]} would help"
+        return f"{text}; {cures[bottleneck]} would raise that bound"
     if hide.blocks_of is not None:
-        return f"{text}; blocks of {max(1, hide.blocks_of)} would hide it"
+        block = max(1, hide.blocks_of)
+        then = terms(replace(setting, block_samples=block))
+        least = min((name for name in then if name != "compute"), key=lambda name: then[name])
+        # The least block size that hides it makes both bounds equal, up to rounding.
+        if then[least] >= then["compute"] * (1 - 1e-9):
+            return f"{text}; blocks of {block} would hide it"
+        return f"{text}; with blocks of {block} the {least} law binds at {then[least]:.4g} samples/s"
     return f"{text}; no block size hides it with so few threads, at least {hide.least_threads} are needed"
 
 

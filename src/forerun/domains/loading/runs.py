@@ -454,14 +454,16 @@ class _Report:
             verb = "builds" if workers == 1 else "build"
             if stalled < 0.01:
                 return f"loading is hidden: {who} {verb} a batch within {time} of {step:.3g} s"
-            waves = "" if workers == 1 else ": waits come in waves"
-            return f"{who} cannot build a batch within {time} of {step:.3g} s{waves}"
+            waited = f"waits after the first batch take {stalled:.1%} of the epoch"
+            return f"{who} cannot build a batch within {time} of {step:.3g} s: {waited}"
         if self.outcome.pacers:
             return f"at the start {text}; {self._pace()}"
         if self.scenario.caches:
             return f"{text} (without the caches, which had {self.first.hit_share:.0%} of the first epoch's blocks)"
         if math.isfinite(bound) and self.first.samples_per_s < 0.9 * bound:
             share = 1 - self.first.samples_per_s / bound
+            if self.law.bottleneck == "compute":
+                text = f"by the laws the step binds at {bound:.4g} samples/s"
             return f"{text}; the run is {share:.0%} below that bound: {self._short_of_bound()}"
         return text
 

@@ -12,6 +12,7 @@ from forerun.domains.serving.tables import BANDS
 from forerun.result.figures import Axis, Figure, Rule
 from forerun.result.run import Result, SavedRun
 from forerun.result.tables import Table
+from forerun.scenario.spec import to_data
 
 #: points of a distribution's curve, and spans that a queue's course is cut into
 POINTS = 400
@@ -41,7 +42,7 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     if "visits" in tables:
         found.append(queue_over_time(tables["visits"]))
     if "batches" in tables:
-        found.append(batch_sizes(tables["batches"]))
+        found.append(batch_sizes(tables["batches"], to_data(run.scenario)["configuration"]))
     return tuple(found)
 
 
@@ -142,6 +143,7 @@ def misses_over_time(queries: Table, summary: Mapping[str, Any]) -> Figure:
 def envelopes(table: Table) -> Figure:
     """The traffic envelope of the sample that the plan was made for, and the run's."""
     windows = table["window_ms"] / 1e3
+    above = int(np.count_nonzero(table["run"] > table["sample"]))
     return Figure(
         id="envelopes",
         title="Traffic envelopes: what was planned for, and what came",
@@ -155,7 +157,7 @@ def envelopes(table: Table) -> Figure:
         ),
         series="traffic",
         series_label="traffic",
-        caption="Where the run is above the sample, it is burstier or busier than what was planned for.",
+        caption=f"The run is above the sample, which was planned for, in {above} of {len(windows)} windows.",
     )
 
 
@@ -201,9 +203,10 @@ def queue_over_time(visits: Table) -> Figure:
     )
 
 
-def batch_sizes(batches: Table) -> Figure:
-    """How large the batches were that each stage formed."""
+def batch_sizes(batches: Table, configuration: Mapping[str, Any]) -> Figure:
+    """How large the batches were that each stage formed, and how many of them were full."""
     columns: dict[str, list[Any]] = {"from": [], "to": [], "share": [], "stage": []}
+    full = []
     for stage in dict.fromkeys(batches["stage"].tolist()):
         sizes = batches["size"][batches["stage"] == stage]
         counts = np.bincount(sizes)
@@ -212,6 +215,8 @@ def batch_sizes(batches: Table) -> Figure:
         columns["to"].append(at + 0.5)
         columns["share"].append(counts[1:] / counts.sum())
         columns["stage"].append(np.full(len(at), stage, dtype=object))
+        most = int(configuration[stage]["max_batch"])
+        full.append(f"{stage} {100 * float(np.mean(sizes == most)):.3g} % of {most}")
     return Figure(
         id="batch-sizes",
         title="Batch sizes",
@@ -222,7 +227,7 @@ def batch_sizes(batches: Table) -> Figure:
         data=_columns(**{name: np.concatenate(parts) for name, parts in columns.items()}),
         series="stage",
         series_label="stage",
-        caption="Batches seldom fill: a stage takes what is queued when a replica is idle.",
+        caption=f"Share of each stage's batches that are full: {', '.join(full)}.",
     )
 
 

@@ -45,6 +45,7 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
         )
     listed = sorted(rows, key=lambda row: float(row["cost_usd"]))[:MOST_LISTED]
     if listed:
+        infeasible = sum(row.get("verdict") == "infeasible" for row in listed)
         found.append(
             Figure(
                 id="plan-cost",
@@ -55,7 +56,8 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
                 data={"name": _short(listed), **_cost_intervals(listed)},
                 low="low",
                 high="high",
-                caption=f"The {len(listed)} cheapest of {len(rows)}, each with its 95 % interval; not all keep the goal.",
+                caption=f"The {len(listed)} cheapest of {len(rows)}, each with its 95 % interval; {infeasible} of them "
+                "do not keep the goal.",
             )
         )
     if plan.get("intervals"):

@@ -141,7 +141,7 @@ def price_over_time(price: Table, end_s: float) -> Figure:
         x=Axis("t_h", "time", "h"),
         y=Axis("usd_per_h", "price of a spot node", "$/h"),
         data={"t_h": [*times, end_s / 3600.0], "usd_per_h": [*values, values[-1]]},
-        caption="One history pays the price as it goes.",
+        caption="The price in the history that is shown.",
     )
 
 
@@ -236,5 +236,5 @@ def time_to_finish(trials: Table, deadline_s: float) -> Figure:
         y=Axis("share", "share of trials finished"),
         data={"t_h": finished[at].tolist(), "share": ((at + 1) / len(trials)).tolist()},
         rules=rules,
-        caption="Trials that had not finished at the horizon are counted, so the curve may end below 1.",
+        caption=f"{len(finished):,} of {len(trials):,} trials finished before the horizon.",
     )

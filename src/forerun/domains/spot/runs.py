@@ -245,8 +245,8 @@ def why(shares: Mapping[str, float], scenario: Scenario) -> str:
     """The largest loss, in a sentence, and what acts on it."""
     advice = {
         "lost": "work rolled back after losses and growth; snapshot more often or grow later",
-        "reconfig": "pauses to rebuild pipelines; fewer re-plans, or a recovery without restart, would help",
-        "idle": "too few nodes for one pipeline; a smaller depth, spares or on-demand nodes would help",
+        "reconfig": "pauses to rebuild pipelines; fewer re-plans, or a recovery without restart, may help",
+        "idle": "too few nodes for one pipeline; a smaller depth, spares or on-demand nodes may help",
         "stall": "snapshots that block training; snapshot less often",
         "slowdown": "stages doubled up on one node",
         "inflight": "the step that was running at the end",

@@ -97,7 +97,7 @@ def _published_row(scv: float, rate: int, published: float) -> Row:
     note = (
         "the optimum costs the same"
         if optimum == published
-        else "the sweep never weighs one dear machine against several cheap ones"
+        else "the sweep does not weigh one dear machine against several cheap ones"
     )
     name = f"rate {rate}/s, scv {scv:g}: cost usd_per_h"
     return Row(name, published, space.cost(found.configuration), optimum, tolerance=1e-9, note=note)
@@ -126,7 +126,7 @@ def _figure(names: list[str], ratios: list[float]) -> Figure:
     shown = worse or [(1.0, "every setting")]
     return Figure(
         id="greedy-against-optimum",
-        title="Where the greedy minimiser pays too much",
+        title="Cost of the greedy minimiser above the optimum",
         kind="bar",
         x=Axis("setting", "setting"),
         y=Axis("above_percent", "cost above the optimum", "%"),
