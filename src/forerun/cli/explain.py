@@ -76,7 +76,10 @@ def _print(explanation: Explanation) -> None:
     """Answer, why, causes, levers, and what the named changes do."""
     if explanation.answer is not None:
         click.echo(f"{explanation.answer.question} {'Yes.' if explanation.answer.holds else 'No.'}")
-    click.echo(f"why: {explanation.binds}\n")
+    click.echo(f"why: {explanation.binds}")
+    for reason in explanation.reasons:
+        click.echo(reason)
+    click.echo()
     causes = [(ledger, part, f"{share:.1%}") for ledger, part, share in explanation.causes]
     _show.print_table(("of", "most went to", "share"), causes)
     if explanation.turns:

@@ -34,8 +34,9 @@ def explain_run(
     >>> found.answer.question, found.answer.holds
     ('Is energy saved against the default configuration without training longer?', False)
 
-    A room's `levers` has `answer(summary)`, `levers(scenario, run)`, and, if it wants, `changes(scenario, run)` and
-    `bare(scenario)`: the scenario without all that neither the question nor the room's objectives read.
+    A room's `levers` has `answer(summary)`, `levers(scenario, run)`, and, if it wants, `changes(scenario, run)`,
+    `reasons(run)` (sentences on single things that went wrong) and `bare(scenario)`: the scenario without all that neither
+    the question nor the room's objectives read.
     """
     part = room_part(run.domain, "levers")
     scenario = _scenario(run)
@@ -45,7 +46,7 @@ def explain_run(
     )  # fmt: skip
     if part is None:
         return explain(run, None, (), plan)
-    named = getattr(part, "changes", None)
+    named, reasons = getattr(part, "changes", None), getattr(part, "reasons", None)
     executor: Executor = Processes(workers) if workers > 1 else Here()
     return explain(
         run,
@@ -54,6 +55,7 @@ def explain_run(
         plan,
         changes=named(scenario, run) if named is not None else (),
         objectives=getattr(room(run.domain), "OBJECTIVES", ()),
+        reasons=reasons(run) if reasons is not None else (),
         executor=executor,
         progress=progress,
     )

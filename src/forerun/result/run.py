@@ -45,7 +45,15 @@ class Interval:
     method: str = ""
 
 
-@dataclass(frozen=True)
+def _in_short(run: Result | SavedRun) -> str:
+    """A run in a line: its headline figures, and the tables it has with their rows."""
+    names = run.headline or tuple(run.summary)[:5]
+    figures = ", ".join(f"{name}={format_number(run.summary.get(name))}" for name in names)
+    tables = ", ".join(f"{name} ({len(table)} rows)" for name, table in run.tables.items())
+    return f"<{run.domain} run {run.id[:8]}: {figures}" + (f"; tables: {tables}>" if tables else ">")
+
+
+@dataclass(frozen=True, repr=False)
 class Result:
     """The outcome of one run: a value; it has touched no file.
 
@@ -74,6 +82,9 @@ class Result:
     headline: tuple[str, ...] = ()
     next_steps: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return _in_short(self)
 
     @property
     def domain(self) -> str:
@@ -171,7 +182,7 @@ class Result:
         return notebook.run(heading, self.summary, self.intervals, names, self.ledgers, self.why, self.notes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SavedRun:
     """A run directory as read back: the resolved scenario as plain data, summary, ledgers and tables."""
 
@@ -187,6 +198,9 @@ class SavedRun:
     provenance: Mapping[str, Any]
     tables: Mapping[str, Table]
     id: str
+
+    def __repr__(self) -> str:
+        return _in_short(self)
 
     @property
     def domain(self) -> str:

@@ -21,7 +21,7 @@ from forerun.errors import CheckFailed
 MAX_SLICES: Final = 200_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Timeline:
     """Intervals [from, to) on tracks.
 
@@ -39,6 +39,9 @@ class Timeline:
     cause: np.ndarray[Any, Any] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     label: np.ndarray[Any, Any] = field(default_factory=lambda: np.empty(0, dtype=object))
     groups: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<timeline of {len(self.entities)} tracks, {len(self)} intervals>"
 
     def __len__(self) -> int:
         return len(self.from_s)

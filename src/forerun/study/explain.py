@@ -109,7 +109,8 @@ class Explanation:
     """Why a run came out as it did.
 
     causes: (ledger, part, share of the whole) by size. binds: the run's own why. turns: levers, the smallest change
-    first; numbers before names, those that turn nothing last. effects: of the changes that the room names.
+    first; numbers before names, those that turn nothing last. effects: of the changes that the room names. reasons:
+    sentences on single things that went wrong, such as why jobs were refused, the most frequent first.
     """
 
     answer: Answer | None
@@ -117,6 +118,7 @@ class Explanation:
     causes: tuple[tuple[str, str, float], ...]
     turns: tuple[Turn, ...]
     effects: tuple[Effect, ...] = ()
+    reasons: tuple[str, ...] = ()
 
     def rows(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """The levers as a table: its head, and a row a lever, the smallest change first."""
@@ -134,7 +136,7 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         asked = f"{self.answer.question} {'Yes.' if self.answer.holds else 'No.'}" if self.answer else ""
-        return notebook.answer(*self.rows(), (self.binds,), heading=asked)
+        return notebook.answer(*self.rows(), (self.binds, *self.reasons), heading=asked)
 
     @property
     def smallest(self) -> Turn | None:
@@ -172,14 +174,16 @@ def explain(
     *,
     changes: Sequence[Change] = (),
     objectives: Sequence[Objective] = (),
+    reasons: Sequence[str] = (),
     executor: Executor | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Explanation:
     """Explain a run (a Result or a SavedRun) of a plan's scenario.
 
     A value that cannot be simulated counts as tried and turns nothing. objectives: the figures in which effects of
-    `changes` are told. executor: where values are simulated (default: here, one after another); what is found does not
-    depend on it. progress: told before the first simulation and after each.
+    `changes` are shown. reasons: the domain's sentences on single things that went wrong. executor: where values are
+    simulated (default: here, one after another); what is found does not depend on it. progress: told before the first
+    simulation and after each.
     """
     given = answer(run.summary) if answer is not None else None
     walks: list[_Walk] = []
@@ -197,7 +201,8 @@ def explain(
         _effect(change, walkers.baselines[change.given] if change.given else run.summary, keys, found)
         for change, found in zip(changes, walkers.changed)
     ]
-    return Explanation(given, run.why, dominant_causes(run.ledgers), tuple(turns), tuple(effects))
+    causes = dominant_causes(run.ledgers)
+    return Explanation(given, run.why, causes, tuple(turns), tuple(effects), tuple(reasons))
 
 
 class _Walkers:

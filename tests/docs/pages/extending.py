@@ -10,12 +10,12 @@ from ..claims import ROOT, Claim
 
 
 def claims() -> Iterator[Claim]:
-    """How long the shown policies are."""
+    """How long the shown policies are; the first without its imports."""
     page = "docs/extending.md"
     policy, scheduler = re.findall(
         r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL
     )
-    length = len(policy.splitlines())
+    length = len(policy[policy.index("class ") :].splitlines())
     yield Claim(page, "## A policy in {} lines", (length,))
     yield Claim("docs/index.md", "a policy in {} lines", (length,))
     shown, held = scheduler.split("class Test")

@@ -18,6 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 # The door's module has the name of the door: imported first, so that the door's name stays.
 import forerun.domains.cluster.simulate as _door
+from forerun.domains.cluster.allocator import (
+    Allocation,
+    Allocator,
+    Cook,
+    OracleAllocator,
+    OracleView,
+    View,
+)
 from forerun.domains.cluster.policy import Policy, schedulers
 from forerun.domains.cluster.scenario import Scenario
 from forerun.registry import Registry
@@ -26,7 +34,18 @@ from forerun.study.objective import Objective
 if TYPE_CHECKING:
     from forerun.result.run import Result
 
-__all__ = ["OBJECTIVES", "POLICIES", "Scenario", "simulate"]
+__all__ = [
+    "OBJECTIVES",
+    "POLICIES",
+    "Allocation",
+    "Allocator",
+    "Cook",
+    "OracleAllocator",
+    "OracleView",
+    "Scenario",
+    "View",
+    "simulate",
+]
 
 POLICIES: dict[str, Registry[Any]] = {"policy": schedulers()}
 
@@ -41,6 +60,8 @@ OBJECTIVES = (
 
 def simulate(scenario: Scenario, *, policy: Policy | None = None, watch: Iterable[Any] = ()) -> Result:
     """Run a scenario and return its result; `policy` replaces the scenario's.
+
+    watch: observers with a method `instant(now_s, record)`, called at every instant at which the policy acts.
 
     Raises TraceError, ProfileError or ScenarioError if the inputs do not fit, PolicyError if a policy decides something
     impossible.

@@ -25,6 +25,7 @@ from forerun.domains.cluster.outcome import (
     why_of,
 )
 from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.refusals import because, refusals
 from forerun.domains.cluster.scenario import Bill, Loading, Scenario
 from forerun.domains.cluster.tables import BILL
 from forerun.errors import ProfileError, ScenarioError
@@ -173,7 +174,9 @@ def _with_data_wait(result: Result, scenario: Scenario, waits: Waits, waiting: f
     }
     held = split.parts["useful"] + waiting
     share = waiting / held if held > 0 else 0.0
-    why = why_of(summary, waits, split, scenario.policy)
+    jobs = result.tables["jobs"]
+    refused = refusals(zip(jobs["job"].tolist(), jobs["refused_because"].tolist(), strict=True))
+    why = why_of(summary, waits, split, scenario.policy, because(refused))
     why += f"; jobs at work waited {100 * share:.0f} % of their GPU time for data"
     return replace(result, summary=summary, ledgers=(split, *result.ledgers[1:]), why=why)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from forerun.domains.cluster.generate import JobGenerator
+from forerun.domains.cluster.refusals import refusals, sentences
 from forerun.domains.cluster.scenario import Scenario
 from forerun.domains.cluster.switches import SWITCHES, Switch
 from forerun.registry import member_name
@@ -72,6 +73,12 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
         )
     )
     return tuple(found)
+
+
+def reasons(run: Result | SavedRun) -> tuple[str, ...]:
+    """Why jobs were refused, by the constraint that binds, the most frequent first."""
+    jobs = run.tables["jobs"]
+    return sentences(refusals(zip(jobs["job"].tolist(), jobs["refused_because"].tolist(), strict=True)))
 
 
 def _counts(now: int, *, fewer: bool) -> Iterable[int]:

@@ -16,7 +16,11 @@ def run(rules: Rules, *, watch: Sequence[Watcher] = ()) -> None:
 
     The clock says when something happens next; what happens is a sequence of steps. That order, the clock and the
     quirks of a published schedule are the rules' own; nothing else differs between schedules.
+
+    Rules that play many instants at once (`stop_at_each_instant`) play one at a time where somebody watches.
     """
+    if watch and (stop := getattr(rules, "stop_at_each_instant", None)) is not None:
+        stop()
     while (now_s := rules.next_moment()) is not None:
         for step in rules.order:
             match step:

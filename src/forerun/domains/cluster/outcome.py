@@ -11,6 +11,7 @@ import numpy as np
 from forerun.domains.cluster.allocator import Allocator
 from forerun.domains.cluster.model import F64, I64
 from forerun.domains.cluster.record import Record, runs_of
+from forerun.domains.cluster.refusals import because, refusals, sentences
 from forerun.domains.cluster.scenario import Scenario
 from forerun.domains.cluster.tables import ALLOCATIONS, EVENTS, JOBS
 from forerun.registry import member_name
@@ -314,6 +315,8 @@ def result_of(scenario: Scenario, record: Record, notes: tuple[str, ...]) -> Res
     if held_gpu_s > 0:
         summary |= {"elastic_useful_gpu_s": held_gpu_s, "elastic_useful_at_one_gpu_gpu_s": one_gpu_s}
         summary["scaling_efficiency"] = one_gpu_s / held_gpu_s
+    refused = refusals((record.world.jobs.id[row], why) for row, why in sorted(record.refusals.items()))
+    notes = (*notes, *sentences(refused))
     if record.ended_because:
         notes = (*notes, record.ended_because)
     return Result(
@@ -326,7 +329,7 @@ def result_of(scenario: Scenario, record: Record, notes: tuple[str, ...]) -> Res
         },
         ledgers=(ledger, *time_ledger(record, waits)),
         timeline=timeline_of(record, stretches, places),
-        why=why_of(summary, waits, ledger, scenario.policy),
+        why=why_of(summary, waits, ledger, scenario.policy, because(refused)),
         notes=notes,
         intervals=intervals,
         headline=tuple(
@@ -500,8 +503,10 @@ def _key(name: str) -> str:
     return name.replace(", nobody waits", "_empty").replace(" ", "_")
 
 
-def why_of(summary: dict[str, Any], waits: Waits, ledger: Ledger, policy: Recipe) -> str:
-    """One sentence: what decided the outcome."""
+def why_of(
+    summary: dict[str, Any], waits: Waits, ledger: Ledger, policy: Recipe, refused_because: str
+) -> str:
+    """One sentence: what decided the outcome. refused_because: the constraints of refused jobs, most frequent first."""
     name = member_name(type(policy))
     causes = {
         "GPUs in use by others": float(waits.capacity.sum()),
@@ -516,6 +521,7 @@ def why_of(summary: dict[str, Any], waits: Waits, ledger: Ledger, policy: Recipe
     also = ""
     if number := summary["refused_jobs"]:
         also += f"; {number} {'job was' if number == 1 else 'jobs were'} refused"
+        also += f" ({refused_because})" if refused_because else ""
     if number := summary["unfinished_jobs"]:
         also += f"; {number} {'job' if number == 1 else 'jobs'} never ended"
     if not summary["finished_jobs"]:

@@ -54,7 +54,7 @@ class PriorityCook:
 
 
 class PriorityRules(QuietRules):
-    """A whole run by the compiled queue, in stretches as long as its log."""
+    """A whole run by the compiled queue, in stretches as long as its log, or instant by instant for observers."""
 
     order = (Step.DECIDE,)
 
@@ -74,19 +74,40 @@ class PriorityRules(QuietRules):
         self.kernel = priority
         self.queue = build_queue(world, recipe.kernel_key, 1 << 16)
         self.coming_s = float(jobs.submit_s[0])
+        self.each_instant = False
 
-    def next_moment(self) -> int | None:
+    def stop_at_each_instant(self) -> None:
+        """Play one event at a time, and keep the record up to date with each."""
+        self.each_instant = True
+
+    def next_moment(self) -> float | None:
         """The next event; None when nothing is left."""
-        return int(self.coming_s) if np.isfinite(self.coming_s) else None
+        return self.coming_s if np.isfinite(self.coming_s) else None
 
     def decide(self, now_s: float) -> None:
-        """Play until the log is full or the run is over, and write it down."""
+        """Play until the log is full or the run is over, or the one event of now; and write it down."""
+        until_s = float(np.nextafter(now_s, np.inf)) if self.each_instant else np.inf
         self.coming_s = self.kernel.advance(
-            self.queue, self.recipe.kernel_key, self.recipe.preemptive, self.terms.restart_s, np.inf
+            self.queue, self.recipe.kernel_key, self.recipe.preemptive, self.terms.restart_s, until_s
         )
+        if self.each_instant:
+            self._note_jobs()
         self._take_log()
         if not np.isfinite(self.coming_s):
             self._close()
+
+    def _note_jobs(self) -> None:
+        """Who has come, given way or ended by now."""
+        queue, record, jobs = self.queue, self.record, self.world.jobs
+        touched = np.unique(queue.log_row[: queue.meta[self.kernel.LOGGED]])
+        record.admitted[: queue.meta[self.kernel.ARRIVED]] = 1
+        record.preempts[touched] = queue.preempts[touched]
+        ended = touched[queue.end[touched] >= 0]
+        timed = jobs.deadline_s[ended] < NO_DEADLINE_S
+        late = timed & (queue.end[ended] > jobs.deadline_s[ended])
+        record.finish_all(ended, queue.end[ended], late)
+        record.accepted += int(np.count_nonzero(timed & ~late))
+        record.useful_gpu_s[ended] = (jobs.duration_s * jobs.gpus).astype(np.float64)[ended]
 
     def _take_log(self) -> None:
         queue, meta = self.queue, self.queue.meta

@@ -103,12 +103,13 @@ class Record:
         shares = self._share_of(kind, after) - self._share_of(kind, before)
         running = np.bincount(event, (after > 0).astype(np.int64) - (before > 0), count).astype(np.int64)
         used = np.bincount(event, after - before, count).astype(np.int64)
-        share = np.cumsum(np.bincount(event, shares, count)) / self.world.cluster.gpus
-        was_running, was_used, was_share = self._totals
-        running, used, share = np.cumsum(running) + was_running, np.cumsum(used) + was_used, share + was_share
-        share = np.where(running > 0, share, 0.0)
+        was_running, was_used, before_sum = self._totals
+        # Added up from what was before, one after another: the sums do not depend on how events fall into blocks.
+        sums = np.cumsum(np.append(before_sum, np.bincount(event, shares, count)))[1:]
+        running, used = np.cumsum(running) + was_running, np.cumsum(used) + was_used
+        share = np.where(running > 0, sums / self.world.cluster.gpus, 0.0)
         if count:
-            self._totals = int(running[-1]), int(used[-1]), float(share[-1])
+            self._totals = int(running[-1]), int(used[-1]), float(sums[-1])
         self._events.append((times_s, pending.copy(), running, self.world.cluster.gpus - used, share))
 
     _totals: tuple[int, int, float] = (0, 0, 0.0)
@@ -161,19 +162,24 @@ class Record:
         )
 
     def _append_event(self, now_s: float, pending: int, running: I64) -> None:
-        count, used, efficiency = self._totals_of(running)
-        self._totals = (count, used, efficiency)
+        count, used, shares = self._totals = self._totals_of(running)
         waiting, running_now, free = (
             np.array([value], np.int64) for value in (pending, count, self.world.cluster.gpus - used)
         )
         self._events.append(
-            (np.array([now_s], np.float64), waiting, running_now, free, np.array([efficiency]))
+            (
+                np.array([now_s], np.float64),
+                waiting,
+                running_now,
+                free,
+                np.array([shares / self.world.cluster.gpus]),
+            )
         )
 
     def _totals_of(self, running: I64) -> tuple[int, int, float]:
         gpus = self.held[running]
         shares = self._share_of(self.world.jobs.kind[running], gpus)
-        return len(running), int(gpus.sum()), float(shares.sum()) / self.world.cluster.gpus
+        return len(running), int(gpus.sum()), float(shares.sum())
 
     def _share_of(self, kind: I64, gpus: I64) -> F64:
         row = kind if self.world.profile is not None else np.zeros_like(kind)

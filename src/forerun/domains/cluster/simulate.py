@@ -50,7 +50,9 @@ class Prepared:
 def simulate(scenario: Scenario, *, policy: Policy | None = None, watch: Iterable[Any] = ()) -> Result:
     """Run a scenario and return its result; `policy` replaces the scenario's.
 
-    An observer in `watch` that has a method `instant` is told of every instant (`instant(now_s, record)`). If the policy
+    An observer in `watch` that has a method `instant` is called at every instant at which the policy acts, with the record
+    up to then (`instant(now_s, record)`): every row of the events table is one, except where a policy acts in rounds
+    (`round_s`) and a job ends between two of them, which the next round shows. If the policy
     decides something impossible, the PolicyError carries the result of the run up to then as `so_far`.
     """
     from forerun.domains.cluster.outcome import result_of

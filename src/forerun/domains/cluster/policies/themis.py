@@ -7,7 +7,7 @@ does not depend on a solver's version.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 import numpy as np
@@ -101,13 +101,21 @@ class ThemisSlots(QuietRules):
             restarts_cost=world.is_corrected("themis_overhead"),
             first_free=uses_table(world),
         )
-        events = recipe.block_events
-        changes = max(1 << 16, 4 * count)
-        self.block = kernels.EventBlock(
-            *(np.zeros(size, np.int64) for size in (events, events, events + 1, changes, changes))
-        )
+        self.block = self._block_of(recipe.block_events)
         self.seen = 0
         record.admitted[:] = 1
+
+    def _block_of(self, events: int) -> Any:
+        """Room for so many events."""
+        from forerun.domains.cluster.kernels.themis import EventBlock
+
+        changes = max(1 << 16, 4 * len(self.deadline_s))
+        sizes = (events, events, events + 1, changes, changes)
+        return EventBlock(*(np.zeros(size, np.int64) for size in sizes))
+
+    def stop_at_each_instant(self) -> None:
+        """Play one slot at a time."""
+        self.block = self._block_of(1)
 
     def next_moment(self) -> int | None:
         """The next slot, until everybody is done."""
