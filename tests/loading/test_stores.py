@@ -28,6 +28,9 @@ from forerun.measure.loading.corpus import make_corpus, open_corpus
 from forerun.measure.loading.remote import remote_files, upload
 from forerun.measure.loading.store import LatencyStore, StoreSpec
 from forerun.measure.loading.study import Job, run_cell
+from forerun.measure.loading.torch_loader import run_workers
+
+from .test_forked import START_METHODS, wanted_of, wrong_reads
 
 KEY, SECRET = "test-key", "test-secret"
 
@@ -163,6 +166,29 @@ def test_from_files_to_a_stall_split_on_s3(
     assert command_line(["simulate", str(scenario), "--json"]) == 0
     parts = json.loads(capsys.readouterr().out)["ledgers"][0]["parts"]
     assert parts["fetch stall"] > 0
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_read_an_s3_store_or_say_why_not(signed: str, blocks: Blocks, workers: int) -> None:
+    """obstore waits for ever after a fork: forked workers are refused, workers started afresh read what they ask for."""
+    upload(blocks.folder, "s3://train/forked")
+    client = open_client("s3://train/forked")
+    wanted = wanted_of(blocks.folder)
+    assert wrong_reads(client, wanted, workers, "spawn") == []
+    if "fork" in START_METHODS:
+        refused = wrong_reads(client, wanted, workers, "fork")
+        assert len(refused) == workers
+        assert all("StoreError" in line and "does not work after a fork" in line for line in refused)
+    if workers > 2:
+        return  # processes that import torch take long to start
+    pytest.importorskip("torch", reason="torch is not installed: pip install 'forerun[torch]'")
+    with open_corpus("s3://train/forked") as corpus:
+        for block, pool_threads in ((1, 0), (32, 2)):
+            run = run_workers(
+                corpus, block=block, samples=64, workers=workers, batch=16, step_s=0.0, decode_s=0.0,
+                pool_threads=pool_threads,
+            )  # fmt: skip
+            assert sum(run.samples) == 64
 
 
 def test_single_files_on_s3_are_measured_and_packed(

@@ -18,6 +18,7 @@ from forerun.measure.loading.corpus import make_corpus, open_corpus
 
 try:
     import torch.utils.data as data
+    from torch import manual_seed as data_seed
 except ImportError:
     data = None
 needs_torch = pytest.mark.skipif(data is None, reason="torch is not installed: pip install 'forerun[torch]'")
@@ -56,6 +57,21 @@ def test_a_container_is_a_data_set_of_torch(blocks: Path, workers: int) -> None:
     found.set_epoch(7)
     first, second = ([key for batch in loader for key in batch[0]] for _ in range(2))
     assert first == second
+
+
+@needs_torch
+@pytest.mark.parametrize("workers", [0, 2, 4])
+def test_the_processes_of_a_job_share_every_epoch(blocks: Path, workers: int) -> None:
+    """Each rank has a random generator of torch's of its own; the order of blocks must not depend on it."""
+    for epoch in range(3):
+        seen: list[str] = []
+        for rank in range(3):
+            part = BlockDataset(blocks, seed=3, rank=rank, world=3)
+            part.epoch = epoch
+            data_seed(100 * epoch + rank)
+            loader = data.DataLoader(part, batch_size=50, num_workers=workers)
+            seen += [key for batch in loader for key in batch[0]]
+        assert len(seen) == len(set(seen)) == 600
 
 
 @needs_torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import sqlite3
@@ -237,3 +238,30 @@ def test_the_command_says_which_file_is_not_its_own(
     assert command_line(["study", str(tmp_path / "study.yaml"), "--store", str(tmp_path / "s.sqlite")]) == 2
     assert f"{lock}: belongs to another program" in " ".join(capsys.readouterr().err.split())
     assert lock.read_bytes() == VICTIM
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
+def test_a_forked_process_neither_writes_nor_releases_its_parents_store(tmp_path: Path, plan: Plan) -> None:
+    outcome = Done(0, {"x": 1.0}, {}, "")
+    receiving, sending = multiprocessing.get_context("fork").Pipe(duplex=False)
+
+    def child(store: Store) -> None:
+        said = []
+        for use in (lambda: store.add([outcome]), lambda: list(store.outcomes()), store.about):
+            try:
+                use()
+            except StoreError as error:
+                said.append(str(error))
+        store.__exit__(None, None, None)
+        sending.send(said)
+
+    with Store(tmp_path / "s", plan, writing=True) as store:
+        process = multiprocessing.get_context("fork").Process(target=child, args=(store,))
+        process.start()
+        said = receiving.recv()
+        process.join()
+        assert len(said) == 3 and all("before a fork; open it again here" in line for line in said)
+        with pytest.raises(StoreError, match=f"is being written by process {os.getpid()} "):
+            Store(tmp_path / "s", plan, writing=True)
+        store.add([outcome])
+        assert store.done() == {0}

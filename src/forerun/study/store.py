@@ -57,18 +57,20 @@ class Store:
     """An open store, as a context. `writing` claims it for this process.
 
     Raises StoreError for a store of another study or version, one that is being written, one that is damaged, or a file
-    of another program.
+    of another program; and whenever a process that was forked meanwhile uses it, since SQLite's connections do not
+    survive a fork.
     """
 
     def __init__(self, path: Path, plan: Plan | None = None, *, writing: bool = False) -> None:
         self.path = path
         self.plan = plan
+        self._process = os.getpid()
         self._cleanup = contextlib.ExitStack()
         self._claim = _Claim(path) if writing else None
         if not writing and not path.is_file():
             raise StoreError.at(path, "no such study store")
         try:
-            self._connection = self._open(writing)
+            self._opened = self._open(writing)
         except BaseException:
             self._cleanup.close()
             if self._claim is not None:
@@ -123,12 +125,20 @@ class Store:
             self.path, f"has store format {about.get('format')}, this forerun reads {STORE_FORMAT}"
         )
 
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        if self._process != os.getpid():
+            raise StoreError.at(self.path, "was opened by another process, before a fork; open it again here")
+        return self._opened
+
     def __enter__(self) -> Store:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._process != os.getpid():
+            return  # a copy, by a fork: connection, files and claim are the other process's to close
         self._connection.close()
         self._cleanup.close()
         if self._claim is not None:

@@ -32,6 +32,11 @@ class CachedFiles:
     _held_bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def forks(self) -> bool:
+        """See `Client`."""
+        return self.client.forks
+
     def read(self, name: str, first: int, length: int, what: str) -> bytes:
         """See `Client`."""
         key = (name, first, length)

@@ -1,7 +1,8 @@
 """Readers of stores: local files, and HTTP with ranges, retries and a clear end.
 
 A request that fails is repeated after a growing pause; when that does not help, the error names what was read and what
-was answered. A server that answers 200 to a range, or sends fewer bytes than it promised, is not believed.
+was answered. A server that answers 200 to a range, sends fewer bytes than it promised, or other bytes than were asked for,
+is not believed. No connection is used by two processes: a forked worker opens its own.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 
 from forerun.errors import StoreError, UsageError
+from forerun.measure.loading.processes import PerProcess
 
 RETRIES: Final = 5
 BACKOFF_S: Final = 0.05
@@ -31,7 +33,14 @@ MAX_READ_BYTES: Final = 2**30
 
 
 class Client(Protocol):
-    """Reads bytes by name; safe to use from many threads."""
+    """Reads bytes by name; safe to use from many threads, and from processes that are started afresh.
+
+    forks: whether a process that was forked from one that has used the client can use it too.
+    """
+
+    @property
+    def forks(self) -> bool:
+        """See the class."""
 
     def read(self, name: str, first: int, length: int, what: str) -> bytes:
         """`length` bytes of `name` from `first`; `what` is for messages (block, sample)."""
@@ -61,6 +70,7 @@ class LocalFiles:
     """Files below a folder."""
 
     folder: Path
+    forks: ClassVar[bool] = True
 
     def read(self, name: str, first: int, length: int, what: str) -> bytes:
         """See `Client`. Raises StoreError for a file that is absent, unreadable or short."""
@@ -130,9 +140,15 @@ def _resident(handle: int) -> tuple[int, int]:
     return sum(value & 1 for value in seen), pages
 
 
+def _no_connections() -> PerProcess[threading.local]:
+    return PerProcess(threading.local)
+
+
 @dataclass
 class HttpFiles:
-    """Files behind a URL; one kept connection a thread. `retried` counts attempts that failed."""
+    """Files behind a URL; one kept connection a thread of a process. `retried` counts attempts that failed."""
+
+    forks: ClassVar[bool] = True
 
     url: str
     token: str = ""
@@ -140,7 +156,7 @@ class HttpFiles:
     backoff_s: float = BACKOFF_S
     timeout_s: float = TIMEOUT_S
     retried: int = 0
-    _local: threading.local = field(default_factory=threading.local)
+    _kept: PerProcess[threading.local] = field(default_factory=_no_connections)
 
     def __post_init__(self) -> None:
         parts = urllib.parse.urlsplit(self.url)
@@ -152,7 +168,8 @@ class HttpFiles:
         """See `Client`. Raises StoreError when retries did not help."""
         if not length:
             return b""
-        return self._asked(name, {"Range": f"bytes={first}-{first + length - 1}"}, 206, length, what)
+        span = f"{first}-{first + length - 1}"
+        return self._asked(name, {"Range": f"bytes={span}"}, 206, length, what, span)
 
     def read_whole(self, name: str) -> bytes:
         """See `Client`."""
@@ -174,12 +191,14 @@ class HttpFiles:
                 return
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_local"}
+        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _local=threading.local())
+        self.__dict__.update(state, _kept=_no_connections())
 
-    def _asked(self, name: str, headers: dict[str, str], wanted: int, length: int | None, what: str) -> bytes:
+    def _asked(
+        self, name: str, headers: dict[str, str], wanted: int, length: int | None, what: str, span: str = ""
+    ) -> bytes:
         headers = {**headers, **({"Authorization": f"Bearer {self.token}"} if self.token else {})}
         quoted = name if name.startswith("?") else urllib.parse.quote(name)
         path = f"{self._parts.path.rstrip('/')}/{quoted}"
@@ -189,12 +208,13 @@ class HttpFiles:
                 self.retried += 1
                 time.sleep(self.backoff_s * 2 ** (attempt - 1))
             try:
-                status, data = self._attempt(path, headers)
+                status, data, sent = self._attempt(path, headers)
             except (OSError, http.client.HTTPException) as error:
                 self._close()
                 said = f"{type(error).__name__}: {error}"
                 continue
-            if status == wanted and (length is None or len(data) == length):
+            good = status == wanted and (length is None or len(data) == length)
+            if good and (not span or sent.startswith(f"bytes {span}/")):
                 return data
             if status == 200 and wanted == 206:
                 raise StoreError.at(
@@ -203,18 +223,23 @@ class HttpFiles:
             if status in (401, 403, 404, 405, 416):
                 raise StoreError.at(f"{self.url}/{name}", f"{what}: the server answers {status}")
             said = f"status {status}, {len(data)} bytes" + (f" of {length}" if length is not None else "")
+            if good:
+                said = f"status {status} with Content-Range {sent[:60]!r} for bytes {span}"
+            self._close()  # whose answer came here is not known
         raise StoreError.at(
             f"{self.url}/{name}", f"{what} was asked for {self.retries + 1} times; last: {said}"
         )
 
-    def _attempt(self, path: str, headers: dict[str, str]) -> tuple[int, bytes]:
-        connection = getattr(self._local, "connection", None)
+    def _attempt(self, path: str, headers: dict[str, str]) -> tuple[int, bytes, str]:
+        """Status, body and Content-Range of one answer."""
+        kept = self._kept.get()
+        connection = getattr(kept, "connection", None)
         if connection is None:
             kind = (
                 http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
             )
             connection = kind(self._parts.hostname or "", self._parts.port, timeout=self.timeout_s)
-            self._local.connection = connection
+            kept.connection = connection
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         data = response.read(MAX_READ_BYTES)
@@ -223,10 +248,11 @@ class HttpFiles:
             raise http.client.IncompleteRead(data, response.length)
         if response.will_close:
             self._close()
-        return response.status, data
+        return response.status, data, response.getheader("Content-Range", "")
 
     def _close(self) -> None:
-        connection = getattr(self._local, "connection", None)
+        kept = self._kept.get()
+        connection = getattr(kept, "connection", None)
         if connection is not None:
             connection.close()
-        self._local.connection = None
+        kept.connection = None

@@ -1,7 +1,8 @@
 """Readers of object stores (s3, gs, az) through obstore, and of whatever fsspec opens.
 
 Both libraries are optional (`pip install 'forerun[stores]'`) and are asked for one attempt at a time: repeating, waiting
-and naming what failed is done here, in the same way for every store.
+and naming what failed is done here, in the same way for every store. After a fork, fsspec's file systems are opened anew;
+obstore's threads are gone for good, and a process that was forked is refused before it waits for them.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from forerun.errors import StoreError, UsageError
 from forerun.measure.loading.clients import BACKOFF_S, RETRIES, TIMEOUT_S
+from forerun.measure.loading.processes import PerProcess
 
 #: what obstore opens; everything else with a scheme is fsspec's
 OBJECT_SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+#: the process that called obstore first, 0 before; its threads are not copied by a fork, and a call would wait for ever
+_calling_process = 0
 
 
 def _library(name: str, url: str) -> Any:
@@ -32,6 +36,10 @@ def _library(name: str, url: str) -> Any:
         ) from error
 
 
+def _no_lock() -> PerProcess[threading.Lock]:
+    return PerProcess(threading.Lock)
+
+
 @dataclass
 class _Repeating:
     """One attempt after another, with growing pauses; `retried` counts those that failed."""
@@ -41,14 +49,14 @@ class _Repeating:
     backoff_s: float = BACKOFF_S
     timeout_s: float = TIMEOUT_S
     retried: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: PerProcess[threading.Lock] = field(default_factory=_no_lock)
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process opens the same with; connections stay here."""
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
+        self.__dict__.update(state, _lock=_no_lock())
         opening = getattr(self, "__post_init__", None)
         if opening is not None:
             opening()
@@ -58,13 +66,15 @@ class _Repeating:
         said = ""
         for number in range(self.retries + 1):
             if number:
-                with self._lock:
+                with self._lock.get():
                     self.retried += 1
                 time.sleep(self.backoff_s * 2 ** (number - 1))
             try:
                 data = attempt()
             except (FileNotFoundError, PermissionError) as error:
                 raise StoreError.at(f"{self.url}/{name}", f"{what}: {_first_line(error)}") from error
+            except StoreError:
+                raise
             except Exception as error:  # each library has a tree of its own
                 if type(error).__name__ in _HOPELESS:
                     raise StoreError.at(f"{self.url}/{name}", f"{what}: {_first_line(error)}") from error
@@ -102,10 +112,11 @@ class ObjectFiles(_Repeating):
     endpoint without TLS is accepted where it is named.
     """
 
+    forks: ClassVar[bool] = False
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._obstore = _library("obstore", self.url)
+        self._library = _library("obstore", self.url)
         endpoint = str(
             self.options.get("endpoint")
             or os.environ.get("AWS_ENDPOINT_URL")
@@ -124,6 +135,19 @@ class ObjectFiles(_Repeating):
             )
         except Exception as error:  # obstore's errors share no public base with Python's
             raise UsageError.at(self.url, f"cannot be opened: {_first_line(error)}") from error
+
+    @property
+    def _obstore(self) -> Any:
+        """The library, for a call. Raises StoreError in a process that was forked from one that has called it."""
+        global _calling_process
+        _calling_process = _calling_process or os.getpid()
+        if _calling_process != os.getpid():
+            raise StoreError.at(
+                self.url,
+                "was read by obstore before this process was forked, and obstore does not work after a fork; "
+                "start the workers with `spawn` or `forkserver`",
+            )
+        return self._library
 
     def read(self, name: str, first: int, length: int, what: str) -> bytes:
         """See `Client`."""
@@ -145,6 +169,8 @@ class ObjectFiles(_Repeating):
         try:
             for page in self._obstore.list(self._store):
                 yield from ((str(entry["path"]), int(entry["size"])) for entry in page)
+        except StoreError:
+            raise
         except Exception as error:
             raise StoreError.at(self.url, f"cannot be listed: {_first_line(error)}") from error
 
@@ -152,6 +178,8 @@ class ObjectFiles(_Repeating):
         """Put a file; an object that is there is replaced. Raises StoreError."""
         try:
             self._obstore.put(self._store, name, path)
+        except StoreError:
+            raise
         except Exception as error:
             raise StoreError.at(f"{self.url}/{name}", f"cannot be written: {_first_line(error)}") from error
 
@@ -160,12 +188,18 @@ class ObjectFiles(_Repeating):
 class FsspecFiles(_Repeating):
     """Files below a URL that fsspec opens (memory, sftp, smb, hdfs, ...)."""
 
+    forks: ClassVar[bool] = True
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._opened = PerProcess(self._open)
+        self._opened.get()
+
+    def _open(self) -> tuple[Any, str]:
         fsspec = _library("fsspec", self.url)
         try:
-            self._files, self._root = fsspec.core.url_to_fs(self.url, **self.options)
+            files, root = fsspec.core.url_to_fs(self.url, **self.options)
+            return files, str(root)
         except (ValueError, ImportError, OSError) as error:
             raise UsageError.at(self.url, f"cannot be opened: {_first_line(error)}") from error
 
@@ -173,21 +207,24 @@ class FsspecFiles(_Repeating):
         """See `Client`."""
         if not length:
             return b""
-        path = f"{self._root.rstrip('/')}/{name}"
+        files, root = self._opened.get()
+        path = f"{root.rstrip('/')}/{name}"
         return self.repeated(
-            name, what, length, lambda: bytes(self._files.cat_file(path, start=first, end=first + length))
+            name, what, length, lambda: bytes(files.cat_file(path, start=first, end=first + length))
         )
 
     def read_whole(self, name: str) -> bytes:
         """See `Client`."""
-        path = f"{self._root.rstrip('/')}/{name}"
-        return self.repeated(name, "the file", None, lambda: bytes(self._files.cat_file(path)))
+        files, root = self._opened.get()
+        path = f"{root.rstrip('/')}/{name}"
+        return self.repeated(name, "the file", None, lambda: bytes(files.cat_file(path)))
 
     def names(self) -> Iterator[tuple[str, int]]:
         """See `Client`."""
-        root = self._root.rstrip("/")
+        files, root = self._opened.get()
+        root = root.rstrip("/")
         try:
-            found = self._files.find(root, detail=True)
+            found = files.find(root, detail=True)
         except OSError as error:
             raise StoreError.at(self.url, f"cannot be listed: {_first_line(error)}") from error
         for path, about in sorted(found.items()):
@@ -195,9 +232,10 @@ class FsspecFiles(_Repeating):
 
     def write(self, name: str, path: Path) -> None:
         """Put a file; one that is there is replaced. Raises StoreError."""
-        target = f"{self._root.rstrip('/')}/{name}"
+        files, root = self._opened.get()
+        target = f"{root.rstrip('/')}/{name}"
         try:
-            self._files.makedirs(target.rpartition("/")[0], exist_ok=True)
-            self._files.put_file(str(path), target)
+            files.makedirs(target.rpartition("/")[0], exist_ok=True)
+            files.put_file(str(path), target)
         except OSError as error:
             raise StoreError.at(f"{self.url}/{name}", f"cannot be written: {_first_line(error)}") from error

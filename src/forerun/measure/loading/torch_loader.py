@@ -104,35 +104,47 @@ class _Batches:
         return np.array(lengths, np.int64)
 
 
-def _pooled(torch: Any, reader: _Reader, shares: Sequence[Sequence[Piece]], threads: int, batch: int) -> Any:
+class _Pooled:
     """A data set whose worker w gives the batches of the w-th share, decoding with threads."""
 
-    class Pooled(torch.utils.data.IterableDataset):  # type: ignore[misc]
-        def __iter__(self) -> Iterator[Any]:
-            try:
-                yield from self.batches(torch.utils.data.get_worker_info().id)
-            except ForerunError as error:
-                yield error
+    def __init__(self, reader: _Reader, shares: Sequence[Sequence[Piece]], threads: int, batch: int) -> None:
+        self.reader, self.shares, self.threads, self.batch = reader, shares, threads, batch
 
-        def batches(self, worker: int) -> Iterator[Any]:
-            todo = iter(shares[worker])
-            ahead: deque[Future[int]] = deque()
-            held: list[int] = []
-            with ThreadPoolExecutor(threads) as pool:
-                while True:
-                    if not ahead:
-                        piece = next(todo, None)
-                        if piece is None:
-                            break
-                        ahead.extend(pool.submit(reader.decoded, *sample) for sample in reader.fetch(piece))
-                    held.append(ahead.popleft().result())
-                    if len(held) == batch:
-                        yield np.array(held, np.int64)
-                        held = []
-                if held:
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The class that torch is shown has no name to be imported by.
+        return _pooled, (self.reader, self.shares, self.threads, self.batch)
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            yield from self.batches(_torch().utils.data.get_worker_info().id)
+        except ForerunError as error:
+            yield error
+
+    def batches(self, worker: int) -> Iterator[Any]:
+        """The lengths of the samples of a worker's batches."""
+        todo = iter(self.shares[worker])
+        ahead: deque[Future[int]] = deque()
+        held: list[int] = []
+        with ThreadPoolExecutor(self.threads) as pool:
+            while True:
+                if not ahead:
+                    piece = next(todo, None)
+                    if piece is None:
+                        break
+                    ahead.extend(
+                        pool.submit(self.reader.decoded, *sample) for sample in self.reader.fetch(piece)
+                    )
+                held.append(ahead.popleft().result())
+                if len(held) == self.batch:
                     yield np.array(held, np.int64)
+                    held = []
+            if held:
+                yield np.array(held, np.int64)
 
-    return Pooled()
+
+def _pooled(reader: _Reader, shares: Sequence[Sequence[Piece]], threads: int, batch: int) -> Any:
+    """A `_Pooled` that torch takes for one of its own."""
+    return type("Pooled", (_Pooled, _torch().utils.data.IterableDataset), {})(reader, shares, threads, batch)
 
 
 @dataclass(frozen=True)
@@ -163,27 +175,32 @@ def run_workers(
     step: str = "sleep",
     decode: str = "sleep",
     decoder: Decoder | None = None,
+    start: str = "",
 ) -> WorkerRun:
     """Load `samples` samples once through torch's loader; `pool_threads` 0 is without a pool.
 
+    start: how worker processes are started (fork, forkserver, spawn); by default as torch does it, but by spawn where the
+    client does not survive a fork.
     Raises UsageError without torch, StoreError or DataError for what a worker could not read or decode.
     """
     torch = _torch()
-    reader = _Reader(corpus.client_for(block), decode_s, decode, decoder)
+    client = corpus.client_for(block)
+    reader = _Reader(client, decode_s, decode, decoder)
     if pool_threads:
         plan = batches_of(samples, batch, workers, "contiguous", take_all=True)
         shares = [
             corpus.pieces(block, int(plan.samples[plan.worker == w].sum()), start=w * 7919)
             for w in range(workers)
         ]
-        data = _pooled(torch, reader, shares, pool_threads, batch)
+        data = _pooled(reader, shares, pool_threads, batch)
         count = len(plan)
     else:
         data = _Batches(reader, _cut(corpus.pieces(block, samples), batch))
         count = len(data)
     loader = torch.utils.data.DataLoader(
-        data, batch_size=None, num_workers=workers, prefetch_factor=prefetch, timeout=STUCK_S, shuffle=False
-    )
+        data, batch_size=None, num_workers=workers, prefetch_factor=prefetch, timeout=STUCK_S, shuffle=False,
+        multiprocessing_context=start or (None if client.forks else "spawn"),
+    )  # fmt: skip
     # torch advises against more workers than cores; workers that wait for a store may well be more.
     warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
     loads: list[float] = []

@@ -17,7 +17,8 @@ class BlockDataset:
     """Iterates (key, sample) block by block, in a fresh seeded block order each epoch.
 
     A sample is a view of its block's bytes, or what `decode` makes of it. `rank` and `world` split the blocks among the
-    processes of a job. `set_epoch` fixes the order; else it advances by itself. With `verify` every sample's checksum is
+    processes of a job. `set_epoch` fixes the order; else it advances by itself, except in torch's workers of a job of
+    several processes: these see the order of one epoch until `set_epoch` is called. With `verify` every sample's checksum is
     compared; one that fails, or that `decode` throws at, raises DataError naming sample and block.
 
     torch need not be installed. Where `torch.utils.data` has been imported, a `BlockDataset` is an `IterableDataset`, to
@@ -78,7 +79,9 @@ class BlockDataset:
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         worker, workers, base = _torch_worker()
         # A worker is a copy: the epoch it counts is lost with it. torch draws a base seed each epoch; it tells them apart.
-        mark = (self.epoch, base) if workers and not self.fixed else (self.epoch,)
+        # Other processes of the job draw another base seed: with it they would not share one order between them.
+        alone = self.world == 1
+        mark = (self.epoch, base) if workers and alone and not self.fixed else (self.epoch,)
         order = self.order(mark)[worker :: max(1, workers)]
         if not self.fixed:
             self.epoch += 1
