@@ -77,6 +77,8 @@ def test_seeds_are_added_until_the_interval_is_narrow_enough() -> None:
     interval = next(s.difference_interval for s in found.standings if s.difference_interval)
     assert (interval.high - interval.low) / 2 <= 0.05 and 10 < found.seeds < 300
     assert "until half widths were at most 0.05" in found.method
+    assert "where differences are skewed (here: " in found.method and "one interval in ten" in found.method
+    assert "skewed" not in compare(toy("noise: 2.0"), [PLAIN, HALF], TOTAL, seeds=5).method
     short = compare(toy("noise: 2.0"), [PLAIN, HALF], TOTAL, precision=0.001, most_seeds=20)
     assert short.seeds == 20 and re.search(
         r"0\.001 were asked and are 0\.\d+ still: the seeds ran out", short.method

@@ -259,9 +259,9 @@ def _method(study: SavedStudy, compared: bool) -> str:
     if compared and study.objective is not None:
         text += (
             f" Ranked by {study.objective.title}, {study.objective.better} is better. “Against the best”: the mean "
-            "difference on common "
-            f"{'paths and seeds' if study.plan.paths else 'seeds'} with its paired interval; “told apart”: at 5 % after "
-            "Holm's correction. The best is best among these cells; near ties may fall otherwise on fresh seeds."
+            f"difference on common {'paths and seeds' if study.plan.paths else 'seeds'} with its paired interval; “told "
+            "apart”: at most 5 % chance of any false claim, over all pairs, since the best was chosen on the same data. "
+            "The best is best among these cells; near ties may fall otherwise on fresh seeds."
         )
     return text
 

@@ -232,3 +232,26 @@ def holm(p_values: Sequence[float]) -> list[float]:
         running = max(running, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = running
     return adjusted
+
+
+def chosen_best_p(p_values: Sequence[float], alternatives: int) -> list[float]:
+    """Adjust p values of comparisons with the best of several alternatives, where the same data chose that best.
+
+    Holm's correction assumes a reference that was fixed before. A best that is chosen is the extreme of all alternatives,
+    so any of their pairs may become the comparison: each p value counts once for every pair (Bonferroni's bound over all
+    pairwise comparisons, as for Tukey's). Comparing each to 0.05 keeps the chance of any false claim below 5 %, whatever
+    the correlation on common seeds and however the spreads differ, as far as the p values themselves are right.
+
+    p_values: two-sided, of each other alternative against the best. alternatives: how many there are, the best included.
+    """
+    pairs = alternatives * (alternatives - 1) / 2
+    return [min(1.0, p * pairs) for p in p_values]
+
+
+def skewness(values: ArrayLike) -> float:
+    """The sample's skewness, adjusted for its size; 0 for fewer than three values or equal ones."""
+    sample = np.asarray(values, dtype=float)
+    n, spread = len(sample), float(sample.std())
+    if n < 3 or spread == 0:
+        return 0.0
+    return float((((sample - sample.mean()) / spread) ** 3).mean()) * math.sqrt(n * (n - 1)) / (n - 2)

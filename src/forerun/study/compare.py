@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from forerun.errors import Problem, UsageError, known_names
 from forerun.result import notebook
 from forerun.result.numbers import format_number, span
 from forerun.result.run import Interval
-from forerun.result.stats import holm, mean_interval, paired_interval, paired_p
+from forerun.result.stats import holm, mean_interval, paired_interval, paired_p, skewness
 from forerun.scenario.load import build
 from forerun.scenario.spec import canonical_json, to_data
 from forerun.scenario.text import Document
@@ -322,13 +322,15 @@ def _first_there(objectives: Sequence[Objective], runner: _Runner) -> Objective:
 
 
 def _half_width(runner: _Runner, objective: Objective, confidence: float) -> float:
+    intervals = (mean_interval(gaps, confidence) for gaps in _differences(runner, objective))
+    return max(((one.high - one.low) / 2 for one in intervals), default=0.0)
+
+
+def _differences(runner: _Runner, objective: Objective) -> Iterator[np.ndarray[Any, np.dtype[np.float64]]]:
+    """The differences of each variant from the reference, one on each seed."""
     alive = [variant.name for variant in runner.variants if variant.name not in runner.failed]
     reference = _values(runner.found[alive[0]], objective.key)
-    widths = [0.0]
-    for name in alive[1:]:
-        interval = paired_interval(_values(runner.found[name], objective.key), reference, confidence)
-        widths.append((interval.high - interval.low) / 2)
-    return max(widths)
+    return (_values(runner.found[name], objective.key) - reference for name in alive[1:])
 
 
 def _conclude(
@@ -358,6 +360,7 @@ def _conclude(
             exact,
             precision,
             _half_width(runner, objective, confidence) if precision and not exact else 0.0,
+            max((skewness(gaps) for gaps in _differences(runner, objective)), key=abs, default=0.0),
             len(alive),
             confidence,
         ),
@@ -431,8 +434,9 @@ def _number(value: Any) -> float:
 
 
 def _method(
-    seeds: int, exact: bool, precision: float, reached: float, variants: int, confidence: float
+    seeds: int, exact: bool, precision: float, reached: float, skewed: float, variants: int, confidence: float
 ) -> str:
+    """How differences were judged. reached: the largest half width; skewed: the skewness of the most skewed difference."""
     if exact:
         return "the seed changes nothing here: differences are exact"
     if seeds < 2:
@@ -443,8 +447,13 @@ def _method(
     if not precision:
         return text
     if reached <= precision:
-        return f"{text}; seeds were added until half widths were at most {precision:g}"
-    return f"{text}; half widths of {precision:g} were asked and are {reached:.3g} still: the seeds ran out"
+        text += f"; seeds were added until half widths were at most {precision:g}"
+    else:
+        text += f"; half widths of {precision:g} were asked and are {reached:.3g} still: the seeds ran out"
+    return (
+        f"{text}. Stopping at narrow intervals favours seeds that miss a tail: where differences are skewed (here: "
+        f"{skewed:+.1f}; 0 is symmetric), expect one interval in ten to miss the truth, not one in twenty"
+    )
 
 
 def _why(standings: Sequence[Standing], objective: Objective, exact: bool) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from forerun.errors import Problem, UsageError, known_names
 from forerun.result import notebook
 from forerun.result.run import Interval
-from forerun.result.stats import holm, mean_interval, paired_p, path_means
+from forerun.result.stats import chosen_best_p, mean_interval, paired_p, path_means
 from forerun.study.cell import Done, Failed
 from forerun.study.expand import Plan
 from forerun.study.objective import Objective, objectives_of
@@ -148,10 +148,14 @@ class SavedStudy:
         return "Student's t over the paths' means" if self.plan.paths else "Student's t"
 
     def told_apart(self, others: Sequence[Point], best: Point) -> list[bool | None]:
-        """Whether each differs from the best at 5 % after Holm's correction; None where seeds are too few."""
+        """Whether each differs from the best, with at most 5 % chance of any false claim; None where seeds are too few.
+
+        The best was chosen on the same seeds, so claims count over all pairs of the combinations (`chosen_best_p`).
+        """
         all_gaps = [self._gaps(point, best) for point in others]
         known = [at for at, gaps in enumerate(all_gaps) if gaps is not None]
-        adjusted = holm([paired_p(gaps, np.zeros(len(gaps))) for gaps in all_gaps if gaps is not None])
+        p_values = [paired_p(gaps, np.zeros(len(gaps))) for gaps in all_gaps if gaps is not None]
+        adjusted = chosen_best_p(p_values, len(others) + 1)
         found: list[bool | None] = [None] * len(others)
         for at, p in zip(known, adjusted):
             found[at] = p <= 0.05

@@ -68,8 +68,11 @@ def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence
         return text
     unsure = sum(one is False for one in apart)
     if not unsure:
-        return text + "; every other is told apart from it (paired, Holm 5 %)"
-    return text + f"; {unsure:,} of {len(others):,} others are not told apart from it (paired, Holm 5 %)"
+        return text + "; every other is told apart from it (paired, 5 % over all pairs)"
+    return (
+        text
+        + f"; {unsure:,} of {len(others):,} others are not told apart from it (paired, 5 % over all pairs)"
+    )
 
 
 def effects(study: SavedStudy) -> tuple[Effect, ...]:
