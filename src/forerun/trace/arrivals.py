@@ -40,10 +40,13 @@ class ArrivalProcess(Recipe, frozen=True, kw_only=True):
         """The arrivals as consecutive ascending arrays of milliseconds; ends only if the process does."""
         raise AssertionError(f"{type(self).__name__} does not say how it arrives")
 
-    def arrivals_ms(self, seed: int, *, n: int | None = None, horizon_s: float | None = None) -> Floats:
+    def arrivals_ms(
+        self, seed: int, *, n: int | None = None, horizon_s: float | None = None, most: int = MOST_ARRIVALS
+    ) -> Floats:
         """The first `n` arrivals, or all before `horizon_s`: float64[arrivals], ascending, in milliseconds.
 
-        Exactly one of the two is given. Raises ScenarioError if the parameters do not make a process, or if
+        most: with `horizon_s`, stop a little beyond so many arrivals (whoever gives it refuses them). Exactly one of
+        `n` and `horizon_s` is given. Raises ScenarioError if the parameters do not make a process, or if
         it ends before `n` arrivals.
         """
         found = self.problems()
@@ -55,7 +58,7 @@ class ArrivalProcess(Recipe, frozen=True, kw_only=True):
             found = [*found, ("horizon_s", f"{horizon_s} is not a positive, finite time")]
         if found:
             raise ScenarioError(*(Problem(path, what) for path, what in found))
-        return self._first(seed, n) if n is not None else self._before(seed, (horizon_s or 0.0) * 1e3)
+        return self._first(seed, n) if n is not None else self._before(seed, (horizon_s or 0.0) * 1e3, most)
 
     def _first(self, seed: int, n: int) -> Floats:
         parts, count = [], 0
@@ -66,18 +69,18 @@ class ArrivalProcess(Recipe, frozen=True, kw_only=True):
                 return np.concatenate(parts)
         raise ScenarioError.at("n", f"{n} arrivals were asked for; the process ends after {count}")
 
-    def _before(self, seed: int, horizon_ms: float) -> Floats:
+    def _before(self, seed: int, horizon_ms: float, most: int) -> Floats:
         parts: list[Floats] = [np.empty(0)]
         count = 0
         for chunk in self.chunks(seed):
             parts.append(chunk[: np.searchsorted(chunk, horizon_ms)])
             count += len(parts[-1])
-            if len(parts[-1]) < len(chunk):
-                break
             if count > MOST_ARRIVALS:
                 raise ScenarioError.at(
                     "horizon_s", f"more than {MOST_ARRIVALS} arrivals before {horizon_ms / 1e3:g} s"
                 )
+            if len(parts[-1]) < len(chunk) or count > most:
+                break
         return np.concatenate(parts)
 
 

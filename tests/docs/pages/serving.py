@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from forerun.domains.serving import sizes
 from forerun.domains.serving.compat import SNAP_MS
 from forerun.domains.serving.intervals import BATCHES
 from forerun.domains.serving.plan import FRESH
@@ -21,6 +22,12 @@ PAGE: Final = "docs/rooms/serving.md"
 
 
 def claims() -> Iterator[Claim]:
+    yield Claim(
+        PAGE,
+        "about {} bytes of memory a query, and {} more for each of its stages",
+        (sizes.QUERY_BYTES, sizes.VISIT_BYTES),
+    )
+    yield Claim(PAGE, "take more than {} GiB by that estimate", (sizes.MOST_BYTES / 2**30,))
     yield from _speed()
     yield from _constants()
     yield from _tuners()

@@ -32,6 +32,7 @@ from forerun.domains.serving.scenario import (
     StageSpec,
     Tables,
 )
+from forerun.domains.serving.sizes import check_drawn, check_iterations, most_queries, too_many
 from forerun.errors import ForerunError, Problem, ScenarioError, TraceError, known_names
 from forerun.rng import stream_key
 from forerun.trace.reader import read_trace
@@ -62,7 +63,7 @@ def prepare(scenario: Scenario, *, batching: Batching | None = None, seed: int |
     Raises ScenarioError, ProfileError or TraceError with every problem found.
     """
     drawn = scenario.seed if seed is None else seed
-    arrivals, trace, notes = arrivals_of(scenario.trace, drawn)
+    arrivals, trace, notes = arrivals_of(scenario, scenario.trace, drawn)
     aliases: list[str] = []
     problems: list[Problem] = []
     profile = _profile(scenario)
@@ -99,6 +100,7 @@ class _Placed:
         self.spec = spec
         self.placement: Placement = scenario.configuration[spec.name]
         compat = scenario.mode == "compat"
+        self.full = scenario.record == "full"
         self.model = _alias(spec.model or spec.name, profile.models, compat, aliases)
         self.hardware = _alias(self.placement.hardware, profile.hardware_of(self.model), compat, aliases)
         self.service: Service | None = None
@@ -117,6 +119,8 @@ class _Placed:
             return
         try:
             self.llm, noted = language_model_of(self.placement.llm, self.spec.name, trace, queries, seed)
+            where = f"$.configuration.{self.spec.name}.llm"
+            check_iterations(self.llm, where, full=self.full)
         except ForerunError as error:
             problems.extend(error.problems)
         else:
@@ -230,23 +234,29 @@ def _profile(scenario: Scenario) -> Profile:
 
 
 def arrivals_of(
-    given: Generated | Replayed | Listed, seed: int, where: str = "$.trace"
+    scenario: Scenario, given: Generated | Replayed | Listed, seed: int, where: str = "$.trace"
 ) -> tuple[Floats, Trace | None, list[str]]:
     """Arrivals in ms, the trace they come from if it is a file, and what was noted on the way.
 
-    Raises ScenarioError or TraceError.
+    Raises ScenarioError or TraceError, also where there are more than can be simulated.
     """
+    most = most_queries(scenario)
     if isinstance(given, Listed):
         return np.array(given.arrivals_ms), None, []
     if isinstance(given, Generated):
+        check_drawn(scenario, given, where)
         n = given.queries or None
-        instants = given.process.arrivals_ms(seed, n=n, horizon_s=None if n else given.horizon_s)
+        instants = given.process.arrivals_ms(seed, n=n, horizon_s=None if n else given.horizon_s, most=most)
+        if len(instants) > most:
+            raise ScenarioError.at(f"{where}.horizon_s", too_many(scenario, most, f"more than {most:,}"))
         if not len(instants):
             raise ScenarioError.at(where, f"no query arrives within {given.horizon_s:g} s")
         return instants, None, []
     trace = read_trace(given.file.path, given.format, options=given.options)
     if not len(trace):
         raise TraceError.at(given.file.path, "holds no arrival")
+    if len(trace) > most:
+        raise TraceError.at(given.file.path, too_many(scenario, len(trace)))
     notes = [f"repair: {repair['rule']}, {repair['count']} times" for repair in trace.provenance.repairs]
     return arrivals_ms(trace), trace, notes
 

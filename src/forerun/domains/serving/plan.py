@@ -29,6 +29,7 @@ from forerun.domains.serving.planning.space import (
 )
 from forerun.domains.serving.routing import draws
 from forerun.domains.serving.scenario import SOURCE_NAME, Generated, Scenario
+from forerun.domains.serving.sizes import check_traces
 from forerun.errors import CheckFailed, Infeasible, Problem, UsageError, known_names
 from forerun.result.figures import Figure
 from forerun.result.tables import Table
@@ -39,6 +40,10 @@ METHODS: Final = ("exact", "greedy", "sweep", "brute")
 
 #: the largest space that is enumerated beside the exact search
 BRUTE_BESIDE: Final = 20_000
+
+#: replicas of a stage, and traces, that a plan looks at
+MOST_REPLICAS: Final = 10_000
+MOST_TRACES: Final = 100_000
 
 #: fresh traces that a chance-constrained plan is tried on
 FRESH: Final = 60
@@ -140,6 +145,7 @@ def plan(
     if wanted == "throughput":
         return answers.throughput(scenario, space, budget_usd_per_h)
     if traces:
+        check_traces(traces + FRESH, len(inputs.arrivals_ms))
         fresh = fresh_traffic(scenario, inputs, range(1, traces + 1))
         tried = fresh_traffic(scenario, inputs, range(traces + 1, traces + 1 + FRESH))
         return answers.chance(scenario, space, fresh, confidence, tried)
@@ -154,8 +160,13 @@ def _check_options(
         problems.append(Problem("objective", f"no {objective!r}; {known_names(objective, OBJECTIVES)}"))
     if method not in METHODS:
         problems.append(Problem("method", f"no {method!r}; {known_names(method, METHODS)}"))
-    if max_replicas < 1:
-        problems.append(Problem("max_replicas", f"{max_replicas} was found; a stage has at least one"))
+    if not 1 <= max_replicas <= MOST_REPLICAS:
+        what = f"{max_replicas} was found; a stage has at least one, and at most {MOST_REPLICAS:,}"
+        problems.append(Problem("max_replicas", what))
+    if traces > MOST_TRACES:
+        problems.append(
+            Problem("traces", f"{traces:,} were asked for; at most {MOST_TRACES:,} are planned on")
+        )
     if objective == "throughput" and not 0 < budget < math.inf:
         problems.append(Problem("budget_usd_per_h", "throughput needs a budget above 0"))
     if objective != "throughput" and budget:

@@ -11,6 +11,7 @@ from forerun.domains.serving.llm.spec import LanguageModelSpec
 from forerun.domains.serving.policies.fixed import Fixed
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policy import Batching, Tuner, batching_policies, tuner_policies
+from forerun.domains.serving.sizes import size_problems
 from forerun.errors import known_names
 from forerun.scenario.spec import Input, Spec, recipe
 from forerun.trace.arrivals import ArrivalProcess, processes
@@ -18,6 +19,7 @@ from forerun.trace.arrivals import ArrivalProcess, processes
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Replicas = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 SOURCE_NAME = "source"
 
@@ -89,7 +91,7 @@ class Change(Spec, frozen=True, kw_only=True):
     """From `at_s` on there are `replicas`."""
 
     at_s: NotNegative
-    replicas: Count
+    replicas: Replicas
 
 
 class Placement(Spec, frozen=True, kw_only=True):
@@ -100,7 +102,7 @@ class Placement(Spec, frozen=True, kw_only=True):
 
     hardware: str
     max_batch: Count = 1
-    replicas: Count = 1
+    replicas: Replicas = 1
     batching: Annotated[Batching, recipe(batching_policies)] = msgspec.field(default_factory=Greedy)
     changes: tuple[Change, ...] = ()
     llm: LanguageModelSpec | None = None
@@ -134,7 +136,7 @@ class Sampled(Spec, frozen=True, kw_only=True):
 
     law: Literal["exponential", "lognormal", "measured"]
     around: Literal["mean", "p99"] = "mean"
-    cv: NotNegative = 0.0
+    cv: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
     measured_ms: dict[str, dict[int, tuple[Positive, ...]]] = {}
 
     def problems(self) -> list[tuple[str, str]]:
@@ -151,7 +153,7 @@ class Sampled(Spec, frozen=True, kw_only=True):
 class Compat(Spec, frozen=True, kw_only=True):
     """What only `mode: compat` knows: the notebook's batching delay, and its wake rule as written or corrected."""
 
-    batching_delay_ms: NotNegative = 0.0
+    batching_delay_ms: Annotated[float, msgspec.Meta(ge=0, le=1e12)] = 0.0
     wake: Literal["notebook", "corrected"] = "notebook"
     queue_series: bool = False
 
@@ -206,6 +208,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
             *self._mode_problems(),
             *self._tuner_problems(),
             *self._llm_problems(),
+            *size_problems(self),
         ]
 
     def _stage_problems(self, names: list[str]) -> list[tuple[str, str]]:
@@ -241,13 +244,15 @@ class Scenario(Spec, frozen=True, kw_only=True):
     def _edge_problems(self) -> list[tuple[str, str]]:
         ways = {(parent, stage.name) for stage in self.stages for parent in stage.parents}
         found = []
+        seen: set[tuple[str, str]] = set()
         for i, edge in enumerate(self.edges):
             way = (edge.parent, edge.stage)
             if way not in ways:
                 known = known_names(">".join(way), [">".join(known) for known in ways])
                 found.append((f"edges.{i}", f"no edge {'>'.join(way)}; {known}"))
-            if way in [(other.parent, other.stage) for other in self.edges[:i]]:
+            if way in seen:
                 found.append((f"edges.{i}", f"{'>'.join(way)} stands twice"))
+            seen.add(way)
         return found
 
     def _configuration_problems(self, names: list[str]) -> list[tuple[str, str]]:

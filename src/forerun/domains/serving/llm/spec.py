@@ -11,6 +11,10 @@ from forerun.scenario.spec import Input, Spec
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Seats = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+Tokens = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
+Blocks = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+BlockTokens = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 
 
 class Coefficients(Spec, frozen=True, kw_only=True):
@@ -36,8 +40,8 @@ class Measured(Spec, frozen=True, kw_only=True):
 class FixedTokens(Spec, frozen=True, kw_only=True):
     """Every request has so many tokens."""
 
-    prompt: Count
-    output: Count
+    prompt: Tokens
+    output: Tokens
 
 
 class DrawnTokens(Spec, frozen=True, kw_only=True):
@@ -51,7 +55,7 @@ class DrawnTokens(Spec, frozen=True, kw_only=True):
 class ListedTokens(Spec, frozen=True, kw_only=True):
     """(prompt, output) tokens of each request, in order of arrival."""
 
-    pairs: tuple[tuple[Count, Count], ...]
+    pairs: tuple[tuple[Tokens, Tokens], ...]
 
 
 class LanguageModelSpec(Spec, frozen=True, kw_only=True):
@@ -64,10 +68,10 @@ class LanguageModelSpec(Spec, frozen=True, kw_only=True):
     table of every iteration.
     """
 
-    max_seqs: Count
-    token_budget: Count
-    kv_blocks: Count
-    block_tokens: Count = 16
+    max_seqs: Seats
+    token_budget: Tokens
+    kv_blocks: Blocks
+    block_tokens: BlockTokens = 16
     cost: Coefficients | Measured
     balance: Literal["round-robin", "least-requests"] = "round-robin"
     tokens: FixedTokens | DrawnTokens | ListedTokens | None = None

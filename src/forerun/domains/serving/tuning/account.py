@@ -9,6 +9,7 @@ from forerun.domains.serving import tables
 from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.model import Run
 from forerun.domains.serving.scenario import Scenario
+from forerun.domains.serving.sizes import check_decisions
 from forerun.domains.serving.summary import stage_costs_usd
 from forerun.domains.serving.tuning.control import Schedule, run_sliced, schedule_first
 from forerun.domains.serving.tuning.handover import Handover, handover_of
@@ -62,6 +63,7 @@ def controlled(scenario: Scenario, inputs: Inputs) -> tuple[Inputs, Control]:
     impossible.
     """
     tuner, handover = scenario.tuner, handover_of(scenario, inputs)
+    check_decisions(float(inputs.arrivals_ms[-1]), tuner.period_s)
     policy = tuner.build(handover, stream(scenario.seed, "tuner"))
     if tuner.sees == "arrivals":
         schedule = schedule_first(tuner, policy, handover, inputs.arrivals_ms)

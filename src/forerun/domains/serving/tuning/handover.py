@@ -103,6 +103,6 @@ def sample_of(scenario: Scenario) -> Floats:
     if scenario.sample is None:
         return np.empty(0)
     seed = int(stream(scenario.seed, "sample").integers(2**32))
-    found, _, _ = arrivals_of(scenario.sample, seed, "$.sample")
+    found, _, _ = arrivals_of(scenario, scenario.sample, seed, "$.sample")
     begun: Floats = found - found[0]
     return begun
