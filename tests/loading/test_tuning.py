@@ -6,6 +6,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 
 from forerun.domains.loading.calibrate import best_within, fit_files_and_bytes, fit_profile, with_intervals
 from forerun.domains.loading.model import Cell, Load, Probe, StoreProfile
-from forerun.domains.loading.policy import tuners
+from forerun.domains.loading.policy import Ask, tuners
 from forerun.domains.loading.tuners.fixed_blocks import FixedBlocks, early_stop
 from forerun.domains.loading.tuners.no_merge import NoMerge
 from forerun.domains.loading.tuners.random_ten import RandomTen
@@ -174,6 +175,22 @@ def test_little_regret_on_stores_of_all_kinds() -> None:
         assert len(found.probes) <= 4
         regrets.append(found.regret(store.truth(load, CELLS)))
     assert sum(regret <= 0.03 for regret in regrets) >= 23 and max(regrets) <= 0.1, regrets
+
+
+@pytest.mark.parametrize("name", ["http at 10 ms", "http at 40 ms", "thin shared link"])
+def test_one_slow_check_does_not_lead_to_the_heaviest_cell(name: str) -> None:
+    """A check that takes 8 % too long once: the lightest of the best cells is chosen still, whether it was run or not."""
+    load = Load(12_800, SAMPLE_BYTES, 64, 0.1, 256)
+    store = SyntheticStore(STORES[name], noise=0.0)
+    evaluate, probes = store.evaluator(load, stream(1, "slow check")), []
+
+    def slow_check(ask: Ask) -> Probe:
+        probes.append(evaluate(ask))
+        return replace(probes[-1], total_s=probes[-1].total_s * (1.08 if len(probes) == 4 else 1.0))
+
+    found = tune(ThreeProbes(), slow_check, CELLS, load)
+    assert len(probes) == 4 and found.cell.block * found.cell.threads <= 128
+    assert found.regret(store.truth(load, CELLS)) <= 0.01
 
 
 def test_a_cell_that_only_just_hides_is_passed_over() -> None:

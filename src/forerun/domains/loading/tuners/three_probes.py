@@ -25,9 +25,8 @@ class ThreeProbes(TunerRecipe, frozen=True, kw_only=True, tag="three_probes"):
     that holds the fewest bytes among those within `margin` of the best, by the model and by one whose store and decode
     are slower by `slack`: a cell that only just hides loading is passed over where another has room. If the check is
     off by more than `tolerance`, it becomes one more probe: residuals of log time are fitted over the cells (a small
-    Gaussian process) and the choice is made anew, at most `rounds` times; a cell that was not run is then taken only
-    where it promises more than `tolerance` over those that were. A probe reads at most `requests` requests, and no less
-    than `probe_blocks` blocks a thread.
+    Gaussian process) and the choice is made anew by the same rule, over all cells, at most `rounds` times. A probe reads
+    at most `requests` requests, and no less than `probe_blocks` blocks a thread.
     """
 
     margin: float = 0.01
@@ -111,12 +110,6 @@ class ModelTuner:
             self._slow[cell] = predict(slower(self.profile, self.recipe.slack), self.view.load, cell)
         return self._slow[cell] * math.exp(self.residual[cell])
 
-    @property
-    def doubted(self) -> bool:
-        """Whether the last check that may be asked for found the model wrong."""
-        spent = len(self.probes) - 3 >= self.recipe.rounds > 0
-        return spent and abs(self.error(self.probes[-1])) > self.recipe.tolerance
-
     def model(self, cell: Cell, samples: int) -> float:
         """The profile's prediction, without residuals."""
         assert self.profile is not None
@@ -148,12 +141,6 @@ class ModelTuner:
         fitting = [cell for cell in held if held[cell] * view.load.sample_bytes <= view.memory_bytes]
         roomy = [cell for cell in fitting if held[cell] <= view.load.samples / recipe.blocks_a_thread]
         usable = roomy or fitting or list(held)
-        if self.doubted:
-            # The model was wrong once: what nobody ran must promise clearly more than what was run.
-            run = [cell for cell in usable if any(probe.cell == cell for probe in self.probes)]
-            least_s = min((self.predicted[cell] for cell in run), default=math.inf)
-            better = any(self.predicted[cell] < (1 - recipe.tolerance) * least_s for cell in usable)
-            usable = usable if better else run
         # What is further behind than this is near the best in neither world.
         limit_s = min(self.predicted[cell] for cell in usable) * (1 + recipe.slack) * (1 + recipe.margin)
         near = {cell: self.predicted[cell] for cell in usable if self.predicted[cell] <= limit_s}
