@@ -6,14 +6,17 @@ import json
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from forerun.result.run import Result
 
 
@@ -127,20 +130,64 @@ def as_asked(scenario: Path, overrides: Sequence[str] = (), seed: int | None = N
     return shlex.join([str(scenario), *changes, *(() if seed is None else ("--seed", str(seed)))])
 
 
+#: consoles that show a status line or a bar now, the innermost last
+_live: list[Console] = []
+
+#: seconds without a word after which something that is not at a terminal says how far it is
+SILENT_S: Final = 15.0
+
+
+def say(message: str) -> None:
+    """A line of progress on stderr, above the status line or bar that stands there."""
+    if _live:
+        _live[-1].print(message, markup=False, highlight=False, soft_wrap=True)
+    else:
+        click.echo(message, err=True)
+
+
+@contextmanager
+def alive(console: Console) -> Iterator[None]:
+    """While a status line or a bar stands on the console, `say` writes above it."""
+    _live.append(console)
+    try:
+        yield
+    finally:
+        _live.remove(console)
+
+
 @contextmanager
 def working(message: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A status line on stderr while something takes its time; silent when quiet or not at a terminal.
+    """A status line on stderr while something takes its time; silent when quiet.
 
-    What it yields replaces what is said after the message.
+    What it yields replaces what is said after the message. Where stderr is no terminal, that is a line now and then.
     """
-    if quiet or not sys.stderr.isatty():
+    if quiet:
         yield lambda _: None
+        return
+    if not sys.stderr.isatty():
+        yield now_and_then(lambda told: click.echo(f"{message}: {told}", err=True))
         return
     from rich.console import Console
     from rich.markup import escape
 
-    with Console(stderr=True).status(message) as status:
+    console = Console(stderr=True)
+    with alive(console), console.status(message) as status:
         yield lambda told: status.update(f"{message}: {escape(told)}")
+
+
+def now_and_then(
+    tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+) -> Callable[[str], None]:
+    """A teller that lets a message through only when `SILENT_S` have gone by since the last one, or since now."""
+    last_s = clock()
+
+    def told(message: str) -> None:
+        nonlocal last_s
+        if clock() - last_s >= SILENT_S:
+            tell(message)
+            last_s = clock()
+
+    return told
 
 
 def plain(data: Any) -> Any:

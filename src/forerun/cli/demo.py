@@ -21,21 +21,29 @@ from forerun.cli import _options, _show
 )  # fmt: skip
 def command(names: tuple[str, ...], as_json: bool, quiet: bool, out: Path) -> None:
     """Answer one question in each ROOM (all rooms, if none is named) offline, on data that come with forerun."""
-    from forerun.domains.demos import Demo, run_demos
+    from forerun.domains.demos import Demo, demos, run_demos
     from forerun.report import write_page
 
-    def watch(entry: Demo) -> None:
-        if not (quiet or as_json) and sys.stderr.isatty():
-            click.echo(f"simulated the {entry.room} demonstration", err=True)
+    silent, done = quiet or as_json, 0
+    count = len(set(names)) or len(demos())
 
-    with _show.working("simulating (a room's first run compiles its kernels)", quiet=quiet or as_json):
+    def watch(entry: Demo) -> None:
+        nonlocal done
+        done += 1
+        if not silent:
+            _show.say(f"{done} of {count}: simulated the {entry.room} demonstration")
+
+    doing = "simulating (the first run of each compiles its kernels, which takes a minute or more)"
+    with _show.working(doing, quiet=silent):
+        if not silent and not sys.stderr.isatty():
+            _show.say(doing)
         found = run_demos(names, workers=os.cpu_count() or 1, watch=watch)
     results = [result for _, result in found]
     for entry, result in found if not as_json else ():
         click.secho(f"{entry.room}: {entry.question}", bold=True)
         _show.print_result(result, scenario=str(entry.scenario), quiet=True)
         click.echo()
-    with _show.working("drawing the page", quiet=quiet or as_json):
+    with _show.working("drawing the page", quiet=silent):
         page = write_page(results, out, questions=[entry.question for entry, _ in found])
     if as_json:
         _show.print_json([result.data() for result in results])

@@ -42,7 +42,7 @@ def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) ->
 
         def progress(now: Progress) -> None:
             if now.done == 0 and now.most and not silent:
-                click.echo(_cost(now.most, found.provenance.get("wall_s")), err=True)
+                _show.say(_cost(now.most, found.provenance.get("wall_s")))
             told(f"{now.done} simulations of at most {now.most}: {now.about}")
 
         explanation = explain_run(found, workers=workers, progress=progress)

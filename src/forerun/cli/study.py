@@ -185,8 +185,17 @@ def _bar(quiet: bool, reached: list[Progress]) -> Iterator[Callable[[Progress], 
     def keep(state: Progress) -> None:
         reached[:] = [state]
 
-    if quiet or not sys.stderr.isatty():
+    if quiet:
         yield keep
+        return
+    if not sys.stderr.isatty():
+        told = _show.now_and_then(lambda message: click.echo(message, err=True))
+
+        def tell(state: Progress) -> None:
+            keep(state)
+            told(f"{state.done + state.failed:,} of {state.total:,} cells")
+
+        yield tell
         return
     from rich.console import Console
     from rich.progress import (
@@ -202,7 +211,8 @@ def _bar(quiet: bool, reached: list[Progress]) -> Iterator[Callable[[Progress], 
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
         TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
     )  # fmt: skip
-    with RichProgress(*columns, console=Console(stderr=True)) as bar:
+    console = Console(stderr=True)
+    with _show.alive(console), RichProgress(*columns, console=console) as bar:
 
         def show(state: Progress) -> None:
             keep(state)
