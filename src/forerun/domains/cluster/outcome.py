@@ -317,6 +317,9 @@ def result_of(scenario: Scenario, record: Record, notes: tuple[str, ...]) -> Res
         summary["scaling_efficiency"] = one_gpu_s / held_gpu_s
     refused = refusals((record.world.jobs.id[row], why) for row, why in sorted(record.refusals.items()))
     notes = (*notes, *sentences(refused))
+    if record.spread_gpu_s:
+        summary["spread_gpu_s"] = record.spread_gpu_s
+        notes = (*notes, _spread_note(record, stretches))
     if record.ended_because:
         notes = (*notes, record.ended_because)
     return Result(
@@ -344,6 +347,17 @@ def result_of(scenario: Scenario, record: Record, notes: tuple[str, ...]) -> Res
             if name in summary
         ),
         next_steps=_next_steps(scenario, record),
+    )
+
+
+def _spread_note(record: Record, stretches: Stretches) -> str:
+    """What it took to place every planned job where nodes cannot be halved."""
+    held_gpu_s = math.fsum(stretches.gpu_s(len(record.world.jobs)))
+    jobs = len(record.spread_rows)
+    return (
+        f"{jobs} {'job' if jobs == 1 else 'jobs'} ran on more nodes than they need (at most {record.most_nodes}) for "
+        f"{record.spread_gpu_s / 3600:.4g} GPU-h, {100 * record.spread_gpu_s / held_gpu_s:.2g} % of the GPU time held: "
+        "the plans count GPUs, and the buddy placement had no room. Their speed is the profile's, without a penalty"
     )
 
 

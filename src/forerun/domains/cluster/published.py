@@ -218,6 +218,11 @@ class PublishedRules:
         self.held: I64 = np.zeros(0, np.int64)
         self.gpus_per_node = world.cluster.gpus_per_node
         self.groups: set[tuple[int, ...]] = set()
+        #: the job on each GPU where jobs are placed by count; empty: the buddy placement's sets say it
+        self.owner: I64 = np.zeros(0, np.int64)
+        #: GPUs of jobs on more nodes than they need, since the last placement
+        self.spread_gpus = 0
+        self.placed_s = self.now_s
         self.table = world.costs if world.is_corrected("cost_table") else None
         self.begun: BOOL = np.zeros(len(world.jobs), np.bool_)
 
@@ -317,19 +322,58 @@ class PublishedRules:
         mk.release(self.places, rows, len(rows), self.gpus_per_node, everybody)
 
     def place(self, rows: I64, now_s: int) -> None:
-        """Put all jobs on nodes, in the order given; where that leaves no room for one, anew with the largest first."""
+        """Put all jobs on nodes, in the order given; where that leaves no room for one, anew with the largest first.
+
+        Where the buddy placement has none even so, corrected, all are placed by their number of GPUs alone.
+        """
+        self.record.spread_gpu_s += self.spread_gpus * (now_s - self.placed_s)
+        self.spread_gpus, self.placed_s = 0, now_s
+        self.owner = self.owner[:0]
         if mk.place_in_order(self.places, rows, len(rows), self.gpus_per_node):
             return
         self.release(rows, everybody=True)
         largest_first = rows.copy()
         sort_by(largest_first, -np.minimum(self.m.j[mk.GPUS, rows], self.gpus_per_node))
-        if not mk.place_in_order(self.places, largest_first, len(rows), self.gpus_per_node):
-            node = self.gpus_per_node
-            odd = "" if node & (node - 1) == 0 else f" (nodes of {node} GPUs cannot be halved down to one)"
-            raise PolicyError.at(
-                f"t={now_s} s",
-                f"the buddy placement, by halves of nodes and whole nodes, found none for a planned job{odd}",
-            )
+        if mk.place_in_order(self.places, largest_first, len(rows), self.gpus_per_node):
+            return
+        planned, total = int(self.m.j[mk.GPUS, rows].sum()), self.world.cluster.gpus
+        if planned <= total and self.world.is_corrected("buddy_only"):
+            self.release(rows, everybody=True)
+            self._place_by_count(largest_first)
+            return
+        node = self.gpus_per_node
+        odd = "" if node & (node - 1) == 0 else f" (nodes of {node} GPUs cannot be halved down to one)"
+        raise PolicyError.at(
+            f"t={now_s} s",
+            f"the buddy placement, by halves of nodes and whole nodes, has none for {planned} planned GPUs of "
+            f"{total}{odd}; compat.buddy_only: corrected also spreads jobs over nodes",
+        )
+
+    def _place_by_count(self, rows: I64) -> None:
+        """Jobs take free GPUs wherever they are, on few nodes each; for the machine all nodes are one set then."""
+        places, j, node = self.places, self.m.j, self.gpus_per_node
+        held, sets, total = rows[j[mk.GPUS, rows] > 0], places.sets, self.world.cluster.gpus
+        self.owner = np.empty(total, np.int64)
+        mk.place_by_count(j, held, len(held), node, self.owner)
+        if places.set_jobs.shape[1] <= len(held):
+            wider = np.zeros((len(places.set_jobs), total + 1), np.int64)
+            places = self.places = places._replace(set_jobs=wider)
+        nodes = int(places.meta[mk.FREE_NODES])
+        assert nodes * node == total, "a node is held by a job that is not to be placed"
+        places.set_nodes[:nodes] = places.free_nodes
+        places.set_jobs[0, : len(held)] = held
+        places.node_set[:] = 0
+        places.meta[[mk.FREE_NODES, mk.SETS]] = 0, 1
+        used = int(j[mk.GPUS, held].sum())
+        sets[[mk.CAP, mk.USED, mk.FIRST_NODE, mk.JOBS_IN, mk.CLASS], 0] = total, used, 0, len(held), -1
+        mk.move_class(sets, places.class_sets, places.class_n, 0, mk.class_of(total - used))
+        j[mk.SET_OF, held] = 0
+        on_nodes = np.unique(self.owner[self.owner >= 0] * nodes + np.flatnonzero(self.owner >= 0) // node)
+        spans = np.bincount(on_nodes // nodes, minlength=j.shape[1])[held]
+        wide = spans > -(-j[mk.GPUS, held] // node)
+        self.spread_gpus = int(j[mk.GPUS, held[wide]].sum())
+        self.record.spread_rows.update(held[wide].tolist())
+        self.record.most_nodes = max(self.record.most_nodes, int(spans[wide].max(initial=0)))
 
     def refuse(self, row: int, because: str) -> None:
         """Turn a job away."""
@@ -359,6 +403,9 @@ class PublishedRules:
 
     def learn_groups(self, rows: I64) -> None:
         """Find out whose communication groups are known, then know them all."""
+        if len(self.owner):
+            self._learn_groups_by_count(rows)
+            return
         if not self.world.is_corrected("rank_cache"):
             mk.learn_groups(self.places, rows, len(rows), self.gpus_per_node)
             return
@@ -373,6 +420,27 @@ class PublishedRules:
             m.j[mk.HIT, row] = group in self.groups
             met.add(group)
         self.groups |= met
+
+    def _learn_groups_by_count(self, rows: I64) -> None:
+        """As `learn_groups`, of jobs placed by count."""
+        m, node = self.m, self.gpus_per_node
+        exact = self.world.is_corrected("rank_cache")
+        holding = rows[m.j[mk.GPUS, rows] > 0]
+        gpus = [np.flatnonzero(self.owner == row) for row in holding]
+        ranks, levels = np.array([mine[0] for mine in gpus], np.int64), m.j[mk.LEVEL, holding]
+        # a group on one node is named as `learn_groups` names it
+        groups = [
+            (int(mine[0]) // node, -1, int(mine[0]) % node, len(mine))
+            if mine[0] // node == mine[-1] // node
+            else (*mine.tolist(), -1)
+            for mine in gpus
+        ]
+        m.j[mk.HIT, rows] = 0
+        m.j[mk.HIT, holding] = (
+            [group in self.groups for group in groups] if exact else self.places.known[ranks, levels]
+        )
+        self.groups.update(groups)
+        self.places.known[ranks, levels] = True
 
     def pay(self, rows: I64) -> None:
         """Jobs pay for their restarts; on some events all communication groups are forgotten first."""

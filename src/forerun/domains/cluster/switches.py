@@ -90,6 +90,11 @@ SWITCHES: Final[dict[str, Switch]] = {
         "a communication group is known by first rank and size",
         "by its real set of GPUs",
     ),
+    "buddy_only": Switch(
+        (*_EF, *_EDF),
+        "a planned job for which halves of nodes and whole nodes have no room ends the run",
+        "all jobs are then placed by their number of GPUs alone, on several nodes where need be",
+    ),
     "cost_table": Switch(
         (*_EF, *_EDF, "dlas-gpu", "gandiva", "themis"),
         "restarts cost what a formula of the published simulator says",

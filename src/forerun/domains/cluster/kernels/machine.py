@@ -426,6 +426,34 @@ def place_in_order(m: Places, rows: I64, count: int, gpus_per_node: int) -> bool
 
 
 @kernel
+def place_by_count(j: I64, rows: I64, count: int, gpus_per_node: int, owner: I64) -> None:
+    """Give jobs, in order, GPUs of empty nodes by their number alone: on several nodes where no node has enough.
+
+    `owner`: int64[GPUs], filled with the row of the job that holds each GPU, -1: none; there are enough for all jobs. A
+    job, or what is left of it, goes to the fullest node that has room for it, else to the emptiest.
+    """
+    free = np.full(len(owner) // gpus_per_node, gpus_per_node, np.int64)
+    owner[:] = -1
+    for r in range(count):
+        job = rows[r]
+        left = j[GPUS, job]
+        while left > 0:
+            best = 0
+            for node in range(1, len(free)):
+                if free[best] < left:
+                    better = free[node] > free[best]
+                else:
+                    better = left <= free[node] < free[best]
+                if better:
+                    best = node
+            part = min(left, free[best])
+            begin = (best + 1) * gpus_per_node - free[best]  # the free GPUs of a node are its last ones
+            owner[begin : begin + part] = job
+            free[best] -= part
+            left -= part
+
+
+@kernel
 def release(m: Places, rows: I64, count: int, gpus_per_node: int, everybody: bool) -> None:
     """Give jobs' GPUs back, in order; a set without jobs returns its nodes, which stay sorted by number in the switch.
 
