@@ -14,7 +14,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -27,6 +27,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     A record that must hold together (one of two fields, a sum, an order) says so in `problems`.
     """
+
+    #: fields that the run id leaves out while they are None: added when runs without them had been kept
+    added_later: ClassVar[tuple[str, ...]] = ()
 
     def problems(self) -> list[tuple[str, str]]:
         """What is wrong with this record as a whole: (path below it, what), empty if nothing is."""
@@ -123,7 +126,11 @@ def content_id(scenario: Spec, version: str) -> str:
 
     Files count by their content, not by where they lie, so a run has the same id on every machine.
     """
-    digest = hashlib.sha256(version.encode() + b"\0" + canonical_json(_without_paths(to_data(scenario))))
+    data = to_data(scenario)
+    for name in scenario.added_later:
+        if data[name] is None:
+            del data[name]
+    digest = hashlib.sha256(version.encode() + b"\0" + canonical_json(_without_paths(data)))
     return digest.hexdigest()[:16]
 
 

@@ -181,7 +181,8 @@ class World:
 
     `profile` is the throughput of the GPU type the published schedules run on; `profiles` has one a type where nodes
     differ. `corrected` names the switches that are off the published behaviour. `costs`: of changes of GPUs, where a table
-    gives them.
+    gives them. `slowness`, float64[jobs]: how many times as long as its profile says each job's work takes, which no policy
+    knows beforehand (None: 1).
     """
 
     jobs: Jobs
@@ -193,6 +194,7 @@ class World:
     seed: int = 0
     profiles: tuple[Profile, ...] = field(default=())
     costs: CostTable | None = None
+    slowness: F64 | None = None
 
     def is_corrected(self, switch: str) -> bool:
         """Whether one of the published accidents is put right in this run."""

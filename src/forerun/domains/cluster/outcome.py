@@ -320,6 +320,9 @@ def result_of(scenario: Scenario, record: Record, notes: tuple[str, ...]) -> Res
     if record.spread_gpu_s:
         summary["spread_gpu_s"] = record.spread_gpu_s
         notes = (*notes, _spread_note(record, stretches))
+    if record.world.slowness is not None:
+        summary["overrun_jobs"] = len(record.overrun_rows)
+        notes = (*notes, _overrun_note(record))
     if record.ended_because:
         notes = (*notes, record.ended_because)
     return Result(
@@ -358,6 +361,19 @@ def _spread_note(record: Record, stretches: Stretches) -> str:
         f"{jobs} {'job' if jobs == 1 else 'jobs'} ran on more nodes than they need (at most {record.most_nodes}) for "
         f"{record.spread_gpu_s / 3600:.4g} GPU-h, {100 * record.spread_gpu_s / held_gpu_s:.2g} % of the GPU time held: "
         "the plans count GPUs, and the buddy placement had no room. Their speed is the profile's, without a penalty"
+    )
+
+
+def _overrun_note(record: Record) -> str:
+    """What became of jobs slower than their profile, and of the others."""
+    world, behind = record.world, sorted(record.overrun_rows)
+    assert world.slowness is not None
+    in_time = (record.end_s >= 0) & (record.end_s <= world.jobs.deadline_s)
+    others = (record.admitted == 1) & world.jobs.has_deadline & (world.slowness == 1)
+    return (
+        f"{int(np.count_nonzero(world.slowness > 1))} jobs are slower than their throughput says; {len(behind)} admitted "
+        f"jobs fell so far behind that no plan was in time and went on as best effort, {int(in_time[behind].sum())} of them "
+        f"ended in time; of {int(others.sum())} admitted jobs that are not slower {int((others & in_time).sum())} did"
     )
 
 

@@ -6,6 +6,10 @@ earliest deadline first; where a fresh plan would be late, the promises are kept
 be promised something, with everybody planned afresh or beside the promises as they stand; spare GPUs go only where the
 promise still holds. So at every instant there is a set of plans that fit together and are in time, and by induction
 nobody admitted is late.
+
+That is so while work gets done as planned. A job that falls behind its plan (`World.slowness`) is planned again at once:
+everybody afresh, else it alone beside the promises of others. Where neither is in time it is late: planned without a
+deadline, as best effort, and promised again as soon as a plan is. The promises of others never yield.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from forerun.domains.cluster.kernels import elastic as ek
 from forerun.domains.cluster.kernels import machine as mk
 from forerun.domains.cluster.kernels import promises as pk
 from forerun.domains.cluster.kernels.common import overhead_s
-from forerun.domains.cluster.model import F64, I64, World
+from forerun.domains.cluster.model import BOOL, F64, I64, NO_DEADLINE_S, World
 from forerun.domains.cluster.policy import Step
 from forerun.domains.cluster.published import sort_by
 from forerun.domains.cluster.record import Record
@@ -55,6 +59,15 @@ class PromisingRules(ElasticRules):
         self.costs = self._costs()
         self.pause_s: F64 = np.zeros(jobs)
         self.worked_s: F64 = np.zeros(jobs)
+        self.slowness: F64 = np.ones(jobs) if world.slowness is None else world.slowness
+        self.replans = world.is_corrected("overrun")
+        #: jobs with a deadline that have no plan in time, and all deadlines: theirs are none in the machine
+        self.late: BOOL = np.zeros(jobs, np.bool_)
+        self.due_s: I64 = self.m.j[mk.DEADLINE].copy()
+        usable = self.m.levels <= world.cluster.gpus
+        usable = usable & (np.arange(len(self.m.levels)) < self.m.j[mk.TOP][:, None])
+        #: iterations a second of each job at its best count
+        self.best: F64 = (self.m.rate[self.m.j[mk.KIND]] * usable).max(axis=1)
 
     def _costs(self) -> pk.Costs:
         """Seconds of every change of GPUs: as the table says, else a new communication group at the new count."""
@@ -90,7 +103,8 @@ class PromisingRules(ElasticRules):
             ahead += [int(changes.min(initial=mk.FAR))]
             holding = rows[m.j[mk.GPUS, rows] > 0]
             need_s = self.pause_s[holding] + m.left[holding] / self._rates(holding)
-            ends = np.ceil(now_s + need_s - SLIP_S).astype(np.int64)
+            # a job that is behind may have less left by its profile than rounding leaves room for
+            ends = np.maximum(np.ceil(now_s + need_s - SLIP_S).astype(np.int64), now_s + 1)
             ahead += (-(-ends // slot_s) * slot_s).tolist()
         return max(min(ahead), now_s + 1) if min(ahead, default=mk.FAR) < mk.FAR else None
 
@@ -119,7 +133,7 @@ class PromisingRules(ElasticRules):
         rows = rows[m.j[mk.GPUS, rows] > 0]
         begin_s = now_s - self.elapsed_s + self.pause_s[rows]
         self.pause_s[rows] = np.maximum(0.0, begin_s - now_s)
-        rate = self._rates(rows)
+        rate = self._rates(rows) / self.slowness[rows]
         span_s, need_s = np.maximum(0.0, now_s - begin_s), m.left[rows] / rate
         done = need_s <= span_s + SLIP_S
         span_s[done] = need_s[done]
@@ -143,6 +157,8 @@ class PromisingRules(ElasticRules):
     def finish(self, now_s: int) -> None:
         """Jobs that are done leave."""
         before = len(self.record.completed)
+        ending = self.m.lists[mk.ENDING, : self.m.meta[mk.ENDS]]
+        self.m.j[mk.DEADLINE, ending] = self.due_s[ending]
         self.leave(now_s, late_by_plan=False)
         ended = self.record.completed[before:]
         self.record.worked_s[ended] = self.worked_s[ended]
@@ -150,7 +166,11 @@ class PromisingRules(ElasticRules):
 
     def arrive(self, now_s: int) -> None:
         """Plan everybody afresh if all promises hold, else go on with those made; admit whom something can be promised."""
-        if not self._afresh(self.runnable(), now_s):
+        rows = self.runnable()
+        out_of_time = self._out_of_time(rows, now_s)
+        if self._afresh(rows, now_s):
+            self._set_late(rows, out_of_time)
+        else:
             self._go_on(now_s)
         newcomers = np.array(self.arrivals, np.int64)
         for row in newcomers[np.argsort(self.m.j[mk.DEADLINE, newcomers], kind="stable")].tolist():
@@ -212,19 +232,62 @@ class PromisingRules(ElasticRules):
         """Find a plan for a newcomer: with everybody planned afresh, or beside the promises."""
         return self._afresh(np.append(self.runnable(), row), now_s) or self._beside(row, now_s)
 
+    def _out_of_time(self, rows: I64, now_s: int) -> BOOL:
+        """Which jobs with a deadline cannot meet it at their best speed; the others that are late try to, once more."""
+        if not self.replans:
+            return np.zeros(len(rows), np.bool_)
+        gone = now_s + self.m.left[rows] / self.best[rows] > self.due_s[rows] + SLIP_S
+        self.m.j[mk.DEADLINE, rows] = np.where(gone, NO_DEADLINE_S, self.due_s[rows])
+        return np.asarray(gone & (self.m.j[mk.SLO, rows] == 1))
+
+    def _set_late(self, rows: I64, late: BOOL) -> None:
+        """Note which jobs have no plan in time: they are planned without a deadline."""
+        self.late[rows] = late
+        self.m.j[mk.DEADLINE, rows] = np.where(late, NO_DEADLINE_S, self.due_s[rows])
+        self.record.overrun_rows.update(rows[late].tolist())
+
+    def _keeps_up(self, row: int, times: I64, gpus: I64) -> bool:
+        """Whether a plan from now on does the work that its job has left by the plan's end, and in time."""
+        m, seconds = self.m, self.costs.seconds[self.costs.row[row]]
+        rate, floor_level = m.rate[m.j[mk.KIND, row]], m.floor_level
+        end_s, last = min(int(m.j[mk.END, row]), int(self.due_s[row])), int(m.j[mk.LAST_GPUS, row])
+        begun = bool(self.costs.begun[row])
+        done = -self.pause_s[row] * rate[floor_level[last]] if last else 0.0
+        for from_s, to_s, held in zip(
+            times.tolist(), [*times[1:].tolist(), end_s], gpus.tolist(), strict=True
+        ):
+            if held:
+                level = floor_level[held]
+                lost_s = (
+                    seconds[floor_level[last] + 1 if last else 0, level + 1]
+                    if begun and held != last
+                    else 0.0
+                )
+                done += (max(0, min(to_s, end_s) - from_s) - lost_s) * rate[level]
+                begun = True
+            last = held
+        return bool(done >= m.left[row] - SLIP_S * self.best[row])
+
     def _go_on(self, now_s: int) -> None:
-        """Carry the promises on from now: what is past is cut off, what was done early is free; the rest plan anew."""
+        """Carry the promises on from now: what is past is cut off, what was done early is free; the rest plan anew.
+
+        Jobs that are behind their plans, or late, are planned beside the promises of those that are not.
+        """
         m = self.m
         rows = self.runnable()
-        promised = rows[m.j[mk.SLO, rows] == 1]
+        with_deadline = rows[m.j[mk.SLO, rows] == 1]
+        behind = with_deadline[self.late[with_deadline]].tolist()
         changes: dict[int, int] = {}
-        for row in promised.tolist():
+        for row in with_deadline[~self.late[with_deadline]].tolist():
             at, end_s = int(m.j[mk.SLOT, row]), int(m.j[mk.END, row])
             entries = int(m.plan_n[at])
             times, gpus = m.plans[0, at, :entries], m.plans[1, at, :entries]
             first = max(int(np.searchsorted(times, now_s, side="right")) - 1, 0)
             times, gpus = times[first:].copy(), gpus[first:].copy()
             times[0] = max(int(times[0]), now_s)
+            if self.replans and not self._keeps_up(row, times, gpus):
+                behind.append(row)
+                continue
             m.plans[0, at, : len(times)], m.plans[1, at, : len(times)] = times, gpus
             m.plan_n[at] = len(times)
             before = 0
@@ -241,7 +304,13 @@ class PromisingRules(ElasticRules):
         m.free[0, : len(kept)] = np.array(at_s, np.int64)[kept]
         m.free[1, : len(kept)] = levels[kept]
         m.meta[mk.KEYS] = len(kept)
-        others = rows[m.j[mk.SLO, rows] == 0]
+        late = [
+            row
+            for row in sorted(behind, key=lambda row: int(self.due_s[row]))
+            if m.j[mk.DEADLINE, row] == NO_DEADLINE_S or not self._beside(row, now_s)
+        ]
+        self._set_late(with_deadline, np.isin(with_deadline, late))
+        others = np.concatenate((np.array(late, np.int64), rows[m.j[mk.SLO, rows] == 0]))
         planned = pk.plan_promises(
             m, self.costs, self.pause_s, others, len(others), now_s, self.world.slot_s, False
         )

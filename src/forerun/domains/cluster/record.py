@@ -20,7 +20,8 @@ class Record:
     `judged_s` is when a schedule took a job in or refused it (nan: at its submission). `places` holds the GPUs, as runs
     of (first, count), of each stretch by (row, start), where a placement names them; `moves` are stretches that begin
     without a change of their count: (instant, row, GPUs). `spread_gpu_s` is the GPU time held by jobs on more nodes than
-    they need, `spread_rows` which jobs these are, `most_nodes` the most nodes that one of them was on.
+    they need, `spread_rows` which jobs these are, `most_nodes` the most nodes that one of them was on. `overrun_rows` are
+    the jobs that fell so far behind their plans that no plan was in time any more.
     """
 
     def __init__(self, world: World) -> None:
@@ -46,6 +47,7 @@ class Record:
         self.spread_gpu_s = 0.0
         self.spread_rows: set[int] = set()
         self.most_nodes = 0
+        self.overrun_rows: set[int] = set()
         self.executed_s: F64 = np.zeros(count)
         self.preempts: I64 = np.zeros(count, np.int64)
         self.resumes: I64 = np.zeros(count, np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
@@ -12,6 +12,7 @@ from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
 from forerun.domains.cluster.policy import Policy, schedulers
 from forerun.domains.cluster.switches import MODES, SWITCHES
 from forerun.errors import known_names
+from forerun.registry import member_name
 from forerun.scenario.spec import Input, Spec, recipe
 from forerun.trace.steps import Steps
 
@@ -174,6 +175,24 @@ class Quota(Spec, frozen=True, kw_only=True):
     borrow: bool = False
 
 
+class Slowdown(Spec, frozen=True, kw_only=True):
+    """Jobs that turn out slower than their throughput says; policies see it in the work left only.
+
+    A `share` of the jobs, drawn from the scenario's seed, takes between `least` and `most` times as long for its work, each
+    job its own factor, drawn evenly. Restarts take what they cost.
+    """
+
+    most: Annotated[float, msgspec.Meta(ge=1, le=1000)]
+    least: Annotated[float, msgspec.Meta(ge=1, le=1000)] = 1.0
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+
+    def problems(self) -> list[tuple[str, str]]:
+        """The factors are in order."""
+        if self.least > self.most:
+            return [("least", f"is {self.least:g}; at most {self.most:g} (`most`) is wanted")]
+        return []
+
+
 class Loading(Spec, frozen=True, kw_only=True):
     """How fast a job's data arrive: a supply profile (see `forerun profile`), for some models (empty: for all)."""
 
@@ -220,8 +239,11 @@ class Scenario(Spec, frozen=True, kw_only=True):
     `slot_s` is the published schedules' slot. `mode` compat keeps the published simulators' accidents, corrected puts
     them right; `compat` overrides single switches (`{marginal_order: corrected}`). Placement, costs, quota and
     `multi_node_penalty` (speed on 1, 2, 3 ... nodes) apply to policies that decide through a view. `loading` slows steps
-    down to the data's arrival, `bill` prices the run; both read what another room found.
+    down to the data's arrival, `bill` prices the run; both read what another room found. `slowdown` asks what happens if
+    jobs are slower than their throughput says: whether ElasticFlow's promises to the others hold.
     """
+
+    added_later: ClassVar[tuple[str, ...]] = ("slowdown",)
 
     domain: Literal["cluster"] = "cluster"
     spec_version: int = 1
@@ -239,6 +261,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     quota: Quota | None = None
     loading: tuple[Loading, ...] = ()
     bill: Bill | None = None
+    slowdown: Slowdown | None = None
     seed: int = 0
 
     def problems(self) -> list[tuple[str, str]]:
@@ -261,9 +284,23 @@ class Scenario(Spec, frozen=True, kw_only=True):
                 )
             if self.loading or (self.bill and self.bill.power):
                 found.append(("profile", "has no kinds, which supply and power profiles need"))
+        if self.slowdown is not None and not self._replans():
+            found.append(
+                (
+                    "slowdown",
+                    f"{member_name(type(self.policy))} ends jobs when their plans say so; slower jobs are simulated under "
+                    "ef-accessctrl in mode: corrected, which plans them again",
+                )
+            )
         if not self.multi_node_penalty:
             found.append(("multi_node_penalty", "is empty; the speed on one node is 1"))
         return found
+
+    def _replans(self) -> bool:
+        """Whether the policy goes by the work that is left, not by what it planned."""
+        from forerun.domains.cluster.promises import NEEDED  # here: it brings compiled code
+
+        return isinstance(self.policy, ElasticFlow) and self.corrected >= NEEDED | {"overrun"}
 
     @property
     def corrected(self) -> frozenset[str]:

@@ -20,7 +20,17 @@ from forerun.domains.cluster.inputs import (
     read_tables,
 )
 from forerun.domains.cluster.loop import run
-from forerun.domains.cluster.model import BOOL, I64, NO_DEADLINE_S, Cluster, Jobs, NodeGroup, Profile, World
+from forerun.domains.cluster.model import (
+    BOOL,
+    F64,
+    I64,
+    NO_DEADLINE_S,
+    Cluster,
+    Jobs,
+    NodeGroup,
+    Profile,
+    World,
+)
 from forerun.domains.cluster.policy import Policy, Rules, Schedule
 from forerun.domains.cluster.record import Record
 from forerun.domains.cluster.scenario import RIGID, ProfileSpec, Quota, Scenario, TraceSpec
@@ -181,7 +191,7 @@ def prepare(scenario: Scenario) -> Prepared:
         seed=scenario.seed,
         profiles=profiles if len(profiles) > 1 else (),
     )
-    world = replace(world, costs=costs_of(scenario, jobs))
+    world = replace(world, costs=costs_of(scenario, jobs), slowness=slowness_of(scenario, len(jobs)))
     notes = (
         *_notes(world, {repair.rule for repair in repairs.repairs}),
         *invented,
@@ -314,6 +324,16 @@ def with_iterations(jobs: Jobs, profile: Profile, table: JobTable) -> tuple[Jobs
     iterations[lacking] = np.maximum(1, np.rint(jobs.duration_s[lacking] * rates)).astype(np.int64)
     note = f"iterations of {len(lacking)} of {len(jobs)} jobs are what their duration comes to on the GPUs they ask for"
     return replace(jobs, iterations=iterations), (note,)
+
+
+def slowness_of(scenario: Scenario, jobs: int) -> F64 | None:
+    """How many times as long as planned each job's work takes, drawn; None where nothing is asked."""
+    slowdown = scenario.slowdown
+    if slowdown is None:
+        return None
+    slow, factor = stream(scenario.seed, "slowdown").random((jobs, 2)).T
+    drawn = slowdown.least + factor * (slowdown.most - slowdown.least)
+    return np.where(slow < slowdown.share, drawn, 1.0)
 
 
 def costs_of(scenario: Scenario, jobs: Jobs) -> CostTable | None:

@@ -46,6 +46,11 @@ SWITCHES: Final[dict[str, Switch]] = {
         "everybody is planned afresh at every event, whoever is late then",
         "a plan is replaced only by one in time (with the schedule's other switches about time and overhead)",
     ),
+    "overrun": Switch(
+        ("ef-accessctrl",),
+        "a job with work left at its planned end keeps its GPUs beside the plans of others",
+        "it is planned again beside the promises of others: to its deadline, else without one, as best effort",
+    ),
     "late_test": Switch(("ef-accessctrl",), "a job is late by its planned end", "by the end it really had"),
     "max_gpus_rule": Switch(
         (*_EDF, *_EF), "a job may grow to the largest measured count", "to the count of greatest throughput"
