@@ -170,6 +170,14 @@ _QUANTITY: Final = re.compile(
 )
 
 
+def whole_number(text: str, most_digits: int = 18) -> int | None:
+    """The number that ASCII digits spell, at most `most_digits` of them; None for any other text.
+
+    `str.isdigit` is true of `²`, which `int` refuses, and `int` refuses more than 4,300 digits.
+    """
+    return int(text) if len(text) <= most_digits and text.isascii() and text.isdigit() else None
+
+
 @functools.cache
 def unit_of(field_name: str) -> str | None:
     """The unit that a name's suffix stands for, or None: `slo_ms` -> `ms`, `replicas` -> None."""

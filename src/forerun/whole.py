@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 from forerun.errors import ForerunError, StoreError
+from forerun.regular import open_regular
+
+_OF_THE_SYSTEM: Final = re.compile(r"([^:]+) \(os error \d+\)")
 
 
 def beside(path: Path) -> Path:
@@ -29,12 +34,23 @@ def refuse_foreign(folder: Path, names: Iterable[str], *, marker: str, sign: byt
     if not present:
         return
     try:
-        with (folder / marker).open("rb") as file:
+        with open_regular(folder / marker) as file:
             ours = sign in file.read(1 << 16)
     except OSError:
         ours = False
     if not ours:
         raise StoreError.at(folder / present[0], "exists and is not of this program; name another folder")
+
+
+def system_reason(failure: Exception) -> str | None:
+    """Why the system refused to write, such as a full disk; None for any other failure.
+
+    Polars has errors of its own for it, which only their text tells from others.
+    """
+    if isinstance(failure, OSError):
+        return failure.strerror or str(failure)
+    said = _OF_THE_SYSTEM.search(str(failure)) if type(failure).__module__.startswith("polars") else None
+    return said[1] if said else None
 
 
 def whole_file(path: Path, write: Callable[[Path], None], *, error: type[ForerunError] = StoreError) -> Path:
@@ -47,8 +63,11 @@ def whole_file(path: Path, write: Callable[[Path], None], *, error: type[Forerun
         path.parent.mkdir(parents=True, exist_ok=True)
         write(building)
         building.replace(path)
-    except OSError as failure:
-        raise error.at(path, f"cannot be written: {failure.strerror or failure}") from failure
+    except Exception as failure:
+        why = system_reason(failure)
+        if why is None:
+            raise
+        raise error.at(path, f"cannot be written: {why}") from failure
     finally:
         with contextlib.suppress(OSError):
             building.unlink()

@@ -74,3 +74,11 @@ def test_every_suffix_names_a_known_unit_and_longer_suffixes_win() -> None:
     assert unit_of("price_usd_per_h") == "usd_per_h"
     assert unit_of("useful_gpu_s") == "gpu_s"
     assert unit_of("replicas") is None
+
+
+def test_whole_numbers_are_ascii_digits() -> None:
+    from forerun.units import whole_number
+
+    assert [whole_number(text) for text in ("0", "42", "9" * 18)] == [0, 42, 10**18 - 1]
+    assert [whole_number(text) for text in ("", "²", "٣", "-1", "1.0", "9" * 19)] == [None] * 6
+    assert whole_number("9" * 19, most_digits=4000) == 10**19 - 1

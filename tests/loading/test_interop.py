@@ -16,6 +16,7 @@ from forerun.domains.loading.blocks.convert import convert, kind_of, member_stem
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.blocks.tar import write_tar
 from forerun.errors import DataError, StoreError
+from forerun.regular import read_regular
 
 
 def library(name: str, package: str) -> Any:
@@ -154,14 +155,13 @@ def test_shards_are_whole_or_not_there(
 ) -> None:
     """A sample that cannot be read, a full disk, a target in use: told by name, and nothing is left behind."""
     target = tmp_path / "out" / to
-    real = Path.read_bytes
 
     def unreadable(path: Path) -> bytes:
         if path.name == "006.jpg":
             raise PermissionError(13, "Permission denied")
-        return real(path)
+        return read_regular(path)
 
-    monkeypatch.setattr(Path, "read_bytes", unreadable)
+    monkeypatch.setattr("forerun.domains.loading.blocks.convert.read_regular", unreadable)
     with pytest.raises(DataError, match=r"pairs/006\.jpg: cannot be read: Permission denied"):
         convert(tmp_path / "files", target, to, spec=PackSpec(8))
     monkeypatch.undo()

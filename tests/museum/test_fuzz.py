@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -19,12 +20,15 @@ from .seeds import SEEDS_BY_NAME, Seed, trace_seeds
 
 SEEDS = tuple(SEEDS_BY_NAME.values())
 TRACES = SEEDS[: sum(1 for _ in trace_seeds())]
+#: mutations of each valid file in a run of the suite; set FORERUN_CASES for more, of all files together
+MUTATIONS = max(30, int(os.environ.get("FORERUN_CASES", "0")) // len(SEEDS))
 by_seed = pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.name.replace(" ", "-"))
 
 #: what somebody else's file may hold where something else is expected
 JUNK = [
     b"", b"-1", b"0", b"1e999", b"-1e999", b"1e400", b"1e-320", b"nan", b"NaN", b"inf", b"Infinity", b"9" * 40, b"9" * 400,
     b"9" * 5000, b"9007199254740993", b"-9223372036854775808", b"18446744073709551616", b"1,5", b"1.5", b"0x10", b"1_000",
+    "²".encode(), b"\\U00110000", b"\\ud800",
     b"\0", b"\xff", b"\xef\xbb\xbf", b'"', b"'", b"[", b"]", b"{", b"}", b",", b":", b"|", b"\t", b"\n", b"\r\n", b"\r",
     b"null", b"true", b"None", b"x" * 5000, b"=1+1", b"<script>", b"../../etc/passwd", b"/dev/zero", b"&a [*a, *a]",
     b"!!python/object/apply:os.system [ls]", b"1969-12-31 23:59:59", b"9999-12-31 00:00:00", b"2021-11-07 01:30:00",
@@ -111,7 +115,9 @@ def test_the_seeds_are_valid(seed: Seed, folders: Any) -> None:
 
 
 @by_seed
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=MUTATIONS, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(edits=EDITS, which=st.integers(0, 7))
 def test_mutations_are_read_or_refused_by_name(
     seed: Seed, folders: Any, edits: list[tuple[str, int, bytes]], which: int

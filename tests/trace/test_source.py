@@ -119,8 +119,8 @@ def test_what_is_not_a_file_is_refused(tmp_path):
         (tmp_path / "pipe", "is a pipe or device"),
         (tmp_path / "trace.cvs", "no such file; did you mean 'trace.csv'"),
         (tmp_path / "none" / "at all", "no such file"),
-        (tmp_path / "trace.csv" / "below", "cannot be opened: Not a directory"),
-        (tmp_path / ("n" * 300), "cannot be opened: File name too long"),
+        (tmp_path / "trace.csv" / "below", "cannot be read: Not a directory"),
+        (tmp_path / ("n" * 300), "cannot be read: File name too long"),
         ("a\0b", "is not a path"),
         ("/dev/zero", "is a pipe or device"),
     ]:

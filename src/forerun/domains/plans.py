@@ -13,8 +13,8 @@ from forerun.domains import room_part, rooms
 from forerun.errors import (
     CheckFailed,
     ForerunError,
+    InputError,
     Problem,
-    ScenarioError,
     StoreError,
     UsageError,
     known_names,
@@ -48,24 +48,25 @@ def plan(scenario: Any, objective: str = "", **options: Any) -> Plan:
 
 
 def check(path: str | os.PathLike[str], *, scenario: Any = None) -> str:
-    """Verify a plan file (see `check_document`), or that a scenario file (YAML, TOML) and its files can be read.
+    """Verify a plan file (see `check_document`), or that a scenario file (YAML, TOML, JSON) and its files can be read.
 
     Raises StoreError, ScenarioError, TraceError or ProfileError if not, CheckFailed if a claim of a plan does not hold.
 
     >>> forerun.check(forerun.demo("energy").scenario)
     'a scenario of the energy room, every value and file of it in order'
     """
-    if Path(path).suffix in (".yaml", ".yml", ".toml"):
+    document = {} if Path(path).suffix.lower() in (".yaml", ".yml", ".toml") else read_document(path)
+    if not document or ("domain" in document and not document.keys() & {"format", "schema"}):
         found = load(path)
         files = room_part(found.domain, "files")
         if files is None:
             return f"a scenario of the {found.domain} room, every value of it in order"
         try:
             files.read(found)
-        except ScenarioError as error:
+        except InputError as error:
             raise located(error, Path(path)) from error
         return f"a scenario of the {found.domain} room, every value and file of it in order"
-    return check_document(read_document(Path(path)), scenario=scenario, name=os.fspath(path))
+    return check_document(document, scenario=scenario, name=os.fspath(path))
 
 
 def check_document(found: Mapping[str, Any], *, scenario: Any = None, name: str = "plan") -> str:

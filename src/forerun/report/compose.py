@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from forerun.errors import Problem, StoreError, UsageError
+from forerun.regular import open_regular
 from forerun.report import compare, documents, sections
 from forerun.report import comparison as comparisons
 from forerun.report import study as studies
@@ -300,7 +301,7 @@ def write_text(text: str, path: str | os.PathLike[str]) -> Path:
 
 def _is_ours(path: Path) -> bool:
     beginning = BEGINNING.encode()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         first = file.read(len(beginning))
     return first == beginning or first == b""
 

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import forerun
 from forerun.errors import StoreError
+from forerun.regular import read_regular, unreadable
 from forerun.result import notebook
 from forerun.result.ledger import Ledger
 from forerun.result.numbers import format_number
 from forerun.result.tables import Table, read_parquet
 from forerun.result.timeline import Timeline
 from forerun.scenario.spec import Spec, content_id, to_data
-from forerun.whole import beside
+from forerun.whole import beside, system_reason
 
 if TYPE_CHECKING:
     import polars
@@ -158,8 +159,11 @@ class Result:
                 _swap(building, target)
             else:
                 building.rename(target)
-        except OSError as error:
-            raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
+        except Exception as error:
+            why = system_reason(error)
+            if why is None:
+                raise
+            raise StoreError.at(target, f"cannot be written: {why}") from error
         finally:
             # Also on Ctrl-C: no half-written run stays behind.
             shutil.rmtree(building, ignore_errors=True)
@@ -322,10 +326,14 @@ def _write_json(path: Path, data: Any) -> None:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_regular(path).decode("utf-8"))
     except OSError as error:
-        raise StoreError.at(path, f"cannot be read: {error.strerror}") from error
-    except ValueError as error:
+        raise StoreError.at(path, unreadable(error)) from error
+    except json.JSONDecodeError as error:
+        raise StoreError.at(
+            f"{path}:{error.lineno}", f"is damaged: {error.msg} at column {error.colno}"
+        ) from error
+    except (RecursionError, ValueError) as error:
         raise StoreError.at(path, f"is damaged: {error}") from error
 
 

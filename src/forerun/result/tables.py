@@ -105,10 +105,11 @@ def read_parquet(path: Path) -> Table:
     import polars
 
     from forerun.errors import StoreError
+    from forerun.regular import open_regular
 
     try:
         # Opened here: a path that is no UTF-8 is one all the same.
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             metadata = polars.read_parquet_metadata(file)
             described = json.loads(metadata["forerun"])
             file.seek(0)

@@ -16,8 +16,8 @@ import msgspec
 
 from forerun.errors import ForerunError, Problem, ScenarioError, known_names, suggestion
 from forerun.scenario.spec import Input, Recipe, Spec, field_types, fields, reads_a_file, registry_of
-from forerun.scenario.text import Document, Place
-from forerun.units import parse_quantity, stem, unit_of
+from forerun.scenario.text import Document, Place, step_of
+from forerun.units import parse_quantity, stem, unit_of, whole_number
 
 S = TypeVar("S", bound=Spec)
 
@@ -30,7 +30,7 @@ def decode(document: Document, spec: type[S]) -> S:
     Raises ScenarioError with every problem found: file, line, path, what was found and what is known.
     """
     decoder = _Decoder(document)
-    value = decoder.record(document.data, spec, ())
+    value = decoder.value(document.data, spec, (), None)
     if decoder.problems:
         raise ScenarioError(*decoder.problems)
     assert isinstance(value, spec)
@@ -48,6 +48,14 @@ class _Decoder:
 
     def value(self, data: Any, declared: Any, place: Place, unit: str | None) -> Any:
         """One value of a declared type; `_MISSING` after a problem was noted."""
+        try:
+            return self.checked(data, declared, place, unit)
+        except (ArithmeticError, OSError, RecursionError, ValueError) as error:
+            # A check that a value without sense brings down: the value is refused, the others are still read.
+            return self.problem(place, f"cannot be checked: {type(error).__name__}: {error}")
+
+    def checked(self, data: Any, declared: Any, place: Place, unit: str | None) -> Any:
+        """As `value`, which refuses what raises here."""
         registry = registry_of(declared)
         if registry is not None:
             return self.chosen(data, registry, place, declared)
@@ -132,9 +140,7 @@ class _Decoder:
         if isinstance(record, Spec):
             found = record.problems()
             for path, what in found:
-                steps: Place = tuple(
-                    int(part) if part.isdigit() else part for part in path.split(".") if part
-                )
+                steps: Place = tuple(step_of(part) for part in path.split(".") if part)
                 self.problem((*place, *steps), what)
             if found:
                 return _MISSING
@@ -207,7 +213,7 @@ class _Decoder:
         if tagged and isinstance(data, dict):
             tag_field = next(iter(tagged.values())).__struct_config__.tag_field or "type"
             name = data.get(tag_field)
-            if name not in tagged:
+            if not isinstance(name, str) or name not in tagged:
                 hint = suggestion(str(name), list(tagged)) if name is not None else ""
                 return self.problem(
                     (*place, tag_field), f"{name!r} was found; {hint}known: {', '.join(sorted(tagged))}"
@@ -243,8 +249,9 @@ class _Decoder:
         key_type, value_type = get_args(declared)
         found: dict[Any, Any] = {}
         for key, item in data.items():
-            if key_type is int and isinstance(key, str) and key.lstrip("-").isdigit():
-                key = int(key)
+            if key_type is int and isinstance(key, str):
+                number = whole_number(key.removeprefix("-"))
+                key = key if number is None else -number if key.startswith("-") else number
             checked = self.leaf(key, key_type, (*place, str(key)))
             value = self.value(item, value_type, (*place, str(key)), unit or unit_of(str(key)))
             if checked is not _MISSING and value is not _MISSING:

@@ -9,14 +9,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from forerun.errors import Problem, ScenarioError, UsageError, known_names
+from forerun.errors import (
+    DataError,
+    ForerunError,
+    Problem,
+    ScenarioError,
+    UnknownName,
+    UsageError,
+    known_names,
+)
+from forerun.regular import resolved_path, unreadable
 from forerun.scenario.decode import decode
 from forerun.scenario.spec import Input, Spec, file_digest
-from forerun.scenario.text import Document, Place, parse_document, parse_scalar, read_document
+from forerun.scenario.text import Document, Place, parse_document, parse_scalar, read_document, step_of
 from forerun.units import stem
 
 SPEC_VERSION = 1
@@ -55,13 +64,19 @@ def loads(
     return build(document, base=base or Path.cwd(), overrides=overrides, seed=seed)
 
 
-def located(error: ScenarioError, path: str | os.PathLike[str]) -> ScenarioError:
-    """The error with the file and line of each `$.path` that a room found wrong only when it ran the scenario."""
+E = TypeVar("E", bound=ForerunError)
+
+
+def located(error: E, path: str | os.PathLike[str]) -> E:
+    """The error with the file and line of each `$.path` that is wrong only once the scenario is read or run.
+
+    A problem without a place gets the file's name; those of other files keep theirs.
+    """
     document = read_document(Path(path))
-    return ScenarioError(
+    return type(error)(
         *(
             Problem(document.where(_steps(problem.where)), problem.what)
-            if problem.where.startswith("$.")
+            if problem.where.startswith("$.") or not problem.where
             else problem
             for problem in error.problems
         )
@@ -116,8 +131,11 @@ def written_out(document: Document, *, base: Path) -> tuple[dict[str, Any], Docu
             return [out(item, "") for item in value]
         if not isinstance(value, str) or not value.endswith(DESCRIPTIONS) or key == "file":
             return value
-        path = _input_path(value, base)
-        if not path.is_file():
+        try:
+            path = _input_path(value, base)
+            if not path.is_file():
+                return value
+        except (OSError, DataError, UnknownName):  # not a file: the field's own type says what is wrong
             return value
         try:
             described = read_document(path).data
@@ -194,8 +212,8 @@ def _steps(key: str) -> Place:
     for part in key.strip().removeprefix("$.").split("."):
         name, *indices = part.replace("]", "").split("[")
         if name:
-            steps.append(int(name) if name.isdigit() else name)
-        steps.extend(int(index) for index in indices if index.isdigit())
+            steps.append(step_of(name))
+        steps.extend(map(step_of, filter(None, indices)))
     return tuple(steps)
 
 
@@ -250,20 +268,24 @@ def resolve(scenario: Any, *, base: Path, document: Document) -> Any:
     problems: list[Problem] = []
 
     def pin(given: Input, place: Place) -> Input:
-        path = _input_path(given.path, base)
         where = document.where(place)
-        if not path.exists():
-            problems.append(Problem(where, f"no such file: {path}"))
-        elif path.is_dir():
-            problems.append(Problem(where, f"{path} is a directory; a file is wanted"))
-        else:
+        try:
+            path = _input_path(given.path, base)
             digest = file_digest(path)
-            if given.sha256 and given.sha256 != digest:
-                problems.append(
-                    Problem(where, f"{path} has changed: its sha256 is {digest}, {given.sha256} was pinned")
-                )
-            return Input(path=str(path), sha256=digest)
-        return given
+        except FileNotFoundError as error:
+            problems.append(Problem(where, f"no such file: {error.filename}"))
+            return given
+        except OSError as error:
+            problems.append(Problem(where, f"{error.filename or given.path} {unreadable(error)}"))
+            return given
+        except (DataError, UnknownName) as error:  # public data by name
+            problems.extend(Problem(where, str(problem)) for problem in error.problems)
+            return given
+        if given.sha256 and given.sha256 != digest:
+            problems.append(
+                Problem(where, f"{path} has changed: its sha256 is {digest}, {given.sha256} was pinned")
+            )
+        return Input(path=str(path), sha256=digest)
 
     resolved = map_inputs(scenario, pin)
     if problems:
@@ -298,5 +320,4 @@ def _input_path(text: str, base: Path) -> Path:
         # The registry of public data stands above this module.
         found: Path = importlib.import_module("forerun.data").dataset(text.removeprefix(DATASET_PREFIX))
         return found.resolve()
-    path = Path(text).expanduser()
-    return (path if path.is_absolute() else base / path).resolve()
+    return resolved_path(text, base)

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_args, get_
 
 import msgspec
 
+from forerun.regular import open_regular
+
 if TYPE_CHECKING:
     from forerun.registry import Registry
 
@@ -135,9 +137,12 @@ def content_id(scenario: Spec, version: str) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """The SHA-256 of a regular file's bytes, in hexadecimal. Raises OSError for a pipe or a device as well."""
+    with open_regular(path) as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+        return digest.hexdigest()
 
 
 def _without_paths(data: Any) -> Any:

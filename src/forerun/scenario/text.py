@@ -8,17 +8,21 @@ not a plain number is text. JSON is read by the same rules. TOML goes through th
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
 import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from forerun.errors import Problem, ScenarioError
+from forerun.errors import ForerunError, Problem, ScenarioError
+from forerun.regular import read_regular, unreadable
+from forerun.units import whole_number
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 MAX_DEPTH: Final = 40
@@ -29,6 +33,7 @@ Place = tuple[str | int, ...]
 _INT: Final = re.compile(r"[-+]?(0|[1-9][0-9]*(_[0-9]+)*)\Z")
 _FLOAT: Final = re.compile(r"[-+]?([0-9][0-9_]*\.[0-9]*|\.[0-9]+|[0-9][0-9_]*)([eE][-+]?[0-9]+)?\Z")
 _SPECIAL: Final = {".inf": math.inf, "+.inf": math.inf, "-.inf": -math.inf, ".nan": math.nan}
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _WORDS: Final = {"true": True, "false": False, "null": None, "~": None, "": None}
 
 
@@ -50,6 +55,12 @@ class Document:
         return f"{self.name}{line}" + (f": at {path}" if place else "")
 
 
+def step_of(part: str) -> str | int:
+    """One step of a path as people write it: a position if it is digits, else a key."""
+    number = whole_number(part)
+    return part if number is None else number
+
+
 def path_text(place: Place) -> str:
     """`$.stages[1].batch` for ("stages", 1, "batch")."""
     return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
@@ -68,12 +79,12 @@ def parse_document(text: str, *, name: str, kind: str) -> Document:
     """The plain data of a scenario text of a kind (".yaml", ".json", ".toml")."""
     if not text.strip():
         raise ScenarioError.at(name, "the file is empty; a scenario begins with `domain: ...`")
-    if kind == ".toml":
-        return Document(name, _parse_toml(text, name))
-    if kind in {".yaml", ".yml"}:
-        return _YamlReader(name).read(text)
-    if kind == ".json":
-        return _parse_json(text, name)
+    readers: dict[str, Callable[[str, str], Document]] = {
+        ".toml": _parse_toml, ".json": _parse_json,
+        ".yaml": lambda text, name: _YamlReader(name).read(text), ".yml": lambda text, name: _YamlReader(name).read(text),
+    }  # fmt: skip
+    if kind in readers:
+        return _without_lone_surrogates(readers[kind](text, name))
     raise ScenarioError.at(name, f"a scenario ends in .yaml, .yml, .json or .toml, not {kind or 'nothing'!r}")
 
 
@@ -89,23 +100,18 @@ def parse_scalar(text: str) -> Any:
 
 
 def _read_text(path: Path) -> str:
-    if not path.exists():
-        raise ScenarioError.at(path, "no such file")
-    if path.is_dir():
-        raise ScenarioError.at(path, "is a directory; a scenario file is wanted")
-    if not path.is_file():
-        raise ScenarioError.at(path, "is not a regular file")
-    size = path.stat().st_size
-    if size > MAX_BYTES:
-        raise ScenarioError.at(path, f"has {size} bytes; a scenario has at most {MAX_BYTES}")
     try:
-        raw = path.read_bytes()
+        raw = read_regular(path, most_bytes=MAX_BYTES)
+    except FileNotFoundError:
+        raise ScenarioError.at(path, "no such file") from None
     except OSError as error:
-        raise ScenarioError.at(path, f"cannot be read: {error.strerror}") from error
+        raise ScenarioError.at(path, unreadable(error)) from error
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ScenarioError.at(path, "is encoded as UTF-16; save it as UTF-8")
     if b"\0" in raw:
-        raise ScenarioError.at(path, f"has a NUL byte at offset {raw.index(0)}; a text file is wanted")
+        place = raw.index(0)
+        line = raw.count(b"\n", 0, place) + 1
+        raise ScenarioError.at(f"{path}:{line}", f"has a NUL byte at offset {place}; a text file is wanted")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -113,87 +119,311 @@ def _read_text(path: Path) -> str:
         raise ScenarioError.at(f"{path}:{line}", f"byte {error.start} is not UTF-8") from error
 
 
-def _check_depth(text: str, name: str) -> None:
-    # The standard parsers recurse: count brackets outside strings first.
-    depth = 0
-    in_string = escaped = False
-    for position, char in enumerate(text):
-        if in_string:
-            in_string = escaped or char != '"'
-            escaped = char == "\\" and not escaped
-        elif char == '"':
-            in_string = True
-        elif char in "[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                line = text.count("\n", 0, position) + 1
-                raise ScenarioError.at(f"{name}:{line}", f"is nested deeper than {MAX_DEPTH} levels")
-        elif char in "]}":
-            depth -= 1
+def _without_lone_surrogates(document: Document) -> Document:
+    """The document, unless a text in it cannot be written as UTF-8, such as the escape `\ud800`: half a character."""
+    problems = []
+    waiting: list[tuple[Place, Any]] = [((), document.data)]
+    while waiting:
+        place, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend(((*place, key), item) for key, item in value.items())
+            texts = list(value)
+        elif isinstance(value, list):
+            waiting.extend(((*place, i), item) for i, item in enumerate(value))
+            texts = []
+        else:
+            texts = [value] if isinstance(value, str) else []
+        for text in texts:
+            if found := _SURROGATE.search(text):
+                what = f"has the escape \\u{ord(found[0]):04x}, which is half a character"
+                problems.append(Problem(document.where(place), what))
+    if problems:
+        raise ScenarioError(*reversed(problems))
+    return document
+
+
+class _Tokens:
+    """The tokens of a text, one after the other; `line` is where the next one begins."""
+
+    def __init__(self, pattern: re.Pattern[str], text: str) -> None:
+        self.tokens: list[str] = [*pattern.findall(text), ""]
+        self.at = 0
+        self.line = 1
+
+    def peek(self) -> str:
+        """The next token, empty at the end."""
+        return self.tokens[self.at]
+
+    def take(self) -> str:
+        """The next token, passed over."""
+        token = self.tokens[self.at]
+        self.line += token.count("\n")
+        self.at += 1
+        return token
+
+    def refuse_depth(self, name: str) -> None:
+        """Raise ScenarioError, with the line, for nesting that a recursive parser would not survive."""
+        depth, line = 0, self.line
+        for token in self.tokens:
+            if token in ("[", "{"):
+                depth += 1
+                if depth > MAX_DEPTH:
+                    raise ScenarioError.at(f"{name}:{line}", f"is nested deeper than {MAX_DEPTH} levels")
+            elif token in ("]", "}"):
+                depth -= 1
+            line += token.count("\n")
+
+
+_JSON_TOKEN: Final = re.compile(r'\n|"(?:[^"\\]|\\.)*+"?|[][{},:]|[^][{},:"\s]+', re.DOTALL)
 
 
 def _parse_json(text: str, name: str) -> Document:
-    _check_depth(text, name)
-    twice: list[str] = []
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        twice.extend(key for key in dict.fromkeys(keys) if keys.count(key) > 1)
-        return dict(pairs)
-
+    places = _JsonPlaces(text, name)
+    places.tokens.refuse_depth(name)
     try:
-        data = json.loads(text, object_pairs_hook=unique, parse_int=lambda digits: parse_scalar(digits))
+        data = json.loads(text, parse_int=parse_scalar)
     except json.JSONDecodeError as error:
         raise ScenarioError.at(
             f"{name}:{error.lineno}", f"is not JSON: {error.msg} at column {error.colno}"
         ) from error
-    if twice:
-        raise ScenarioError(*(Problem(name, f"the key {key!r} is given twice") for key in twice))
-    return Document(name, data, _json_lines(text))
+    places.value(())
+    if places.problems:
+        raise ScenarioError(*places.problems)
+    return Document(name, data, places.lines)
 
 
-def _json_lines(text: str) -> dict[Place, int]:
-    # JSON is YAML as far as positions go, but indenting with tabs is not: then lines stay unknown.
-    try:
-        return _YamlReader("", tolerant=True).read(text).lines
-    except ScenarioError:
-        return {}
+class _JsonPlaces:
+    """The line of every value of a text that is JSON, and the keys that stand twice in one object."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.tokens = _Tokens(_JSON_TOKEN, text)
+        self.name = name
+        self.lines: dict[Place, int] = {}
+        self.problems: list[Problem] = []
+
+    def value(self, place: Place) -> None:
+        """Note the lines of the value that comes next, and of everything in it."""
+        first = self._take()
+        self.lines[place] = self.tokens.line
+        if first == "[":
+            for index in itertools.count():
+                if self._peek() == "]":
+                    break
+                self.value((*place, index))
+                if self._peek() == ",":
+                    self._take()
+            self._take()
+        elif first == "{":
+            keys: set[str] = set()
+            while self._peek() != "}":
+                key = json.loads(self._take())
+                if key in keys:
+                    where = f"{self.name}:{self.tokens.line}"
+                    self.problems.append(Problem(where, f"the key {key!r} is given twice"))
+                keys.add(key)
+                self._take()  # the colon
+                self.value((*place, key))
+                if self._peek() == ",":
+                    self._take()
+            self._take()
+
+    def _peek(self) -> str:
+        while self.tokens.peek() == "\n":
+            self.tokens.take()
+        return self.tokens.peek()
+
+    def _take(self) -> str:
+        self._peek()
+        return self.tokens.take()
 
 
-def _parse_toml(text: str, name: str) -> Any:
-    _check_depth(text, name)
+_TOML_TOKEN: Final = re.compile(
+    r"""\n|\#[^\n]*|\"\"\"(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5})?|'''(?:[^']|'(?!''))*+(?:'{3,5})?"""
+    r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*'?|[][{},=]|[^][{},="'\#\s]+""",
+    re.DOTALL,
+)
+_TOML_FAULT: Final = re.compile(
+    r"(?P<what>.*) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)", re.DOTALL
+)
+_MOST_DIGITS: Final = 1000
+
+
+def _parse_toml(text: str, name: str) -> Document:
+    places = _TomlPlaces(text, name)
+    places.tokens.refuse_depth(name)
+    places.refuse_long_tokens()
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
+        raise _toml_fault(error, text, name) from error
+    except ValueError as error:  # digits that `int` refuses, a day that no month has
         raise ScenarioError.at(name, f"is not TOML: {error}") from error
-    except RecursionError as error:
-        raise ScenarioError.at(name, f"is nested deeper than {MAX_DEPTH} levels") from error
-    return json.loads(json.dumps(data, default=str))
+    places.document()
+    return Document(name, _plain_toml(data), places.lines)
+
+
+def _toml_fault(error: tomllib.TOMLDecodeError, text: str, name: str) -> ForerunError:
+    """What the parser says, with its line where a line stands in other messages."""
+    said = _TOML_FAULT.fullmatch(str(error))
+    if said is None:
+        return ScenarioError.at(name, f"is not TOML: {error}")
+    line = said["line"] or text.rstrip().count("\n") + 1
+    column = f" at column {said['column']}" if said["column"] else " at the end of the file"
+    return ScenarioError.at(f"{name}:{line}", f"is not TOML: {said['what']}{column}")
+
+
+def _plain_toml(value: Any) -> Any:
+    """TOML's values as those of YAML and JSON: dates are text, whole numbers beyond 40 digits are not exact."""
+    if isinstance(value, dict):
+        return {key: _plain_toml(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain_toml(item) for item in value]
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return float(value) if abs(value) < 10**308 else math.inf if value > 0 else -math.inf
+    return value if isinstance(value, (int, float, str)) else str(value)
+
+
+class _TomlPlaces:
+    """The line of every table and value of a text that is TOML."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.tokens = _Tokens(_TOML_TOKEN, text)
+        self.name = name
+        self.lines: dict[Place, int] = {(): 1}
+        self._elements: dict[Place, int] = {}
+
+    def refuse_long_tokens(self) -> None:
+        """Raise ScenarioError, with the line, for dotted keys and numbers that the parser does not survive."""
+        dots, line = 0, 1
+        for mark in self.tokens.tokens:
+            if mark in ("\n", "[", "{", "]", "}", ",", "="):
+                dots = 0
+            elif not mark.startswith(("#", '"', "'")):
+                dots += mark.count(".")
+                if dots >= MAX_DEPTH:
+                    raise ScenarioError.at(f"{self.name}:{line}", f"is nested deeper than {MAX_DEPTH} levels")
+                if len(mark) > _MOST_DIGITS and not mark.strip("+-_0123456789abcdefoxABCDEF"):
+                    what = f"a number of {len(mark)} digits; at most {_MOST_DIGITS} are read"
+                    raise ScenarioError.at(f"{self.name}:{line}", what)
+            line += mark.count("\n")
+
+    def document(self) -> None:
+        """Note the lines of all that the text holds."""
+        table: Place = ()
+        while mark := self.tokens.peek():
+            if mark == "\n" or mark.startswith("#"):
+                self.tokens.take()
+            elif mark == "[":
+                table = self._header()
+            else:
+                self._pair(table)
+
+    def _header(self) -> Place:
+        line = self.tokens.line
+        self.tokens.take()
+        several = self.tokens.peek() == "["
+        if several:
+            self.tokens.take()
+        place: Place = ()
+        for key in self._keys("]"):
+            # A table below an array of tables belongs to its last element.
+            place = (*place, self._elements[place] - 1, key) if place in self._elements else (*place, key)
+        if several:
+            self.tokens.take()
+            self.lines.setdefault(place, line)
+            self._elements[place] = self._elements.get(place, 0) + 1
+        if place in self._elements:
+            place = (*place, self._elements[place] - 1)
+        self.lines.setdefault(place, line)
+        return place
+
+    def _pair(self, outer: Place) -> None:
+        line = self.tokens.line
+        place = outer
+        for key in self._keys("="):
+            place = (*place, key)
+            self.lines.setdefault(place, line)
+        self._value(place)
+
+    def _keys(self, end: str) -> list[str]:
+        found: list[str] = []
+        while (mark := self.tokens.take()) != end:
+            if mark.startswith(('"', "'")):
+                found.append(next(iter(tomllib.loads(f"{mark}=0"))))
+            else:
+                found.extend(part for part in mark.split(".") if part)
+        return found
+
+    def _value(self, place: Place) -> None:
+        self.lines.setdefault(place, self.tokens.line)
+        match self.tokens.take():
+            case "[":
+                index = 0
+                while (mark := self._beyond_lines()) != "]":
+                    if mark == ",":
+                        self.tokens.take()
+                        index += 1
+                    else:
+                        self._value((*place, index))
+                self.tokens.take()
+            case "{":
+                while (mark := self._beyond_lines()) != "}":
+                    if mark == ",":
+                        self.tokens.take()
+                    else:
+                        self._pair(place)
+                self.tokens.take()
+            case _:
+                # A date and its time may stand apart.
+                while self.tokens.peek() not in (
+                    "",
+                    "\n",
+                    ",",
+                    "]",
+                    "}",
+                ) and not self.tokens.peek().startswith("#"):
+                    self.tokens.take()
+
+    def _beyond_lines(self) -> str:
+        while self.tokens.peek() == "\n" or self.tokens.peek().startswith("#"):
+            self.tokens.take()
+        return self.tokens.peek()
 
 
 class _YamlReader:
     """Builds plain data from YAML's event stream, without recursion."""
 
-    def __init__(self, name: str, *, tolerant: bool = False) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.tolerant = tolerant
         self.lines: dict[Place, int] = {}
         self.problems: list[Problem] = []
 
     def read(self, text: str) -> Document:
         try:
-            data = self._build(yaml.parse(text, Loader=yaml.SafeLoader))
+            data = self._build(self._events(text))
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             where = f"{self.name}:{mark.line + 1}" if mark else self.name
             raise ScenarioError.at(where, f"is not YAML: {error.problem or error.context}") from error
-        except yaml.YAMLError as error:
-            raise ScenarioError.at(self.name, f"is not YAML: {' '.join(str(error).split())}") from error
-        except RecursionError as error:
-            raise ScenarioError.at(self.name, f"is nested deeper than {MAX_DEPTH} levels") from error
+        except yaml.reader.ReaderError as error:
+            line = text.count("\n", 0, error.position) + 1
+            what = f"has the character U+{ord(text[error.position]):04X}, which YAML does not allow"
+            raise ScenarioError.at(f"{self.name}:{line}", what) from error
         if self.problems:
             raise ScenarioError(*self.problems)
         return Document(self.name, data, self.lines)
+
+    def _events(self, text: str) -> Iterator[Any]:
+        loader: Any = yaml.SafeLoader(text)
+        try:
+            while loader.check_event():
+                yield loader.get_event()
+        except (ValueError, OverflowError) as error:
+            # The scanner stands at the escape that names no character.
+            where = f"{self.name}:{loader.line + 1}"
+            raise ScenarioError.at(where, f"is not YAML: an escape names no character ({error})") from error
+        finally:
+            loader.dispose()
 
     def _build(self, events: Any) -> Any:
         root: list[Any] = []
@@ -262,6 +492,6 @@ class _YamlReader:
         if not isinstance(event, yaml.ScalarEvent):
             raise ScenarioError.at(f"{self.name}:{line}", "a key must be plain text")
         key: str = event.value
-        if key in container and not self.tolerant:
+        if key in container:
             self.problems.append(Problem(f"{self.name}:{line}", f"the key {key!r} is given twice"))
         return key

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import forerun
 from forerun.errors import StoreError
+from forerun.regular import read_regular, unreadable
 from forerun.result.tables import Table
 from forerun.scenario.spec import Spec, to_data
 from forerun.whole import whole_text
@@ -76,19 +77,30 @@ def write_document(found: Mapping[str, Any], path: str | os.PathLike[str]) -> Pa
     return whole_text(Path(path), json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def _other(source: Path) -> str:
+    """What a file may also be whose name does not say that it is JSON."""
+    return "" if source.suffix.lower() == ".json" else "; a scenario ends in .yaml, .yml, .toml or .json"
+
+
 def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
     """A JSON object from a file: a plan, or a certificate by itself. Raises StoreError saying what is wrong."""
     source = Path(path)
     try:
-        if source.stat().st_size > MOST_BYTES:
-            raise StoreError.at(source, f"is larger than {MOST_BYTES >> 20} MiB: no plan")
-        found = json.loads(source.read_text(encoding="utf-8"))
+        found = json.loads(read_regular(source, most_bytes=MOST_BYTES).decode("utf-8"))
     except OSError as error:
-        raise StoreError.at(source, f"cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, RecursionError, ValueError) as error:
-        hint = "; `forerun simulate` reads scenarios and says what is wrong with them"
-        more = hint if source.suffix in (".yaml", ".yml", ".toml") else ""
-        raise StoreError.at(source, f"is no plan: {error}{more}") from error
+        raise StoreError.at(source, unreadable(error)) from error
+    except json.JSONDecodeError as error:
+        where = f"{source}:{error.lineno}"
+        raise StoreError.at(
+            where, f"is not JSON: {error.msg} at column {error.colno}{_other(source)}"
+        ) from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        what = f"is not JSON: byte {error.start} is not UTF-8{_other(source)}"
+        raise StoreError.at(f"{source}:{line}", what) from error
+    except (RecursionError, ValueError) as error:
+        raise StoreError.at(source, f"is not usable JSON: {error}{_other(source)}") from error
     if not isinstance(found, dict):
-        raise StoreError.at(source, f"is no plan: holds a {type(found).__name__}, not an object")
+        what = f"holds a {type(found).__name__}; plans, scenarios and measurements are JSON objects"
+        raise StoreError.at(source, what)
     return found

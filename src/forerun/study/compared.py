@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from forerun.errors import StoreError
+from forerun.regular import read_regular
 from forerun.study.compare import Comparison
 from forerun.whole import whole_text
 
@@ -44,7 +45,7 @@ def comparison_of(data: Mapping[str, Any], name: str) -> Comparison:
 
 def _is_comparison(path: Path) -> bool:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_regular(path).decode("utf-8"))
     except (OSError, ValueError):
         return False
     return isinstance(found, dict) and found.get("format") == COMPARISON_FORMAT

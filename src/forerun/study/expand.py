@@ -20,7 +20,7 @@ from forerun.scenario.decode import decode
 from forerun.scenario.load import build
 from forerun.scenario.spec import Spec, canonical_json, content_id, to_data
 from forerun.scenario.text import Document, read_document
-from forerun.units import parse_quantity, stem, unit_of
+from forerun.units import parse_quantity, stem, unit_of, whole_number
 
 #: cells above which a study is refused
 MAX_CELLS: Final = 1_000_000
@@ -262,7 +262,8 @@ def _resolved(base: Plan, name: str, value: Any) -> tuple[str, Any]:
         return name, None  # told when the axis is tried
     *parents, last = name.replace("[", ".").replace("]", "").split(".")
     for step in parents if not parents or parents[0] in data else parents[1:]:
-        inner = data[int(step)] if isinstance(data, list) and step.isdigit() else None
+        index = whole_number(step)
+        inner = data[index] if isinstance(data, list) and index is not None and index < len(data) else None
         data = data.get(step) if isinstance(data, dict) else inner
     if not isinstance(data, dict):
         return name, None

@@ -25,6 +25,7 @@ from typing import Any, Final, Literal
 
 import forerun
 from forerun.errors import ForerunError, StoreError
+from forerun.regular import open_regular
 from forerun.scenario.spec import canonical_json
 from forerun.study.cell import Done, Failed, Outcome
 from forerun.study.expand import Plan
@@ -204,7 +205,7 @@ class Store:
 def is_store(path: Path) -> bool:
     """Whether a file is an SQLite database, as study stores are."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(len(_SQLITE)) == _SQLITE
     except OSError:
         return False

@@ -6,6 +6,7 @@ is not a count.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -55,50 +56,57 @@ def read_json(source: Source, *, limit_bytes: int = 256 << 20) -> Any:
     try:
         return parse_json(text)
     except _JsonFault as error:
-        raise TraceError.at(source.at(error.line), str(error)) from None
+        raise TraceError.at(source.at(error.line) if error.line else source.name, str(error)) from None
 
 
 class _JsonFault(ValueError):
-    def __init__(self, line: int, what: str) -> None:
+    def __init__(self, line: int, what: str, token: str = "") -> None:
         super().__init__(what)
         self.line = line
+        self.token = token
 
 
 def parse_json(text: str) -> Any:
     """Strict JSON: no NaN or Infinity, no repeated keys, nested at most 64 deep; ValueError says what is
     wrong.
     """
-    deepest = _depth(text)
-    if deepest > DEEPEST_JSON:
-        raise _JsonFault(1, f"the JSON is nested more than {DEEPEST_JSON} deep")
+    too_deep = _too_deep(text)
+    if too_deep is not None:
+        line = text.count("\n", 0, too_deep) + 1
+        raise _JsonFault(line, f"the JSON is nested more than {DEEPEST_JSON} deep")
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
     except json.JSONDecodeError as error:
         raise _JsonFault(error.lineno, f"is not JSON: {error.msg} at column {error.colno}") from None
-    except _JsonFault:
-        raise
+    except _JsonFault as fault:
+        raise _JsonFault(_line_of(fault.token, text), str(fault)) from None
     except ValueError as error:
-        raise _JsonFault(1, f"is not usable JSON: {error}") from None
+        raise _JsonFault(0, f"is not usable JSON: {error}") from None
+
+
+def _line_of(token: str, text: str) -> int:
+    """The line of the last place where a key or word stands, 0 unless there are one or two: then it is not known."""
+    places = [match.start() for match in itertools.islice(re.finditer(re.escape(token), text), 3)]
+    return text.count("\n", 0, places[-1]) + 1 if len(places) in (1, 2) else 0
 
 
 _BRACKETS = re.compile(r'"(?:[^"\\]++|\\.)*+"|[][{}]', re.DOTALL)
 
 
-def _depth(text: str) -> int:
-    """How deep brackets nest, as far as that can be too deep; looked at first, since decoding recurses."""
+def _too_deep(text: str) -> int | None:
+    """Where brackets nest too deep, None if nowhere; looked at first, since decoding recurses."""
     if text.count("[") + text.count("{") <= DEEPEST_JSON:
-        return 0
-    depth = deepest = 0
+        return None
+    depth = 0
     for match in _BRACKETS.finditer(text):
         mark = match.group()
         if mark in "[{":
             depth += 1
-            deepest = max(deepest, depth)
-            if deepest > DEEPEST_JSON:
-                break
+            if depth > DEEPEST_JSON:
+                return match.start()
         elif mark in "]}":
             depth -= 1
-    return deepest
+    return None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -107,13 +115,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise _JsonFault(1, f"the key {shown(key)} stands twice in one object")
+                raise _JsonFault(0, f"the key {shown(key)} stands twice in one object", json.dumps(key))
             seen.add(key)
     return found
 
 
 def _constant(name: str) -> NoReturn:
-    raise _JsonFault(1, f"{name} is not a JSON number; a finite number is needed")
+    raise _JsonFault(0, f"{name} is not a JSON number; a finite number is needed", name)
 
 
 def _json_kind(value: Any) -> str:

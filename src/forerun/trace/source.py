@@ -12,9 +12,7 @@ import gzip
 import hashlib
 import io
 import lzma
-import os
 import re
-import stat
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import closing
@@ -23,6 +21,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from forerun.errors import TraceError
+from forerun.regular import open_regular, unreadable
 from forerun.trace.repair import RepairLog, shown
 
 BLOCK_BYTES = 1 << 18
@@ -316,19 +315,11 @@ def _looks_like_utf16(block: bytes) -> bool:
 def _opened(path: Path, name: str) -> IO[bytes]:
     """The file open for reading, if it is a regular one; a pipe or device is refused, not waited on."""
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        return open_regular(path, buffering=0)
     except FileNotFoundError:
         raise TraceError.at(name, f"no such file{_nearby(path)}") from None
-    except ValueError as error:
-        raise TraceError.at(shown(name), f"is not a path: {error}") from None
     except OSError as error:
-        raise TraceError.at(name, f"cannot be opened: {error.strerror or error}") from None
-    mode = os.fstat(handle).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(handle)
-        what = "a directory" if stat.S_ISDIR(mode) else "a pipe or device"
-        raise TraceError.at(name, f"is {what}; a regular file is needed")
-    return cast("IO[bytes]", os.fdopen(handle, "rb", buffering=0))
+        raise TraceError.at(shown(name) if "\0" in name else name, unreadable(error)) from None
 
 
 def _nearby(path: Path) -> str:
@@ -352,9 +343,7 @@ def is_numpy(path: Path) -> bool:
 
 def _begins(path: Path, magic: bytes) -> bool:
     try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(len(magic)) == magic
-    except (OSError, ValueError):
+    except OSError:
         return False

@@ -21,6 +21,7 @@ import numpy as np
 
 from forerun.domains.cluster.model import F64, I64, Jobs, World
 from forerun.errors import Problem, ScenarioError, known_names
+from forerun.regular import read_regular, unreadable
 
 #: the four kinds of change, in the order of the kernels' arrays
 KINDS: Final = ("restart", "grow", "shrink", "move")
@@ -101,9 +102,12 @@ def _at(points: Sequence[tuple[float, float]], count: int) -> float:
 def read_costs(path: Path) -> dict[str, dict[str, float]]:
     """The costs of a CSV file, `model,1->2,2->1,8->16,16->8,migrate`; seconds, empty cells are not measured."""
     try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as fault:
-        raise ScenarioError.at(str(path), f"cannot be read: {fault}") from fault
+        text = read_regular(path).decode("utf-8-sig")
+    except OSError as fault:
+        raise ScenarioError.at(str(path), unreadable(fault)) from fault
+    except UnicodeDecodeError as fault:
+        line = fault.object.count(b"\n", 0, fault.start) + 1
+        raise ScenarioError.at(f"{path}:{line}", "is no UTF-8 text") from fault
     reader = csv.reader(io.StringIO(text, newline=""))
     rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
     if not rows or rows[0][1][0] != "model" or len(rows) < 2:

@@ -18,8 +18,10 @@ import numpy as np
 
 from forerun.domains.cluster.model import NO_DEADLINE_S, Cluster, Jobs, NodeGroup, Profile
 from forerun.errors import Problem, ProfileError, ScenarioError, TraceError, known_names
+from forerun.regular import read_regular, unreadable
 from forerun.trace.jobs import spelt
 from forerun.trace.repair import RepairLog
+from forerun.units import whole_number
 
 _SPEC_FIELDS: Final = ("num_switch", "num_node_p_switch", "num_gpu_p_node", "num_cpu_p_node", "mem_p_node")
 
@@ -185,7 +187,7 @@ def _job(
     elif deadline_s < submit_s:
         notes.note(UNMEETABLE, where)
     return {
-        "job_id": int(text) if text.isdigit() else text,
+        "job_id": text if (numbered := whole_number(text, 4000)) is None else numbered,
         "submit_s": submit_s,
         "iterations": number("iterations", 1, 0),
         "model": cells.get("model", ""),
@@ -356,15 +358,16 @@ def _rows(
 ) -> list[tuple[int, list[str]]]:
     """The non-empty rows of a text file with their line numbers; any of UTF-8, with mark, or UTF-16."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as fault:
-        raise error.at(str(path), f"cannot be read: {fault.strerror}") from fault
+        raise error.at(str(path), unreadable(fault)) from fault
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as fault:
+        line = data.count(b"\n", 0, fault.start) + 1
         raise error.at(
-            path.name, f"is no {encoding.upper()} text: {fault.reason} at byte {fault.start}"
+            f"{path.name}:{line}", f"is no {encoding.upper()} text: {fault.reason} at byte {fault.start}"
         ) from fault
     if ";" in text.split("\n", 1)[0] and "," not in text.split("\n", 1)[0]:
         raise error.at(f"{path.name}:1", "separates fields by semicolons; commas are wanted")

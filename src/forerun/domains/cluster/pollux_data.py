@@ -7,6 +7,7 @@ artifact (github.com/petuum/adaptdl, branch osdi21-artifact; Apache-2.0).
 from __future__ import annotations
 
 import csv
+import io
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import numpy as np
 
 from forerun.domains.cluster.model import F64
 from forerun.errors import Problem, ProfileError
+from forerun.regular import read_regular, unreadable
 
 #: epochs each application trains for
 EPOCHS: Final = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
@@ -152,7 +154,7 @@ def _application(folder: Path) -> Application:
     placements: dict[tuple[int, ...], list[Point]] = defaultdict(list)
     averaged: dict[tuple[int, int], dict[float, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for where, row in _rows(folder / "placements.csv", ("placement", "local_bsz", "step_time", "sync_time")):
-        held = tuple(int(digit) for digit in row["placement"] if digit.isdigit() and digit != "0")
+        held = tuple(int(digit) for digit in row["placement"] if digit in "123456789")
         if not held:
             raise ProfileError.at(where, f"placement {row['placement']!r} holds no GPU")
         point = _point(where, row)
@@ -206,15 +208,17 @@ def _validation(folder: Path) -> tuple[F64, F64]:
 
 def _rows(path: Path, names: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [
-                (f"{path.parent.name}/{path.name}:{at}", row)
-                for at, row in enumerate(csv.DictReader(file), 2)
-            ]
+        text = io.StringIO(read_regular(path).decode("utf-8-sig"), newline="")
+        rows = [
+            (f"{path.parent.name}/{path.name}:{at}", row) for at, row in enumerate(csv.DictReader(text), 2)
+        ]
     except OSError as error:
-        raise ProfileError.at(str(path), f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise ProfileError.at(str(path), "is no UTF-8 text") from None
+        raise ProfileError.at(str(path), unreadable(error)) from error
+    except csv.Error as error:
+        raise ProfileError.at(str(path), f"is no table: {error}") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ProfileError.at(f"{path}:{line}", "is no UTF-8 text") from None
     if not rows:
         raise ProfileError.at(str(path), "holds no rows")
     missing = [name for name in names if name not in rows[0][1]]

@@ -192,7 +192,7 @@ def analytic(
     """
     if isinstance(model, str):
         if model not in PRESETS:
-            raise UnknownName.among("analytic profile", model, [*PRESETS, "rigid"])
+            raise UnknownName.among("analytic profile", model, [*PRESETS, "rigid"], "$.profile")
         source, step = f"analytic: {model} (parameters invented, nobody measured them)", PRESETS[model]
     else:
         source, step = "analytic: step model with the parameters given", model

@@ -15,6 +15,7 @@ import numpy as np
 
 from forerun.domains.energy.live import Window
 from forerun.errors import Problem, TraceError
+from forerun.regular import open_regular
 from forerun.trace.repair import Complaints, RepairLog
 from forerun.trace.rows import Field, gathered, read_rows
 from forerun.trace.source import Source
@@ -66,7 +67,7 @@ def read_windows(path: str | Path, repairs: RepairLog | None = None) -> Windows:
 def _header(path: Path) -> str:
     """The first line, empty if there is none that can be read; what is wrong with the file the rows will tell."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.readline(1 << 16)
+        with open_regular(path) as file:
+            return file.readline(1 << 16).decode("utf-8", "replace")
     except OSError:
         return "gpu0_energy"

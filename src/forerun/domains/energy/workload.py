@@ -153,11 +153,11 @@ def join(train: TrainTrace, power: PowerTrace, job: Job, rules: Rules, max_power
     joined = {key: at for key, at in rows.items() if key in trained}
     sizes = sorted(size for workload, size in joined if workload == job.workload)
     if not sizes:
-        raise NoBatchSizes(Problem(str(job), _nothing_joined(train, power, job)))
+        raise NoBatchSizes(Problem("$.job", _nothing_joined(train, power, job)))
     paths = _paths(train, job)
     notes = _notes(power, joined, job)
     if not any(size in paths for size in sizes) and rules.unmeasured_left_out:
-        raise TargetNotInTrace(Problem(str(job), _targets_present(train, job)))
+        raise TargetNotInTrace(Problem("$.job", _targets_present(train, job)))
     for size in [size for size in sizes if size not in paths]:
         notes.append(("B17", f"batch size {size} has no rows for target {job.target_metric:g}"))
         if rules.unmeasured_left_out:

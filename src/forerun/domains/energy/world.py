@@ -49,7 +49,7 @@ def read_world(scenario: Scenario, gpu: str = "", rules: Rules | None = None) ->
         offer = f"; the largest below it is {max(fits)}" if fits else ""
         known = ", ".join(map(str, sizes))
         what = f"default batch size {default} was not measured on {scenario.gpu_type}: {known}{offer}"
-        raise DefaultNotInRange(Problem(str(scenario.job), what))
+        raise DefaultNotInRange(Problem("$.job.default_batch_size", what))
     return World(workload, _group_rows(scenario, repairs), tuple(repairs.lines()))
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from forerun.domains.loading.model import F64, batches_of
 from forerun.errors import Problem, TraceError
+from forerun.regular import read_regular, unreadable
 from forerun.result.stats import standard_error, welch_p
 from forerun.trace.readers.loading_npy import read_numbers, read_records
 from forerun.trace.repair import RepairLog
@@ -148,7 +149,7 @@ def _memory(folder: Path) -> tuple[Mapping[str, int], ...]:
         return tuple(read_records(records))
     if not table.exists():
         return ()
-    head, *lines = table.read_text(encoding="utf-8", errors="replace").splitlines() or [""]
+    head, *lines = _bytes(table).decode("utf-8", "replace").splitlines() or [""]
     names, found = head.split(","), []
     for number, line in enumerate(lines, start=2):
         values = line.split(",")
@@ -158,6 +159,13 @@ def _memory(folder: Path) -> tuple[Mapping[str, int], ...]:
             )
         found.append(dict(zip(names, map(int, values))))
     return tuple(found)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return read_regular(path)
+    except OSError as error:
+        raise TraceError.at(path, unreadable(error)) from error
 
 
 def _setting(folder: Path) -> tuple[float, int]:
@@ -170,7 +178,7 @@ def _setting(folder: Path) -> tuple[float, int]:
 def _configured(path: Path, named_block: int) -> tuple[int, int]:
     if not path.exists():
         return 1, named_block
-    raw = path.read_bytes()
+    raw = _bytes(path)
     match = re.fullmatch(rb"(?:\xef\xbb\xbf)?(\d{1,6}),(\d{1,6})\r?\n?", raw)
     if match is None or not int(match[1]) or not int(match[2]):
         raise TraceError.at(

@@ -17,6 +17,7 @@ from forerun.errors import TraceError
 from forerun.trace.repair import Complaints, RepairLog, shown
 from forerun.trace.rows import parse_instant
 from forerun.trace.source import Source
+from forerun.units import whole_number
 
 BIG_ADD = 10
 DAY_S = 86_400.0
@@ -63,10 +64,11 @@ def _stamped(path: Path, column: str, repairs: RepairLog) -> tuple[list[int], li
         if not line.strip() or cells == ["timestamp", column]:
             continue
         try:
-            if len(cells) != 2 or not cells[1].isdigit():
+            value = whole_number(cells[1]) if len(cells) == 2 else None
+            if value is None:
                 raise ValueError(f"{shown(line)} is not `timestamp,{column}`")
             instants.append(parse_instant(cells[0]))
-            values.append(int(cells[1]))
+            values.append(value)
         except ValueError as error:
             complaints.add(source.at(number), str(error))
     complaints.finish()

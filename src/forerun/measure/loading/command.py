@@ -176,11 +176,12 @@ def command(
 
 def _numbers(text: str) -> list[int]:
     from forerun.errors import UsageError
+    from forerun.units import whole_number
 
-    parts = text.split(",")
-    if not all(part.strip().isdigit() and 0 < int(part) <= 256 for part in parts):
+    numbers = {whole_number(part.strip()) or 0 for part in text.split(",")}
+    if not all(0 < number <= 256 for number in numbers):
         raise UsageError.at("--workers", f"{text!r} is not a list of numbers such as 1,2,4")
-    return sorted({int(part) for part in parts})
+    return sorted(numbers)
 
 
 def _measure_threads(

@@ -24,6 +24,7 @@ import numpy as np
 
 from forerun.errors import UsageError
 from forerun.rng import stream
+from forerun.units import whole_number
 
 MAX_HEAD_BYTES: Final = 16 * 1024
 CHUNK_BYTES: Final = 256 * 1024
@@ -341,7 +342,7 @@ def _range(header: str | None, size: int) -> tuple[int, int, str]:
     unit, _, span = header.partition("=")
     first, dash, last = span.partition("-")
     good = unit == "bytes" and dash and "," not in span and (first or last)
-    if not good or not (first or "0").isdigit() or not (last or "0").isdigit():
+    if not good or whole_number(first or "0") is None or whole_number(last or "0") is None:
         raise _Answered("416 Range Not Satisfiable", f"Content-Range: bytes */{size}\r\n")
     begin = int(first) if first else max(0, size - int(last))
     end = min(size, int(last) + 1) if first and last else size

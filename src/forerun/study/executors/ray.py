@@ -22,6 +22,7 @@ from forerun.errors import StoreError, UsageError
 from forerun.study.cell import Failed, Outcome, run_cell
 from forerun.study.executors.processes import Processes
 from forerun.study.expand import Cell, Plan
+from forerun.units import whole_number
 
 #: seconds of work in a chunk, aimed at: Ray costs about a millisecond a chunk, a process apart a second
 CHUNK_S: Final = 1.0
@@ -138,10 +139,11 @@ class OnRay:
 def _answers(address: str) -> None:
     """Whether anything listens at `host:port`: Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdigit():
+    number = whole_number(port)
+    if not colon or number is None or number > 65535:
         return
     try:
-        socket.create_connection((host, int(port)), timeout=5).close()
+        socket.create_connection((host, number), timeout=5).close()
     except OSError as error:
         raise StoreError.at(
             f"--address {address}", f"no Ray cluster can be reached: {error.strerror or error}"

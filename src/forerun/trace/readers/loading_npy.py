@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.errors import TraceError
+from forerun.regular import read_regular, unreadable
 
 MAX_BYTES: Final = 64 * 1024**2
 MAX_HEADER_BYTES: Final = 64 * 1024
@@ -96,12 +97,9 @@ def read_records(path: Path) -> list[dict[str, int]]:
 
 def _content(path: Path) -> bytes:
     try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise TraceError.at(path, f"has {size} bytes; at most {MAX_BYTES} are read")
-        content = path.read_bytes()
+        content = read_regular(path, most_bytes=MAX_BYTES)
     except OSError as error:
-        raise TraceError.at(path, f"cannot be read: {error.strerror}") from error
+        raise TraceError.at(path, unreadable(error)) from error
     if not content:
         raise TraceError.at(path, "is empty")
     if content.startswith(b"version https://git-lfs"):

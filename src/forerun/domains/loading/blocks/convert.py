@@ -17,6 +17,7 @@ from forerun.domains.loading.blocks.pack import PackSpec, pack, unpack
 from forerun.domains.loading.blocks.samples import check_keys, list_files, write_file
 from forerun.domains.loading.blocks.tar import member_names, read_tar, write_tar
 from forerun.errors import DataError, StoreError, UsageError, known_names
+from forerun.regular import read_regular, unreadable
 from forerun.whole import beside
 
 Kind = Literal["files", "blocks", "tar", "mds"]
@@ -37,7 +38,7 @@ def kind_of(path: Path) -> Kind:
 def _lists_shards(index: Path) -> bool:
     """Whether a file is an index of MDS shards, be they compressed or none: such a folder is no folder of files."""
     try:
-        held = json.loads(index.read_bytes())
+        held = json.loads(read_regular(index))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(held, dict) and isinstance(held.get("shards"), list) and "version" in held
@@ -57,9 +58,9 @@ def samples_of(path: Path, kind: Kind | None = None) -> Iterator[tuple[str, byte
         case "files":
             for entry in list_files(path):
                 try:
-                    data = entry.path.read_bytes()
+                    data = read_regular(entry.path)
                 except OSError as error:
-                    raise DataError.at(entry.path, f"cannot be read: {error.strerror}") from error
+                    raise DataError.at(entry.path, unreadable(error)) from error
                 yield entry.key, data
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from forerun.domains.loading.blocks.samples import unsafe
 from forerun.errors import DataError
+from forerun.regular import read_regular, unreadable
 
 INDEX: Final = "index.json"
 _COLUMNS: Final[dict[str, Any]] = {
@@ -79,7 +80,7 @@ def read_mds(folder: Path) -> Iterator[tuple[str, bytes]]:
     """
     path = folder / INDEX
     try:
-        index = json.loads(path.read_text(encoding="utf-8"))
+        index = json.loads(read_regular(path))
         shards = list(index["shards"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError.at(path, f"is no index of shards: {type(error).__name__}") from error
@@ -116,9 +117,9 @@ def _sample(path: Path, columns: dict[str, bytes], number: int) -> tuple[str, by
 
 def _read_shard(path: Path) -> Iterator[dict[str, bytes]]:
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except OSError as error:
-        raise DataError.at(path, f"cannot be read: {error.strerror}") from error
+        raise DataError.at(path, unreadable(error)) from error
     count = int.from_bytes(content[:4], "little")
     table = 4 + 4 * (count + 1)
     if len(content) < table:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from forerun.domains.loading.blocks.samples import unsafe
 from forerun.errors import DataError
+from forerun.regular import open_regular, unreadable
 
 
 def write_tar(path: Path, samples: Iterable[tuple[str, bytes]]) -> int:
@@ -35,8 +36,11 @@ def read_tar(path: Path) -> Iterator[tuple[str, bytes]]:
     Raises DataError for links, devices, unsafe or double names, members that are cut short, and what is no plain tar.
     """
     seen: set[str] = set()
-    size = path.stat().st_size
-    if packer := _packed_by(path):
+    try:
+        packer, size = _packed_by(path), path.stat().st_size
+    except OSError as error:
+        raise DataError.at(path, unreadable(error)) from error
+    if packer:
         raise DataError.at(path, f"is compressed by {packer}; decompress it first, plain tar is read")
     try:
         with tarfile.open(path, "r:") as archive:
@@ -71,6 +75,6 @@ _PACKERS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\
 
 def _packed_by(path: Path) -> str:
     """The compressor whose mark a file begins with, an empty text if there is none."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         head = file.read(8)
     return next((name for mark, name in _PACKERS.items() if head.startswith(mark)), "")
