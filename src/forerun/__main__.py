@@ -6,11 +6,13 @@ Importing the command line takes a few tenths of a second; an interrupt in that 
 from __future__ import annotations
 
 import _thread
+import codecs
+import io
 import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forerun.cli import INTERRUPTED
 
@@ -57,9 +59,52 @@ def _three_streams() -> None:
             setattr(sys, name, os.fdopen(nowhere, "r" if number == 0 else "w"))
 
 
+def _any_text() -> None:
+    """Have stdout and stderr take any text: a run that is saved must not end in an error because of its units.
+
+    A locale without letters beyond ASCII (`LC_ALL=POSIX` with `PYTHONUTF8=0`) gets UTF-8, as Python does by default; in
+    others, and for names of files that are no text, what cannot be written is written as an escape.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            ascii_only = codecs.lookup(stream.encoding).name == "ascii"
+            stream.reconfigure(encoding="utf-8" if ascii_only else stream.encoding, errors="backslashreplace")
+
+
+class _Stdout(io.FileIO):
+    """Standard output whose failures say that it is standard output which cannot be written."""
+
+    def __init__(self, given: io.TextIOWrapper) -> None:
+        super().__init__(given.fileno(), "w", closefd=False)
+        self.given = given  # which would close the file if it were forgotten
+
+    def write(self, data: Any) -> int:
+        """As usual; an OSError carries a name."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, "standard output") from error
+
+
+def _named_stdout() -> None:
+    """Put `_Stdout` below stdout, where stdout is a file of the system's."""
+    given = sys.stdout
+    if isinstance(given, io.TextIOWrapper) and isinstance(
+        getattr(given.buffer, "raw", given.buffer), io.FileIO
+    ):
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(_Stdout(given)),
+            encoding=given.encoding,
+            errors=given.errors,
+            line_buffering=given.line_buffering or given.write_through,
+        )
+
+
 def main() -> None:
     """Entry point of the command line."""
     _three_streams()
+    _any_text()
+    _named_stdout()
     sys.unraisablehook = again
     try:
         from forerun.cli.main import run

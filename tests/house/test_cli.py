@@ -17,9 +17,11 @@ import pytest
 
 from forerun.cli.main import forerun_command, run
 from forerun.domains.demos import demos
+from forerun.scenario.text import read_document
 from forerun.study.executors.interrupts import held
 
 SERVING = next(demo.scenario for demo in demos() if demo.room == "serving")
+ENERGY = next(demo.scenario for demo in demos() if demo.room == "energy")
 #: 130; or, as a shell says the same, by the signal: CPython ends itself so where the interrupt came while text was executed
 #: (a dataclass being made), whatever was done about it since
 INTERRUPTED = {130, -signal.SIGINT}
@@ -280,7 +282,7 @@ def test_explaining_a_scenario_file_tells_what_is_wanted(capsys: pytest.CaptureF
     [
         (">&-", 0, ""),  # as a daemon starts it
         ("<&- >&- 2>&-", 0, ""),
-        (">/dev/full", 2, "forerun: No space left on device\n"),
+        (">/dev/full", 2, "forerun: standard output: No space left on device\n"),
     ],
 )
 def test_streams_that_are_closed_or_full_are_no_bug(redirection: str, code: int, told: str) -> None:
@@ -311,3 +313,81 @@ def _raising(error: BaseException) -> Callable[..., None]:
         raise error
 
     return callback
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="locales are named otherwise elsewhere")
+@pytest.mark.parametrize(
+    "settings", [{"PYTHONUTF8": "0", "LC_ALL": "POSIX"}, {"PYTHONIOENCODING": "latin-1"}]
+)
+def test_a_locale_without_letters_ends_no_run_in_an_error(settings: dict[str, str], tmp_path: Path) -> None:
+    """What an encoding cannot write is escaped; JSON stays JSON."""
+    scenario = tmp_path / "scenario.yaml"
+    text = SERVING.read_text(encoding="utf-8").replace("name: KSVM", "name: KΩ→, model: KSVM")
+    scenario.write_text(text.replace("  KSVM:", "  KΩ→:"), encoding="utf-8")
+    words = [sys.executable, "-m", "forerun", "simulate", str(scenario), *SMALL]
+    environment = {**os.environ, **settings}
+    ended = subprocess.run(
+        [*words, "-o", str(tmp_path / "run")], capture_output=True, env=environment, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"") and b"why:" in ended.stdout
+    ended = subprocess.run([*words, "--json"], capture_output=True, env=environment, check=False)
+    assert ended.returncode == 0 and json.loads(ended.stdout)["summary"]
+
+
+def test_no_color_means_no_bold_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    from forerun.cli._show import terminal
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for value, styled in (("", True), ("1", False)):
+        monkeypatch.setenv("NO_COLOR", value)
+        screen = terminal()
+        with screen.capture() as shown:
+            screen.print("text", style="bold green")
+        assert ("\x1b[" in shown.get()) == styled
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("plan.json", b'{"format": 1,\n"plan": }', ":2: is not JSON: Expecting value at column 9"),
+        ("latin.json", b'{"format":\n"\xe9"}', ":2: is not JSON: byte 12 is not UTF-8"),
+        (
+            "notes.txt",
+            b"three replicas",
+            ":1: is not JSON: Expecting value at column 1; a scenario ends in .yaml",
+        ),
+        ("list.json", b"[1, 2]", ": holds a list; plans, scenarios and measurements are JSON objects"),
+        ("scenario.json", b'{"domain": "energy",\n"gpu": 1}', ":2: at $.gpu"),
+        ("other.json", b'{"a": 1}', ": is no plan: its format is None"),
+    ],
+)
+def test_check_says_what_is_wrong_with_any_file(
+    name: str, content: bytes, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert run(["check", str(path)]) == 2
+    assert f"forerun: {path}{told}" in capsys.readouterr().err
+
+
+def test_check_reads_scenarios_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "scenario.json"
+    path.write_text(json.dumps({**read_document(SERVING).data}))
+    assert run(["check", str(path)]) == 0
+    assert "a scenario of the serving room" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="wants /dev/full")
+def test_a_full_disk_under_a_table_is_named(tmp_path: Path) -> None:
+    """Parquet is written by a library with errors of its own."""
+    import polars
+
+    from forerun.errors import StoreError
+    from forerun.whole import whole_file
+
+    def write(_: Path) -> None:
+        with Path("/dev/full").open("wb") as full:
+            polars.DataFrame({"a": list(range(100_000))}).write_parquet(full)
+
+    with pytest.raises(StoreError, match=r"t\.parquet: cannot be written: .*No space left on device"):
+        whole_file(tmp_path / "t.parquet", write)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 import tarfile
 import xml.etree.ElementTree as ElementTree
@@ -218,6 +219,16 @@ def tar_with(name: str, *, link: str = "") -> bytes:
     return out.getvalue()
 
 
+def tar_of(*names: str) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = 3
+            archive.addfile(member, io.BytesIO(b"abc"))
+    return out.getvalue()
+
+
 def zip_with(name: str, data: bytes = b"abc") -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -234,6 +245,12 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "traversal in zip": lambda: zip_with("../outside.txt"),
     "link out": lambda: tar_with("link", link="/etc/passwd"),
     "link within": lambda: tar_with("link", link="other"),
+    "file, then a folder of its name": lambda: tar_of("a", "a/b"),
+    "folder, then a file of its name": lambda: tar_of("a/b", "a"),
+    "long name in tar": lambda: tar_with("n" * 400),
+    "long name in zip": lambda: zip_with("n" * 400),
+    "3000 folders in tar": lambda: tar_with("a/" * 3000 + "b"),
+    "3000 folders in zip": lambda: zip_with("a/" * 3000 + "b"),
     "bomb": lambda: zip_with("bomb.txt", b"\0" * (80 << 20)),
 }
 
@@ -247,3 +264,11 @@ def test_hostile_archives_are_refused_and_write_nothing_outside(name: str, tmp_p
     with pytest.raises(DataError, match=r"data\.bin"), unpacked(archive):
         pass
     assert [path for path in tmp_path.rglob("*")] == [inside, archive]  # noqa: C416
+
+
+def test_an_archive_that_is_none_or_absent_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name, said in (("pipe", "is a pipe"), ("folder", "is a directory"), ("none", "No such file")):
+        with pytest.raises(DataError, match=f"{name}: .*{said}"), unpacked(tmp_path / name):
+            pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -21,15 +22,23 @@ if TYPE_CHECKING:
 
 
 def print_json(data: Any) -> None:
-    """Plain data as JSON on stdout."""
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
+    """Plain data as JSON on stdout; letters that its encoding may not have are written as JSON's own escapes."""
+    beyond_ascii = (getattr(sys.stdout, "encoding", "") or "").lower() not in ("utf-8", "utf8")
+    click.echo(json.dumps(data, indent=2, ensure_ascii=beyond_ascii, allow_nan=False))
+
+
+def terminal(*, stderr: bool = False, width: int | None = None) -> Console:
+    """A terminal to write tables and progress to; NO_COLOR turns all styles off, bold among them."""
+    from rich.console import Console
+
+    plain_text = bool(os.environ.get("NO_COLOR"))
+    return Console(stderr=stderr, width=width, highlight=False, color_system=None if plain_text else "auto")
 
 
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "", chosen: int | None = None
 ) -> None:
     """A table on stdout: text left, numbers right, the chosen row marked."""
-    from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -39,9 +48,9 @@ def print_table(
     # Names come from users' files: they are shown as text, never read as markup.
     shown = [[Text(format_number(cell)) for cell in row] for row in gathered]
     numeric = [bool(gathered) and all(_right(row[i]) for row in gathered) for i in range(len(columns))]
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    screen = terminal(width=None if sys.stdout.isatty() else 120)
     widths = _widths(
-        [[name, *(row[i].plain for row in shown)] for i, name in enumerate(columns)], console.width
+        [[name, *(row[i].plain for row in shown)] for i, name in enumerate(columns)], screen.width
     )
     table = RichTable(
         title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
@@ -50,8 +59,8 @@ def print_table(
         table.add_column(name, justify="right" if right else "left", overflow="fold", width=width)
     for number, cells in enumerate(shown):
         table.add_row(*cells, style="bold green" if number == chosen else None)
-    console.width = max(console.width, sum(widths) + _GAP * len(widths))
-    console.print(table)
+    screen.width = max(screen.width, sum(widths) + _GAP * len(widths))
+    screen.print(table)
 
 
 _GAP = 2
@@ -167,10 +176,9 @@ def working(message: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield now_and_then(lambda told: click.echo(f"{message}: {told}", err=True))
         return
-    from rich.console import Console
     from rich.markup import escape
 
-    console = Console(stderr=True)
+    console = terminal(stderr=True)
     with alive(console), console.status(message) as status:
         yield lambda told: status.update(f"{message}: {escape(told)}")
 

@@ -40,7 +40,7 @@ def command(names: tuple[str, ...], as_json: bool, quiet: bool, out: Path) -> No
         found = run_demos(names, workers=os.cpu_count() or 1, watch=watch)
     results = [result for _, result in found]
     for entry, result in found if not as_json else ():
-        click.secho(f"{entry.room}: {entry.question}", bold=True)
+        click.secho(f"{entry.room}: {entry.question}", bold=not os.environ.get("NO_COLOR") or None)
         _show.print_result(result, scenario=str(entry.scenario), quiet=True)
         click.echo()
     with _show.working("drawing the page", quiet=silent):

@@ -51,7 +51,7 @@ def command(
     """
     import forerun
     from forerun.domains.plans import plan
-    from forerun.errors import ScenarioError
+    from forerun.errors import InputError
     from forerun.result.numbers import summary_rows
     from forerun.scenario.load import located
     from forerun.search.plan import document, write_document
@@ -70,7 +70,7 @@ def command(
     with _show.working(f"planning {scenario.name}", quiet=quiet or as_json):
         try:
             found = plan(resolved, objective, **given)
-        except ScenarioError as error:
+        except InputError as error:
             raise located(error, scenario) from error
     if out is not None:
         write_document(_show.plain(document(found, resolved, objective, given)), out)

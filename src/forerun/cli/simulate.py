@@ -40,7 +40,7 @@ def command(
 ) -> None:
     """Simulate SCENARIO and say what happened, where it went and why."""
     import forerun
-    from forerun.errors import PolicyError, ScenarioError
+    from forerun.errors import InputError, PolicyError
     from forerun.scenario.load import located
 
     drawn = () if trials is None else (f"trials={trials}",)
@@ -50,7 +50,7 @@ def command(
         start_s = time.perf_counter()
         try:
             result = forerun.simulate(resolved, watch=() if kept is None else (kept,)).check()
-        except ScenarioError as error:
+        except InputError as error:
             raise located(error, scenario) from error
         except PolicyError as error:
             if error.so_far is not None and out is not None:

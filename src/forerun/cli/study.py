@@ -197,7 +197,6 @@ def _bar(quiet: bool, reached: list[Progress]) -> Iterator[Callable[[Progress], 
 
         yield tell
         return
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -211,7 +210,7 @@ def _bar(quiet: bool, reached: list[Progress]) -> Iterator[Callable[[Progress], 
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
         TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
     )  # fmt: skip
-    console = Console(stderr=True)
+    console = _show.terminal(stderr=True)
     with _show.alive(console), RichProgress(*columns, console=console) as bar:
 
         def show(state: Progress) -> None:

@@ -15,8 +15,10 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from forerun.errors import DataError
+from forerun.regular import open_regular, unreadable
 
 BLOCK_BYTES = 1 << 18
+MOST_LEVELS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,9 @@ def unpacked(
 
 
 def _unpack(archive: Path, folder: Path, wanted: set[str], limits: ArchiveLimits) -> Iterator[Path]:
-    budget = _Budget(archive, limits)
     try:
+        with open_regular(archive):
+            budget = _Budget(archive, limits)
         if tarfile.is_tarfile(archive):
             yield from _untar(archive, folder, wanted, budget)
         elif zipfile.is_zipfile(archive):
@@ -56,6 +59,8 @@ def _unpack(archive: Path, folder: Path, wanted: set[str], limits: ArchiveLimits
             raise DataError.at(archive.name, "is neither a tar nor a zip archive")
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise DataError.at(archive.name, f"is damaged or not readable: {error}") from None
+    except OSError as error:
+        raise DataError.at(archive.name, unreadable(error)) from None
 
 
 class _Budget:
@@ -129,17 +134,24 @@ def _target(archive: Path, name: str, folder: Path) -> Path:
         raise DataError.at(f"{archive.name}:{name!r}", "is no name of a file")
     if parts[0].startswith("/") or ":" in parts[0] or ".." in parts:
         raise DataError.at(f"{archive.name}:{name}", "leads out of the folder it is unpacked to")
+    if len(parts) > MOST_LEVELS:
+        raise DataError.at(f"{archive.name}:{name[:80]}", f"lies more than {MOST_LEVELS} folders deep")
     return folder.joinpath(*parts)
 
 
 def _written(content: IO[bytes], target: Path, name: str, budget: _Budget) -> Path:
-    target.parent.mkdir(parents=True, exist_ok=True)
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    except FileExistsError:
-        raise DataError.at(name, "stands twice in the archive") from None
+    except (FileExistsError, NotADirectoryError):
+        raise DataError.at(name[:200], "stands twice in the archive, or as a file and a folder") from None
+    except OSError as error:
+        raise DataError.at(name[:200], f"cannot be written: {error.strerror or error}") from None
     with os.fdopen(handle, "wb") as file:
         while block := content.read(BLOCK_BYTES):
             budget.spend(len(block))
-            file.write(block)
+            try:
+                file.write(block)
+            except OSError as error:
+                raise DataError.at(name[:200], f"cannot be written: {error.strerror or error}") from None
     return target
