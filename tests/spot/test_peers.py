@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import math
+import random
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
@@ -60,6 +61,36 @@ def test_bamboo_as_published(golden: Golden, data_folder: Path) -> None:
             assert value == pytest.approx(case[name], rel=1e-9), (case, name)
         assert hours(done.end_ms) == pytest.approx(case["sim_hours"], rel=1e-12)
         assert done.versions == case["rendezvous_version"]
+
+
+def test_nodes_alive_at_the_stop_have_lived_until_then() -> None:
+    """60 drawn traces whose lifetimes follow from their rows alone: from the addition to the removal or the stop."""
+    early = 0
+    for seed in range(60):
+        rng, rows, lives_ms = random.Random(seed), [], []
+        stop_ms = rng.randrange(1 * HOUR_MS, 6 * HOUR_MS)
+        for at in range(rng.randrange(4, 40)):
+            born_ms = rng.choice((0, rng.randrange(0, 5 * HOUR_MS)))
+            gone_ms = born_ms + rng.randrange(60_000, 8 * HOUR_MS)
+            rows += [(born_ms, True, f"node{at}"), (gone_ms, False, f"node{at}")]
+            if born_ms <= stop_ms:
+                lives_ms.append(min(gone_ms, stop_ms) - born_ms)
+        rows.append((7 * HOUR_MS, True, "later"))  # so that the run ends at the stop, not for want of events
+        done = run_ring(SMALL, sorted(rows), stop_ms=stop_ms)
+        assert sorted(done.lifetimes_ms) == sorted(lives_ms), seed
+        lives_h = [life_ms / HOUR_MS for life_ms in lives_ms]
+        figures = done.summary(0.91)
+        assert figures["lifetime_mean"] == pytest.approx(statistics.mean(lives_h), rel=1e-12)
+        assert figures["lifetime_median"] == pytest.approx(statistics.median(lives_h), rel=1e-12)
+        assert figures["lifetime_stdev"] == pytest.approx(statistics.stdev(lives_h), rel=1e-9)
+        early += done.end_ms < stop_ms
+    assert early == 60  # no step ends at the stop: the clock is what is compared
+
+
+def test_a_run_out_of_events_ends_at_its_last_event_as_published() -> None:
+    """One node never makes a pipeline: its last event is the end of the rendezvous, 75 s after it was added."""
+    assert run_ring(SMALL, [(0, True, "node0")], stop_ms=100_000).lifetimes_ms == [75_000]
+    assert run_ring(SMALL, [(0, True, "node0")], defects=MENDED, stop_ms=100_000).lifetimes_ms == [100_000]
 
 
 @pytest.mark.parametrize("p", ["0.25", "0.5"])

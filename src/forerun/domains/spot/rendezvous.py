@@ -240,8 +240,9 @@ def run_ring(
     goal_steps: int | None = None,
     stop_ms: int | None = None,
 ) -> RingRun:
-    """Train on a generated fleet, or on a list of (ms, is it an addition, node), until the goal or the
-    stop.
+    """Train on a generated fleet, or on a list of (ms, is it an addition, node), until the goal or the stop.
+
+    Nodes alive at the stop have lived until then, as in the published simulator.
     """
     ring = Ring(job, defects or Defects())
     if isinstance(fleet, HourlyFleet):
@@ -254,6 +255,7 @@ def run_ring(
         key, payload = heapq.heappop(ring.heap)
         t_ms, kind = divmod(key, 16)
         if stop_ms is not None and t_ms > stop_ms:
+            ring.now_ms = stop_ms
             break
         ring.now_ms = t_ms
         match kind:
@@ -275,7 +277,7 @@ def run_ring(
         if not done and (not ring.heap or ring.heap[0][0] // 16 != t_ms):
             ring.record_count()
     if stop_ms is not None and not done and not ring.defects.steps_in_pause:
-        ring.now_ms = stop_ms  # the published simulator's clock stands at its last event
+        ring.now_ms = stop_ms  # with nothing left to happen, the published simulator ends at its last event
     return ring.finish()
 
 
