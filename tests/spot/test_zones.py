@@ -19,6 +19,7 @@ from forerun.domains.spot.policy import deadline_rules
 from forerun.domains.spot.prices import fleet_usd, spot_price
 from forerun.domains.spot.recorded import of_counts
 from forerun.domains.spot.scenario import Prices
+from forerun.domains.spot.zones import Preference
 from forerun.errors import InputError, TraceError
 from forerun.scenario.load import loads
 from forerun.trace.signal import Signal
@@ -123,6 +124,113 @@ def test_a_zone_not_worth_its_price_is_not_offered() -> None:
     blind, _ = zone_run(scenario(text.replace("on_demand_nodes: 4", "on_demand_nodes: 4, by_goodput: false")))
     assert all(h.held is not Held.SPOT for h in seen.holdings)
     assert any(h.held is Held.SPOT for h in blind.holdings) and seen.cost_usd < blind.cost_usd
+
+
+BIG = """domain: spot
+seed: 1
+horizon: 48h
+fleet: {name: per_node, removal_per_node_h: 0.6, return_per_node_h: 2, start: 32, cap: 48}
+job: {depth: 16, max_pipelines: 4, step_s: {16: 18, 32: 11, 48: 9, 64: 8}, samples_per_step: 288, reconfig: 88s,
+      prep: 3min, write: 89s, stall: 9s}
+prices: {spot_usd_per_h: 0.8, on_demand_usd_per_h: 3.06}
+goal: {steps: 5000, deadline: 26h}
+deadline: {rule: uniform_progress, on_demand_nodes: 32}
+"""
+
+
+@pytest.mark.parametrize("rate, most", [(0.1, 1.0), (0.5, 1.0), (0.6, 1.0), (0.8, 0.96), (1.2, 0.96)])
+def test_a_zone_is_not_changed_at_every_swing_of_its_worth(rate: float, most: float) -> None:
+    """Where spot costs about as much a step as on-demand nodes, its worth swings with the number of nodes alive."""
+    text = BIG.replace("removal_per_node_h: 0.6", f"removal_per_node_h: {rate}")
+    runs = [zone_run(scenario(text), trial)[0] for trial in range(4)]
+    without = scenario(text.replace("on_demand_nodes: 32", "on_demand_nodes: 32, by_goodput: false"))
+    plain = [zone_run(without, trial)[0] for trial in range(4)]
+    assert sum(run.cost_usd for run in runs) <= most * sum(run.cost_usd for run in plain)
+    assert max(run.moves for run in runs) <= 4
+
+
+def test_a_preference_changes_once_a_change_has_paid() -> None:
+    """By hand: swings smaller than the cost of a change change nothing, a lasting saving does when it reaches it."""
+    swings, lasting, free = Preference(), Preference(), Preference()
+    for saved in (3, *[-6, 6] * 20):
+        swings.update(saved, to_zone_usd=5, to_on_demand_usd=4)
+        assert swings.preferred is True
+    swings.update(9, to_zone_usd=5, to_on_demand_usd=4)
+    swings.update(-7, to_zone_usd=5, to_on_demand_usd=4)
+    assert swings.preferred is True and swings.saved_usd == -2  # 5, the most it remembers, less 7
+    swings.update(-2, to_zone_usd=5, to_on_demand_usd=4)
+    assert swings.preferred is False
+    lasting.update(-4, to_zone_usd=5, to_on_demand_usd=4)
+    seen = []
+    for _ in range(11):
+        lasting.update(1, to_zone_usd=5, to_on_demand_usd=4)
+        seen.append(lasting.preferred)
+    assert seen == [False] * 8 + [True] * 3  # from -4 to 5
+    for saved, expected in ((1, True), (-1, False), (0, False), (2, True)):
+        free.update(saved, to_zone_usd=0, to_on_demand_usd=0)
+        assert free.preferred is expected
+
+
+def test_removals_of_a_recorded_zone_are_learned_while_it_is_not_in_use(tmp_path: Path) -> None:
+    """Every ten minutes all nodes go and come back: on-demand nodes are taken once, and kept."""
+    rows = [f"0,add,n{i}\n" for i in range(32)]
+    for minute in range(10, 26 * 60, 10):
+        rows += [f"{minute * 60_000},{verb},n{i}\n" for verb in ("remove", "add") for i in range(32)]
+    (tmp_path / "zone.csv").write_text("".join(rows))
+    text = BIG.replace(BIG[BIG.index("{name: per") : BIG.index("job")], "{name: trace, file: zone.csv}\n")
+    done, _ = zone_run(scenario(text, tmp_path))
+    assert [h.held for h in done.holdings] == [Held.SPOT, Held.ON_DEMAND]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("stall: 3s", "stall: 3s"),
+        ("stall: 3s", "stall: 3s\n  warm_start: false"),
+        ("stall: 3s", "stall: 3s\n  snapshots: {rule: back_to_back, write: sync}"),
+        ("stall: 3s", "stall: 3s\n  initial_saved: 99"),
+        ("max_pipelines: 2", "max_pipelines: 1"),
+    ],
+)
+def test_the_cost_on_demand_is_that_of_the_rule_on_demand(change: tuple[str, str]) -> None:
+    """Preparation, snapshots and work already done included; with it, what is cheaper is said."""
+    text = BASE.replace(*change).replace("deadline: 8h", "deadline: 11h").replace("12h", "16h")
+    alone = simulate(scenario(text.replace("uniform_progress", "on_demand"))).summary
+    assert alone["all_on_demand_cost_usd"] == alone["cost_usd"]
+    assert simulate(scenario(text)).summary["all_on_demand_cost_usd"] == alone["cost_usd"]
+
+
+def test_the_preparation_of_on_demand_nodes_is_paid() -> None:
+    """By hand: four nodes for three minutes more, without a warm start."""
+    warm, cold = (
+        simulate(scenario(BASE.replace("stall: 3s", f"stall: 3s\n  warm_start: {word}"))).summary[
+            "all_on_demand_cost_usd"
+        ]
+        for word in ("true", "false")
+    )
+    assert cold - warm == pytest.approx(4 * 3 * (120 + 60) / 3600)
+
+
+def test_why_says_whether_on_demand_alone_is_cheaper() -> None:
+    dear = BIG.replace("on_demand_nodes: 32", "on_demand_nodes: 32, by_goodput: false").replace("0.6", "1.2")
+    assert "would be cheaper" in simulate(scenario(dear)).why
+    assert "would be cheaper" in simulate(scenario(dear + "trials: 4\n")).why
+    good = BIG.replace("removal_per_node_h: 0.6", "removal_per_node_h: 0.05")
+    assert "more" in simulate(scenario(good)).why
+    late = BASE.replace("deadline: 8h", "deadline: 5h").replace("on_demand_nodes: 4", "on_demand_nodes: 2")
+    assert "miss the deadline" in simulate(scenario(late)).why
+
+
+def test_a_zone_below_the_fewest_pipelines_is_not_offered() -> None:
+    """Step times are given from `min_pipelines` on; fewer nodes train nowhere."""
+    job = JOB.replace("max_pipelines: 2", "max_pipelines: 2\n  min_pipelines: 2").replace(
+        "{2: 20, 4: 12}", "{4: 12}"
+    )
+    text = BASE.replace(JOB, job).replace("0.2", "3")
+    done, _ = zone_run(scenario(text))
+    assert done.replay.finished_s is not None
+    with pytest.raises(InputError, match="on_demand_nodes"):
+        loads(text.replace("on_demand_nodes: 4", "on_demand_nodes: 2"))
 
 
 def test_results_say_what_was_held_and_how_sure() -> None:

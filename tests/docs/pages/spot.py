@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from forerun.domains.spot import reproduce, trials
 
-from ..claims import Claim, Within, record, row
+from ..claims import Claim, Within, constant, record, row
 
 
 def claims() -> Iterator[Claim]:
@@ -137,6 +137,7 @@ def _histories(page: str, rows: Any) -> Iterator[Claim]:
         "paired over {} fleets, in percent (intervals at most ±{})",
         (reproduce.TRIALS, 100 * max(float(row["note"][1:].partition(",")[0]) for row in paired)),
     )
+    yield from _zones(page)
     peak = record("spot-memory")
     yield Claim(page, "Trials run in blocks of {} of which", (trials.BLOCK,))
     yield Claim(
@@ -178,6 +179,49 @@ def _real(page: str) -> Iterator[Claim]:
     )
     restart = transformer["profile"]["timings"]["restart"]
     yield Claim(page, "Its restarts took {} ± {} s before the run", (restart["mean_s"], restart["std_s"]))
+
+
+def _zones(page: str) -> Iterator[Claim]:
+    """Spot beside on-demand nodes, with and without `deadline.by_goodput`."""
+    found = record("spot-zones")
+    rates = found["rates"]
+    for rate, one in rates.items():
+        label = f"{float(rate):g}"
+        cells = [
+            value
+            for name in ("with", "without")
+            for value in (one[f"{name}_usd"], 1.96 * one[f"{name}_se_usd"], one[f"{name}_moves"])
+        ]
+        text = f"| {label} | ${{}} ± {{}} | {{}} | ${{}} ± {{}} | {{}} |"
+        yield Claim(page, text, tuple(cells), after="## A fleet with a deadline")
+    alone = next(iter(rates.values()))["on_demand_usd"]
+    usual = constant("benchmarks/spot/zones.py", "USUAL")
+    yield Claim(
+        page,
+        "One zone of 32 to 48 nodes at ${}, {} steps in {} hours, 32 on-demand nodes at $3.06 (alone: ${}), "
+        "means over {} histories",
+        (
+            usual["usd_per_h"], usual["steps"], usual["deadline_h"], alone,
+            constant("benchmarks/spot/zones.py", "HISTORIES"),
+        ),
+    )  # fmt: skip
+    first_s = usual["prep_s"] + usual["reconfig_s"]
+    prepared = alone + first_s / 3600 * 32 * 3.06
+    yield Claim(page, "On-demand nodes cost ${} if they are taken after the first tick", (prepared,))
+    dear = max(one["with_usd"] for one in rates.values())
+    yield Claim(page, "it has cost what leaving costs: at most ${} here", (Within(most=dear - alone),))
+    yield Claim(
+        page,
+        "Over {} settings drawn at random (prices, rates, shapes, pauses, deadlines, three rules, up to three zones, {} "
+        "histories each) none costs more with `by_goodput` than without, {} cost at least 1 % less, and the mean is {} % "
+        "lower",
+        (
+            found["settings"],
+            found["histories of a setting"],
+            found["settings that cost more than 1 % less"],
+            100 * (1 - found["mean ratio"]),
+        ),
+    )
 
 
 LINES: Final = ("useful", "stall", "lost", "reconfig", "idle")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from forerun.domains.spot import tables
 from forerun.domains.spot.deadline import Held
+from forerun.domains.spot.policies.on_demand import OnDemand
 from forerun.domains.spot.prices import spot_price
 from forerun.domains.spot.runs import NOT_MODELLED, history, load_share, of_replays, outlook_of, why
 from forerun.domains.spot.scenario import Recorded, Scenario
@@ -40,7 +42,7 @@ def run_deadline_scenario(scenario: Scenario) -> Result:
 
 def zone_run(scenario: Scenario, trial: int = 0) -> tuple[ZoneRun, list[str]]:
     """One history of every zone, and the job that chooses among them."""
-    chosen, goal = scenario.deadline, scenario.goal
+    chosen = scenario.deadline
     assert chosen is not None
     record, horizon_s, notes = history(scenario, trial)
     zones = [Zone(HOME, record.fleet, spot_price(scenario.prices), outlook_of(scenario.fleet))]
@@ -52,7 +54,22 @@ def zone_run(scenario: Scenario, trial: int = 0) -> tuple[ZoneRun, list[str]]:
         zones.append(Zone(zone.name, record.fleet, spot_price(zone), outlook_of(zone.fleet)))
     if all(isinstance(zone, Recorded) for zone in (scenario.fleet, *(z.fleet for z in scenario.zones))):
         notes.append("all zones are recordings on one clock, which begins with each file's own first row")
-    terms = Terms(
+    done = run_zones(
+        scenario.job.built(horizon_s),
+        zones,
+        _terms(scenario),
+        chosen.rule,
+        scenario.growth.build(),
+        outlook_of(scenario.fleet),
+    )
+    return done, notes
+
+
+def _terms(scenario: Scenario) -> Terms:
+    """What a scenario wants, and what it can buy."""
+    chosen, goal = scenario.deadline, scenario.goal
+    assert chosen is not None
+    return Terms(
         goal_steps=goal.steps,
         deadline_s=goal.deadline_s,
         tick_s=chosen.tick_s,
@@ -62,15 +79,6 @@ def zone_run(scenario: Scenario, trial: int = 0) -> tuple[ZoneRun, list[str]]:
         last_word=chosen.last_word,
         by_goodput=chosen.by_goodput,
     )
-    done = run_zones(
-        scenario.job.built(horizon_s),
-        zones,
-        terms,
-        chosen.rule,
-        scenario.growth.build(),
-        outlook_of(scenario.fleet),
-    )
-    return done, notes
 
 
 def _figures(done: ZoneRun, scenario: Scenario) -> dict[str, float]:
@@ -100,14 +108,35 @@ def _figures(done: ZoneRun, scenario: Scenario) -> dict[str, float]:
     }
 
 
-def all_on_demand_usd(scenario: Scenario) -> float:
-    """What the job costs on on-demand nodes alone, without a loss."""
-    job, chosen = scenario.job, scenario.deadline
+def on_demand_alone(scenario: Scenario) -> ZoneRun:
+    """The job on on-demand nodes alone: the rule `on_demand`, with no zone to choose."""
+    chosen = scenario.deadline
     assert chosen is not None
-    size = min(chosen.on_demand_nodes // job.depth, job.max_pipelines) * job.depth
-    spacing = job.snapshots.built().spacing_steps(job.step_s[size], job.stall_s, job.write_s)
-    seconds = scenario.goal.steps * (job.step_s[size] + job.stall_s / spacing)
-    return seconds / 3600.0 * chosen.on_demand_nodes * scenario.prices.on_demand_usd_per_h
+    return run_zones(
+        # Nothing is lost, so it ends; perhaps after the scenario's horizon.
+        scenario.job.built(math.inf),
+        (),
+        _terms(scenario),
+        OnDemand(),
+        scenario.growth.build(),
+        outlook_of(scenario.fleet),
+    )
+
+
+def _against_on_demand(cost: Interval, alone: ZoneRun, scenario: Scenario) -> str:
+    """Whether on-demand nodes alone would be cheaper, in a sentence; cost: of the run, low equal to high if exact."""
+    finished_s, deadline_s = alone.replay.finished_s, scenario.goal.deadline_s
+    name = f"on-demand nodes alone (${alone.cost_usd:,.2f})"
+    if not scenario.prices.on_demand_usd_per_h:
+        return ""
+    if finished_s is None or finished_s > deadline_s:
+        return f"; {name} would miss the deadline"
+    if cost.low <= alone.cost_usd <= cost.high:
+        return f"; {name} cost as much, as far as {scenario.trials or 'the'} histories show"
+    middle = (cost.low + cost.high) / 2
+    if alone.cost_usd < middle:
+        return f"; {name} would be cheaper, by ${middle - alone.cost_usd:,.2f}: deadline.rule=on_demand"
+    return f"; {name} would cost ${alone.cost_usd - middle:,.2f} more"
 
 
 def _one(scenario: Scenario) -> Result:
@@ -117,7 +146,8 @@ def _one(scenario: Scenario) -> Result:
     finished_s = done.replay.finished_s
     figures["met_deadline"] = bool(figures["met_deadline"])
     figures["finish_h"] = finished_s / 3600.0 if finished_s is not None else None
-    figures["all_on_demand_cost_usd"] = all_on_demand_usd(scenario)
+    alone = on_demand_alone(scenario)
+    figures["all_on_demand_cost_usd"] = alone.cost_usd
     rows = [(h.held.value, h.zone, h.start_s, h.end_s) for h in done.holdings]
     return Result(
         scenario=scenario,
@@ -134,7 +164,8 @@ def _one(scenario: Scenario) -> Result:
             tables.goodput_ledger(wall, done.replay.end_s, load_share(scenario.job)),
         ),
         timeline=tables.timeline(done.replay, done.fleet),
-        why=why({line: wall.get(line, 0.0) / done.replay.end_s for line in wall}, scenario),
+        why=why({line: wall.get(line, 0.0) / done.replay.end_s for line in wall}, scenario)
+        + _against_on_demand(Interval(done.cost_usd, done.cost_usd, method="exact"), alone, scenario),
         notes=(*notes, NOT_MODELLED),
         headline=(
             "finish_h",
@@ -163,7 +194,10 @@ def _many(scenario: Scenario) -> Result:
     in_time = int(columns["met_deadline"].sum())
     summary["done_by_deadline"] = in_time / len(rows)
     intervals["done_by_deadline"] = proportion_interval(in_time, len(rows), method="Wilson")
-    summary |= {"all_on_demand_cost_usd": all_on_demand_usd(scenario), "trials": len(rows)}
+    alone = on_demand_alone(scenario)
+    summary |= {"all_on_demand_cost_usd": alone.cost_usd, "trials": len(rows)}
+    mean_usd = summary["cost_usd"]
+    cost_usd = intervals.get("cost_usd", Interval(mean_usd, mean_usd, method="one history"))
     done = of_replays([one.replay for one, _ in runs], scenario)
     shown = runs[0][0]
     wall, nodes = _mean_lines(runs)
@@ -182,7 +216,8 @@ def _many(scenario: Scenario) -> Result:
             tables.node_ledger(nodes, sum(nodes.values())),
             tables.goodput_ledger(wall, summary["end_s"], load_share(scenario.job)),
         ),
-        why=why({line: seconds / summary["end_s"] for line, seconds in wall.items()}, scenario),
+        why=why({line: seconds / summary["end_s"] for line, seconds in wall.items()}, scenario)
+        + _against_on_demand(cost_usd, alone, scenario),
         notes=(
             *runs[0][1],
             "the timeline, the fleet and the spells are of one generated history",

@@ -18,7 +18,7 @@ class KnownProcess:
     events_per_s: float
     batch_share: Mapping[int, float]
 
-    def hit_rate_per_s(self, *, active: int, alive: int, t_s: float, hits: int) -> float:
+    def hit_rate_per_s(self, *, active: int, alive: int, t_s: float, hits: float) -> float:
         """Event rate times the exact probability that a batch takes an active node."""
         spared = sum(
             share * spared_probability(alive - active, alive, n) for n, share in self.batch_share.items()
@@ -32,7 +32,7 @@ class KnownHazard:
 
     removal_per_node_s: float
 
-    def hit_rate_per_s(self, *, active: int, alive: int, t_s: float, hits: int) -> float:
+    def hit_rate_per_s(self, *, active: int, alive: int, t_s: float, hits: float) -> float:
         """Any of the active ones."""
         return self.removal_per_node_s * active
 
@@ -48,7 +48,7 @@ class Observed:
     prior_hits: float = 1.0
     prior_s: float = 3600.0
 
-    def hit_rate_per_s(self, *, active: int, alive: int, t_s: float, hits: int) -> float:
+    def hit_rate_per_s(self, *, active: int, alive: int, t_s: float, hits: float) -> float:
         """Posterior mean of the hit rate."""
         return (hits + self.prior_hits) / (t_s + self.prior_s)
 

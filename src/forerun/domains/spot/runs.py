@@ -214,7 +214,8 @@ def _steady_cost(scenario: Scenario) -> float | None:
     job, price = scenario.job, scenario.prices.on_demand_usd_per_h
     if price == 0:
         return None
-    best = min(size * seconds for size, seconds in job.step_s.items())
+    reachable = range(job.depth * job.min_pipelines, job.depth * job.max_pipelines + 1, job.depth)
+    best = min(size * seconds for size, seconds in job.supplied_step_s().items() if size in reachable)
     return best / 3600.0 * price / job.samples_per_step * 1e6
 
 

@@ -257,7 +257,8 @@ class Deadline(Spec, frozen=True, kw_only=True):
 
     on_demand_nodes can be had at any time.  egress_usd: to move the job's state to another zone.  last_word: the layer
     takes on-demand nodes, and keeps them, once nothing else is sure to be in time; off, the rule alone decides.
-    by_goodput: a zone is offered to the rule only while a kept step is expected to cost less there than on-demand.
+    by_goodput: a zone is offered to the rule only while it is preferred to on-demand nodes by the expected cost of a kept
+    step; the preference changes once what a change would have saved exceeds what it costs.
     """
 
     rule: Annotated[DeadlineRule, recipe(deadline_rules)]
@@ -422,13 +423,12 @@ class Scenario(Spec, frozen=True, kw_only=True):
             found.append(("on_demand_nodes", "are held by the rule: set deadline.on_demand_nodes"))
         if type(self.policy) is not Restart:
             found.append(("policy", "a run with `deadline` restarts from snapshots: policy: restart"))
-        if deadline.on_demand_nodes < self.job.depth:
-            found.append(
-                (
-                    "deadline.on_demand_nodes",
-                    f"{deadline.on_demand_nodes} are fewer than a pipeline of {self.job.depth}",
-                )
+        fewest = self.job.depth * self.job.min_pipelines
+        if deadline.on_demand_nodes < fewest:
+            shape = (
+                f"a pipeline of {fewest}" if self.job.min_pipelines == 1 else f"the {fewest} of min_pipelines"
             )
+            found.append(("deadline.on_demand_nodes", f"{deadline.on_demand_nodes} are fewer than {shape}"))
         if self.prices.billing_s or self.prices.minimum_s:
             found.append(("prices.billing_s", "a run with `deadline` bills to the instant"))
         names = [zone.name for zone in self.zones]

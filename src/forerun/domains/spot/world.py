@@ -49,7 +49,7 @@ StateName = Literal["training", "reconfiguring", "idle"]
 class Outlook(Protocol):
     """What is known about coming removals."""
 
-    def hit_rate_per_s(self, *, active: int, alive: int, t_s: float, hits: int) -> float:
+    def hit_rate_per_s(self, *, active: int, alive: int, t_s: float, hits: float) -> float:
         """Rate of removals that take one of ``active`` out of ``alive`` nodes or more; ``hits`` seen so
         far.
         """

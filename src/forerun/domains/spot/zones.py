@@ -26,6 +26,7 @@ from forerun.domains.spot.model import (
     SnapshotDurable,
     StepEnd,
 )
+from forerun.domains.spot.outlook import spared_probability
 from forerun.domains.spot.policy import DeadlineRule
 from forerun.domains.spot.world import Outlook, World
 from forerun.errors import PolicyError
@@ -47,8 +48,8 @@ class Terms:
     """What is wanted, and what can be bought.
 
     egress_usd: to move the job's state to another zone.  last_word: on-demand nodes are taken, and kept, once nothing
-    else is sure to be in time.  by_goodput: a zone is offered to the rule only while a kept step is expected to cost
-    less there than on on-demand nodes.
+    else is sure to be in time.  by_goodput: a zone is offered to the rule only while it is preferred to on-demand nodes,
+    by the cost of a kept step and of changing over (see `Preference`).
     """
 
     goal_steps: int
@@ -59,6 +60,31 @@ class Terms:
     egress_usd: float = 0.0
     last_word: bool = True
     by_goodput: bool = True
+
+
+@dataclass(slots=True)
+class Preference:
+    """Whether a zone is preferred to on-demand nodes, where a change from one to the other costs money.
+
+    preferred: so at the start.  saved_usd: what the zone would have saved lately, between minus the cost of a change to
+    on-demand nodes and the cost of a change to the zone.  The preference changes when it reaches the end, so that a
+    change has been worth its cost before it is made, and a zone whose cost a step swings about that of on-demand nodes
+    is neither taken nor left at every swing.
+    [The work function algorithm for two states: Borodin, Linial, Saks, An optimal on-line algorithm for metrical task
+    systems, JACM 1992.]
+    """
+
+    preferred: bool = True
+    saved_usd: float = 0.0
+
+    def update(self, saved_usd: float, *, to_zone_usd: float, to_on_demand_usd: float) -> None:
+        """Take up one more tick: what the zone saves in it (dollars, negative if it costs more), and what changes cost."""
+        total_usd = self.saved_usd + saved_usd
+        if saved_usd > 0 and total_usd >= to_zone_usd:
+            self.preferred = True
+        elif saved_usd < 0 and total_usd <= -to_on_demand_usd:
+            self.preferred = False
+        self.saved_usd = min(max(total_usd, -to_on_demand_usd), to_zone_usd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +142,7 @@ class _Run:
         outlook: Outlook,
     ) -> None:
         self.job, self.zones, self.terms, self.policy = job, zones, terms, rule.build()
-        self.markets = [_Market(zone) for zone in zones]
+        self.markets = [_Market(zone, job) for zone in zones]
         names = [f"on-demand-{i}" for i in range(terms.on_demand_nodes)]
         for market in self.markets:
             market.offset = len(names)
@@ -127,13 +153,10 @@ class _Run:
         self.committed = False
         self.holdings: list[Holding] = []
         self.since_s = self.egress_usd = 0.0
-        size = terms.on_demand_nodes // job.depth * job.depth
-        self.fastest = min(size, job.max_pipelines * job.depth)
-        step_s = job.step_s[self.fastest]
-        spacing = job.snapshot.spacing_steps(step_s, job.stall_s, job.write_s)
-        sync_s = job.write_s if job.snapshot.write == "sync" else 0.0
-        #: seconds a step takes on on-demand nodes, its share of stalls included
-        self.work_per_step_s = step_s + (job.stall_s + sync_s) / spacing
+        #: the snapshots' cycle on on-demand nodes, and the seconds a step takes there, its share of stalls included
+        self.cycle = _Cycle.of(job, nodes_in_use(job, terms.on_demand_nodes))
+        self.work_per_step_s = self.cycle.step_s + self.cycle.stall_s / self.cycle.steps
+        self.on_demand_usd_per_s = terms.on_demand_nodes * terms.on_demand_usd_per_h / 3600.0
 
     def run(self) -> ZoneRun:
         """Tick by tick."""
@@ -205,31 +228,51 @@ class _Run:
         return t_s + self.terms.tick_s + needed_s >= self.terms.deadline_s
 
     def _zone(self, t_s: float, offered: Sequence[_Market]) -> int:
-        """The zone to hold: the one held while it offers a pipeline, else the cheapest a step."""
+        """The zone to hold: the one held while it is offered, else the cheapest a kept step."""
         if self.at >= 0 and self.markets[self.at] in offered:
             return self.at
-        return self.markets.index(min(offered, key=lambda market: self._usd_per_step(market, t_s)))
+
+        def usd_per_step(market: _Market) -> float:
+            return market.usd_per_s(t_s) / self._kept_steps_per_s(market, t_s)
+
+        return self.markets.index(min(offered, key=usd_per_step))
 
     def _offered(self, market: _Market, t_s: float) -> bool:
-        """Whether a zone has a pipeline's worth of nodes, and, if asked for, is worth its price."""
-        if len(market.alive_at(t_s)) < self.job.depth:
+        """Whether a zone has enough nodes to train and, if asked for, is preferred to on-demand nodes."""
+        if not nodes_in_use(self.job, len(market.alive_at(t_s))):
             return False
-        steady = self.terms.on_demand_usd_per_h * self.terms.on_demand_nodes * self.work_per_step_s
-        return not self.terms.by_goodput or self._usd_per_step(market, t_s) <= steady
+        if self.terms.by_goodput:
+            self._compare(market, t_s)
+            return market.preference.preferred
+        return True
 
-    def _usd_per_step(self, market: _Market, t_s: float) -> float:
-        """Dollars x 3600 a kept step, by the closed form for the nodes there are and the hits to be expected."""
-        nodes = len(market.alive_at(t_s))
-        active = min(self.job.max_pipelines, nodes // self.job.depth) * self.job.depth
-        lam = market.zone.outlook.hit_rate_per_s(
-            active=active, alive=nodes, t_s=t_s, hits=self.world.hits if self.at >= 0 else 0
+    def _compare(self, market: _Market, t_s: float) -> None:
+        """Update a zone's preference by a tick with the nodes it has now.
+
+        Saved is what its kept steps would cost on on-demand nodes, less its rent.  A change pays the rent of what is
+        taken while it is prepared and rebuilt, and loses what is not durable of what is left.
+        """
+        job, rent = self.job, market.usd_per_s(t_s)
+        other = self.last_at >= 0 and self.markets[self.last_at] is not market
+        pause_s = job.prep_s + job.reconfig_s
+        size = nodes_in_use(job, len(market.alive_at(t_s)))
+        worth = self._kept_steps_per_s(market, t_s) * self.work_per_step_s * self.on_demand_usd_per_s
+        market.preference.update(
+            (worth - rent) * self.terms.tick_s,
+            to_zone_usd=pause_s * rent
+            + self.cycle.lost_s * self.on_demand_usd_per_s
+            + (self.terms.egress_usd if other else 0.0),
+            to_on_demand_usd=pause_s * self.on_demand_usd_per_s + _Cycle.of(job, size).lost_s * rent,
         )
-        job, step_s = self.job, self.job.step_s[active]
-        sync = job.snapshot.write == "sync"
-        stall_s, write_s = job.stall_s + (job.write_s if sync else 0.0), 0.0 if sync else job.write_s
-        n = job.snapshot.spacing_steps(step_s, stall_s, write_s)
-        useful = useful_every_steps(lam, step_s, n, stall_s, write_s, job.reconfig_s)
-        return market.zone.usd_per_h.at(t_s) * nodes * step_s / max(useful, 1e-9)
+
+    def _kept_steps_per_s(self, market: _Market, t_s: float) -> float:
+        """Kept steps a second, by the closed form for the nodes there are and the hits to be expected."""
+        nodes = len(market.alive_at(t_s))
+        active = nodes_in_use(self.job, nodes)
+        lam = market.zone.outlook.hit_rate_per_s(active=active, alive=nodes, t_s=t_s, hits=market.hits)
+        one = _Cycle.of(self.job, active)
+        useful = useful_every_steps(lam, one.step_s, one.steps, one.stall_s, one.write_s, self.job.reconfig_s)
+        return max(useful, 1e-9) / one.step_s
 
     # ------------------------------------------------------------------ holding
 
@@ -284,11 +327,42 @@ class _Run:
         return spot, steady_s * self.terms.on_demand_usd_per_h / 3600.0
 
 
+def nodes_in_use(job: Job, nodes: int) -> int:
+    """How many of so many nodes train: whole pipelines, none if they are fewer than the job needs."""
+    pipelines = min(job.max_pipelines, nodes // job.depth)
+    return pipelines * job.depth if pipelines >= job.min_pipelines else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Cycle:
+    """From one snapshot to the next: steps, seconds a step, seconds blocked, seconds written beside training."""
+
+    steps: int
+    step_s: float
+    stall_s: float
+    write_s: float
+
+    @classmethod
+    def of(cls, job: Job, size: int) -> _Cycle:
+        """The cycle of so many training nodes."""
+        sync, step_s = job.snapshot.write == "sync", job.step_s[size]
+        stall_s, write_s = job.stall_s + (job.write_s if sync else 0.0), 0.0 if sync else job.write_s
+        return cls(job.snapshot.spacing_steps(step_s, stall_s, write_s), step_s, stall_s, write_s)
+
+    @property
+    def lost_s(self) -> float:
+        """Mean training time not yet durable: the write and half a cycle."""
+        return self.write_s + (self.steps * self.step_s + self.stall_s) / 2
+
+
 class _Market:
     """A zone's nodes as they come and go, told in order of time."""
 
-    def __init__(self, zone: Zone) -> None:
-        self.zone, self.offset = zone, 0
+    def __init__(self, zone: Zone, job: Job) -> None:
+        self.zone, self.job, self.offset = zone, job, 0
+        self.preference = Preference()
+        #: expected removals so far that took a node in use, had the zone been in use all along
+        self.hits = 0.0
         self.alive: set[int] = set()
         self.told = 0
         self.until_s = -math.inf
@@ -297,10 +371,17 @@ class _Market:
         """Who could be held, the changes of that instant included; times must not fall."""
         instants = self.zone.fleet.instants
         while self.told < len(instants) and instants[self.told].t_s <= t_s:
+            alive = len(self.alive)
+            gone = len(self.alive.intersection(node + self.offset for node in instants[self.told].removed))
+            self.hits += 1 - spared_probability(alive - nodes_in_use(self.job, alive), alive, gone)
             self.alive.difference_update(node + self.offset for node in instants[self.told].removed)
             self.alive.update(node + self.offset for node in instants[self.told].added)
             self.told += 1
         return self.alive
+
+    def usd_per_s(self, t_s: float) -> float:
+        """Rent of all nodes there are."""
+        return self.zone.usd_per_h.at(t_s) * len(self.alive_at(t_s)) / 3600.0
 
     def changes(self, from_s: float, to_s: float) -> list[Instant]:
         """Changes after `from_s` and before `to_s`; of the one instant if they are equal."""
