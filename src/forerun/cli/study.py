@@ -14,7 +14,7 @@ from forerun.cli import _options, _show
 
 if TYPE_CHECKING:
     from forerun.study.run import Progress
-    from forerun.study.saved import SavedStudy
+    from forerun.study.saved import SavedStudy, Setting
     from forerun.study.summary import Point
 
 #: combinations printed; a page or a table of cells shows more
@@ -102,14 +102,22 @@ def command(
 def _print(found: SavedStudy) -> None:
     """The ranked table, the sentence that answers, and what failed."""
     from forerun.result.run import format_number
-    from forerun.study.telling import effects, failures_by_reason
+    from forerun.study.telling import best_rows, effects, failures_by_reason, level_groups
     from forerun.study.wording import value_text
 
-    ranked = found.ranked()
+    best_columns, bests = best_rows(found)
+    if bests:
+        given = " and ".join(found.labels[at] for at in found.given)
+        click.echo(f"the best choice for each {given} (given, not chosen):")
+        _show.print_table(best_columns, bests)
+        click.echo()
     columns, rows = found.rows(MOST_ROWS)
-    _show.print_table(columns, rows, chosen=0 if found.objective is not None and ranked else None)
-    if len(ranked) > MOST_ROWS:
-        click.echo(f"the first {MOST_ROWS} of {len(ranked):,} combinations")
+    _show.print_table(
+        columns, rows, chosen=0 if found.objective is not None and rows and not found.given else None
+    )
+    left = sum(map(len, level_groups(found)[MOST_ROWS:]))
+    if left:
+        click.echo(f"and {left:,} of {len(found.points):,} combinations more")
     click.echo()
     if found.why():
         click.echo(f"why: {found.why()}")
@@ -145,7 +153,7 @@ def _warn(found: SavedStudy) -> None:
 
 def _data(found: SavedStudy) -> dict[str, object]:
     objective = found.objective
-    best = next(iter(found.ranked()), None) if objective else None
+    settings = found.settings() if objective and (found.choices or not found.given) else []
     return {
         "study": found.id,
         "cells": len(found.plan),
@@ -153,10 +161,23 @@ def _data(found: SavedStudy) -> dict[str, object]:
         "failed": found.failed,
         "reasons": found.reasons,
         "objective": f"{objective.key}:{objective.better}" if objective else None,
-        "best": _values(found, best) if best else None,
+        "given": [found.plan.axes[at][0] for at in found.given],
+        "best": _values(found, settings[0].ranked[0]) if settings and not found.given else None,
+        "settings": [_setting(found, setting) for setting in settings] if found.given else [],
         "why": found.why(),
         "points": [{"values": _values(found, point), **_figures(point)} for point in found.points],
     }
+
+
+def _setting(found: SavedStudy, setting: Setting) -> dict[str, object]:
+    """The best choice at one setting of the given axes, and how many of the others are told apart from it."""
+    best, *others = setting.ranked
+    apart = found.told_apart(others, best) if others else []
+    given = {found.plan.axes[at][0]: value for at, value in zip(found.given, setting.values)}
+    chosen = {name: value for name, value in _values(found, best).items() if name not in given}
+    known = [one for one in apart if one is not None]
+    told_apart = sum(known) if known else None
+    return {"given": given, "best": chosen, **_figures(best), "others": len(others), "told_apart": told_apart}
 
 
 def _values(found: SavedStudy, point: Point) -> dict[str, object]:

@@ -12,7 +12,16 @@ from forerun.report.quantities import format_number, readable_unit, split_name, 
 from forerun.report.sections import Section, data_table
 from forerun.study.saved import SavedStudy
 from forerun.study.summary import Point, is_number
-from forerun.study.telling import effects, failures_by_reason, frontier, values_text
+from forerun.study.telling import (
+    best_rows,
+    effects,
+    failures_by_reason,
+    frontier,
+    group_range,
+    group_values,
+    level_groups,
+    values_text,
+)
 from forerun.study.wording import axis_unit, value_text
 
 #: combinations shown in the headline table, and failures listed
@@ -51,29 +60,49 @@ def study_sections(study: SavedStudy, drawn: Html | None) -> list[Section]:
 
 
 def headline(study: SavedStudy) -> Html:
-    """The combinations, best first, each metric with its interval."""
-    ranked = study.ranked()
-    if not ranked:
+    """The combinations, best first, each metric with its interval; before them the best choice at each given setting."""
+    groups = level_groups(study)
+    if not groups:
         return tag("p", "No cell has been simulated yet.", class_="soft")
-    shown = ranked[:MOST_ROWS]
+    shown = groups[:MOST_ROWS]
     objective = study.objective
     compared = objective is not None and study.draws is not None and study.plan.independent > 1
-    apart = study.told_apart(ranked[1:], ranked[0]) if compared else []
+    settings = study.settings()
+    compared = compared and any(len(setting.ranked) > 1 for setting in settings)
+    apart: dict[int, bool | None] = {}
+    bests: dict[int, Point] = {}
+    for setting in settings:
+        best, *others = setting.ranked
+        bests |= {point.number: best for point in setting.ranked}
+        known = study.told_apart(others, best) if compared and others else []
+        apart |= {point.number: one for point, one in zip(others, known)}
     axes = [_titled(study.labels[at], axis_unit(study.plan.axes[at][0])) for at in study.varied]
+    some_level = any(len(group) > 1 for group in groups)
     head: list[Content] = [
         *(axes or ["Scenario"]),
+        *(["Count"] if some_level else []),
         "Cells" if study.plan.paths else "Seeds",
         *(_metric_title(name) for name in study.shown),
     ]
     head += ["Against the best", "Told apart"] if compared else []
-    some_failed = any(point.failed for point in shown)
+    some_failed = any(point.failed for group in shown for point in group)
     head += ["Failed"] if some_failed else []
     rows = []
-    for at, point in enumerate(shown):
-        row = _combination(study, point, best=at == 0 and objective is not None)
-        row += [f"{point.seeds:,}", *(_estimate(point, name) for name in study.shown)]
-        row += _against(study, point, ranked[0], apart, at) if compared else []
-        rows.append(row + ([f"{point.failed:,}"] if some_failed else []))
+    for group in shown:
+        point = group[0]
+        best = bests[point.number]
+        row = _combinations(
+            study,
+            group,
+            best=point is best and objective is not None and bool(study.choices or not study.given),
+        )
+        row += [f"{len(group):,}"] if some_level else []
+        alone = len(group) == 1
+        row.append(f"{point.seeds:,}")
+        row += [_estimate(point, name) if alone else group_range(group, name) for name in study.shown]
+        known = [apart.get(one.number) for one in group]
+        row += _against(study, point, best, known[0] if len(set(known)) == 1 else None) if compared else []
+        rows.append(row + ([f"{sum(one.failed for one in group):,}"] if some_failed else []))
     width = max(1, len(axes))
     numeric = [
         column for column, at in enumerate(study.varied) if all(map(is_number, study.plan.axes[at][1]))
@@ -82,8 +111,35 @@ def headline(study: SavedStudy) -> Html:
     table = data_table(
         head, rows, label="Combinations", right=[at for at in right if head[at] != "Told apart"]
     )
-    notes = [_counted(len(ranked), len(shown)), _method(study, compared)]
-    return join((table, *(tag("p", note, class_="soft under") for note in notes if note)))
+    left = sum(map(len, groups[MOST_ROWS:]))
+    total = len(study.points)
+    notes = [
+        _counted(total, total - left),
+        "Where the objective of several combinations reads the same, those after the first share a row."
+        if some_level
+        else "",
+        _method(study, compared),
+    ]
+    return join(
+        (_best_choices(study), table, *(tag("p", note, class_="soft under") for note in notes if note))
+    )
+
+
+def _best_choices(study: SavedStudy) -> Html | None:
+    """The best choice at each setting of the given axes; None where no axis is given, or none is a choice."""
+    head, rows = best_rows(study)
+    if not rows:
+        return None
+    given = " and ".join(study.labels[at] for at in study.given)
+    note = (
+        f"{given[:1].upper() + given[1:]} {'is' if len(study.given) == 1 else 'are'} given, not chosen: the best choice at "
+        "each. Choices that read level stand together; “told apart”: of the other choices, those told apart from the best."
+    )
+    table = data_table(
+        [title[:1].upper() + title[1:] for title in head], rows, label="The best choice at each setting",
+        right=[*range(len(study.given)), len(head) - 3],
+    )  # fmt: skip
+    return join((table, tag("p", note, class_="soft under")))
 
 
 def axis_effects(study: SavedStudy) -> Html | None:
@@ -113,21 +169,21 @@ def axis_effects(study: SavedStudy) -> Html | None:
 
 
 def trade_offs(study: SavedStudy) -> Html | None:
-    """The combinations that no other beats on both of two objectives."""
-    found = frontier(study)
-    if found is None:
+    """The combinations that no other beats on both of two objectives, at each setting of the given axes."""
+    found = [trade for setting in study.settings() if (trade := frontier(study, setting.ranked)) is not None]
+    if not found or (study.given and not study.choices):
         return None
-    (one, other), unbeaten, beaten = found
+    one, other = found[0][0]
+    unbeaten = [point for _, points, _ in found for point in points]
+    beaten = sum(len(points) for _, _, points in found)
     axes = [_titled(study.labels[at], axis_unit(study.plan.axes[at][0])) for at in study.varied]
     head = [*axes, _metric_title(one.key, one.title), _metric_title(other.key, other.title)]
     rows = [
-        [*_combination(study, point), _estimate(point, one.key), _estimate(point, other.key)]
+        [*_combinations(study, [point]), _estimate(point, one.key), _estimate(point, other.key)]
         for point in unbeaten[:MOST_ROWS]
     ]
     table = data_table(head, rows, label="Best trade-offs", right=(len(head) - 2, len(head) - 1))
-    note = f"Means; {len(beaten):,} other combinations are beaten on both. " + _counted(
-        len(unbeaten), len(rows)
-    )
+    note = f"Means; {beaten:,} other combinations are beaten on both. " + _counted(len(unbeaten), len(rows))
     return join((table, tag("p", note, class_="soft under")))
 
 
@@ -203,9 +259,7 @@ def commands(study: SavedStudy) -> list[tuple[str, str]]:
             f"--set '{path}={_as_override(value)}'"
             for (path, _), value in zip(study.plan.axes, ranked[0].values)
         )
-        found.append(
-            (f"forerun simulate SCENARIO.yaml {changes} -o runs/best", "The best combination as a run.")
-        )
+        found.append((f"forerun simulate SCENARIO.yaml {changes} -o runs/best", _best_as_run(study)))
     found.append(("forerun study STUDY.yaml -o cells.csv", "Every cell as a table."))
     found.append(
         (f"forerun report {study.path.name} --png figures --svg figures", "These figures as pictures.")
@@ -213,9 +267,9 @@ def commands(study: SavedStudy) -> list[tuple[str, str]]:
     return found
 
 
-def _combination(study: SavedStudy, point: Point, *, best: bool = False) -> list[Content]:
-    """The axis values as cells; the best one is marked in the first."""
-    cells: list[Content] = [value_text(point.values[at]) for at in study.varied] or ["the base scenario"]
+def _combinations(study: SavedStudy, group: Sequence[Point], *, best: bool = False) -> list[Content]:
+    """The axis values of level combinations as cells; the best one is marked in the first."""
+    cells: list[Content] = [*group_values(study, group)] or ["the base scenario"]
     if best:
         cells[0] = join((cells[0], " ", tag("span", "best", class_="badge good")))
     return cells
@@ -233,22 +287,20 @@ def _estimate(point: Point, metric: str) -> Content:
     )
 
 
-def _against(
-    study: SavedStudy, point: Point, best: Point, apart: Sequence[bool | None], at: int
-) -> list[Content]:
+def _against(study: SavedStudy, point: Point, best: Point, apart: bool | None) -> list[Content]:
     """How far a combination is behind the best, and whether the data tell them apart."""
     objective = study.objective
     assert objective is not None
-    if at == 0 or objective.key not in point.means:
+    if point is best or objective.key not in point.means:
         return ["", ""]
     gap = point.means[objective.key] - best.means[objective.key]
-    interval = study.behind(point, best)
-    cells: list[Content] = [_signed(gap)]
+    level = format_number(point.means[objective.key]) == format_number(best.means[objective.key])
+    interval = None if level else study.behind(point, best)
+    cells: list[Content] = ["level" if level else _signed(gap)]
     if interval is not None:
         span = _span(interval.low, interval.high)
         cells = [join((_signed(gap), tag("br"), tag("span", span, class_="soft")))]
-    known = apart[at - 1]
-    words = {True: ("yes", "badge open"), False: ("no", "badge bad"), None: ("–", None)}[known]
+    words = {True: ("yes", "badge open"), False: ("no", "badge bad"), None: ("–", None)}[apart]
     return [*cells, tag("span", words[0], class_=words[1])]
 
 
@@ -290,6 +342,12 @@ def _span(low: float, high: float) -> str:
 
 def _signed(value: float) -> str:
     return ("+" if value > 0 else "") + format_number(value)
+
+
+def _best_as_run(study: SavedStudy) -> str:
+    if not study.given:
+        return "The best combination as a run."
+    return f"The best choice at {study.setting_text(study.settings()[0].values)} as a run."
 
 
 def _as_override(value: object) -> str:

@@ -83,7 +83,9 @@ class StudyFile(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A study as written: the base scenario (a file, or a section), axes, and seeds (how many, or which).
 
     paths: the axis whose values are paths of the world, such as traces: every combination of the other axes meets all of
-    them, and intervals are of two levels, over paths and seeds. metrics: which figures of the summaries to show.
+    them, and intervals are of two levels, over paths and seeds. given: the axes that are the environment, such as a
+    load, and no choice: the best combination of the others is sought at each of their values (default: the axes within
+    the sections that the domain calls given; `[]`: every axis is a choice). metrics: which figures of the summaries to show.
     objective: what to rank by, as `metric` or `metric:higher|lower`.
     """
 
@@ -91,6 +93,7 @@ class StudyFile(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     axes: dict[str, list[Any] | Range] = {}
     seeds: Annotated[int, msgspec.Meta(ge=1)] | list[int] = 1
     paths: str = ""
+    given: list[str] | None = None
     metrics: list[str] = []
     objective: str = ""
 
@@ -108,8 +111,9 @@ class Cell:
 class Plan:
     """A study ready to run: the base scenario as plain data with its inputs pinned, its axes, paths and seeds.
 
-    metrics, objective: what to show and to rank by; no part of what the study is. paths: the axis that is no choice but
-    a sample of the world, with its values. inputs: digests of files that axis values name.
+    metrics, objective, given: what to show and to rank by, and which axes are no choice; no part of what the study is.
+    paths: the axis that is no choice but a sample of the world, with its values. inputs: digests of files that axis
+    values name.
 
     id: digest of all that the results depend on, the package version among it.
     """
@@ -123,6 +127,7 @@ class Plan:
     objective: str = ""
     paths: tuple[str, tuple[Any, ...]] | None = None
     inputs: tuple[str, ...] = ()
+    given: tuple[str, ...] | None = None
 
     @property
     def id(self) -> str:
@@ -211,10 +216,14 @@ def load_study(path: str | os.PathLike[str]) -> Plan:
         what = f"{given.paths!r} is no axis of the study; {known_names(given.paths, list(every))}"
         raise ScenarioError(Problem(document.where(("paths",)), what))
     paths = (given.paths, every.pop(given.paths)) if given.paths else None
+    for name in given.given or ():
+        if name not in every:
+            what = f"{name!r} is no axis of the study; {known_names(name, list(every))}"
+            raise ScenarioError(Problem(document.where(("given",)), what))
     seeds = tuple(given.seeds) if isinstance(given.seeds, list) else seeds_from(scenario.seed, given.seeds)
     plan = Plan(
         str(source), to_data(scenario), base_folder, tuple(every.items()), seeds, tuple(given.metrics),
-        given.objective, paths,
+        given.objective, paths, given=None if given.given is None else tuple(given.given),
     )  # fmt: skip
     _check(plan, document)
     return replace(plan, inputs=_inputs(plan))
@@ -251,7 +260,8 @@ def _in_numbers(given: StudyFile, base: Plan, document: Document) -> StudyFile:
             raise ScenarioError(Problem(document.where(("axes", name)), str(error))) from error
         renamed[name] = path
     paths = renamed.get(given.paths, given.paths)
-    return msgspec.structs.replace(given, axes=axes, paths=paths)
+    environment = None if given.given is None else [renamed.get(name, name) for name in given.given]
+    return msgspec.structs.replace(given, axes=axes, paths=paths, given=environment)
 
 
 def _resolved(base: Plan, name: str, value: Any) -> tuple[str, Any]:

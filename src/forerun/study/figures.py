@@ -145,7 +145,7 @@ def _heatmap(study: SavedStudy, axes: Sequence[_AxisOf], metric: str) -> Figure 
 
 def _frontier(study: SavedStudy) -> Figure | None:
     """Two objectives against each other; the combinations that nobody beats on both stand out."""
-    found = frontier(study)
+    found = frontier(study) if len(study.settings()) == 1 else None
     if found is None:
         return None
     (one, other), unbeaten, beaten = found
@@ -219,7 +219,10 @@ def _caption(study: SavedStudy, banded: bool, fixed: Sequence[_AxisOf], kept: Se
         held = combination_text(
             [axis.label for axis in fixed], [kept[0].values[axis.place] for axis in fixed]
         )
-        text += f" The other axes are where the best combination has them: {held}."
+        chosen = (
+            "" if any(axis.place in study.given for axis in fixed) else " where the best combination has them"
+        )
+        text += f" The other axes are{chosen}: {held}."
     return text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from forerun.result.run import Interval
 
@@ -46,10 +46,18 @@ class Objective:
 
 def objectives_of(domain: str) -> tuple[Objective, ...]:
     """The objectives of a room, the usual one first; none for a room without, or one that is not installed here."""
+    return tuple(getattr(_room(domain), "OBJECTIVES", ()))
+
+
+def given_sections(domain: str) -> tuple[str, ...]:
+    """The sections of a domain's scenarios that describe its environment, such as a trace: what nobody chooses."""
+    return tuple(getattr(_room(domain), "GIVEN", ()))
+
+
+def _room(domain: str) -> Any:
     # The rooms stand above this module.
     domains = importlib.import_module("forerun.domains")
-    room = domains.room(domain) if domain in domains.rooms() else None
-    return tuple(getattr(room, "OBJECTIVES", ()))
+    return domains.room(domain) if domain in domains.rooms() else None
 
 
 def _cut(interval: Interval, least: float | None, most: float | None) -> Interval:

@@ -22,7 +22,7 @@ from forerun.result.run import Interval
 from forerun.result.stats import chosen_best_p, mean_interval, paired_p, path_means
 from forerun.study.cell import Done, Failed
 from forerun.study.expand import Plan
-from forerun.study.objective import Objective, objectives_of
+from forerun.study.objective import Objective, given_sections, objectives_of
 from forerun.study.store import Store
 from forerun.study.summary import Point, figures_of, is_number, points
 from forerun.study.wording import axis_labels, axis_unit, combination_text
@@ -35,6 +35,17 @@ MOST_METRICS: Final = 12
 _LOOKED_AT: Final = 50
 
 Draws = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of the environment, and the choices at it.
+
+    values: of the given axes, in the order of `SavedStudy.given`. ranked: the combinations at them, best first.
+    """
+
+    values: tuple[Any, ...]
+    ranked: tuple[Point, ...]
 
 
 @dataclass(frozen=True)
@@ -81,12 +92,35 @@ class SavedStudy:
         many = tuple(at for at, (_, values) in enumerate(self.plan.axes) if len(values) > 1)
         return many or tuple(range(len(self.plan.axes)))
 
-    def told(self, values: Sequence[Any]) -> str:
-        """A combination in one line, by the axes that vary."""
-        units = [axis_unit(self.plan.axes[at][0]) for at in self.varied]
-        return combination_text(
-            [self.labels[at] for at in self.varied], [values[at] for at in self.varied], units
+    @property
+    def given(self) -> tuple[int, ...]:
+        """The places of the axes that vary and are no choice: as the study says, else as its domain does."""
+        named, sections = self.plan.given, given_sections(self.domain)
+
+        def is_given(path: str) -> bool:
+            if named is not None:
+                return path in named
+            return path.removeprefix(f"{self.domain}.").replace("[", ".").partition(".")[0] in sections
+
+        return tuple(
+            at for at in self.varied if len(self.plan.axes[at][1]) > 1 and is_given(self.plan.axes[at][0])
         )
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """The places of the axes that vary and are a choice."""
+        return tuple(at for at in self.varied if at not in self.given)
+
+    def told(self, values: Sequence[Any], places: Sequence[int] | None = None) -> str:
+        """A combination in one line, by the axes that vary, or those at `places`."""
+        shown = self.varied if places is None else places
+        units = [axis_unit(self.plan.axes[at][0]) for at in shown]
+        return combination_text([self.labels[at] for at in shown], [values[at] for at in shown], units)
+
+    def setting_text(self, values: Sequence[Any]) -> str:
+        """A setting of the given axes in one line."""
+        paths = [self.plan.axes[at][0] for at in self.given]
+        return combination_text([self.labels[at] for at in self.given], values, list(map(axis_unit, paths)))
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -102,18 +136,35 @@ class SavedStudy:
         """Whether a metric's mean differs between combinations."""
         return len({point.means.get(metric) for point in self.points}) > 1
 
+    def settings(self) -> list[Setting]:
+        """The settings of the given axes in the study's order, each with its combinations, best first.
+
+        Combinations that are level in the objective are ranked by the further ones. One setting, without values, where
+        no axis is given.
+        """
+        given, groups = self.given, dict[tuple[int, ...], list[Point]]()
+        for point in self.points:
+            places = self.plan.places(point.number)
+            groups.setdefault(tuple(places[at] for at in given), []).append(point)
+        return [
+            Setting(tuple(points[0].values[at] for at in given), tuple(sorted(points, key=self._rank)))
+            for _, points in sorted(groups.items())
+        ]
+
     def ranked(self) -> list[Point]:
-        """The combinations, best first, level ones by the further objectives; in the study's order without any."""
-        return sorted(self.points, key=self._rank)
+        """The combinations of each setting of the given axes, best first; in the study's order without an objective."""
+        return [point for setting in self.settings() for point in setting.ranked]
 
     def rows(self, most: int = notebook.MOST_ROWS) -> tuple[list[str], list[list[Any]]]:
-        """The ranking as a table: its head, and a row for each of the first `most` combinations, best first."""
+        """The ranking as a table: its head, and up to `most` rows, best first; combinations with equal figures share one."""
         from forerun.study.telling import ranked_rows
 
         return ranked_rows(self, most)
 
     def _repr_html_(self) -> str:
-        left = len(self.points) - notebook.MOST_ROWS
+        from forerun.study.telling import level_groups
+
+        left = sum(map(len, level_groups(self)[notebook.MOST_ROWS :]))
         return notebook.answer(
             *self.rows(), (f"and {left:,} combinations more" if left > 0 else "", self.why())
         )

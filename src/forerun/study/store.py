@@ -93,6 +93,7 @@ class Store:
     def _belongs(self, about: dict[str, str], connection: sqlite3.Connection, writing: bool) -> None:
         assert self.plan is not None
         view = {"metrics": canonical_json(list(self.plan.metrics)).decode(), "objective": self.plan.objective}
+        view["given"] = canonical_json(self.plan.given).decode()
         if not about and writing:
             entries = {"format": str(STORE_FORMAT), "study": self.plan.id, "version": forerun.__version__}
             entries["axes"] = canonical_json([list(axis) for axis in self.plan.axes]).decode()
@@ -195,7 +196,11 @@ class Store:
             base, objective = json.loads(about["base"]), about.get("objective", "")
             paths = json.loads(about.get("paths", "null"))
             named = (paths[0], tuple(paths[1])) if paths else None
-            return Plan(self.path.stem, base, self.path.parent, axes, seeds, metrics, objective, named)
+            listed = json.loads(about.get("given", "null"))
+            given = None if listed is None else tuple(listed)
+            return Plan(
+                self.path.stem, base, self.path.parent, axes, seeds, metrics, objective, named, given=given
+            )
         except sqlite3.DatabaseError as error:
             raise _unreadable(self.path, error) from error
         except (KeyError, ValueError, TypeError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,14 +38,25 @@ class Effect:
 
 
 def why(study: SavedStudy) -> str:
-    """One sentence: which combination is best, by how much, and whether the next is told apart from it."""
+    """One sentence: which combination is best, by how much, and whether the others are told apart from it.
+
+    Where axes are given: which choice is best at which of their settings.
+    """
     objective = study.objective
-    ranked = [point for point in study.ranked() if objective and objective.key in point.means]
-    if objective is None or not ranked:
+    if objective is None:
         return ""
+    settings = [
+        (setting.values, [point for point in setting.ranked if objective.key in point.means])
+        for setting in study.settings()
+    ]
+    there = [(values, ranked) for values, ranked in settings if ranked]
+    if not there:
+        return ""
+    if len(settings) > 1:
+        return _at_settings(study, objective, there)
+    ranked = there[0][1]
     best = ranked[0]
-    extreme = "highest" if objective.better == "higher" else "lowest"
-    text = f"{study.told(best.values)} has the {extreme} {objective.title}, "
+    text = f"{study.told(best.values)} has the {_extreme(objective)} {objective.title}, "
     text += _amount(objective, best.means[objective.key])
     interval = best.intervals.get(objective.key)
     if interval is not None:
@@ -53,14 +65,59 @@ def why(study: SavedStudy) -> str:
     return text + (_next(study, objective, best, ranked[1:]) if len(ranked) > 1 else "")
 
 
+def _at_settings(
+    study: SavedStudy, objective: Objective, settings: Sequence[tuple[tuple[Any, ...], Sequence[Point]]]
+) -> str:
+    """Which choice is best at which settings of the given axes; how the objective runs where nothing is a choice."""
+    if not study.choices:
+        ends = [ranked[0] for _, ranked in (settings[0], settings[-1])]
+        told = " and ".join(
+            f"{_amount(objective, point.means[objective.key])} at {study.told(point.values)}"
+            for point in ends
+        )
+        return f"every axis is given, so there is nothing to choose: {objective.title} is {told}"
+    at: dict[str, list[str]] = {}
+    clear, compared = 0, False
+    for values, ranked in settings:
+        level = _level_with_first(objective, ranked)
+        best = study.told(ranked[0].values, study.choices)
+        if len(level) == len(ranked) > 1:
+            best = "every choice alike"
+        elif len(level) > 1:
+            best += f" (level with {len(level) - 1:,} more)"
+        at.setdefault(best, []).append(study.setting_text(values))
+        apart = study.told_apart(ranked[1:], ranked[0]) if len(ranked) > 1 else []
+        compared |= any(one is not None for one in apart)
+        clear += bool(apart) and all(apart)
+    text = f"{_extreme(objective)} {objective.title}: " + "; ".join(
+        f"{best} at {_listed(places)}" for best, places in at.items()
+    )
+    if compared:
+        text += f"; the best is told apart from every other choice at {clear:,} of {len(settings):,} "
+        text += "(paired, 5 % over all pairs at each)"
+    return text
+
+
+def _listed(texts: Sequence[str], most: int = 6) -> str:
+    """`a, b and c`; only the first of many."""
+    if len(texts) > most:
+        return f"{', '.join(texts[:most])} and {len(texts) - most:,} more"
+    return " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
+
+
+def _extreme(objective: Objective) -> str:
+    return "highest" if objective.better == "higher" else "lowest"
+
+
 def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence[Point]) -> str:
     second = others[0]
     gap = abs(second.means[objective.key] - best.means[objective.key])
     name = study.told(second.values)
-    if gap == 0:
-        level = sum(point.means[objective.key] == best.means[objective.key] for point in others)
+    level = len(_level_with_first(objective, [best, *others])) - 1
+    if level:
         text = f"; so has {name}" if level == 1 else f"; so have {level:,} others"
-        further = [f"{one.title} ({one.better})" for one in study.objectives[1:]]
+        text += "" if gap == 0 else " to the digits shown"
+        further = [f"{one.title} ({one.better})" for one in study.objectives[1:]] if gap == 0 else []
         return text + (f", ranked after it by {' and '.join(further)}" if further else "")
     apart = study.told_apart(others, best)
     text = f"; next is {name}, {_amount(objective, gap)} behind"
@@ -75,10 +132,21 @@ def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence
     )
 
 
+def _level_with_first(objective: Objective, ranked: Sequence[Point]) -> list[Point]:
+    """The first points whose objective reads like the first one's."""
+    if objective.key not in ranked[0].means:
+        return list(ranked[:1])
+    shown = format_number(ranked[0].means[objective.key])
+    alike = (
+        objective.key in one.means and format_number(one.means[objective.key]) == shown for one in ranked
+    )
+    return [point for point, _ in itertools.takewhile(lambda pair: pair[1], zip(ranked, alike))]
+
+
 def effects(study: SavedStudy) -> tuple[Effect, ...]:
     """What each axis with two values or more does, the largest effect first; none without an objective.
 
-    An axis on whose values all means are level does nothing, and is left out.
+    An axis on whose values all means are level does nothing, and is left out, and so is one that is given.
     """
     objective = study.objective
     if objective is None:
@@ -90,6 +158,8 @@ def effects(study: SavedStudy) -> tuple[Effect, ...]:
     grid = means.reshape(sizes or [1])
     found = []
     for at, (_, values) in enumerate(study.plan.axes):
+        if at in study.given:
+            continue
         table = np.moveaxis(grid, at, 0).reshape(len(values), -1)
         whole = table[:, np.isfinite(table).all(axis=0)]
         if len(values) > 1 and whole.shape[1] and np.ptp(whole.mean(axis=1)) > 0:
@@ -107,16 +177,20 @@ def _effect(axis: str, values: Sequence[Any], table: Any, objective: Objective) 
     )
 
 
-def frontier(study: SavedStudy) -> tuple[tuple[Objective, Objective], list[Point], list[Point]] | None:
+def frontier(
+    study: SavedStudy, points: Sequence[Point] | None = None
+) -> tuple[tuple[Objective, Objective], list[Point], list[Point]] | None:
     """Two objectives that differ between combinations, the combinations nobody beats on both, and those beaten.
 
-    None where there are not two such objectives. The unbeaten ones come in the order of the first objective.
+    points: the combinations among which (default: all). None where there are not two such objectives. The unbeaten ones
+    come in the order of the first objective.
     """
     pair = [objective for objective in study.objectives if study.differs(objective.key)][:2]
     if len(pair) < 2:
         return None
     one, other = pair
-    both = [point for point in study.points if one.key in point.means and other.key in point.means]
+    among = study.points if points is None else points
+    both = [point for point in among if one.key in point.means and other.key in point.means]
     signs = [-1.0 if objective.better == "higher" else 1.0 for objective in pair]
     order = sorted(both, key=lambda p: (signs[0] * p.means[one.key], signs[1] * p.means[other.key]))
     unbeaten: list[Point] = []
@@ -156,21 +230,97 @@ def _amount(objective: Objective, value: float) -> str:
     return f"{format_number(value)} {split_name(objective.key)[1]}".strip()
 
 
+def level_groups(study: SavedStudy) -> list[list[Point]]:
+    """The ranking in groups of combinations that share a row, so that ties are stated once.
+
+    Of the combinations of one setting whose objective reads the same, the first stands alone (the further objectives
+    put it first), and the others follow together.
+    """
+    objective = study.objective
+    if objective is None:
+        return [[point] for point in study.ranked()]
+    groups: list[list[Point]] = []
+    for setting in study.settings():
+        rest = [point for point in setting.ranked if objective.key in point.means]
+        while rest:
+            level = _level_with_first(objective, rest)
+            groups += [level[:1], level[1:]] if level[1:] else [level]
+            rest = rest[len(level) :]
+        groups += [[point] for point in setting.ranked if objective.key not in point.means]
+    return groups
+
+
+def group_values(study: SavedStudy, group: Sequence[Point]) -> list[str]:
+    """The axis values of combinations that share a row, a text for each axis that varies."""
+    places = [study.plan.places(point.number) for point in group]
+    return [
+        values_text([study.plan.axes[at][1][place] for place in sorted({each[at] for each in places})], 8)
+        for at in study.varied
+    ]
+
+
+def group_range(group: Sequence[Point], metric: str) -> str:
+    """The least and the largest mean of combinations that share a row."""
+    means = [point.means[metric] for point in group if metric in point.means]
+    ends = dict.fromkeys(format_number(end) for end in (min(means), max(means))) if means else {"–": None}
+    return " … ".join(ends)
+
+
 def ranked_rows(study: SavedStudy, most: int) -> tuple[list[str], list[list[Any]]]:
-    """The ranking as a table: its head, and a row for each of the first `most` combinations, best first."""
-    ranked = study.ranked()
-    behind = study.objective is not None and study.plan.independent > 1 and len(ranked) > 1
+    """The ranking as a table: its head, and up to `most` rows, best first; level combinations share one."""
+    groups = level_groups(study)
+    bests: dict[int, Point] = {}
+    for setting in study.settings():
+        bests |= {point.number: setting.ranked[0] for point in setting.ranked}
+    compared = study.objective is not None and study.plan.independent > 1
+    behind = compared and any(bests[group[0].number] is not group[0] for group in groups)
+    level = any(len(group) > 1 for group in groups)
     columns = [_titled(study.labels[at], split_name(study.plan.axes[at][0])[1]) for at in study.varied]
+    columns += ["count"] if level else []
     columns.append("cells" if study.plan.paths else "seeds")
     columns += [_titled(*split_name(name)) for name in study.shown] + (["against the best"] if behind else [])
     rows = []
-    for point in ranked[:most]:
-        row = [
-            *(value_text(point.values[at]) for at in study.varied),
-            point.seeds,
-            *(_estimate(point, name) for name in study.shown),
-        ]
-        rows.append(row + ([_behind(study, point, ranked[0])] if behind else []))
+    for group in groups[:most]:
+        point = group[0]
+        row: list[Any] = [*group_values(study, group), *([f"{len(group):,}"] if level else [])]
+        alone = len(group) == 1
+        row.append(point.seeds)
+        row += [_estimate(point, name) if alone else group_range(group, name) for name in study.shown]
+        rows.append(row + ([_behind(study, point, bests[point.number])] if behind else []))
+    return columns, rows
+
+
+def best_rows(study: SavedStudy) -> tuple[list[str], list[list[Any]]]:
+    """The best choice at each setting of the given axes as a table: its head and its rows; none without a choice."""
+    objective = study.objective
+    if objective is None or not study.given or not study.choices:
+        return [], []
+    columns = [
+        _titled(study.labels[at], split_name(study.plan.axes[at][0])[1])
+        for at in (*study.given, *study.choices)
+    ]
+    columns += [_titled(*split_name(objective.key)), "next", "told apart"]
+    rows = []
+    for setting in study.settings():
+        ranked = [point for point in setting.ranked if objective.key in point.means]
+        if not ranked:
+            continue
+        level = _level_with_first(objective, ranked)
+        texts = dict(zip(study.varied, group_values(study, level)))
+        rest = ranked[len(level) :]
+        apart = study.told_apart(ranked[1:], ranked[0]) if len(ranked) > 1 else []
+        known = [one for one in apart if one is not None]
+        rows.append(
+            [
+                *map(value_text, setting.values),
+                *(texts[at] for at in study.choices),
+                _estimate(ranked[0], objective.key),
+                f"{study.told(rest[0].values, study.choices)}: {_estimate(rest[0], objective.key)}"
+                if rest
+                else "–",
+                f"{sum(known):,} of {len(known):,}" if known else "–",
+            ]
+        )
     return columns, rows
 
 
@@ -187,6 +337,8 @@ def _behind(study: SavedStudy, point: Point, best: Point) -> str:
     """The mean difference to the best on common seeds, and half its interval."""
     if point is best:
         return "best"
+    if study.objective is not None and len(_level_with_first(study.objective, [best, point])) > 1:
+        return "level"
     interval = study.behind(point, best)
     if interval is None:
         return "–"

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from forerun.result.run import Result
 
 __all__ = [
+    "GIVEN",
     "OBJECTIVES",
     "POLICIES",
     "Allocation",
@@ -56,6 +57,9 @@ OBJECTIVES = (
     Objective("makespan_s", "lower", "makespan in s"),
     Objective("refused_jobs", "lower", "jobs refused"),
 )
+
+#: the sections of a scenario that describe the environment: axes of a study in them are no choices
+GIVEN = ("trace",)
 
 
 def simulate(scenario: Scenario, *, policy: Policy | None = None, watch: Iterable[Any] = ()) -> Result:

@@ -25,7 +25,7 @@ from forerun.study.objective import Objective
 if TYPE_CHECKING:
     from forerun.result.run import Result
 
-__all__ = ["OBJECTIVES", "POLICIES", "Scenario", "simulate", "without_intervals"]
+__all__ = ["GIVEN", "OBJECTIVES", "POLICIES", "Scenario", "simulate", "without_intervals"]
 
 POLICIES: dict[str, Registry[Any]] = {"policy": choosers(), "limit_policy": limit_policies()}
 
@@ -36,6 +36,9 @@ OBJECTIVES = (
     Objective("cost_ratio_to_oracle", "lower", "cost over the oracle's"),
     Objective("energy_saved_percent", "higher", "energy saved against the default"),
 )
+
+#: the sections of a scenario that describe the environment: axes of a study in them are no choices
+GIVEN = ("trace", "job", "gpu", "drift", "signals")
 
 
 def simulate(scenario: Scenario, *, policy: Chooser | None = None, watch: Iterable[Any] = ()) -> Result:

@@ -22,7 +22,7 @@ from forerun.domains.loading.simulate import simulate
 from forerun.registry import Registry
 from forerun.study.objective import Objective
 
-__all__ = ["OBJECTIVES", "POLICIES", "Scenario", "simulate"]
+__all__ = ["GIVEN", "OBJECTIVES", "POLICIES", "Scenario", "simulate"]
 
 #: kinds of policy in this room
 POLICIES: Final[dict[str, Registry[Any]]] = {
@@ -38,3 +38,6 @@ OBJECTIVES: Final = (
     Objective("peak_memory_bytes", "lower", "memory in bytes"),
     Objective("cost_usd", "lower", "cost in $"),
 )
+
+#: the sections of a scenario that describe the environment: axes of a study in them are no choices
+GIVEN: Final = ("dataset", "store")

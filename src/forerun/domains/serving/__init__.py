@@ -25,7 +25,7 @@ from forerun.domains.serving.simulate import simulate
 from forerun.registry import Registry
 from forerun.study.objective import Objective
 
-__all__ = ["OBJECTIVES", "POLICIES", "Scenario", "simulate", "without_intervals"]
+__all__ = ["GIVEN", "OBJECTIVES", "POLICIES", "Scenario", "simulate", "without_intervals"]
 
 #: kinds of policy in this room
 POLICIES: Final[dict[str, Registry[Any]]] = {"batching": batching_policies(), "tuner": tuner_policies()}
@@ -36,6 +36,9 @@ OBJECTIVES: Final = (
     Objective("latency_p99_ms", "lower", "P99 latency in ms"),
     Objective("cost_usd_per_h", "lower", "cost in $/h"),
 )
+
+#: the sections of a scenario that describe the environment: axes of a study in them are no choices
+GIVEN: Final = ("trace", "prices_usd_per_h")
 
 
 def without_intervals(scenario: Scenario) -> Scenario:

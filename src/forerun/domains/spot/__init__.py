@@ -24,7 +24,7 @@ from forerun.study.objective import Objective
 if TYPE_CHECKING:
     from forerun.registry import Registry
 
-__all__ = ["OBJECTIVES", "POLICIES", "Scenario", "simulate"]
+__all__ = ["GIVEN", "OBJECTIVES", "POLICIES", "Scenario", "simulate"]
 
 POLICIES: dict[str, Registry[Any]] = {
     "recovery": recovery_policies(),
@@ -36,3 +36,6 @@ OBJECTIVES = (
     Objective("usd_per_million_samples", "lower", "cost of a million samples"),
     Objective("useful_share", "higher", "share of time that is useful", 0.0, 1.0),
 )
+
+#: the sections of a scenario that describe the environment: axes of a study in them are no choices
+GIVEN = ("fleet", "prices")
