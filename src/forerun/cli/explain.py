@@ -35,15 +35,25 @@ def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) ->
 
     from forerun.domains.explaining import explain_run, ties_of
     from forerun.result.run import load_result
+    from forerun.study.estimate import Estimate
 
     found = load_result(run)
     silent = quiet or as_json
     with _show.working("turning the levers", quiet=silent) as told:
+        estimate, estimated = Estimate(workers), False
 
         def progress(now: Progress) -> None:
+            nonlocal estimated
+            estimate.see(now.done)
             if now.done == 0 and now.most and not silent:
-                _show.say(_cost(now.most, found.provenance.get("wall_s")))
-            told(f"{now.done} simulations of at most {now.most}: {now.about}")
+                _show.say(f"at most {now.most} simulations (-j N: N at once)")
+            left = estimate.left(now.most)
+            if left and not estimated and not silent:
+                _show.say(f"{now.most - now.done} more at most: {left} or less")
+                estimated = True
+            told(
+                f"{now.done} simulations of at most {now.most}{f', {left} left' if left else ''}: {now.about}"
+            )
 
         explanation = explain_run(found, workers=workers, progress=progress)
     with _show.working("trying other orders", quiet=silent) as told:
@@ -60,16 +70,6 @@ def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) ->
         value = best.value if isinstance(best.value, str) else json.dumps(best.value)
         asked = _show.as_asked(run / "scenario.json", [f"{best.lever.path}={value}"])
         click.echo(f"\nnext: forerun simulate {asked}")
-
-
-def _cost(most: int, wall_s: object) -> str:
-    """What explaining can cost, from what the run itself took."""
-    told = f"at most {most} simulations"
-    if isinstance(wall_s, (int, float)) and wall_s > 0:
-        cost_s = most * wall_s
-        cost = f"{cost_s:.2g} s" if cost_s < 100 else f"{cost_s / 60:.0f} min"
-        told += f", each about as long as the run itself: {cost} or less (-j N: N at once)"
-    return told
 
 
 def _print(explanation: Explanation) -> None:

@@ -55,7 +55,7 @@ def command(
         except PolicyError as error:
             if error.so_far is not None and out is not None:
                 error.so_far.save(out)
-                click.echo(f"forerun: the run up to then is kept in {out}", err=True)
+                _show.say(f"forerun: the run up to then is kept in {out}")
             raise
         wall_s = time.perf_counter() - start_s
     if out is not None:

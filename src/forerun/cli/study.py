@@ -78,7 +78,7 @@ def command(
         click.echo(f"kept {salvage_store(salvage, path):,} cells of {salvage} in {path}", err=True)
     reached: list[Progress] = []
     try:
-        with _bar(quiet or as_json, reached) as progress:
+        with _bar(quiet or as_json, reached, getattr(cells, "workers", 0) or 1) as progress:
             found = forerun.run_study(
                 study, store=path, executor=cells, retry=retry, objective=objective, progress=progress
             )
@@ -200,7 +200,7 @@ def _write_cells(store: Path, out: Path) -> None:
 
 
 @contextmanager
-def _bar(quiet: bool, reached: list[Progress]) -> Iterator[Callable[[Progress], None]]:
+def _bar(quiet: bool, reached: list[Progress], workers: int = 1) -> Iterator[Callable[[Progress], None]]:
     """A progress bar with the time left on stderr (silent when quiet or not at a terminal); `reached` keeps the last."""
 
     def keep(state: Progress) -> None:
@@ -209,12 +209,18 @@ def _bar(quiet: bool, reached: list[Progress]) -> Iterator[Callable[[Progress], 
     if quiet:
         yield keep
         return
+    from forerun.study.estimate import Estimate
+
+    estimate = Estimate(workers)
     if not sys.stderr.isatty():
         told = _show.now_and_then(lambda message: click.echo(message, err=True))
 
         def tell(state: Progress) -> None:
             keep(state)
-            told(f"{state.done + state.failed:,} of {state.total:,} cells")
+            found = state.done + state.failed
+            estimate.see(found)
+            left = estimate.left(state.total)
+            told(f"{found:,} of {state.total:,} cells{f', about {left} left' if left else ''}")
 
         yield tell
         return
@@ -223,13 +229,12 @@ def _bar(quiet: bool, reached: list[Progress]) -> Iterator[Callable[[Progress], 
         MofNCompleteColumn,
         TextColumn,
         TimeElapsedColumn,
-        TimeRemainingColumn,
     )
     from rich.progress import Progress as RichProgress
 
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+        TimeElapsedColumn(), TextColumn("left {task.fields[left]}"),
     )  # fmt: skip
     console = _show.terminal(stderr=True)
     with _show.alive(console), RichProgress(*columns, console=console) as bar:
@@ -239,9 +244,10 @@ def _bar(quiet: bool, reached: list[Progress]) -> Iterator[Callable[[Progress], 
             found = state.done + state.failed
             if not bar.tasks:
                 # What an earlier run did is no sign of how fast this one is.
-                bar.add_task("cells", total=state.total, completed=found)
+                bar.add_task("cells", total=state.total, completed=found, left="")
+            estimate.see(found)
             told = f"cells ({state.failed:,} failed)" if state.failed else "cells"
-            bar.update(bar.tasks[0].id, completed=found, description=told)
+            bar.update(bar.tasks[0].id, completed=found, description=told, left=estimate.left(state.total))
 
         yield show
 
