@@ -7,10 +7,13 @@ umask gives any new file.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +26,57 @@ _OF_THE_SYSTEM: Final = re.compile(r"([^:]+) \(os error \d+\)")
 def beside(path: Path) -> Path:
     """A hidden name in the folder of `path` that nothing has; short, however long the name of `path` is."""
     return path.with_name(f".forerun-{secrets.token_hex(6)}{path.suffix}")
+
+
+def lock_file(file: int) -> None:
+    """Lock an open file until it is closed or the process ends. Raises OSError if another process holds the lock."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+#: what says that a folder beside a target is of this program
+_SIGN: Final = b"forerun: files of a conversion that is under way\n"
+
+
+@contextlib.contextmanager
+def working_folder(target: Path) -> Iterator[Path]:
+    """An empty folder beside `target`, of this process alone, gone at the end; every process finds the same one.
+
+    What a killed process left in it is removed first. Raises StoreError if a process that lives works in it, or if the
+    folder is of another program, and OSError where it cannot be made.
+    """
+    name = hashlib.sha256(os.fsencode(target.name)).hexdigest()[:12]
+    folder = target.with_name(f".forerun-converting-{name}")
+    claim = folder / "claim"
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [path.name for path in folder.iterdir()]
+    if folder.is_symlink() or (names and "claim" not in names):
+        raise StoreError.at(folder, "exists and is not of this program; remove it or name another target")
+    file = os.open(claim, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+    try:
+        if os.read(file, len(_SIGN) + 1) not in (_SIGN, b"") or not os.path.samestat(
+            os.fstat(file), claim.stat()
+        ):
+            raise StoreError.at(folder, "exists and is not of this program; remove it or name another target")
+        try:
+            lock_file(file)
+        except OSError as error:
+            raise StoreError.at(target, "is being converted into by another process") from error
+        os.pwrite(file, _SIGN, 0)
+        try:
+            shutil.rmtree(folder / "files", ignore_errors=True)
+            (folder / "files").mkdir()
+            yield folder / "files"
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(file)
 
 
 def refuse_foreign(folder: Path, names: Iterable[str], *, marker: str, sign: bytes) -> None:

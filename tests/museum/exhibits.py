@@ -114,6 +114,13 @@ def records(path: Path, repairs: RepairLog) -> Any:
     return read_records(path)
 
 
+def samples(path: Path, repairs: RepairLog) -> Any:
+    """The samples in a folder, or in a tar."""
+    from forerun.domains.loading.blocks.convert import samples_of
+
+    return list(samples_of(path if path.suffix == ".tar" else path.parent))
+
+
 def tokens(path: Path, repairs: RepairLog) -> Any:
     """Requests for a language model."""
     from forerun.domains.serving.llm.inputs import language_model_of
@@ -262,6 +269,14 @@ EXHIBITS = (
             changed("energy trainings", "0.6,31", "0.6,31.5"), trainings),
     Exhibit("a pickle that calls a function when it is loaded", "object arrays among published measurements",
             "memory.npy", pickled_call(), records),
+    Exhibit("a Parquet table where files of samples are wanted", "data sets of Hugging Face",
+            "train-00000-of-00001.parquet", b"PAR1", samples),
+    Exhibit("TFRecord shards where files of samples are wanted", "data sets of TensorFlow", "train.tfrecord", b"", samples),
+    Exhibit("a LitData folder where files of samples are wanted", "litdata.optimize", "index.json",
+            b'{"chunks": [{"filename": "chunk-0-0.bin"}], "config": {"compression": null}}', samples),
+    Exhibit("MDS shards that are compressed", "MDSWriter(compression='zstd')", "index.json",
+            b'{"version": 2, "shards": [{"compression": "zstd", "raw_data": {"basename": "shard.00000.mds"}}]}', samples),
+    Exhibit("a tar that is compressed", "tar -cz, downloads", "shard.tar", gzip.compress(b"x" * 2000, mtime=0), samples),
 )  # fmt: skip
 
 

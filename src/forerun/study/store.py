@@ -29,6 +29,7 @@ from forerun.regular import open_regular
 from forerun.scenario.spec import canonical_json
 from forerun.study.cell import Done, Failed, Outcome
 from forerun.study.expand import Plan
+from forerun.whole import lock_file
 
 STORE_FORMAT: Final = 1
 
@@ -427,7 +428,7 @@ class _Claim:
             os.close(self._file)
             raise StoreError.at(self.path, "belongs to another program; name another store")
         try:
-            _lock(self._file)
+            lock_file(self._file)
         except OSError as error:
             holder = os.pread(self._file, 200, 0).decode(errors="replace").strip() or "another process"
             os.close(self._file)
@@ -453,14 +454,3 @@ def _is_lock(file: int) -> bool:
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         return False
     return re.fullmatch(rb"(process \d+ on [^\n]*\n)?", os.pread(file, 400, 0)) is not None
-
-
-def _lock(file: int) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

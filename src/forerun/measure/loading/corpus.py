@@ -25,6 +25,7 @@ from forerun.domains.loading.blocks.convert import kind_of
 from forerun.domains.loading.blocks.corpus import write_files
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.blocks.samples import FileEntry, list_files
+from forerun.domains.loading.blocks.shards import refuse_shards
 from forerun.errors import DataError, StoreError
 from forerun.measure.loading.clients import Client, LocalFiles, open_client
 from forerun.measure.loading.runner import Piece
@@ -194,6 +195,7 @@ def _listed(source: str, client: Client, absent: StoreError) -> Corpus:
         raise absent
     if not found:
         raise DataError.at(source, "holds no files")
+    refuse_shards(None, found, source)
     names, sizes = zip(*found)
     rows, none = np.arange(len(found)), np.zeros(len(found), np.int64)
     index = Index(rows, rows, none, np.array(sizes, np.int64), none, names)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from forerun.domains.loading.blocks.container import INDEX, MANIFEST, Blocks
 from forerun.domains.loading.blocks.samples import FileEntry, in_order
+from forerun.domains.loading.blocks.shards import refuse_shards
 from forerun.errors import DataError, UsageError
 from forerun.measure.loading.clients import open_client
 
@@ -23,6 +24,7 @@ def remote_files(url: str, token: str = "") -> tuple[FileEntry, ...]:
             raise DataError.at(url, "holds blocks already")
         read = partial(client.read, name, 0, size, f"sample {name!r}")
         found.append(FileEntry(name, Path(name), size, read))
+    refuse_shards(None, [(entry.key, entry.size_bytes) for entry in found], url)
     return in_order(found, url)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -14,19 +13,26 @@ from forerun.domains.loading.blocks.container import MANIFEST, Blocks
 from forerun.domains.loading.blocks.mds import INDEX as MDS_INDEX
 from forerun.domains.loading.blocks.mds import read_mds, write_mds
 from forerun.domains.loading.blocks.pack import PackSpec, pack, unpack
-from forerun.domains.loading.blocks.samples import check_keys, list_files, write_file
+from forerun.domains.loading.blocks.samples import check_keys, files_below, list_files, write_file
+from forerun.domains.loading.blocks.shards import refuse_shards
 from forerun.domains.loading.blocks.tar import member_names, read_tar, write_tar
 from forerun.errors import DataError, StoreError, UsageError, known_names
 from forerun.regular import read_regular, unreadable
-from forerun.whole import beside
+from forerun.whole import working_folder
 
 Kind = Literal["files", "blocks", "tar", "mds"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 def kind_of(path: Path) -> Kind:
-    """What a path holds. A folder with a manifest is blocks, with an index of shards MDS, else files."""
-    if path.is_file() or (path.is_dir() and any(path.glob("*.tar"))):
+    """What a path holds. A folder with a manifest is blocks, with an index of shards MDS, else files.
+
+    Raises DataError for a file of a format that is recognised and not read.
+    """
+    if path.is_file():
+        refuse_shards(path.parent, [(path.name, path.stat().st_size)], path.parent, alone=True)
+        return "tar"
+    if path.is_dir() and any(path.glob("*.tar")):
         return "tar"
     if (path / MANIFEST).exists():
         return "blocks"
@@ -91,12 +97,9 @@ def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = Non
 
 def _packed_anew(source: Path, target: Path, kind: Kind, spec: PackSpec | None) -> int:
     """Blocks of the samples in shards, by way of files in a folder beside the target."""
-    files = beside(target)
-    try:
+    with _beside(target) as files:
         restore(source, files, kind)
-        return len(pack(files, target, spec))
-    finally:
-        shutil.rmtree(files, ignore_errors=True)
+        return len(pack(files_below(files), target, spec))
 
 
 @contextmanager
@@ -104,17 +107,21 @@ def _whole_or_nothing(target: Path) -> Iterator[Path]:
     """A new folder beside the target that becomes it at the end, and is gone if that is not reached."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError.at(target, "holds something already; name a new folder")
-    partial = beside(target)
-    try:
-        partial.mkdir(parents=True)
+    with _beside(target) as partial:
         yield partial
         if target.exists():
             target.rmdir()
         partial.rename(target)
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    """An empty folder beside the target; StoreError where it cannot be written."""
+    try:
+        with working_folder(target) as files:
+            yield files
     except OSError as error:
         raise StoreError.at(target, f"cannot be written: {error.strerror}; nothing is left of it") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def member_stem(key: str) -> str:

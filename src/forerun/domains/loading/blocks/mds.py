@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from forerun.domains.loading.blocks.samples import unsafe
 from forerun.errors import DataError
 from forerun.regular import read_regular, unreadable
@@ -73,10 +75,12 @@ def _write_shard(folder: Path, number: int, samples: Sequence[tuple[str, bytes]]
 
 
 def read_mds(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """The samples of a folder of shards in order.
+    """The samples of a folder of shards in order; of samples with several columns, a row a column.
 
-    The key is the column `key`, else the sample's number; the bytes are the column `data`, else the only column of
-    type bytes. Raises DataError, naming shard and place, for anything that does not hold together.
+    The key is the column `key` or `__key__`, else the sample's number. A sample with one other column is that column's
+    bytes under the key. One with several gives each under the key and the column's name: `00000007.label.txt`; numbers
+    and text are written as text, `jpeg` as `.jpg`. Raises DataError, naming shard and place, for anything that does not
+    hold together, compressed shards that are not unpacked, and encodings that are not read.
     """
     path = folder / INDEX
     try:
@@ -86,36 +90,83 @@ def read_mds(folder: Path) -> Iterator[tuple[str, bytes]]:
         raise DataError.at(path, f"is no index of shards: {type(error).__name__}") from error
     number = 0
     for shard in shards:
-        name = shard.get("raw_data", {}).get("basename") if isinstance(shard, dict) else None
-        if not isinstance(name, str) or unsafe(name) or "/" in name:
+        name = _name(shard, "raw_data")
+        if not name or unsafe(name) or "/" in name:
             raise DataError.at(path, f"names the shard {name!r:.60}")
-        if shard.get("compression"):
-            how = str(shard["compression"])[:20]
-            raise DataError.at(path, f"shard {name} is compressed by {how}; uncompressed shards are read")
+        if shard.get("compression") and not (folder / name).exists():
+            how = str(shard["compression"]).partition(":")[0][:20]
+            packed = _name(shard, "zip_data") or f"{name}.{how}"
+            raise DataError.at(
+                path,
+                f"shard {name} is compressed by {how}; unpack every shard beside itself, the index may stay, with "
+                f"{_TOOLS.get(how, how)} -dc < {packed[:80]} > {name}",
+            )
         if shard.get("version") != 2 or shard.get("format") != "mds":
             raise DataError.at(path, f"shard {name} is not of format mds, version 2")
-        for columns in _read_shard(folder / name):
-            key, data = _sample(folder / name, columns, number)
-            yield key, data
+        for columns, encodings in _read_shard(folder / name):
+            yield from _parts(folder / name, columns, encodings, number)
             number += 1
 
 
-def _sample(path: Path, columns: dict[str, bytes], number: int) -> tuple[str, bytes]:
-    data = columns.get("data")
-    if data is None and len(columns) == 1:
-        data = next(iter(columns.values()))
-    if data is None:
-        raise DataError.at(path, f"sample {number} has columns {', '.join(columns)}; `data` is wanted")
+_TOOLS: Final = {"gz": "gzip", "br": "brotli", "bz2": "bzip2", "snappy": "snzip"}
+
+
+def _name(shard: Any, part: str) -> str:
+    held = shard.get(part) if isinstance(shard, dict) else None
+    name = held.get("basename") if isinstance(held, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _parts(
+    path: Path, columns: dict[str, bytes], encodings: dict[str, str], number: int
+) -> Iterator[tuple[str, bytes]]:
     try:
-        key = columns["key"].decode() if "key" in columns else f"{number:08d}"
+        named = next((columns.pop(name) for name in ("key", "__key__") if name in columns), None)
+        key = f"{number:08d}" if named is None else named.decode()
     except UnicodeDecodeError as error:
         raise DataError.at(path, f"the key of sample {number} is no text") from error
-    if why := unsafe(key):
-        raise DataError.at(path, f"key {key[:80]!r} {why}")
-    return key, data
+    if not columns:
+        raise DataError.at(path, f"sample {number} has no column but its key")
+    for column, data in columns.items():
+        suffix, content = _content(path, column, encodings[column], data, number)
+        name = key
+        if len(columns) > 1:
+            ending = "" if not suffix or column.rpartition(".")[2] == suffix else f".{suffix}"
+            name = f"{key}.{column}{ending}"
+        if why := unsafe(name):
+            raise DataError.at(path, f"key {name[:80]!r} {why}")
+        yield name, content
 
 
-def _read_shard(path: Path) -> Iterator[dict[str, bytes]]:
+#: numbers as streaming stores them: its own name of the encoding, and numpy's
+_NUMBERS: Final = {
+    "int": "<i8",
+    **{f"{kind}{bits}": f"<{kind[0]}{bits // 8}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
+}
+_SUFFIXES: Final = {"bytes": "", "jpeg": "jpg", "png": "png", "json": "json", "str": "txt"}
+
+
+def _content(path: Path, column: str, encoding: str, data: bytes, number: int) -> tuple[str, bytes]:
+    """A column's suffix, and its bytes: as they are, numbers as text."""
+    if encoding in _SUFFIXES:
+        return _SUFFIXES[encoding], data
+    if encoding in ("str_int", "str_float", "str_decimal"):
+        return "txt", data
+    if encoding not in _NUMBERS:
+        read = ", ".join((*_SUFFIXES, *_NUMBERS))
+        raise DataError.at(
+            path, f"column {column[:40]!r} has the encoding {encoding[:40]!r}; write it as one of {read}"
+        )
+    kind = np.dtype(_NUMBERS[encoding])
+    if len(data) != kind.itemsize:
+        raise DataError.at(
+            path, f"sample {number} has {len(data)} bytes in {column[:40]!r}, {encoding} has {kind.itemsize}"
+        )
+    return "txt", str(np.frombuffer(data, kind)[0].item()).encode()
+
+
+def _read_shard(path: Path) -> Iterator[tuple[dict[str, bytes], dict[str, str]]]:
     try:
         content = read_regular(path)
     except OSError as error:
@@ -133,12 +184,14 @@ def _read_shard(path: Path) -> Iterator[dict[str, bytes]]:
         raise DataError.at(path, "its offsets do not ascend from the configuration to the end of the file")
     try:
         config = json.loads(content[table : offsets[0]])
-        names, sizes = config["column_names"], config["column_sizes"]
-        assert len(names) == len(sizes)
+        names, sizes = [str(name) for name in config["column_names"]], config["column_sizes"]
+        kinds = dict(zip(names, map(str, config["column_encodings"])))
+        assert len(names) == len(sizes) == len(kinds)
+        assert all(size is None or (type(size) is int and size >= 0) for size in sizes)
     except (ValueError, KeyError, TypeError, AssertionError, RecursionError) as error:
         raise DataError.at(path, "its configuration cannot be read") from error
     for number, (a, b) in enumerate(itertools.pairwise(offsets)):
-        yield _columns(path, number, content[a:b], names, sizes)
+        yield _columns(path, number, content[a:b], names, sizes), kinds
 
 
 def _columns(

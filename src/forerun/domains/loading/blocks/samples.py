@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from forerun.domains.loading.blocks.shards import refuse_shards
 from forerun.errors import DataError, Problem
 
 MAX_KEY_BYTES: Final = 4096
@@ -89,8 +90,16 @@ def check_keys(keys: Iterable[str], where: object) -> None:
 def list_files(folder: Path) -> tuple[FileEntry, ...]:
     """The regular files below a directory, by key.
 
-    Raises DataError for a directory that is absent or empty, links, special files, unsafe or colliding names.
+    Raises DataError for a directory that is absent or empty, links, special files, unsafe or colliding names, and for
+    shards of many samples (see `shards`).
     """
+    files = files_below(folder)
+    refuse_shards(folder, [(entry.key, entry.size_bytes) for entry in files], folder)
+    return files
+
+
+def files_below(folder: Path) -> tuple[FileEntry, ...]:
+    """The same, whatever the files are. Raises DataError as `list_files` does, but for shards."""
     if not folder.is_dir():
         raise DataError.at(folder, "is not a directory")
     entries: list[FileEntry] = []

@@ -6,11 +6,13 @@ Members are regular files named by the samples' keys, in USTAR, with time 0, mod
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from forerun.domains.loading.blocks.samples import unsafe
+from forerun.domains.loading.blocks.shards import unpacking
 from forerun.errors import DataError
 from forerun.regular import open_regular, unreadable
 
@@ -41,25 +43,28 @@ def read_tar(path: Path) -> Iterator[tuple[str, bytes]]:
     except OSError as error:
         raise DataError.at(path, unreadable(error)) from error
     if packer:
-        raise DataError.at(path, f"is compressed by {packer}; decompress it first, plain tar is read")
+        raise DataError.at(
+            path, f"is compressed by {packer}; decompress it with {unpacking(path.name, packer)}"
+        )
     try:
         with tarfile.open(path, "r:") as archive:
             for member in archive:
                 if member.isdir():
                     continue
-                why = unsafe(member.name)
+                key = re.sub(r"^(\./)+", "", member.name)  # as `tar -C dir .` writes names
+                why = unsafe(key)
                 if not member.isreg() or member.issparse():
                     why = "is a link, a device or a sparse file"
-                elif member.name.casefold() in seen:
+                elif key.casefold() in seen:
                     why = "occurs twice"
                 elif member.offset_data + member.size > size:
                     why = f"claims {member.size} bytes, the file ends before"
                 if why:
                     raise DataError.at(path, f"member {member.name[:80]!r} {why}")
-                seen.add(member.name.casefold())
+                seen.add(key.casefold())
                 held = archive.extractfile(member)
                 assert held is not None
-                yield member.name, held.read()
+                yield key, held.read()
     except (tarfile.TarError, EOFError, OSError, ValueError) as error:
         raise DataError.at(path, f"is no readable tar: {error}") from error
 
