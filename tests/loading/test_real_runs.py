@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import math
 import os
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,52 @@ def test_threads_that_compete_for_cores_are_detected() -> None:
     profile = fit_profile(a, b, c, load)
     assert profile.cores < 1.5 and "decode more slowly than one" in profile.notes[-1]
     assert predict(profile, load, Cell(16, 4)) >= 64 * 0.004 / profile.cores * 0.99
+
+
+def files_probe(threads: int, request_s: float, decode_s: float, rate: float, **measured: float) -> Probe:
+    """A probe of 100 single files of 50 kB, all requests alike; `rate` samples/s."""
+    return Probe(
+        Cell(1, threads), 100, 100 / rate, request_s, decode_s, 0.9, np.full(100, request_s), 0.0, **measured
+    )
+
+
+@pytest.mark.parametrize(
+    ("measured", "decode_s"),
+    [
+        ({"cores_used": 0.95, "cores_wanted": 0.99}, 0.004),  # one interpreter, or one core
+        (
+            {"cores_used": 0.5, "cores_wanted": 1.2},
+            0.004,
+        ),  # the other processors' time goes to other programs
+        ({"cores_used": 0.6, "cores_wanted": 0.6}, 0.009),  # decodes take longer than alone
+    ],
+)
+def test_competing_for_processors_is_not_taken_for_a_link(
+    measured: dict[str, float], decode_s: float
+) -> None:
+    """Requests that take six times as long with eight threads: a link only if processors and decodes are as alone."""
+    load = Load(2000, 50_000.0, 64, 0.0, 256)
+    sizes = np.full(100, 5e4)
+    alone = files_probe(1, 0.006, 0.004, 100.0, decode_cpu_s=0.004, cores_used=0.45, cores_wanted=0.45)
+    many = files_probe(8, 0.038, decode_s, 160.0, decode_cpu_s=0.004, **measured)
+    found = fit_single_requests(alone, many, sizes, load)
+    assert found.shared_bytes_per_s == math.inf
+    assert any("a shared link is not identifiable" in note for note in found.notes)
+    assert load.samples / predict(found, load, Cell(1, 8)) == pytest.approx(160, rel=0.1)
+    assert load.samples / predict(found, load, Cell(1, 1)) == pytest.approx(100, rel=0.05)
+    link = files_probe(8, 0.038, 0.004, 160.0, decode_cpu_s=0.004, cores_used=0.65, cores_wanted=0.7)
+    found = fit_single_requests(alone, link, sizes, load)
+    assert (
+        found.shared_bytes_per_s == pytest.approx(8 * 50_000 / 0.032)
+        and "taken for a shared link" in found.notes[1]
+    )
+    # Blocks tell the same: what a link carries makes blocks of many threads slower, and nothing else.
+    blocks = [
+        replace(probe, cell=Cell(16, probe.cell.threads), request_s=16 * probe.request_s)
+        for probe in (alone, many, link)
+    ]
+    assert fit_profile(alone, blocks[0], blocks[1], load).shared_bytes_per_s == math.inf
+    assert fit_profile(alone, blocks[0], blocks[2], load).shared_bytes_per_s < math.inf
 
 
 def test_single_files_tell_latency_and_admit_what_they_cannot() -> None:

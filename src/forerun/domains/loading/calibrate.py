@@ -22,6 +22,12 @@ from forerun.result.stats import normal_quantile, student_quantile
 #: of a decode, so much must be CPU time before threads are said to compete for cores; and so much slower they must be
 CPU_BOUND = 0.5
 CONTENDED = 1.15
+#: many threads are bound by processors, not by a link, if they use or wait for so many cores, or if decodes of which this
+#: share is CPU time take longer than alone
+BUSY_CORES = 0.8
+SOME_CPU = 0.25
+#: waits are this share of a run at least if loading binds, not the steps
+LOADS_BIND = 0.1
 #: one run is never believed to tell another closer than this, as a share
 LEAST_OFF = 0.01
 #: runs are never believed to scatter less about the model than this, as a share
@@ -61,15 +67,51 @@ def fit_profile(a: Probe, b: Probe, c: Probe, load: Load) -> StoreProfile:
         overhead = max(0.0, (b.overhead_s - a.overhead_s) / (n - 1))
         latency += max(0.0, a.overhead_s - overhead)
         decode = float(np.average([a.decode_s, b.decode_s], weights=[a.samples, b.samples]))
-    if c.request_s > latency and size:
+    starved = _starved(b, c)
+    if starved:
+        shared = math.inf
+        notes.append(f"{_NO_LINK}: {c.cell.threads} threads compete for processors")
+    elif c.request_s > latency and size:
         shared = max(conn, c.cell.threads * n * size / (c.request_s - latency))
     else:
         shared = math.inf
         notes.append("shared bandwidth is not identifiable: many threads read as fast as one")
     decode, cpu_s, cores, said = _contended(a, b, c, decode)
-    return StoreProfile(
+    profile = StoreProfile(
         latency, conn, shared, max(0.0, decode + overhead), (*notes, *said), decode_cpu_s=cpu_s, cores=cores
     )
+    return _sharing_cores(profile, c) if starved else profile
+
+
+_NO_LINK = "a shared link is not identifiable"
+
+
+def _starved(alone: Probe, many: Probe) -> bool:
+    """Whether many threads wait for processors: then longer requests are no sign of a link.
+
+    A link makes requests longer and leaves decodes and processors as they are.
+    """
+    if many.cores_used is None:
+        return False
+    slowed = alone.decode_cpu_s >= SOME_CPU * alone.decode_s and many.decode_s >= CONTENDED * alone.decode_s
+    return max(many.cores_used, many.cores_wanted) >= BUSY_CORES or slowed
+
+
+def _sharing_cores(profile: StoreProfile, many: Probe) -> StoreProfile:
+    """The profile with the processor time a sample that many threads got through with, where they were not held by steps.
+
+    Requests need processors too: what a sample takes of them beyond its decode is taken off its latency.
+    """
+    if many.load_share < LOADS_BIND or many.cores_used is None:
+        return profile
+    cores = max(1.0, many.cores_used)
+    whole = profile.latency_s + profile.decode_s
+    cpu_s = min(cores * many.total_s / many.samples, whole)
+    decode = max(profile.decode_s, cpu_s)
+    return replace(
+        profile, latency_s=whole - decode, decode_s=decode, decode_cpu_s=cpu_s, cores=cores,
+        notes=(*profile.notes, f"{cores:.2g} cores get through {many.samples / many.total_s:.3g} samples/s"),
+    )  # fmt: skip
 
 
 def _contended(a: Probe, b: Probe, c: Probe, decode_s: float) -> tuple[float, float, float, tuple[str, ...]]:
@@ -116,13 +158,21 @@ def fit_single_requests(a: Probe, c: Probe, sizes_bytes: F64, load: Load) -> Sto
     overhead = max(0.0, a.overhead_s or 0.0)
     latency = max(0.0, a.request_s - slope * load.sample_bytes) + overhead
     shared = math.inf
-    if c.request_s > 1.25 * a.request_s and load.sample_bytes:
+    slower_requests = c.request_s > 1.25 * a.request_s and bool(load.sample_bytes)
+    starved = slower_requests and _starved(a, c)
+    if starved:
+        decode = a.decode_s
+        notes.append(
+            f"{_NO_LINK}: {c.cell.threads} threads wait longer for a file than one, and for processors"
+        )
+    elif slower_requests:
         shared = c.cell.threads * load.sample_bytes / (c.request_s - a.request_s)
         notes.append(f"{c.cell.threads} threads wait longer for a file than one: taken for a shared link")
-    return StoreProfile(
+    profile = StoreProfile(
         latency, conn, max(shared, conn) if math.isfinite(conn) else shared, decode, (*notes, *said),
         decode_cpu_s=cpu_s, cores=cores,
     )  # fmt: skip
+    return _sharing_cores(profile, c) if starved else profile
 
 
 def predict(profile: StoreProfile, load: Load, cell: Cell) -> float:

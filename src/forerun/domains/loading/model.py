@@ -296,7 +296,8 @@ class Probe:
     total_s over `samples` samples, the last step included; mean seconds of a request and of a decode; load_share: waits
     after the first batch, as a share of the total. `requests_s` float64: single requests, for intervals. overhead_s: a
     thread's own work a request beyond reading and decoding, where it was measured. decode_cpu_s: what of a decode needed
-    a core, where it was measured.
+    a core, where it was measured. cores_used: processor seconds of the whole process a second of the run, where they
+    were measured; cores_wanted: the same and the time in which its threads waited for a processor.
     """
 
     cell: Cell
@@ -308,6 +309,8 @@ class Probe:
     requests_s: F64 | None = None
     overhead_s: float | None = None
     decode_cpu_s: float = 0.0
+    cores_used: float | None = None
+    cores_wanted: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -72,7 +73,8 @@ class LoaderRun:
     """What one run measured, in seconds: the total, waits of each batch, single requests and decodes.
 
     overhead_s: of a thread, a piece: what was neither reading, nor decoding, nor waiting for room. decode_cpu_s: the
-    processor time of decoding a sample, mean. process_cpu_s: of the whole process, in all.
+    processor time of decoding a sample, mean. process_cpu_s: of the whole process, in all. queued_s: of its threads, in
+    all, ready to run while every processor was taken (0 where the system does not say).
     """
 
     total_s: float
@@ -84,11 +86,23 @@ class LoaderRun:
     overhead_s: float
     decode_cpu_s: float = 0.0
     process_cpu_s: float = 0.0
+    queued_s: float = 0.0
 
     @property
     def load_share(self) -> float:
         """Waits after the first batch over the total."""
         return float(self.load_s[1:].sum() / self.total_s)
+
+
+def queued_s() -> float:
+    """Seconds that this thread has been ready to run and waited for a processor; 0 where the system does not say."""
+    try:
+        with Path("/proc/thread-self/schedstat").open(
+            "rb"
+        ) as file:  # Linux: running, waiting [ns], times it ran
+            return int(file.read().split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 _WORK: Final = bytes(32 * 1024)
@@ -152,7 +166,7 @@ def run_loader(
     """
     state = _State(client, pieces, decode_s, decode, buffer_samples, decoder)
     total = sum(len(piece.lengths) for piece in pieces)
-    cpu_s = time.process_time()
+    cpu_s, queued_before_s = time.process_time(), queued_s()
     begun = time.perf_counter()
     state.admit(threads if steering is None else steering.threads)
     watch = _Watch(state, begun)
@@ -185,6 +199,7 @@ def run_loader(
         overhead_s=spare_s / len(pieces),
         decode_cpu_s=state.decode_cpu_s / max(1, len(state.decodes)),
         process_cpu_s=time.process_time() - cpu_s,
+        queued_s=state.queued_s + queued_s() - queued_before_s,
     )
 
 
@@ -242,7 +257,7 @@ class _State:
         #: of each piece handed over whole: bytes, samples, when it was asked for, seconds of reading it, and of what
         #: followed but for waiting
         self.handed: list[tuple[int, int, float, float, float]] = []
-        self.busy_s = self.decode_cpu_s = 0.0
+        self.busy_s = self.decode_cpu_s = self.queued_s = 0.0
         self.stopped = False
         self.admitted = 0
         self.crew: list[threading.Thread] = []
@@ -284,6 +299,7 @@ class _State:
         with self.lock:
             self.busy_s += time.perf_counter() - begun_s - waited_s
             self.decode_cpu_s += cpu_s
+            self.queued_s += queued_s()  # of a thread that ends here, and began here
 
     def decoded(self, piece: Piece, number: int, sample: memoryview) -> None:
         """Decode in earnest, or as long as was asked for."""

@@ -289,7 +289,8 @@ def measure_cell(corpus: Corpus, job: Job, ask: Ask, start: int = 0) -> Probe:
 def _probe(ask: Ask, run: LoaderRun) -> Probe:
     return Probe(
         ask.cell, run.samples, run.total_s, float(run.request_s.mean()), float(run.decode_s.mean()), run.load_share,
-        run.request_s, run.overhead_s, run.decode_cpu_s,
+        run.request_s, run.overhead_s, run.decode_cpu_s, run.process_cpu_s / run.total_s,
+        (run.process_cpu_s + run.queued_s) / run.total_s,
     )  # fmt: skip
 
 
