@@ -61,11 +61,11 @@ GOOD = "1,0,10,a,900,64,2,30"
         ("1,0,10,b,900,64,1,30", (), ["jobs.csv:2: model 'b' has no throughput; known: a"]),
         ("1,0,10,a,900,16,1,30", (), ["jobs.csv:2: batch_size 16 of a has no throughput; measured: 32, 64"]),
         ("1,-5,10,a,900,64,1,30\n2,0,-3,a,9,64,-1,-9", (),
-         ["jobs.csv:2: submit_time is -5", "csv:3: iteration is -3", "csv:3: num_gpu is -1", "csv:3: duration is -9"]),
-        (f"{GOOD}\n{GOOD}", (), ["jobs.csv:3: job_id 1 was already used on line 2"]),
-        ("1,nan,10,a,9,64,1,3\n2,1e3,inf,a,9,64,1,3", (), ["jobs.csv:2: submit_time is 'nan'", "csv:3: iteration is 'inf'"]),
-        ('1,0,10,a,900,64,1,"3,5"', (), ["jobs.csv:2: duration is '3,5'", "decimal commas"]),
-        ("", (), ["jobs.csv: has a header and no job"]),
+         ["jobs.csv:2:submit_time: -5", "csv:3:iteration: -3", "csv:3:num_gpu: -1", "csv:3:duration: -9"]),
+        (f"{GOOD}\n{GOOD}", (), ["jobs.csv:3:job_id: 1 was already used on line 2"]),
+        ("1,nan,10,a,9,64,1,3\n2,1e3,inf,a,9,64,1,3", (), ["jobs.csv:2:submit_time: 'nan'", "csv:3:iteration: 'inf'"]),
+        ('1,0,10,a,900,64,1,"3,5"', (), ["jobs.csv:2:duration: '3,5'", "decimal comma"]),
+        ("", (), ["jobs.csv: holds no rows of data"]),
         ("1,9,10,a,900,64,1,30\n2,5,10,a,900,64,1,30", ("--set", "trace.strict=true"), ["jobs.csv:3", "refused by strict"]),
         ("1,9,10,a,3,64,1,30", ("--set", "trace.strict=true"), ["jobs.csv:2", "deadline before submission"]),
     ],
@@ -102,7 +102,7 @@ def test_repairs_are_counted_with_file_and_line(simulate: Any) -> None:
     assert code == 0
     assert any("rows out of order (sorted by submission): 1 (jobs.csv:3)" in note for note in result["notes"])
     assert any(
-        "deadline before submission (cannot be met): 1 (jobs.csv:2)" in note for note in result["notes"]
+        "deadline before submission (cannot be met): 1 (jobs.csv:2:ddl)" in note for note in result["notes"]
     )
 
 
@@ -240,6 +240,100 @@ def test_a_slurm_dump_is_compared_in_one_command(
     assert json.loads(capsys.readouterr().out)["summary"]["jobs"] == 2
     assert run(["simulate", "s.yaml", "--set", "trace.strict=true"]) == 2
     assert "job without GPUs dropped" in capsys.readouterr().err
+
+
+RAW = "job_id,submission_time,duration,num_gpu"
+FULL = "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration,best_effort,user,vc"
+#: a job log's header and rows; what every command that reads it says of it (empty: nothing is wrong)
+LOGS = {
+    "an empty deadline": (f"{RAW},deadline\na,0,100,1,900\nb,10,100,1,\n", ""),
+    "no deadline at all": (f"{RAW},deadline\na,0,100,1,\nb,10,100,1,\n", ""),
+    "empty iterations and batch": (f"{FULL}\na,0,,,900,,1,100,0,u,v\nb,5,10,m,900,64,1,100,0,u,v\n", ""),
+    "empty iterations of a model": (f"{FULL}\na,0,,m,900,64,1,100,0,u,v\n", ""),
+    "no user and no virtual cluster": (f"{FULL}\na,0,10,m,900,64,1,100,0,,\n", ""),
+    "a model without iterations": (f"{RAW},model_name,batch_size\na,0,100,1,m,64\n", ""),
+    "a batch without a model": (f"{RAW},batch_size\na,0,100,1,64\n", ""),
+    "an empty original duration": (f"{RAW},real_duration\na,0,100,1,\n", ""),
+    "an empty submission": (f"{RAW}\na,,100,1\n", ":2:submission_time: is empty; a number is needed"),
+    "an empty duration": (f"{RAW}\na,0,,1\n", ":2:duration: is empty; a number is needed"),
+    "empty GPUs": (f"{RAW}\na,0,100,\n", ":2:num_gpu: is empty; a number is needed"),
+    "an empty id": (f"{RAW}\n,0,100,1\n", ":2:job_id: is empty"),
+    "an empty best_effort": (
+        f"{RAW},best_effort\na,0,100,1,\n",
+        ":2:best_effort: is empty; a number is needed",
+    ),
+    "a deadline in words": (f"{RAW},deadline\na,0,100,1,soon\n", ":2:deadline: 'soon' is not a number"),
+    "an underscore in a number": (f"{RAW}\na,0,1_0,1\n", ":2:duration: '1_0' is not a number"),
+    "a superscript": (f"{RAW}\n²,0,²,1\n", ":2:duration: '²' is not a number"),
+    "an id of five thousand digits": (
+        f"{RAW}\n{'9' * 5000},0,9,1\n",
+        ":2:job_id: is longer than 4096 characters",
+    ),
+    "a digit too many in an id": (f"{RAW}\n7,0,9,1\n007,0,9,1\n", ":3:job_id: 7 was already used on line 2"),
+    "zero seconds": (f"{RAW}\na,0,0,1\nb,0,9,1\n", "job of zero seconds dropped: 1"),
+    "only zero seconds": (f"{RAW}\na,0,0,1\n", "no usable job is left; all take zero seconds"),
+    "a column too many": (f"{RAW},colour\na,0,9,1,red\n", "column not used: 'colour': 1"),
+    "a cell too few": (f"{RAW}\na,0,9\n", ":2: has 3 cells, 4 are expected"),
+    "no job": (f"{RAW}\n", "holds no rows of data"),
+}
+#: of these, those that are read all the same
+REPAIRED = ("zero seconds", "a column too many")
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_every_command_reads_and_refuses_the_same_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, name: str
+) -> None:
+    """What is wrong with a log does not depend on who reads it, nor does what is said of it."""
+    monkeypatch.chdir(tmp_path)
+    text, said = LOGS[name]
+    Path("jobs.csv").write_text(text)
+    Path("s.yaml").write_text(
+        "domain: cluster\ntrace: {file: jobs.csv, format: native}\npolicy: fifo\n"
+        "machines: {nodes: [{count: 1, gpus: 4}]}\n"
+    )
+    wanted = 0 if not said or name in REPAIRED else 2
+    for command in (
+        ["simulate", "s.yaml"],
+        ["check", "s.yaml"],
+        ["trace", "check", "jobs.csv", "--format", "cluster_jobs"],
+        ["trace", "check", "jobs.csv"],
+        ["trace", "stats", "cluster", "jobs.csv"],
+        ["trace", "import", "jobs.csv", "-o", "out.parquet"],
+    ):
+        code = run(command)
+        captured = capsys.readouterr()
+        assert code == wanted, (command, captured.err)
+        assert said in captured.out + captured.err or (command == ["check", "s.yaml"] and not wanted), command
+        assert "Traceback" not in captured.err
+    strict = ["trace.strict=true"] if name in REPAIRED else []
+    for change in strict:
+        assert run(["simulate", "s.yaml", "--set", change]) == 2
+        assert run(["trace", "check", "jobs.csv", "--strict"]) == 2
+
+
+def test_a_log_with_empty_deadlines_is_told_and_fitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Jobs without a deadline count as best effort in figures and fits, and what is written can be read again."""
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(
+        f"j{i},{97 * i},{30 + 37 * i % 400},{1 + i % 3},{97 * i + 900 if i % 4 else ''}\n" for i in range(80)
+    )
+    Path("jobs.csv").write_text(f"{RAW},deadline\n{rows}")
+    assert run(["trace", "stats", "cluster", "jobs.csv", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["best_effort_share"] == 0.25 and figures["slack_min"] > 1
+    assert run(["trace", "fit", "cluster", "jobs.csv", "-o", "fit.yaml", "--json"]) == 0
+    fitted = json.loads(capsys.readouterr().out)
+    assert "NaN" not in json.dumps(fitted)
+    assert run(["trace", "generate", "cluster", "fit.yaml", "-o", "more.csv"]) == 0
+    assert run(["trace", "import", "jobs.csv", "-o", "again.csv"]) == 0
+    capsys.readouterr()
+    scenario = forerun.loads(
+        f"domain: cluster\ntrace: {tmp_path / 'jobs.csv'}\nmachines: {{nodes: [{{count: 2, gpus: 4}}]}}\npolicy: fifo\n"
+    )
+    assert forerun.simulate(scenario).summary["jobs_with_deadline"] == 60
 
 
 PARTITIONS = SACCT.replace("bob|gpu", "bob|fast")

@@ -36,6 +36,7 @@ from forerun.domains.cluster.profile import analytic
 from forerun.domains.cluster.record import Record
 from forerun.errors import InputError, PolicyError, ScenarioError, TraceError
 from forerun.scenario.load import load, loads
+from forerun.trace.repair import RepairLog
 
 RIGID = (Fifo(), Sjf(), Srtf(), EdfRigid())
 PROFILE = analytic([("a", 64), ("b", 32)], "balanced", levels=(1, 2, 4, 8))
@@ -361,12 +362,12 @@ def test_all_four_headers_are_read(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("1,5.5,10,a,90,64,2,30", "not a fraction"),
-        ("1,-5,10,a,90,64,2,30", "submit_time is -5"),
-        ("1,5,10,a,90,64,2,0", "duration is 0"),
-        ("1,5,10,a,90,64,0,30", "num_gpu is 0"),
-        ("1,5,10,a,90,64,2", "has 7 fields"),
-        ("1,x,10,a,90,64,2,30", "a whole number is wanted"),
+        ("1,5.5,10,a,90,64,2,30", "jobs.csv:2:submit_time: '5.5' is not a whole number"),
+        ("1,-5,10,a,90,64,2,30", "jobs.csv:2:submit_time: -5 is negative"),
+        ("1,5,10,a,90,64,2,0", "no usable job is left; all take zero seconds"),
+        ("1,5,10,a,90,64,0,30", "jobs.csv:2:num_gpu: 0 is below 1"),
+        ("1,5,10,a,90,64,2", "has 7 cells, 8 are expected"),
+        ("1,x,10,a,90,64,2,30", "jobs.csv:2:submit_time: 'x' is not a number"),
         ("1,5,10,a,90,64,2,30\n1,6,10,a,90,64,2,30", "already used on line 2"),
     ],
 )
@@ -378,11 +379,17 @@ def test_bad_rows_are_named_with_line_and_field(row: str, said: str, tmp_path: P
     assert "jobs.csv:" in str(found.value)
 
 
-def test_any_common_encoding_is_read(tmp_path: Path) -> None:
-    for encoding, ending in (("utf-8-sig", "\r\n"), ("utf-16", "\n")):
-        path = tmp_path / f"{encoding}.csv"
-        path.write_bytes(HEADERS["raw"].replace("\n", ending).encode(encoding))
-        assert read_jobs(path).gpus == (2,)
+def test_a_mark_and_crlf_are_repaired_and_utf_16_is_refused(tmp_path: Path) -> None:
+    path, notes = tmp_path / "jobs.csv", RepairLog()
+    path.write_bytes(HEADERS["raw"].replace("\n", "\r\n").encode("utf-8-sig"))
+    assert read_jobs(path, notes).gpus == (2,)
+    assert [repair.rule for repair in notes.repairs] == [
+        "byte-order mark dropped",
+        "CRLF line ends read as LF",
+    ]
+    path.write_bytes(HEADERS["raw"].encode("utf-16"))
+    with pytest.raises(TraceError, match="the file is UTF-16; save it as UTF-8"):
+        read_jobs(path)
 
 
 def test_holes_zeros_and_nan_in_throughput_are_kept_apart(tmp_path: Path) -> None:

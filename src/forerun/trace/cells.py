@@ -41,7 +41,8 @@ class Field:
     name: ours, with the unit as suffix. column: its header there (default: the same). kind: `float`, `int`
     (whole, at most 2^53), `text`, or `datetime` (int64 nanoseconds since 1970 on the file's clock, or UTC
     if the file gives a zone). missing: texts that stand for "no value": NaN in a float column, None in a
-    text one; not allowed elsewhere. minimum, maximum: inclusive. whole_decimals: an `int` may be written
+    text one; not allowed elsewhere. blank: what an empty cell of an `int` column stands for (None: it must
+    not be empty). minimum, maximum: inclusive. whole_decimals: an `int` may be written
     `12.0`. required: the column must be there.
     """
 
@@ -52,6 +53,7 @@ class Field:
     column: str = ""
     required: bool = True
     missing: tuple[str, ...] = ()
+    blank: int | None = None
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
@@ -125,6 +127,11 @@ def _float_column(field: Field, cells: list[str]) -> tuple[Array, list[tuple[int
 
 def _int_column(field: Field, cells: list[str]) -> tuple[Array, list[tuple[int, str]]]:
     faults: list[tuple[int, str]] = []
+    empty: list[int] = []
+    if field.blank is not None:
+        empty = [i for i, cell in enumerate(cells) if not cell]
+        for i in empty:
+            cells[i] = str(field.blank)
     if not _INTEGERS.fullmatch("\n".join(cells) + "\n"):
         for i, cell in enumerate(cells):
             if not _INTEGERS.fullmatch(cell + "\n"):
@@ -133,7 +140,7 @@ def _int_column(field: Field, cells: list[str]) -> tuple[Array, list[tuple[int, 
                     faults.append((i, _not_a_whole_number(cell)))
                     cells[i] = "0"
     values = np.fromiter(map(int, cells), dtype=np.int64, count=len(cells))
-    bad = {i for i, _ in faults}
+    bad = {i for i, _ in faults}.union(empty)
     low = -LARGEST_INT if field.minimum is None else max(field.minimum, -LARGEST_INT)
     high = LARGEST_INT if field.maximum is None else min(field.maximum, LARGEST_INT)
     for i in np.flatnonzero((values < low) | (values > high)).tolist():

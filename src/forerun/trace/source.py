@@ -67,7 +67,8 @@ class Source:
     `blocks()` yields (number of the first line, list of lines) and counts lines from 1; lines come without
     their ends. After the last block `sha256` is the digest of the file as it lies on disk.
     Raises `TraceError` naming file and line for everything that is not readable text.
-    crlf_usual: the format itself ends its lines with CRLF, which is then no repair.
+    crlf_usual: the format itself ends its lines with CRLF, which is then no repair. name: what messages call the
+    file (default: its path).
     """
 
     def __init__(
@@ -77,9 +78,10 @@ class Source:
         repairs: RepairLog,
         limits: Limits = DEFAULT_LIMITS,
         crlf_usual: bool = False,
+        name: str = "",
     ) -> None:
         self.path = Path(path)
-        self.name = str(path)
+        self.name = name or str(path)
         self.repairs = repairs
         self.limits = limits
         self.crlf_usual = crlf_usual

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from forerun.domains.cluster.inputs import JobTable
-from forerun.domains.cluster.model import F64, I64, NO_DEADLINE_S, Profile
+from forerun.domains.cluster.model import BOOL, F64, I64, NO_DEADLINE_S, Profile
 from forerun.errors import Problem, ProfileError, ScenarioError, TraceError
 from forerun.result.tables import spreadsheet_safe
 from forerun.rng import stream
@@ -427,8 +427,8 @@ def fit(trace: Trace, *, humps: int = 0) -> FittedJobs:
         template_shares=shares,
     )
     notes = [note]
-    if "best_effort" in trace:
-        spec = spec.with_(best_effort_share=float(np.mean(np.asarray(trace["best_effort"]) == 1)))
+    if "best_effort" in trace or len(slack):
+        spec = spec.with_(best_effort_share=float(without_deadline(trace).mean()))
     slack_distance = None
     if len(slack):
         spec = spec.with_(least_slack=float(slack.min()), most_slack=float(slack.max()))
@@ -458,17 +458,25 @@ def _template_counts(trace: Trace) -> tuple[tuple[tuple[str, int], ...], tuple[f
     if "model" not in trace or "batch" not in trace:
         return (), ()
     pairs = Counter(zip(map(str, trace["model"].tolist()), map(int, trace["batch"].tolist()), strict=True))
-    known = sorted((pair, count) for pair, count in pairs.items() if pair[0])
+    known = sorted((pair, count) for pair, count in pairs.items() if pair[0] and pair[1])
     return tuple(pair for pair, _ in known), tuple(count / len(trace) for _, count in known)
+
+
+def without_deadline(trace: Trace) -> BOOL:
+    """Which jobs of a log have no deadline: best-effort ones, and those with an empty cell."""
+    none: BOOL = np.zeros(len(trace), np.bool_)
+    if "best_effort" in trace:
+        none |= np.asarray(trace["best_effort"]) == 1
+    if "deadline_s" in trace:
+        none |= ~(np.asarray(trace["deadline_s"], np.float64) < NO_DEADLINE_S)
+    return none
 
 
 def _slack(trace: Trace, submit_s: F64, duration_s: F64) -> F64:
     """Deadline less submission over duration of the jobs with a deadline, not below 0."""
     if "deadline_s" not in trace:
         return np.empty(0)
-    effort = (
-        np.asarray(trace["best_effort"]) == 1 if "best_effort" in trace else np.zeros(len(trace), np.bool_)
-    )
+    effort = without_deadline(trace)
     slack = (np.asarray(trace["deadline_s"], np.float64) - submit_s) / np.maximum(duration_s, 1.0)
     known: F64 = np.maximum(slack[~effort], 0.0)
     return known

@@ -19,21 +19,11 @@ import numpy as np
 from forerun.domains.cluster.model import NO_DEADLINE_S, Cluster, Jobs, NodeGroup, Profile
 from forerun.errors import Problem, ProfileError, ScenarioError, TraceError, known_names
 from forerun.regular import read_regular, unreadable
-from forerun.trace.jobs import spelt
+from forerun.trace.readers.cluster_jobs import NO_DEADLINE, job_name, job_rows
 from forerun.trace.repair import RepairLog
-from forerun.units import whole_number
+from forerun.trace.source import Source
 
 _SPEC_FIELDS: Final = ("num_switch", "num_node_p_switch", "num_gpu_p_node", "num_cpu_p_node", "mem_p_node")
-
-#: the rule of a deadline that nobody can meet
-UNMEETABLE: Final = "deadline before submission (cannot be met)"
-#: what is read of a job log; `real_*` columns of the Philly form are not
-_JOB_COLUMNS: Final = (
-    "job_id", "submit_s", "iterations", "model", "deadline_s", "batch", "gpus", "duration_s", "best_effort", "user", "vc",
-)  # fmt: skip
-
-#: nothing written there: no deadline; no model's iterations and batch
-_MAY_BE_EMPTY: Final = ("deadline_s", "iterations", "batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,97 +99,34 @@ def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
     """The jobs of a log with one of the four published headers (or ours), in the order of the file.
 
     Whole seconds since the collection began; deadlines absolute; `best_effort` 1 takes the deadline away. Ids made of
-    digits become numbers. Columns for model, iterations, batch and deadline may be absent: such jobs run rigid for
-    their duration and have no deadline.
+    digits become numbers. Columns for model, iterations, batch and deadline may be absent or empty: such jobs run rigid
+    for their duration and have no deadline. Reads as the trace format `cluster_jobs` does.
     """
     notes = RepairLog() if notes is None else notes
-    rows = _rows(path, TraceError)
-    if not rows:
-        raise TraceError.at(path.name, "is empty; a header and at least one job are wanted")
-    return _job_table(path.name, [name.strip() for name in rows[0][1]], rows[1:], notes)
-
-
-def _job_table(
-    source: str, header: Sequence[str], rows: Sequence[tuple[int, list[str]]], notes: RepairLog
-) -> JobTable:
-    place = _columns(source, header)
-    if not rows:
-        raise TraceError.at(source, "has a header and no job")
-    called = {name: header[at] for name, at in place.items()}
-    problems: list[Problem] = []
-    seen: dict[int | str, int] = {}
-    columns: dict[str, list[int | str | bool]] = {
-        name: [] for name in (*_JOB_COLUMNS, "written_deadline_s", "line")
-    }
-    for line, cells in rows:
-        where = f"{source}:{line}"
-        if len(cells) != len(header):
-            problems.append(Problem(where, f"has {len(cells)} fields, the header has {len(header)}"))
-            continue
-        job = _job(where, {name: cells[at].strip() for name, at in place.items()}, called, problems, notes)
-        identity = job["job_id"]
-        if identity in seen:
-            problems.append(Problem(where, f"job_id {identity} was already used on line {seen[identity]}"))
-        seen[identity] = line
-        for name, value in job.items():
-            columns[name].append(value)
-        columns["line"].append(line)
-    if problems:
-        raise TraceError(*problems)
-    return JobTable(source=source, **{name: tuple(values) for name, values in columns.items()})  # type: ignore[arg-type]
-
-
-def _columns(source: str, header: Sequence[str]) -> dict[str, int]:
-    try:
-        found = spelt(header)
-    except ValueError as error:
-        raise TraceError.at(f"{source}:1", str(error)) from None
-    if "vc" in found:
-        found.setdefault("user", found["vc"])
-    return {name: header.index(found[name]) for name in _JOB_COLUMNS if name in found}
-
-
-def _job(
-    where: str,
-    cells: Mapping[str, str],
-    called: Mapping[str, str],
-    problems: list[Problem],
-    notes: RepairLog,
-) -> dict[str, int | str]:
-    """One row by our names; `called`: what the file's header calls each column, for what is wrong there."""
-
-    def number(name: str, least: int, default: int) -> int:
-        if name not in cells or (cells[name] == "" and name in _MAY_BE_EMPTY):
-            return default
-        return _integer(cells[name], where, called[name], problems, least=least)
-
-    text = cells["job_id"]
-    if not text:
-        problems.append(Problem(where, "job_id is empty"))
-    best_effort = number("best_effort", 0, 0)
-    if best_effort not in (0, 1):
-        problems.append(Problem(where, f"best_effort is {best_effort}, 0 or 1 is wanted"))
-    submit_s = number("submit_s", 0, 0)
-    deadline_s = number("deadline_s", -(1 << 62), NO_DEADLINE_S)
-    written_s = deadline_s
-    if best_effort == 1:
-        deadline_s = NO_DEADLINE_S
-    elif deadline_s < submit_s:
-        notes.note(UNMEETABLE, where)
-    return {
-        "job_id": text if (numbered := whole_number(text, 4000)) is None else numbered,
-        "submit_s": submit_s,
-        "iterations": number("iterations", 1, 0),
-        "model": cells.get("model", ""),
-        "deadline_s": deadline_s,
-        "batch": number("batch", 1, 0),
-        "gpus": number("gpus", 1, 1),
-        "duration_s": number("duration_s", 1, 1),
-        "best_effort": int(deadline_s == NO_DEADLINE_S),
-        "user": cells.get("user", ""),
-        "vc": cells.get("vc", ""),
-        "written_deadline_s": written_s,
-    }
+    _, rows = job_rows(Source(path, repairs=notes, name=path.name))
+    count, columns = len(rows), {name: tuple(values.tolist()) for name, values in rows.columns.items()}
+    deadlines = columns.get("deadline_s", (NO_DEADLINE,) * count)
+    written_s = tuple(NO_DEADLINE_S if at == NO_DEADLINE else at for at in deadlines)
+    effort = columns.get("best_effort", (0,) * count)
+    deadline_s = tuple(NO_DEADLINE_S if alone else at for at, alone in zip(written_s, effort, strict=True))
+    nothing, unnamed = (0,) * count, ("",) * count
+    vcs, users = columns.get("vc", unnamed), columns.get("user", unnamed)
+    return JobTable(
+        source=path.name,
+        job_id=tuple(map(job_name, columns["job_id"])),
+        submit_s=columns["submit_s"],
+        iterations=columns.get("iterations", nothing),
+        model=columns.get("model", unnamed),
+        deadline_s=deadline_s,
+        batch=columns.get("batch", nothing),
+        gpus=columns["gpus"],
+        duration_s=columns["duration_s"],
+        best_effort=tuple(at == NO_DEADLINE_S for at in deadline_s),
+        user=users if any(users) else vcs,
+        vc=vcs,
+        written_deadline_s=written_s,
+        line=tuple(rows.lines.tolist()),
+    )
 
 
 def jobs_of(table: JobTable, profile: Profile | None, notes: RepairLog | None = None) -> Jobs:

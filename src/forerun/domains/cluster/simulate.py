@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forerun.domains.cluster.inputs import (
-    UNMEETABLE,
     JobTable,
     cluster_of,
     jobs_of,
@@ -40,6 +39,7 @@ from forerun.result.run import Result
 from forerun.rng import stream
 from forerun.scenario.spec import Input
 from forerun.trace.jobs import demand
+from forerun.trace.readers.cluster_jobs import UNMEETABLE
 from forerun.trace.repair import RepairLog
 
 if TYPE_CHECKING:

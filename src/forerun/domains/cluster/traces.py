@@ -13,9 +13,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.cluster.generate import TEMPLATES, FittedJobs, JobGenerator, fit, generate, jobs_csv
+from forerun.domains.cluster.generate import (
+    TEMPLATES,
+    FittedJobs,
+    JobGenerator,
+    fit,
+    generate,
+    jobs_csv,
+    without_deadline,
+)
 from forerun.domains.cluster.inputs import JobTable
-from forerun.domains.cluster.model import F64, NO_DEADLINE_S, Cluster, NodeGroup, Profile
+from forerun.domains.cluster.model import F64, Cluster, NodeGroup, Profile
 from forerun.domains.cluster.scenario import ProfileSpec, Scenario, TraceSpec
 from forerun.domains.cluster.simulate import profile_from, table_from
 from forerun.errors import TraceError, UnknownName, UsageError
@@ -398,10 +406,7 @@ def _statistics(trace: Trace, gpus: int, log: RepairLog) -> Told:
 def _deadline_figures(trace: Trace, submit_s: F64, duration_s: F64) -> dict[str, Any]:
     if "deadline_s" not in trace:
         return {}
-    deadline_s = np.asarray(trace["deadline_s"], np.int64)
-    effort = deadline_s >= NO_DEADLINE_S
-    if "best_effort" in trace:
-        effort |= np.asarray(trace["best_effort"]) == 1
+    deadline_s, effort = np.asarray(trace["deadline_s"], np.float64), without_deadline(trace)
     found: dict[str, Any] = {"best_effort_share": float(effort.mean())}
     if not effort.all():
         slack = (deadline_s - submit_s)[~effort] / np.maximum(duration_s[~effort], 1.0)
