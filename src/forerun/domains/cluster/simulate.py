@@ -30,10 +30,12 @@ from forerun.domains.cluster.model import (
     Profile,
     World,
 )
+from forerun.domains.cluster.observer import Observer
 from forerun.domains.cluster.policy import Policy, Rules, Schedule
 from forerun.domains.cluster.record import Record
 from forerun.domains.cluster.scenario import RIGID, ProfileSpec, Quota, Scenario, TraceSpec
 from forerun.errors import PolicyError, Problem, ScenarioError, TraceError, UsageError, known_names
+from forerun.observers import checked_observers
 from forerun.registry import member_name
 from forerun.result.run import Result
 from forerun.rng import stream
@@ -67,13 +69,14 @@ def simulate(scenario: Scenario, *, policy: Policy | None = None, watch: Iterabl
     """
     from forerun.domains.cluster.outcome import result_of
 
+    observers = checked_observers(watch, Observer)
     if policy is not None:
         scenario = replace_policy(scenario, policy)
     prepared = prepare(scenario)
     record = Record(prepared.world)
     rules = rules_of(scenario, prepared.world, record)
     try:
-        run(rules, watch=[(o.instant, record) for o in watch if hasattr(o, "instant")])
+        run(rules, watch=[(observer.instant, record) for observer in observers])
     except PolicyError as error:
         stopped = f"stopped early: {error}"
         error.so_far = result_of(scenario, record, (*prepared.notes, *record.notes, stopped))

@@ -44,7 +44,7 @@ GIVEN = ("trace", "job", "gpu", "drift", "signals")
 def simulate(scenario: Scenario, *, policy: Chooser | None = None, watch: Iterable[Any] = ()) -> Result:
     """Run a scenario and return its result; `policy` replaces the scenario's.
 
-    An observer in `watch` that has a method `attempt` is told of every attempt.
+    Observers in `watch` see every attempt (see `Observer`).
     Raises TraceError, or the failures of `forerun.domains.energy.failures`.
     """
     from forerun.domains.energy.runs import run_scenario

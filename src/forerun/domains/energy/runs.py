@@ -12,6 +12,7 @@ import numpy as np
 from forerun.domains.energy import pipeline_plan, tables
 from forerun.domains.energy.batch import Attempts, columns, run_many
 from forerun.domains.energy.model import Expected, Floats
+from forerun.domains.energy.observer import Observer
 from forerun.domains.energy.policy import Chooser, KnobRecipe
 from forerun.domains.energy.scenario import Scenario, paired
 from forerun.domains.energy.simulate import Drift, Run, Shop, group, sequence
@@ -19,6 +20,7 @@ from forerun.domains.energy.stats import drawn_world
 from forerun.domains.energy.workload import Workload
 from forerun.domains.energy.world import World, read_world
 from forerun.errors import ForerunError
+from forerun.observers import checked_observers
 from forerun.result.run import Interval, Result
 from forerun.result.tables import Table
 from forerun.rng import stream
@@ -39,6 +41,8 @@ class Reference:
 
 def run_scenario(scenario: Scenario, *, policy: Chooser | None = None, watch: Iterable[Any] = ()) -> Result:
     """The result of a scenario; `policy` replaces its policy. Raises the room's named failures."""
+    pipeline = "a pipeline, which is planned and not simulated," if scenario.pipeline is not None else ""
+    watch = checked_observers(watch, Observer, unobserved=pipeline)
     if scenario.pipeline is not None:
         return pipeline_plan.run(scenario)
     return run_world(scenario, read_world(scenario), policy=policy, watch=watch)
@@ -51,9 +55,8 @@ def run_world(
     recipe = paired(policy, scenario.limit_policy) if policy else scenario.chooser
     shop, run = play(scenario, world, recipe, scenario.first_seed)
     for observer in watch:
-        if hasattr(observer, "attempt"):
-            for line in run.attempts:
-                observer.attempt(line)
+        for line in run.attempts:
+            observer.attempt(line)
     against = reference(world.workload, scenario.eta)
     found = {"attempts": tables.attempts_table(run)}
     oracle_j = against.oracle.cost_j if against.oracle else math.nan

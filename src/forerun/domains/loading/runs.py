@@ -138,8 +138,7 @@ def _threads(drawn: Drawn, watch: Sequence[Any]) -> Outcome:
         for job, (streamed, reader) in enumerate(zip(run.jobs, readers)):
             epochs.append(_epoch(now, job, number, streamed, reader, pacers[job]))
         for observer in watch:
-            if hasattr(observer, "epoch"):
-                observer.epoch(number, run)
+            observer.epoch(number, run)
         if pacers[0] is not None and pacers[0].block_samples != now.scenario.layout.block_samples:
             now = now.at_block(pacers[0].block_samples)
             # Blocks of another size are other objects: no cache has one of them.
@@ -231,8 +230,7 @@ def _workers(drawn: Drawn, watch: Sequence[Any]) -> Outcome:
             )
         )  # fmt: skip
         for observer in watch:
-            if hasattr(observer, "epoch"):
-                observer.epoch(number, found)
+            observer.epoch(number, found)
     assert first is not None
     prepared = delivery(drawn, plan, 0, store=False, decode=True)
     steps_s = float(epochs[0].step_s.sum())

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from forerun.domains.loading.observer import Observer
 from forerun.domains.loading.policy import PaceRecipe, PlacementRecipe, TunerRecipe
 from forerun.domains.loading.scenario import Scenario
+from forerun.observers import checked_observers
 
 if TYPE_CHECKING:
     from forerun.result.run import Result
@@ -20,15 +22,16 @@ def simulate(
 ) -> Result:
     """Run a scenario and return its result; `policy` replaces the scenario's placement policy, its tuner or its pace.
 
-    An observer in `watch` that has a method `epoch` is told number and record of every epoch.
+    Observers in `watch` see every epoch (see `Observer`).
     Raises Infeasible if a request fails more often than it may be repeated, or a gang fits nowhere.
     """
     from forerun.domains.loading.runs import run_scenario
 
+    observers = checked_observers(watch, Observer)
     if isinstance(policy, TunerRecipe):
         scenario = scenario.with_(tuner=policy)
     elif isinstance(policy, PaceRecipe):
         scenario = scenario.with_(pace=policy)
     elif policy is not None:
         scenario = scenario.with_(policy=policy)
-    return run_scenario(scenario, watch=tuple(watch))
+    return run_scenario(scenario, watch=observers)

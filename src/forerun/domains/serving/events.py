@@ -14,25 +14,18 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol, assert_never
+from typing import assert_never
 
 import numpy as np
 
 from forerun.domains.serving.llm.account import requests_of
 from forerun.domains.serving.llm.replica import Replicas
 from forerun.domains.serving.model import SOURCE, Batches, Floats, Law, Pipeline, Run, Stage, Visits
+from forerun.domains.serving.observer import Observer
 from forerun.domains.serving.policy import QueueView, Start, Wait, Wake
 from forerun.domains.serving.routing import mix, refused_queries, taken_edges
 from forerun.errors import PolicyError
 from forerun.rng import stream
-
-
-class Watcher(Protocol):
-    """Looks on after every instant; changes nothing."""
-
-    def instant(self, now_ms: float, stages: Sequence[StageState]) -> None:
-        """Everything that happens at `now_ms` has happened."""
-        ...
 
 
 class StageState:
@@ -79,7 +72,7 @@ class _Way:
 
 
 def simulate_events(
-    pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float, *, watch: Sequence[Watcher] = ()
+    pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float, *, watch: Sequence[Observer] = ()
 ) -> Run:
     """The whole trace, instant by instant."""
     stages = _stages(pipeline, len(arrivals_ms))

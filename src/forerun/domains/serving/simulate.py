@@ -17,11 +17,12 @@ import numpy as np
 from forerun.domains.serving import tables
 from forerun.domains.serving.account import by_branch, critical
 from forerun.domains.serving.compat import CompatRun, simulate_compat
-from forerun.domains.serving.events import Watcher, simulate_events
+from forerun.domains.serving.events import simulate_events
 from forerun.domains.serving.inputs import Inputs, prepare
 from forerun.domains.serving.intervals import from_batches, from_replications, headline
 from forerun.domains.serving.invariants import check_run
 from forerun.domains.serving.model import Batches, Run, Visits
+from forerun.domains.serving.observer import Observer
 from forerun.domains.serving.policy import Batching
 from forerun.domains.serving.scenario import Generated, Scenario
 from forerun.domains.serving.summary import (
@@ -34,6 +35,7 @@ from forerun.domains.serving.summary import (
     wait_shares,
 )
 from forerun.domains.serving.why import explain
+from forerun.observers import checked_observers
 from forerun.result.run import Interval, Result
 from forerun.result.tables import Table
 from forerun.rng import stream
@@ -42,13 +44,16 @@ if TYPE_CHECKING:
     from forerun.domains.serving.tuning.account import Control
 
 
-def simulate(scenario: Scenario, *, policy: Batching | None = None, watch: Iterable[Watcher] = ()) -> Result:
+def simulate(scenario: Scenario, *, policy: Batching | None = None, watch: Iterable[Observer] = ()) -> Result:
     """Run the scenario's trace through its pipeline.
 
     policy: a batching policy for every stage, instead of the scenario's. watch: look on after every instant (this takes
     the event loop). Touches no file but the scenario's inputs.
     """
-    watchers = tuple(watch)
+    unobserved = (
+        "a run of the published notebook's scheduler (`mode: compat`)" if scenario.mode == "compat" else ""
+    )
+    watchers = checked_observers(watch, Observer, unobserved=unobserved)
     inputs = prepare(scenario, batching=policy)
     inputs, control = _tuned(scenario, inputs)
     run, notes, extra, compat = _run(scenario, inputs, watchers)
@@ -86,7 +91,7 @@ def _tuned(scenario: Scenario, inputs: Inputs) -> tuple[Inputs, Control | None]:
 
 
 def _run(
-    scenario: Scenario, inputs: Inputs, watchers: tuple[Watcher, ...]
+    scenario: Scenario, inputs: Inputs, watchers: tuple[Observer, ...]
 ) -> tuple[Run, list[str], dict[str, object], CompatRun | None]:
     """The run itself; notes and figures about how it was made; the notebook's stamps in compat mode."""
     if scenario.mode == "compat":

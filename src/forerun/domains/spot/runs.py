@@ -12,6 +12,7 @@ import numpy as np
 from forerun.domains.spot import tables, trials
 from forerun.domains.spot.fleet import PerNode, Poisson, Process, Tick, generate
 from forerun.domains.spot.model import Membership, Replay
+from forerun.domains.spot.observer import Observer
 from forerun.domains.spot.outlook import KnownHazard, KnownProcess, Observed
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import GrowthRule, RecoveryPolicy, Setting
@@ -22,6 +23,7 @@ from forerun.domains.spot.sensitivity import elasticities
 from forerun.domains.spot.trials import Estimate, Trials, ratio_estimate
 from forerun.domains.spot.world import Outlook
 from forerun.errors import ScenarioError
+from forerun.observers import checked_observers
 from forerun.result.run import Interval, Result
 from forerun.result.stats import proportion_interval
 from forerun.result.tables import Table
@@ -37,6 +39,9 @@ def run_scenario(
     scenario: Scenario, *, policy: RecoveryPolicy | GrowthRule | None = None, watch: Iterable[Any] = ()
 ) -> Result:
     """Simulate; `policy` replaces the scenario's."""
+    several = "a run under a deadline" if scenario.deadline is not None else ""
+    several = several or ("a run of several random histories (`trials`)" if scenario.trials else "")
+    watch = checked_observers(watch, Observer, unobserved=several)
     if isinstance(policy, RecoveryPolicy):
         scenario = scenario.with_(policy=policy)
     elif policy is not None:

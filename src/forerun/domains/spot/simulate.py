@@ -76,8 +76,8 @@ def simulate(
 ) -> Result:
     """Run a scenario and return its result; `policy` replaces the scenario's recovery policy or growth rule.
 
-    An observer in `watch` with a method `spell` is told of every stretch of the job's life, with `node_spell`
-    of every stretch of a node's.  Raises TraceError for unusable traces.
+    Observers in `watch` see every stretch of the job's life or of the nodes' lives (see `Observer`), where one history is
+    simulated. Raises TraceError for unusable traces.
     """
     from forerun.domains.spot.runs import run_scenario
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.serving.events import Watcher, simulate_events
+from forerun.domains.serving.events import simulate_events
 from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.intervals import BATCHES, from_parts, from_replications, headline
 from forerun.domains.serving.llm.cells import gap_quantile_ms
@@ -23,6 +23,7 @@ from forerun.domains.serving.llm.objectives import (
     ttft_ms,
 )
 from forerun.domains.serving.model import Pipeline, Run, Stage, Visits
+from forerun.domains.serving.observer import Observer
 from forerun.domains.serving.scenario import Generated, Scenario
 from forerun.result.run import Interval
 
@@ -37,7 +38,7 @@ SURE = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms")
 
 
 def run_models(
-    scenario: Scenario, inputs: Inputs, watchers: tuple[Watcher, ...]
+    scenario: Scenario, inputs: Inputs, watchers: tuple[Observer, ...]
 ) -> tuple[Run, list[str], dict[str, object]]:
     """The run, notes and figures: stage by stage, or by the event loop where a policy or a watcher needs it."""
     pipeline, arrivals = inputs.pipeline, inputs.arrivals_ms

@@ -1,0 +1,16 @@
+"""What can be observed in a run of a serving pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from forerun.domains.serving.events import StageState
+
+
+class Observer(Protocol):
+    """Sees a run and changes nothing."""
+
+    def instant(self, now_ms: float, stages: Sequence[StageState]) -> None:
+        """Called after everything that happens at an instant, in milliseconds, has happened."""
