@@ -103,6 +103,54 @@ def test_bad_workloads_name_the_place(tmp_path: Path, change: tuple[str, str], m
         read_workload(path)
 
 
+UNET = """
+model: {name: unet3d}
+framework: pytorch
+dataset: {num_files_train: 168, num_samples_per_file: 1, record_length_bytes: 146600628, record_length_bytes_stdev: 68341808}
+reader: {data_loader: pytorch, batch_size: 7, read_threads: 4}
+train: {epochs: 5, computation_time: 0.323}
+"""
+
+
+def test_a_workload_of_pytorch_has_processes_and_sizes_that_vary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "unet3d.yaml", tmp_path / "loading.yaml"
+    path.write_text(UNET)
+    work = read_workload(path)
+    assert work.processes and work.record_stdev_bytes == 68341808
+    made = work.scenario(Store(shared_bytes_per_s=1e9))
+    assert (made.loader.mode, made.loader.workers) == ("workers", 4)
+    size = made.dataset.sample_bytes
+    assert isinstance(size, RandomBytes) and size.mean_bytes == 146600628
+    drawn = size.mean_bytes * np.exp(
+        size.sigma * np.random.default_rng(0).standard_normal(200_000) - size.sigma**2 / 2
+    )
+    assert np.std(drawn) == pytest.approx(68341808, rel=0.02)
+    many = work.scenario(Store(shared_bytes_per_s=1e9), jobs=3)
+    assert (many.loader.mode, many.loader.threads) == ("threads", 4)
+    path.write_text(
+        UNET.replace("pytorch", "tensorflow").replace(", record_length_bytes_stdev: 68341808", "")
+    )
+    plain = read_workload(path).scenario(Store())
+    assert (plain.loader.mode, plain.loader.threads, plain.dataset.sample_bytes) == ("threads", 4, 146600628)
+
+    # A workload says nothing of the store: without one, nothing is fitted, and nothing can be called hidden.
+    path.write_text(UNET)
+    fit = ["trace", "fit", "loading", str(path), "-o", str(out)]
+    assert command_line([*fit, "--set", "latency_s=5ms"]) == 2
+    assert "unet3d.yaml: says nothing of the store: give its bandwidth" in capsys.readouterr().err
+    assert not out.exists()
+    hidden = []
+    for link in ("1GB/s", "40GB/s"):
+        assert command_line([*fit, "--set", f"link_bytes_per_s={link}"]) == 0
+        out.rename(tmp_path / "kept.yaml")
+        capsys.readouterr()
+        assert command_line(["simulate", str(tmp_path / "kept.yaml"), "--json", "-q"]) == 0
+        hidden.append(json.loads(capsys.readouterr().out)["summary"]["hidden"])
+    assert hidden == [False, True]
+
+
 def test_a_log_betrays_its_workers(
     published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,8 +1,9 @@
 """Workloads of the DLIO benchmark: what an accelerator demands of a store, and how many of them a store can feed.
 
-Source: workload files of argonne-lcf/dlio_benchmark (Apache-2.0). Of such a file only sizes, batch, computation time,
-threads and the utilisation that counts as enough are read. An accelerator that never waits reads
-batch * record / computation bytes a second.
+Source: workload files of argonne-lcf/dlio_benchmark (Apache-2.0). Of such a file only sizes and their standard deviation,
+batch, computation time, read threads, the data loader and the utilisation that counts as enough are read. An accelerator
+that never waits reads batch * record / computation bytes a second. Its `read_threads` are threads of TensorFlow's loader
+and worker processes of PyTorch's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.domains.loading.scenario import Cpu, Dataset, Layout, Loader, Run, Scenario, Step, Store
+from forerun.domains.loading.scenario import (
+    Cpu,
+    Dataset,
+    Layout,
+    Loader,
+    RandomBytes,
+    Run,
+    Scenario,
+    Step,
+    Store,
+)
 from forerun.errors import Problem, TraceError
 from forerun.scenario.text import Document, read_document
 from forerun.trace.repair import RepairLog
@@ -26,7 +37,11 @@ TARGET = 0.9
 
 @dataclass(frozen=True)
 class Workload:
-    """A training job as DLIO has it: samples a step, bytes a sample, seconds a step, the utilisation asked for."""
+    """A training job as DLIO has it: samples a step, bytes a sample, seconds a step, the utilisation asked for.
+
+    record_stdev_bytes: standard deviation of a sample's bytes; 0: all are of one size. processes: whether its readers are
+    worker processes (PyTorch's loader), not threads.
+    """
 
     name: str
     batch: int
@@ -37,6 +52,8 @@ class Workload:
     samples_per_file: int = 1
     read_threads: int = 1
     epochs: int = 1
+    record_stdev_bytes: float = 0.0
+    processes: bool = False
 
     @property
     def demand_bytes_per_s(self) -> float:
@@ -48,19 +65,28 @@ class Workload:
         fed = shared_bytes_per_s / (self.utilisation_target * self.demand_bytes_per_s)
         return math.floor(fed * (1 + 1e-12)) if math.isfinite(fed) else 2**31
 
-    def scenario(self, store: Store | None = None, *, jobs: int = 1, samples: int = 0) -> Scenario:
-        """The same as a scenario of this room; a file's samples are a block, epochs as long as `samples` or as given."""
+    def scenario(self, store: Store, *, jobs: int = 1, samples: int = 0) -> Scenario:
+        """The same as a scenario; a file's samples are a block, epochs as long as `samples` or as given.
+
+        Sizes that vary are lognormal with DLIO's mean and standard deviation. Worker processes are threads where there
+        are several jobs: only these share a store in the model.
+        """
+        readers = max(1, self.read_threads)
+        size: float | RandomBytes = self.record_bytes
+        if self.record_stdev_bytes:
+            sigma = math.sqrt(math.log1p((self.record_stdev_bytes / self.record_bytes) ** 2))
+            size = RandomBytes(mean_bytes=self.record_bytes, sigma=sigma)
         count = samples or self.samples or 64 * self.batch
         block = max(1, min(self.samples_per_file, count))
         return Scenario(
             title=f"{self.name}, DLIO",
-            dataset=Dataset(samples=count, sample_bytes=self.record_bytes),
+            dataset=Dataset(samples=count, sample_bytes=size),
             layout=Layout(block_samples=block),
-            store=store or Store(),
+            store=store,
             cpu=Cpu(),
-            loader=Loader(
-                threads=self.read_threads, buffer_samples=2 * self.batch * max(1, self.read_threads)
-            ),
+            loader=Loader(mode="workers", workers=readers)
+            if self.processes and jobs == 1
+            else Loader(threads=readers, buffer_samples=2 * self.batch * readers),
             step=Step(step_s=self.computation_s),
             run=Run(batch=min(self.batch, count), epochs=self.epochs),
             jobs=jobs,
@@ -84,6 +110,10 @@ def read_workload(path: Path) -> Workload:
     each = found.number(("dataset", "num_samples_per_file"), default=1.0)
     threads = found.number(("reader", "read_threads"), default=1.0)
     epochs = found.number(("train", "epochs"), default=1.0)
+    stdev = found.number(
+        ("dataset", "record_length_bytes_stdev"), ("dataset", "record_length_stdev"), default=0.0
+    )
+    loader = found.section("reader").get("data_loader") or document.data.get("framework")
     if not 0 < target <= 1:
         found.problems.append(Problem(document.where(("metric", "au")), f"{target:g} is not in (0, 1]"))
     if found.problems:
@@ -98,6 +128,8 @@ def read_workload(path: Path) -> Workload:
         int(each),
         max(1, int(threads)),
         int(epochs),
+        stdev,
+        str(loader).lower() == "pytorch",
     )
 
 

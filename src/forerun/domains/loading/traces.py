@@ -9,7 +9,7 @@ many and as large as a scenario's data set says.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -296,10 +296,22 @@ def _from_workload(path: Path, chosen: _FitSettings) -> Fitted:
     from forerun.domains.loading.scenario import Store
 
     work = read_workload(path)
+    if not chosen.link_bytes_per_s:
+        # Without its bandwidth the store would be unlimited, and any demand met.
+        raise TraceError.at(
+            path, "says nothing of the store: give its bandwidth, such as --set link_bytes_per_s=2GB/s"
+        )
     store = Store(latency_s=chosen.latency_s, shared_bytes_per_s=chosen.link_bytes_per_s)
     scenario = work.scenario(store, jobs=chosen.accelerators, samples=min(work.samples, 64 * work.batch))
     told = _demands([work], chosen.link_bytes_per_s)
-    return Fitted(description=_plain(scenario), told=told)
+    notes = []
+    if work.record_stdev_bytes:
+        notes.append("sizes: lognormal, with the workload's mean and standard deviation")
+    if work.processes and chosen.accelerators > 1:
+        notes.append(
+            "reader.read_threads: PyTorch's worker processes, as threads, since several jobs share the store"
+        )
+    return Fitted(description=_plain(scenario), told=replace(told, notes=(*told.notes, *notes)))
 
 
 def _from_log(path: Path, chosen: _FitSettings) -> Fitted:
