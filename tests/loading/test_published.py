@@ -206,6 +206,36 @@ def test_pools_that_share_the_cores_explain_every_merged_run(published: Path) ->
     assert round(100 * max(alone)) == 57  # without sharing, four threads would be four times as fast
 
 
+def test_what_the_pooled_law_is_worth_wherever_it_is_fitted(published: Path) -> None:
+    """One fitted run after the other, of those that stall: what the other runs of its setting come out at."""
+    with (published / "cndlsys_runs.csv").open() as file:
+        recorded = [row for row in csv.DictReader(file) if row["merged"] == "1"]
+    means, worst = [], []
+    for dataset, place, samples in (("imagenet", "local", 34_745), ("librispeech", "remote", 28_539)):
+        runs = [row for row in recorded if (row["dataset"], row["mode"]) == (dataset, place)]
+        given = [
+            (int(r["threads_recorded"]), int(r["block_recorded"]), *(float(r[name]) for name in NUMBERS), r)
+            for r in runs
+        ]
+        for threads, block, read_s, step_s, total_s, row in given:
+            if float(row["steady_stall_share"]) < 0.1:
+                continue  # the workers did not bind: a completion says little of their decode
+            decode_s = PooledSetting(samples, threads).fit_decode_s(block, read_s, step_s, total_s)
+            off = [
+                100 * abs(PooledSetting(samples, t).completion_s(n, r, decode_s, s) / measured - 1)
+                for t, n, r, s, measured, other in given
+                if other is not row
+            ]
+            means.append(float(np.mean(off)))
+            worst.append(max(off))
+    label = f"either setting, fitted on each stalled run in turn, {len(means)} fits"
+    told = [min(means), max(means), max(worst)]
+    assert shown_on_the_page("figure", label, [0.1, *told]), told
+
+
+NUMBERS = ("io_mean_s", "compute_mean_s", "completion_s")
+
+
 def test_both_laws_explain_librispeech(published: Path) -> None:
     """From the run directories alone: completions without merging within 3 %, merged ones from a run of 100 alone."""
     runs = read_experiment(published / "exp1")
