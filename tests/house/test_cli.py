@@ -232,12 +232,14 @@ def test_a_read_only_installation_without_a_home_works(tmp_path: Path) -> None:
 def test_tables_break_between_words_and_never_within_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     from forerun.cli._show import print_table
 
-    print_table(["measured power"] * 20 + ["a name"], [[1_234_567.0] * 20 + ["a few words to fold " * 9]])
-    head, *body = capsys.readouterr().out.splitlines()
+    rows = [[1_234_567.0] * 20 + ["a few words to fold " * 9]]
+    print_table(["measured power"] * 20 + ["a name"], rows, title="Power", about="in W")
+    title, head, *body = capsys.readouterr().out.splitlines()
+    assert title == "Power" and body[-1] == "in W"
     assert "measured" in head and len(head) > 120
     assert body[1].split()[:20] == ["1,234,567"] * 20
 
-    print_table(["n", "why"], [[1.0, "a few words to fold " * 9]])
+    print_table(["n", "why"], [[1.0, "a few words to fold " * 9]], title="Reasons", about="n: how many")
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 120
 
 

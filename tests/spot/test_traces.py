@@ -112,7 +112,7 @@ def test_a_measured_run_stands_beside_its_model(trace: Trace, data_folder: Path,
     assert max(abs(line["difference_share"]) for line in told["ledger"].values()) < 0.03
     assert len(told["segments"]) == 16
     assert sum(one["model_executed"] for one in told["segments"]) == 627
-    assert "segment by segment" in trace("stats", "spot", folder)[1]
+    assert "Segment by segment" in trace("stats", "spot", folder)[1]
     code, _, said = trace("stats", "spot", tmp_path)
     assert code == 2 and "reconfig.csv" in said
 

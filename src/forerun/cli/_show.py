@@ -6,7 +6,9 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +20,8 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from forerun.result.run import Result
+    from forerun.result.ledger import Ledger
+    from forerun.result.run import Interval, Result
 
 
 def print_json(data: Any) -> None:
@@ -35,10 +38,59 @@ def terminal(*, stderr: bool = False, width: int | None = None) -> Console:
     return Console(stderr=stderr, width=width, highlight=False, color_system=None if plain_text else "auto")
 
 
+def screen_width() -> int | None:
+    """Characters in a line of the terminal, or as COLUMNS says; None where output goes to a file or a pipe."""
+    if os.environ.get("COLUMNS", "").isdigit() or sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def prose(text: str) -> None:
+    """Prose on stdout, a line each; on a terminal broken between words.
+
+    A command after `next: ` goes on behind a backslash, so that it can be copied.
+    """
+    width = screen_width()
+    for line in text.split("\n"):
+        before, mark, command = line.partition("next: forerun ")
+        if width is None or len(line) <= width:
+            click.echo(line)
+        elif mark:
+            click.echo(_command(f"{before}next: forerun", command, width))
+        else:
+            click.echo("\n".join(_wrapped(line, width)))
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    together = re.sub(r"(?<=\d) (?=%)", "\u00a0", line)  # 95 % is one word
+    lines = textwrap.wrap(together, width, break_long_words=False, break_on_hyphens=False)
+    return [part.replace("\u00a0", " ") for part in lines] or [""]
+
+
+def _command(start: str, command: str, width: int) -> str:
+    """A command over several lines, broken between its words."""
+    lines = _wrapped(start, width)
+    for word in re.findall(r"(?:'[^']*'|\"[^\"]*\"|\S)+", command):
+        if len(lines[-1]) + 1 + len(word) + 2 > width:
+            lines[-1] += " \\"
+            lines.append(f"  {word}")
+        else:
+            lines[-1] += f" {word}"
+    return "\n".join(lines)
+
+
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "", chosen: int | None = None
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    title: str,
+    about: str,
+    chosen: int | None = None,
 ) -> None:
-    """A table on stdout: text left, numbers right, the chosen row marked."""
+    """A table on stdout: its title, text left, numbers right, the chosen row marked, and what its columns are.
+
+    Words of up to 60 characters are never broken: a table too wide for the screen goes on below, its first columns repeated.
+    """
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -48,42 +100,95 @@ def print_table(
     # Names come from users' files: they are shown as text, never read as markup.
     shown = [[Text(format_number(cell)) for cell in row] for row in gathered]
     numeric = [bool(gathered) and all(_right(row[i]) for row in gathered) for i in range(len(columns))]
-    screen = terminal(width=None if sys.stdout.isatty() else 120)
-    widths = _widths(
-        [[name, *(row[i].plain for row in shown)] for i, name in enumerate(columns)], screen.width
-    )
-    table = RichTable(
-        title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold"
-    )
-    for name, right, width in zip(columns, numeric, widths):
-        table.add_column(name, justify="right" if right else "left", overflow="fold", width=width)
-    for number, cells in enumerate(shown):
-        table.add_row(*cells, style="bold green" if number == chosen else None)
-    screen.width = max(screen.width, sum(widths) + _GAP * len(widths))
-    screen.print(table)
+    width = screen_width() or 120
+    whole = screen_width() is None  # in a file or a pipe lines stay as long as they need
+    texts = [[name, *(row[i].plain for row in shown)] for i, name in enumerate(columns)]
+    console = terminal(width=width)
+    for line in [title] if whole else _wrapped(title, width):
+        console.print(Text(line), style="bold underline", soft_wrap=True)
+    for number, block in enumerate([list(range(len(columns)))] if whole else _blocks(texts, width)):
+        if number:
+            click.echo()
+        widths = _widths([texts[i] for i in block], width)
+        table = RichTable(box=None, pad_edge=False, header_style="bold")
+        for i, wide in zip(block, widths):
+            right = "right" if numeric[i] else "left"
+            table.add_column(columns[i], justify=right, overflow="fold", width=wide)  # type: ignore[arg-type]
+        for at, cells in enumerate(shown):
+            table.add_row(*(cells[i] for i in block), style="bold green" if at == chosen else None)
+        # Never narrower than its longest word, which is then wider than the screen.
+        console.width = max(width, sum(widths) + _GAP * len(widths))
+        console.print(table)
+    for line in [about] if whole else _wrapped(about, width):
+        console.print(Text(line), style="dim", soft_wrap=True)
+
+
+def sentence(text: str) -> str:
+    """A text with its first letter large."""
+    return text[:1].upper() + text[1:]
+
+
+def columns_about(columns: Iterable[tuple[str, str, str]], *, of: str = "") -> str:
+    """A line that explains columns from (heading, unit, meaning) of each: `cost (USD): mean cost; ...`."""
+    said = []
+    for heading, unit, meaning in columns:
+        name = heading if not unit or f"({unit})" in heading else f"{heading} ({unit})"
+        if meaning and meaning != heading:
+            said.append(f"{name}: {meaning}")
+        elif name != heading:
+            said.append(name)
+    return "; ".join([*([of] if of else []), *said])
 
 
 _GAP = 2
 """Blanks between two columns."""
 
+
 _LONGEST_WORD = 60
-"""Characters of a word that are kept on one line."""
+"""Characters of a word that are kept on one line, whatever the screen."""
+
+
+def _least(column: Sequence[str]) -> int:
+    """Characters of a column's longest word."""
+    return min(max((len(word) for text in column for word in text.split()), default=0), _LONGEST_WORD)
+
+
+def _blocks(columns: Sequence[Sequence[str]], room: int) -> list[list[int]]:
+    """Which columns to print side by side, by number: all, or as many as fit, the ones that name a row repeated."""
+
+    def fits(block: Sequence[int], needs: Callable[[Sequence[str]], int]) -> bool:
+        return sum(needs(columns[i]) for i in block) + _GAP * (len(block) - 1) <= room
+
+    def roomy(column: Sequence[str]) -> int:
+        """In a table that goes on below anyway, cells of a few words stay on one line."""
+        return max(_least(column), min(max(map(len, column[1:]), default=0), room // 3))
+
+    everything = list(range(len(columns)))
+    if fits(everything, _least):
+        return [everything]
+    rows = list(zip(*(column[1:] for column in columns)))
+    keys = next((n for n in range(1, len(columns)) if len({row[:n] for row in rows}) == len(rows)), 1)
+    while keys > 1 and sum(roomy(columns[i]) + _GAP for i in range(keys)) > room // 2:
+        keys -= 1
+    blocks = [everything[:keys]]
+    for i in everything[keys:]:
+        if len(blocks[-1]) > keys and not fits([*blocks[-1], i], roomy):
+            blocks.append(everything[:keys])
+        blocks[-1].append(i)
+    return blocks
 
 
 def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
     """Characters for each column, a heading and its cells: all they ask for; in less room lines broken between words.
 
-    Headings are broken before cells, wide columns before narrow ones. A number broken over two lines is misread, so a
-    table whose words alone need more room than there is becomes wider.
+    Headings are broken before cells, wide columns before narrow ones; words only beyond 60 characters.
     """
     widths = [max(map(len, column)) for column in columns]
     cells = [max(map(len, column[1:]), default=0) for column in columns]
-    least = [
-        min(max((len(word) for text in column for word in text.split()), default=0), _LONGEST_WORD)
-        for column in columns
-    ]
+    least = [_least(column) for column in columns]
     over = sum(widths) + _GAP * (len(widths) - 1) - room
-    for floor in ([max(words, body) for words, body in zip(least, cells)], least):
+    longer = [room // 3 if words == _LONGEST_WORD else words for words in least]
+    for floor in ([max(words, body) for words, body in zip(least, cells)], least, longer):
         while over > 0 and (able := [i for i in range(len(widths)) if widths[i] > floor[i]]):
             widths[max(able, key=lambda i: widths[i])] -= 1
             over -= 1
@@ -98,25 +203,59 @@ def _right(cell: Any) -> bool:
 def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:
     """The headline figures with their intervals, the ledgers, the why line and what to run next."""
     from forerun.result.numbers import summary_rows
-    from forerun.units import readable_unit
 
     names = result.headline or tuple(result.summary)
-    print_table(
-        ("figure", "value", "unit", "95 % interval"), summary_rows(result.summary, result.intervals, names)
+    some = [name for name in names if name in result.intervals]
+    print_figures(
+        "Summary",
+        summary_rows(result.summary, result.intervals, names),
+        about=f"95 % interval: {_methods(result.intervals[name] for name in some)}" if some else "",
     )
     for ledger in result.ledgers:
         click.echo()
-        shares = ledger.shares()
-        rows = [(part, amount, f"{shares[part]:.1%}") for part, amount in ledger.parts.items()]
-        print_table((ledger.name, readable_unit(ledger.unit), "share"), rows)
+        print_ledger(ledger)
     click.echo()
     if result.why:
-        click.echo(f"why: {result.why}")
+        prose(f"why: {result.why}")
     for note in result.notes:
-        click.echo(f"note: {note}")
+        prose(f"note: {note}")
     if not quiet:
         for step in result.next_steps:
-            click.echo(f"next: {step.format(scenario=_unless_set(scenario, step))}")
+            prose(f"next: {step.format(scenario=_unless_set(scenario, step))}")
+
+
+def print_figures(title: str, rows: Iterable[tuple[str, Any, str, str]], *, about: str = "") -> None:
+    """Single figures, with their intervals where there are some."""
+    gathered = list(rows)
+    columns = ("figure", "value", "unit", "95 % interval")
+    if not any(row[3] for row in gathered):
+        columns, gathered = columns[:3], [row[:3] for row in gathered]  # type: ignore[assignment, misc]
+    print_table(columns, gathered, title=title, about=about or "one figure a row, in the unit beside it")
+
+
+def print_ledger(ledger: Ledger) -> None:
+    """Where the whole of a ledger went."""
+    from forerun.result.numbers import format_number
+    from forerun.units import readable_unit
+
+    shares, unit = ledger.shares(), readable_unit(ledger.unit)
+    print_table(
+        ("part", unit, "share"),
+        [(part, amount, f"{shares[part]:.1%}") for part, amount in ledger.parts.items()],
+        title=f"Where it went: {ledger.name}",
+        about=columns_about(
+            (
+                (part, "", meaning)
+                for part, meaning in (ledger.meanings or {}).items()
+                if part in ledger.parts
+            ),
+            of=f"the parts sum to {format_number(ledger.whole)} {unit}",
+        ),
+    )
+
+
+def _methods(intervals: Iterable[Interval]) -> str:
+    return ", ".join(dict.fromkeys(interval.method or "not said" for interval in intervals))
 
 
 def _unless_set(asked: str, step: str) -> str:

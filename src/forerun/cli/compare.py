@@ -64,6 +64,7 @@ def command(
     """Compare variants of SCENARIO: policies (--policy) or overrides (--with); the first is the reference."""
     import forerun
     from forerun.study.compared import save_comparison
+    from forerun.units import split_name
 
     resolved = forerun.load(scenario, overrides, seed=seed)
     with _show.working("comparing", quiet=quiet or as_json) as told:
@@ -83,20 +84,28 @@ def command(
         _show.print_json(_show.plain(asdict(found)))
         return
     columns, rows = found.rows()
-    _show.print_table(columns, rows, chosen=0)
+    unit = split_name(found.objective.key)[1]
+    _show.print_table(
+        columns,
+        rows,
+        title=f"Variants by {found.objective.title}" + (f" ({unit})" if unit else ""),
+        about=f"difference: to {found.reference}, on the same seeds; its interval: paired; p (Holm): of the differences "
+        "together, after Holm's correction",
+        chosen=0,
+    )
     _print_parts(found)
     for name, reason in found.failed.items():
-        click.echo(f"failed: {name}: {' '.join(reason.split())}")
-    click.echo(f"\nwhy: {found.why}\nmethod: {found.method}")
+        _show.prose(f"failed: {name}: {' '.join(reason.split())}")
+    _show.prose(f"\nwhy: {found.why}\nmethod: {found.method}")
     for note, names in found.notes():
-        click.echo(f"note ({', '.join(names)}): {note}" if names else f"note: {note}")
+        _show.prose(f"note ({', '.join(names)}): {note}" if names else f"note: {note}")
     for kept in (out, page):
         if kept is not None:
-            click.echo(f"kept in {kept}")
+            _show.prose(f"kept in {kept}")
     if not quiet:
         best = found.standings[0].variant
         changes = (*overrides, *(f"{name}={value}" for name, value in best.overrides))
-        click.echo(
+        _show.prose(
             f"next: forerun simulate {_show.as_asked(scenario, changes, seed)} -o {shlex.quote(f'runs/{best.name}')}"
         )
 
@@ -110,7 +119,12 @@ def _print_parts(found: Comparison) -> None:
         names = list(moved.whole)
         rows = [(part, *(shifts[name].mean for name in names)) for part, shifts in moved.parts]
         rows.append(("whole", *(moved.whole[name] for name in names)))
-        _show.print_table((f"{moved.ledger} moved against {found.reference}", *names), rows)
+        _show.print_table(
+            ("part", *names),
+            rows,
+            title=f"{moved.ledger} moved against {found.reference}",
+            about=f"more (or less, where negative) than with {found.reference}; the parts sum to the whole",
+        )
 
 
 def _settings(text: str) -> list[str]:

@@ -30,19 +30,29 @@ def list_(name: str | None, as_json: bool) -> None:
         rows = [
             (s["room"], s["name"], s["files"], s["size_bytes"], s["licence"], s["title"]) for s in sources
         ]
-        _show.print_table(("room", "name", "files", "bytes", "licence", "what"), rows)
-        click.echo("next: forerun data list NAME, forerun data fetch NAME")
+        _show.print_table(
+            ("room", "name", "files", "bytes", "licence", "what"),
+            rows,
+            title="Public data by name",
+            about="room: the domain it is for; files: how many; bytes: all of them together; licence: of the source",
+        )
+        _show.prose("next: forerun data list NAME, forerun data fetch NAME")
         return
     files = [(source.describe_file(file), status(source, file)) for source, file in select(name)]
     if as_json:
         _show.print_json([described | {"status": where} for described, where in files])
         return
     lines = [(f["name"], f["size_bytes"], where, f["url"] or f["how"]) for f, where in files]
-    _show.print_table(("name", "bytes", "status", "from"), lines)
+    _show.print_table(
+        ("name", "bytes", "status", "from"),
+        lines,
+        title=f"Files of {name}",
+        about="status: where a file is now; from: the address it is fetched from, or how to get it",
+    )
     for source in dict.fromkeys(source for source, _ in select(name)):
-        click.echo(f"{source.name}: {source.licence}; cite {source.citation}")
+        _show.prose(f"{source.name}: {source.licence}; cite {source.citation}")
         if source.note:
-            click.echo(f"{source.name}: {source.note}")
+            _show.prose(f"{source.name}: {source.note}")
 
 
 @command.command(name="fetch")

@@ -69,23 +69,33 @@ def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) ->
     if best is not None and not quiet:
         value = best.value if isinstance(best.value, str) else json.dumps(best.value)
         asked = _show.as_asked(run / "scenario.json", [f"{best.lever.path}={value}"])
-        click.echo(f"\nnext: forerun simulate {asked}")
+        _show.prose(f"\nnext: forerun simulate {asked}")
 
 
 def _print(explanation: Explanation) -> None:
     """Answer, why, causes, levers, and what the named changes do."""
     if explanation.answer is not None:
-        click.echo(f"{explanation.answer.question} {'Yes.' if explanation.answer.holds else 'No.'}")
-    click.echo(f"why: {explanation.binds}")
+        _show.prose(f"{explanation.answer.question} {'Yes.' if explanation.answer.holds else 'No.'}")
+    _show.prose(f"why: {explanation.binds}")
     for reason in explanation.reasons:
-        click.echo(reason)
+        _show.prose(reason)
     click.echo()
     causes = [(ledger, part, f"{share:.1%}") for ledger, part, share in explanation.causes]
-    _show.print_table(("of", "most went to", "share"), causes)
+    _show.print_table(
+        ("of", "most went to", "share"),
+        causes,
+        title="Where most of it went",
+        about="of: the whole that is split; share: of that whole",
+    )
     if explanation.turns:
         click.echo()
         columns, rows = explanation.rows()
-        _show.print_table(columns, rows)
+        _show.print_table(
+            columns,
+            rows,
+            title="What would turn the answer, each changed alone",
+            about="now: as in this run; a change of: from now to where the answer turns; values tried: simulations",
+        )
         best = explanation.smallest
         told = "no single change that was tried turns the answer"
         if best is not None:
@@ -93,11 +103,11 @@ def _print(explanation: Explanation) -> None:
                 f"the smallest change tried that turns the answer: {best.lever.meaning or best.lever.path} "
                 f"from {_text(best.lever.present)} to {_text(best.value)}"
             )
-        click.echo(f"\n{told}")
+        _show.prose(f"\n{told}")
     for turn in explanation.turns:
         for value, reason in turn.refused[:1]:
             more = f" (and {len(turn.refused) - 1} more)" if len(turn.refused) > 1 else ""
-            click.echo(f"{turn.lever.path}={_text(value)} cannot be simulated: {reason}{more}")
+            _show.prose(f"{turn.lever.path}={_text(value)} cannot be simulated: {reason}{more}")
     if explanation.effects:
         _print_effects(explanation.effects)
 
@@ -111,19 +121,24 @@ def _print_effects(effects: Sequence[Effect]) -> None:
         rows = [(effect.change.path, *(_moved(effect.figures.get(key)) for key in keys)) for effect in same]
         click.echo()
         if given:
-            click.echo(
+            _show.prose(
                 f"compared with a run with {', '.join(f'{path}={_text(value)}' for path, value in given)}:"
             )
             rows.insert(0, ("(that run)", *(_unmoved(same, key) for key in keys)))
-        _show.print_table((f"each alone, set to {_values(same)}", *keys), rows)
+        _show.print_table(
+            ("switch", *keys),
+            rows,
+            title=f"Each switch alone, set to {_values(same)}",
+            about="with the switch so (and the difference to the run it is compared with, where there is one)",
+        )
         for effect in same:
-            click.echo(f"{effect.change.path}: {effect.change.meaning}")
+            _show.prose(f"{effect.change.path}: {effect.change.meaning}")
     still = [effect.change.path for effect in effects if not effect.moved and not effect.refused]
     if still:
-        click.echo(f"alone these move nothing here: {', '.join(still)}")
+        _show.prose(f"alone these move nothing here: {', '.join(still)}")
     for effect in effects:
         if effect.refused:
-            click.echo(f"{effect.change.path} cannot be simulated: {effect.refused}")
+            _show.prose(f"{effect.change.path} cannot be simulated: {effect.refused}")
 
 
 def _values(effects: Sequence[Effect]) -> str:
@@ -154,19 +169,24 @@ def _print_ties(ties: Ties | Untied) -> None:
 
     click.echo()
     if not isinstance(ties, Ties):
-        click.echo(f"ties: no other order to try: {ties.why}")
+        _show.prose(f"ties: no other order to try: {ties.why}")
         return
-    click.echo(f"orders tried: {ties.what}")
+    _show.prose(f"orders tried: {ties.what}")
     if not ties.moved:
-        click.echo(
+        _show.prose(
             f"ties: none of {ties.figures} figures moves under {ties.orders} other orders of same-instant events"
         )
         return
-    click.echo(
+    _show.prose(
         f"ties: {len(ties.moved)} of {ties.figures} figures move under {ties.orders} other orders of same-instant events"
     )
     rows = [(one.figure, one.given, one.low, one.high, f"{one.share:.2%}") for one in ties.moved]
-    _show.print_table(("figure", "as simulated", "lowest", "highest", "moves by"), rows)
+    _show.print_table(
+        ("figure", "as simulated", "lowest", "highest", "moves by"),
+        rows,
+        title="Figures that depend on the order of same-instant events",
+        about="lowest, highest: over the orders tried; moves by: their distance, as a share of the figure as simulated",
+    )
 
 
 def _text(value: object) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from forerun.cli import _options, _show
+
+if TYPE_CHECKING:
+    from forerun.result.tables import Table
 
 
 @click.command(name="plan")
@@ -55,7 +59,7 @@ def command(
     from forerun.result.numbers import summary_rows
     from forerun.scenario.load import located
     from forerun.search.plan import document, write_document
-    from forerun.units import split_name
+    from forerun.units import readable_unit, split_name
 
     resolved = forerun.load(scenario, overrides, seed=seed)
     options: dict[str, Any] = {
@@ -78,19 +82,39 @@ def command(
         _show.print_json(_show.plain(found.data()))
         return
     # Tables of many rows belong into files, not onto a screen.
-    shown = [table for table in found.tables.values() if 0 < len(table) <= 40]
-    for table in shown:
-        columns = [column.name for column in table.schema.columns]
+    for table in _worth_showing(found.tables.values()):
+        columns = list(table.schema.columns)
         if len(columns) > 8:
             # A candidate's name only repeats its other columns: it is what files refer to it by.
-            columns = [name for name in columns if name != "name"]
-        heads = [f"{name} ({unit})" if unit else name for name, unit in map(split_name, columns)]
-        _show.print_table(heads, zip(*(table[name].tolist() for name in columns)))
+            columns = [column for column in columns if column.name != "name"]
+        heads = [f"{name} ({unit})" if unit else name for name, unit in (split_name(c.name) for c in columns)]
+        _show.print_table(
+            heads,
+            zip(*(table[column.name].tolist() for column in columns)),
+            title=_show.sentence(": ".join(filter(None, (table.schema.name, table.schema.meaning)))),
+            about=_show.columns_about(
+                (head, "" if split_name(column.name)[1] else readable_unit(column.unit), column.meaning)
+                for head, column in zip(heads, columns)
+            ),
+        )
         click.echo()
     rows = summary_rows(found.summary, {}, tuple(found.summary))
-    _show.print_table(("figure", "value", "unit"), (row[:3] for row in rows))
-    click.echo(f"\nwhy: {found.why}")
+    _show.print_figures("The plan", (row for row in rows if row[1] not in ("", None)))
+    _show.prose(f"\nwhy: {found.why}")
     for note in found.notes:
-        click.echo(f"note: {note}")
+        _show.prose(f"note: {note}")
     if out is not None and not quiet:
-        click.echo(f"kept in {out}; next: forerun check {out}")
+        _show.prose(f"kept in {out}; next: forerun check {out}")
+
+
+def _worth_showing(tables: Iterable[Table]) -> list[Table]:
+    """Tables for a screen: of few rows (many belong into files), none whose rows all stand in one before."""
+    shown: list[tuple[Table, set[str]]] = []
+    for table in tables:
+        rows = {repr(row) for row in zip(*(table[column.name].tolist() for column in table.schema.columns))}
+        repeats = any(
+            before.schema.columns == table.schema.columns and rows <= known for before, known in shown
+        )
+        if 0 < len(table) <= 40 and not repeats:
+            shown.append((table, rows))
+    return [table for table, _ in shown]

@@ -20,4 +20,9 @@ def command(domain: str | None, as_json: bool) -> None:
         _show.print_json([dict(zip(names, (each.room, each.kind, each.name, each.about))) for each in found])
     else:
         rows = [(each.room, each.kind, each.name, each.about) for each in found]
-        _show.print_table(("room", "kind", "name", "about"), rows)
+        _show.print_table(
+            ("room", "kind", "name", "about"),
+            rows,
+            title=f"Policies of {domain or 'every domain'}",
+            about="room: the domain; kind: what the policy decides; name: as scenarios write it",
+        )

@@ -70,7 +70,12 @@ def _list(as_json: bool) -> None:
             [{"id": entry.id, "title": entry.title, "source": entry.source} for entry in entries]
         )
         return
-    _show.print_table(("id", "title", "source"), [(entry.id, entry.title, entry.source) for entry in entries])
+    _show.print_table(
+        ("id", "title", "source"),
+        [(entry.id, entry.title, entry.source) for entry in entries],
+        title="Published results that can be reproduced",
+        about="id: what `forerun reproduce ID` takes; source: the paper, or the artefact",
+    )
 
 
 def _one(identifier: str, *, quick: bool, as_json: bool, quiet: bool, out: Path | None) -> None:
@@ -93,10 +98,16 @@ def _one(identifier: str, *, quick: bool, as_json: bool, quiet: bool, out: Path 
         )
     else:
         columns = ("name", "published", "compat", "corrected", "tolerance", "ok", "note")
-        _show.print_table(columns, [tuple(row.data().values()) for row in found.rows], title=entry.title)
+        _show.print_table(
+            columns,
+            [tuple(row.data().values()) for row in found.rows],
+            title=entry.title,
+            about="published: as the source prints it; compat: ours with the published simulator's known bugs; "
+            "corrected: ours without them; tolerance: how far compat may be from published, ok: whether it is within",
+        )
         for note in found.notes:
-            click.echo(f"note: {note}")
-        click.echo(f"{entry.source}; {wall_s:.1f} s")
+            _show.prose(f"note: {note}")
+        _show.prose(f"{entry.source}; {wall_s:.1f} s")
     if found.failed:
         raise CheckFailed(
             *(Problem(entry.id, f"{row.name} is not within its tolerance") for row in found.failed)
@@ -127,11 +138,16 @@ def _all(*, quick: bool, workers: int, as_json: bool, quiet: bool, out: Path | N
         _show.print_json([_data(attempt) for attempt in attempts])
     else:
         rows = [(each.entry.id, each.entry.title, _outcome(each), round(each.wall_s, 1)) for each in attempts]
-        _show.print_table(("id", "title", "outcome", "seconds"), rows)
+        _show.print_table(
+            ("id", "title", "outcome", "seconds"),
+            rows,
+            title="Published results, reproduced",
+            about="outcome: rows within their tolerance; seconds: how long it took",
+        )
         for each in attempts:
             for line in each.absent:
-                click.echo(f"absent: {each.entry.id}: {line}")
-        click.echo(f"{count} published results, {wall_s:.0f} s{f'; the page: {out}' if out else ''}")
+                _show.prose(f"absent: {each.entry.id}: {line}")
+        _show.prose(f"{count} published results, {wall_s:.0f} s{f'; the page: {out}' if out else ''}")
     problems = [
         Problem(each.entry.id, each.error or f"{row} is not within its tolerance")
         for each in attempts

@@ -69,7 +69,7 @@ def command(
     if written:
         click.echo(f"reference logs: {', '.join(map(str, written))}")
     if out is not None and not quiet:
-        click.echo(f"kept in {out}; next: forerun report {out} -o report.html")
+        _show.prose(f"kept in {out}; next: forerun report {out} -o report.html")
 
 
 def _reference_logs(domain: str) -> Any:

@@ -95,8 +95,8 @@ def command(
     _print(found)
     if not quiet:
         told = "" if out is None else f"; its cells in {out}"
-        click.echo(f"kept in {path}{told}")
-        click.echo(f"next: forerun report {path} -o {path.stem}.html")
+        _show.prose(f"kept in {path}{told}")
+        _show.prose(f"next: forerun report {path} -o {path.stem}.html")
 
 
 def _print(found: SavedStudy) -> None:
@@ -108,37 +108,52 @@ def _print(found: SavedStudy) -> None:
     best_columns, bests = best_rows(found)
     if bests:
         given = " and ".join(found.labels[at] for at in found.given)
-        click.echo(f"the best choice for each {given} (given, not chosen):")
-        _show.print_table(best_columns, bests)
+        _show.print_table(
+            best_columns,
+            bests,
+            title=f"The best choice for each {given}",
+            about=f"{given}: given, not chosen; {_columns_about(found)}",
+        )
         click.echo()
     columns, rows = found.rows(MOST_ROWS)
     _show.print_table(
-        columns, rows, chosen=0 if found.objective is not None and rows and not found.given else None
+        columns,
+        rows,
+        title=f"Combinations of {', '.join(found.labels[at] for at in found.varied) or 'one setting'}"
+        + (f", best {found.objective.title} first" if found.objective is not None and rows else ""),
+        about=_columns_about(found),
+        chosen=0 if found.objective is not None and rows and not found.given else None,
     )
     left = sum(map(len, level_groups(found)[MOST_ROWS:]))
     if left:
         click.echo(f"and {left:,} of {len(found.points):,} combinations more")
     click.echo()
     if found.why():
-        click.echo(f"why: {found.why()}")
+        _show.prose(f"why: {found.why()}")
     for effect in effects(found) if len(found.varied) > 1 else ():
         best, worst = (
             f"{value_text(value)} (mean {format_number(mean)})"
             for value, mean in ((effect.best, effect.best_mean), (effect.worst, effect.worst_mean))
         )
         where = f"{effect.wins:,} of {effect.settings:,} settings of the other axes"
-        click.echo(f"{effect.axis}: {best} is best at {where}, {worst} is worst on average")
-    if found.plan.independent > 1:
-        click.echo(
-            f"± is the {found.confidence:.0%} interval over {found.over} ({found.method}); against the best: paired"
-        )
+        _show.prose(f"{effect.axis}: {best} is best at {where}, {worst} is worst on average")
     _warn(found)
     for reason, count, which in failures_by_reason(found)[:5]:
-        click.echo(
+        _show.prose(
             f"failed: {count:,} of {len(found.plan):,} cells: {reason} (such as {which[0] if which else '?'})"
         )
     if found.failed:
         click.echo("--retry does failed cells again")
+
+
+def _columns_about(found: SavedStudy) -> str:
+    """What the columns of the ranked table are."""
+    lines = [f"a row: a combination, means over {found.over}"]
+    if found.plan.independent > 1:
+        lines.append(f"±: the {found.confidence:.0%} interval over {found.over} ({found.method})")
+        if found.objective is not None and len(found.ranked()) > 1:
+            lines.append("against the best: the paired difference")
+    return "; ".join(lines)
 
 
 def _warn(found: SavedStudy) -> None:
@@ -148,7 +163,7 @@ def _warn(found: SavedStudy) -> None:
     for name in found.plan.metrics:
         if name not in found.metrics:
             hint = suggestion(name, found.metrics).strip()
-            click.echo(f"note: no cell has the metric {name!r}{'; ' + hint if hint else ''}")
+            _show.prose(f"note: no cell has the metric {name!r}{'; ' + hint if hint else ''}")
 
 
 def _data(found: SavedStudy) -> dict[str, object]:

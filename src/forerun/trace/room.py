@@ -30,11 +30,12 @@ DESCRIPTION_KINDS = (".yaml", ".yml", ".json", ".toml")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A table for people; cells are text, numbers or None."""
+    """A table for people; cells are text, numbers or None. about: a line that explains its columns."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
+    about: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,7 +157,17 @@ class LoadingTraces(RoomTraces):
             count=len(sizes),
             what="files",
             save=lambda path: write_files(path, sizes.tolist(), stream(seed, "files")),
-            told=Told(data=data, tables=(Shown("files", ("figure", "value"), tuple(data.items())),)),
+            told=Told(
+                data=data,
+                tables=(
+                    Shown(
+                        "files",
+                        ("figure", "value"),
+                        tuple(data.items()),
+                        "one figure a row, in the unit beside it",
+                    ),
+                ),
+            ),
             next_step="forerun measure loading {out}",
         )
 
@@ -184,7 +194,8 @@ def _experiment(path: Path, chosen: _StatsSettings) -> Told:
         rows = table(runs, approach)
         data[approach] = [asdict(row) for row in rows]
         columns = tuple(asdict(rows[0]))
-        shown.append(Shown(approach, columns, tuple(tuple(asdict(row).values()) for row in rows)))
+        about = "a row: means over runs of one step length; names carry the unit (_s: seconds)"
+        shown.append(Shown(approach, columns, tuple(tuple(asdict(row).values()) for row in rows), about))
     if {"baseline1", "ours"} <= {run.approach for run in runs}:
         gains = improvements(runs)
         data["improvement"] = [asdict(gain) for gain in gains]
@@ -204,6 +215,7 @@ def _experiment(path: Path, chosen: _StatsSettings) -> Told:
                 "gain of merging",
                 ("step s", "percent", "standard error", "Welch p", "merged", "significant"),
                 rows_of,
+                "percent: time saved by merging; standard error: of that, in points; merged: runs that merged",
             )
         )
     fixed = sorted((run.block, BATCH / run.completion_s) for run in runs if run.approach == UNNUMBERED)
@@ -237,6 +249,7 @@ def _explained(title: str, rows: Sequence[Explained]) -> Shown:
             )
             for row in rows
         ),
+        "completion: measured; law: as the fitted law has it; error: of the law, in per cent of the measured",
     )  # fmt: skip
 
 
@@ -278,6 +291,7 @@ def _demands(workloads: Sequence[Workload], link_bytes_per_s: float) -> Told:
         "demand bytes/s",
         "accelerators fed",
     )
+    about = "batch: in records; target: utilisation of the accelerator to reach; accelerators fed: by the store's bandwidth"
     data = {
         "workloads": [
             {**asdict(work), "demand_bytes_per_s": work.demand_bytes_per_s, "accelerators_fed": many}
@@ -289,7 +303,7 @@ def _demands(workloads: Sequence[Workload], link_bytes_per_s: float) -> Told:
         if link_bytes_per_s
         else ("accelerators fed: give the store's bandwidth, --set link_bytes_per_s=2GB/s",)
     )
-    return Told(data=data, tables=(Shown("what one accelerator demands", columns, rows),), notes=note)
+    return Told(data=data, tables=(Shown("what one accelerator demands", columns, rows, about),), notes=note)
 
 
 def _from_workload(path: Path, chosen: _FitSettings) -> Fitted:
@@ -340,7 +354,8 @@ def _from_log(path: Path, chosen: _FitSettings) -> Fitted:
     )
     rows = tuple((name, value) for name, value in asdict(found).items())
     told = Told(
-        data=asdict(found), tables=(Shown("what the log says", ("figure", "value"), rows),),
+        data=asdict(found),
+        tables=(Shown("what the log says", ("figure", "value"), rows, "one figure a row, in the unit beside it"),),
         notes=(f"the recursion gives {found.predicted_s:.4g} s for the log's {found.total_s:.4g} s",),
     )  # fmt: skip
     return Fitted(description=_plain(scenario), told=told)
