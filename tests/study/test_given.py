@@ -135,7 +135,7 @@ def test_the_command_and_the_page_say_it(tmp_path: Path, capsys: pytest.CaptureF
     saved(tmp_path)
     arguments = ["study", str(tmp_path / "s.yaml"), "--store", str(tmp_path / "s.sqlite")]
     assert command_line(arguments) == 0
-    assert "the best choice for each x (given, not chosen):" in capsys.readouterr().out
+    assert "The best choice for each x" in capsys.readouterr().out
     assert command_line([*arguments, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["given"] == ["x"] and data["best"] is None
