@@ -6,12 +6,17 @@ Machines are noisy: what is asserted of times is loose, or is what the measureme
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import forerun
+import forerun.report
 from forerun.cli.main import run as command_line
 from forerun.domains.serving.model import Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.delay import Delay
@@ -19,11 +24,13 @@ from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policies.timeout import Timeout
 from forerun.domains.serving.policy import Batching
 from forerun.domains.serving.routing import taken_edges
+from forerun.domains.serving.scenario import Scenario
 from forerun.errors import StoreError, UsageError
 from forerun.measure.serving.fidelity import capacity_rps, judged
 from forerun.measure.serving.profiling import Measured, profiled, sizes_to_measure
 from forerun.measure.serving.study import Request, builtin, measure
 from forerun.measure.serving.testbed import Observed, Testbed
+from forerun.report.kept import open_kept
 from forerun.scenario.load import from_data
 
 #: a sleep of these lasts longer by far less than itself, even on a busy machine
@@ -239,3 +246,84 @@ def test_a_model_that_breaks_is_told_and_leaves_no_process(
     with testbed, pytest.raises(StoreError, match="a replica of stage only died"):
         testbed.run(np.zeros(10))
     assert testbed.replicas == []
+
+
+class TestWhatIsKeptWhenStopped:
+    """What was measured before Ctrl-C is written down; a scenario only if it can be simulated."""
+
+    @staticmethod
+    def stopped(
+        folder: Path,
+        at: str,
+        *,
+        loads: tuple[float, ...] = (),
+        models: tuple[str, ...] = ("matrix", "hashing"),
+    ) -> tuple[dict[str, object], list[str]]:
+        """A measurement that is interrupted when it says something that begins so."""
+        said: list[str] = []
+
+        def tell(message: str) -> None:
+            said.append(message)
+            if message.startswith(at):
+                raise KeyboardInterrupt
+
+        scenario = from_data(builtin(models, 2))
+        assert isinstance(scenario, Scenario)
+        asked = Request(scenario, dict(zip(models, models)), samples=6, loads=loads, seconds=1.0)
+        return measure(asked, folder, tell), said
+
+    def test_before_anything_is_measured_nothing_is_kept(self, tmp_path: Path) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            self.stopped(tmp_path / "m", "matrix alone")
+        assert not (tmp_path / "m").exists()
+
+    def test_the_first_stage_alone(self, tmp_path: Path) -> None:
+        found, said = self.stopped(tmp_path / "m", "hashing alone")
+        assert "batches alone and as many together: about" in said[1], "an estimate comes first"
+        assert said[2].startswith("matrix alone (1 of 3), about ") and said[2].endswith(" left")
+        assert found["stopped"] == "stopped: of 4 batch sizes 2 were measured alone and 0 of them in place"
+        text = (tmp_path / "m" / "profile.csv").read_text()
+        assert "stopped: of 4 batch sizes" in text and "matrix,here,1," in text and "hashing" not in text
+        assert not (tmp_path / "m" / "scenario.json").exists()
+        kept = json.loads((tmp_path / "m" / "measured.json").read_text())
+        assert {row["in_place_over_alone"] for row in kept["batch_times"]} == {None}
+        forerun.report.write_page([open_kept(tmp_path / "m" / "measured.json")], tmp_path / "page.html")
+
+    def test_all_stages_alone_make_a_scenario(self, tmp_path: Path) -> None:
+        found, _ = self.stopped(tmp_path / "m", "all stages at once")
+        assert "4 were measured alone and 0 of them in place" in str(found["stopped"])
+        result = forerun.simulate(forerun.load(tmp_path / "m" / "scenario.json", ["trace.queries=200"]))
+        assert result.summary["queries"] == 200
+
+    def test_runs_that_ended(self, tmp_path: Path) -> None:
+        found, said = self.stopped(tmp_path / "m", "load 0.3", loads=(0.2, 0.3))
+        assert found["stopped"] == "stopped after 1 of 2 runs" and len(found["fidelity"]) == 1  # type: ignore[arg-type]
+        assert any(line.startswith("load 0.2") and "(1 of 2), about" in line for line in said)
+        assert (tmp_path / "m" / "scenario.json").exists()
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_a_process_that_is_stopped(self, tmp_path: Path, number: int) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "forerun",
+            "measure",
+            "serving",
+            "--model",
+            "matrix",
+            "--model",
+            "hashing",
+        ]
+        asked = [*command, "--max-batch", "2", "--samples", "1000", "-o", str(tmp_path / "m")]
+        process = subprocess.Popen(
+            asked, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert process.stderr is not None
+        while not process.stderr.readline().startswith(b"hashing alone"):
+            assert process.poll() is None
+        # Ctrl-C reaches the whole group of a terminal, a request to end the process alone.
+        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 130 and b"Traceback" not in err, err.decode()
+        assert b"interrupted; what was measured is kept in" in err
+        assert "matrix,here,1," in (tmp_path / "m" / "profile.csv").read_text()

@@ -68,6 +68,8 @@ def _batch_times(rows: list[Mapping[str, Any]]) -> Figure:
         (row, column, where)
         for column, where in (("mean_ms", "in place"), ("alone_mean_ms", "alone"))
         for row in rows
+        # A measurement that was stopped has sizes that were measured alone only.
+        if where == "alone" or row["in_place_over_alone"] is not None
     ]
     return Figure(
         id="batch-times",

@@ -97,9 +97,13 @@ def command(
     found = measure(Request(resolved, named, samples, wanted, repeats, seconds), out, tell)
     if as_json:
         click.echo(json.dumps(found, indent=2, allow_nan=False))
-        return
-    _show_found(found)
-    if out is not None and not quiet:
+    else:
+        _show_found(found)
+    if "stopped" in found:
+        where = f"; what was measured is kept in {out}" if out is not None else ""
+        click.echo(f"forerun: interrupted{where}", err=True)
+        raise click.exceptions.Exit(130)
+    if out is not None and not (quiet or as_json):
         if found["batch_times"]:
             click.echo(f"kept in {out}; next: forerun simulate {out / 'scenario.json'}")
         else:
@@ -182,6 +186,8 @@ def _print_table(columns: tuple[str, ...], rows: Iterable[Sequence[Any]]) -> Non
 
 
 def _text(value: Any) -> str:
+    if value is None:
+        return "-"
     return (
         f"{value:,.4g}"
         if isinstance(value, float)

@@ -15,8 +15,9 @@ import numpy as np
 
 from forerun.domains.serving.model import SOURCE, Floats, Law, Pipeline, Service
 from forerun.domains.serving.stagewise import simulate_stagewise
+from forerun.measure.progress import Steps, Tell
 from forerun.measure.serving.profiling import TOLERANCE
-from forerun.measure.serving.testbed import Observed, Tell, Testbed
+from forerun.measure.serving.testbed import Observed, Testbed
 from forerun.rng import stream
 
 #: quantiles compared
@@ -93,22 +94,27 @@ def judge(
     slo_ms: float,
     seed: int,
     tell: Tell,
+    *,
+    rows: list[Judged] | None = None,
 ) -> list[Judged]:
     """Run the testbed at several loads, and the believed pipeline on the send times that came of it.
 
     believed: the testbed's pipeline with the service times that the model is told. unit_gaps_ms: gaps of a trace of
     one query a second; each run takes the next ones, from the first again when they end. loads: of what the busiest stage
-    can carry.
+    can carry. rows: the list that runs are added to as they end, so that they are there if this is interrupted.
     """
     capacity = capacity_rps(believed)
-    found, at = [], 0
+    found: list[Judged] = [] if rows is None else rows
+    at = 0
+    expected_s = [max(20, round(load * capacity * seconds)) / (load * capacity) for load in loads]
+    steps = Steps(tell, [each_s for each_s in expected_s for _ in range(repeats)])
     for load in loads:
         for repeat in range(1, repeats + 1):
             rate = load * capacity
             count = max(20, round(rate * seconds))
             gaps = np.take(unit_gaps_ms, np.arange(at, at + count), mode="wrap")
             at = (at + count) % len(unit_gaps_ms)
-            tell(f"load {load:g}, {rate:.3g} queries/s, {count / rate:.0f} s")
+            steps.begin(f"load {load:g}, {rate:.3g} queries/s, {count / rate:.0f} s")
             observed = testbed.run(np.cumsum(gaps) / rate)
             found.append(judged(observed, believed, load, repeat, slo_ms, seed))
     return found

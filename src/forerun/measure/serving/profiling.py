@@ -16,8 +16,10 @@ import numpy as np
 
 from forerun.domains.serving.model import Floats, Law, Service
 from forerun.domains.serving.profile import Profile, Row
-from forerun.measure.serving.testbed import Tell, Testbed
+from forerun.measure.progress import Steps, Tell
+from forerun.measure.serving.testbed import Served, Testbed
 from forerun.rng import stream
+from forerun.study.estimate import duration
 
 #: up to this batch limit every size is measured, above it powers of two
 EVERY_SIZE: Final = 8
@@ -34,7 +36,10 @@ TOLERANCE: Final = 0.10
 
 @dataclass(frozen=True)
 class Measured:
-    """What batches took at one stage: by batch size the times in ms, in place and with all other stages at rest."""
+    """What batches took at one stage: by batch size the times in ms, in place and with all other stages at rest.
+
+    A measurement that was stopped has sizes that were measured alone only.
+    """
 
     model: str
     hardware: str
@@ -44,8 +49,9 @@ class Measured:
     def rows(self) -> list[dict[str, Any]]:
         """One record a batch size, as a profile holds it and more."""
         found = []
-        for size, values in sorted(self.in_place_ms.items()):
-            mean_ms, alone_ms = float(values.mean()), float(self.alone_ms[size].mean())
+        for size, alone in sorted(self.alone_ms.items()):
+            values = self.in_place_ms.get(size, alone)
+            mean_ms, alone_ms = float(values.mean()), float(alone.mean())
             found.append(
                 {
                     "model": self.model,
@@ -56,7 +62,7 @@ class Measured:
                     "p99_ms": float(np.quantile(values, 0.99)),
                     "throughput_qps": size * 1e3 / mean_ms,
                     "alone_mean_ms": alone_ms,
-                    "in_place_over_alone": mean_ms / alone_ms,
+                    "in_place_over_alone": mean_ms / alone_ms if size in self.in_place_ms else None,
                 }
             )
         return found
@@ -64,7 +70,7 @@ class Measured:
     def service(self, most: int, key: int, *, alone: bool = False) -> Service:
         """Service times drawn from what was measured, for batches up to `most`. A size between two measured ones takes the
         values of the nearest, scaled to the mean between."""
-        measured = self.alone_ms if alone else self.in_place_ms
+        measured = self.alone_ms if alone else {**self.alone_ms, **self.in_place_ms}
         sizes = sorted(measured)
         means = np.interp(np.arange(most + 1), sizes, [float(measured[size].mean()) for size in sizes])
         means[0] = 0.0
@@ -83,33 +89,106 @@ def sizes_to_measure(most: int) -> tuple[int, ...]:
     return (*powers, most)
 
 
+@dataclass
+class Taken:
+    """What has been measured so far, by stage: alone, and with all stages at once."""
+
+    alone: list[Served]
+    together: list[Served]
+
+    @classmethod
+    def of(cls, stages: int) -> Taken:
+        """Nothing yet."""
+        return cls([[] for _ in range(stages)], [[] for _ in range(stages)])
+
+    def measured(self, hardware: Sequence[str], names: Sequence[str], *, least: int = 1) -> list[Measured]:
+        """Every stage of which something is known. least: times of a size in place; those with fewer are taken alone."""
+        found = []
+        for name, machine, many, few in zip(names, hardware, self.together, self.alone):
+            in_place = {size: times for size, times in _by_size(many).items() if len(times) >= least}
+            if few:
+                found.append(Measured(name, machine, in_place, _by_size(few)))
+        return found
+
+
 def profiled(
-    testbed: Testbed, hardware: Sequence[str], names: Sequence[str], samples: int, seed: int, tell: Tell
+    testbed: Testbed,
+    hardware: Sequence[str],
+    names: Sequence[str],
+    samples: int,
+    seed: int,
+    tell: Tell,
+    *,
+    taken: Taken | None = None,
+    later_s: float = 0.0,
 ) -> list[Measured]:
     """Measure every stage of a testbed, in place and alone. names, hardware: by stage, as the profile calls them.
 
-    samples: of each batch size, at least.
+    samples: of each batch size, at least. taken: keeps what is measured, also if this is interrupted. later_s: what is
+    done after it takes, for the estimate.
     """
     stages = testbed.pipeline.stages
+    taken = Taken.of(len(stages)) if taken is None else taken
     lists = []
     for stage in stages:
         each = np.repeat(sizes_to_measure(stage.max_batch), samples)
         lists.append(stream(seed, "profile", stage.name).permutation(each).tolist())
-    alone: list[list[tuple[int, float]]] = []
+    expected_s = _expected_s(testbed, lists)
+    whole_s = sum(expected_s) + later_s
+    batches = sum(map(len, lists))
+    tell(f"{batches:,} batches alone and as many together: about {duration(whole_s)} in all")
+    steps = Steps(tell, [*expected_s, later_s] if later_s else expected_s)
+
+    def watch(served: Sequence[Served], wanted: Sequence[Sequence[int]]) -> None:
+        done, most = min(
+            ((len(one), len(asked)) for one, asked in zip(served, wanted)), key=lambda pair: pair[0] / pair[1]
+        )
+        steps.at(min(1.0, done / most), f"{done:,} of {most:,} batches")
+
     for s, stage in enumerate(stages):
-        tell(f"{stage.name} alone")
-        alone.append(testbed.exercise(lists, [LOAD] * len(stages), [s])[s])
-    # In a pipeline all stages meet the same queries: one that is faster rests longer, and finds its caches colder.
-    carried = [
-        stage.replicas * sum(size for size, _ in served) / sum(took_ms for _, took_ms in served)
-        for stage, served in zip(stages, alone)
-    ]
-    tell("all stages at once")
-    together = testbed.exercise(lists, [max(LEAST_LOAD, LOAD * min(carried) / own) for own in carried])
+        steps.begin(f"{stage.name} alone")
+        testbed.exercise(
+            lists,
+            [LOAD] * len(stages),
+            [s],
+            served=taken.alone,
+            watch=lambda s=s: watch([taken.alone[s]], [lists[s]]),  # type: ignore[misc]
+        )
+    steps.begin("all stages at once")
+    testbed.exercise(
+        lists,
+        _loads(_carried(testbed, taken.alone)),
+        served=taken.together,
+        watch=lambda: watch(taken.together, lists),
+    )
+    return taken.measured(hardware, names)
+
+
+def _carried(testbed: Testbed, alone: Sequence[Served]) -> list[float]:
+    """By stage, the queries that its replicas carry in a ms."""
     return [
-        Measured(name, machine, _by_size(many), _by_size(few))
-        for name, machine, many, few in zip(names, hardware, together, alone)
+        stage.replicas * sum(size for size, _ in served) / sum(took_ms for _, took_ms in served)
+        for stage, served in zip(testbed.pipeline.stages, alone)
     ]
+
+
+def _loads(carried: Sequence[float]) -> list[float]:
+    """How busy stages are together. In a pipeline all stages meet the same queries: one that is faster rests longer, and
+    finds its caches colder."""
+    return [max(LEAST_LOAD, LOAD * min(carried) / own) for own in carried]
+
+
+def _expected_s(testbed: Testbed, lists: Sequence[Sequence[int]]) -> list[float]:
+    """How long each stage takes alone, and all at once, from one batch of each size, which is not counted."""
+    stages = testbed.pipeline.stages
+    sizes = [sizes_to_measure(stage.max_batch) for stage in stages]
+    tried = [testbed.exercise(sizes, [1.0] * len(stages), [s])[s] for s in range(len(stages))]
+    busy_s = []
+    for stage, served, wanted in zip(stages, tried, lists):
+        took_ms = {size: float(np.mean(times)) for size, times in _by_size(served).items()}
+        busy_s.append(sum(took_ms[size] for size in wanted) / stage.replicas / 1e3)
+    loads = _loads(_carried(testbed, tried))
+    return [*(one / LOAD for one in busy_s), max(one / load for one, load in zip(busy_s, loads))]
 
 
 def profile_of(measured: Sequence[Measured], name: str) -> Profile:
@@ -123,10 +202,14 @@ def profile_of(measured: Sequence[Measured], name: str) -> Profile:
     return Profile(rows, name)
 
 
-def write_profile(measured: Sequence[Measured], environment: Mapping[str, Any], path: Path) -> None:
-    """The profile as CSV, with where it was measured in comments."""
+def write_profile(
+    measured: Sequence[Measured], environment: Mapping[str, Any], path: Path, *, stopped: str = ""
+) -> None:
+    """The profile as CSV, with where it was measured in comments. stopped: what a measurement that was stopped holds."""
     lines = [
         "# measured in place by `forerun measure serving`: all stages busy at once, times as a queue sees them"
+        if not stopped
+        else f"# measured by `forerun measure serving`, {stopped}; times as a queue sees them"
     ]
     lines += [f"# {name}: {value}" for name, value in environment.items()]
     lines.append("model,hardware,batch,p99_ms,throughput_qps")

@@ -16,17 +16,28 @@ from forerun.domains.serving.model import Floats, Pipeline, Service
 from forerun.domains.serving.policies.fixed import Fixed
 from forerun.domains.serving.scenario import Sampled, Scenario, Tables
 from forerun.errors import Problem, UsageError, known_names
+from forerun.measure.progress import Tell, stops_like_ctrl_c
 from forerun.measure.serving.fidelity import Judged, capacity_rps, judge
 from forerun.measure.serving.host import described, probe
 from forerun.measure.serving.models import model_named
-from forerun.measure.serving.profiling import TOLERANCE, Measured, profile_of, profiled, write_profile
-from forerun.measure.serving.testbed import Tell, Testbed
+from forerun.measure.serving.profiling import (
+    TOLERANCE,
+    Measured,
+    Taken,
+    profile_of,
+    profiled,
+    sizes_to_measure,
+    write_profile,
+)
+from forerun.measure.serving.testbed import Testbed
 from forerun.scenario.spec import to_data
 from forerun.whole import refuse_foreign
 
 #: what built-in pipelines call the machine they are measured on, and what one replica costs there
 HERE: Final = "here"
 PRICE_USD_PER_H: Final = 0.05
+#: times of a batch size in place below which a measurement that was stopped takes those alone
+LEAST_TIMES: Final = 5
 
 
 @dataclass(frozen=True)
@@ -65,7 +76,9 @@ def builtin(models: Sequence[str] = ("matrix", "forest"), max_batch: int = 8) ->
 def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
     """Measure, write what was found into the folder (profile.csv, scenario.json, measured.json), and return it.
 
-    Raises UsageError for a pipeline or model that cannot be run here.
+    If it is interrupted once something is measured, that is written and returned, with `stopped` in words; a scenario is
+    written only if the profile holds every batch size of it. Raises UsageError for a pipeline or model that cannot be run
+    here, KeyboardInterrupt if nothing was measured yet.
     """
     if folder is not None:
         written = ("profile.csv", "scenario.json", "measured.json")
@@ -76,17 +89,39 @@ def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
     for model in set(models) - {""}:
         model_named(model)
     gaps = _unit_gaps(scenario)
-    before, notes, measured = probe(), [], []
+    before, notes, stopped = probe(), [], ""
+    measured: list[Measured] = []
+    rows: list[Judged] = []
     believed, slo_ms, data = pipeline, scenario.slo_ms, to_data(scenario)
-    with Testbed(pipeline, models) as testbed:
-        if not paced:
-            measured = _profile(asked, testbed, tell)
+    taken = Taken.of(len(pipeline.stages))
+    try:
+        with stops_like_ctrl_c(), Testbed(pipeline, models) as testbed:
+            if not paced:
+                measured = _profile(asked, testbed, tell, taken)
+                believed, slo_ms, data = _told(asked, pipeline, measured, data)
+                notes += _notes(measured)
+                # The testbed's own tables matter to replicas that sleep only.
+            judge(
+                testbed,
+                believed,
+                gaps,
+                asked.loads,
+                asked.repeats,
+                asked.seconds,
+                slo_ms,
+                scenario.seed,
+                tell,
+                rows=rows,
+            )
+    except KeyboardInterrupt:
+        whole = bool(measured)
+        measured = measured or taken.measured(*_called(asked, pipeline), least=LEAST_TIMES)
+        if not measured and not rows:
+            raise
+        stopped = _stopped(pipeline, measured, rows, asked, whole=whole)
+        if not whole and _complete(pipeline, measured):
             believed, slo_ms, data = _told(asked, pipeline, measured, data)
-            notes += _notes(measured)
-            # The testbed's own tables matter to replicas that sleep only.
-        rows = judge(
-            testbed, believed, gaps, asked.loads, asked.repeats, asked.seconds, slo_ms, scenario.seed, tell
-        )
+        notes.append(stopped)
     host = described(before, probe())
     found: dict[str, Any] = {
         "format": "forerun.measurement/1",
@@ -102,10 +137,14 @@ def measure(asked: Request, folder: Path | None, tell: Tell) -> dict[str, Any]:
         "batch_times": [record for each in measured for record in each.rows()],
         "notes": notes,
     }
+    if stopped:
+        found["stopped"] = stopped
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         if measured:
-            write_profile(measured, {k: v for k, v in host.items() if k != "quiet"}, folder / "profile.csv")
+            about = {k: v for k, v in host.items() if k != "quiet"}
+            write_profile(measured, about, folder / "profile.csv", stopped=stopped)
+        if measured and _complete(pipeline, measured):
             scenario_text = json.dumps(data | {"profiles": ["profile.csv"]}, indent=1)
             (folder / "scenario.json").write_text(scenario_text + "\n", encoding="utf-8")
         text = json.dumps(found, indent=1, allow_nan=False)
@@ -153,13 +192,41 @@ def _unit_gaps(scenario: Scenario) -> Floats:
     return unit
 
 
-def _profile(asked: Request, testbed: Testbed, tell: Tell) -> list[Measured]:
-    scenario = asked.scenario
-    called = {spec.name: spec.model or spec.name for spec in scenario.stages}
-    names = testbed.pipeline.names
-    hardware = [scenario.configuration[name].hardware for name in names]
+def _called(asked: Request, pipeline: Pipeline) -> tuple[list[str], list[str]]:
+    """By stage, the hardware and the model as the profile calls them."""
+    models = {spec.name: spec.model or spec.name for spec in asked.scenario.stages}
+    hardware = [asked.scenario.configuration[name].hardware for name in pipeline.names]
+    return hardware, [models[name] for name in pipeline.names]
+
+
+def _profile(asked: Request, testbed: Testbed, tell: Tell, taken: Taken) -> list[Measured]:
     tell("profile: begin")
-    return profiled(testbed, hardware, [called[name] for name in names], asked.samples, scenario.seed, tell)
+    hardware, names = _called(asked, testbed.pipeline)
+    later_s = asked.seconds * asked.repeats * len(asked.loads)
+    seed = asked.scenario.seed
+    return profiled(testbed, hardware, names, asked.samples, seed, tell, taken=taken, later_s=later_s)
+
+
+def _complete(pipeline: Pipeline, measured: Sequence[Measured]) -> bool:
+    """Whether every batch size of every stage was measured, alone at least."""
+    return len(measured) == len(pipeline.stages) and all(
+        set(sizes_to_measure(stage.max_batch)) <= set(each.alone_ms)
+        for stage, each in zip(pipeline.stages, measured)
+    )
+
+
+def _stopped(
+    pipeline: Pipeline, measured: Sequence[Measured], rows: Sequence[Judged], asked: Request, *, whole: bool
+) -> str:
+    """What a measurement that was stopped holds."""
+    runs = f"{len(rows)} of {len(asked.loads) * asked.repeats} runs"
+    if whole or not measured:
+        return f"stopped after {runs}"
+    most = sum(len(sizes_to_measure(stage.max_batch)) for stage in pipeline.stages)
+    alone, in_place = (
+        sum(map(len, sizes)) for sizes in zip(*((m.alone_ms, m.in_place_ms) for m in measured))
+    )
+    return f"stopped: of {most} batch sizes {alone} were measured alone and {in_place} of them in place"
 
 
 def _told(

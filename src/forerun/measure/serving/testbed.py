@@ -70,6 +70,10 @@ class Replica:
         return float(began_s), float(ended_s)
 
 
+#: what a stage has served: (batch size, ms from handing over to the answer)
+Served = list[tuple[int, float]]
+
+
 @dataclass(frozen=True)
 class Observed:
     """A run for real: the simulator's tables, instants in ms from the first query's; arrivals are when they were sent.
@@ -159,16 +163,27 @@ class Testbed:
             return _Loop(self, due_ms).run()
 
     def exercise(
-        self, sizes: Sequence[Sequence[int]], loads: Sequence[float], stages: Sequence[int] | None = None
-    ) -> list[list[tuple[int, float]]]:
+        self,
+        sizes: Sequence[Sequence[int]],
+        loads: Sequence[float],
+        stages: Sequence[int] | None = None,
+        *,
+        served: list[Served] | None = None,
+        watch: Callable[[], None] = lambda: None,
+    ) -> list[Served]:
         """Have replicas serve given batches without queues: by stage, (size, ms from handing over to the answer).
 
         sizes: by stage, in this order, dealt to whichever of its replicas is next; a stage that is through begins again
         until all are, so that nobody ever works alone. loads: by stage, the share of time a replica is busy; it rests in
-        between. stages: those that take part, at once (default: all).
+        between. stages: those that take part, at once (default: all). served: lists, one a stage, that answers are added
+        to as they come, so that they are there if this is interrupted. watch: called after answers.
         """
+        found = [[] for _ in self.replicas] if served is None else served
         with _undisturbed():
-            return _exercised(self, sizes, loads, range(len(self.replicas)) if stages is None else stages)
+            _exercised(
+                self, sizes, loads, range(len(self.replicas)) if stages is None else stages, found, watch
+            )
+        return found
 
 
 @contextlib.contextmanager
@@ -365,9 +380,13 @@ class _Loop:
 
 
 def _exercised(
-    testbed: Testbed, sizes: Sequence[Sequence[int]], loads: Sequence[float], stages: Sequence[int]
-) -> list[list[tuple[int, float]]]:
-    found: list[list[tuple[int, float]]] = [[] for _ in testbed.replicas]
+    testbed: Testbed,
+    sizes: Sequence[Sequence[int]],
+    loads: Sequence[float],
+    stages: Sequence[int],
+    found: list[Served],
+    watch: Callable[[], None],
+) -> None:
     handed = dict.fromkeys(stages, 0)
     replicas = [replica for s in stages for replica in testbed.replicas[s]]
     files = {replica.answers: replica for replica in replicas}
@@ -397,10 +416,7 @@ def _exercised(
             found[stage].append((size, (ended_s - began_s) * 1e3))
             rests[file] = ended_s + (ended_s - began_s) * (1 / loads[stage] - 1)
         going_on = any(len(found[s]) < len(sizes[s]) for s in stages)
+        if ready:
+            watch()
         if not ready and not resting:
             raise StoreError.at("measure serving", f"no replica answered for {PATIENCE_S:g} s")
-    return found
-
-
-#: what tells a person how far things are
-Tell = Callable[[str], None]

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import math
 import os
+import signal
 import struct
 import sys
 import time
@@ -28,6 +29,8 @@ READY: Final = b"r"
 
 def main(arguments: Sequence[str]) -> int:
     """Serve until the input ends. arguments: the model's name (empty: none), the processor to stay on (-1: any)."""
+    # Ctrl-C reaches every process of a terminal. Who asked for batches decides when this one ends: its input ends then.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     name, processor = arguments[0], int(arguments[1])
     if processor >= 0:
         # Staying on one processor is a courtesy of the system; where it is refused the replica runs anywhere.
