@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from forerun.domains.reproductions import reproduce, reproduce_all
     from forerun.domains.studying import run_study
     from forerun.errors import ForerunError
-    from forerun.report import write_page, write_pictures
+    from forerun.report import chart, write_page, write_pictures
     from forerun.result.run import Result, load_result
     from forerun.scenario.load import load, loads
 
 __all__ = [
     "ForerunError",
     "Result",
+    "chart",
     "check",
     "compare",
     "demo",
@@ -58,6 +59,7 @@ __all__ = [
 _HOME = {
     "ForerunError": "forerun.errors",
     "Result": "forerun.result.run",
+    "chart": "forerun.report",
     "check": "forerun.domains.plans",
     "compare": "forerun.domains.comparing",
     "demo": "forerun.domains.demos",

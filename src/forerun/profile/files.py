@@ -6,12 +6,9 @@ import os
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-import yaml
-
 from forerun.errors import ProfileError, ScenarioError
 from forerun.scenario.decode import decode
-from forerun.scenario.spec import Input, Spec, file_digest, to_data
+from forerun.scenario.spec import Input, Spec, file_digest, yaml_text
 from forerun.scenario.text import read_document
 from forerun.whole import whole_text
 
@@ -52,12 +49,7 @@ def read_profile(given: Input | str | os.PathLike[str], kind: type[P]) -> P:
 
 def profile_text(profile: Spec) -> str:
     """A profile as YAML, in the order of its fields."""
-    data = to_data(profile)
-    ordered = {field.name: data[field.name] for field in msgspec.structs.fields(profile)}
-    text: str = yaml.safe_dump(
-        ordered, sort_keys=False, allow_unicode=True, width=100, default_flow_style=None
-    )
-    return text
+    return yaml_text(profile)
 
 
 def write_profile(profile: Spec, path: str | os.PathLike[str]) -> Path:

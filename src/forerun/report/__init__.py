@@ -107,7 +107,12 @@ def write_pictures(
 
 
 def chart(figure: Figure) -> Any:
-    """A figure as an Altair chart, to change or combine in a notebook."""
+    """A figure as an Altair chart, to show, change or combine in a notebook.
+
+    >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
+    >>> type(forerun.chart(result.figures["ledger-energy"])).__name__
+    'LayerChart'
+    """
     from forerun.report.images import chart as altair_chart
 
     return altair_chart(figure)

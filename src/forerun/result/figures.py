@@ -74,6 +74,13 @@ class Figure:
     order: tuple[str, ...] = ()
     equal: bool = False
 
+    def _repr_svg_(self) -> str:
+        import importlib
+
+        # The report, which draws, stands above this module.
+        drawn: str = importlib.import_module("forerun.report.images").svg(self)
+        return drawn
+
     def __post_init__(self) -> None:
         named = [
             self.x.column,

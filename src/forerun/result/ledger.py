@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forerun.errors import CheckFailed
+from forerun.result.numbers import format_number
+from forerun.units import readable_unit
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,11 @@ class Ledger:
     def shares(self) -> dict[str, float]:
         """Each part as a share of the whole (all 0 if there is nothing to split)."""
         return {name: part / self.whole if self.whole else 0.0 for name, part in self.parts.items()}
+
+    def __repr__(self) -> str:
+        shares = self.shares()
+        parts = ", ".join(f"{name} {shares[name]:.1%}" for name in self.parts)
+        return f"<ledger {self.name}: {format_number(float(self.whole))} {readable_unit(self.unit)}; {parts}>"
 
     def _repr_html_(self) -> str:
         from forerun.result import notebook

@@ -101,8 +101,12 @@ def run(
     """A run: its headline, where it went, and why."""
     parts = [f"<h4>{html.escape(heading)}</h4>", figures(summary, intervals, names)]
     parts += [bar(ledger) for ledger in ledgers]
-    if why:
-        parts.append(f"<p><b>why:</b> {html.escape(why)}</p>")
+    return "".join((*parts, sentences(why, notes)))
+
+
+def sentences(why: str, notes: Sequence[str]) -> str:
+    """The reason, and the notes folded."""
+    parts = [f"<p><b>why:</b> {html.escape(why)}</p>"] if why else []
     if notes:
         listed = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
         parts.append(f"<details><summary>{len(notes)} notes</summary><ul>{listed}</ul></details>")

@@ -30,6 +30,8 @@ from forerun.whole import beside, system_reason
 if TYPE_CHECKING:
     import polars
 
+    from forerun.result.figures import Figure
+
 __all__ = ["Interval", "Result", "SavedRun", "format_number", "host_provenance", "load_result"]
 
 RUN_FORMAT: Final = 1
@@ -44,6 +46,15 @@ class Interval:
     high: float
     confidence: float = 0.95
     method: str = ""
+
+
+def _figures(run: Result | SavedRun) -> dict[str, Figure]:
+    import importlib
+
+    # The domains and the report stand above this module; they are looked up when figures are asked for.
+    contents = importlib.import_module("forerun.report.contents")
+    found = (*contents.figures_of(run), *contents.ledger_figures(run.ledgers))
+    return dict(zip(importlib.import_module("forerun.report.images").stems(found), found))
 
 
 def _in_short(run: Result | SavedRun) -> str:
@@ -105,6 +116,11 @@ class Result:
 
             raise UnknownName.among("table", name, self.tables, where=f"run {self.id}")
         return self.tables[name]
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """What a page draws of this run, by id, as data; `forerun.chart(figure)` draws one in a notebook."""
+        return _figures(self)
 
     def frame(self, name: str) -> polars.DataFrame:
         """A table as a Polars frame."""
@@ -218,6 +234,11 @@ class SavedRun:
 
             raise UnknownName.among("table", name, self.tables, where=str(self.folder))
         return self.tables[name]
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """What a page draws of this run, by id, as data; `forerun.chart(figure)` draws one in a notebook."""
+        return _figures(self)
 
     def frame(self, name: str) -> polars.DataFrame:
         """A table as a Polars frame."""

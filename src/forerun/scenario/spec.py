@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import html
 import inspect
 import json
 import sys
@@ -36,6 +37,19 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def problems(self) -> list[tuple[str, str]]:
         """What is wrong with this record as a whole: (path below it, what), empty if nothing is."""
         return []
+
+    def __repr__(self) -> str:
+        """A scenario in a line, with what differs from the defaults by name; any other record in full."""
+        if "domain" not in self.__struct_fields__:
+            return super().__repr__()
+        changed = [
+            field.name for field in fields(type(self))
+            if field.name != "domain" and (field.required or getattr(self, field.name) != _default_of(field))
+        ]  # fmt: skip
+        return f"<{getattr(self, 'domain')} scenario: sets {', '.join(changed) or 'nothing'}>"  # noqa: B009
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(yaml_text(self))}</pre>"
 
     def with_(self, **changes: Any) -> Self:
         """A copy with some fields changed, checked again."""
@@ -109,6 +123,23 @@ def registry_of(declared: Any) -> Registry[Any] | None:
                 named: Registry[Any] | Callable[[], Registry[Any]] = extra.extra["registry"]
                 return named() if callable(named) else named
     return None
+
+
+def _default_of(field: msgspec.structs.FieldInfo) -> Any:
+    made = field.default_factory
+    return field.default if made is msgspec.NODEFAULT else made()
+
+
+def yaml_text(record: Spec) -> str:
+    """A record as YAML in the order of its fields, every default written out; a file of it reads back the same."""
+    import yaml
+
+    data = to_data(record)
+    ordered = {field.name: data[field.name] for field in fields(type(record))}
+    text: str = yaml.safe_dump(
+        ordered, sort_keys=False, allow_unicode=True, width=100, default_flow_style=None
+    )
+    return text
 
 
 def to_data(value: Any) -> Any:

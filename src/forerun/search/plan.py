@@ -6,11 +6,13 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 import forerun
 from forerun.errors import StoreError
 from forerun.regular import read_regular, unreadable
+from forerun.result import notebook
+from forerun.result.numbers import format_number
 from forerun.result.tables import Table
 from forerun.scenario.spec import Spec, to_data
 from forerun.whole import whole_text
@@ -58,6 +60,28 @@ class Plan(Protocol):
     def check(self) -> Plan:
         """Verify the plan; raises CheckFailed."""
         ...
+
+
+class ShownPlan:
+    """How the plan of any domain shows itself: one line, or a table in a notebook."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        found = cast(Plan, self)
+        figures = ", ".join(
+            f"{name}={format_number(value)}"
+            for name, value in found.summary.items()
+            if not isinstance(value, (dict, list, tuple))
+        )
+        return f"<plan: {figures}; why: {found.why}>"
+
+    def _repr_html_(self) -> str:
+        found = cast(Plan, self)
+        first = next((table for table in found.tables.values() if len(table)), None)
+        shown = notebook.figures(found.summary, {}, tuple(found.summary))
+        shown += notebook.table(first) if first is not None else ""
+        return shown + notebook.sentences(found.why, found.notes)
 
 
 def document(plan: Plan, scenario: Spec, objective: str, options: Mapping[str, Any]) -> dict[str, Any]:

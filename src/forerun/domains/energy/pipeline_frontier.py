@@ -19,6 +19,7 @@ import numpy as np
 
 from forerun.domains.energy.model import Floats, Ints
 from forerun.domains.energy.pipeline import Choices, Frequencies, Pipeline, Timed
+from forerun.search.plan import ShownPlan
 
 #: pipelines with more plans than this are not enumerated
 MOST_PLANS: Final = 1 << 17
@@ -28,8 +29,8 @@ TIMES: Final = 120
 SAME: Final = 1e-9
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(ShownPlan):
     """A frequency an operation with what it takes; no plan within its time draws less than `at_least_j`."""
 
     frequencies: Frequencies

@@ -20,6 +20,7 @@ from forerun.result.ledger import Ledger
 from forerun.result.run import Result
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.result.timeline import Timeline
+from forerun.search.plan import ShownPlan
 from forerun.trace.readers.energy_pipeline import read_pipeline
 from forerun.trace.repair import RepairLog
 
@@ -62,8 +63,8 @@ OPERATIONS: Final = TableSchema(
 )
 
 
-@dataclass(frozen=True)
-class PipelinePlan:
+@dataclass(frozen=True, repr=False)
+class PipelinePlan(ShownPlan):
     """The answer: the chosen point beside the frontier and beside every pass at its highest frequency."""
 
     scenario: Scenario

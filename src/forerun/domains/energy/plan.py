@@ -28,6 +28,7 @@ from forerun.errors import CheckFailed, Infeasible, Problem, UnknownName
 from forerun.result.numbers import format_number
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.rng import stream
+from forerun.search.plan import ShownPlan
 from forerun.trace.signal import Signal
 from forerun.trace.steps import signal
 
@@ -122,8 +123,8 @@ class Confidence:
     energy_j: tuple[float, float]
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(ShownPlan):
     """The answer. `points` are in the order GPU, size, limit; `frontier` ascends in time."""
 
     scenario: Scenario

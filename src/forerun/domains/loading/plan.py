@@ -19,6 +19,7 @@ from forerun.domains.loading.scenario import Goal, Grid, Scenario
 from forerun.domains.loading.world import draw
 from forerun.errors import CheckFailed, Infeasible, UsageError, known_names
 from forerun.result.tables import Table
+from forerun.search.plan import ShownPlan
 
 #: a grid where the scenario names none: the published system's 60 cells, and single samples
 DEFAULT_GRID = Grid(blocks=(1, *range(20, 301, 20)), threads=(1, 2, 4, 8))
@@ -30,8 +31,8 @@ DEFAULT_POOLS = DEFAULT_WORKERS.with_(threads=(1, 2, 4))
 OBJECTIVES = ("time", "cost")
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(ShownPlan):
     """The chosen cell among all predicted ones; what binds there; bytes a sample, for checking memory."""
 
     scenario: Scenario

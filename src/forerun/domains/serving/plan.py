@@ -34,6 +34,7 @@ from forerun.errors import CheckFailed, Infeasible, Problem, UsageError, known_n
 from forerun.result.figures import Figure
 from forerun.result.tables import Table
 from forerun.rng import stream
+from forerun.search.plan import ShownPlan
 
 OBJECTIVES: Final = ("cost", "throughput")
 METHODS: Final = ("exact", "greedy", "sweep", "brute")
@@ -51,8 +52,8 @@ FRESH: Final = 60
 Method = Literal["exact", "greedy", "sweep", "brute"]
 
 
-@dataclass(frozen=True)
-class ServingPlan:
+@dataclass(frozen=True, repr=False)
+class ServingPlan(ShownPlan):
     """The answer. `certificate`: plain data for a checker, empty where none can be had (chance, throughput, baselines).
 
     traffics: what the plan must carry; `failing` of them it may miss too often.

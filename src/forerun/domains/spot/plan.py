@@ -28,6 +28,7 @@ from forerun.domains.spot.scenario import Scenario, Snapshots, Training
 from forerun.domains.spot.trials import Estimate, Trials
 from forerun.errors import CheckFailed, Infeasible, Problem, ScenarioError
 from forerun.result.tables import Column, Table, TableSchema
+from forerun.search.plan import ShownPlan
 
 FIRST_BLOCK = 256
 DROP_Z = 4.0
@@ -94,8 +95,8 @@ class Runner:
         return int(self.cost_usd.size)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True, repr=False, slots=True)
+class Plan(ShownPlan):
     """What to run with, and why."""
 
     scenario: Scenario
