@@ -402,3 +402,35 @@ def test_windows_span_many_updates_and_lost_ones_are_counted(monkeypatch: pytest
     assert found.mean_w == pytest.approx(200.0, rel=0.1)
     bare = trainer.timed(64, 0.0, 3, None, clock=lambda: driver.now_s)
     assert ran[0] == 1 + 4 * 34 + 1 + 3 and not bare.joules and not bare.lost
+
+
+@pytest.mark.parametrize(
+    ("at", "points", "trainings"),
+    [("batch size 32", 1, 0), ("training to the target, batch size 16, seed 2", 2, 1)],
+)
+def test_what_was_measured_before_an_interrupt_is_kept(
+    faked: None, tmp_path: Path, at: str, points: int, trainings: int
+) -> None:
+    said: list[str] = []
+
+    def tell(message: str) -> None:
+        said.append(message)
+        if message.startswith(at):
+            raise KeyboardInterrupt
+
+    campaign = campaigns.Campaign(**{**_fields(SMALL), "batch_sizes": (16, 32), "seeds": 2})
+    profile = measure(campaign, tmp_path, tell)
+    assert profile["stopped"] == f"stopped: {points} points and {trainings} of 4 trainings were measured"
+    assert said[0] == "batch size 16 (1 of 2)" and profile["stopped"] in profile["notes"]
+    assert json.loads((tmp_path / "profile.json").read_text())["points"] == profile["points"]
+    assert len((tmp_path / "power.csv").read_text().splitlines()) == 1 + points
+    assert len((tmp_path / "train.csv").read_text().splitlines()) == 1 + trainings * len(campaign.targets)
+
+
+def test_an_interrupt_before_the_first_point_leaves_nothing(faked: None, tmp_path: Path) -> None:
+    def tell(message: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(SMALL, tmp_path / "out", tell)
+    assert not (tmp_path / "out").exists()

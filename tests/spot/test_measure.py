@@ -7,12 +7,14 @@ import json
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from forerun.cli.main import run
 from forerun.domains.spot.scenario import Training
+from forerun.measure.checkpoint import profile as profiles
 from forerun.measure.checkpoint.fleet import Fleet, FleetLog, Segment, Snapshot, Step, Work
 from forerun.measure.checkpoint.profile import train
 from forerun.measure.checkpoint.testbed import ledger
@@ -145,3 +147,40 @@ def test_bad_calls_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str
         code = run(["measure", "checkpoint", *arguments])
         told = capsys.readouterr()
         assert code == 2 and said in told.err and "Traceback" not in told.err, (arguments, told.err)
+
+
+def test_what_was_measured_before_an_interrupt_is_a_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Numbers of processes that were through are kept; before the first there is nothing."""
+    out = tmp_path / "job.yaml"
+    words = "measure checkpoint --model numpy --parameters 2000 --pipelines 2 --steps 5 --restarts 1"
+    with pytest.MonkeyPatch.context() as patch:
+        began: list[int] = []
+        calm = profiles.calm
+
+        def interrupted(work: Any, folder: Path, size: int, *others: int) -> Any:
+            began.append(size)
+            if len(began) == 2:
+                raise KeyboardInterrupt
+            return calm(work, folder, size, *others)
+
+        patch.setattr(profiles, "calm", interrupted)
+        assert run([*words.split(), "-o", str(out)]) == 130
+    told = capsys.readouterr()
+    assert "training on 1 of 2 processes (1 of 2)" in told.err and "(2 of 2), about" in told.err
+    assert (
+        "interrupted: stopped: trained on 1 of 2 numbers of processes; what was measured is kept" in told.err
+    )
+    fleet = "domain: spot\nhorizon: 1h\nfleet: {name: poisson, removals_per_min: 0, adds_per_min: 0}\n"
+    job = loads(out.read_text() + fleet).job
+    assert job.max_pipelines == 1 and job.step_s[1] > 0
+    assert "# stopped: trained on 1 of 2" in out.read_text()
+
+    def at_once(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(profiles, "calm", at_once)
+        assert run([*words.split(), "-o", str(tmp_path / "none.yaml")]) == 130
+    assert not (tmp_path / "none.yaml").exists()

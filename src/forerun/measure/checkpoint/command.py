@@ -101,20 +101,30 @@ def command(
         bytes_per_s=rate,
     )
     profile = measure(work, steps=steps, restarts=restarts, progress=tell)
-    compared = testbed.run(profile, changes, end_s, tell) if changes else None
+    compared = testbed.run(profile, changes, end_s, tell) if changes and not profile.stopped else None
     data: dict[str, Any] = profile.data() | ({"run": compared.data()} if compared else {})
     if out is not None:
         from forerun.trace.room import save_description
 
         timed = [f"{name}: {t.mean_s:.4g} s +- {t.std_s:.2g}, {t.count} times" for name, t in profile.rows()]
         save_description(
-            {"job": profile.job()}, out, comments=[f"measured: {model}, {parameters} parameters", *timed]
+            {"job": profile.job()},
+            out,
+            comments=[
+                f"measured: {model}, {parameters} parameters",
+                *filter(None, [profile.stopped]),
+                *timed,
+            ],
         )
     if as_json:
         click.echo(json.dumps(data, indent=2))
-        return
-    _show(profile, compared)
-    if out is not None:
+    else:
+        _show(profile, compared)
+    if profile.stopped:
+        where = f"; what was measured is kept in {out}" if out is not None else ""
+        click.echo(f"forerun: interrupted: {profile.stopped}{where}", err=True)
+        raise click.exceptions.Exit(130)
+    if out is not None and not as_json:
         click.echo(f"{out}: the job section of a scenario")
 
 

@@ -17,6 +17,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from forerun.measure.checkpoint.fleet import Fleet, FleetLog, Work
+from forerun.measure.progress import Steps, stops_like_ctrl_c
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """The times of a training on this machine.  step: by number of processes."""
+    """The times of a training on this machine.  step: by number of processes. stopped: what there is of it, where it was
+    interrupted."""
 
     work: Work
     step: dict[int, Timing]
@@ -47,12 +49,13 @@ class Profile:
     restart: Timing
     prep: Timing
     load_average: float
+    stopped: str = ""
 
     def job(self) -> dict[str, Any]:
         """The `job:` section of a scenario."""
         return {
             "depth": self.work.depth,
-            "max_pipelines": self.work.max_pipelines,
+            "max_pipelines": max(self.step) // self.work.depth,
             "step_s": {size: _rounded(timing.mean_s) for size, timing in self.step.items()},
             "samples_per_step": self.work.batch,
             "reconfig_s": _rounded(self.restart.mean_s),
@@ -81,7 +84,7 @@ class Profile:
 
     def data(self) -> dict[str, Any]:
         """As plain data."""
-        return {
+        return ({"stopped": self.stopped} if self.stopped else {}) | {
             "job": self.job(),
             "timings": {
                 name: {"count": t.count, "mean_s": t.mean_s, "std_s": t.std_s} for name, t in self.rows()
@@ -103,15 +106,26 @@ def _rounded(seconds: float) -> float:
 def measure(
     work: Work, *, steps: int = 40, restarts: int = 4, progress: Callable[[str], None] = lambda _: None
 ) -> Profile:
-    """Train on every number of pipelines in turn, restarting as often as asked; the first steps of each do not count."""
+    """Train on every number of pipelines in turn, restarting as often as asked; the first steps of each do not count.
+
+    Interrupted once a number of pipelines is through, it gives what was measured, with `stopped` in words.
+    """
     sizes = [work.depth * pipelines for pipelines in range(1, work.max_pipelines + 1)]
     logs: list[FleetLog] = []
     with tempfile.TemporaryDirectory(prefix="forerun-measure-") as folder:
-        for size in sizes:
-            progress(f"training on {size} of {sizes[-1]} processes")
-            logs.append(calm(work, Path(folder) / str(size), size, steps, restarts))
+        told = Steps(progress, [0.0] * len(sizes))
+        try:
+            with stops_like_ctrl_c():
+                for size in sizes:
+                    told.begin(f"training on {size} of {sizes[-1]} processes")
+                    logs.append(calm(work, Path(folder) / str(size), size, steps, restarts))
+        except KeyboardInterrupt:
+            if not logs:
+                raise
+    whole = len(logs) == len(sizes)
+    stopped = "" if whole else f"stopped: trained on {len(logs)} of {len(sizes)} numbers of processes"
     step = {}
-    for size, log in zip(sizes, logs, strict=True):
+    for size, log in zip(sizes, logs):
         spans = [s.end_s - s.start_s for segment in log.segments for s in segment.steps[WARM_STEPS:]]
         step[size] = Timing.of(spans)
     segments = [segment for log in logs for segment in log.segments]
@@ -127,6 +141,7 @@ def measure(
         restart=Timing.of([segment.ready_s - segment.replan_s for segment in again]),
         prep=Timing.of([seconds for log in logs for seconds in log.prep_s]),
         load_average=os.getloadavg()[0],
+        stopped=stopped,
     )
 
 

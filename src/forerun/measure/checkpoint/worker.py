@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -92,6 +93,8 @@ class Worker:
 
 
 if __name__ == "__main__":
+    # Ctrl-C reaches every process of a terminal; the fleet decides when this one ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         Worker(json.loads(sys.argv[1])).run()
     except (EOFError, OSError):

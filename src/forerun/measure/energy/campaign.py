@@ -17,6 +17,7 @@ import forerun
 from forerun.measure.energy.limits import Gpu, clocks_mhz, current_w, restored, set_limit, settable
 from forerun.measure.energy.meters import Meter, NoMeter, NvmlMeter, SampledNvmlMeter, find_meter
 from forerun.measure.energy.training import Epochs, Trainer
+from forerun.measure.progress import Steps, stops_like_ctrl_c
 from forerun.result.stats import mean_interval, student_quantile
 from forerun.whole import refuse_foreign
 
@@ -50,7 +51,8 @@ def measure(
 ) -> dict[str, Any]:
     """Measure, write train.csv, power.csv and profile.json into the folder, and return the profile.
 
-    Raises UsageError without torch or without the device asked for.
+    If it is interrupted once a point is measured, what there is is written and returned, with `stopped` in words. Raises
+    UsageError without torch or without the device asked for, KeyboardInterrupt if no point was measured yet.
     """
     trainer = Trainer(campaign.device)
     refuse_foreign(
@@ -64,8 +66,24 @@ def measure(
     else:
         meter = found
     idle_w = _idle_w(meter, rest)
-    epochs, clocks = _epochs(campaign, trainer, meter, notes, tell, rest)
-    _tell_drift(campaign, trainer, epochs, notes)
+    epochs: list[Epochs] = []
+    clocks: dict[str, int] = {}
+    paths: dict[tuple[int, int], dict[float, int]] = {}
+    runs = [(size, seed) for size in campaign.batch_sizes for seed in range(1, campaign.seeds + 1)]
+    stopped = ""
+    try:
+        with stops_like_ctrl_c():
+            _epochs(campaign, trainer, meter, notes, tell, rest, epochs, clocks)
+            _tell_drift(campaign, trainer, epochs, notes)
+            steps = Steps(tell, [0.0] * len(runs))
+            for size, seed in runs:
+                steps.begin(f"training to the target, batch size {size}, seed {seed}")
+                paths[size, seed] = trainer.epochs_to(campaign.targets, size, seed, campaign.max_epochs)
+    except (KeyboardInterrupt, SystemExit):  # the second where power limits were set: a request to end
+        if not epochs:
+            raise
+        stopped = f"stopped: {len(epochs)} points and {len(paths)} of {len(runs)} trainings were measured"
+        notes.append(stopped)
     if isinstance(meter, SampledNvmlMeter):
         meter.stop()
     notes += [
@@ -73,11 +91,6 @@ def measure(
         for each in epochs
         if each.lost
     ]
-    paths = {
-        (size, seed): trainer.epochs_to(campaign.targets, size, seed, campaign.max_epochs)
-        for size in campaign.batch_sizes
-        for seed in range(1, campaign.seeds + 1)
-    }
     metered = any(not math.isnan(each.mean_w) for each in epochs)
     assumed = not metered and campaign.assume_power_w > 0
     if assumed:
@@ -107,6 +120,8 @@ def measure(
         "points": [_point(each) for each in epochs],
         "notes": notes,
     }
+    if stopped:
+        profile["stopped"] = stopped
     (folder / "profile.json").write_text(json.dumps(profile, indent=1) + "\n")
     return profile
 
@@ -133,8 +148,11 @@ def _epochs(
     notes: list[str],
     tell: Callable[[str], None],
     rest: Callable[[float], None],
-) -> tuple[list[Epochs], dict[str, int]]:
-    """Timed epochs of every point, and clocks while training; limits are put back whatever happens."""
+    found: list[Epochs],
+    clocks: dict[str, int],
+) -> None:
+    """Timed epochs of every point into `found`, and clocks while training into `clocks`; limits are set back whatever
+    happens."""
     limits = [0.0]
     guard: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     gpu = Gpu(meter.nvml, meter.handle) if isinstance(meter, (NvmlMeter, SampledNvmlMeter)) else None
@@ -144,8 +162,7 @@ def _epochs(
         notes += [reason] if reason else []
     elif campaign.limits_w:
         notes.append("power limits are a GPU's: none was set here")
-    found: list[Epochs] = []
-    clocks: dict[str, int] = {}
+    steps = Steps(tell, [0.0] * (len(limits) * len(campaign.batch_sizes)))
     with guard:
         for limit in limits:
             if gpu is not None and limit != current_w(gpu):
@@ -153,10 +170,10 @@ def _epochs(
             for size in campaign.batch_sizes:
                 if found and campaign.cool_down_s:
                     rest(campaign.cool_down_s)
-                tell(f"batch size {size}" + (f" at {limit:g} W" if limit else ""))
+                steps.begin(f"batch size {size}" + (f" at {limit:g} W" if limit else ""))
                 found.append(trainer.timed(size, limit, campaign.repeats, meter))
-                clocks = clocks or (clocks_mhz(gpu) if gpu is not None else {})
-    return found, clocks
+                if gpu is not None and not clocks:
+                    clocks.update(clocks_mhz(gpu))
 
 
 def _tell_drift(campaign: Campaign, trainer: Trainer, epochs: list[Epochs], notes: list[str]) -> None:

@@ -105,6 +105,9 @@ def command(
         click.echo(json.dumps(profile, indent=1))
     else:
         _show(profile, out)
+    if "stopped" in profile:
+        click.echo(f"forerun: interrupted; what was measured is kept in {out}", err=True)
+        raise click.exceptions.Exit(130)
     missed = [row for row in profile.get("compared", ()) if not row["inside"]]
     if missed:
         raise CheckFailed(
