@@ -118,6 +118,21 @@ def test_other_elastic_schedules_place_by_count_too(name: str) -> None:
     assert failed > 8
 
 
+@pytest.mark.parametrize(
+    ("name", "number", "switches"),
+    [("ef", 47, frozenset()), ("ef", 97, frozenset()), ("dlas-gpu", 9, ALL), ("gandiva", 1, ALL)],
+)
+def test_restarts_that_leave_no_time_for_work_end_the_run(
+    name: str, number: int, switches: frozenset[str]
+) -> None:
+    """A schedule that charges restarts at every instant can do so for ever: the run ends, and says why."""
+    made = hostile_world(number, switches)
+    record = play(schedulers().get(name)(), made)
+    assert "charged restarts at 1000 instants in a row" in record.ended_because
+    assert (record.end_s[record.admitted != 0] < 0).any()
+    assert len(record.events()[0]) < 5000
+
+
 @pytest.mark.parametrize(("node_gpus", "admitted"), [(6, 170), (5, 167)])
 def test_the_testbed_trace_on_nodes_that_cannot_be_halved(node_gpus: int, admitted: int) -> None:
     made = world("195job.csv", (1, 16, node_gpus), 240, corrected=ALL)

@@ -188,7 +188,7 @@ class OpenRules(ElasticRules):
     def next_moment(self) -> int | None:
         """Where no event is left but jobs are, the clock goes on by ten seconds."""
         moment = super().next_moment()
-        if moment is None and self.runnable_count:
+        if moment is None and self.runnable_count and not self.standstill.is_reached:
             self.m.meta[mk.FIRST] = self.m.meta[mk.ARRIVED]
             self.m.meta[mk.ENDS] = 0
             self.elapsed_s = 10

@@ -360,7 +360,7 @@ def _spread_note(record: Record, stretches: Stretches) -> str:
     return (
         f"{jobs} {'job' if jobs == 1 else 'jobs'} ran on more nodes than they need (at most {record.most_nodes}) for "
         f"{record.spread_gpu_s / 3600:.4g} GPU-h, {100 * record.spread_gpu_s / held_gpu_s:.2g} % of the GPU time held: "
-        "the plans count GPUs, and the buddy placement had no room. Their speed is the profile's, without a penalty"
+        "the plans count GPUs, which the buddy placement could not place. They run at the profile's speed, unpenalised"
     )
 
 

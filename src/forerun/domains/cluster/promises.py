@@ -103,7 +103,7 @@ class PromisingRules(ElasticRules):
             ahead += [int(changes.min(initial=mk.FAR))]
             holding = rows[m.j[mk.GPUS, rows] > 0]
             need_s = self.pause_s[holding] + m.left[holding] / self._rates(holding)
-            # a job that is behind may have less left by its profile than rounding leaves room for
+            # a job that is behind may have less left by its profile than rounding resolves
             ends = np.maximum(np.ceil(now_s + need_s - SLIP_S).astype(np.int64), now_s + 1)
             ahead += (-(-ends // slot_s) * slot_s).tolist()
         return max(min(ahead), now_s + 1) if min(ahead, default=mk.FAR) < mk.FAR else None

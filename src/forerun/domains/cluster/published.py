@@ -18,6 +18,7 @@ from forerun.domains.cluster.kernels.common import overhead_s
 from forerun.domains.cluster.kernels.costs import charge_each
 from forerun.domains.cluster.model import BOOL, I64, NO_DEADLINE_S, Profile, World
 from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.standstill import Standstill
 from forerun.errors import PolicyError, Problem, ProfileError, ScenarioError, TraceError
 
 #: largest useful GPU counts that the published ElasticFlow code fixes by hand, by GPU type, model and batch
@@ -198,7 +199,7 @@ class PublishedRules:
 
     def __init__(self, world: World, record: Record, top: I64) -> None:
         self.world = world
-        self.record = record
+        self.record, self.standstill = record, Standstill(record)
         self.profile = require_published_world(world)
         works = working_levels(self.profile)
         for kind in np.unique(world.jobs.kind[top > works[world.jobs.kind]]).tolist():
@@ -243,6 +244,9 @@ class PublishedRules:
     def next_moment(self) -> int | None:
         """Events within a slot are drawn together to its end; a lone last event is not postponed."""
         slot_s = self.world.slot_s if self.started else 0
+        everybody_came = self.m.meta[mk.ARRIVED] == len(self.world.jobs)
+        if everybody_came and self.standstill.check(self.now_s, self._done):
+            return None
         moment = mk.merge(self.m, self.now_s, slot_s)
         if moment < 0:
             return None
@@ -251,6 +255,9 @@ class PublishedRules:
         self.now_s = moment
         self.make_room()
         return int(moment)
+
+    def _done(self) -> tuple[int, int, float]:
+        return int(self.m.meta[mk.FINISHED]), int(self.m.meta[mk.RUNNING]), float(self.m.left.sum())
 
     def make_room(self) -> None:
         """Enlarge the tables of plans before an instant that may need more."""
@@ -322,9 +329,9 @@ class PublishedRules:
         mk.release(self.places, rows, len(rows), self.gpus_per_node, everybody)
 
     def place(self, rows: I64, now_s: int) -> None:
-        """Put all jobs on nodes, in the order given; where that leaves no room for one, anew with the largest first.
+        """Put all jobs on nodes, in the order given; where one does not fit, anew with the largest first.
 
-        Where the buddy placement has none even so, corrected, all are placed by their number of GPUs alone.
+        Where the buddy placement fails even so, corrected, all are placed by their number of GPUs alone.
         """
         self.record.spread_gpu_s += self.spread_gpus * (now_s - self.placed_s)
         self.spread_gpus, self.placed_s = 0, now_s
@@ -359,7 +366,7 @@ class PublishedRules:
             wider = np.zeros((len(places.set_jobs), total + 1), np.int64)
             places = self.places = places._replace(set_jobs=wider)
         nodes = int(places.meta[mk.FREE_NODES])
-        assert nodes * node == total, "a node is held by a job that is not to be placed"
+        assert nodes * node == total, "a node is occupied by a job that is not to be placed"
         places.set_nodes[:nodes] = places.free_nodes
         places.set_jobs[0, : len(held)] = held
         places.node_set[:] = 0

@@ -97,7 +97,7 @@ SWITCHES: Final[dict[str, Switch]] = {
     ),
     "buddy_only": Switch(
         (*_EF, *_EDF),
-        "a planned job for which halves of nodes and whole nodes have no room ends the run",
+        "a planned job that fits neither in halves of nodes nor in whole nodes ends the run",
         "all jobs are then placed by their number of GPUs alone, on several nodes where need be",
     ),
     "cost_table": Switch(

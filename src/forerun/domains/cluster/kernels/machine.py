@@ -430,7 +430,7 @@ def place_by_count(j: I64, rows: I64, count: int, gpus_per_node: int, owner: I64
     """Give jobs, in order, GPUs of empty nodes by their number alone: on several nodes where no node has enough.
 
     `owner`: int64[GPUs], filled with the row of the job that holds each GPU, -1: none; there are enough for all jobs. A
-    job, or what is left of it, goes to the fullest node that has room for it, else to the emptiest.
+    job, or what is left of it, goes to the fullest node that can take it, else to the emptiest.
     """
     free = np.full(len(owner) // gpus_per_node, gpus_per_node, np.int64)
     owner[:] = -1

@@ -17,6 +17,7 @@ from forerun.domains.cluster.eventlog import EventLog
 from forerun.domains.cluster.model import NO_DEADLINE_S, World
 from forerun.domains.cluster.policy import QuietRules, Rules, Schedule, Step
 from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.standstill import Standstill
 
 _TURN_S: Final = 60
 
@@ -60,7 +61,7 @@ class GandivaRules(QuietRules):
 
     def __init__(self, world: World, record: Record) -> None:
         jobs, cluster = world.jobs, world.cluster
-        self.record, self.log = record, EventLog(record)
+        self.record, self.log, self.standstill = record, EventLog(record), Standstill(record)
         self.slot_s, self.total_gpus, self.node_gpus = world.slot_s, cluster.gpus, cluster.gpus_per_node
         self.free_nodes = cluster.gpus // cluster.gpus_per_node
         self.full_room = world.is_corrected("gandiva_strict")
@@ -95,10 +96,15 @@ class GandivaRules(QuietRules):
         """The instant the last one chose; None once nobody is left or nothing can change any more."""
         if self.pending and not (self.arrivals or self.running or self.placed):
             self.record.ended_because = f"{len(self.pending)} waiting jobs can never be placed"
-        elif self.arrivals or self.pending or self.running:
+        elif self.arrivals or (
+            (self.pending or self.running) and not self.standstill.check(self.now_s, self._done)
+        ):
             return self.now_s
         self.log.flush()
         return None
+
+    def _done(self) -> tuple[int, int, int]:
+        return len(self.pending), len(self.running), sum(self.done_s)
 
     def on_round(self, now_s: int) -> None:
         """Nodes follow demand: each class is due its share of all demanded GPUs."""

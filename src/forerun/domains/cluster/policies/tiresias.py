@@ -18,6 +18,7 @@ from forerun.domains.cluster.eventlog import EventLog
 from forerun.domains.cluster.model import NO_DEADLINE_S, World
 from forerun.domains.cluster.policy import QuietRules, Rules, Schedule, Step
 from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.standstill import Standstill
 
 _NEVER_S: Final = 1 << 62
 _FITTED_SHARES: Final = (1 / 3, 2 / 3)
@@ -69,7 +70,7 @@ class TiresiasRules(QuietRules):
 
     def __init__(self, recipe: Tiresias, world: World, record: Record) -> None:
         jobs, total_gpus = world.jobs, world.cluster.gpus
-        self.record, self.log = record, EventLog(record)
+        self.record, self.log, self.standstill = record, EventLog(record), Standstill(record)
         self.slot_s, self.total_gpus = world.slot_s, total_gpus
         self.limits = (
             fitted_limits_gpu_s(world) if world.is_corrected("queue_limits") else recipe.queue_limits_gpu_s
@@ -104,6 +105,9 @@ class TiresiasRules(QuietRules):
     def next_moment(self) -> int | None:
         """The next arrival or predicted end, unless a queue change comes first."""
         arrival_s = self.arrivals.next_s
+        if arrival_s is None and self.standstill.check(min(self.jump_s, self.ending_s), self._done):
+            self.log.flush()
+            return None
         arrival_s = _NEVER_S if arrival_s is None else arrival_s
         now_s = min(arrival_s, self.ending_s)
         if now_s > self.jump_s:
@@ -116,6 +120,9 @@ class TiresiasRules(QuietRules):
             return None
         self.due = self.ending if self.ending_s == now_s else []
         return now_s
+
+    def _done(self) -> tuple[int, int]:
+        return len(self.runnable), sum(self.done_s)
 
     def finish(self, now_s: int) -> None:
         """Jobs predicted to end now leave."""
