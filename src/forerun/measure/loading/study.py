@@ -33,6 +33,7 @@ from forerun.errors import UsageError
 from forerun.measure.loading.corpus import Corpus
 from forerun.measure.loading.decoders import decoder_named
 from forerun.measure.loading.runner import ACTS, LoaderRun, run_loader
+from forerun.measure.progress import Steps
 from forerun.result.run import Interval
 from forerun.result.stats import normal_quantile, standard_error
 from forerun.rng import stream
@@ -528,9 +529,10 @@ def check(
     totals: dict[Cell, list[float]] = {cell: [] for cell in cells}
     again: Sequence[Cell] = cells
     for turn in range(2):
+        steps = Steps(progress, [0.0] * (repeats * len(again)))
         for repeat in range(repeats if again else 0):
             for cell in again:
-                progress(
+                steps.begin(
                     f"repeat {repeat + 1} of {repeats}{' again' if turn else ''}: "
                     f"blocks of {cell.block}, {cell.threads} threads"
                 )
