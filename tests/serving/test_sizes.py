@@ -60,6 +60,11 @@ def changed(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return {**data, head: changed(data.get(head, {}), rest, value)}
 
 
+def on_off(**given: float) -> dict[str, Any]:
+    process = {"name": "on_off", "rate_rps": 100.0, "mean_on_s": 1.0, "mean_off_s": 1.0}
+    return {"process": {**process, **given}, "horizon_s": 3.0}
+
+
 def refusal(data: dict[str, Any]) -> str:
     with pytest.raises(InputError) as caught:
         found = from_data(data)
@@ -80,6 +85,15 @@ def refusal(data: dict[str, Any]) -> str:
         ("trace", {"process": {"name": "poisson", "rate_rps": 100.0}, "horizon_s": 1e9}, r"horizon_s: about 1e\+11"),
         ("tuner", {"name": "utilisation", "period_s": 1e-9}, r"tuner\.period_s: 1e-09 s ask the tuner \S+ times; at most"),
         ("tuner", {"name": "utilisation", "max_replicas": 10**9}, r"max_replicas"),
+        ("tuner", {"name": "rehearsal", "bin_s": 1e-9}, r"tuner\.bin_s: 1e-09 s cuts look_s, 30 s, into 3e\+10 bins"),
+        ("tuner", {"name": "rehearsal", "look_s": 1e300}, r"tuner\.bin_s: 5 s cuts look_s"),
+        ("tuner", {"name": "coarse", "rate": "peak", "bin_s": 1e-9}, r"tuner\.bin_s"),
+        ("tuner", {"name": "inferline", "look_s": 1e300, "bin_s": 1e-300}, r"tuner\.bin_s"),
+        ("sample", {"process": {"name": "poisson", "rate_rps": 1.0}, "queries": 10**9}, r"sample\.queries: 1,000,000,000"),
+        ("trace", on_off(rate_rps=1e-300), r"process\.mean_on_s: 1e-300 arrivals come in a cycle"),
+        ("trace", on_off(mean_on_s=1e-9), r"process\.mean_on_s: 1e-07 arrivals come in a cycle"),
+        ("trace", on_off(mean_on_s=1e9), r"process\.mean_on_s: 1e\+11 arrivals come in a cycle"),
+        ("trace", on_off(mean_on_s=1e300), r"process\.mean_on_s"),
     ],
 )  # fmt: skip
 def test_what_is_too_large_is_refused_with_its_cost(path: str, value: Any, said: str) -> None:
@@ -99,6 +113,12 @@ def test_iterations_without_end_are_refused_with_their_cost() -> None:
     said = refusal(data)
     assert re.search(r"llm: 3,000 requests need at least \S+ iterations and \S+ GiB of memory; at most", said)
     assert "GiB" not in refusal({**data, "record": "counts"})
+
+
+def test_a_look_back_shorter_than_the_last_bit_of_time_counts_what_is_seen_now() -> None:
+    found = from_data(changed(BASE, "tuner", {"name": "ongoing", "look_s": 1e-300}))
+    assert isinstance(found, Scenario)
+    assert simulate(found).check().summary["queries"] == 300
 
 
 def test_replicas_and_seats_together_are_bounded() -> None:

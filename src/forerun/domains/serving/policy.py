@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from forerun.domains.serving.tuning.handover import Handover
+
+
+#: bins that a tuner counts arrivals in
+MOST_BINS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +139,19 @@ class TunerPolicy(Protocol):
     def decide(self, view: FleetView) -> Tuning:
         """What changes now."""
         ...
+
+
+def bin_problems(look_s: float, bin_s: float) -> list[tuple[str, str]]:
+    """The problem, if a tuner would count arrivals in more bins than there can be queries of interest."""
+    bins = look_s / bin_s
+    if bins <= MOST_BINS:
+        return []
+    return [
+        (
+            "bin_s",
+            f"{bin_s:g} s cuts look_s, {look_s:g} s, into {bins:.3g} bins; at most {MOST_BINS:,} are counted",
+        )
+    ]
 
 
 class Tuner(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):

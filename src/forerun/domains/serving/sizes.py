@@ -60,10 +60,11 @@ def size_problems(scenario: Scenario) -> list[tuple[str, str]]:
     if fixed > MOST_BYTES:
         what = f"replicas and seats would take {_gib(fixed)} of memory; at most {_gib(MOST_BYTES)} are used"
         return [("configuration", what)]
-    queries = getattr(scenario.trace, "queries", 0)
-    if queries > most_queries(scenario):
-        return [("trace.queries", too_many(scenario, queries))]
-    return []
+    traces = {"trace": scenario.trace, "sample": scenario.sample}
+    counts = {f"{name}.queries": getattr(trace, "queries", 0) for name, trace in traces.items()}
+    return [
+        (name, too_many(scenario, count)) for name, count in counts.items() if count > most_queries(scenario)
+    ]
 
 
 def too_many(scenario: Scenario, queries: int, counted: str = "") -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 
 from forerun.rng import stream
 from forerun.trace.arrivals import CHUNK, ArrivalProcess, Floats, NotNegative, Positive, positive
+
+#: mean arrivals of a cycle: with fewer, cycles are drawn without end for one; those of a cycle are drawn at once
+LEAST_IN_A_CYCLE: Final = 1e-6
+MOST_IN_A_CYCLE: Final = 10_000_000
 
 
 class OnOff(ArrivalProcess, tag="on_off", frozen=True, kw_only=True):
@@ -31,6 +35,11 @@ class OnOff(ArrivalProcess, tag="on_off", frozen=True, kw_only=True):
         found = positive(given)
         if not 0 <= self.off_rate_rps < np.inf:
             found.append(("off_rate_rps", f"{self.off_rate_rps} is not a finite number from 0 on"))
+        pair = self.rate_rps * self.mean_on_s + self.off_rate_rps * self.mean_off_s
+        if not found and not LEAST_IN_A_CYCLE <= pair <= MOST_IN_A_CYCLE:
+            bounds = f"{LEAST_IN_A_CYCLE:g} to {MOST_IN_A_CYCLE:,} are drawn"
+            what = f"{pair:.3g} arrivals come in a cycle of on and off; {bounds}"
+            found.append(("mean_on_s", what))
         return found
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 import numpy as np
 
-from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning
+from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning, bin_problems
 
 if TYPE_CHECKING:
     from forerun.domains.serving.tuning.handover import Handover
@@ -28,6 +28,9 @@ class Coarse(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
     settle_s: Annotated[float, msgspec.Meta(ge=0)] = 15.0
     target: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.9
     rate: Literal["mean", "peak"] = "mean"
+
+    def problems(self) -> list[tuple[str, str]]:
+        return bin_problems(self.look_s, self.bin_s)
 
     def build(self, handover: Handover, rng: np.random.Generator) -> _Coarse:
         """The policy; it draws nothing."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import msgspec
 import numpy as np
 
-from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning
+from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning, bin_problems
 
 if TYPE_CHECKING:
     from forerun.domains.serving.tuning.handover import Handover
@@ -35,6 +35,8 @@ class InferLine(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     scale_down_rho: Literal["pipeline_min", "per_model"] = "pipeline_min"
 
     def problems(self) -> list[tuple[str, str]]:
+        if found := bin_problems(self.look_s, self.bin_s):
+            return found
         bins = self.look_s / self.bin_s
         if abs(bins - round(bins)) > 1e-9:
             return [("bin_s", f"{self.bin_s:g} s does not divide look_s, {self.look_s:g} s")]

@@ -54,7 +54,8 @@ class _Ongoing:
         recipe, now_ms = self._recipe, view.now_ms
         self._seen.append((now_ms, view.ongoing))
         self._sums = [total + count for total, count in zip(self._sums, view.ongoing)]
-        while self._seen[0][0] <= now_ms - recipe.look_s * 1e3:
+        # What is seen now counts, however short the look back.
+        while len(self._seen) > 1 and self._seen[0][0] <= now_ms - recipe.look_s * 1e3:
             _, gone = self._seen.popleft()
             self._sums = [total - count for total, count in zip(self._sums, gone)]
         replicas = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning
+from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning, bin_problems
 
 if TYPE_CHECKING:
     from forerun.domains.serving.tuning.handover import Handover
@@ -31,6 +31,9 @@ class Rehearsal(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     bin_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
     react_s: Annotated[float, msgspec.Meta(gt=0)] = 5.0
     settle_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0
+
+    def problems(self) -> list[tuple[str, str]]:
+        return bin_problems(self.look_s, self.bin_s)
 
     def build(self, handover: Handover, rng: np.random.Generator) -> _Rehearsal:
         """The policy; `rng` draws who takes conditional edges in rehearsals, by the planned shares."""
