@@ -28,6 +28,15 @@ from typing import Any, ClassVar
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
+_LONGEST_WORD = 400
+_LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD},}}")
+
+
+def _cut(found: re.Match[str]) -> str:
+    """The beginning of a word that is too long to read: a cell of somebody else's file, repeated in a message."""
+    return f"{found[0][:80]}... ({len(found[0])} characters)"
+
+
 def _spelt(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
 
@@ -40,7 +49,8 @@ class Problem:
     what: str
 
     def __str__(self) -> str:
-        text = f"{self.where}: {self.what}" if self.where else self.what
+        what = self.what if len(self.what) <= _LONGEST_WORD else _LONG_WORD.sub(_cut, self.what)
+        text = f"{self.where}: {what}" if self.where else what
         # Names come from users' files: a line stays a line, and no control character reaches the terminal.
         return text if text.isprintable() else _CONTROL.sub(_spelt, " ".join(text.splitlines()))
 

@@ -39,3 +39,11 @@ def test_unknown_names_suggest_the_nearest() -> None:
     error = UnknownName.among("policy", "srft", ["fifo", "srtf", "las"])
     assert str(error) == "no policy named 'srft'; did you mean 'srtf'? known: fifo, las, srtf"
     assert known_names("x", []) == "none are known"
+
+
+def test_a_word_of_thousands_of_characters_is_cut() -> None:
+    text = str(Problem("jobs.csv:2", f"submit_time is '{'9' * 5000}', a number is wanted"))
+    assert text.startswith("jobs.csv:2: submit_time is '999") and text.endswith(
+        "... (5003 characters) a number is wanted"
+    )
+    assert len(text) < 200

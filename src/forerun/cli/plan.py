@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -14,7 +14,62 @@ if TYPE_CHECKING:
     from forerun.result.tables import Table
 
 
-@click.command(name="plan")
+#: options of the domains' own; the others are common to all
+OWN_OPTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "method": ("serving",),
+    "budget_usd_per_h": ("serving",),
+    "confidence": ("energy", "serving"),
+    "traces": ("serving",),
+    "frontier": ("serving",),
+    "max_replicas": ("serving",),
+}
+
+
+class _OfTheDomain(click.Command):
+    """Help that shows the options of the scenario's domain only, where a scenario is given."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As usual; which domain it is about is looked up first, since help is printed while arguments are read."""
+        if {"-h", "--help"} & set(args):
+            ctx.meta["forerun.domain"] = next(filter(None, map(_domain_of, args)), "")
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options, those of other domains left out; without a scenario each says whose it is."""
+        from forerun.domains.plans import not_available
+
+        domain = ctx.meta.get("forerun.domain", "")
+        if domain and (said := not_available(domain)):
+            formatter.write_paragraph()
+            formatter.write_text(said)
+            return
+        rows = []
+        for option in self.get_params(ctx):
+            owners = OWN_OPTIONS.get(option.name or "", ())
+            record = option.get_help_record(ctx) if isinstance(option, click.Option) else None
+            if record is not None and (not domain or not owners or domain in owners):
+                whose = f" [{', '.join(owners)}]" if owners and not domain else ""
+                rows.append((record[0], record[1] + whose))
+        with formatter.section(f"Options of the {domain} domain" if domain else "Options"):
+            formatter.write_dl(rows)
+
+
+def _domain_of(word: str) -> str:
+    """The domain that a scenario file names, empty for a word that is no such file."""
+    from forerun.errors import ForerunError
+    from forerun.scenario.text import read_document
+
+    if word.startswith("-") or not Path(word).is_file():
+        return ""
+    try:
+        data = read_document(Path(word)).data
+    except ForerunError:
+        return ""
+    domain = data.get("domain") if isinstance(data, dict) else None
+    return domain if isinstance(domain, str) else ""
+
+
+@click.command(name="plan", cls=_OfTheDomain)
 @_options.scenario_options
 @click.option("--objective", default="", metavar="NAME", help="What to plan for (default: the room's).")
 @click.option("--method", metavar="NAME", help="Plan by a published method instead of the exact search.")

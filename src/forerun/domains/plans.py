@@ -17,7 +17,6 @@ from forerun.errors import (
     Problem,
     StoreError,
     UsageError,
-    known_names,
 )
 from forerun.scenario.load import from_data, load, located
 from forerun.search.plan import PLAN_FORMAT, Plan, read_document
@@ -114,11 +113,18 @@ def check_document(found: Mapping[str, Any], *, scenario: Any = None, name: str 
     return "planned again from its scenario, the plan comes out the same; its certificate holds"
 
 
+def not_available(domain: str) -> str:
+    """That a domain makes no plans, and which do; empty if it does."""
+    if domain in rooms() and room_part(domain, "plan") is not None:
+        return ""
+    able = [name for name in rooms() if room_part(name, "plan") is not None]
+    return f"`plan` is not available for the {domain} domain; it is for {', '.join(able[:-1])} and {able[-1]}"
+
+
 def _planner(domain: str) -> ModuleType:
     part = room_part(domain, "plan")
     if part is None:
-        able = [name for name in rooms() if room_part(name, "plan") is not None]
-        raise UsageError.at(f"the {domain} room", f"makes no plans; {known_names(domain, able)}")
+        raise UsageError.at("", not_available(domain))
     return part
 
 

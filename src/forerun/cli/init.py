@@ -1,0 +1,32 @@
+"""`forerun init`: a small scenario to begin with."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from forerun.cli import _options, _show
+
+
+@click.command(name="init")
+@click.argument("domain", metavar="DOMAIN")
+@click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[FOLDER]")
+@_options.json_option
+@_options.quiet_option
+def command(domain: str, folder: Path | None, as_json: bool, quiet: bool) -> None:
+    """Write a small commented scenario of DOMAIN and its inputs into FOLDER (default: one of the domain's name).
+
+    Nothing that exists is replaced. The scenario runs as it is; replace its inputs by your own.
+    """
+    from forerun.domains.starting import write_starter
+
+    written = write_starter(domain, folder if folder is not None else Path(domain))
+    if as_json:
+        _show.print_json({"scenario": str(written[0]), "files": [str(path) for path in written]})
+        return
+    for path in written:
+        click.echo(path)
+    if not quiet:
+        click.echo(f"next: forerun simulate {shlex.quote(str(written[0]))}")

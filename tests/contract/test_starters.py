@@ -1,0 +1,77 @@
+"""`forerun init`: the scenario that it writes runs, and nothing that exists is replaced."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import forerun
+from forerun.cli.main import run
+from forerun.domains.starting import starters, write_starter
+from forerun.errors import StoreError
+
+
+@pytest.mark.parametrize("domain", forerun.rooms())
+def test_the_scenario_of_every_domain_runs(
+    domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["init", domain]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"next: forerun simulate {domain}/scenario.yaml"
+    scenario = tmp_path / domain / "scenario.yaml"
+    text = scenario.read_text()
+    assert text.startswith("# ") and text.count("#") >= 5 and len(text) < 3000
+    assert run(["check", str(scenario)]) == 0
+    assert run(["simulate", str(scenario), "--json"]) == 0
+    out = capsys.readouterr().out
+    told = json.loads(out[out.index("{") :])
+    assert told["why"] and not [
+        note for note in told["notes"] if "dropped" in note or "before submission" in note
+    ]
+    for path in (tmp_path / domain).iterdir():
+        assert path.name in text or path == scenario, f"{path.name} is an input of nothing"
+
+
+@pytest.mark.parametrize("there", ["file", "link", "folder"])
+def test_nothing_that_exists_is_replaced(
+    there: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    victim = folder / "jobs.csv"
+    if there == "file":
+        victim.write_text("mine")
+    elif there == "link":
+        victim.symlink_to(tmp_path / "elsewhere")
+    else:
+        victim.mkdir()
+    assert run(["init", "cluster", str(folder)]) == 2
+    assert f"{victim}: exists already" in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["jobs.csv"] and not (tmp_path / "elsewhere").exists()
+    assert there != "file" or victim.read_text() == "mine"
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert run(["init", "spot", str(tmp_path / "file")]) == 2
+    assert run(["init", "sopt"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "cannot be written" in said
+        and "did you mean 'spot'" in said
+        and (tmp_path / "file").read_text() == "mine"
+    )
+
+
+def test_a_write_that_fails_half_way_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "starter"
+    shutil.copytree(starters()["energy"], copy)
+    (copy / "train.csv").unlink()
+    (copy / "train.csv").mkdir()  # cannot be read
+    monkeypatch.setattr("forerun.domains.starting.starters", lambda: {"energy": copy})
+    with pytest.raises(StoreError):
+        write_starter("energy", tmp_path / "mine")
+    assert list((tmp_path / "mine").iterdir()) == []

@@ -1,0 +1,67 @@
+"""`forerun plan --help` knows the scenario's domain, and says where there are no plans; shells complete the verbs."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+
+import pytest
+
+import forerun
+from forerun.cli.main import run
+from forerun.cli.plan import OWN_OPTIONS
+from forerun.domains import room_part
+
+
+def help_of(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert run(["plan", *words, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+def test_every_option_names_the_domains_that_have_it() -> None:
+    able = {domain: room_part(domain, "plan") for domain in forerun.rooms()}
+    for option, owners in OWN_OPTIONS.items():
+        have = {
+            domain
+            for domain, part in able.items()
+            if part and option in inspect.signature(part.plan).parameters
+        }
+        assert have == set(owners), option
+
+
+@pytest.mark.parametrize("domain", ["energy", "loading", "serving", "spot"])
+def test_help_shows_the_options_of_the_domain_only(domain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = help_of(str(forerun.demo(domain).scenario), capsys=capsys)
+    assert f"Options of the {domain} domain" in shown and "--objective" in shown
+    for option, owners in OWN_OPTIONS.items():
+        assert (f"--{option.replace('_', '-')}" in shown) == (domain in owners), option
+
+
+def test_help_without_a_scenario_says_whose_each_option_is(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = " ".join(help_of(capsys=capsys).split())
+    assert shown.count("[serving]") == 5 and shown.count("[energy, serving]") == 1
+
+
+def test_where_there_are_no_plans_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", str(forerun.demo("cluster").scenario)]) == 2
+    said = "`plan` is not available for the cluster domain; it is for energy, loading, serving and spot"
+    assert capsys.readouterr().err.endswith(f": {said}\n")
+    shown = " ".join(help_of(str(forerun.demo("cluster").scenario), capsys=capsys).split())
+    assert said in shown and "--objective" not in shown
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_get_their_completion(shell: str) -> None:
+    def completed(**variables: str) -> str:
+        words = [sys.executable, "-m", "forerun"]
+        environment = {**os.environ, **variables}
+        return subprocess.run(words, capture_output=True, text=True, env=environment, check=False).stdout
+
+    if shell != "bash":  # click asks bash itself for its version first
+        assert "_FORERUN_COMPLETE" in completed(_FORERUN_COMPLETE=f"{shell}_source")
+    at = "sim" if shell == "fish" else "1"
+    assert "simulate" in completed(
+        _FORERUN_COMPLETE=f"{shell}_complete", COMP_WORDS="forerun sim", COMP_CWORD=at
+    )
