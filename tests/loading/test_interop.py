@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
+import itertools
 import json
 import shutil
 import subprocess
@@ -17,17 +19,28 @@ import numpy as np
 import pytest
 
 from forerun.cli.main import run as command_line
-from forerun.domains.loading.blocks.convert import convert, kind_of, member_stem, passed_over, samples_of
+from forerun.domains.loading.blocks.convert import convert, kind_of, passed_over, samples_of
+from forerun.domains.loading.blocks.dataset import BlockDataset
 from forerun.domains.loading.blocks.pack import PackSpec, pack
+from forerun.domains.loading.blocks.samples import member_stem, sample_groups
 from forerun.domains.loading.blocks.shards import _crc32c as crc32c
 from forerun.domains.loading.blocks.tar import write_tar
+from forerun.domains.loading.model import Cell
+from forerun.domains.loading.policy import Ask
 from forerun.errors import DataError, StoreError
+from forerun.measure.loading.corpus import open_corpus
+from forerun.measure.loading.store import LatencyStore
+from forerun.measure.loading.study import Job, run_cell
 from forerun.regular import read_regular
 
 
 def library(name: str, package: str) -> Any:
     """A library, or a skip that says how to have it."""
     return pytest.importorskip(name, reason=f"{package} is not installed: pip install {package}")
+
+
+#: samples of `tree`: 40 alone, 11 of two parts, 5 odd ones
+SAMPLES = 56
 
 
 @pytest.fixture
@@ -76,7 +89,7 @@ def test_we_read_the_shards_of_webdataset(tmp_path: Path) -> None:
     assert found == {
         f"d/s{i}.{ext}": data for i in range(5) for ext, data in (("jpg", b"abc" * i), ("cls", b"%d" % i))
     }
-    assert convert(tmp_path / "x.tar", tmp_path / "back", "files") == 10
+    assert convert(tmp_path / "x.tar", tmp_path / "back", "files") == 5
     assert (tmp_path / "back/d/s3.jpg").read_bytes() == b"abcabcabc"
 
 
@@ -110,7 +123,7 @@ def test_streaming_reads_our_shards_and_we_read_its(tree: dict[str, bytes], tmp_
 def test_parts_of_a_sample_stay_together(tree: dict[str, bytes], tmp_path: Path) -> None:
     """Without the library: members of one stem follow each other, in one shard, whatever the blocks' order."""
     blocks = pack(tmp_path / "files", tmp_path / "blocks", PackSpec(5, seed=2))
-    assert convert(blocks.folder, tmp_path / "tar", "tar", spec=PackSpec(7)) == len(tree)
+    assert convert(blocks.folder, tmp_path / "tar", "tar", spec=PackSpec(7)) == SAMPLES
     placed: dict[str, list[tuple[str, int]]] = {}
     for shard in sorted((tmp_path / "tar").glob("*.tar")):
         for at, (key, data) in enumerate(samples_of(shard)):
@@ -191,7 +204,7 @@ def test_shards_are_whole_or_not_there(
     monkeypatch.undo()
     assert list((tmp_path / "out").iterdir()) == []
     target.mkdir()
-    assert convert(tmp_path / "files", target, to) == len(tree) and dict(samples_of(target)) == tree
+    assert convert(tmp_path / "files", target, to) == SAMPLES and dict(samples_of(target)) == tree
     with pytest.raises(StoreError, match="holds something already"):
         convert(tmp_path / "files", target, to)
 
@@ -235,7 +248,7 @@ def test_typed_columns_of_mds(tmp_path: Path) -> None:
         ("00000000.image.jpg", b"JPEG" * 3), ("00000000.label.txt", b"3"),
         ("00000001.image.jpg", b"JPEG" * 7), ("00000001.label.txt", b"7"),
     ]  # fmt: skip
-    assert convert(typed, tmp_path / "files", "files") == 4
+    assert convert(typed, tmp_path / "files", "files") == 2
     assert (tmp_path / "files" / "00000001.label.txt").read_text() == "7"
     alone = mds_folder(tmp_path / "alone", {"jpg": ("jpeg", None)}, [{"jpg": b"x"}, {"jpg": b"yy"}])
     assert list(samples_of(alone)) == [("00000000", b"x"), ("00000001", b"yy")]
@@ -377,7 +390,7 @@ def test_a_killed_conversion_leaves_nothing_that_lasts(
     process.kill()
     process.communicate()
     (left / "files" / "stale.bin").write_bytes(b"of another source")
-    assert convert(source, target, to) == len(tree)
+    assert convert(source, target, to) == SAMPLES
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["new"]
     assert dict(samples_of(target)) == tree
     shutil.rmtree(target)
@@ -386,3 +399,111 @@ def test_a_killed_conversion_leaves_nothing_that_lasts(
     with pytest.raises(StoreError, match=r"is not of this program"):
         convert(source, target, to)
     assert [path.name for path in left.iterdir()] == ["theirs"]
+
+
+def test_what_is_one_sample() -> None:
+    """Files of one stem are parts of a sample; numbers, names without an extension and hidden ones are samples."""
+    keys = ["a/1.cls", "a/1.jpg", "a/1.json", "a/1.seg.png", "b/1.cls", "b/1.jpg", "x.0001.png", "x.0002.png", "README",
+            "README.md", ".x.jpg", ".x.cls", "0.5_1.wav", "0.5_2.wav", "d.v1/2.jpg", "d.v1/2.cls"]  # fmt: skip
+    groups = [[keys[at] for at in group] for group in sample_groups(keys)]
+    assert groups == [keys[:4], keys[4:6], *([key] for key in keys[6:14]), keys[14:]]
+    many = [f"s.p{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(33)]
+    assert len(sample_groups(many[:32])) == 1 and len(sample_groups(many)) == 33
+
+
+@pytest.fixture
+def triples(tmp_path: Path) -> dict[str, bytes]:
+    """40 samples of an image, a class and JSON, below `triples`."""
+    rng = np.random.default_rng(4)
+    found = {}
+    for number in range(40):
+        stem = f"{number % 2}/{number:03d}"
+        found |= {
+            f"{stem}.jpg": rng.bytes(900),
+            f"{stem}.cls": b"%d" % number,
+            f"{stem}.json": b'{"n": %d}' % number,
+        }
+    for key, data in found.items():
+        path = tmp_path / "triples" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return found
+
+
+def test_a_sample_of_several_parts_is_one_in_every_container(
+    triples: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files, blocks, tar and MDS, each made of each other: 40 samples, with the same parts and bytes."""
+    holds: dict[str, Path] = {"files": tmp_path / "triples"}
+    blocks = pack(holds["files"], tmp_path / "blocks", PackSpec(7, seed=3))
+    holds["blocks"] = blocks.folder
+    for kind in ("tar", "mds"):
+        holds[kind] = tmp_path / kind
+        assert convert(holds["blocks"], holds[kind], kind, spec=PackSpec(7)) == 40  # type: ignore[arg-type]
+    assert (len(blocks), blocks.blocks, len(blocks.index)) == (40, 6, 120)
+    assert (blocks.manifest["samples"], blocks.manifest["parts"]) == (40, 120)
+    assert len(list(holds["tar"].glob("*.tar"))) == len(list(holds["mds"].glob("*.mds"))) == 6
+    index = json.loads((holds["mds"] / "index.json").read_text())
+    assert sum(shard["samples"] for shard in index["shards"]) == 40
+    assert index["shards"][0]["column_names"] == ["__key__", "cls", "jpg", "json"]
+    for source, target in itertools.permutations(holds, 2):
+        assert dict(samples_of(holds[source])) == triples
+        if (source, target) != ("blocks", "blocks"):
+            made = tmp_path / f"{source}-{target}"
+            assert convert(holds[source], made, target) == 40  # type: ignore[arg-type]
+            assert dict(samples_of(made)) == triples
+    blocks.verify()
+    assert command_line(["pack", str(blocks.folder), "--verify"]) == 0
+    assert "40 samples in 6 blocks" in capsys.readouterr().out
+
+
+def test_training_sees_a_sample_of_several_parts_at_once(triples: dict[str, bytes], tmp_path: Path) -> None:
+    blocks = pack(tmp_path / "triples", tmp_path / "blocks", PackSpec(7, seed=3))
+    data = BlockDataset(blocks.folder)
+    assert len(data) == 40
+    seen = {key: {part: bytes(view) for part, view in sample.items()} for key, sample in data}
+    assert {f"{key}.{part}": view for key, sample in seen.items() for part, view in sample.items()} == triples
+    numbers = BlockDataset(blocks.folder, decode=lambda sample: int(bytes(sample["cls"])))
+    assert sorted(number for _, number in numbers) == list(range(40))
+
+
+@pytest.mark.parametrize("kind", ["blocks", "files", "http", "http blocks"])
+def test_loaders_read_all_parts_of_a_sample(triples: dict[str, bytes], tmp_path: Path, kind: str) -> None:
+    """A sample is what a step takes: a block of 7 is seven of them, a file of its own three files."""
+    blocks = pack(tmp_path / "triples", tmp_path / "blocks", PackSpec(7, seed=3))
+    served = blocks.folder if "blocks" in kind else tmp_path / "triples"
+    with contextlib.ExitStack() as open_now:
+        store = open_now.enter_context(LatencyStore(served))
+        corpus = open_now.enter_context(open_corpus(store.url if "http" in kind else str(served)))
+        assert corpus.samples == 40 and corpus.mean_bytes == sum(map(len, triples.values())) / 40
+        for block in (1, 7) if corpus.largest_piece > 1 else (1,):
+            pieces = corpus.pieces(block, 40)
+            assert sum(len(piece.lengths) for piece in pieces) == 40
+            seen: set[bytes] = set()
+            for piece in pieces:
+                data = memoryview(
+                    corpus.client_for(block).read(piece.name, piece.first, piece.length, piece.what)
+                )
+                edges = itertools.accumulate(piece.lengths, initial=0)
+                for at, (a, b) in enumerate(itertools.pairwise(edges)):
+                    piece.check(at, data[a:b])
+                    names = piece.keys[piece.row(at) : piece.row(at) + 3]
+                    parts = [bytes(part) for part in piece.parts_of(at, data[a:b])]
+                    assert (
+                        dict(zip(names, parts)).items() <= triples.items() and len(names) == len(parts) == 3
+                    )
+                    half = piece.cut(at, at + 1)
+                    assert (half.length, half.keys) == (b - a, names)
+                    assert piece.decoded(at, data[a:b], len) == 900  # the largest part
+                    seen.update(parts)
+            # One block of all 40 is cut into pieces of 7; its rest is left for the next round.
+            assert seen <= set(triples.values())
+            assert seen == set(triples.values()) or (kind == "files" and block == 7)
+            if corpus.checked:
+                spoilt = bytearray(data)
+                spoilt[-1] ^= 1
+                last = len(pieces[-1].lengths) - 1
+                with pytest.raises(DataError, match="fails its checksum"):
+                    pieces[-1].check(last, memoryview(spoilt)[-pieces[-1].lengths[last] :])
+        run = run_cell(corpus, Job(batch=8, step_s=0.0, decode_s=0.0), Ask(Cell(1, 2), 40))
+        assert run.samples == 40

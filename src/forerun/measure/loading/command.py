@@ -194,9 +194,11 @@ def _measure_threads(
 ) -> dict[str, Any]:
     from forerun.domains.loading.model import Cell
     from forerun.measure.loading.clients import LocalFiles
+    from forerun.measure.loading.corpus import SampleFiles
     from forerun.measure.loading.study import BLOCKS, COLD, THREADS, answer, check
 
-    clients = [client for client in (corpus.client, corpus.files) if isinstance(client, LocalFiles)]
+    files = corpus.files.client if isinstance(corpus.files, SampleFiles) else corpus.files
+    clients = [client for client in (corpus.client, files) if isinstance(client, LocalFiles)]
     state = "warm or unknown"
     if cold:
         left = [client.drop_cache() for client in clients]

@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from forerun.domains.loading.blocks.container import INDEX, MANIFEST, Index, blo
 from forerun.domains.loading.blocks.convert import kind_of
 from forerun.domains.loading.blocks.corpus import write_files
 from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.blocks.samples import FileEntry, list_files
+from forerun.domains.loading.blocks.samples import FileEntry, list_files, sample_groups
 from forerun.domains.loading.blocks.shards import refuse_shards
 from forerun.errors import DataError, StoreError
 from forerun.measure.loading.clients import Client, LocalFiles, open_client
@@ -56,47 +56,53 @@ class Corpus:
 
     @property
     def samples(self) -> int:
-        """Samples there are."""
-        return len(self.index)
+        """Samples there are; parts of one count once."""
+        return self.index.samples
 
     @property
     def mean_bytes(self) -> float:
         """Mean size of a sample."""
-        return float(self.index.length.mean())
+        return float(self.index.length.sum()) / self.samples
 
     @property
     def largest_piece(self) -> int:
         """Samples of the largest block: no request can be for more."""
-        return int(np.diff(self.index.first).max())
+        return int(np.diff(self.index.first_sample).max())
 
     def pieces(self, block: int, samples: int, start: int = 0) -> list[Piece]:
         """`samples` samples in pieces of `block`, from the `start`-th piece on, wrapping round."""
+        edges = self.index.first_sample.tolist()
         every = [
-            range(row, min(row + block, last))
-            for first, last in zip(self.index.first.tolist(), self.index.first[1:].tolist(), strict=False)
-            for row in range(first, last, block)
-            if row + block <= last or last - first < block
+            range(at, min(at + block, last))
+            for first, last in itertools.pairwise(edges)
+            for at in range(first, last, block)
+            if at + block <= last or last - first < block
         ]
         found: list[Piece] = []
         held = 0
         while held < samples:
-            rows = every[(start + len(found)) % len(every)]
-            rows = rows[: samples - held]
-            found.append(self.piece(rows))
-            held += len(rows)
+            chosen = every[(start + len(found)) % len(every)]
+            chosen = chosen[: samples - held]
+            found.append(self.piece(chosen))
+            held += len(chosen)
         return found
 
-    def piece(self, rows: range) -> Piece:
-        """Consecutive rows of one block; a single one as its own file, where there are files."""
-        first = rows[0]
-        lengths = tuple(int(n) for n in self.index.length[rows.start : rows.stop])
-        crc32 = tuple(self.index.crc32[rows.start : rows.stop].tolist()) if self.checked else ()
-        keys = self.index.key[rows.start : rows.stop]
-        if len(rows) == 1 and self.files is not None:
-            return Piece(keys[0], 0, lengths, "a file of its own", crc32, keys)
+    def piece(self, samples: range) -> Piece:
+        """Consecutive samples of one block; a single one as its own file, where there are files."""
+        starts = self.index.starts[samples.start : samples.stop + 1].tolist()
+        first = starts[0]
+        sizes = self.index.length[first : starts[-1]].tolist()
+        crc32 = tuple(self.index.crc32[first : starts[-1]].tolist()) if self.checked else ()
+        keys = self.index.key[first : starts[-1]]
+        each = tuple(tuple(sizes[a - first : b - first]) for a, b in itertools.pairwise(starts))
+        lengths = tuple(map(sum, each))
+        parts = each if len(sizes) > len(each) else ()
+        if len(samples) == 1 and self.files is not None:
+            what = "files of its own" if parts else "a file of its own"
+            return Piece(keys[0], 0, lengths, what, crc32, keys, parts)
         block = int(self.index.block[first])
         what = f"block {block}, sample {keys[0]!r}"
-        return Piece(block_name(block), int(self.index.offset[first]), lengths, what, crc32, keys)
+        return Piece(block_name(block), int(self.index.offset[first]), lengths, what, crc32, keys, parts)
 
     def client_for(self, block: int) -> Client:
         """Who reads pieces of this size."""
@@ -143,7 +149,8 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
     with tempfile.TemporaryDirectory(prefix="forerun-measure-") as temporary:
         part = Path(temporary) / "files"
         held = count = 0
-        for entry in files[:: max(1, len(files) // MOST_FILES)]:
+        groups = sample_groups([entry.key for entry in files])
+        for entry in (files[at] for group in groups[:: max(1, len(files) // MOST_FILES)] for at in group):
             if count == MOST_FILES or held + entry.size_bytes > MOST_BYTES:
                 break
             copy = part / entry.key
@@ -156,7 +163,9 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
                 ) from error
             held, count = held + entry.size_bytes, count + 1
         blocks = pack(part, Path(temporary) / "blocks", PackSpec(PACK_SAMPLES))
-        yield Corpus(source, LocalFiles(blocks.folder), blocks.index, LocalFiles(folder_path))
+        yield Corpus(
+            source, LocalFiles(blocks.folder), blocks.index, files_of(LocalFiles(folder_path), blocks.index)
+        )
 
 
 #: file systems whose files lie elsewhere: what is packed beside them would not be read from there
@@ -179,10 +188,53 @@ def network_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str
 
 def _unpacked(source: str, client: Client, files: Sequence[FileEntry], system: str) -> Corpus:
     """Files of a folder as they are, one a request: blocks of them would have to lie on the same storage."""
-    rows, none = np.arange(len(files)), np.zeros(len(files), np.int64)
-    sizes = np.array([entry.size_bytes for entry in files], np.int64)
-    index = Index(rows, rows, none, sizes, none, tuple(entry.key for entry in files))
-    return Corpus(source, client, index, files=client, checked=False, system=system)
+    index = _index_of([(entry.key, entry.size_bytes) for entry in files])
+    return Corpus(source, client, index, files=files_of(client, index), checked=False, system=system)
+
+
+def _index_of(files: Sequence[tuple[str, int]]) -> Index:
+    """Files (names and bytes) as they are, each sample a block."""
+    groups = sample_groups([name for name, _ in files])
+    ordered = [files[at] for group in groups for at in group]
+    sample = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    sizes, none = np.array([size for _, size in ordered], np.int64), np.zeros(len(ordered), np.int64)
+    return Index(sample, sample, none, sizes, none, tuple(name for name, _ in ordered))
+
+
+def files_of(client: Client, index: Index) -> Client:
+    """Who reads single samples: the client itself, or all the files of a sample one after another."""
+    if index.samples == len(index):
+        return client
+    parts = {
+        index.key[a]: tuple(zip(index.key[a:b], index.length[a:b].tolist()))
+        for a, b in itertools.pairwise(index.starts.tolist())
+    }
+    return SampleFiles(client, parts)
+
+
+@dataclass(frozen=True)
+class SampleFiles:
+    """Samples of several files, each by the name of its first: a loader reads one file after another."""
+
+    client: Client
+    parts: Mapping[str, tuple[tuple[str, int], ...]]
+
+    @property
+    def forks(self) -> bool:
+        """See `Client`."""
+        return self.client.forks
+
+    def read(self, name: str, first: int, length: int, what: str) -> bytes:
+        """See `Client`; of a sample, all there is."""
+        return b"".join(self.client.read(file, 0, size, what) for file, size in self.parts[name])
+
+    def read_whole(self, name: str) -> bytes:
+        """See `Client`."""
+        return self.client.read_whole(name)
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """See `Client`."""
+        return self.client.names()
 
 
 def _listed(source: str, client: Client, absent: StoreError) -> Corpus:
@@ -196,10 +248,8 @@ def _listed(source: str, client: Client, absent: StoreError) -> Corpus:
     if not found:
         raise DataError.at(source, "holds no files")
     refuse_shards(None, found, source)
-    names, sizes = zip(*found)
-    rows, none = np.arange(len(found)), np.zeros(len(found), np.int64)
-    index = Index(rows, rows, none, np.array(sizes, np.int64), none, names)
-    return Corpus(source, client, index, files=client, checked=False)
+    index = _index_of(found)
+    return Corpus(source, client, index, files=files_of(client, index), checked=False)
 
 
 def make_corpus(

@@ -7,12 +7,13 @@ its samples one by one; the loop takes a batch, sleeps or computes a step, and a
 from __future__ import annotations
 
 import hashlib
+import itertools
 import queue
 import threading
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,7 @@ class Piece:
     """A stretch of consecutive samples of one file: where, and the samples' lengths.
 
     `crc32` and `keys`: of each sample, where they are known; a sample that fails its checksum is named by its key.
+    `parts`: the lengths of each sample's parts, where samples have several; checksums and keys are then the parts'.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Piece:
     what: str
     crc32: tuple[int, ...] = ()
     keys: tuple[str, ...] = ()
+    parts: tuple[tuple[int, ...], ...] = ()
 
     @property
     def length(self) -> int:
@@ -53,19 +56,46 @@ class Piece:
 
     def key(self, at: int) -> str:
         """A sample in words."""
-        return f"sample {self.keys[at]!r}" if self.keys else f"sample {at}"
+        return f"sample {self.keys[self.row(at)]!r}" if self.keys else f"sample {at}"
+
+    def row(self, at: int) -> int:
+        """Where the checksums and keys of a sample begin."""
+        return sum(map(len, self.parts[:at])) if self.parts else at
+
+    def cut(self, a: int, b: int) -> Piece:
+        """The samples from the a-th to before the b-th."""
+        if (a, b) == (0, len(self.lengths)):
+            return self
+        rows = slice(self.row(a), self.row(b))
+        return replace(
+            self, first=self.first + sum(self.lengths[:a]), lengths=self.lengths[a:b], crc32=self.crc32[rows],
+            keys=self.keys[rows], parts=self.parts[a:b],
+        )  # fmt: skip
+
+    def parts_of(self, at: int, data: memoryview) -> list[memoryview]:
+        """The bytes of each part of a sample."""
+        if not self.parts:
+            return [data]
+        edges = itertools.accumulate(self.parts[at], initial=0)
+        return [data[a:b] for a, b in itertools.pairwise(edges)]
 
     def decoded(self, at: int, data: memoryview, decoder: Decoder) -> object:
-        """Decode a sample. Raises DataError, naming sample and file, for whatever the decoder's library throws."""
+        """Decode a sample, of several parts the largest. Raises DataError, naming sample and file, for whatever the
+        decoder's library throws.
+        """
         try:
-            return decoder(data)
+            return decoder(max(self.parts_of(at, data), key=len))
         except Exception as error:
             raise undecodable(self.name, f"{self.key(at)} ({self.what})", error) from error
 
     def check(self, at: int, data: memoryview) -> None:
         """Raise DataError, naming sample and file, if the sample's bytes are not what was packed."""
-        if self.crc32 and zlib.crc32(data) != self.crc32[at]:
-            raise DataError.at(self.name, f"{self.key(at)} ({self.what}) fails its checksum")
+        if not self.crc32:
+            return
+        for row, part in enumerate(self.parts_of(at, data), start=self.row(at)):
+            if zlib.crc32(part) != self.crc32[row]:
+                key = self.keys[row] if self.keys else row
+                raise DataError.at(self.name, f"sample {key!r} ({self.what}) fails its checksum")
 
 
 @dataclass(frozen=True)

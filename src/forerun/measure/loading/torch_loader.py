@@ -241,21 +241,13 @@ def _cut(pieces: Sequence[Piece], batch: int) -> list[list[Piece]]:
         piece: Piece | None = whole
         while piece is not None:
             taken = min(room, len(piece.lengths))
-            found[-1].append(_part(piece, 0, taken))
+            found[-1].append(piece.cut(0, taken))
             room -= taken
-            piece = _part(piece, taken, len(piece.lengths)) if taken < len(piece.lengths) else None
+            piece = piece.cut(taken, len(piece.lengths)) if taken < len(piece.lengths) else None
             if not room:
                 found.append([])
                 room = batch
     return [pieces for pieces in found if pieces]
-
-
-def _part(piece: Piece, a: int, b: int) -> Piece:
-    if (a, b) == (0, len(piece.lengths)):
-        return piece
-    return Piece(
-        piece.name, piece.first + sum(piece.lengths[:a]), piece.lengths[a:b], piece.what, piece.crc32[a:b], piece.keys[a:b]
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)

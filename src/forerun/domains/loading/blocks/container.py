@@ -1,7 +1,8 @@
 """The container `blocks`: payloads back to back in block files, an index and a manifest beside them.
 
 `b000000.blk`, `b000001.blk` ... hold nothing but samples, one after another. `index.parquet` has a row a sample in
-block order: sample, block, offset, length, crc32, key. `manifest.json` has format, version, counts, bytes, order, seed
+block order: sample, block, offset, length, crc32, key; the parts of a sample (see `samples.sample_groups`) are adjacent rows
+of one number. `manifest.json` has format, version, counts, bytes, order, seed
 and SHA-256 digests of the index and of every block. A block parses to views without copies; a single sample can be
 read by its range.
 """
@@ -41,7 +42,7 @@ def block_name(block: int) -> str:
 
 @dataclass(frozen=True)
 class Index:
-    """A row a sample, in block order: int64 columns and the keys."""
+    """A row a sample, in block order: int64 columns and the keys. A sample of several parts has a row a part, adjacent."""
 
     sample: I64
     block: I64
@@ -58,6 +59,22 @@ class Index:
         """Where each block's rows begin, and the end of the last."""
         blocks = int(self.block[-1]) + 1 if len(self.block) else 0
         return np.searchsorted(self.block, np.arange(blocks + 1)).astype(np.int64)
+
+    @cached_property
+    def starts(self) -> I64:
+        """The row at which each sample begins, and the number of rows."""
+        new = np.flatnonzero((np.diff(self.sample) != 0) | (np.diff(self.block) != 0)) + 1
+        return np.r_[0, new, len(self)].astype(np.int64) if len(self) else np.zeros(1, np.int64)
+
+    @property
+    def samples(self) -> int:
+        """How many samples there are; parts of one count once."""
+        return len(self.starts) - 1
+
+    @cached_property
+    def first_sample(self) -> I64:
+        """Where each block's samples begin, and the end of the last."""
+        return np.searchsorted(self.starts[:-1], self.first).astype(np.int64)
 
     @cached_property
     def edges(self) -> tuple[tuple[int, ...], ...]:
@@ -123,7 +140,7 @@ class Blocks:
 
     def __len__(self) -> int:
         """Samples."""
-        return len(self.index)
+        return self.index.samples
 
     @property
     def blocks(self) -> int:
@@ -174,7 +191,7 @@ class Blocks:
         return data
 
     def __iter__(self) -> Iterator[tuple[str, bytes]]:
-        """Keys and bytes in block order, checksums verified."""
+        """Keys and bytes in block order, checksums verified; of samples of several parts, each part."""
         for block in range(self.blocks):
             for row, view in enumerate(self.read_block(block), start=int(self.index.first[block])):
                 self.check(row, view)
@@ -245,8 +262,10 @@ def _checked_index(folder: Path) -> Index:
     if digest != manifest.get("index_sha256"):
         raise DataError.at(path, "is not the index that the manifest names")
     index = Index.read(path)
-    if len(index) != manifest["samples"] or len(index.edges) != len(manifest["block_sha256"]):
+    counts = (index.samples, len(index))
+    wanted = (manifest["samples"], manifest.get("parts", manifest["samples"]))
+    if counts != wanted or len(index.edges) != len(manifest["block_sha256"]):
         raise DataError.at(
-            path, f"has {len(index)} samples in {len(index.edges)} blocks, the manifest says otherwise"
+            path, f"has {index.samples} samples in {len(index.edges)} blocks, the manifest says otherwise"
         )
     return index

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Literal, get_args
 
 from forerun.domains.loading.blocks.container import MANIFEST, Blocks
 from forerun.domains.loading.blocks.mds import INDEX as MDS_INDEX
-from forerun.domains.loading.blocks.mds import read_mds, write_mds
+from forerun.domains.loading.blocks.mds import read_mds, write_mds, write_rows
 from forerun.domains.loading.blocks.pack import PackSpec, pack, unpack
-from forerun.domains.loading.blocks.samples import check_keys, files_below, list_files, write_file
+from forerun.domains.loading.blocks.samples import (
+    check_keys,
+    files_below,
+    list_files,
+    member_stem,
+    part_name,
+    sample_groups,
+    write_file,
+)
 from forerun.domains.loading.blocks.shards import refuse_shards
 from forerun.domains.loading.blocks.tar import member_names, read_tar, write_tar
 from forerun.errors import DataError, StoreError, UsageError, known_names
@@ -71,7 +79,7 @@ def samples_of(path: Path, kind: Kind | None = None) -> Iterator[tuple[str, byte
 
 
 def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = None) -> int:
-    """Write what `source` holds as `to`; returns how many samples.
+    """Write what `source` holds as `to`; returns how many samples (see `sample_groups`: parts of one count once).
 
     Blocks are packed from files; those of tar or MDS lie beside the target meanwhile, and a killed conversion goes on where
     it stopped. Shards are written beside the target and take its name when all of them are there. Raises UsageError for a
@@ -90,9 +98,41 @@ def convert(source: Path, target: Path, to: Kind, *, spec: PackSpec | None = Non
         return unpack(source, target) if kind == "blocks" else restore(source, target, kind)
     spec = spec or PackSpec()
     with _whole_or_nothing(target) as partial:
+        groups, keys = _groups(source, kind)
+        if (
+            to == "mds"
+            and len(groups) < len(keys)
+            and len({_part_names(keys, group) for group in groups}) == 1
+        ):
+            rows = _rows(_parts_together(source, kind))
+            return write_rows(partial, rows, shard_samples=spec.block_samples)
         if to == "mds":
-            return write_mds(partial, samples_of(source, kind), shard_samples=spec.block_samples)
-        return _tar_shards(partial, _parts_together(source, kind), spec.block_samples)
+            # No parts, or other parts from sample to sample: one set of columns fits all only a row a part.
+            write_mds(partial, samples_of(source, kind), shard_samples=spec.block_samples)
+        else:
+            _tar_shards(partial, _parts_together(source, kind), spec.block_samples)
+        return len(groups)
+
+
+def _groups(source: Path, kind: Kind) -> tuple[list[list[int]], list[str]]:
+    """The samples of a source, as numbers of its keys in order, and the keys."""
+    if kind == "files":
+        keys = [entry.key for entry in list_files(source)]
+    elif kind == "blocks":
+        keys = list(Blocks.open(source).index.key)
+    else:
+        keys = [key for key, _ in samples_of(source, kind)]
+    return sample_groups(keys), keys
+
+
+def _part_names(keys: Sequence[str], group: Sequence[int]) -> tuple[str, ...]:
+    return tuple(sorted(part_name(keys[number]) for number in group))
+
+
+def _rows(parts: Iterator[tuple[str, bytes]]) -> Iterator[dict[str, bytes]]:
+    """Members that follow each other with one stem, as a row: a column a part, and the stem."""
+    for stem, held in groupby(parts, key=lambda part: member_stem(part[0])):
+        yield {part_name(key): data for key, data in held} | {"__key__": stem.encode()}
 
 
 def _packed_anew(source: Path, target: Path, kind: Kind, spec: PackSpec | None) -> int:
@@ -124,15 +164,6 @@ def _beside(target: Path) -> Iterator[Path]:
         raise StoreError.at(target, f"cannot be written: {error.strerror}; nothing is left of it") from error
 
 
-def member_stem(key: str) -> str:
-    """What WebDataset calls a member's sample: the key up to the first dot of its file name.
-
-    Members that follow each other with one stem are one sample, an image and its class for example.
-    """
-    folder, slash, name = key.rpartition("/")
-    return folder + slash + name.partition(".")[0]
-
-
 def passed_over(folder: Path) -> list[str]:
     """Members of a folder's shards that WebDataset skips: names with no extension, or with nothing before it."""
     keys = (key for shard in sorted(folder.glob("*.tar")) for key in member_names(shard))
@@ -159,27 +190,29 @@ def _parts_together(source: Path, kind: Kind) -> Iterator[tuple[str, bytes]]:
 
 def restore(source: Path, target: Path, kind: Kind) -> int:
     """Write the samples of tar or MDS shards as files. Raises StoreError where one cannot be written."""
-    check_keys((key for key, _ in samples_of(source, kind)), source)
-    count = 0
+    groups, keys = _groups(source, kind)
+    check_keys(keys, source)
     made: set[str] = set()
-    for key, data in samples_of(source, kind):
+    for count, (key, data) in enumerate(samples_of(source, kind)):
         try:
             target.mkdir(parents=True, exist_ok=True)
             write_file(target, key, data, made)
         except OSError as error:
-            done = f"{count} samples are restored"
+            done = f"{count} of {len(keys)} files are restored"
             raise StoreError.at(target / key, f"cannot be written: {error.strerror}; {done}") from error
-        count += 1
-    return count
+    return len(groups)
 
 
-def _tar_shards(target: Path, samples: Iterator[tuple[str, bytes]], shard_samples: int) -> int:
-    """Shards of so many members, or a few more: the parts of one sample stay in one shard."""
-    total, number = 0, 0
+def _tar_shards(target: Path, members: Iterator[tuple[str, bytes]], shard_samples: int) -> None:
+    """Shards of so many samples; the parts of one stay in one shard."""
+    number = stems = 0
     held: list[tuple[str, bytes]] = []
-    for sample in samples:
-        if len(held) >= shard_samples and member_stem(sample[0]) != member_stem(held[-1][0]):
-            total += write_tar(target / f"shard-{number:06d}.tar", held)
-            number, held = number + 1, []
-        held.append(sample)
-    return total + (write_tar(target / f"shard-{number:06d}.tar", held) if held else 0)
+    for member in members:
+        if not held or member_stem(member[0]) != member_stem(held[-1][0]):
+            if stems == shard_samples:
+                write_tar(target / f"shard-{number:06d}.tar", held)
+                number, stems, held = number + 1, 0, []
+            stems += 1
+        held.append(member)
+    if held:
+        write_tar(target / f"shard-{number:06d}.tar", held)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -9,14 +10,15 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from forerun.domains.loading.blocks.container import Blocks
-from forerun.domains.loading.blocks.samples import undecodable
+from forerun.domains.loading.blocks.samples import member_stem, part_name, undecodable
 from forerun.rng import stream
 
 
 class BlockDataset:
     """Iterates (key, sample) block by block, in a fresh seeded block order each epoch.
 
-    A sample is a view of its block's bytes, or what `decode` makes of it. `rank` and `world` split the blocks among the
+    A sample is a view of its block's bytes, or what `decode` makes of it. One of several parts is a dictionary of views by
+    the parts' names (`jpg`, `cls`), and its key is their stem. `rank` and `world` split the blocks among the
     processes of a job. `set_epoch` fixes the order; else it advances by itself, except in torch's workers of a job of
     several processes: these see the order of one epoch until `set_epoch` is called. With `verify` every sample's checksum is
     compared; one that fails, or that `decode` throws at, raises DataError naming sample and block.
@@ -42,7 +44,7 @@ class BlockDataset:
         rank: int = 0,
         world: int = 1,
         verify: bool = True,
-        decode: Callable[[memoryview], Any] | None = None,
+        decode: Callable[[Any], Any] | None = None,
     ) -> None:
         if not 0 <= rank < world:
             raise ValueError(f"rank {rank} of {world}")
@@ -61,7 +63,7 @@ class BlockDataset:
         """Samples of all blocks; a process of several (`world`) sees its share of them."""
         if self.world == 1:
             return len(self.blocks)
-        first = self.blocks.index.first
+        first = self.blocks.index.first_sample
         return int(sum(first[block + 1] - first[block] for block in self.order()))
 
     def set_epoch(self, epoch: int) -> None:
@@ -86,23 +88,29 @@ class BlockDataset:
         if not self.fixed:
             self.epoch += 1
         for block in order:
-            first = int(self.blocks.index.first[block])
-            for row, view in enumerate(self.blocks.read_block(block), start=first):
-                if self.verify:
+            index = self.blocks.index
+            first = int(index.first[block])
+            views = self.blocks.read_block(block)
+            if self.verify:
+                for row, view in enumerate(views, start=first):
                     self.blocks.check(row, view)
-                yield (
-                    self.blocks.index.key[row],
-                    self._given(view) if self.decode is None else self._decoded(row, view),
-                )
+            starts = index.starts[index.first_sample[block] : index.first_sample[block + 1] + 1].tolist()
+            for a, b in itertools.pairwise(starts):
+                sample: Any = views[a - first]
+                key = index.key[a]
+                if b - a > 1:
+                    key = member_stem(key)
+                    sample = {part_name(index.key[row]): views[row - first] for row in range(a, b)}
+                yield key, self._given(sample) if self.decode is None else self._decoded(a, sample)
 
-    def _given(self, view: memoryview) -> Any:
-        return view
+    def _given(self, sample: Any) -> Any:
+        return sample
 
-    def _decoded(self, row: int, view: memoryview) -> Any:
+    def _decoded(self, row: int, sample: Any) -> Any:
         """What `decode` makes of a sample; a library says what it cannot read, not which sample that was."""
         assert self.decode is not None
         try:
-            return self.decode(view)
+            return self.decode(sample)
         except Exception as error:
             path = self.blocks.block_path(int(self.blocks.index.block[row]))
             raise undecodable(path, f"sample {self.blocks.index.key[row]!r}", error) from error
@@ -112,8 +120,10 @@ class BlockDataset:
 def _of_torch(kind: type, iterable: type) -> type:
     """The same class, which torch takes for one of its own."""
 
-    def given(self: Any, view: memoryview) -> Any:
-        return bytes(view)
+    def given(self: Any, sample: Any) -> Any:
+        if isinstance(sample, dict):
+            return {part: bytes(view) for part, view in sample.items()}
+        return bytes(sample)
 
     return type(
         kind.__name__,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,43 +20,55 @@ from forerun.errors import DataError
 from forerun.regular import read_regular, unreadable
 
 INDEX: Final = "index.json"
-_COLUMNS: Final[dict[str, Any]] = {
-    "column_encodings": ["bytes", "str"],
-    "column_names": ["data", "key"],
-    "column_sizes": [None, None],
-    "compression": None,
-    "format": "mds",
-    "hashes": [],
-    "size_limit": None,
-    "version": 2,
-}
+_KEYS: Final = ("key", "__key__")
 
 
-def shard_bytes(samples: Sequence[tuple[str, bytes]]) -> bytes:
-    """One shard."""
-    rows = []
-    for key, data in samples:
-        name = key.encode()
-        rows.append(struct.pack("<2I", len(data), len(name)) + data + name)
-    config = json.dumps(_COLUMNS, sort_keys=True).encode()
-    start = 4 + 4 * (len(rows) + 1) + len(config)
-    offsets = [start]
+def _columns_of(names: Sequence[str]) -> dict[str, Any]:
+    return {
+        "column_encodings": ["str" if name in _KEYS else "bytes" for name in names],
+        "column_names": list(names),
+        "column_sizes": [None] * len(names),
+        "compression": None,
+        "format": "mds",
+        "hashes": [],
+        "size_limit": None,
+        "version": 2,
+    }
+
+
+def shard_bytes(rows: Sequence[Mapping[str, bytes]]) -> bytes:
+    """One shard; rows of the same columns, each its bytes."""
+    names = sorted(rows[0])
+    body = []
     for row in rows:
-        offsets.append(offsets[-1] + len(row))
+        sizes = struct.pack(f"<{len(names)}I", *(len(row[name]) for name in names))
+        body.append(sizes + b"".join(row[name] for name in names))
+    config = json.dumps(_columns_of(names), sort_keys=True).encode()
+    start = 4 + 4 * (len(body) + 1) + len(config)
+    offsets = [start]
+    for data in body:
+        offsets.append(offsets[-1] + len(data))
     if offsets[-1] >= 2**32:
         raise DataError.at("MDS shard", f"{offsets[-1]} bytes do not fit a shard; write smaller ones")
-    return struct.pack(f"<I{len(offsets)}I", len(rows), *offsets) + config + b"".join(rows)
+    return struct.pack(f"<I{len(offsets)}I", len(body), *offsets) + config + b"".join(body)
 
 
 def write_mds(folder: Path, samples: Iterable[tuple[str, bytes]], *, shard_samples: int = 1024) -> int:
-    """Write shards and index.json into a new folder; returns how many samples."""
+    """Write shards and index.json into a new folder, columns `data` and `key`; returns how many samples."""
+    return write_rows(
+        folder, ({"data": data, "key": key.encode()} for key, data in samples), shard_samples=shard_samples
+    )
+
+
+def write_rows(folder: Path, rows: Iterable[Mapping[str, bytes]], *, shard_samples: int = 1024) -> int:
+    """The same for samples of several columns; `key` and `__key__` are text, all others bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise DataError.at(folder, "already holds something")
     shards: list[dict[str, Any]] = []
     total, held = 0, []
-    for sample in samples:
-        held.append(sample)
+    for row in rows:
+        held.append(row)
         if len(held) == shard_samples:
             shards.append(_write_shard(folder, len(shards), held))
             total, held = total + len(held), []
@@ -67,11 +79,11 @@ def write_mds(folder: Path, samples: Iterable[tuple[str, bytes]], *, shard_sampl
     return total
 
 
-def _write_shard(folder: Path, number: int, samples: Sequence[tuple[str, bytes]]) -> dict[str, Any]:
-    data, name = shard_bytes(samples), f"shard.{number:05d}.mds"
+def _write_shard(folder: Path, number: int, rows: Sequence[Mapping[str, bytes]]) -> dict[str, Any]:
+    data, name = shard_bytes(rows), f"shard.{number:05d}.mds"
     (folder / name).write_bytes(data)
     raw = {"basename": name, "bytes": len(data), "hashes": {}}
-    return {**_COLUMNS, "raw_data": raw, "samples": len(samples), "zip_data": None}
+    return {**_columns_of(sorted(rows[0])), "raw_data": raw, "samples": len(rows), "zip_data": None}
 
 
 def read_mds(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -121,7 +133,7 @@ def _parts(
     path: Path, columns: dict[str, bytes], encodings: dict[str, str], number: int
 ) -> Iterator[tuple[str, bytes]]:
     try:
-        named = next((columns.pop(name) for name in ("key", "__key__") if name in columns), None)
+        named = next((columns.pop(name) for name in _KEYS if name in columns), None)
         key = f"{number:08d}" if named is None else named.decode()
     except UnicodeDecodeError as error:
         raise DataError.at(path, f"the key of sample {number} is no text") from error

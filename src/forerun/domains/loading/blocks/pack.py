@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import json
 import os
 import zlib
@@ -31,7 +32,7 @@ from forerun.domains.loading.blocks.container import (
     Index,
     block_name,
 )
-from forerun.domains.loading.blocks.samples import FileEntry, in_order, list_files, write_file
+from forerun.domains.loading.blocks.samples import FileEntry, in_order, list_files, sample_groups, write_file
 from forerun.errors import DataError, StoreError
 from forerun.rng import stream
 
@@ -95,7 +96,8 @@ def pack(
     """Pack the files below a directory, or entries that lie elsewhere (see `in_order`); goes on where an earlier pack of
     the same plan stopped.
 
-    order: an explicit order instead of the spec's. progress: told blocks done and all blocks.
+    Parts of one sample (see `sample_groups`) lie together, and count as one. order: an explicit order of the samples
+    instead of the spec's. progress: told blocks done and all blocks.
     Raises DataError for a source that cannot be packed or changed on the way, StoreError for a target that holds
     something else or cannot be written.
     """  # fmt: skip
@@ -108,9 +110,14 @@ def pack(
         files: Sequence[FileEntry] = list_files(source)
     else:
         files = in_order(source, target)
-    numbers = list(order) if order is not None else order_of([entry.key for entry in files], spec)
-    packed = [files[number] for number in numbers]
-    pieces = cut([entry.size_bytes for entry in packed], spec)
+    groups = sample_groups([entry.key for entry in files])
+    chosen = list(order) if order is not None else order_of([files[group[0]].key for group in groups], spec)
+    packed = [files[number] for sample in chosen for number in groups[sample]]
+    numbers = [sample for sample in chosen for _ in groups[sample]]
+    parts = [len(groups[sample]) for sample in chosen]
+    ends = [0, *itertools.accumulate(parts)]
+    sizes = [sum(files[number].size_bytes for number in groups[sample]) for sample in chosen]
+    pieces = [range(ends[piece.start], ends[piece.stop]) for piece in cut(sizes, spec)]
     plan = _digest_of(packed, numbers, pieces, spec)
     if (target / MANIFEST).exists():
         return _already(target, plan)
@@ -154,10 +161,10 @@ def unpack(source: Path, target: Path, *, progress: Progress | None = None) -> i
     target.mkdir(parents=True, exist_ok=True)
     made: set[str] = set()
     for number, (key, data) in enumerate(blocks):
-        with _explained(target / key, f"{number} of {len(blocks)} samples are restored"):
+        with _explained(target / key, f"{number} of {len(blocks.index)} samples are restored"):
             write_file(target, key, data, made)
         if progress is not None and (number + 1) % 256 == 0:
-            progress(number + 1, len(blocks))
+            progress(number + 1, len(blocks.index))
     return len(blocks)
 
 
@@ -296,11 +303,13 @@ def _finish(
         index.write(partial)
         partial.replace(target / INDEX)
         manifest = {
-            "format": FORMAT, "version": VERSION, "samples": len(index), "blocks": len(digests),
+            "format": FORMAT, "version": VERSION, "samples": index.samples, "blocks": len(digests),
             "bytes": int(index.length.sum()), "block_samples": spec.block_samples, "block_bytes": spec.block_bytes,
             "order": "explicit" if explicit else spec.order, "seed": spec.seed, "plan_sha256": plan,
             "index_sha256": hashlib.sha256((target / INDEX).read_bytes()).hexdigest(), "block_sha256": digests,
         }  # fmt: skip
+        if len(index) != index.samples:
+            manifest["parts"] = len(index)
         _replace(target / MANIFEST, (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode())
         (target / JOURNAL).unlink(missing_ok=True)
     return Blocks.open(target)

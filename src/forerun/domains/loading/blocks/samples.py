@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -25,6 +25,41 @@ def undecodable(where: object, what: str, error: Exception) -> DataError:
     """What a decoding library threw, in one line that names sample and place; the library knows neither."""
     said = re.sub(r"<_io\.BytesIO[^>]*>", "the sample", str(error).partition("\n")[0])[:200]
     return DataError(Problem(str(where), f"{what} cannot be decoded: {type(error).__name__}: {said}"))
+
+
+#: a part's name, behind the stem: words that begin with a letter, so that 0001.jpg is a number and no part
+_PART: Final = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)*")
+#: more files of one stem than this are no parts of one sample
+MOST_PARTS: Final = 32
+
+
+def member_stem(key: str) -> str:
+    """What WebDataset calls a member's sample: the key up to the first dot of its file name."""
+    folder, slash, name = key.rpartition("/")
+    return folder + slash + name.partition(".")[0]
+
+
+def part_name(key: str) -> str:
+    """The part of its sample that a key names: what follows the first dot of its file name."""
+    return key.rpartition("/")[2].partition(".")[2]
+
+
+def sample_groups(keys: Sequence[str]) -> list[list[int]]:
+    """The numbers of the keys of each sample, samples by their first key, parts in the keys' order.
+
+    Keys of one stem are one sample, as in WebDataset: an image, its class and its JSON. Names without an extension, hidden
+    ones, extensions of which a word begins with no letter (`scan.0001.png`), and stems of more than `MOST_PARTS` files are
+    each a sample.
+    """
+    groups: dict[tuple[str, int], list[int]] = {}
+    for number, key in enumerate(keys):
+        stem = member_stem(key)
+        part = bool(stem) and not stem.endswith("/") and _PART.fullmatch(part_name(key)) is not None
+        groups.setdefault((stem, -1) if part else (key, number), []).append(number)
+    found: list[list[int]] = []
+    for group in groups.values():
+        found += [group] if len(group) <= MOST_PARTS else [[number] for number in group]
+    return found
 
 
 class SampleSource(Protocol):
