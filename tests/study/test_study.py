@@ -420,3 +420,39 @@ def test_quantities_are_numbers_of_the_axis(tmp_path: Path) -> None:
     ):
         with pytest.raises(ScenarioError, match=message):
             axes(text)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_request_to_end_says_how_far_the_study_is(tmp_path: Path, workers: int) -> None:
+    """SIGTERM to the command alone, as a batch system sends it: its words, its exit code, no process left, no cell lost."""
+    (tmp_path / "s.yaml").write_text(
+        "base: {domain: toy, sleep_s: 0.02}\naxes: {x: {start: 1, stop: 5000, step: 1}}\n"
+    )
+    command = [sys.executable, "-m", "forerun", "study", "s.yaml", "-j", str(workers), "-q"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent / "toy")}
+    running = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    store = tmp_path / "s.sqlite"
+    while running.poll() is None and not _kept(store):
+        time.sleep(0.05)
+    running.terminate()
+    _, said = running.communicate(timeout=120)
+    assert running.returncode == 143
+    assert "forerun: ended by SIGTERM; " in said and "of 5,000 cells are kept in s.sqlite" in said
+    assert "the same command goes on from there" in said and "Traceback" not in said
+    kept = int(said.split("SIGTERM; ")[1].split(" of ")[0].replace(",", ""))
+    with Store(store) as opened:
+        assert len(opened.done()) == kept > 0
+    with pytest.raises(ProcessLookupError):
+        for _ in range(200):  # workers need a moment to see that nobody is left
+            os.killpg(running.pid, 0)
+            time.sleep(0.05)
+
+
+def _kept(store: Path) -> int:
+    try:
+        with Store(store) as opened:
+            return len(opened.done())
+    except StoreError:
+        return 0

@@ -68,6 +68,7 @@ def command(
     import forerun
     from forerun.domains.studying import executor_of, store_path
     from forerun.errors import UsageError
+    from forerun.study.executors.interrupts import Terminated, terminable
     from forerun.study.store import salvage as salvage_store
 
     if out is not None and out.suffix not in (".csv", ".parquet"):
@@ -78,15 +79,17 @@ def command(
         click.echo(f"kept {salvage_store(salvage, path):,} cells of {salvage} in {path}", err=True)
     reached: list[Progress] = []
     try:
-        with _bar(quiet or as_json, reached, getattr(cells, "workers", 0) or 1) as progress:
+        with terminable(), _bar(quiet or as_json, reached, getattr(cells, "workers", 0) or 1) as progress:
             found = forerun.run_study(
                 study, store=path, executor=cells, retry=retry, objective=objective, progress=progress
             )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as end:
+        asked = isinstance(end, Terminated)
+        how = "ended by SIGTERM" if asked else "interrupted"
         click.echo(
-            f"forerun: interrupted; {_how_far(reached, path)}; the same command goes on from there", err=True
+            f"forerun: {how}; {_how_far(reached, path)}; the same command goes on from there", err=True
         )
-        raise click.exceptions.Exit(130) from None
+        raise click.exceptions.Exit(143 if asked else 130) from None
     if out is not None:
         _write_cells(path, out)
     if as_json:

@@ -36,8 +36,31 @@ def held() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM): everything that an interrupt does is done, and the exit code is its own."""
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Inside, a request to end (SIGTERM) raises Terminated; a second one ends the process at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise Terminated
+
+
 def end_quietly() -> None:
     """In a process that was started under `held`: an interrupt, also one that came meanwhile, ends it at once."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked process has our handler
     signal.signal(signal.SIGINT, _end)
     if _MASKS:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
