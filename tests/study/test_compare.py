@@ -209,3 +209,36 @@ def test_objectives() -> None:
             pick_objective("toy", named, summary)
     with pytest.raises(UsageError, match="no figure 'z'"):
         compare(toy(), [PLAIN, HALF], Objective("z", "lower"))
+
+
+@pytest.mark.parametrize(("precision", "seeds"), [(0.0, 12), (0.0, 2), (0.0, 1)])
+def test_progress_counts_every_run_of_the_comparison(precision: float, seeds: int) -> None:
+    told: list[str] = []
+    compare(toy("noise: 2.0"), [PLAIN, HALF], TOTAL, seeds=seeds, progress=told.append)
+    assert told == [f"{number} of {2 * seeds} runs" for number in range(1, 2 * seeds + 1)]
+
+
+def test_progress_grows_with_the_seeds_that_precision_adds() -> None:
+    told: list[str] = []
+    found = compare(
+        toy("noise: 2.0"), [PLAIN, HALF], TOTAL, precision=0.2, most_seeds=60, progress=told.append
+    )
+    assert found.seeds > 10 and told[0] == "1 of 20 runs"
+    assert told[-1] == f"{2 * found.seeds} of {2 * found.seeds} runs" and len(told) == 2 * found.seeds
+
+
+@pytest.mark.parametrize(
+    ("policies", "variants", "message"),
+    [
+        ([("cheap", {"x": 2})], None, "overrides go into variants"),
+        ("half", None, "policies are a list of names, not 'half'"),
+        (3, None, "policies are a list of names"),
+        (["half"], [("cheap", {"x": 2})], "variants are {'name': {'key': value}}"),
+        (["half"], {"cheap": "x=2"}, "variant 'cheap' is {'key': value}, not 'x=2'"),
+        (["half"], {"cheap": {2: "x"}}, "variant 'cheap' is"),
+        (["half"], {3: {"x": 2}}, "variant 3 is"),
+    ],
+)  # fmt: skip
+def test_arguments_of_another_shape_are_refused_by_name(policies: Any, variants: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        forerun.compare(toy(), policies, variants)

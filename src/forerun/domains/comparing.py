@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from forerun.domains import room, simulate
@@ -28,13 +28,15 @@ def compare(
 
     The first is the reference; one alone is compared with the scenario as given. `objective` is the summary figure to rank
     by, as `figure` or `figure:lower` (default: the room's first that the results have). See
-    `forerun.study.compare.compare` for seeds, precision and what is raised.
+    `forerun.study.compare.compare` for seeds, precision and what is raised; UsageError too for policies or variants of
+    another shape.
 
     >>> scenario = forerun.load(forerun.demo("energy").scenario, ["trials=0"])
     >>> found = forerun.compare(scenario, ["default", "joint"], objective="energy_j", seeds=3)
     >>> [(standing.variant.name, round(standing.value / 1e6)) for standing in found.standings]
     [('joint', 51), ('default', 98)]
     """
+    _check(policies, variants)
     candidates = [Variant(name, ((policy_field(scenario, name), name),)) for name in policies]
     candidates += [Variant(name, tuple(changes.items())) for name, changes in (variants or {}).items()]
     if len(candidates) == 1:
@@ -51,6 +53,25 @@ def compare(
         executor=executor,
         progress=progress,
     )
+
+
+def _check(policies: Any, variants: Any) -> None:
+    """Policies are names, variants a mapping of names to overrides; a pair among the policies is a usual slip."""
+    if isinstance(policies, str) or not isinstance(policies, Iterable):
+        raise UsageError.at("compare", f"policies are a list of names, not {policies!r}")
+    for one in policies:
+        if not isinstance(one, str):
+            what = "a policy is a name; overrides go into variants={'name': {'key': value}}"
+            raise UsageError.at("compare", f"{what}, not {one!r} among the policies")
+    if variants is not None and not isinstance(variants, Mapping):
+        raise UsageError.at("compare", f"variants are {{'name': {{'key': value}}}}, not {variants!r}")
+    for name, changes in (variants or {}).items():
+        if (
+            not isinstance(name, str)
+            or not isinstance(changes, Mapping)
+            or not all(isinstance(k, str) for k in changes)
+        ):
+            raise UsageError.at("compare", f"variant {name!r} is {{'key': value}}, not {changes!r}")
 
 
 def policy_field(scenario: Any, name: str) -> str:

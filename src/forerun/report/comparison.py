@@ -78,7 +78,8 @@ def _row(found: Comparison, one: Standing, at: int, intervals: bool) -> list[Con
     cells: list[Content] = [join(name), _with_span(format_number(one.value), one.interval)]
     if one.difference is None:
         return [*cells, "", *(["", ""] if intervals else [])]
-    exact = tag("span", "exact", class_="soft") if found.exact else None
+    word = "exact for this log" if one.difference_interval else "exact"
+    exact = tag("span", word, class_="soft") if found.exact else None
     gap = _with_span(_signed(one.difference), one.difference_interval)
     cells.append(join((gap, tag("br"), exact)) if exact else gap)
     if intervals:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forerun.errors import ForerunError
+from forerun.study.blocks import Units
 from forerun.study.expand import Cell, Plan
 
 
@@ -14,7 +15,8 @@ from forerun.study.expand import Cell, Plan
 class Done:
     """A cell that was simulated: its summary figures, the parts of each ledger by "ledger (unit)", and why.
 
-    notes: what a reader of the result must know; a store does not keep them.
+    notes: what a reader of the result must know; units: what its figures are made of, where the plan wants them and the
+    domain has them. A store keeps neither.
     """
 
     number: int
@@ -22,6 +24,7 @@ class Done:
     parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     why: str = ""
     notes: tuple[str, ...] = field(default=(), compare=False)
+    units: Units | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +66,6 @@ def simulate_cell(plan: Plan, cell: Cell) -> Done:
         }
         for entry in result.ledgers
     }
-    return Done(cell.number, result.data()["summary"], parts, result.why, tuple(result.notes))
+    units_of = getattr(rooms.room(scenario.domain), "units_of", None)
+    units = units_of(result) if plan.units and units_of is not None and cell.seed == plan.seeds[0] else None
+    return Done(cell.number, result.data()["summary"], parts, result.why, tuple(result.notes), units)

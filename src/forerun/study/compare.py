@@ -2,8 +2,8 @@
 
 Every variant meets the same seeds, so a difference is between variants and not between arrivals. With randomness the
 difference carries Student's paired interval, Holm's correction where there are several, and seeds are added until the
-interval is as narrow as asked. Where the seed changes nothing (a replayed trace), the difference is exact, and split
-by where the ledgers' seconds, joules or dollars went.
+interval is as narrow as asked. Where the seed changes nothing (a replayed trace), the difference is exact for that
+trace, and split by where the ledgers' seconds, joules or dollars went; its interval is over blocks of the trace (`blocks`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from forerun.result.stats import holm, mean_interval, paired_interval, paired_p,
 from forerun.scenario.load import build
 from forerun.scenario.spec import canonical_json, to_data
 from forerun.scenario.text import Document
+from forerun.study.blocks import DAY_S, BlockDifference, block_difference
 from forerun.study.cell import Done, Failed
 from forerun.study.executors import Executor, Here
 from forerun.study.expand import Cell, Plan
@@ -156,7 +157,9 @@ def compare(
     the results do not have; ScenarioError if a variant is no scenario.
     """
     _check(scenario, variants)
-    runner = _Runner(scenario, variants, executor or Here(), progress)
+    runner = _Runner(
+        scenario, variants, executor or Here(), progress, seeds if not precision else FIRST_SEEDS
+    )
     runner.extend(min(2, seeds))
     objective = objective if isinstance(objective, Objective) else _first_there(objective, runner)
     exact = runner.seeds > 1 and runner.repeats()
@@ -239,7 +242,12 @@ class _Runner:
     """Runs every variant on the same seeds, more of them when asked."""
 
     def __init__(
-        self, scenario: Any, variants: Sequence[Variant], executor: Executor, progress: Callable[[str], None]
+        self,
+        scenario: Any,
+        variants: Sequence[Variant],
+        executor: Executor,
+        progress: Callable[[str], None],
+        planned_seeds: int = 0,
     ) -> None:
         self.base = to_data(scenario)
         self.first_seed = int(scenario.seed)
@@ -247,6 +255,8 @@ class _Runner:
         self.executor = executor
         self.progress = progress
         self.seeds = 0
+        self.planned_seeds = planned_seeds
+        self.runs = 0
         self.found: dict[str, list[Done]] = {variant.name: [] for variant in variants}
         self.failed: dict[str, str] = {}
 
@@ -260,10 +270,12 @@ class _Runner:
             Cell(number, variant.overrides, self.first_seed + seed)
             for number, (seed, variant) in enumerate((seed, variant) for seed in fresh for variant in alive)
         ]
+        planned = self.runs + len(cells) + max(0, self.planned_seeds - target) * len(alive)
         outcomes = {}
         for outcome in self.executor.run(self._plan(), cells):
             outcomes[outcome.number] = outcome
-            self.progress(f"{len(outcomes)} of {len(cells)} runs")
+            self.runs += 1
+            self.progress(f"{self.runs} of {planned} runs")
         for number, variant in enumerate([variant for _ in fresh for variant in alive]):
             outcome = outcomes[number]
             if isinstance(outcome, Failed):
@@ -280,7 +292,22 @@ class _Runner:
     def _plan(self) -> Plan:
         from pathlib import Path
 
-        return Plan("compare", self.base, Path.cwd(), (), (self.first_seed,), ())
+        return Plan("compare", self.base, Path.cwd(), (), (self.first_seed,), (), units=True)
+
+    def blocks(self, objective: Objective, confidence: float) -> dict[str, BlockDifference]:
+        """The intervals of the differences from the reference over blocks of the recorded log, by variant that has one."""
+        alive = [variant.name for variant in self.variants if variant.name not in self.failed]
+        base = self.found[alive[0]][0]
+        found = {}
+        for name in alive[1:]:
+            done = self.found[name][0]
+            if base.units is None or done.units is None or not base.units.has(objective.key):
+                continue
+            gap = float(done.summary[objective.key]) - float(base.summary[objective.key])
+            over = block_difference(done.units, base.units, objective.key, gap, confidence)
+            if over is not None:
+                found[name] = over
+        return found
 
 
 def _check(scenario: Any, variants: Sequence[Variant]) -> None:
@@ -342,11 +369,14 @@ def _conclude(
         raise UsageError(Problem("compare", f"every variant failed: {reasons}"))
     reference = alive[0]
     against = _values(runner.found[reference.name], objective.key)
+    blocks = runner.blocks(objective, confidence) if exact else {}
     others = [variant for variant in alive[1:] if not exact and runner.seeds > 1]
-    p_values = holm([paired_p(_values(runner.found[v.name], objective.key), against) for v in others])
-    adjusted = dict(zip((variant.name for variant in others), p_values))
+    p_values = {v.name: paired_p(_values(runner.found[v.name], objective.key), against) for v in others}
+    p_values |= {name: one.p for name, one in blocks.items()}
+    adjusted = dict(zip(p_values, holm(list(p_values.values()))))
     standings = [
-        _standing(runner, variant, reference, objective, exact, adjusted, confidence) for variant in alive
+        _standing(runner, variant, reference, objective, exact, adjusted, blocks, confidence)
+        for variant in alive
     ]
     standings.sort(key=lambda standing: -standing.value if objective.better == "higher" else standing.value)
     return Comparison(
@@ -355,11 +385,12 @@ def _conclude(
         reference.name,
         1 if exact else runner.seeds,
         exact,
-        _method(
+        _exact_method(runner, objective, blocks, confidence)
+        if exact
+        else _method(
             runner.seeds,
-            exact,
             precision,
-            _half_width(runner, objective, confidence) if precision and not exact else 0.0,
+            _half_width(runner, objective, confidence) if precision else 0.0,
             max((skewness(gaps) for gaps in _differences(runner, objective)), key=abs, default=0.0),
             len(alive),
             confidence,
@@ -373,7 +404,7 @@ def _conclude(
 
 def _standing(
     runner: _Runner, variant: Variant, reference: Variant, objective: Objective,
-    exact: bool, adjusted: Mapping[str, float], confidence: float,
+    exact: bool, adjusted: Mapping[str, float], blocks: Mapping[str, BlockDifference], confidence: float,
 ) -> Standing:  # fmt: skip
     done, base = runner.found[variant.name], runner.found[reference.name]
     values, against = _values(done, objective.key), _values(base, objective.key)
@@ -386,6 +417,8 @@ def _standing(
         None if itself else float((values - against).mean()),
         objective.cut_difference(paired_interval(values, against, confidence))
         if random and not itself
+        else objective.cut_difference(blocks[variant.name].interval)
+        if variant.name in blocks
         else None,
         adjusted.get(variant.name),
         {} if itself else _part_differences(done, base, confidence if random else 0.0),
@@ -434,11 +467,9 @@ def _number(value: Any) -> float:
 
 
 def _method(
-    seeds: int, exact: bool, precision: float, reached: float, skewed: float, variants: int, confidence: float
+    seeds: int, precision: float, reached: float, skewed: float, variants: int, confidence: float
 ) -> str:
     """How differences were judged. reached: the largest half width; skewed: the skewness of the most skewed difference."""
-    if exact:
-        return "the seed changes nothing here: differences are exact"
     if seeds < 2:
         return "one seed: differences are of one draw, without an interval"
     text = f"paired over {seeds} common seeds, Student's t, {100 * confidence:g} %"
@@ -454,6 +485,39 @@ def _method(
         f"{text}. Stopping at narrow intervals favours seeds that miss a tail: where differences are skewed (here: "
         f"{skewed:+.1f}; 0 is symmetric), expect one interval in ten to miss the truth, not one in twenty"
     )
+
+
+def _exact_method(
+    runner: _Runner, objective: Objective, blocks: Mapping[str, BlockDifference], confidence: float
+) -> str:
+    """How exact differences were judged: what is exact, and what an interval over blocks of the log covers."""
+    text = "the seed changes nothing here: differences are exact"
+    units = next((done[0].units for done in runner.found.values() if done and done[0].units), None)
+    if units is None:
+        return text
+    text += " for this log"
+    if not units.has(objective.key):
+        return (
+            f"{text}; {objective.title} is not made of {units.name}, so it has no interval over blocks of it"
+        )
+    if not blocks:
+        return f"{text}; the log is too short for an interval over blocks of it"
+    ones = tuple(blocks.values())
+    sizes = " or ".join(dict.fromkeys(f"{one.blocks} blocks of {_duration(one.block_s)}" for one in ones))
+    text += (
+        f"; intervals are for logs like this one: block bootstrap of its {units.name} over {sizes}, Student's t, "
+        f"{100 * confidence:g} %{', p values after Holm' if len(ones) > 1 else ''}. They cover which {units.name} come, as "
+        "far as blocks are alike and independent; not another load or other machines. Queues that outlast a block, and "
+        "congestion rarer than the log is long, make them too narrow: read them as the least that is unknown"
+    )
+    if any(one.correlated for one in ones):
+        worst = max(one.correlation for one in ones)
+        text += f". Neighbouring blocks are correlated ({worst:.2f}): the intervals are too narrow"
+    return text
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / DAY_S:g} d" if seconds >= DAY_S else f"{format_number(seconds)} s"
 
 
 def _why(standings: Sequence[Standing], objective: Objective, exact: bool) -> str:

@@ -58,7 +58,8 @@ def _differences(found: Comparison, others: list[Standing]) -> Figure:
     intervals = [one.difference_interval for one in others]
     drawn = any(intervals)
     kind = "exact" if found.exact else "paired on common seeds"
-    held = f", with its {found.confidence:.0%} interval" if drawn else ""
+    over = " over blocks of the log" if found.exact else ""
+    held = f", with its {found.confidence:.0%} interval{over}" if drawn else ""
     return Figure(
         id=f"difference-{stem(found.objective.key)}",
         title=f"{_capital(label)} less that of {found.reference}",

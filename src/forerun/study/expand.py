@@ -113,7 +113,7 @@ class Plan:
 
     metrics, objective, given: what to show and to rank by, and which axes are no choice; no part of what the study is.
     paths: the axis that is no choice but a sample of the world, with its values. inputs: digests of files that axis
-    values name.
+    values name. units: whether cells of the first seed also keep the units that their figures are made of.
 
     id: digest of all that the results depend on, the package version among it.
     """
@@ -128,6 +128,7 @@ class Plan:
     paths: tuple[str, tuple[Any, ...]] | None = None
     inputs: tuple[str, ...] = ()
     given: tuple[str, ...] | None = None
+    units: bool = False
 
     @property
     def id(self) -> str:

@@ -42,6 +42,22 @@ def claims() -> Iterator[Claim]:
     )
 
     yield from _best_of_several(page)
+    yield from _one_log(page)
+
+
+def _one_log(page: str) -> Iterator[Claim]:
+    found = record("statistics-blocks")
+    steady, congested = found["percent"]["steady"], found["percent"]["congested"]
+
+    def held(figure: str) -> tuple[float, float]:
+        return steady[figure]["held"], congested[figure]["held"]
+
+    yield Claim(page, "Of {} logs of {} days each, 95 % intervals hold", (found["logs"], found["days"]))
+    yield Claim(
+        page,
+        "mean completion time {} and {} %, its 99th percentile {} and {} %, share of deadlines met {} and {} %",
+        (*held("jct_mean_s"), *held("jct_p99_s"), *held("deadline_ratio")),
+    )
 
 
 def _best_of_several(page: str) -> Iterator[Claim]:

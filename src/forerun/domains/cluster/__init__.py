@@ -33,6 +33,7 @@ from forerun.study.objective import Objective
 
 if TYPE_CHECKING:
     from forerun.result.run import Result
+    from forerun.study.blocks import Units
 
 __all__ = [
     "GIVEN",
@@ -46,6 +47,7 @@ __all__ = [
     "Scenario",
     "View",
     "simulate",
+    "units_of",
 ]
 
 POLICIES: dict[str, Registry[Any]] = {"policy": schedulers()}
@@ -71,3 +73,21 @@ def simulate(scenario: Scenario, *, policy: Policy | None = None, watch: Iterabl
     impossible.
     """
     return _door.simulate(scenario, policy=policy, watch=watch)
+
+
+def units_of(result: Result) -> Units:
+    """The jobs that the figures of a run are made of, for intervals over blocks of its log."""
+    import numpy as np
+
+    from forerun.study.blocks import Units
+
+    jobs = result.tables["jobs"]
+    jct_s = jobs["end_s"] - jobs["submit_s"]
+    has_deadline = np.isfinite(jobs["deadline_s"])
+    return Units(
+        "jobs",
+        np.asarray(jobs["submit_s"], np.float64),
+        means={"jct_mean_s": jct_s, "deadline_ratio": np.where(has_deadline, jobs["met"], np.nan)},
+        quantiles={"jct_p50_s": (jct_s, 0.5), "jct_p99_s": (jct_s, 0.99)},
+        totals={"refused_jobs": 1.0 - jobs["admitted"]},
+    )

@@ -17,7 +17,7 @@ network between stages, failures, models that share a device.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from forerun.domains.serving.policy import batching_policies, tuner_policies
 from forerun.domains.serving.scenario import Intervals, Scenario
@@ -25,7 +25,11 @@ from forerun.domains.serving.simulate import simulate
 from forerun.registry import Registry
 from forerun.study.objective import Objective
 
-__all__ = ["GIVEN", "OBJECTIVES", "POLICIES", "Scenario", "simulate", "without_intervals"]
+if TYPE_CHECKING:
+    from forerun.result.run import Result
+    from forerun.study.blocks import Units
+
+__all__ = ["GIVEN", "OBJECTIVES", "POLICIES", "Scenario", "simulate", "units_of", "without_intervals"]
 
 #: kinds of policy in this room
 POLICIES: Final[dict[str, Registry[Any]]] = {"batching": batching_policies(), "tuner": tuner_policies()}
@@ -44,3 +48,22 @@ GIVEN: Final = ("trace", "prices_usd_per_h")
 def without_intervals(scenario: Scenario) -> Scenario:
     """The scenario without the replications that its intervals need."""
     return scenario.with_(intervals=Intervals(replications=0, confidence=scenario.intervals.confidence))
+
+
+def units_of(result: Result) -> Units | None:
+    """The queries that the figures of a run are made of, for intervals over blocks of its trace; None if not kept."""
+    import numpy as np
+
+    from forerun.study.blocks import Units
+
+    queries = result.tables.get("queries")
+    if queries is None or not {"arrival_ms", "latency_ms", "missed"} <= set(queries.columns):
+        return None
+    missed, latency_ms = np.asarray(queries["missed"], np.float64), queries["latency_ms"]
+    return Units(
+        "queries",
+        np.asarray(queries["arrival_ms"], np.float64) / 1e3,
+        means={"attainment": 1.0 - missed, "latency_mean_ms": latency_ms},
+        quantiles={f"latency_p{share}_ms": (latency_ms, share / 100) for share in (50, 95, 99)},
+        totals={"misses": missed},
+    )
