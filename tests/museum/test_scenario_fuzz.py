@@ -191,3 +191,8 @@ def test_brackets_in_strings_are_no_nesting() -> None:
     assert parse_document(f"a = '{many}'", name="t", kind=".toml").data == {"a": many}
     assert parse_document(f'a = "{"1." * 100}"', name="t", kind=".toml").data == {"a": "1." * 100}
     assert parse_document(json.dumps({"a": many}), name="j", kind=".json").data == {"a": many}
+
+
+def test_more_jobs_than_can_be_drawn_are_refused() -> None:
+    with pytest.raises(ScenarioError, match=r"trace\.generate\.jobs|10000000"):
+        forerun.load(forerun.demo("cluster").scenario, [f"trace.generate.jobs={2**62}"])

@@ -190,7 +190,7 @@ class JobGenerator(Spec, frozen=True, kw_only=True):
     rigid for their duration; and have a deadline only if slack is given (with a profile: 0.5 to 1.5, if it is not).
     """
 
-    jobs: Annotated[int, msgspec.Meta(ge=1)]
+    jobs: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
     mean_gap_s: Annotated[float, msgspec.Meta(gt=0)]
     hourly_rates: tuple[float, ...] = ()
     durations: tuple[LogNormalPart, ...] = (
