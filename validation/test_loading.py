@@ -156,6 +156,7 @@ def test_the_recursion_predicts_torch_workers(tmp_path: Path) -> None:
             )  # fmt: skip
 
         fit = torches.fit_workers([(1, run(1, 4, 0.0)), (4, run(4, 16, 0.0))], 64)
+        assert fit.enough(0.1) == pytest.approx(-(-fit.build_at(1) // 0.1), abs=1)
         for workers, prefetch, step_s in ((1, 2, 0.05), (2, 1, 0.05), (4, 2, 0.1)):
             predicted_s = replace(fit, prefetch=prefetch).predict(64 * 12 * workers, workers, step_s)
             measured_s = run(workers, 12 * workers, step_s, prefetch).total_s

@@ -96,7 +96,6 @@ def test_workers_give_every_batch_and_take_no_less_than_their_sleep(blocks: Path
 
         fit = torches.fit_workers([(1, run(1, 4, 0.0)), (4, run(4, 16, 0.0))], 64)
         assert fit.build_at(1) >= 64 * 0.004
-        assert fit.enough(0.1) == pytest.approx(-(-fit.build_at(1) // 0.1), abs=1)
         measured = run(2, 8, 0.05, 1)
         assert len(measured.load_s) == 8 and set(measured.samples) == {64}
         assert measured.total_s >= max(8 * 0.05, 4 * 64 * 0.004)
