@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from forerun.domains.spot.deadline_runs import on_demand_alone, zone_run
+from forerun.result.stats import normal_quantile
 from forerun.scenario.load import loads
 
 RATES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.2, 2.4)
@@ -127,10 +128,11 @@ def main() -> int:
     if as_json:
         print(json.dumps(found))
     else:
+        half = normal_quantile(0.975)
         for rate, one in rates.items():
             print(
-                f"{rate:>4} removals per node-hour: with ${one['with_usd']:,.0f} (±{1.96 * one['with_se_usd']:.0f}, "
-                f"{one['with_moves']:.1f} moves), without ${one['without_usd']:,.0f} (±{1.96 * one['without_se_usd']:.0f}, "
+                f"{rate:>4} removals per node-hour: with ${one['with_usd']:,.0f} (±{half * one['with_se_usd']:.0f}, "
+                f"{one['with_moves']:.1f} moves), without ${one['without_usd']:,.0f} (±{half * one['without_se_usd']:.0f}, "
                 f"{one['without_moves']:.1f} moves), on-demand ${one['on_demand_usd']:,.0f}"
             )
         for name, value in found.items():
