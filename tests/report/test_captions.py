@@ -16,6 +16,7 @@ from forerun.domains import room_part
 from forerun.domains.energy.runs import _why
 from forerun.domains.loading import laws
 from forerun.result.figures import Figure
+from forerun.result.numbers import quantity
 from forerun.result.run import Result
 
 from ..conftest import ROOT
@@ -135,7 +136,7 @@ def test_captions_of_loading_are_what_the_cells_say(seed: int) -> None:
     else:
         assert "No block size" in said["hide-curve"]
     waits = result.tables["batches"]["load_s"]
-    assert f"the longest, {waits.max():.3g} s" in said["waits"]
+    assert f"the longest, {quantity(waits.max(), 's', waits.max())}," in said["waits"]
     table = result.tables["laws"]
     least = float(np.nanmin(table["samples_per_s"]))
     ratio = re.search(r"at ([\d.e+-]+) times the least", said["laws"])

@@ -49,7 +49,7 @@ def test_a_replayed_world_is_compared_exactly() -> None:
         None,
     )
     assert best.parts == {"time (s)": {"y": Shift(-1.0), "x": Shift(0.0)}}
-    assert "what half shifts most against the reference in time (s) is y (-1)" in found.why
+    assert "what half shifts most against the reference in time is y (-1 s)" in found.why
 
 
 def test_common_random_numbers_make_small_differences_visible() -> None:

@@ -58,7 +58,7 @@ def test_a_damaged_comparison_is_said_to_be_damaged(tmp_path: Path, cut: str) ->
     with pytest.raises(StoreError, match=f"is no comparison: .*{cut}"):
         open_kept(path)
     path.write_text(path.read_text()[:-40])
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(StoreError, match="is not JSON"):
         open_kept(path)
     path.write_text('{"format": "somebody else"}')
     with pytest.raises(StoreError, match=r"has format 'somebody else'; known: forerun\.comparison/1"):

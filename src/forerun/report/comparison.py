@@ -6,11 +6,14 @@ from forerun.report import sections
 from forerun.report.contents import as_yaml, flat
 from forerun.report.kept import KeptComparison
 from forerun.report.markup import Content, Html, join, tag
-from forerun.report.quantities import format_number, readable_unit, split_name, title_of
+from forerun.report.quantities import format_number, readable_scale, readable_unit, split_name, title_of
 from forerun.report.sections import Section, data_table
+from forerun.result.numbers import signed
 from forerun.result.run import Interval
 from forerun.scenario.spec import canonical_json
 from forerun.study.compare import Comparison, Moved, Shift, Standing, moved_parts
+from forerun.study.differences import moved_scale
+from forerun.study.objective import cost_figure
 from forerun.study.wording import value_text
 
 
@@ -56,17 +59,28 @@ def _ranked(found: Comparison) -> Html:
     """The variants, best first."""
     own, unit = split_name(found.objective.key)
     title = title_of(found.objective.title.rpartition(" in ")[0] or own if unit else found.objective.title)
-    shown = readable_unit(unit)
     intervals = any(one.difference_interval for one in found.standings)
+    ends = [end for one in found.standings if one.interval for end in (one.interval.low, one.interval.high)]
+    shown, size = readable_scale(
+        unit, max(map(abs, (*(one.value for one in found.standings), *ends)), default=0.0)
+    )
     head: list[Content] = ["Variant", f"{title} ({shown})" if shown else title, f"Against {found.reference}"]
     head += ["p (Holm)", "Told apart"] if intervals else []
-    rows = [_row(found, one, at, intervals) for at, one in enumerate(found.standings)]
+    rows = [_row(found, one, at, intervals, size) for at, one in enumerate(found.standings)]
     right = [1, 2, 3] if intervals else [1, 2]
+    cost = cost_figure(name for one in found.standings for name, value in one.figures.items() if value)
+    if cost and cost != found.objective.key:
+        label, money = split_name(cost)
+        right.append(len(head))
+        head.append(f"{title_of(label)} ({readable_unit(money)})")
+        for row, one in zip(rows, found.standings, strict=True):
+            value = one.figures.get(cost)
+            row.append("–" if value is None else format_number(value))
     table = data_table(head, rows, label="Variants", right=right)
     return join((table, tag("p", f"{title_of(found.method)}.", class_="soft under")))
 
 
-def _row(found: Comparison, one: Standing, at: int, intervals: bool) -> list[Content]:
+def _row(found: Comparison, one: Standing, at: int, intervals: bool, size: float) -> list[Content]:
     name: list[Content] = [one.variant.name]
     if at == 0:
         name += [" ", tag("span", "best", class_="badge good")]
@@ -75,12 +89,12 @@ def _row(found: Comparison, one: Standing, at: int, intervals: bool) -> list[Con
     changed = ", ".join(f"{path} {value_text(value)}" for path, value in one.variant.overrides)
     if changed and changed.rpartition(" ")[2] != one.variant.name:
         name += [tag("br"), tag("span", changed, class_="soft")]
-    cells: list[Content] = [join(name), _with_span(format_number(one.value), one.interval)]
+    cells: list[Content] = [join(name), _with_span(format_number(one.value / size), one.interval, size)]
     if one.difference is None:
         return [*cells, "", *(["", ""] if intervals else [])]
     word = "exact for this log" if one.difference_interval else "exact"
     exact = tag("span", word, class_="soft") if found.exact else None
-    gap = _with_span(_signed(one.difference), one.difference_interval)
+    gap = _with_span(signed(one.difference / size), one.difference_interval, size)
     cells.append(join((gap, tag("br"), exact)) if exact else gap)
     if intervals:
         known = None if one.p is None else one.p <= 1 - found.confidence
@@ -102,17 +116,20 @@ def _causes(found: Comparison, moved: tuple[Moved, ...]) -> Html:
 
 def _cause(found: Comparison, entry: Moved) -> Html:
     variants = list(entry.whole)
+    unit, size = moved_scale(entry)
     rows: list[list[Content]] = [
-        [part, *(_shift(shifts[variant]) for variant in variants)] for part, shifts in entry.parts
+        [part, *(_shift(shifts[variant], size) for variant in variants)] for part, shifts in entry.parts
     ]
-    rows.append([tag("strong", "whole"), *(tag("strong", _signed(entry.whole[name])) for name in variants)])
+    wholes = (tag("strong", signed(entry.whole[name] / size)) for name in variants)
+    rows.append([tag("strong", "whole"), *wholes])
     label = f"What moved in {entry.ledger}"
     table = data_table(("Part", *variants), rows, label=label, right=range(1, 1 + len(variants)))
-    return tag("div", tag("h3", title_of(entry.ledger), class_="part"), table)
+    heading = f"{entry.name} ({unit})" if unit else entry.name
+    return tag("div", tag("h3", title_of(heading), class_="part"), table)
 
 
-def _shift(shift: Shift) -> Content:
-    return _with_span(_signed(shift.mean), shift.interval)
+def _shift(shift: Shift, size: float) -> Content:
+    return _with_span(signed(shift.mean / size), shift.interval, size)
 
 
 def _whys(found: Comparison) -> Html:
@@ -198,15 +215,11 @@ def _provenance(item: KeptComparison) -> Html:
     return data_table(("What", "Value"), rows, label="Provenance")
 
 
-def _with_span(text: str, interval: Interval | None) -> Content:
+def _with_span(text: str, interval: Interval | None, size: float) -> Content:
     if interval is None:
         return text
-    span = f"{format_number(interval.low)} … {format_number(interval.high)}"
+    span = f"{format_number(interval.low / size)} … {format_number(interval.high / size)}"
     return join((text, tag("br"), tag("span", span, class_="soft")))
-
-
-def _signed(value: float) -> str:
-    return ("+" if value > 0 else "") + format_number(value)
 
 
 def _p_text(p: float | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -24,10 +24,11 @@ from forerun.report.contents import (
     label,
     labels,
     scenario_data,
+    title_in,
 )
 from forerun.report.drawing import draw
 from forerun.report.images import stems
-from forerun.report.kept import KeptComparison
+from forerun.report.kept import KeptComparison, KeptDocument
 from forerun.report.markup import Html, join, tag
 from forerun.report.page import BEGINNING, page
 from forerun.report.palette import VARIABLES
@@ -97,7 +98,13 @@ def _one_page(item: Other) -> str:
     named = label(item) if told.kind in label(item).lower() else f"{told.kind} {label(item)}"
     answer = tag("p", title_of(told.answer), class_="why") if told.answer else None
     lead = join((tag("p", told.facts, class_="meta"), answer))
-    return page(f"{title_of(item.domain)}: {named}", lead, told.sections, charts=bool(figures_of_item(item)))
+    titled = "" if isinstance(item, SavedStudy) else title_in(_scenario_of(item))
+    title = f"{title_of(told.kind)}: {titled}" if titled else f"{title_of(item.domain)}: {named}"
+    return page(title, lead, told.sections, charts=bool(figures_of_item(item)))
+
+
+def _scenario_of(item: KeptComparison | KeptDocument) -> Mapping[str, Any]:
+    return item.found.scenario if isinstance(item, KeptComparison) else item.scenario
 
 
 def run_page(run: Run, question: str = "") -> str:
@@ -136,8 +143,9 @@ def run_page(run: Run, question: str = "") -> str:
             tag("p", run.why, class_="why") if run.why else None,
         )
     )
-    name = label(run) if isinstance(run, SavedRun) else f"run {run.id[:8]}"
-    title = f"{title_of(run.domain)}: {name}"
+    name = label(run)
+    plain = title_of(run.domain) if name == run.domain else f"{title_of(run.domain)}: {name}"
+    title = title_in(scenario_data(run)) or plain
     return page(title, lead, [section for section in found if section], charts=bool(figures))
 
 

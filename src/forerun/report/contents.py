@@ -78,14 +78,19 @@ def ledger_figures(ledgers: Sequence[Ledger]) -> tuple[Figure, ...]:
 
 
 def label(run: Item) -> str:
-    """A short name of what is shown: its folder or file, else its room and id."""
+    """A short name of what is shown: its folder or file, else its scenario's title or its room."""
     if isinstance(run, SavedStudy):
         return run.path.stem
     if isinstance(run, (KeptComparison, KeptDocument)):
         return run.name
     if isinstance(run, SavedRun) and run.folder.name:
         return run.folder.name
-    return f"{run.domain} {run.id[:8]}"
+    return title_in(scenario_data(run)) or run.domain
+
+
+def title_in(scenario: Mapping[str, Any]) -> str:
+    """The title that a scenario has; empty if none."""
+    return str(scenario.get("title") or "")
 
 
 def labels(runs: Sequence[Item]) -> list[str]:

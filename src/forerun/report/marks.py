@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -37,6 +39,12 @@ class Legend:
     shape: str = "square"  # line, square, or the shape of a point
 
 
+#: lines nearer than this share of the figure's height hide each other
+_HIDDEN: Final = 0.01
+#: lines that are compared with each other
+_MOST_COMPARED: Final = 12
+
+
 @dataclass
 class Parts:
     """A figure on its way to layers: columns x, y, x2, z, low, high, series, and axes x, y, z in drawn units.
@@ -67,6 +75,28 @@ class Parts:
     def value_side(self) -> Side:
         """The axis along which bars and intervals extend."""
         return "x" if self.category_side == "y" else "y"
+
+    @cached_property
+    def overlapping(self) -> bool:
+        """Whether two lines run on top of each other, over a tenth of the length that they share."""
+        if self.kind not in ("line", "step", "cdf") or not 1 < len(self.series) <= _MOST_COMPARED:
+            return False
+        if is_text(self.columns["x"]) or is_text(self.columns["y"]):
+            return False
+        x, y = (self.columns[name].astype(np.float64) for name in ("x", "y"))
+        near = _HIDDEN * (float(np.ptp(self.numbers("y"))) if self.numbers("y").size else 0.0)
+        lines = [rows[np.isfinite(y[rows]) & np.isfinite(x[rows])] for rows in _rows_by_series(self)]
+        for one, other in itertools.combinations(
+            [rows[np.argsort(x[rows])] for rows in lines if len(rows)], 2
+        ):
+            low, high = max(x[one[0]], x[other[0]]), min(x[one[-1]], x[other[-1]])
+            if low > high:
+                continue
+            at = np.linspace(low, high, 200)
+            ahead, behind = (np.interp(at, x[rows], y[rows]) for rows in (one, other))
+            if np.mean(np.abs(ahead - behind) <= near) >= 0.1:
+                return True
+        return False
 
     def numbers(self, *names: str) -> Array:
         """The finite values of some columns together."""
@@ -251,7 +281,7 @@ def _lines(parts: Parts) -> list[Layer]:
     if dotted:
         look["point"] = {"filled": True, "size": 28, **_plain_colour(parts)}
     strokes = encoding | _colours(parts, "color")
-    if len(parts.series) > len(parts.palette.series):
+    if any(_dash(parts, number) for number in range(len(parts.series))):
         dashes = [list(_dash(parts, number)) or [1, 0] for number in range(len(parts.series))]
         strokes["strokeDash"] = {
             "field": "series",
@@ -602,7 +632,8 @@ def _colour(parts: Parts, number: int) -> str:
 
 
 def _dash(parts: Parts, number: int) -> tuple[int, ...]:
-    return DASHES[number // len(parts.palette.series) % len(DASHES)]
+    """The dashes of line `number`: other ones for each line where lines hide each other, or beyond the colours."""
+    return DASHES[(number if parts.overlapping else number // len(parts.palette.series)) % len(DASHES)]
 
 
 def _stack_order(parts: Parts) -> dict[str, Any]:

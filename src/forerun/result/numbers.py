@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from forerun.units import split_name
+from forerun.units import readable_unit, split_name
 
 if TYPE_CHECKING:
     from forerun.result.run import Interval
@@ -24,6 +24,38 @@ def format_number(value: Any) -> str:
             return f"{value:,.0f}"
         return f"{value:,.4g}" if abs(value) >= 1e-4 or value == 0 else f"{value:.3e}"
     return str(value)
+
+
+#: unit -> coarser units, coarsest first: (from how many, coarser unit, how many make one)
+_COARSER: Final[dict[str, tuple[tuple[float, str, float], ...]]] = {
+    "ms": ((3 * 3.6e6, "h", 3.6e6), (20_000.0, "s", 1e3)),
+    "s": ((4 * 86_400.0, "d", 86_400.0), (3 * 3_600.0, "h", 3_600.0)),
+    "GPU-s": ((36_000.0, "GPU-h", 3_600.0),),
+    "node-s": ((36_000.0, "node-h", 3_600.0),),
+    "B": ((1e13, "TB", 1e12), (1e10, "GB", 1e9), (1e7, "MB", 1e6)),
+    "B/s": ((1e10, "GB/s", 1e9), (1e7, "MB/s", 1e6)),
+    "J": ((1e7, "MJ", 1e6), (1e4, "kJ", 1e3)),
+}
+
+
+def readable_scale(unit: str, largest: float) -> tuple[str, float]:
+    """The unit to draw values of up to `largest` in, and how many of `unit` make one of it."""
+    shown = readable_unit(unit)
+    for least, coarser, size in _COARSER.get(shown, ()):
+        if largest >= least:
+            return coarser, size
+    return shown, 1.0
+
+
+def quantity(value: float, unit: str, largest: float) -> str:
+    """A value in words, in the unit of an axis that shows values of `unit` up to `largest`: `0.35 s`."""
+    shown, size = readable_scale(unit, largest)
+    return f"{format_number(float(value) / size)} {shown}"
+
+
+def signed(value: float) -> str:
+    """A difference as people read it: with its sign, if it is not zero."""
+    return ("+" if value > 0 else "") + format_number(value)
 
 
 def span(interval: Interval | None) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 import forerun
 from forerun.errors import Problem, UsageError, known_names
 from forerun.result import notebook
-from forerun.result.numbers import format_number, span
+from forerun.result.numbers import format_number, readable_scale, signed, span
 from forerun.result.run import Interval
 from forerun.result.stats import holm, mean_interval, paired_interval, paired_p, skewness
 from forerun.scenario.load import build
@@ -191,6 +191,22 @@ class Moved:
     ledger: str
     whole: Mapping[str, float]
     parts: tuple[tuple[str, Mapping[str, Shift]], ...]
+
+    @property
+    def name(self) -> str:
+        """What is accounted for, without its unit."""
+        return _ledger_name(self.ledger)[0]
+
+    @property
+    def unit(self) -> str:
+        """The unit of its parts."""
+        return _ledger_name(self.ledger)[1]
+
+
+def _ledger_name(ledger: str) -> tuple[str, str]:
+    """Name and unit of a ledger called `name (unit)`."""
+    name, mark, unit = ledger.removesuffix(")").rpartition(" (") if ledger.endswith(")") else ("", "", "")
+    return (name, unit) if mark else (ledger, "")
 
 
 def moved_parts(found: Comparison) -> tuple[Moved, ...]:
@@ -536,10 +552,11 @@ def _why(standings: Sequence[Standing], objective: Objective, exact: bool) -> st
     for ledger, parts in told.parts.items():
         name, shift = next(iter(parts.items()), ("", Shift(0.0)))
         if shift.mean:
-            sign = "+" if shift.mean > 0 else ""
+            of, unit = _ledger_name(ledger)
+            shown, size = readable_scale(unit, abs(shift.mean))
             text += (
-                f"; what {told.variant.name} shifts most against the reference in {ledger} is {name} "
-                f"({sign}{format_number(shift.mean)})"
+                f"; what {told.variant.name} shifts most against the reference in {of} is {name} "
+                f"({signed(shift.mean / size)}{f' {shown}' if shown else ''})"
             )
             break
     return text + (f"; {best.why}" if best.why and exact else "")

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from forerun.result.figures import Axis, Figure, Rule
+from forerun.result.numbers import readable_scale, signed
 from forerun.result.run import Interval
 from forerun.study.compare import Comparison, Moved, Standing, moved_parts
 from forerun.units import stem, unit_of
@@ -110,13 +111,12 @@ def _seeds(found: Comparison, others: list[Standing]) -> Figure:
 def _moved(found: Comparison, entry: Moved) -> Figure:
     """Where the difference of a ledger comes from: the shift of each part."""
     kept = entry.parts[:MOST_PARTS]
-    name, _, unit = entry.ledger.removesuffix(")").rpartition(" (") if entry.ledger.endswith(")") else (
-        entry.ledger, "", "",
-    )  # fmt: skip
+    name, unit = entry.name, entry.unit
     variants = list(entry.whole)[:MOST_SERIES]
     rows = [(part, variant, shifts[variant]) for part, shifts in kept for variant in variants]
     drawn = any(shift.interval for _, _, shift in rows)
-    wholes = ", ".join(f"{variant} {entry.whole[variant]:+.4g}" for variant in variants)
+    shown, size = moved_scale(entry)
+    wholes = ", ".join(f"{variant} {signed(entry.whole[variant] / size)}" for variant in variants)
     more = f" The largest {len(kept)} of {len(entry.parts)} parts." if len(kept) < len(entry.parts) else ""
     held = f" Means with their paired {found.confidence:.0%} intervals." if drawn else ""
     return Figure(
@@ -136,7 +136,17 @@ def _moved(found: Comparison, entry: Moved) -> Figure:
         low="low" if drawn else "",
         high="high" if drawn else "",
         order=tuple(variants) if len(variants) > 1 else (),
-        caption=f"The parts sum to the difference of the whole: {wholes} {unit}.{held}{more}",
+        caption=f"The parts sum to the difference of the whole: {wholes} {shown}.{held}{more}",
+    )
+
+
+def moved_scale(entry: Moved) -> tuple[str, float]:
+    """The unit that the axis of a ledger's differences has, and how many of the ledger's unit make one of it."""
+    variants = list(entry.whole)[:MOST_SERIES]
+    kept = [shifts[variant] for _, shifts in entry.parts[:MOST_PARTS] for variant in variants]
+    ends = [end for one in kept if one.interval for end in (one.interval.low, one.interval.high)]
+    return readable_scale(
+        entry.unit, max((abs(value) for value in (*(one.mean for one in kept), *ends)), default=0.0)
     )
 
 

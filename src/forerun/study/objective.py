@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -42,6 +43,12 @@ class Objective:
             return interval
         widest = self.most - self.least
         return _cut(interval, -widest, widest)
+
+
+def cost_figure(names: Iterable[str]) -> str:
+    """The figure among some that says what a run costs, in money; empty if none does."""
+    known = set(names)
+    return next((name for name in ("cost_usd", "cost_usd_per_h", "usd") if name in known), "")
 
 
 def objectives_of(domain: str) -> tuple[Objective, ...]:

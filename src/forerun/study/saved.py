@@ -22,7 +22,7 @@ from forerun.result.run import Interval
 from forerun.result.stats import chosen_best_p, mean_interval, paired_p, path_means
 from forerun.study.cell import Done, Failed
 from forerun.study.expand import Plan
-from forerun.study.objective import Objective, given_sections, objectives_of
+from forerun.study.objective import Objective, cost_figure, given_sections, objectives_of
 from forerun.study.store import Store
 from forerun.study.summary import Point, figures_of, is_number, points
 from forerun.study.wording import axis_labels, axis_unit, combination_text
@@ -130,7 +130,9 @@ class SavedStudy:
         known = [objective.key for objective in self.objectives if objective.key in self.metrics]
         first = [name for at, name in enumerate(known) if at == 0 or self.differs(name)]
         moving = [name for name in self.metrics if name not in known and self.differs(name)]
-        return tuple([*first, *moving][:4]) or self.metrics[:4]
+        shown = [*first, *moving][:4] or self.metrics[:4]
+        cost = cost_figure(self.metrics)
+        return (*shown, *([cost] if cost and cost not in shown and self.differs(cost) else []))
 
     def differs(self, metric: str) -> bool:
         """Whether a metric's mean differs between combinations."""

@@ -115,7 +115,7 @@ def _waits(jobs: Any) -> Figure:
             gpus=np.array(size, dtype=object), mean_s=np.array(mean), cause=np.array(cause, dtype=object)
         ),
         series="cause",
-        caption="Mean seconds that jobs of each size waited, by cause.",
+        caption="Mean wait of the jobs of each size, by cause.",
         order=causes,
     )
 

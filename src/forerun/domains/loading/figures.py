@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from forerun.result.figures import Axis, Figure, Rule
+from forerun.result.numbers import quantity
 from forerun.result.run import Result, SavedRun
 from forerun.result.tables import Table
 from forerun.scenario.spec import to_data
@@ -227,8 +228,8 @@ def waits(batches: Table) -> Figure:
         x=Axis("batch", "batch"),
         y=Axis("load_s", "wait", "s"),
         data={"batch": batches["batch"][mine].tolist(), "load_s": load_s.tolist()},
-        caption=f"Waits of the first epoch; the longest, {load_s[longest]:.3g} s, is that of batch "
-        f"{batches['batch'][mine][longest]}.",
+        caption=f"Waits of the first epoch; the longest, {quantity(load_s[longest], 's', load_s[longest])}, is that of "
+        f"batch {batches['batch'][mine][longest]}.",
     )
 
 
@@ -309,7 +310,8 @@ def request_times(requests: Table) -> Figure:
             "request_s": np.quantile(served[np.isfinite(served)], shares).tolist(),
             "share": shares.tolist(),
         },
-        caption=f"Median {np.nanmedian(served) * 1e3:.3g} ms over {len(served)} requests, caches included.",
+        caption=f"Median {quantity(np.nanmedian(served), 's', float(np.nanmax(served)))} over {len(served)} requests, "
+        "caches included.",
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from forerun.domains.serving.model import Floats
 from forerun.domains.serving.tables import BANDS
 from forerun.result.figures import Axis, Figure, Rule
+from forerun.result.numbers import format_number, quantity
 from forerun.result.run import Result, SavedRun
 from forerun.result.tables import Table
 from forerun.scenario.spec import to_data
@@ -55,6 +56,7 @@ def latency_distribution(queries: Table, summary: Mapping[str, Any]) -> Figure:
     within = summary.get("latency_attainment", summary["attainment"])
     # A query that misses within the objective was refused: it has no answer, hence no latency.
     answered = queries["latency_ms"][~(queries["missed"] & (queries["latency_ms"] <= slo_ms))]
+    most_ms = float(np.max(answered, initial=0.0))
     return Figure(
         id="latency-cdf",
         title="Latency of queries",
@@ -62,8 +64,9 @@ def latency_distribution(queries: Table, summary: Mapping[str, Any]) -> Figure:
         x=Axis("latency_ms", "latency", "ms"),
         y=Axis("share", "share of queries"),
         data=_columns(latency_ms=np.quantile(answered, shares), share=shares),
-        caption=f"{100 * within:.4g} % of the queries stay within {slo_ms:g} ms; "
-        f"{100 * summary['attainment_wanted']:.4g} % are wanted. P99 is {summary['latency_p99_ms']:.4g} ms.",
+        caption=f"{format_number(100 * within)} % of the queries stay within {quantity(slo_ms, 'ms', most_ms)}; "
+        f"{format_number(100 * summary['attainment_wanted'])} % are wanted. P99 is "
+        f"{quantity(summary['latency_p99_ms'], 'ms', most_ms)}.",
         rules=(Rule(slo_ms, "SLO"), Rule(float(summary["attainment_wanted"]), "wanted", axis="y")),
     )
 
@@ -88,7 +91,7 @@ def load_over_time(queries: Table) -> Figure:
         x=Axis("at_s", "time", "s"),
         y=Axis("rate_rps", "arrivals", "1/s"),
         data=_columns(at_s=edges[:-1] / 1e3, rate_rps=counts / width_s if width_s else counts * 0.0),
-        caption=f"Queries that arrive, in spans of {width_s:.3g} s.",
+        caption=f"Queries that arrive, in spans of {quantity(width_s, 's', edges[-2] / 1e3)}.",
     )
 
 
