@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from forerun.domains.energy.simulate import Drift, Run, Shop, group, sequence
 from forerun.domains.energy.stats import drawn_world
 from forerun.domains.energy.workload import Workload
 from forerun.domains.energy.world import World, read_world
-from forerun.errors import ForerunError
+from forerun.errors import ForerunError, ScenarioError
 from forerun.observers import checked_observers
 from forerun.result.run import Interval, Result
 from forerun.result.tables import Table
@@ -29,6 +29,11 @@ from forerun.trace.steps import signal
 #: worlds drawn for the interval that also counts the recorded paths as a sample
 DRAWN_WORLDS = 20
 LAST = 5
+#: recurrences of one run, whose records are kept (about a kilobyte each), and of all runs behind the intervals
+MOST_RECURRENCES: Final = 1_000_000
+MOST_IN_ALL: Final = 20_000_000
+#: least CPU time of a recurrence in the readable loops [s]; a policy may take several times as long
+RECURRENCE_S: Final = 65e-6
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ def run_world(
     scenario: Scenario, world: World, *, policy: Chooser | None = None, watch: Iterable[Any] = ()
 ) -> Result:
     """The result of a scenario on a world that was read, or changed since."""
+    check_size(scenario, world)
     recipe = paired(policy, scenario.limit_policy) if policy else scenario.chooser
     shop, run = play(scenario, world, recipe, scenario.first_seed)
     for observer in watch:
@@ -109,7 +115,33 @@ def play(scenario: Scenario, world: World, recipe: KnobRecipe, seed: int) -> tup
     )
     if world.rows:
         return shop, group(shop, world.rows)
-    return shop, sequence(shop, scenario.recurrences or world.workload.recurrences())
+    return shop, sequence(shop, recurrences_of(scenario, world))
+
+
+def recurrences_of(scenario: Scenario, world: World) -> int:
+    """Recurrences of one run: the rows of its group, what the scenario says, or the customary number."""
+    return len(world.rows) or scenario.recurrences or world.workload.recurrences()
+
+
+def check_size(scenario: Scenario, world: World) -> None:
+    """Raise ScenarioError, with the cost, where a run and those behind its intervals take more than is simulated."""
+    each = recurrences_of(scenario, world)
+    if each > MOST_RECURRENCES:
+        where = "group" if world.rows else "recurrences"
+        what = f"{each:,} recurrences in one run take about {_hours(each)}; at most {MOST_RECURRENCES:,} are simulated"
+        raise ScenarioError.at(f"$.{where}", what)
+    runs = scenario.trials + min(DRAWN_WORLDS, scenario.trials)
+    if runs * each > MOST_IN_ALL:
+        most = max(1, MOST_IN_ALL // each - DRAWN_WORLDS)
+        raise ScenarioError.at(
+            "$.trials",
+            f"{scenario.trials:,} trials of {each:,} recurrences take about {_hours(runs * each)} or more; at most "
+            f"{MOST_IN_ALL:,} recurrences are simulated in all, {most:,} trials here",
+        )
+
+
+def _hours(recurrences: int) -> str:
+    return f"{recurrences * RECURRENCE_S / 3600:,.1f} hours"
 
 
 def drifts(scenario: Scenario) -> tuple[Drift, ...]:
@@ -218,7 +250,7 @@ def _intervals(
     """Intervals over seeds, and over drawn worlds and seeds together; for the latter also the medians."""
     if scenario.trials < 2:
         return {}, {}
-    n = len(world.rows) or scenario.recurrences or world.workload.recurrences()
+    n = recurrences_of(scenario, world)
     seeds = range(scenario.first_seed, scenario.first_seed + scenario.trials)
     over_seeds = [of_attempts(columns(run, world.workload), n, against)]
     for seed in seeds[1:]:

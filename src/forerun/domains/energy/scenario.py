@@ -20,6 +20,8 @@ from forerun.domains.energy.policy import (
 from forerun.scenario.spec import Input, Spec, recipe
 from forerun.trace.steps import Steps
 
+#: microbatches of an iteration that are planned
+MOST_MICROBATCHES: Final = 10_000
 #: stands where a scenario has none
 NO_JOB: Final = Job(dataset="", network="", optimizer="", target_metric=0.0, max_epochs=1)
 
@@ -90,7 +92,10 @@ class PipelineProfile(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """At least one microbatch; a draw is not negative."""
-        found = [] if self.microbatches >= 1 else [("microbatches", f"{self.microbatches} is below 1")]
+        found = []
+        if not 1 <= self.microbatches <= MOST_MICROBATCHES:
+            what = f"{self.microbatches} is not between 1 and {MOST_MICROBATCHES:,}: each takes several milliseconds"
+            found.append(("microbatches", what))
         if not self.blocked_power_w >= 0:
             found.append(("blocked_power_w", f"{self.blocked_power_w:g} is negative"))
         return found

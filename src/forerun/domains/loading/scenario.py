@@ -28,6 +28,8 @@ MOST_SAMPLES = 20_000_000
 #: epochs, and jobs, threads, workers, batches ahead, retries at most: more is a slip, and would never end
 MOST_EPOCHS = 1000
 MOST_OF_ANYTHING = 4096
+#: samples that all jobs read in all epochs
+MOST_READ = 1_000_000_000
 #: slots, and samples in a buffer, at most; seconds between the starts of jobs; spread of a logarithm
 MOST_ROOM = 10**12
 MOST_STAGGER_S = 1e9
@@ -464,6 +466,11 @@ class Scenario(Spec, frozen=True, kw_only=True):
         """A batch and a block fit the data; choices that exclude each other are not both made."""
         found = above_zero(self, "jobs") + not_negative(self, "stagger_s", "seed")
         found += not_above(self, MOST_OF_ANYTHING, "jobs") + not_above(self, MOST_STAGGER_S, "stagger_s")
+        limit = self.run.steps * self.run.batch or self.dataset.samples
+        read = self.jobs * self.run.epochs * min(limit, self.dataset.samples)
+        if read > MOST_READ:
+            what = f"{self.jobs} jobs read {read:,} samples in {self.run.epochs} epochs; at most {MOST_READ:,} are simulated"
+            found.append(("run.epochs", what))
         if self.run.batch > self.dataset.samples:
             found.append(("run.batch", f"{self.run.batch} is more than the {self.dataset.samples} samples"))
         if self.layout.block_samples > self.dataset.samples:

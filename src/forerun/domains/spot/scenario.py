@@ -42,6 +42,9 @@ Fleet: TypeAlias = Recorded | Process
 MOST_CHANGES: Final = 1e7
 MOST_STEPS: Final = 1e8
 """Changes of the fleet, and steps, of one history that can be simulated in a time worth waiting for."""
+MOST_CHANGES_IN_ALL: Final = 1e10
+CHANGE_S: Final = 1e-7
+"""Changes over all trials, and the CPU time of one [s]: a trial without changes costs about as much as ten."""
 
 
 class Snapshots(Spec, frozen=True, kw_only=True):
@@ -394,6 +397,16 @@ class Scenario(Spec, frozen=True, kw_only=True):
                         name,
                         f"up to {changes:.2g} changes of the fleet until the horizon; at most {MOST_CHANGES:.0e} can be "
                         "simulated: lower the rates or the horizon",
+                    )
+                )
+            if not self.trials * (changes + 10) <= MOST_CHANGES_IN_ALL and changes <= MOST_CHANGES:
+                hours = self.trials * (changes + 10) * CHANGE_S / 3600
+                found.append(
+                    (
+                        "trials",
+                        f"{self.trials} with up to {changes:.2g} changes each take about {hours:,.1f} hours; at most "
+                        f"{MOST_CHANGES_IN_ALL:.0e} changes are simulated in all, "
+                        f"{int(MOST_CHANGES_IN_ALL / (changes + 10)):,} trials here",
                     )
                 )
         fastest_s = min(self.job.step_s.values(), default=math.inf)
