@@ -2,8 +2,13 @@
 
 Log cost over log2 batch size is a mixture. Each of its parts has a shape that follows from what an epoch costs and how
 many are needed (`Shapes`), an unknown level, a smooth process around the shape and a small deviation of its own at each
-size; parts count by how well they explain what was seen. Noise in log cost is pooled over all sizes. A stopped attempt
-says only that it would have cost more; it enters as the normal observation that has the same effect on the belief.
+size; parts count by how well they explain what was seen.
+
+What is learned of a size is the mean of what its attempts cost, not of their logarithms: where few runs take very long,
+they decide the mean. An attempt that was stopped costs what it used up and a retry at the cheapest size. The noise of a
+size is the relative variance of these charges, shrunk to what all sizes vary: a size with a heavy tail does not make the
+others look noisy. Where no attempt at a size has completed, a stopped one says only that it would have cost more; it
+enters as the normal observation that has the same effect on the belief.
 """
 
 from __future__ import annotations
@@ -21,9 +26,10 @@ class CurvePrior:
     """How costs differ between sizes before any is seen; standard deviations are of log cost.
 
     `level_sd` of the common level, `shape_sd` of the smooth process with correlation length `length_octaves`, `own_sd`
-    of each size's deviation; `noise_sd` of one run, worth `noise_weight` observations, to which whole epochs add
-    `rounding` over their number. `epoch_sd` of measured log epoch costs around a shape's, `waiting_sd` of the share of
-    an epoch that a GPU waits around a shape's.
+    of each size's deviation; `noise_sd` of one run, worth `noise_weight` observations, as much as what all sizes vary
+    is worth to a single one. Whole epochs add `rounding` over their number to both `own_sd` and `noise_sd`.
+    `epoch_sd` of measured log epoch costs around a shape's, `waiting_sd` of the share of an epoch that a GPU waits
+    around a shape's.
     """
 
     level_sd: float = 1.0
@@ -37,7 +43,7 @@ class CurvePrior:
     waiting_sd: float = 0.3
 
     def covariance(self, sizes: Floats) -> Floats:
-        """Covariance of log cost between sizes, float64[S, S]."""
+        """Covariance of log cost between sizes where trainings take many epochs, float64[S, S]."""
         octaves = np.log2(sizes)
         apart = (octaves[:, None] - octaves[None, :]) / self.length_octaves
         smooth: Floats = self.shape_sd**2 * np.exp(-(apart**2) / 2) + self.level_sd**2
@@ -93,9 +99,13 @@ class CostCurve:
         self.completed: list[list[float]] = [[] for _ in sizes]
         self.stopped: list[list[float]] = [[] for _ in sizes]
         self.epochs = math.inf
+        #: of completed and of stopped attempts at each size: their number, sum of costs and of squared costs, in
+        #: units of the first cost
+        self._sums = np.zeros((2, 3, len(sizes)))
         self._log_epoch: dict[int, float] = {}
         self._waiting: dict[int, float] = {}
         self._level, self._first = math.nan, 0
+        self._noise, self._own = np.zeros(len(sizes)), np.eye(len(sizes))
         self._posterior: tuple[Floats, Floats] | None = None
 
     def add(self, size: int, log_cost: float, *, completed: bool) -> None:
@@ -103,6 +113,8 @@ class CostCurve:
         if math.isnan(self._level):
             self._level, self._first = log_cost, size
         (self.completed if completed else self.stopped)[size].append(log_cost)
+        cost = math.exp(log_cost - self._level)
+        self._sums[0 if completed else 1, :, size] += (1, cost, cost * cost)
         self._posterior = None
 
     def add_epoch(self, size: int, log_cost: float, waiting: float) -> None:
@@ -115,31 +127,50 @@ class CostCurve:
         for store in (self.completed, self.stopped):
             for values in store:
                 values.clear()
+        self._sums[:] = 0
         self._level, self._posterior = math.nan, None
         for size, log_cost, completed in kept:
             self.add(size, log_cost, completed=completed)
 
-    def noise_variance(self) -> float:
-        """Variance of one run's log cost, pooled over sizes and shrunk to its prior."""
-        prior = self._prior.noise_sd**2 + (self._prior.rounding / self.epochs) ** 2
-        squares, freedom = self._prior.noise_weight * prior, self._prior.noise_weight
-        for values in self.completed:
-            if len(values) > 1:
-                centred = np.array(values) - np.mean(values)
-                squares += float(centred @ centred)
-                freedom += len(values) - 1
-        return squares / freedom
+    def noise_variance(self, size: int) -> float:
+        """Variance of one run's log cost at the size of this index."""
+        self.posterior()
+        return float(self._noise[size])
+
+    def _charges(self) -> tuple[Floats, Floats, Floats]:
+        """Number of attempts at each size that has completed, log of what they cost on average, and noise variance."""
+        prior = self._prior
+        done, cut = self._sums
+        counts, mean = np.zeros(done.shape[1]), np.ones(done.shape[1])
+        squares = np.zeros(done.shape[1])
+        known = done[0] > 0
+        if known.any():
+            n, total, square = done[:, known] + cut[:, known]
+            retry = float((total / done[0, known]).min())
+            counts[known] = n
+            mean[known] = (total + retry * cut[0, known]) / n
+            square = square + 2 * retry * cut[1, known] + retry**2 * cut[0, known]
+            squares[known] = np.maximum(0, square / mean[known] ** 2 - n)
+        freedom = np.maximum(0, counts - 1)
+        weight = prior.noise_weight
+        before = prior.noise_sd**2 + (prior.rounding / self.epochs) ** 2
+        # Precisions are pooled, not variances: one size with a heavy tail leaves the others as precise as they are.
+        each = (weight * before + squares) / (weight + freedom)
+        pooled = (weight + freedom.sum()) / (weight / before + freedom @ (1 / each))
+        noise: Floats = (weight * pooled + squares) / (weight + freedom)
+        return counts, self._level + np.log(mean), noise
 
     def posterior(self) -> tuple[Floats, Floats]:
         """Mean float64[S] and covariance float64[S, S] of log cost; the level is nan before anything was seen."""
         if self._posterior is None:
-            noise = self.noise_variance()
-            counts = np.array([len(values) for values in self.completed], dtype=np.float64)
-            sums = np.array([math.fsum(values) for values in self.completed])
-            found = self._given(counts / noise, sums / noise)
-            if any(self.stopped):
-                precision, weighted = self._from_stopped(*found, noise)
-                found = self._given(counts / noise + precision, sums / noise + weighted)
+            counts, log_mean, self._noise = self._charges()
+            noise = self._noise
+            precision = counts / noise
+            weighted = np.where(counts > 0, precision * log_mean, 0.0)
+            found = self._given(precision, weighted)
+            if any(cut and not done for cut, done in zip(self.stopped, self.completed)):
+                more, sums = self._from_stopped(*found, noise)
+                found = self._given(precision + more, weighted + sums)
             self._posterior = found
         return self._posterior
 
@@ -149,14 +180,15 @@ class CostCurve:
         shape = self._shapes.log_cost
         start = self._level + shape - shape[:, [self._first]]
         fit = self._epoch_fit()
+        prior = self._covariance + self._own * (self._prior.rounding / self.epochs) ** 2
         if not len(seen):
-            return _mixed(start, self._covariance, fit)
+            return _mixed(start, prior, fit)
         away = weighted[seen] / precision[seen] - start[:, seen]
-        inner = self._covariance[np.ix_(seen, seen)] + np.diag(1 / precision[seen])
-        across = self._covariance[:, seen]
+        inner = prior[np.ix_(seen, seen)] + np.diag(1 / precision[seen])
+        across = prior[:, seen]
         weights = np.linalg.solve(inner, across.T).T
         fit += -0.5 * np.einsum("hs,hs->h", away, np.linalg.solve(inner, away.T).T)
-        return _mixed(start + away @ weights.T, self._covariance - weights @ across.T, fit)
+        return _mixed(start + away @ weights.T, prior - weights @ across.T, fit)
 
     def _epoch_fit(self) -> Floats:
         """Log likelihood of each shape by what was measured of epochs, float64[H]."""
@@ -170,24 +202,26 @@ class CostCurve:
         fit: Floats = -0.5 * (off + (waits**2).sum(axis=1) / self._prior.waiting_sd**2)
         return fit
 
-    def _from_stopped(self, mean: Floats, covariance: Floats, noise: float) -> tuple[Floats, Floats]:
-        """Stopped attempts as normal observations with the same first two moments (assumed-density filtering).
+    def _from_stopped(self, mean: Floats, covariance: Floats, noise: Floats) -> tuple[Floats, Floats]:
+        """Stopped attempts at sizes that never completed as normal observations with the same first two moments.
 
-        A log cost known to exceed c has, against its prediction N(m, s^2) with z = (c - m) / s, hazard h and
-        w = h (h - z), the effect of an observation m + s h / w with noise s^2 / w less the belief's own variance:
-        none at all where c lies far below the prediction, an exact one far above.
+        Assumed-density filtering: a log cost known to exceed c has, against its prediction N(m, s^2) with
+        z = (c - m) / s, hazard h and w = h (h - z), the effect of an observation m + s h / w with noise s^2 / w less
+        the belief's own variance: none at all where c lies far below the prediction, an exact one far above.
         """
         precision, weighted = np.zeros(len(mean)), np.zeros(len(mean))
         for size, values in enumerate(self.stopped):
-            own = float(covariance[size, size])
-            s = math.sqrt(own + noise)
+            if self.completed[size]:
+                continue
+            own, spread = float(covariance[size, size]), float(noise[size])
+            s = math.sqrt(own + spread)
             for value in values:
                 z = (value - float(mean[size])) / s
                 h = hazard(z)
                 w = min(h * (h - z), 1 - 1e-9)
                 if w < 1e-6:
                     continue
-                each = 1 / max(s * s / w - own, noise)
+                each = 1 / max(s * s / w - own, spread)
                 precision[size] += each
                 weighted[size] += each * (float(mean[size]) + s * h / w)
         return precision, weighted

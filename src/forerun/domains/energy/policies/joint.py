@@ -12,8 +12,8 @@ from forerun.domains.energy.curve import CostCurve, CurvePrior, Shapes
 from forerun.domains.energy.model import Floats, Knobs, Measured, Outcome, Profile, View
 from forerun.domains.energy.policy import KnobPolicy, KnobRecipe, Setting
 
-#: standard deviation that whole epochs add to log cost, times the number of epochs
-ROUNDING: Final = 0.7
+#: standard deviation of the error of rounding to whole numbers: what it adds to log cost, times the number of epochs
+ROUNDING: Final = 1 / math.sqrt(12)
 
 
 class Joint(KnobRecipe, frozen=True, kw_only=True, tag="joint"):
@@ -27,8 +27,12 @@ class Joint(KnobRecipe, frozen=True, kw_only=True, tag="joint"):
     `reach_octaves` is how far from a success the next trial may be once two sizes are known; until `known_first` are
     known only new ones are tried. A first trial is stopped at `stop_first_at` times the best known cost.
 
-    At a new size only limits that cost at most `profile_within` above the least at the nearest size profiled are
-    profiled; all of them once it has completed `confirm_after` runs.
+    Both neighbours of the size that looks best are tried before it is kept. The curve may be wrong: once an attempt
+    is further than `surprise_at` standard deviations from it, every size is tried that the exploration of the
+    published policy would try, down from the default and up from it until a size fails (not with a `known_curve`).
+
+    At a new size only limits are profiled that cost at most `profile_within` above the least at the nearest size
+    profiled, those between them, and one beyond on either side.
 
     `detect_drift` watches standardised residuals with a two-sided CUSUM (`cusum_slack`, `cusum_alarm`, in standard
     deviations) and starts again from the latest runs on an alarm. A change may leave the best size as it was, so
@@ -45,15 +49,15 @@ class Joint(KnobRecipe, frozen=True, kw_only=True, tag="joint"):
     noise_sd: float = 0.05
     noise_weight: float = 3.0
     boldness: float = 0.6
+    surprise_at: float = 3.5
     reach_octaves: float = 2.0
     known_first: int = 3
     stop_first_at: float = 1.9
     busy_share: float = 0.6
-    profile_within: float = 0.05
-    confirm_after: int = 2
+    profile_within: float = 0.1
     detect_drift: bool = False
     cusum_slack: float = 0.75
-    cusum_alarm: float = 4.0
+    cusum_alarm: float = 5.0
     probe_every: int = 60
     probe_alarm: float = 4.0
     known_curve: tuple[tuple[int, float], ...] = ()
@@ -66,6 +70,7 @@ class Joint(KnobRecipe, frozen=True, kw_only=True, tag="joint"):
             "length_octaves",
             "noise_sd",
             "noise_weight",
+            "surprise_at",
             "busy_share",
             "cusum_alarm",
             "known_curve_sd",
@@ -87,7 +92,10 @@ class Joint(KnobRecipe, frozen=True, kw_only=True, tag="joint"):
 
 
 class JointCook:
-    """`best` maps a batch size to its limit [W], `measured` to its profile; `gave_up` are sizes that never reached."""
+    """`best` maps a batch size to its limit [W], `measured` to its profile.
+
+    `gave_up` are sizes that never reached; `surprised` says that an attempt contradicted the curve.
+    """
 
     def __init__(self, recipe: Joint, setting: Setting) -> None:
         self._recipe, self._eta, self._rng = recipe, setting.eta, setting.rng
@@ -103,6 +111,7 @@ class JointCook:
         self._probing = False
         self.gave_up: set[int] = set()
         self.alarms = 0
+        self.surprised = False
         self.best: dict[int, float] = {}
         self.measured: dict[int, Measured] = {}
 
@@ -124,20 +133,21 @@ class JointCook:
         return min(view.bound_j, self._recipe.stop_first_at * math.exp(min(mean[at] for at in known)))
 
     def _limit(self, at: int, view: View) -> float | Profile:
-        """The limit kept at this size, or those to profile: at first the likely ones, all once the size has proved."""
+        """The limit kept at this size, or those to profile: those that are likely by the nearest size profiled."""
         size = self._sizes[at]
-        offered, mine = view.limits_w[size], self.measured.get(size)
-        proved = len(self._curve.completed[at]) >= self._recipe.confirm_after
-        if size in self.best and not (proved and mine is not None and len(mine.limits_w) < len(offered)):
+        if size in self.best:
             return self.best[size]
-        whole = [found for found in self.measured.values() if len(found.limits_w) > 1]
-        if proved or not whole:
+        offered = view.limits_w[size]
+        several = [found for found in self.measured.values() if len(found.limits_w) > 1]
+        if not several:
             return Profile(offered)
-        near = min(whole, key=lambda m: (-len(m.limits_w), abs(math.log2(m.batch_size) - self._octaves[at])))
+        near = min(several, key=lambda found: abs(math.log2(found.batch_size) - self._octaves[at]))
         costs = near.epoch_cost_j(self._eta)
         most = min(costs) * (1 + self._recipe.profile_within)
-        likely = [limit for limit, cost in zip(near.limits_w, costs) if cost <= most and limit in offered]
-        return Profile(tuple(likely) or offered)
+        likely = [limit for limit, cost in zip(near.limits_w, costs) if cost <= most]
+        between = [p for p, limit in enumerate(offered) if min(likely) <= limit <= max(likely)]
+        # One limit beyond on either side: the best moves from size to size, and a limit left out stays unknown.
+        return Profile(offered[max(0, between[0] - 1) : between[-1] + 2] if between else offered)
 
     def _pick(self, view: View) -> int:
         allowed = self._allowed()
@@ -152,12 +162,28 @@ class JointCook:
         # A single known size says nothing about the others, however often it is repeated: look beside it first.
         known = [at for at in allowed if self._curve.completed[at] or self._curve.stopped[at]]
         fresh = [at for at in allowed if at not in known]
-        among = np.array(
-            fresh if len(known) + len(self.gave_up) < self._recipe.known_first and fresh else allowed
-        )
+        if len(known) + len(self.gave_up) < self._recipe.known_first and fresh:
+            among = np.array(fresh)
+        else:
+            best = min(reached, key=lambda at: mean[at])
+            first = {at for at in fresh if abs(at - best) == 1} | self._unwalked()
+            among = np.array(sorted(at for at in first if self._sizes[at] not in view.in_flight) or allowed)
         root = np.linalg.cholesky(covariance[np.ix_(among, among)] + 1e-9 * np.eye(len(among)))
         drawn = mean[among] + self._recipe.boldness * (root @ self._rng.normal(size=len(among)))
         return int(among[np.argmin(drawn)])
+
+    def _unwalked(self) -> set[int]:
+        """Once surprised: the next size of a walk down and of one up from the default, each until a size fails.
+
+        This is what the exploration of the published policy tries, whatever the curve says.
+        """
+        found: set[int] = set()
+        for walk in (range(self._first - 1, -1, -1), range(self._first + 1, len(self._sizes))):
+            ahead = next((at for at in walk if not self._curve.completed[at]), None)
+            failed = ahead is None or self._curve.stopped[ahead] or ahead in self.gave_up
+            if self.surprised and ahead is not None and not failed:
+                found.add(ahead)
+        return found
 
     def _due(self, view: View) -> bool:
         """Whether a neighbour of the best should be looked at again, in case the job has changed."""
@@ -223,7 +249,21 @@ class JointCook:
             and self._alarm(*point[:2])
         ):
             return
+        self.surprised = self.surprised or self._contradicted(*point)
         self._curve.add(at, point[1], completed=outcome.reached)
+
+    def _contradicted(self, at: int, log_cost: float, completed: bool) -> bool:
+        """Whether an attempt cost more or less than the curve leaves likely; a stopped one, at least as much."""
+        if self._recipe.known_curve or not any(self._curve.completed):
+            return False
+        away = self._residual(at, log_cost)
+        return away > self._recipe.surprise_at or (completed and away < -self._recipe.surprise_at)
+
+    def _residual(self, at: int, log_cost: float) -> float:
+        """An attempt's log cost against what the curve says of it, in standard deviations."""
+        mean, covariance = self._curve.posterior()
+        sd = math.sqrt(covariance[at, at] + self._curve.noise_variance(at))
+        return (log_cost - float(mean[at])) / sd
 
     def _learn_epoch(self, at: int, measured: Measured) -> None:
         """The cost of an epoch, and how much of it the GPU seems to wait: it draws far less than it may."""
@@ -240,9 +280,7 @@ class JointCook:
 
     def _alarm(self, at: int, log_cost: float) -> bool:
         """Two-sided CUSUM of standardised residuals; on an alarm the runs since its start are all that stays."""
-        mean, covariance = self._curve.posterior()
-        sd = math.sqrt(covariance[at, at] + self._curve.noise_variance())
-        residual = (log_cost - float(mean[at])) / sd
+        residual = self._residual(at, log_cost)
         slack = self._recipe.cusum_slack
         self._up, self._since_up = _summed(self._up, self._since_up, residual - slack)
         self._down, self._since_down = _summed(self._down, self._since_down, -residual - slack)
@@ -252,6 +290,7 @@ class JointCook:
         since = 3 if surprising else self._since_up if self._up > self._down else self._since_down
         self._curve.forget(list(self._recent)[-max(1, since) :])
         self.gave_up.clear()
+        self.surprised = False
         self._up = self._down = 0.0
         self._since_up = self._since_down = 0
         self._probed_at = self._recurrence
