@@ -40,7 +40,7 @@ from forerun.errors import ScenarioError
             "cluster",
             ["trace.generate.jobs=1000000000"],
             "$.trace.generate.jobs",
-            r"186 GiB of memory; at most 10,000,000",
+            r"expected int <= 10000000",
         ),
     ],
 )

@@ -48,9 +48,6 @@ TEMPLATES: Final = (
     ("deepspeech2", 32),
 )
 _SCALES: Final = ((0.83, 1), (0.86, 2), (0.89, 4), (0.99, 8), (1.0, 16))
-#: jobs that are drawn, and the least memory that one takes while they are [bytes]
-MOST_JOBS: Final = 10_000_000
-JOB_BYTES: Final = 200
 _DAY_S: Final = 86_400.0
 #: jobs come before this: whole seconds beyond are not exact
 LONGEST_S: Final = float(1 << 53)
@@ -218,10 +215,6 @@ class JobGenerator(Spec, frozen=True, kw_only=True):
     def problems(self) -> list[tuple[str, str]]:
         """Ranges must rise, lists must not be empty, hourly rates must be one day's or one week's."""
         found = []
-        if self.jobs > MOST_JOBS:
-            gib = self.jobs * JOB_BYTES / 2**30
-            what = f"{self.jobs:,} jobs take about {gib:,.0f} GiB of memory; at most {MOST_JOBS:,} are drawn"
-            found.append(("jobs", what))
         if not self.durations:
             found.append(("durations", "is empty; at least one hump is wanted"))
         if not self.sizes:
