@@ -124,7 +124,17 @@ def test_a_run_is_kept_and_never_overwritten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after_s", [0.3, 0.8, 1.2])
 def test_ctrl_c_leaves_no_partial_run(tmp_path: Path, after_s: float) -> None:
-    command = [sys.executable, "-m", "forerun", "simulate", str(SERVING), "--set", "trace.queries=30000000"]
+    command = [
+        sys.executable,
+        "-m",
+        "forerun",
+        "simulate",
+        str(SERVING),
+        "--set",
+        "trace.queries=30000000",
+        "--set",
+        "record=counts",
+    ]
     process = subprocess.Popen(
         [*command, "-o", str(tmp_path / "run")], stderr=subprocess.PIPE, stdout=subprocess.PIPE
     )

@@ -44,9 +44,8 @@ def _constants() -> Iterator[Claim]:
     yield Claim(
         PAGE,
         "by one {} % slower (`slack`): a cell that only just hides loading is passed over where another has room. A "
-        "check that is off by more than {} % becomes a fourth probe, and what was not run is then taken only where "
-        "it promises {} % more",
-        (100 * recipe.slack, 100 * recipe.tolerance, 100 * recipe.tolerance),
+        "check that is off by more than {} % becomes a fourth probe",
+        (100 * recipe.slack, 100 * recipe.tolerance),
     )
     yield Claim(PAGE, "the leanest cell within {} % of the best", (100 * recipe.margin,))
     yield Claim(PAGE, "stops when three gains running were at most {} %", (100 * FixedBlocks().gain,))
