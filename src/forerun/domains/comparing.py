@@ -34,7 +34,7 @@ def compare(
     >>> scenario = forerun.load(forerun.demo("energy").scenario, ["trials=0"])
     >>> found = forerun.compare(scenario, ["default", "joint"], objective="energy_j", seeds=3)
     >>> [(standing.variant.name, round(standing.value / 1e6)) for standing in found.standings]
-    [('joint', 51), ('default', 98)]
+    [('joint', 50), ('default', 98)]
     """
     _check(policies, variants)
     candidates = [Variant(name, ((policy_field(scenario, name), name),)) for name in policies]
