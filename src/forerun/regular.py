@@ -56,11 +56,15 @@ def resolved_path(text: str, base: Path) -> Path:
         path = Path(text).expanduser()
     except RuntimeError as error:
         raise _refused(text, f"is not a path: {str(error).rstrip('.').lower()}") from None
-    path = path if path.is_absolute() else base / path
+    return followed(path if path.is_absolute() else base / path)
+
+
+def followed(path: Path) -> Path:
+    """The absolute path with all links followed. Raises OSError for a NUL character and a loop of symbolic links."""
     try:
         return path.resolve()
     except ValueError as error:
-        raise _refused(text, f"is not a path: {error}") from None
+        raise _refused(path, f"is not a path: {error}") from None
     except RuntimeError:  # what Python before 3.13 calls a loop
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path)) from None
 

@@ -258,6 +258,9 @@ def test_targets_and_sources_that_do_not_fit(corpus: Path, tmp_path: Path) -> No
         pack(corpus, corpus / "out", PackSpec(9))
     with pytest.raises(DataError, match="is not a directory"):
         pack(tmp_path / "absent", tmp_path / "x")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(StoreError, match="Too many levels of symbolic links"):
+        pack(tmp_path / "loop", tmp_path / "x")
     (corpus / "link").symlink_to("/etc/passwd")
     with pytest.raises(DataError, match="is a link"):
         pack(corpus, tmp_path / "y")

@@ -134,7 +134,15 @@ def test_malformed_files_are_refused_at_their_line(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["²=3", "trials[²]=1", f"a.{'9' * 5000}=1", f"[{'9' * 5000}]=1", 'title="\\U00110000"']
+    "text",
+    [
+        "²=3",
+        "trials[²]=1",
+        f"a.{'9' * 5000}=1",
+        f"[{'9' * 5000}]=1",
+        "a." * 5000 + "a=1",
+        'title="\\U00110000"',
+    ],
 )
 def test_overrides_without_sense_are_refused(text: str) -> None:
     with pytest.raises(InputError):

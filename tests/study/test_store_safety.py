@@ -44,6 +44,19 @@ def test_a_store_beside_a_foreign_lock_file_leaves_it_alone(tmp_path: Path, plan
     assert (tmp_path / "poetry.lock").read_bytes() == VICTIM
 
 
+def test_a_file_of_one_byte_is_not_taken_for_an_empty_store(tmp_path: Path, plan: Plan) -> None:
+    (tmp_path / "s").write_bytes(b"1")
+    with pytest.raises(StoreError, match="is no study store"):
+        run_study(plan, tmp_path / "s", Here())
+    assert (tmp_path / "s").read_bytes() == b"1"
+
+
+def test_a_loop_of_links_is_no_store(tmp_path: Path, plan: Plan) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(StoreError, match="Too many levels of symbolic links"):
+        run_study(plan, tmp_path / "loop", Here())
+
+
 def foreign_text(folder: Path) -> None:
     (folder / f"s{LOCK_SUFFIX}").write_bytes(VICTIM)
 

@@ -25,7 +25,15 @@ from forerun.errors import (
 from forerun.regular import resolved_path, unreadable
 from forerun.scenario.decode import decode
 from forerun.scenario.spec import Input, Spec, file_digest
-from forerun.scenario.text import Document, Place, parse_document, parse_scalar, read_document, step_of
+from forerun.scenario.text import (
+    MAX_DEPTH,
+    Document,
+    Place,
+    parse_document,
+    parse_scalar,
+    read_document,
+    step_of,
+)
 from forerun.units import stem
 
 SPEC_VERSION = 1
@@ -189,6 +197,8 @@ def apply_overrides(
             raise UsageError.at(
                 where, "write an override as path=value, such as slo_ms=300 or stages[0].replicas=2"
             )
+        if len(steps) > MAX_DEPTH:
+            raise UsageError.at(f"--set {key[:40]}...", f"is nested deeper than {MAX_DEPTH} levels")
         if len(steps) > 1 and steps[0] == domain and steps[0] not in data:
             steps = steps[1:]
         what = _assign(data, steps, _override_value(raw))

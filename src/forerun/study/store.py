@@ -25,7 +25,7 @@ from typing import Any, Final, Literal
 
 import forerun
 from forerun.errors import ForerunError, StoreError
-from forerun.regular import open_regular
+from forerun.regular import followed, open_regular
 from forerun.scenario.spec import canonical_json
 from forerun.study.cell import Done, Failed, Outcome
 from forerun.study.expand import Plan
@@ -265,6 +265,9 @@ def _refuse_foreign(path: Path) -> None:
     """
     if path.exists() and not path.is_file():
         raise StoreError.at(path, "is not a file; name another store")
+    if path.exists() and path.stat().st_size == 1:
+        # SQLite takes a file of one byte for an empty database and overwrites it; it refuses longer ones itself.
+        raise StoreError.at(path, "is no study store: it has one byte; name another store")
     for suffix, beginnings in _BESIDE.items():
         beside = path.resolve().with_name(path.resolve().name + suffix)
         if beside.is_symlink():
@@ -415,7 +418,10 @@ class _Claim:
 
     def __init__(self, path: Path) -> None:
         # Two names of one store have one lock.
-        store = path.resolve()
+        try:
+            store = followed(path)
+        except OSError as error:
+            raise StoreError.at(path, f"cannot be written: {error.strerror}") from None
         self.path = store.with_name(store.name + LOCK_SUFFIX)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -34,6 +34,7 @@ from forerun.domains.loading.blocks.container import (
 )
 from forerun.domains.loading.blocks.samples import FileEntry, in_order, list_files, sample_groups, write_file
 from forerun.errors import DataError, StoreError
+from forerun.regular import followed, unreadable
 from forerun.rng import stream
 
 Order = Literal["shuffled", "sorted", "class"]
@@ -169,7 +170,10 @@ def unpack(source: Path, target: Path, *, progress: Progress | None = None) -> i
 
 
 def _inside(path: Path, folder: Path) -> bool:
-    return path.resolve().is_relative_to(folder.resolve())
+    try:
+        return followed(path).is_relative_to(followed(folder))
+    except OSError as error:
+        raise StoreError.at(error.filename, unreadable(error)) from None
 
 
 def _digest_of(
