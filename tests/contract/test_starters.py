@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
+import click
 import pytest
 
 import forerun
-from forerun.cli.main import run
+from forerun.cli.main import forerun_command, run
 from forerun.domains.starting import starters, write_starter
 from forerun.errors import StoreError
 
@@ -75,3 +77,24 @@ def test_a_write_that_fails_half_way_is_undone(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(StoreError):
         write_starter("energy", tmp_path / "mine")
     assert list((tmp_path / "mine").iterdir()) == []
+
+
+@pytest.mark.parametrize("domain", forerun.rooms())
+def test_the_commands_in_the_comments_are_commands(
+    domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only their arguments are read: each verb exists and takes the options and operands that the comment gives it."""
+    write_starter(domain, tmp_path / domain)
+    monkeypatch.chdir(tmp_path / domain)
+    Path("FILE").touch()
+    text = re.sub(r"\n *# ?", " ", Path("scenario.yaml").read_text())
+    commands = re.findall(r"forerun ([^`\n]+)", text)
+    assert len(commands) == text.count("forerun ")
+    for words in map(str.split, commands):
+        command: click.Command = forerun_command
+        while isinstance(command, click.Group):
+            found = command.get_command(click.Context(command), words.pop(0))
+            assert found is not None
+            command = found
+        if words:  # without any, the verb is named, not called
+            command.make_context("forerun", words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from dataclasses import replace
 from typing import Any
@@ -37,6 +38,9 @@ def test_a_page_has_the_title_of_its_scenario(compared: Any, tmp_path: Any) -> N
     run = forerun.simulate(forerun.load(tmp_path / "jobs.yaml"))
     assert "<h1>A week of jobs</h1>" in html_page([run])
     assert "<h1>Comparison: A week of jobs</h1>" in any_page([KeptComparison("cmp", compared)])
+    # A policy's name begins the sentence as it is written.
+    assert compared.why.startswith("srtf has the best mean completion time, ")
+    assert f">{html.escape(compared.why)}<" in any_page([KeptComparison("cmp", compared)])
     untitled = forerun.simulate(forerun.load(tmp_path / "jobs.yaml", ["title=''"]))
     assert "<h1>Cluster</h1>" in html_page([untitled])
     for runs in ([run], [untitled], [run, untitled]):

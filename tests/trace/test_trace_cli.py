@@ -61,6 +61,12 @@ def test_generate_then_stats(forerun, tmp_path):
     assert "gap scv" in stdout and "index of dispersion" in stdout
 
 
+def test_stats_of_a_trace_shorter_than_a_window_have_no_empty_table(forerun, tmp_path):
+    (tmp_path / "short.csv").write_text("arrival_ms\n0\n9.5\n30\n61\n99\n")
+    code, stdout, _ = forerun("trace", "stats", tmp_path / "short.csv")
+    assert code == 0 and "gap scv" in stdout and "Burstiness" not in stdout
+
+
 def test_generate_from_a_file_until_a_time(forerun, tmp_path):
     process = tmp_path / "day.yaml"
     process.write_text(

@@ -113,16 +113,17 @@ def command(
 def _print_parts(found: Comparison) -> None:
     """Where exact differences come from: each ledger's parts, and the whole that they sum to."""
     from forerun.study.compare import moved_parts
+    from forerun.units import readable_unit
 
     for moved in moved_parts(found) if found.exact else ():
         click.echo()
-        names = list(moved.whole)
+        names, unit = list(moved.whole), readable_unit(moved.unit)
         rows = [(part, *(shifts[name].mean for name in names)) for part, shifts in moved.parts]
         rows.append(("whole", *(moved.whole[name] for name in names)))
         _show.print_table(
             ("part", *names),
             rows,
-            title=f"{moved.ledger} moved against {found.reference}",
+            title=f"{moved.name}{f' ({unit})' if unit else ''} moved against {found.reference}",
             about=f"more (or less, where negative) than with {found.reference}; the parts sum to the whole",
         )
 

@@ -115,7 +115,8 @@ def _print(found: SavedStudy) -> None:
             best_columns,
             bests,
             title=f"The best choice for each {given}",
-            about=f"{given}: given, not chosen; {_columns_about(found)}",
+            about=f"{given}: given, not chosen; a row: a setting of it, its best choice (several: alike) and that "
+            "choice's mean; next: the best of the others; told apart: of the other choices, those told apart from the best",
         )
         click.echo()
     columns, rows = found.rows(MOST_ROWS)
@@ -139,7 +140,9 @@ def _print(found: SavedStudy) -> None:
             for value, mean in ((effect.best, effect.best_mean), (effect.worst, effect.worst_mean))
         )
         where = f"{effect.wins:,} of {effect.settings:,} settings of the other axes"
-        _show.prose(f"{effect.axis}: {best} is best at {where}, {worst} is worst on average")
+        _show.prose(
+            f"{effect.axis}: {best} is best or level with the best at {where}, {worst} is worst on average"
+        )
     _warn(found)
     for reason, count, which in failures_by_reason(found)[:5]:
         _show.prose(

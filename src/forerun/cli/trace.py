@@ -127,15 +127,16 @@ def stats(
     _show.print_figures(
         f"Arrivals in {file.name}", [(n, v, u, "") for (n, u), v in zip(rows, values, strict=True)]
     )
-    click.echo()
     windows = [(w.window_s, w.windows, w.peak_to_mean, w.dispersion) for w in found.windows]
-    _show.print_table(
-        ("window (s)", "windows", "peak to mean", "index of dispersion"),
-        windows,
-        title="Burstiness by length of window",
-        about="windows: whole ones in the trace; peak to mean: arrivals in the fullest window over the mean; index of "
-        "dispersion: variance over mean of the arrivals in a window (1: Poisson)",
-    )
+    if windows:  # a short trace has no whole window
+        click.echo()
+        _show.print_table(
+            ("window (s)", "windows", "peak to mean", "index of dispersion"),
+            windows,
+            title="Burstiness by length of window",
+            about="windows: whole ones in the trace; peak to mean: arrivals in the fullest window over the mean; index of "
+            "dispersion: variance over mean of the arrivals in a window (1: Poisson)",
+        )
     for one in fits:
         click.echo()
         features = [(f.name, f.recorded, f.low, f.high, "yes" if f.ok else "NO") for f in one.features]

@@ -96,7 +96,7 @@ def _one_page(item: Other) -> str:
     """The page of one study, comparison, plan or measurement."""
     told = _told(item)
     named = label(item) if told.kind in label(item).lower() else f"{told.kind} {label(item)}"
-    answer = tag("p", title_of(told.answer), class_="why") if told.answer else None
+    answer = tag("p", told.answer, class_="why") if told.answer else None
     lead = join((tag("p", told.facts, class_="meta"), answer))
     titled = "" if isinstance(item, SavedStudy) else title_in(_scenario_of(item))
     title = f"{title_of(told.kind)}: {titled}" if titled else f"{title_of(item.domain)}: {named}"
@@ -275,7 +275,7 @@ def _other_body(item: Other, number: int) -> Html:
     return join(
         (
             tag("p", told.facts, class_="soft over"),
-            tag("p", title_of(told.answer), class_="why over") if told.answer else None,
+            tag("p", told.answer, class_="why over") if told.answer else None,
             (
                 join((tag("h3", section.title, class_="part"), section.body))
                 if section.name in told.opened

@@ -30,6 +30,7 @@ from forerun.study.cell import Done, Failed
 from forerun.study.executors import Executor, Here
 from forerun.study.expand import Cell, Plan
 from forerun.study.objective import Objective, objectives_of
+from forerun.units import readable_unit, unit_of
 
 #: seeds before the first look at the precision, and the factor by which they grow
 FIRST_SEEDS: Final = 10
@@ -158,7 +159,12 @@ def compare(
     """
     _check(scenario, variants)
     runner = _Runner(
-        scenario, variants, executor or Here(), progress, seeds if not precision else FIRST_SEEDS
+        scenario,
+        variants,
+        executor or Here(),
+        progress,
+        seeds if not precision else FIRST_SEEDS,
+        precision > 0,
     )
     runner.extend(min(2, seeds))
     objective = objective if isinstance(objective, Objective) else _first_there(objective, runner)
@@ -264,6 +270,7 @@ class _Runner:
         executor: Executor,
         progress: Callable[[str], None],
         planned_seeds: int = 0,
+        growing: bool = False,
     ) -> None:
         self.base = to_data(scenario)
         self.first_seed = int(scenario.seed)
@@ -272,6 +279,7 @@ class _Runner:
         self.progress = progress
         self.seeds = 0
         self.planned_seeds = planned_seeds
+        self.growing = growing  # seeds may be added to those planned
         self.runs = 0
         self.found: dict[str, list[Done]] = {variant.name: [] for variant in variants}
         self.failed: dict[str, str] = {}
@@ -286,12 +294,15 @@ class _Runner:
             Cell(number, variant.overrides, self.first_seed + seed)
             for number, (seed, variant) in enumerate((seed, variant) for seed in fresh for variant in alive)
         ]
-        planned = self.runs + len(cells) + max(0, self.planned_seeds - target) * len(alive)
+        later = max(0, self.planned_seeds - target) * len(alive)
+        planned = self.runs + len(cells) + later
+        # The first seeds may show that the seed changes nothing: then no more are run.
+        most = "at most " if later and not self.seeds and not self.growing else ""
         outcomes = {}
         for outcome in self.executor.run(self._plan(), cells):
             outcomes[outcome.number] = outcome
             self.runs += 1
-            self.progress(f"{self.runs} of {planned} runs")
+            self.progress(f"{self.runs} of {most}{planned} runs")
         for number, variant in enumerate([variant for _ in fresh for variant in alive]):
             outcome = outcomes[number]
             if isinstance(outcome, Failed):
@@ -542,10 +553,15 @@ def _why(standings: Sequence[Standing], objective: Objective, exact: bool) -> st
         return f"only {best.variant.name} could be run"
     second = standings[1]
     gap = abs(best.value - second.value)
-    text = f"{best.variant.name} has the best {objective.title}, {format_number(gap)} ahead of {second.variant.name}"
+    own = readable_unit(unit_of(objective.key) or "")
+    unit, size = readable_scale(own, gap)
+    title = objective.title.removesuffix(f" in {own}")
+    ahead = f"{format_number(gap / size)}{f' {unit}' if unit else ''}"
+    text = f"{best.variant.name} has the best {title}, {ahead} ahead of {second.variant.name}"
     unsure = [s for s in standings if s.p is not None and s.p > 0.05]
     if gap == 0:
-        text = f"{best.variant.name} and {second.variant.name} tie on {objective.title}"
+        *others, last = [one.variant.name for one in standings if one.value == best.value]
+        text = f"{', '.join(others)} and {last} tie on {title}"
     elif unsure and (best in unsure or second in unsure):
         text += ", but the data do not tell it apart from the reference (Holm p > 0.05)"
     told = best if best.parts else second

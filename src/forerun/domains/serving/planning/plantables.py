@@ -33,7 +33,7 @@ METHODS: Final = TableSchema(
         Column("misses", "queries", "queries above the objective; nan where the method has no answer"),
         Column("feasible", "", "whether the objective is kept"),
         Column("evaluated", "", "configurations that the method looked at; stages run for the exact search"),
-        Column("configuration", "", "hardware xreplicas/largest batch, by stage"),
+        Column("configuration", "", "replicas x hardware and largest batch, by stage"),
     ),
     "optimisers side by side",
 )
@@ -54,7 +54,7 @@ CELLS: Final = TableSchema(
     "cells",
     (
         Column("cost_usd_per_h", "$/h", "cost of the cell"),
-        Column("cell", "", "hardware xreplicas, by stage"),
+        Column("cell", "", "replicas x hardware, by stage"),
         Column(
             "hopeless_stages", "", "stages that are too slow together whatever the batches; empty: feasible"
         ),
