@@ -17,8 +17,8 @@ def checked_observers(watch: Iterable[Any], protocol: type, *, unobserved: str =
 
     protocol: the domain's `Observer`. unobserved: the kind of run that shows nothing to observers, where it is one, such
     as "a run of several trials". Raises UsageError for an observer without such a method, with a method whose name is
-    nearly one, or that takes other arguments; and for any observer of a run that cannot be observed. It names what can be
-    observed.
+    nearly one, that takes other arguments, or that a call does not run (`async`, a generator); and for any observer of a
+    run that cannot be observed. It names what can be observed.
     """
     if not isinstance(watch, Iterable):
         raise UsageError.at("watch", f"takes a list of observers, {type(watch).__name__} was found")
@@ -56,8 +56,11 @@ def _fault(observer: Any, methods: dict[str, Any]) -> str:
         return "observes nothing: it has no method that is called"
     for name in set(methods) - set(absent):
         wanted = len(inspect.signature(methods[name]).parameters) - 1
+        own_method = getattr(observer, name)
+        if inspect.iscoroutinefunction(own_method) or inspect.isgeneratorfunction(own_method):
+            return f"has a method {name!r} whose body a call does not run (`async` or `yield`)"
         try:
-            inspect.signature(getattr(observer, name)).bind(*range(wanted))
+            inspect.signature(own_method).bind(*range(wanted))
         except TypeError:
             return f"has a method {name!r} that does not take {wanted} arguments"
         except ValueError:  # a built-in function that does not say what it takes

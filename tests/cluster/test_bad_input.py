@@ -17,6 +17,7 @@ from forerun.domains.cluster.policies.fifo import Fifo
 from forerun.domains.cluster.policy import schedulers
 from forerun.domains.cluster.scenario import Quota
 from forerun.errors import ScenarioError
+from forerun.trace.reader import read_trace
 
 HEADER = "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration\n"
 TABLE = "global_batch_size,1,2,4,8\n64,1.5,2.8,5,\n32,1,1.6,0,nan\n"
@@ -334,6 +335,33 @@ def test_a_log_with_empty_deadlines_is_told_and_fitted(
         f"domain: cluster\ntrace: {tmp_path / 'jobs.csv'}\nmachines: {{nodes: [{{count: 2, gpus: 4}}]}}\npolicy: fifo\n"
     )
     assert forerun.simulate(scenario).summary["jobs_with_deadline"] == 60
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_log_with_empty_models_is_imported_and_fitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, ending: str
+) -> None:
+    """Empty models and users are missing ones, in the log and in a trace file made of it."""
+    monkeypatch.chdir(tmp_path)
+    models = ("resnet50", "bert", "")
+    rows = "".join(
+        f"j{i},{97 * i},{60 + 37 * i},1,{models[i % 3]},64,{'ann' if i % 2 else ''}\n" for i in range(60)
+    )
+    Path("jobs.csv").write_text(f"{RAW},model_name,batch_size,user\n{rows}")
+    again = f"again.{ending}"
+    assert run(["trace", "import", "jobs.csv", "-o", again]) == 0
+    assert read_trace(Path(again)) == read_trace(Path("jobs.csv"))
+    fits = []
+    for file in ("jobs.csv", again):
+        assert run(["trace", "fit", "cluster", file, "-o", f"{file}.yaml"]) == 0
+        fits.append(Path(f"{file}.yaml").read_text())
+        assert run(["trace", "stats", "cluster", file, "--json"]) == 0
+    assert "None" not in fits[0] + fits[1]
+    scenario = f"{{domain: cluster, trace: {again}, machines: {{nodes: [{{count: 1, gpus: 4}}]}}, policy: fifo, quota: "
+    Path("s.yaml").write_text(scenario + "{gpus: {None: 1}}}")
+    capsys.readouterr()
+    assert run(["simulate", "s.yaml"]) == 2
+    assert "ann" in capsys.readouterr().err
 
 
 PARTITIONS = SACCT.replace("bob|gpu", "bob|fast")

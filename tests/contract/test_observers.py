@@ -99,3 +99,19 @@ def test_runs_that_show_nothing_refuse_observers() -> None:
     compat = forerun.load(forerun.demo("serving").scenario, [*SHORT["serving"], "mode=compat"])
     with pytest.raises(UsageError, match="notebook's scheduler"):
         forerun.simulate(compat, watch=[observer("instant")])
+
+
+class Asynchronous:
+    async def instant(self, *given: Any) -> None:
+        raise AssertionError(given)
+
+
+class Generator:
+    def instant(self, *given: Any) -> Any:
+        yield given
+
+
+@pytest.mark.parametrize("kind", [Asynchronous, Generator])
+def test_a_method_that_a_call_does_not_run_is_refused(kind: type) -> None:
+    with pytest.raises(UsageError, match="'instant' whose body a call does not run"):
+        forerun.simulate(scenario("cluster"), watch=[kind()])

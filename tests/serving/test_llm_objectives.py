@@ -168,6 +168,21 @@ def test_the_objective_nearest_to_its_limit_is_tightened_where_all_are_met() -> 
     assert result.next_steps == ("forerun simulate {scenario} --set configuration.Chat.llm.tpot_slo_ms=27",)
 
 
+@pytest.mark.parametrize(
+    ("a_ms", "limit_ms", "wanted"), [(3.9, 4.0, "3.6"), (0.05, 0.06, "0.054"), (14.0, 15.0, "14")]
+)
+def test_a_tightened_objective_is_below_the_stated_one(a_ms: float, limit_ms: float, wanted: str) -> None:
+    data = scenario_data(ttft_slo_ms=5e5, tpot_slo_ms=limit_ms, cost={"a_ms": a_ms})
+    result = run(alone(data))
+    assert result.summary["slo_met"]
+    assert result.next_steps[0].endswith(f"llm.tpot_slo_ms={wanted}")
+
+
+def test_the_next_step_changes_something_where_nothing_can_be_lowered() -> None:
+    data = scenario_data(max_seqs=1)
+    assert run({**alone(data), "slo_ms": 10.0}).next_steps[0].endswith("configuration.Chat.replicas=2")
+
+
 def test_refused_requests_are_the_reason_where_they_are_most_misses() -> None:
     pairs = [[100, 20] if i % 3 else [100, 200] for i in range(400)]
     result = run(scenario_data(ttft_slo_ms=5e5, kv_blocks=10, tokens={"pairs": pairs}))

@@ -457,7 +457,8 @@ def _quantiles(values: F64, most: int) -> F64:
 def _template_counts(trace: Trace) -> tuple[tuple[tuple[str, int], ...], tuple[float, ...]]:
     if "model" not in trace or "batch" not in trace:
         return (), ()
-    pairs = Counter(zip(map(str, trace["model"].tolist()), map(int, trace["batch"].tolist()), strict=True))
+    models = (text or "" for text in trace["model"].tolist())
+    pairs = Counter(zip(models, map(int, trace["batch"].tolist()), strict=True))
     known = sorted((pair, count) for pair, count in pairs.items() if pair[0] and pair[1])
     return tuple(pair for pair, _ in known), tuple(count / len(trace) for _, count in known)
 

@@ -614,8 +614,8 @@ def table_of_log(log: Any, source: str, repairs: RepairLog) -> JobTable:
     submit = np.floor(np.asarray(log["submit_s"], np.float64)).astype(np.int64)
     duration = np.maximum(1, np.rint(np.asarray(log["duration_s"], np.float64))).astype(np.int64)
     count = len(submit)
-    vcs = tuple(str(vc) for vc in log["vc"]) if "vc" in log else ("",) * count
-    users = tuple(str(user) for user in log["user"]) if "user" in log else ("",) * count
+    vcs = tuple(str(vc or "") for vc in log["vc"].tolist()) if "vc" in log else ("",) * count
+    users = tuple(str(user or "") for user in log["user"].tolist()) if "user" in log else ("",) * count
     return JobTable(
         source=source,
         job_id=tuple(str(name) for name in log["job_id"]),

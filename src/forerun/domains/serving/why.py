@@ -11,6 +11,7 @@ from forerun.domains.serving.account import DECODE, PREEMPTED, PREFILL, QUEUE, A
 from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.llm.laws import time_of_requests
 from forerun.domains.serving.llm.objectives import WORDS, TokenObjective, missed, token_objectives
+from forerun.domains.serving.llm.spec import LanguageModelSpec
 from forerun.domains.serving.model import Run
 from forerun.domains.serving.scenario import Scenario
 
@@ -155,14 +156,19 @@ def _next_step(scenario: Scenario, inputs: Inputs, run: Run, cause: Cause, met: 
         change = f"slo_ms={_tighter(scenario.slo_ms)}"
     elif cause.kind == REFUSED:
         change = f"{setting}.llm.kv_blocks={_enough_blocks(inputs, run, cause.stage)}"
-    elif placed.llm is not None and cause.kind in _LLM_STEPS and not _shared(cause):
+    elif (
+        placed.llm is not None
+        and cause.kind in _LLM_STEPS
+        and not _shared(cause)
+        and not _least(cause, placed.llm)
+    ):
         field, factor = _LLM_STEPS[cause.kind]
         now = getattr(placed.llm, field)
-        change = f"{setting}.llm.{field}={max(1, int(now * factor))}"
-    elif cause.kind == QUEUE or placed.llm is not None:
+        change = f"{setting}.llm.{field}={int(now * factor)}"
+    elif cause.kind == QUEUE or placed.llm is not None or placed.max_batch == 1:
         change = f"{setting}.replicas={placed.replicas + 1}"
     else:
-        change = f"{setting}.max_batch={max(1, placed.max_batch // 2)}"
+        change = f"{setting}.max_batch={placed.max_batch // 2}"
     return f"forerun simulate {{scenario}} --set {change}"
 
 
@@ -172,8 +178,16 @@ def _shared(cause: Cause) -> bool:
     return cause.objective is not None and cause.kind in (PREFILL, DECODE)
 
 
+def _least(cause: Cause, llm: LanguageModelSpec) -> bool:
+    """Whether what would be lowered is at its least."""
+    field, factor = _LLM_STEPS[cause.kind]
+    return int(getattr(llm, field) * factor) in (0, getattr(llm, field))
+
+
 def _tighter(limit_ms: float) -> str:
-    return f"{max(1.0, round(limit_ms * 0.9)):g}"
+    """Nine tenths of a limit: in whole ms where that is less than the limit, else in two digits."""
+    tighter_ms = 0.9 * limit_ms
+    return f"{tighter_ms:.0f}" if limit_ms >= 10 else f"{tighter_ms:.2g}"
 
 
 def _enough_blocks(inputs: Inputs, run: Run, stage: str) -> int:

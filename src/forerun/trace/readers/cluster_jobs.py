@@ -22,6 +22,9 @@ NO_DEADLINE: Final = LARGEST_INT
 #: the rule of a deadline that nobody can meet
 UNMEETABLE: Final = "deadline before submission (cannot be met)"
 
+#: texts that a row may leave empty
+_TEXTS: Final = frozenset(("model", "user", "vc"))
+
 #: our name, kind, unit, meaning; what an empty cell stands for, where it may be empty
 _COLUMNS: Final = (
     ("job_id", "text", "", "identifier", None),
@@ -63,6 +66,8 @@ class ClusterJobs(TraceReader, tag="cluster_jobs", frozen=True, kw_only=True):
         columns: dict[str, Any] = dict(rows.columns)
         if "deadline_s" in columns and (none := columns["deadline_s"] == NO_DEADLINE).any():
             columns["deadline_s"] = np.where(none, np.nan, columns["deadline_s"])
+        for name in _TEXTS & columns.keys():
+            columns[name] = np.array([text or None for text in columns[name].tolist()], TEXT)
         return self.table(source, repairs, fields, Chunk(rows.lines, columns), time="submit_s")
 
 
@@ -77,9 +82,7 @@ def job_rows(source: Source) -> tuple[list[Field], Chunk]:
     names = [job_name(text) for text in rows.columns["job_id"].tolist()]
     refuse_duplicates(names, rows.lines.tolist(), source, "job_id")
     columns: dict[str, Any] = {
-        name: np.array([text or "" for text in values.tolist()], TEXT)
-        if name in ("model", "user", "vc")
-        else values
+        name: np.array([text or "" for text in values.tolist()], TEXT) if name in _TEXTS else values
         for name, values in rows.columns.items()
     }
     headers = {field.name: field.header for field in fields}
