@@ -21,6 +21,9 @@ settings.register_profile(
 )
 settings.load_profile("forerun")
 
+# Parallel test processes get the width of the terminal in this variable, which commands then fold their output to.
+os.environ.pop("COLUMNS", None)
+
 # A shell has what it starts in the background ignore interrupts, and processes hand that on: not to tests of Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

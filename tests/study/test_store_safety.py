@@ -158,6 +158,14 @@ def logged(plan: Plan, path: Path, cells: int = 9) -> None:
         shutil.copyfile(f"{original}-wal", f"{path}-wal")
 
 
+def let_others_in(folder: Path) -> None:
+    """Open the test's own folders to other users; a process of a parallel run has one more of them."""
+    for each in (folder, *folder.parents):
+        if each.stat().st_mode & 0o005 == 0o005:
+            return
+        each.chmod(0o755)
+
+
 def as_nobody(work: Callable[[], None]) -> None:
     """Run in a child that owns no file, so that modes hold also where the tests run as root."""
     child = os.fork()
@@ -188,8 +196,7 @@ def test_a_healthy_store_is_read_where_nothing_can_be_written(tmp_path: Path, pl
     before = contents(folder)
     for path in (*folder.iterdir(), folder):
         path.chmod(0o555 if path.is_dir() else 0o444)
-    for parent in [tmp_path, *tmp_path.parents][:3]:
-        parent.chmod(0o755)
+    let_others_in(tmp_path)
 
     def read() -> None:
         with Store(folder / "s.sqlite", plan) as store:
@@ -214,8 +221,7 @@ def test_a_healthy_store_is_read_where_nothing_can_be_written(tmp_path: Path, pl
 def test_a_store_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, plan: Plan) -> None:
     run_study(plan, tmp_path / "s.sqlite", Here())
     (tmp_path / "s.sqlite").chmod(0o000)
-    for parent in [tmp_path, *tmp_path.parents][:3]:
-        parent.chmod(0o755)
+    let_others_in(tmp_path)
 
     def read() -> None:
         try:
