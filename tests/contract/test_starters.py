@@ -37,20 +37,6 @@ def test_the_scenario_of_every_domain_runs(
         assert path.name in text or path == scenario, f"{path.name} is an input of nothing"
 
 
-@pytest.mark.parametrize("domain", forerun.rooms())
-def test_the_commands_in_a_scenario_work(
-    domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["init", domain, str(tmp_path / "mine")]) == 0
-    monkeypatch.chdir(tmp_path / "mine")
-    text = Path("scenario.yaml").read_text()
-    commands = re.findall(r"forerun (\w+ scenario\.yaml[^`;,\n]*)", text)
-    assert commands or domain != "cluster"
-    for command in commands:
-        assert run(command.split()) == 0, command
-    capsys.readouterr()
-
-
 @pytest.mark.parametrize("there", ["file", "link", "folder"])
 def test_nothing_that_exists_is_replaced(
     there: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import polars
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from trace_samples import CSV_SAMPLES
 
@@ -77,6 +77,7 @@ rows = st.lists(
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows)
+@example([(0.0, 0, False, None, -math.nan)])
 def test_any_trace_comes_back_from_either_kind(tmp_path, rows):
     trace = trace_of(rows)
     for ending in (".parquet", ".csv"):

@@ -230,6 +230,7 @@ def _frozen(columns: Mapping[str, ArrayLike], name: str, kind: str) -> Array:
     match values.dtype.kind:
         case "f":
             values = values.astype(np.float64)
+            values[np.isnan(values)] = np.nan  # one missing value, whose sign a text file would lose
         case "i" | "u":
             values = values.astype(np.int64)
         case "b" | "T":
