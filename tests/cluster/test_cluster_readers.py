@@ -757,3 +757,11 @@ def test_a_needed_column_is_named_by_all_its_names(tmp_path: Path, name: str) ->
     for read in (lambda: read_trace(path, "cluster_jobs"), lambda: read_jobs(path)):
         with pytest.raises(TraceError, match="misses the column " + " or ".join(SPELLINGS[name])):
             read()
+
+
+@pytest.mark.parametrize("digits", [10, 30, 400, 5000])
+def test_counts_of_gpus_beyond_all_clusters_are_refused(tmp_path: Path, digits: int) -> None:
+    path = tmp_path / "log.txt"
+    path.write_text(SACCT.replace("gres/gpu=4", f"gres/gpu={'9' * digits}", 1))
+    with pytest.raises(TraceError, match=rf"log.txt:2:AllocTRES: a count of {digits} digits"):
+        read_trace(path, "sacct")

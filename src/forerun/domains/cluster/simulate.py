@@ -603,9 +603,17 @@ def table_of_file(path: Path, format: str, repairs: RepairLog) -> JobTable:
 
 
 def table_of_log(log: Any, source: str, repairs: RepairLog) -> JobTable:
-    """A foreign job log as rigid jobs without deadlines: whole seconds, whole GPUs (fractions rounded up, counted)."""
+    """A foreign job log as rigid jobs without deadlines: whole seconds, whole GPUs (fractions rounded up, counted).
+
+    Raises TraceError for a log of another kind and for counts and times that no integer holds exactly.
+    """
     if log.kind != "jobs":
         raise TraceError.at(source, f"holds {log.kind}; a job log is wanted")
+    for column in ("gpus", "submit_s", "duration_s"):
+        values = np.asarray(log[column], np.float64)
+        if len(rows := np.flatnonzero(~(np.abs(values) <= 2**53))):
+            place = f"{source}:{log.lines[rows[0]]}" if log.lines is not None else source
+            raise TraceError.at(f"{place}:{column}", f"{values[rows[0]]:g} is more than {2**53:g}")
     gpus = np.asarray(log["gpus"], np.float64)
     whole = np.ceil(gpus - 1e-9).astype(np.int64)
     fractions = np.flatnonzero(whole != gpus)

@@ -30,6 +30,8 @@ _TRES_COLUMNS: Final = ("AllocTRES", "ReqTRES")
 _TRES: Final = re.compile(r"(?:^|,)gres/([^:=,]+)(?::([^=,]+))?=([0-9]+)(?=,|$)")
 #: a slice of a GPU among the types of GPUs, such as `nvidia_a100_1g.5gb`
 _MIG: Final = re.compile(r"(?<![0-9A-Za-z])[0-9]g\.[0-9]+gb")
+#: counts beyond all clusters: digits without end fit neither an int64 nor a float
+_LONG: Final = re.compile(r"(?:^|,)gres/[^=,]+=([0-9]{10,})(?=,|$)")
 #: parts of GPUs that are no type of GPU
 _PARTS: Final = ("shard", "mps")
 _SLICES: Final = "slices of GPUs (MIG) counted as whole GPUs"
@@ -104,6 +106,12 @@ class Sacct(TraceReader, tag="sacct", frozen=True, kw_only=True):
         elif _ARRAY_RANGE.fullmatch(row["JobID"]):
             repairs.note("array range that never started dropped", source.at(number))
         else:
+            for name in _TRES_COLUMNS:
+                if long := _LONG.search(row.get(name, "")):
+                    complaints.add(
+                        source.at(number, name), f"a count of {len(long[1])} digits is no count of GPUs"
+                    )
+                    return
             gres = [Gres.of_text(row.get(name, "")) for name in _TRES_COLUMNS]
             old = "gpu" in row.get("ReqGRES", "") + row.get("AllocGRES", "")
             gpus = _gpus(gres, source.at(number), repairs, cpu_jobs=self.cpu_jobs, only_gres=old)
