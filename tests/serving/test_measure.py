@@ -282,6 +282,7 @@ class TestWhatIsKeptWhenStopped:
         assert "batches alone and as many together: about" in said[1], "an estimate comes first"
         assert said[2].startswith("matrix alone (1 of 3), about ") and said[2].endswith(" left")
         assert found["stopped"] == "stopped: of 4 batch sizes 2 were measured alone and 0 of them in place"
+        assert found["answer"] == "0 models measured in place, 0 batch sizes"
         text = (tmp_path / "m" / "profile.csv").read_text()
         assert "stopped: of 4 batch sizes" in text and "matrix,here,1," in text and "hashing" not in text
         assert not (tmp_path / "m" / "scenario.json").exists()

@@ -162,7 +162,7 @@ def axis_effects(study: SavedStudy) -> Html | None:
     head = ("Axis", "Best value", title, "Worst value", title, "Best at")
     note = (
         "Means over the settings of the other axes at which every value ran; “best at” counts the settings where "
-        "that value is best."
+        "that value is best or level with the best."
     )
     table = data_table(head, rows, label="What each axis does", right=(2, 4, 5))
     return join((table, tag("p", note, class_="soft under")))

@@ -240,7 +240,7 @@ def time_ledger(record: Record, waits: Waits) -> tuple[Ledger, ...]:
         "waiting for GPUs": ("capacity", "others had them"),
         "waiting for GPUs together": ("fragmentation", "enough were free, but too spread"),
         "waiting by the policy's choice": ("policy", "enough were free"),
-        "waiting for its quota": ("quota", "its user held all that is his"),
+        "waiting for its quota": ("quota", "its user had its whole quota in use"),
     }
     parts = {part: float(getattr(waits, field)[ended].mean()) for part, (field, _) in names.items()}
     meanings = {part: meaning for part, (_, meaning) in names.items()}

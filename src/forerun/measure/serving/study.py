@@ -284,5 +284,5 @@ def _answer(rows: Sequence[Judged], measured: Sequence[Measured], paced: bool) -
         return (
             f"{worst['runs_disturbed']} of {len(rows)} runs were disturbed: the model is not judged by them"
         )
-    sizes = sum(len(each.in_place_ms) for each in measured)
-    return f"{len(measured)} models measured in place, {sizes} batch sizes"
+    sizes = [len(each.in_place_ms) for each in measured if each.in_place_ms]
+    return f"{len(sizes)} model{'' if len(sizes) == 1 else 's'} measured in place, {sum(sizes)} batch sizes"
