@@ -434,3 +434,12 @@ def test_an_interrupt_before_the_first_point_leaves_nothing(faked: None, tmp_pat
     with pytest.raises(KeyboardInterrupt):
         measure(SMALL, tmp_path / "out", tell)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_column_of_a_gpu_with_digits_without_end_is_no_gpu(tmp_path: Path) -> None:
+    from forerun.domains.energy.windows import read_windows
+
+    path = tmp_path / "windows.csv"
+    path.write_text(f"gpu{'9' * 5000}_energy\n1\n")
+    with pytest.raises(TraceError, match=r"windows\.csv"):
+        read_windows(path)

@@ -170,3 +170,11 @@ def test_what_is_wrong_in_a_cell_is_named_with_its_line(seed: Seed, folders: Any
                     named += bool(re.search(rf"{re.escape(changed.name)}:\d+:\S", str(error)))
         changed.write_bytes(data)
     assert refused > 0 and (named == refused or seed.name in IN_WORDS)
+
+
+def test_polls_of_memory_with_digits_without_end_are_refused(tmp_path: Path) -> None:
+    seed = SEEDS_BY_NAME["loading recorded run"]
+    folder = seed.write(tmp_path)
+    next(tmp_path.rglob("memory.csv")).write_text(f"a,b\n{'9' * 5000},2\n")
+    with pytest.raises(InputError, match=r"memory\.csv:2"):
+        seed.read(folder)

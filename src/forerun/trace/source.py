@@ -175,7 +175,7 @@ class Source:
     def _text_blocks(self) -> Generator[bytes, None, None]:
         """Decompressed blocks without byte-order mark, checked to be text."""
         with _opened(self.path, self.name) as raw:
-            counted = _Counted(raw)
+            counted = _Counted(raw, self.name)
             stream = _decompressed(counted, self.name)
             size, line, first = 0, 1, True
             while block := self._next(stream):
@@ -230,8 +230,8 @@ class Source:
 class _Counted(io.RawIOBase):
     """The bytes of a file as they pass: how many, and their digest."""
 
-    def __init__(self, raw: IO[bytes]) -> None:
-        self._raw = raw
+    def __init__(self, raw: IO[bytes], name: str) -> None:
+        self._raw, self._name = raw, name
         self._hash = hashlib.sha256()
         self.count = 0
 
@@ -239,7 +239,10 @@ class _Counted(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        data = self._raw.read(size)
+        try:
+            data = self._raw.read(size)
+        except OSError as error:
+            raise TraceError.at(self._name, f"cannot be read: {error.strerror or error}") from None
         self._hash.update(data)
         self.count += len(data)
         return data

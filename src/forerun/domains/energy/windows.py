@@ -21,7 +21,7 @@ from forerun.trace.rows import Field, gathered, read_rows
 from forerun.trace.source import Source
 
 _LIMIT: Final = re.compile(r"_(\d+)$")
-_GPU: Final = re.compile(r"gpu\d+_energy")
+_GPU: Final = re.compile(r"gpu[0-9]{1,9}_energy")
 
 
 @dataclass(frozen=True)

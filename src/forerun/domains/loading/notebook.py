@@ -153,7 +153,7 @@ def _memory(folder: Path) -> tuple[Mapping[str, int], ...]:
     names, found = head.split(","), []
     for number, line in enumerate(lines, start=2):
         values = line.split(",")
-        if len(values) != len(names) or not all(value.isascii() and value.isdigit() for value in values):
+        if len(values) != len(names) or not all(re.fullmatch(r"[0-9]{1,18}", value) for value in values):
             raise TraceError.at(
                 f"{table}:{number}", f"{line[:40]!r} is not {len(names)} whole numbers of bytes"
             )
