@@ -9,11 +9,12 @@ ifneq ($(wildcard $(CURDIR)/../shared/data),)
 export FORERUN_DATA_DIR ?= $(abspath $(CURDIR)/../shared/data)
 endif
 
-.PHONY: demo test check bench validate clean help
+.PHONY: demo test test-lowest check bench validate clean help
 
 help:
 	@echo "make demo    install and answer the first question, ending in a report"
 	@echo "make test    install and run the whole test suite"
+	@echo "make test-lowest   the same with the oldest supported release of every dependency"
 	@echo "make check   lint, types and import contracts"
 	@echo "make bench   speed against the named peers, as ratios (ARGS=--keep renews benchmarks/results)"
 	@echo "make validate   real loaders against their predictions; needs a quiet machine"
@@ -24,6 +25,10 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+# In an environment of its own, so that the usual one stays as it is.
+test-lowest:
+	$(MAKE) test VENV=.venv-lowest PIP_CONSTRAINT=$(CURDIR)/tests/lowest.txt
 
 validate: $(VENV)/.installed-test
 	$(BIN)/python -m pytest validation $(ARGS)
@@ -38,7 +43,7 @@ bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:
-	rm -rf $(VENV) demo-report.html forerun-demo.html .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest demo-report.html forerun-demo.html .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "forerun needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12"; exit 2; }
