@@ -301,7 +301,7 @@ def test_a_job_or_a_pipeline_is_needed(scenario: Callable[..., Any], tmp_path: P
     with pytest.raises(ScenarioError, match="the key 'job' is missing") as caught:
         forerun.loads("domain: energy\n")
     assert "the key 'trace' is missing" in str(caught.value)
-    with pytest.raises(ScenarioError, match=r"microbatches.*0 is below 1"):
+    with pytest.raises(ScenarioError, match=r"microbatches.*0 is not between 1 and 10,000"):
         scenario(microbatches=0)
     from forerun.domains.energy.world import read_world
 
