@@ -137,7 +137,7 @@ def planning(draw):
     gains = [draw(st.floats(0.7, 2.0)) for _ in levels]
     rate = np.cumprod(gains) * draw(st.floats(0.01, 5.0))
     top = draw(st.integers(1, 5))
-    deadline_s = now_s + draw(st.integers(-400, 2000))
+    deadline_s = max(now_s + draw(st.integers(-400, 2000)), 0)  # no job is due before the run begins
     left = draw(st.floats(0.001, 20_000.0))
     usable = [i for i in range(top) if levels[i] <= free[now_s]]
     assign = draw(st.sampled_from([-1, *usable]))

@@ -54,10 +54,10 @@ def measure(
     If it is interrupted once a point is measured, what there is is written and returned, with `stopped` in words. Raises
     UsageError without torch or without the device asked for, KeyboardInterrupt if no point was measured yet.
     """
-    trainer = Trainer(campaign.device)
     refuse_foreign(
         folder, ("train.csv", "power.csv", "profile.json"), marker="profile.json", sign=b"forerun.measurement"
     )
+    trainer = Trainer(campaign.device)
     found = find_meter(campaign.device)
     notes: list[str] = []
     meter: Meter | None = None
