@@ -153,5 +153,5 @@ def known_names(name: str, known: Iterable[str]) -> str:
 
 def suggestion(name: str, known: Sequence[str]) -> str:
     """`did you mean 'x'? ` if something known resembles `name`, else an empty string."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.6)
     return f"did you mean {close[0]!r}? " if close else ""

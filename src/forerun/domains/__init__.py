@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from forerun.errors import UnknownName
+from forerun.scenario.arguments import require_scenario
 
 if TYPE_CHECKING:
     from forerun.result.run import Result
@@ -73,6 +74,7 @@ def simulate(scenario: Any, *, policy: Any = None, watch: Iterable[Any] = ()) ->
     what they define (each room's `simulate` says of what). Raises PolicyError for an impossible decision, and
     ScenarioError or TraceError for what only shows when the scenario is run.
     """
+    require_scenario(scenario, "simulate")
     result: Result = room(scenario.domain).simulate(scenario, policy=policy, watch=watch)
     return result
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from forerun.domains import room, simulate
 from forerun.errors import UnknownName, UsageError
+from forerun.scenario.arguments import require_scenario
 from forerun.study.compare import Comparison, Variant, pick_objective
 from forerun.study.compare import compare as compare_variants
 from forerun.study.executors import Executor, Here
@@ -36,6 +37,7 @@ def compare(
     >>> [(standing.variant.name, round(standing.value / 1e6)) for standing in found.standings]
     [('joint', 50), ('default', 98)]
     """
+    require_scenario(scenario, "compare")
     _check(policies, variants)
     candidates = [Variant(name, ((policy_field(scenario, name), name),)) for name in policies]
     candidates += [Variant(name, tuple(changes.items())) for name, changes in (variants or {}).items()]

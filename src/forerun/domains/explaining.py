@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from forerun.domains import room, room_part
-from forerun.result.run import Result, SavedRun
+from forerun.result.run import Result, SavedRun, require_run
 from forerun.scenario.load import build
 from forerun.scenario.spec import to_data
 from forerun.scenario.text import Document
@@ -38,6 +38,7 @@ def explain_run(
     `reasons(run)` (sentences on single things that went wrong) and `bare(scenario)`: the scenario without all that neither
     the question nor the room's objectives read.
     """
+    require_run(run, "explain")
     part = room_part(run.domain, "levers")
     scenario = _scenario(run)
     bare = getattr(part, "bare", None)

@@ -7,6 +7,7 @@ from typing import Any
 
 from forerun.domains import room_part, rooms
 from forerun.errors import UsageError
+from forerun.scenario.arguments import require_scenario
 from forerun.scenario.spec import Spec
 
 
@@ -20,6 +21,7 @@ def profile_of(scenario: Any, at: Sequence[int] = ()) -> Spec:
     >>> power.gpu_type, len(power.points)
     ('gpu_a', 24)
     """
+    require_scenario(scenario, "profile_of")
     part = room_part(scenario.domain, "offers")
     if part is None:
         known = ", ".join(name for name in rooms() if room_part(name, "offers") is not None)

@@ -18,6 +18,7 @@ from forerun.errors import (
     StoreError,
     UsageError,
 )
+from forerun.scenario.arguments import path_of, require_scenario
 from forerun.scenario.load import from_data, load, located
 from forerun.search.plan import PLAN_FORMAT, Plan, read_document
 
@@ -34,6 +35,7 @@ def plan(scenario: Any, objective: str = "", **options: Any) -> Plan:
     >>> found.summary["batch_size"], found.summary["power_limit_w"]
     (128, 250.0)
     """
+    require_scenario(scenario, "plan")
     planner = _planner(scenario.domain)
     given = {name: value for name, value in options.items() if value is not None}
     known = inspect.signature(planner.plan).parameters
@@ -54,7 +56,10 @@ def check(path: str | os.PathLike[str], *, scenario: Any = None) -> str:
     >>> forerun.check(forerun.demo("energy").scenario)
     'a scenario of the energy room, every value and file of it in order'
     """
-    document = {} if Path(path).suffix.lower() in (".yaml", ".yml", ".toml") else read_document(path)
+    path = path_of(path, "check")
+    if scenario is not None:
+        require_scenario(scenario, "check")
+    document = {} if path.suffix.lower() in (".yaml", ".yml", ".toml") else read_document(path)
     if not document or ("domain" in document and not document.keys() & {"format", "schema"}):
         found = load(path)
         files = room_part(found.domain, "files")
@@ -63,7 +68,7 @@ def check(path: str | os.PathLike[str], *, scenario: Any = None) -> str:
         try:
             files.read(found)
         except InputError as error:
-            raise located(error, Path(path)) from error
+            raise located(error, path) from error
         return f"a scenario of the {found.domain} room, every value and file of it in order"
     return check_document(document, scenario=scenario, name=os.fspath(path))
 

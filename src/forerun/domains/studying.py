@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from forerun.errors import UsageError
+from forerun.scenario.arguments import path_of
 from forerun.study.executors import Executor, Here
 from forerun.study.executors.processes import Processes
 from forerun.study.expand import load_study
@@ -37,7 +38,7 @@ def run_study(
     >>> found.done, found.ranked()[0].values
     (4, (0.8, 0))
     """
-    plan = load_study(study)
+    plan = load_study(path_of(study, "run_study"))
     path = store_path(study, store)
     run_plan(plan, path, executor or Here(), retry=retry, progress=progress)
     return load_saved(path, objective)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from forerun.domains.reproductions import Attempt
@@ -36,11 +36,19 @@ def html_page(items: Sequence[Item | Comparison], *, questions: Sequence[str] = 
     return any_page(_shown(items), questions)
 
 
-def _shown(items: Sequence[Item | Comparison]) -> list[Item]:
-    """Comparisons that come from no file get a name."""
+def _shown(items: Any) -> list[Item]:
+    """Comparisons that come from no file get a name. Raises UsageError for what no page can show."""
+    from forerun.report.contents import Item
     from forerun.report.kept import KeptComparison
+    from forerun.scenario.arguments import wrong_type
     from forerun.study.compare import Comparison
 
+    wanted = "a list of runs, studies or comparisons, as forerun.simulate, load_result, run_study and compare return,"
+    if not isinstance(items, Sequence) or isinstance(items, str) or not items:
+        raise wrong_type("report", items, wanted)
+    for item in items:
+        if not isinstance(item, (*get_args(Item), Comparison)):
+            raise wrong_type("report", item, wanted)
     return [
         KeptComparison(f"comparison {item.id[:8]}", item) if isinstance(item, Comparison) else item
         for item in items
@@ -114,5 +122,9 @@ def chart(figure: Figure) -> Any:
     'LayerChart'
     """
     from forerun.report.images import chart as altair_chart
+    from forerun.result.figures import Figure
+    from forerun.scenario.arguments import wrong_type
 
+    if not isinstance(figure, Figure):
+        raise wrong_type("chart", figure, "a figure, as result.figures[name] gives,")
     return altair_chart(figure)

@@ -24,6 +24,7 @@ from forerun.result.ledger import Ledger
 from forerun.result.numbers import format_number
 from forerun.result.tables import Table, read_parquet
 from forerun.result.timeline import Timeline
+from forerun.scenario.arguments import path_of, wrong_type
 from forerun.scenario.spec import Spec, content_id, to_data
 from forerun.whole import beside, system_reason
 
@@ -254,6 +255,14 @@ class SavedRun:
         return notebook.run(heading, self.summary, self.intervals, names, self.ledgers, self.why, self.notes)
 
 
+def require_run(value: Any, where: str) -> None:
+    """Raise UsageError unless `value` is a run, fresh or kept."""
+    if not isinstance(value, (Result, SavedRun)):
+        raise wrong_type(
+            where, value, "a run, as forerun.simulate(scenario) or forerun.load_result(folder) returns,"
+        )
+
+
 def load_result(folder: str | os.PathLike[str]) -> SavedRun:
     """The run in a directory.
 
@@ -263,7 +272,7 @@ def load_result(folder: str | os.PathLike[str]) -> SavedRun:
     Traceback (most recent call last):
     forerun.errors.StoreError: runs/none: no such run directory
     """
-    base = Path(folder)
+    base = path_of(folder, "load_result")
     if not base.is_dir():
         raise StoreError.at(
             base,

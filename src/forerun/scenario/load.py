@@ -23,6 +23,7 @@ from forerun.errors import (
     known_names,
 )
 from forerun.regular import resolved_path, unreadable
+from forerun.scenario.arguments import path_of, wrong_type
 from forerun.scenario.decode import decode
 from forerun.scenario.spec import Input, Spec, file_digest
 from forerun.scenario.text import (
@@ -52,7 +53,7 @@ def load(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, seed: i
     >>> scenario.domain, scenario.job.max_epochs, scenario.seed
     ('energy', 60, 3)
     """
-    source = Path(path)
+    source = path_of(path, "load")
     document = read_document(source)
     return build(document, base=source.resolve().parent, overrides=overrides, seed=seed)
 
@@ -68,6 +69,8 @@ def loads(
     ...     print(error)
     <text>:1: at $.domain: no room named 'energi'; did you mean 'energy'? known: cluster, energy, loading, serving, spot
     """
+    if not isinstance(text, str):
+        raise wrong_type("loads", text, "the text of a scenario (forerun.load reads a file)")
     document = parse_document(text, name="<text>", kind=".yaml")
     return build(document, base=base or Path.cwd(), overrides=overrides, seed=seed)
 

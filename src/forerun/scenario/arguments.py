@@ -1,0 +1,32 @@
+"""Checks of what callers pass to the public functions: a scenario, a path, a text."""
+
+from __future__ import annotations
+
+import os
+import reprlib
+from pathlib import Path
+from typing import Any
+
+from forerun.errors import Problem, UsageError
+from forerun.scenario.spec import Spec
+
+
+def wrong_type(where: str, value: Any, wanted: str) -> UsageError:
+    """The error for an argument of another type than `wanted`, which says how to get one."""
+    kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    shown = "" if isinstance(value, type) else f" ({reprlib.repr(value)})"
+    return UsageError(Problem(where, f"{wanted} is wanted, not {kind}{shown}"))
+
+
+def require_scenario(value: Any, where: str) -> None:
+    """Raise UsageError unless `value` is a scenario: a record of a domain, as `forerun.load` returns."""
+    if not (isinstance(value, Spec) and "domain" in value.__struct_fields__):
+        raise wrong_type(where, value, "a scenario, as forerun.load(path) returns,")
+
+
+def path_of(value: Any, where: str) -> Path:
+    """The path that an argument names. Raises UsageError for any other type than text or a path."""
+    try:
+        return Path(os.fsdecode(value))
+    except TypeError:
+        raise wrong_type(where, value, "a path, as text or pathlib.Path,") from None
