@@ -562,3 +562,29 @@ def test_files_of_one_job_need_not_say_of_which(tmp_path: Path) -> None:
     assert results[0] == results[1] == measured(tmp_path / "True" / "e.yaml", "job.network=x")
     with pytest.raises(ForerunError, match="trained: d/n/adam"):
         forerun.simulate(forerun.load(tmp_path / "False" / "e.yaml", ["job.network=x"]))
+
+
+@pytest.mark.parametrize("policy", ["pruning-gts", "default", "joint", "server-pruning-gts"])
+@pytest.mark.parametrize("early_stopping", ["true", "false"])
+def test_no_default_batch_size_is_located_in_the_scenario(
+    policy: str,
+    early_stopping: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from forerun.cli.main import run
+
+    demo = forerun.demo("energy").scenario
+    text = demo.read_text().replace("default_batch_size: 256", "default_batch_size: 0")
+    text = text.replace(
+        "policy: pruning-gts", f"policy: {policy}\nmode: corrected\nearly_stopping: {early_stopping}"
+    )
+    for name in ("demo_train", "demo_power_gpu_a", "demo_power_gpu_b"):
+        text = text.replace(f"{name}.csv", str(demo.with_name(f"{name}.csv")))
+    line = 1 + next(at for at, row in enumerate(text.splitlines()) if "default_batch_size" in row)
+    monkeypatch.chdir(tmp_path)
+    Path("nightly.yaml").write_text(text)
+    assert run(["simulate", "nightly.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert f"nightly.yaml:{line}: at $.job.default_batch_size: no default batch size is given" in said

@@ -40,12 +40,14 @@ class Setting:
         """The default batch size. Raises DefaultMissing or DefaultNotInRange if it cannot be run."""
         size = self.job.default_batch_size
         known = ", ".join(map(str, self.sizes))
+        # A path of the scenario: the caller that read its file adds name and line.
+        where = "$.job.default_batch_size"
         if not size:
-            raise DefaultMissing(Problem(str(self.job), f"no default batch size is given; measured: {known}"))
+            raise DefaultMissing(Problem(where, f"no default batch size is given; measured: {known}"))
         if size not in self.sizes:
             fits = [other for other in self.sizes if other <= size]
             offer = f"; the largest that was measured below it is {max(fits)}" if fits else ""
-            raise DefaultNotInRange(Problem(str(self.job), f"batch size {size} is not among {known}{offer}"))
+            raise DefaultNotInRange(Problem(where, f"batch size {size} is not among {known}{offer}"))
         return size
 
 

@@ -433,7 +433,7 @@ def group(shop: Shop, rows: Sequence[GroupRow]) -> Run:
     patience = 1_000 + 100 * len(rows)
     if not shop.best:
         raise DefaultMissing(
-            Problem(str(shop.workload.job), "a group starts from a default batch size; none is given")
+            Problem("$.job.default_batch_size", "a group starts from a default batch size; none is given")
         )
 
     def launch(recurrence: int, attempt: int, start_s: float, end_s: float, ratio: float) -> None:
