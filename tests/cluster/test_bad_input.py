@@ -603,3 +603,17 @@ def test_a_resampled_log_has_intervals(tmp_path: Path, monkeypatch: pytest.Monke
     assert run(["compare", "s.yaml", "--policy", "fifo", "--policy", "srtf", "--seeds", "5"]) == 0
     told = capsys.readouterr().out
     assert "…" in told and "exact" not in told
+
+
+@pytest.mark.parametrize("section", ["{file: jobs.csv, %s}", "{resample: {file: jobs.csv, %s}}"])
+def test_an_unknown_format_is_the_scenarios_fault(
+    section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.csv").write_text(HEADER + GOOD + "\n")
+    Path("a.csv").write_text(TABLE)
+    Path("s.yaml").write_text(SCENARIO.replace("{file: jobs.csv}", section % "format: 1MB/s"))
+    assert run(["simulate", "s.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert "s.yaml:2: at $.trace" in said and "format: no trace format named '1MB/s'; known: " in said
+    assert "native" in said and "jobs.csv" not in said

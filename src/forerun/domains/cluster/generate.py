@@ -23,7 +23,7 @@ import numpy as np
 
 from forerun.domains.cluster.inputs import JobTable
 from forerun.domains.cluster.model import BOOL, F64, I64, NO_DEADLINE_S, Profile
-from forerun.errors import Problem, ProfileError, ScenarioError, TraceError
+from forerun.errors import Problem, ProfileError, ScenarioError, TraceError, known_names
 from forerun.result.tables import spreadsheet_safe
 from forerun.rng import stream
 from forerun.scenario.spec import Input, Spec
@@ -259,6 +259,21 @@ class Resample(Spec, frozen=True, kw_only=True):
     format: str = ""
     block_s: Annotated[float, msgspec.Meta(gt=0)] = 86_400.0
     blocks: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A format that exists."""
+        what = unknown_format(self.format)
+        return [("format", what)] if what else []
+
+
+def unknown_format(name: str) -> str:
+    """That a trace format does not exist, with those that do; empty for one that does, `native` and no name."""
+    if name in ("", "native"):
+        return ""
+    from forerun.trace.reader import readers
+
+    known = readers().names()
+    return "" if name in known else f"no trace format named {name!r}; {known_names(name, (*known, 'native'))}"
 
 
 def generate(spec: JobGenerator, profile: Profile | None, seed: int) -> MadeJobs:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 
 from forerun.domains.cluster.costs import PRESETS, faults
-from forerun.domains.cluster.generate import JobGenerator, Resample
+from forerun.domains.cluster.generate import JobGenerator, Resample, unknown_format
 from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
 from forerun.domains.cluster.policy import Policy, schedulers
 from forerun.domains.cluster.switches import MODES, SWITCHES
@@ -60,7 +60,9 @@ class TraceSpec(Spec, frozen=True, kw_only=True):
     most_slack: Seconds = 0.0
 
     def problems(self) -> list[tuple[str, str]]:
-        """Exactly one source."""
+        """Exactly one source, of a format that exists."""
+        if what := unknown_format(self.format):
+            return [("format", what)]
         if self.most_slack and not 0 < self.slack <= self.most_slack:
             return [("most_slack", f"is {self.most_slack:g}; it wants a slack above 0 and not above it")]
         names = ("file", "generate", "published", "resample")
