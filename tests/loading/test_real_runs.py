@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import math
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -111,6 +112,20 @@ def test_real_caches_hit_as_the_simulated_ones(blocks: Blocks, policy: Any) -> N
         theirs = open_caches([CacheModel(capacity, policy)], blocks.blocks)
         assert hits == hits_of(theirs, 0, keys, np.array(sizes, float)[keys]).tolist()
         assert ours.most_bytes == theirs.about[0, 1] <= capacity
+
+
+def test_a_spawned_worker_gets_an_empty_cache_of_the_same_kind(blocks: Blocks) -> None:
+    size = blocks.block_path(0).stat().st_size
+    cache = CachedFiles(LocalFiles(blocks.folder), 2.0 * size, "fifo")
+    here = cache.read(block_name(0), 0, size, "x")
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(_read_twice, (cache, block_name(0), size)) == (here, 2.0 * size, "fifo", 1, 1)
+    assert (cache.hits, cache.misses, cache.most_bytes) == (0, 1, size)
+
+
+def _read_twice(cache: CachedFiles, name: str, size: int) -> tuple[bytes, float, str, int, int]:
+    cache.read(name, 0, size, "x")
+    return cache.read(name, 0, size, "x"), cache.capacity_bytes, cache.policy, cache.hits, cache.misses
 
 
 # --- what is measured --------------------------------------------------------------------------------------------

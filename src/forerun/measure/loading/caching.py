@@ -32,6 +32,10 @@ class CachedFiles:
     _held_bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def __reduce__(self) -> tuple[type[CachedFiles], tuple[Client, float, CachingPolicy]]:
+        """An empty cache of the same kind in the other process: content, counts and lock stay with this one."""
+        return CachedFiles, (self.client, self.capacity_bytes, self.policy)
+
     @property
     def forks(self) -> bool:
         """See `Client`."""
