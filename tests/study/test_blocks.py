@@ -146,6 +146,7 @@ def test_two_schedulers_on_one_log_have_an_interval(
         "differences are exact for this log; intervals are for logs like this one: block bootstrap of its jobs"
         in out
     )
+    assert "its interval: block bootstrap over 14 blocks of jobs;" in out and "interval: paired" not in out
     assert "over 14 blocks of 1 d" in out and "p values after Holm" in out and "not another load" in out
     kept = open_kept(tmp_path / "c.json").found  # type: ignore[union-attr]
     assert kept.exact and kept.seeds == 1
@@ -160,8 +161,7 @@ def test_two_schedulers_on_one_log_have_an_interval(
 def test_a_figure_without_units_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["compare", str(write_log(tmp_path, 14)), "--policy", "fifo-backfill", "--policy", "srtf"]
     assert command_line([*arguments, "--objective", "makespan_s"]) == 0
-    assert "is not made of jobs, so it has no interval over blocks" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    out = " ".join(capsys.readouterr().out.split())
+    assert "is not made of jobs, so it has no interval over blocks" in out and "its interval: none;" in out
     assert command_line([*arguments, "--set", "trace.first=50"]) == 0
     assert "too short for an interval over blocks of it" in " ".join(capsys.readouterr().out.split())

@@ -89,8 +89,8 @@ def command(
         columns,
         rows,
         title=f"Variants by {found.objective.title}" + (f" ({unit})" if unit else ""),
-        about=f"difference: to {found.reference}, on the same seeds; its interval: paired; p (Holm): of the differences "
-        "together, after Holm's correction",
+        about=f"difference: to {found.reference}, on the same seeds; its interval: {_methods(found)}; p (Holm): of the "
+        "differences together, after Holm's correction",
         chosen=0,
     )
     _print_parts(found)
@@ -108,6 +108,13 @@ def command(
         _show.prose(
             f"next: forerun simulate {_show.as_asked(scenario, changes, seed)} -o {shlex.quote(f'runs/{best.name}')}"
         )
+
+
+def _methods(found: Comparison) -> str:
+    """How the intervals of the differences were computed."""
+    intervals = (one.difference_interval for one in found.standings)
+    methods = dict.fromkeys(one.method for one in intervals if one is not None)
+    return " or ".join(methods) or "none"
 
 
 def _print_parts(found: Comparison) -> None:
