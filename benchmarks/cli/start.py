@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from forerun.domains.demos import demos
+from forerun.catalog import demos
 
 #: wall seconds of all demonstrations, with nothing compiled
 MOST_DEMO_S = 60.0
@@ -44,7 +44,7 @@ def main() -> int:
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for room in (demo.room for demo in demos()):
+        for room in (demo.domain for demo in demos()):
             cache = folder / f"cache-{room}"
             found[f"{room}, first"] = timed(folder, cache, "demo", room, "-q")
             found[f"{room}, again"] = timed(folder, cache, "demo", room, "-q")

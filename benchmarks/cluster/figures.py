@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from forerun.domains.cluster import reproduce
+from forerun.replication.elasticflow import reproduce
 from forerun.result.reproduction import Progress
 
 #: wall seconds at most; the published simulator takes half an hour for 8(a) and days for 8(b)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.cluster.reproduce import Job, half_interval, play_all
+from forerun.replication.elasticflow.reproduce import Job, half_interval, play_all
 
 SEEDS: Final = 6
 SIZE: Final = 100
@@ -38,7 +38,7 @@ def jobs(*sizes_and_seeds: tuple[int, int]) -> list[Job]:
 def decisions() -> int:
     """How often the deterministic search is asked in one run; the random one is asked about as often."""
     from forerun.domains.cluster.policies.pollux import PolluxRules
-    from forerun.domains.cluster.reproduce import play
+    from forerun.replication.elasticflow.reproduce import play
 
     asked = 0
     search = PolluxRules._search

@@ -23,8 +23,8 @@ from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import KnobRecipe, Pair
 from forerun.domains.energy.public import public_file
-from forerun.domains.energy.reproduce import DRIFTS, drift_excess
 from forerun.errors import ForerunError
+from forerun.replication.zeus.reproduce import DRIFTS, drift_excess
 
 ROOT = Path(__file__).resolve().parents[2]
 os.environ.setdefault(

@@ -28,9 +28,9 @@ from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
 from forerun.domains.energy.public import GPUS, JOBS, public_file, public_workload
-from forerun.domains.energy.reproduce import DRIFT_AT, DRIFT_RECURRENCES, DRIFTS, drift_excess
 from forerun.domains.energy.runs import of_attempts, reference
 from forerun.errors import ForerunError
+from forerun.replication.zeus.reproduce import DRIFT_AT, DRIFT_RECURRENCES, DRIFTS, drift_excess
 
 ROOT = Path(__file__).resolve().parents[2]
 os.environ.setdefault(

@@ -21,7 +21,7 @@ from typing import Any
 
 import forerun
 from forerun.measure.serving.study import Request, builtin, measure
-from forerun.scenario.load import from_data
+from forerun.scenarios import from_data
 
 LOADS = (0.3, 0.5, 0.7, 0.9, 1.2)
 REPEATS = 3

@@ -24,8 +24,8 @@ from forerun.domains.spot.outlook import Observed
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.published import BAMBOO_JOBS
 from forerun.domains.spot.rendezvous import HourlyFleet, run_ring
-from forerun.domains.spot.reproduce import NOTEBOOK_JOB
 from forerun.domains.spot.simulate import replay
+from forerun.replication.bamboo.reproduce import NOTEBOOK_JOB
 
 MENDED = replace(CORRECTED, tick_s=5.0)
 JOB = NOTEBOOK_JOB

@@ -24,7 +24,7 @@ SCENARIO = (
 PROGRAM = """
 import resource, sys
 from forerun import simulate
-from forerun.scenario.load import loads
+from forerun.scenarios import loads
 simulate(loads(sys.argv[1]).with_(trials=int(sys.argv[2]))).check()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """

@@ -20,7 +20,7 @@ import numpy as np
 
 from forerun.domains.spot.deadline_runs import on_demand_alone, zone_run
 from forerun.result.stats import normal_quantile
-from forerun.scenario.load import loads
+from forerun.scenarios import loads
 
 RATES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.2, 2.4)
 HISTORIES: Final = 20

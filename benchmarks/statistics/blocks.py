@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 import forerun
-from forerun.domains.cluster import units_of
+from forerun.domains.cluster import DOMAIN as CLUSTER
 from forerun.rng import stream
 from forerun.study.blocks import BlockDifference, block_difference
 
@@ -74,7 +74,7 @@ def held(name: str, folder: Path) -> dict[str, dict[str, float]]:
         runs = [forerun.simulate(scenario.with_(policy=policy)) for policy in _policies(folder)]
         for figure in FIGURES:
             gap = runs[1].summary[figure] - runs[0].summary[figure]
-            over = block_difference(units_of(runs[1]), units_of(runs[0]), figure, gap)
+            over = block_difference(CLUSTER.units(runs[1]), CLUSTER.units(runs[0]), figure, gap)
             assert over is not None
             found[figure].append((gap, over))
     figures = {}

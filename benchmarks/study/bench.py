@@ -55,7 +55,7 @@ def cpu_s(pid: int) -> float:
 
 def simulations_s(plan: Any, cells: int) -> float:
     """Processor seconds of simulating scenarios that stand ready, for `cells` cells."""
-    from forerun.domains import simulate
+    from forerun.domain import simulate
 
     ready = [plan.scenario(cell) for _, cell in zip(range(500), plan.cells())]
     for scenario in ready:
@@ -95,7 +95,7 @@ def ours(plan: Any, store: Path, workers: int) -> tuple[float, float]:
 
 
 def _build_and_simulate(work: tuple[Any, Any]) -> float:
-    from forerun.domains import simulate
+    from forerun.domain import simulate
 
     plan, cell = work
     return float(simulate(plan.scenario(cell)).summary["total_s"])

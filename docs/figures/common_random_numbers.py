@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import forerun
-from forerun.domains.demos import demo
+from forerun.catalog import demo
 from forerun.report.images import svg
 from forerun.result.figures import Axis, Figure
 from forerun.result.stats import mean_interval, paired_interval

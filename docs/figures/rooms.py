@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import forerun
-from forerun.domains.demos import demo
+from forerun.catalog import demo
 from forerun.report.contents import figures_of
 from forerun.report.images import svg
 from forerun.report.palette import DARK, LIGHT

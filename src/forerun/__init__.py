@@ -6,7 +6,7 @@
     print(result.summary)
     result.save("runs/first")
 
-The rooms (serving, cluster, ...) are `forerun.room("serving")` and so on; each tells its world in its docstring.
+The domains (serving, cluster, ...) are `forerun.domain_names()`; `forerun.get_domain("serving").about` is what one models.
 """
 
 from __future__ import annotations
@@ -16,19 +16,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from forerun.domains import room, rooms, simulate
-    from forerun.domains.comparing import compare
-    from forerun.domains.demos import demo
-    from forerun.domains.explaining import explain_run as explain
-    from forerun.domains.listing import policies, schema
-    from forerun.domains.offering import profile_of
-    from forerun.domains.plans import check, plan
-    from forerun.domains.reproductions import reproduce, reproduce_all
-    from forerun.domains.studying import run_study
+    from forerun.catalog import demo, policies, schema
+    from forerun.domain import domain_names, get_domain, profile_of, simulate
     from forerun.errors import ForerunError
+    from forerun.planning import check, plan
+    from forerun.replication import reproduce, reproduce_all
     from forerun.report import chart, write_page, write_pictures
     from forerun.result.run import Result, load_result
-    from forerun.scenario.load import load, loads
+    from forerun.scenarios import load, loads
+    from forerun.study.compare import compare
+    from forerun.study.explain import explain
+    from forerun.study.stored import run_study
 
 __all__ = [
     "ForerunError",
@@ -37,7 +35,9 @@ __all__ = [
     "check",
     "compare",
     "demo",
+    "domain_names",
     "explain",
+    "get_domain",
     "load",
     "load_result",
     "loads",
@@ -46,8 +46,6 @@ __all__ = [
     "profile_of",
     "reproduce",
     "reproduce_all",
-    "room",
-    "rooms",
     "run_study",
     "schema",
     "simulate",
@@ -60,32 +58,39 @@ _HOME = {
     "ForerunError": "forerun.errors",
     "Result": "forerun.result.run",
     "chart": "forerun.report",
-    "check": "forerun.domains.plans",
-    "compare": "forerun.domains.comparing",
-    "demo": "forerun.domains.demos",
-    "explain": "forerun.domains.explaining:explain_run",
-    "load": "forerun.scenario.load",
+    "check": "forerun.planning",
+    "compare": "forerun.study.compare",
+    "demo": "forerun.catalog",
+    "domain_names": "forerun.domain",
+    "explain": "forerun.study.explain",
+    "get_domain": "forerun.domain",
+    "load": "forerun.scenarios",
     "load_result": "forerun.result.run",
-    "loads": "forerun.scenario.load",
-    "plan": "forerun.domains.plans",
-    "policies": "forerun.domains.listing",
-    "profile_of": "forerun.domains.offering",
-    "reproduce": "forerun.domains.reproductions",
-    "reproduce_all": "forerun.domains.reproductions",
-    "room": "forerun.domains",
-    "rooms": "forerun.domains",
-    "run_study": "forerun.domains.studying",
-    "schema": "forerun.domains.listing",
-    "simulate": "forerun.domains",
+    "loads": "forerun.scenarios",
+    "plan": "forerun.planning",
+    "policies": "forerun.catalog",
+    "profile_of": "forerun.domain",
+    "reproduce": "forerun.replication",
+    "reproduce_all": "forerun.replication",
+    "run_study": "forerun.study.stored",
+    "schema": "forerun.catalog",
+    "simulate": "forerun.domain",
     "write_page": "forerun.report",
     "write_pictures": "forerun.report",
 }
+
+#: names of version 0.1, understood for one version more
+_RENAMED = {"room": "get_domain", "rooms": "domain_names"}
 
 
 def __getattr__(name: str) -> Any:
     # Public names are imported on first use: `import forerun` stays fast.
     import importlib
+    import warnings
 
+    if name in _RENAMED:
+        warnings.warn(f"forerun.{name} is now forerun.{_RENAMED[name]}", DeprecationWarning, stacklevel=2)
+        name = _RENAMED[name]
     if name not in _HOME:
         raise AttributeError(f"module 'forerun' has no attribute {name!r}")
     home, _, there = _HOME[name].partition(":")

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import forerun
-from forerun.domains import room, rooms
+from forerun.domain import domain_names, get_domain
 from forerun.scenario.spec import field_types, registry_of
 
 SOURCE = Path(forerun.__file__).parent
@@ -58,12 +58,12 @@ def read_below(*folders: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("name", rooms())
+@pytest.mark.parametrize("name", domain_names())
 def test_every_key_of_a_scenario_is_read(name: str) -> None:
     own = SOURCE / "domains" / name
     here, shared = read_below(own), read_below(SOURCE / "trace", SOURCE / "profile", SOURCE / "scenario")
     seen: dict[type, None] = {}
-    records(room(name).Scenario, seen)
+    records(get_domain(name).scenario_type, seen)
     unread = []
     for record in seen:
         ours = record.__module__.startswith(f"forerun.domains.{name}.")

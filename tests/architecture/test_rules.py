@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 import subprocess
 import sys
@@ -11,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from forerun.domain import Domain, get_domain
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "forerun"
 MODULES = sorted(SOURCE.rglob("*.py"))
-ROOMS = sorted(path.parent for path in (SOURCE / "domains").glob("*/scenario.py"))
+DOMAINS = sorted(path.parent for path in (SOURCE / "domains").glob("*/scenario.py"))
 
 
 def test_import_contracts_hold() -> None:
@@ -111,30 +112,22 @@ CLOCKS = {
 @pytest.mark.parametrize(
     "path", sorted((SOURCE / "domains").rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE))
 )
-def test_rooms_do_not_look_at_the_clock(path: Path) -> None:
+def test_domains_do_not_look_at_the_clock(path: Path) -> None:
     calls = {
         ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
     }
     assert not calls & CLOCKS
 
 
-@pytest.mark.parametrize("path", ROOMS, ids=lambda path: path.name)
-def test_every_room_has_the_same_doors(path: Path) -> None:
-    package = importlib.import_module(f"forerun.domains.{path.name}")
-    assert package.__doc__ and len(package.__doc__) > 400, "the docstring tells the room's world"
-    assert package.Scenario.__doc__ and callable(package.simulate)
-    assert package.POLICIES and all(registry.names() for registry in package.POLICIES.values())
-    for part in (
-        "simulate.py",
-        "model.py",
-        "policy.py",
-        "policies",
-        "tables.py",
-        "figures.py",
-        "reproduce.py",
-    ):
-        assert (path / part).exists(), f"the room {path.name} has no {part}"
-    assert not any((path / part).is_dir() and not any((path / part).iterdir()) for part in ("policies",))
+@pytest.mark.parametrize("path", DOMAINS, ids=lambda path: path.name)
+def test_every_domain_has_the_same_parts(path: Path) -> None:
+    domain = get_domain(path.name)
+    assert domain.name == path.name and domain.folder == path
+    assert len(domain.about) > 400, "the package's docstring says what the domain models"
+    assert domain.scenario_type.__doc__ and domain.objectives and domain.environment
+    assert domain.policy_kinds and all(registry.names() for registry in domain.policy_kinds.values())
+    for part in ("demo.yaml", "starter", "policy.py", "policies", "observer.py", "explain.py"):
+        assert (path / part).exists(), f"the domain {path.name} has no {part}"
 
 
 def test_the_names_of_the_house_are_kept() -> None:
@@ -151,7 +144,7 @@ def test_the_names_of_the_house_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["forerun", "forerun.cli.main", *(f"forerun.domains.{path.name}" for path in ROOMS)]
+    "module", ["forerun", "forerun.cli.main", *(f"forerun.domains.{path.name}" for path in DOMAINS)]
 )
 def test_importing_the_doors_is_light(module: str) -> None:
     """Heavy libraries are imported when they are used: `--help` stays fast."""
@@ -161,31 +154,10 @@ def test_importing_the_doors_is_light(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_every_part_that_a_room_may_add_is_told() -> None:
-    """What the roof asks rooms for is what the page for authors of rooms lists."""
-    calls = (
-        node
-        for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "room_part"
-    )
-    asked = {call.args[1].value for call in calls if isinstance(call.args[1], ast.Constant)}
+def test_every_part_that_a_domain_may_add_is_documented() -> None:
+    """What `Domain` lets a domain add is what the page for authors of domains lists."""
+    required = {"prepare", "run", "summarize", "name", "scenario_type", "observer_type", "policy_kinds"}
+    parts = {name for name in vars(Domain) if not name.startswith("_")}
     page = (ROOT / "docs" / "extending.md").read_text()
-    assert asked == set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) and "levers" in asked
-
-
-def test_public_names_are_documented() -> None:
-    """Every public module, class and function of the package says what it means."""
-    bare = []
-    for path in MODULES:
-        tree = ast.parse(path.read_text())
-        if path.stem.startswith("_"):
-            continue
-        if not ast.get_docstring(tree):
-            bare.append(str(path.relative_to(ROOT)))
-        for node in tree.body:
-            named = isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_")
-            overloaded = named and any("overload" in ast.unparse(item) for item in node.decorator_list)
-            if named and not overloaded and not ast.get_docstring(node):
-                bare.append(f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}")
-    assert bare == []
+    listed = set(re.findall(r"^\| `(\w+)", page[page.index("## A domain") :], re.MULTILINE))
+    assert parts - required - {"with_policy", "about", "folder"} == listed

@@ -490,7 +490,7 @@ class Nobody(Allocator, tag="nobody", frozen=True):
 def test_the_reason_of_a_starved_run_is_that_it_starved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from forerun.domains.cluster import simulate
+    from forerun.domain import simulate
 
     monkeypatch.chdir(tmp_path)
     Path("jobs.csv").write_text("job_id,submission_time,duration,num_gpu\na,0,60,1\nb,0,60,1\nc,0,60,2\n")

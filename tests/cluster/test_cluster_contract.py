@@ -13,7 +13,7 @@ import forerun
 from forerun.domains.cluster.allocator import Allocation, Allocator, View
 from forerun.domains.cluster.policies.srtf import Srtf
 from forerun.errors import PolicyError
-from forerun.scenario.load import loads
+from forerun.scenarios import loads
 from forerun.testing.cluster import SchedulerContract
 
 ROOT = Path(__file__).parents[2]

@@ -168,7 +168,7 @@ def test_a_job_that_cannot_run_is_named_with_its_line(tmp_path: Path, format: st
     """Also in foreign logs, whatever order their rows have."""
     from forerun import simulate
     from forerun.errors import TraceError
-    from forerun.scenario.load import loads
+    from forerun.scenarios import loads
 
     written(tmp_path, TEXTS[format])
     text = "domain: cluster\ntrace: {file: log.txt}\nmachines: {nodes: [{count: 1, gpus: 1}]}\npolicy: fifo\n"

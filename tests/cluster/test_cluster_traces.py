@@ -309,7 +309,7 @@ def test_a_plain_script_can_play_in_processes(tmp_path: Path) -> None:
     shared_or_skip()
     script = tmp_path / "script.py"
     script.write_text(
-        "from forerun.domains.cluster.reproduce import Job, play_all\n"
+        "from forerun.replication.elasticflow.reproduce import Job, play_all\n"
         'jobs = [Job("edf", "", "n8g8", 240, drawn=(20, 900.0, share, 1)) for share in (0.1, 0.5)]\n'
         "apart, here = (play_all(jobs, lambda said: None, workers=count) for count in (2, 1))\n"
         "print([one.ratio for one in apart] == [one.ratio for one in here])\n"

@@ -8,7 +8,8 @@ import pytest
 
 import forerun.data
 from forerun.data.registry import select
-from forerun.domains.cluster import public, reproduce
+from forerun.domains.cluster import public
+from forerun.replication.elasticflow import reproduce
 
 from .conftest import DATA, shared_or_skip
 

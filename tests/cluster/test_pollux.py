@@ -325,7 +325,7 @@ def test_both_searches_are_reproduced_with_their_spread(monkeypatch: pytest.Monk
     """Rows for either search, the random one with an interval; at small size."""
     shared_or_skip()
     monkeypatch.setenv("FORERUN_DATA_DIR", str(MEASURED.parents[1]))
-    from forerun.domains.cluster.reproduce import pollux_searches
+    from forerun.replication.elasticflow.reproduce import pollux_searches
 
     rows = pollux_searches(lambda _: None, seeds=2, searched=3, small=True).rows
     assert len(rows) == 4

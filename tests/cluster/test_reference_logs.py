@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forerun.cli.main import run
-from forerun.domains.cluster.reference_logs import JOB_COLUMNS
+from forerun.replication.elasticflow.reference_logs import JOB_COLUMNS
 
 from .conftest import DATA, golden_alloc, golden_jobs, shared_or_skip
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import forerun
+from forerun.catalog import demo
 from forerun.cli.main import run as command_line
 from forerun.domains import cluster
 from forerun.domains.cluster.policy import schedulers
 from forerun.domains.cluster.refusals import OTHER, bound_of, refusals
-from forerun.domains.demos import demo
 
 from ..conftest import ROOT
 
@@ -108,7 +108,7 @@ def test_observers_see_every_instant(policy: str) -> None:
         asked.append("slot_s=240")
     scenario = forerun.load(DEMO, asked)
     seen = Seen()
-    watched = forerun.simulate(scenario, watch=[seen])
+    watched = forerun.simulate(scenario, observers=[seen])
     plain = forerun.simulate(scenario)
     assert watched.data() == plain.data()
     for name, table in plain.tables.items():

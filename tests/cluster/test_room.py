@@ -35,7 +35,7 @@ from forerun.domains.cluster.priority import PriorityPolicy, PriorityRules
 from forerun.domains.cluster.profile import analytic
 from forerun.domains.cluster.record import Record
 from forerun.errors import InputError, PolicyError, ScenarioError, TraceError
-from forerun.scenario.load import load, loads
+from forerun.scenarios import load, loads
 from forerun.trace.repair import RepairLog
 
 RIGID = (Fifo(), Sjf(), Srtf(), EdfRigid())

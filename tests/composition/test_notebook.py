@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.demos import demos
+from forerun.catalog import demos
 from forerun.result.ledger import Ledger
 from forerun.result.reproduction import Reproduced, Row
 from forerun.result.tables import Column, Table, TableSchema
@@ -43,7 +43,7 @@ def tags(text: str) -> set[str]:
     return found.seen
 
 
-@pytest.mark.parametrize("entry", demos(), ids=lambda entry: entry.room)
+@pytest.mark.parametrize("entry", demos(), ids=lambda entry: entry.domain)
 def test_every_room_shows_its_result_the_same_fresh_and_kept(entry: Any, tmp_path: Path) -> None:
     result = forerun.simulate(forerun.load(entry.scenario))
     text = result._repr_html_()

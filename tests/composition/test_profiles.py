@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forerun
+from forerun.catalog import demo
 from forerun.cli.main import run as cli
-from forerun.domains.demos import demo
 from forerun.errors import ProfileError, UsageError
 from forerun.profile.files import profile_text, read_profile, write_profile
 from forerun.profile.power import Draw, Power
 from forerun.profile.supply import Supply
-from forerun.scenario.load import loads
+from forerun.scenarios import loads
 from forerun.units import split_name
 
 POSITIVE = st.floats(1e-3, 1e6)
@@ -123,8 +123,8 @@ def test_readers_share_the_link_that_binds_them() -> None:
         assert abs(supply.min_law_error) < 0.05
 
 
-def test_rooms_say_what_they_cannot_offer() -> None:
-    with pytest.raises(UsageError, match="offers other rooms no profile; rooms that do: energy, loading"):
+def test_domains_without_a_profile_say_which_have_one() -> None:
+    with pytest.raises(UsageError, match="exports no profile; domains that do: energy, loading"):
         forerun.profile_of(forerun.load(demo("serving").scenario))
     with pytest.raises(UsageError, match="at least 1"):
         forerun.profile_of(loads(STORE % "60MB/s"), [0])

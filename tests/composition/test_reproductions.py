@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from forerun import replication as module
 from forerun.cli.main import run as cli
-from forerun.domains import reproductions as module
-from forerun.domains.reproductions import Attempt, reproduce_all, reproductions
 from forerun.errors import DataError, Infeasible
-from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
+from forerun.replication import reproduce_all, reproductions
+from forerun.result.reproduction import Attempt, Progress, Reproduced, Reproduction, Row
 
 SPECIFIED = {
     "inferline-driver1", "inferline-planner", "inferline-tuner", "ef-fig6a", "ef-fig8a", "ef-fig8b",
@@ -58,7 +58,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_outcome_is_told_and_the_order_is_kept(fakes: None) -> None:
     seen: list[str] = []
-    attempts = reproduce_all(watch=lambda attempt: seen.append(attempt.entry.id))
+    attempts = reproduce_all(progress=lambda attempt: seen.append(attempt.entry.id))
     assert [each.entry.id for each in attempts] == [entry.id for entry in FAKES]
     assert seen[:2] == ["long", "shorter"]  # longest first, where all are run whole
     by = {each.entry.id: each for each in attempts}

@@ -1,4 +1,4 @@
-"""`forerun check SCENARIO` reads what a run would read, in every room: a file that a run refuses is refused before."""
+"""`forerun check SCENARIO` reads what a run would read, in every domain: a file that a run refuses is refused before."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 import forerun
-from forerun.domains import room_part, rooms
-from forerun.domains.demos import demos
+from forerun.catalog import demos
+from forerun.domain import domain_names, get_domain
 from forerun.errors import ForerunError
 
-#: a scenario of each room that names a file, which holds what no reader of it takes
+#: a scenario of each domain that names a file, which holds what no reader of it takes
 WORLDS = {
     "cluster": "trace: bad.csv\nmachines: {nodes: [{count: 1, gpus: 8}]}\npolicy: fifo\n",
     "spot": "fleet: bad.csv\nhorizon: 1h\njob: {depth: 1, max_pipelines: 1, step_s: {1: 5}, samples_per_step: 1}\n",
 }
-#: what in a room's demonstration becomes that file
+#: what in a domain's demonstration becomes that file
 PUT_IN = {
     "serving": ("trace", "bad.csv"),
     "loading": ("dataset.sample_bytes", "{empirical: bad.csv}"),
@@ -24,34 +24,32 @@ PUT_IN = {
 }
 
 
-def test_every_room_is_here() -> None:
-    assert {*WORLDS, *PUT_IN} == set(rooms()) and all(room_part(name, "files") for name in rooms())
+def test_every_domain_is_here() -> None:
+    assert {*WORLDS, *PUT_IN} == set(domain_names())
 
 
 @pytest.mark.parametrize("name", sorted({*WORLDS, *PUT_IN}))
 def test_what_a_run_refuses_is_refused_before(name: str, tmp_path: Path) -> None:
-    """By the same words, whatever of the room's files it is."""
+    """By the same words, whatever of the domain's files it is."""
     (tmp_path / "bad.csv").write_text("zeit,knoten\nx,y\n")
     path = tmp_path / "scenario.yaml"
     if name in WORLDS:
         path.write_text(f"domain: {name}\n{WORLDS[name]}")
         scenario = forerun.load(path)
     else:
-        text = next(demo.scenario for demo in demos() if demo.room == name).read_text()
+        text = next(demo.scenario for demo in demos() if demo.domain == name).read_text()
         path.write_text(text)
-        for file in next(demo.scenario for demo in demos() if demo.room == name).parent.glob("demo_*.csv"):
+        for file in next(demo.scenario for demo in demos() if demo.domain == name).parent.glob("demo_*.csv"):
             (tmp_path / file.name).write_bytes(file.read_bytes())
         where, what = PUT_IN[name]
         scenario = forerun.load(path, [f"{where}={what}"])
-    module = room_part(name, "files")
-    assert module is not None
     with pytest.raises(ForerunError) as before:
-        module.read(scenario)
+        get_domain(name).prepare(scenario)
     with pytest.raises(ForerunError) as running:
         forerun.simulate(scenario)
     assert str(before.value) == str(running.value) and "bad.csv" in str(before.value)
 
 
-@pytest.mark.parametrize("demo", demos(), ids=lambda demo: demo.room)
+@pytest.mark.parametrize("demo", demos(), ids=lambda demo: demo.domain)
 def test_a_demonstration_is_in_order(demo: object) -> None:
     assert forerun.check(demo.scenario).endswith("every value and file of it in order")  # type: ignore[attr-defined]

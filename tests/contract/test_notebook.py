@@ -12,7 +12,7 @@ from forerun.scenario.spec import to_data, yaml_text
 
 from .test_observers import SHORT
 
-by_domain = pytest.mark.parametrize("domain", forerun.rooms())
+by_domain = pytest.mark.parametrize("domain", forerun.domain_names())
 
 
 @by_domain

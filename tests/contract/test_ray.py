@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from forerun.domains import rooms
-from forerun.domains.demos import demos
+from forerun.catalog import demos
+from forerun.domain import domain_names
 from forerun.study.cell import Done, Failed, Outcome
 from forerun.study.executors import Here
 from forerun.study.expand import load_study
@@ -120,17 +120,17 @@ def on_ray(cluster: Cluster, workers: int = 2) -> list[str]:
 
 def test_every_rooms_cells_are_the_same_on_ray(cluster: Cluster, tmp_path: Path) -> None:
     """Two cells of each demonstration, here and there under another hash seed; rooms are picked up by themselves."""
-    known = [demo for demo in demos() if demo.room != "toy"]
-    assert {demo.room for demo in known} == set(rooms()) - {"toy"}
+    known = [demo for demo in demos() if demo.domain != "toy"]
+    assert {demo.domain for demo in known} == set(domain_names()) - {"toy"}
     for demo in known:
-        study = tmp_path / f"{demo.room}.yaml"
+        study = tmp_path / f"{demo.domain}.yaml"
         study.write_text(json.dumps({"base": str(demo.scenario), "seeds": 2}))
         run_study(load_study(study), tmp_path / "here.sqlite", Here())
         with Store(tmp_path / "here.sqlite") as opened:
             here = list(opened.outcomes())
         (tmp_path / "here.sqlite").unlink()
         there = studied(cluster, study, "ray", *on_ray(cluster, workers=1), hash_seed="31")
-        assert here == there and all(isinstance(one, Done) for one in here) and len(here) == 2, demo.room
+        assert here == there and all(isinstance(one, Done) for one in here) and len(here) == 2, demo.domain
 
 
 def test_misfortunes_are_told_alike_on_ray_and_in_the_pool(cluster: Cluster, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_misfortunes_are_told_alike_on_ray_and_in_the_pool(cluster: Cluster, tmp
     assert len(there) == 20 and len(failed) == 5
     for told in (
         "x is unlucky",
-        "a bug of the room",
+        "a bug of the domain",
         "ran out of memory",
         "ended by SIGKILL",
         "limit of 1 s",

@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.domains import room, room_part, rooms
-from forerun.domains.demos import demos
+from forerun.catalog import demos
+from forerun.domain import domain_names, get_domain
 from forerun.result.run import load_result
-from forerun.scenario.load import load
 from forerun.scenario.schema import scenario_schema
 from forerun.scenario.spec import to_data
 from forerun.scenario.text import read_document
+from forerun.scenarios import load
 
 DEMOS = demos()
-by_room = pytest.mark.parametrize("demo", DEMOS, ids=lambda demo: demo.room)
+by_room = pytest.mark.parametrize("demo", DEMOS, ids=lambda demo: demo.domain)
 
 
 def digest(folder: Path) -> str:
@@ -40,11 +40,13 @@ def digest(folder: Path) -> str:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Each demonstration, simulated and kept."""
     base = tmp_path_factory.mktemp("runs")
-    return {demo.room: forerun.simulate(load(demo.scenario)).check().save(base / demo.room) for demo in DEMOS}
+    return {
+        demo.domain: forerun.simulate(load(demo.scenario)).check().save(base / demo.domain) for demo in DEMOS
+    }
 
 
 def test_every_room_has_a_demonstration() -> None:
-    assert {demo.room for demo in DEMOS} == set(rooms())
+    assert {demo.domain for demo in DEMOS} == set(domain_names())
     assert all(demo.question.endswith("?") for demo in DEMOS)
 
 
@@ -52,9 +54,9 @@ def test_every_room_has_a_demonstration() -> None:
 def test_a_run_simulated_from_its_own_scenario_is_the_same_run(
     demo: Any, saved: dict[str, Path], tmp_path: Path
 ) -> None:
-    again = forerun.simulate(load(saved[demo.room] / "scenario.json")).check().save(tmp_path / "again")
-    assert digest(again) == digest(saved[demo.room])
-    assert load_result(again).id == load_result(saved[demo.room]).id
+    again = forerun.simulate(load(saved[demo.domain] / "scenario.json")).check().save(tmp_path / "again")
+    assert digest(again) == digest(saved[demo.domain])
+    assert load_result(again).id == load_result(saved[demo.domain]).id
 
 
 @by_room
@@ -71,7 +73,7 @@ def test_the_same_bytes_under_any_hash_seed(demo: Any, saved: dict[str, Path], t
             "--quiet",
         ]
         subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True)
-        assert digest(tmp_path / seed) == digest(saved[demo.room])
+        assert digest(tmp_path / seed) == digest(saved[demo.domain])
 
 
 @by_room
@@ -120,7 +122,7 @@ def test_simulated_time_does_not_see_the_clock(demo: Any, monkeypatch: pytest.Mo
 
 @by_room
 def test_what_a_result_holds(demo: Any, saved: dict[str, Path]) -> None:
-    run = load_result(saved[demo.room])
+    run = load_result(saved[demo.domain])
     assert run.why and run.headline and set(run.headline) <= set(run.summary)
     assert run.intervals and set(run.intervals) <= set(run.summary)
     assert all(interval.low <= interval.high and interval.method for interval in run.intervals.values())
@@ -129,14 +131,12 @@ def test_what_a_result_holds(demo: Any, saved: dict[str, Path]) -> None:
         assert all(column.meaning for column in table.schema.columns), (
             f"{table.schema.name}: columns without a meaning"
         )
-    assert (saved[demo.room] / "timeline.json.gz").exists()
+    assert (saved[demo.domain] / "timeline.json.gz").exists()
 
 
 @by_room
 def test_its_figures_are_drawn_from_a_kept_run(demo: Any, saved: dict[str, Path]) -> None:
-    part = room_part(demo.room, "figures")
-    assert part is not None
-    figures = part.figures(load_result(saved[demo.room]))
+    figures = get_domain(demo.domain).figures(load_result(saved[demo.domain]))
     assert len(figures) >= 2 and len({figure.id for figure in figures}) == len(figures)
     for figure in figures:
         assert figure.title and figure.caption and figure.x.label and figure.y.label, figure.id
@@ -145,7 +145,7 @@ def test_its_figures_are_drawn_from_a_kept_run(demo: Any, saved: dict[str, Path]
 @by_room
 def test_the_schema_admits_the_demonstration(demo: Any) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    schema = scenario_schema(room(demo.room).Scenario)
+    schema = scenario_schema(get_domain(demo.domain).scenario_type)
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(to_data(load(demo.scenario)), schema)
     # Also as it is written: quantities with units, under names without.
@@ -171,10 +171,10 @@ def test_a_negative_seed_is_an_error_of_the_scenario(demo: Any) -> None:
 @by_room
 def test_entry_points_are_named_by_room_and_kind(demo: Any) -> None:
     """What `forerun policies` prints is where a plugin announces itself."""
-    for kind, registry in room(demo.room).POLICIES.items():
-        assert registry.group == f"forerun.{demo.room}.{kind}"
+    for kind, registry in get_domain(demo.domain).policy_kinds.items():
+        assert registry.group == f"forerun.{demo.domain}.{kind}"
 
 
 @by_room
 def test_another_seed_is_another_run(demo: Any, saved: dict[str, Path]) -> None:
-    assert forerun.simulate(load(demo.scenario, seed=99)).id != load_result(saved[demo.room]).id
+    assert forerun.simulate(load(demo.scenario, seed=99)).id != load_result(saved[demo.domain]).id

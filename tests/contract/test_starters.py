@@ -11,12 +11,12 @@ import click
 import pytest
 
 import forerun
+from forerun.catalog import starters, write_starter
 from forerun.cli.main import forerun_command, run
-from forerun.domains.starting import starters, write_starter
 from forerun.errors import StoreError
 
 
-@pytest.mark.parametrize("domain", forerun.rooms())
+@pytest.mark.parametrize("domain", forerun.domain_names())
 def test_the_scenario_of_every_domain_runs(
     domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,13 +73,13 @@ def test_a_write_that_fails_half_way_is_undone(tmp_path: Path, monkeypatch: pyte
     shutil.copytree(starters()["energy"], copy)
     (copy / "train.csv").unlink()
     (copy / "train.csv").mkdir()  # cannot be read
-    monkeypatch.setattr("forerun.domains.starting.starters", lambda: {"energy": copy})
+    monkeypatch.setattr("forerun.catalog.starters", lambda: {"energy": copy})
     with pytest.raises(StoreError):
         write_starter("energy", tmp_path / "mine")
     assert list((tmp_path / "mine").iterdir()) == []
 
 
-@pytest.mark.parametrize("domain", forerun.rooms())
+@pytest.mark.parametrize("domain", forerun.domain_names())
 def test_the_commands_in_the_comments_are_commands(
     domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

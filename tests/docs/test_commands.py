@@ -16,8 +16,8 @@ import click
 import pytest
 
 from forerun.cli.main import forerun_command
-from forerun.domains import rooms
-from forerun.domains.reproductions import reproductions
+from forerun.domain import domain_names
+from forerun.replication import reproductions
 
 from .claims import folded
 from .test_documents import DOCUMENTS, ROOT
@@ -101,7 +101,7 @@ def parsed(words: list[str]) -> None:
         known = {entry.id for entry in reproductions()}
         assert {word for word in words if re.fullmatch(r"[a-z]\w*(?:-\w+)+", word)} <= known, words
     if command.name in {"schema", "policies", "demo"}:
-        assert {word for word in words[:1] if re.fullmatch(r"[a-z]+", word)} <= {*rooms()}, words
+        assert {word for word in words[:1] if re.fullmatch(r"[a-z]+", word)} <= {*domain_names()}, words
 
 
 def every_option(command: click.Command) -> set[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.domains.demos import demos
+from forerun.catalog import demos
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -50,7 +50,7 @@ def run_document(path: Path, folder: Path) -> None:
     ROOM.yaml is there from the start: the room's demonstration, as the documents tell the reader to copy it.
     """
     for demo in demos():
-        (folder / f"{demo.room}.yaml").write_text(demo.scenario.read_text())
+        (folder / f"{demo.domain}.yaml").write_text(demo.scenario.read_text())
     for kind, text in BLOCK.findall(path.read_text()):
         named = re.match(r"# file: (\S+)\n", text)
         if named and kind in {"yaml", "csv", "text"}:
@@ -208,4 +208,4 @@ def test_every_example_runs(path: Path, tmp_path: Path) -> None:
 
 
 def test_every_room_has_an_example() -> None:
-    assert {path.stem for path in EXAMPLES} >= {demo.room for demo in demos()}
+    assert {path.stem for path in EXAMPLES} >= {demo.domain for demo in demos()}

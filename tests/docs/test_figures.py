@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.reproductions import reproductions
+from forerun.replication import reproductions
 
 from .claims import (
     GAP,

@@ -19,11 +19,11 @@ from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
 from forerun.domains.energy.public import GPUS, JOBS
-from forerun.domains.energy.reproduce import DRIFTS, drift_excess
 from forerun.domains.energy.runs import of_attempts, reference
 from forerun.domains.energy.simulate import Shop, sequence
 from forerun.domains.energy.stats import mean_interval
 from forerun.domains.energy.workload import Workload, join
+from forerun.replication.zeus.reproduce import DRIFTS, drift_excess
 
 COMPAT = Rules.of("compat")
 PUBLISHED = Pair(batch_size=PruningGts(), limit=Jit())

@@ -14,8 +14,8 @@ import pytest
 import forerun
 from forerun.cli.main import run
 from forerun.domains.energy.drawings import plan_figures
+from forerun.domains.energy.explain import what_ifs
 from forerun.domains.energy.figures import figures
-from forerun.domains.energy.levers import levers
 from forerun.domains.energy.pipeline import KINDS, Choices, Pipeline
 from forerun.domains.energy.pipeline_frontier import Program, best_within, enumerated, frontier
 from forerun.domains.energy.pipeline_plan import PipelinePlan, plan, synthetic
@@ -216,7 +216,7 @@ def test_a_result_with_ledgers_timeline_and_figures(scenario: Callable[..., Any]
     assert result.tables["stages"]["energy_j"].sum() == pytest.approx(energy.whole)
     drawn_ids = [figure.id for figure in figures(result)]
     assert drawn_ids == ["energy-passes-highest", "energy-passes-chosen", "energy-pipeline-frontier"]
-    assert [lever.path for lever in levers(given, result)] == ["goal.max_slowdown"]
+    assert [lever.path for lever in what_ifs(given, result)] == ["goal.max_slowdown"]
     folder = result.save(tmp_path / "run")
     again = forerun.load(folder / "scenario.json")
     assert forerun.simulate(again).summary == result.summary

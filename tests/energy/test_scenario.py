@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.energy import OBJECTIVES, POLICIES
+from forerun.domains.energy import DOMAIN
 from forerun.domains.energy.figures import figures
 from forerun.domains.energy.model import GroupRow, Rules
 from forerun.domains.energy.policies.jit import Jit
@@ -148,7 +148,7 @@ def test_drift_changes_the_job_half_way(files: Callable[..., Any]) -> None:
 
 
 def test_policies_and_objectives_are_found() -> None:
-    assert set(POLICIES["policy"]) == {
+    assert set(DOMAIN.policy_kinds["policy"]) == {
         "default",
         "fixed",
         "grid",
@@ -160,7 +160,7 @@ def test_policies_and_objectives_are_found() -> None:
         "random",
         "server-pruning-gts",
     }
-    assert set(POLICIES["limit_policy"]) == {
+    assert set(DOMAIN.policy_kinds["limit_policy"]) == {
         "fixed-limit",
         "jit",
         "least-energy",
@@ -168,7 +168,7 @@ def test_policies_and_objectives_are_found() -> None:
         "max-slowdown",
     }
     result = forerun.simulate(forerun.load(DEMO, ["trials=0", "recurrences=10"]))
-    assert all(objective.key in result.summary for objective in OBJECTIVES)
+    assert all(objective.key in result.summary for objective in DOMAIN.objectives)
 
 
 # --- laws of every run -----------------------------------------------------------------------------------------------
@@ -181,11 +181,11 @@ CHOICES: dict[str, dict[str, Any]] = {
 
 def _recipes() -> list[tuple[str, KnobRecipe]]:
     found: list[tuple[str, KnobRecipe]] = []
-    for name in POLICIES["policy"]:
-        recipe = POLICIES["policy"].get(name)(**CHOICES.get(name, {}))
+    for name in DOMAIN.policy_kinds["policy"]:
+        recipe = DOMAIN.policy_kinds["policy"].get(name)(**CHOICES.get(name, {}))
         found.append((name, paired(recipe, Jit())))
-    for name in POLICIES["limit_policy"]:
-        limit: LimitRecipe = POLICIES["limit_policy"].get(name)(**CHOICES.get(name, {}))
+    for name in DOMAIN.policy_kinds["limit_policy"]:
+        limit: LimitRecipe = DOMAIN.policy_kinds["limit_policy"].get(name)(**CHOICES.get(name, {}))
         found.append((f"pruning-gts with {name}", Pair(batch_size=PruningGts(), limit=limit)))
     return found
 
@@ -252,7 +252,10 @@ def test_every_policy_answers_differently(make_toy: Callable[..., Workload]) -> 
     assert histories["grid"][:2] == ((8, 250.0, "reached"), (8, 125.0, "reached"))
     assert histories["grid-bounded"][0] == (32, 250.0, "reached")
     assert histories["server-pruning-gts"] == histories["pruning-gts"]
-    assert len({histories[name] for name in POLICIES["policy"]}) == len(POLICIES["policy"].names()) - 1
+    assert (
+        len({histories[name] for name in DOMAIN.policy_kinds["policy"]})
+        == len(DOMAIN.policy_kinds["policy"].names()) - 1
+    )
 
 
 def test_paths_do_not_depend_on_the_policy(make_toy: Callable[..., Workload]) -> None:

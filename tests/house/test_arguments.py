@@ -98,6 +98,6 @@ def test_a_chart_is_of_a_figure() -> None:
 
 @pytest.mark.parametrize("given", [None, 3, Path("energy")], ids=repr)
 def test_a_name_of_another_type_is_unknown(given: Any) -> None:
-    for function in (forerun.room, forerun.schema, forerun.demo, forerun.reproduce):
+    for function in (forerun.get_domain, forerun.schema, forerun.demo, forerun.reproduce):
         with pytest.raises(UnknownName, match="known: "):
             function(given)

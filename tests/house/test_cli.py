@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
+from forerun.catalog import demos
 from forerun.cli.main import forerun_command, run
-from forerun.domains.demos import demos
 from forerun.scenario.text import read_document
 from forerun.study.executors.interrupts import held
 
-SERVING = next(demo.scenario for demo in demos() if demo.room == "serving")
-ENERGY = next(demo.scenario for demo in demos() if demo.room == "energy")
+SERVING = next(demo.scenario for demo in demos() if demo.domain == "serving")
+ENERGY = next(demo.scenario for demo in demos() if demo.domain == "energy")
 #: 130; or, as a shell says the same, by the signal: CPython ends itself so where the interrupt came while text was executed
 #: (a dataclass being made), whatever was done about it since
 INTERRUPTED = {130, -signal.SIGINT}
@@ -81,7 +81,7 @@ def test_json_is_json_and_results_go_to_stdout() -> None:
         (["simulate", str(SERVING), "--seed", "-1"], "-1"),
         (["simulate", str(SERVING), "--colour"], "No such option"),
         (["schema", "servng"], "did you mean 'serving'"),
-        (["policies", "nowhere"], "no room named"),
+        (["policies", "nowhere"], "no domain named"),
         (["reproduce", "inferline"], "no reproduction named"),
         (["reproduce"], "name what to reproduce"),
         (["report", "nowhere"], "no such run directory"),
@@ -386,7 +386,7 @@ def test_check_reads_scenarios_in_json(tmp_path: Path, capsys: pytest.CaptureFix
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps({**read_document(SERVING).data}))
     assert run(["check", str(path)]) == 0
-    assert "a scenario of the serving room" in capsys.readouterr().out
+    assert "a scenario of the serving domain" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="wants /dev/full")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import pytest
 import forerun
 from forerun.cli.main import run
 from forerun.cli.plan import OWN_OPTIONS
-from forerun.domains import room_part
+from forerun.domain import get_domain
 
 
 def help_of(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -21,13 +20,9 @@ def help_of(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_every_option_names_the_domains_that_have_it() -> None:
-    able = {domain: room_part(domain, "plan") for domain in forerun.rooms()}
+    able = {domain: get_domain(domain).planner for domain in forerun.domain_names()}
     for option, owners in OWN_OPTIONS.items():
-        have = {
-            domain
-            for domain, part in able.items()
-            if part and option in inspect.signature(part.plan).parameters
-        }
+        have = {domain for domain, part in able.items() if part is not None and option in part.options}
         assert have == set(owners), option
 
 

@@ -14,7 +14,7 @@ import forerun
 from forerun.errors import ScenarioError
 from forerun.registry import Registry
 from forerun.scenario.decode import decode
-from forerun.scenario.load import apply_overrides, map_inputs, resolve
+from forerun.scenario.resolve import apply_overrides, map_inputs, resolve
 from forerun.scenario.schema import scenario_schema
 from forerun.scenario.spec import Input, Recipe, Spec, canonical_json, content_id, recipe, to_data
 from forerun.scenario.text import MAX_DEPTH, Document, parse_document, read_document

@@ -28,7 +28,7 @@ from forerun.measure.loading.corpus import make_corpus, open_corpus
 from forerun.measure.loading.paced import pace_named, run_paced
 from forerun.measure.loading.store import LatencyStore, StoreSpec
 from forerun.measure.loading.study import Job
-from forerun.scenario.load import loads
+from forerun.scenarios import loads
 
 CASES = 200
 

@@ -30,8 +30,8 @@ from forerun.domains.loading.notebook import (
     stall_lag,
     table,
 )
-from forerun.domains.loading.reproduce import whole_figure
 from forerun.errors import TraceError
+from forerun.replication.cndlsys.reproduce import whole_figure
 from forerun.result.reproduction import silent
 from forerun.trace.convert import import_trace
 from forerun.trace.reader import read_trace

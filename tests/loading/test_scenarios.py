@@ -12,16 +12,17 @@ import pytest
 
 import forerun
 from forerun.domains.loading import plan as planning
-from forerun.domains.loading import reproduce, world
+from forerun.domains.loading import world
 from forerun.domains.loading.drawings import plan_figures
+from forerun.domains.loading.explain import answer, what_ifs
 from forerun.domains.loading.figures import figures
-from forerun.domains.loading.levers import answer, levers
 from forerun.domains.loading.model import Cell
 from forerun.domains.loading.placement import place_gangs
 from forerun.domains.loading.policy import placements
 from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError
+from forerun.replication.cndlsys import reproduce
 from forerun.result.reproduction import silent
-from forerun.scenario.load import loads
+from forerun.scenarios import loads
 
 from .conftest import shown_on_the_page
 
@@ -50,7 +51,10 @@ def test_the_parts_of_an_epoch() -> None:
     hidden = run("store.latency_s=0.0001", "loader.threads=8")
     assert hidden.summary["hidden"] and hidden.summary["stall_share"] < 0.05
     assert answer(hidden.summary).holds and not answer(result.summary).holds
-    assert {lever.path for lever in levers(loads(BASE), result)} >= {"layout.block_samples", "loader.threads"}
+    assert {lever.path for lever in what_ifs(loads(BASE), result)} >= {
+        "layout.block_samples",
+        "loader.threads",
+    }
     assert len(figures(result)) >= 5
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from forerun.cli.main import run as command_line
-from forerun.domains.loading import simulate
+from forerun.domain import simulate
 from forerun.domains.loading.dlio import read_demands, read_workload
 from forerun.domains.loading.kernels.deliver import deliver
 from forerun.domains.loading.model import CacheModel

@@ -252,8 +252,8 @@ def room_seeds() -> Iterator[Seed]:
     from forerun.domains.spot.statistics import read_counts
     from forerun.profile.files import read_profile as read_shared_profile
     from forerun.profile.supply import Supply
-    from forerun.scenario.load import load
-    from forerun.search.plan import read_document
+    from forerun.result.plan import read_document
+    from forerun.scenarios import load
     from forerun.study.expand import load_study
     from forerun.trace.readers.energy_pipeline import read_pipeline
     from forerun.trace.readers.energy_power import read_power
@@ -394,7 +394,7 @@ def kept_run() -> dict[str, bytes]:
     import tempfile
 
     import forerun
-    from forerun.scenario.load import from_data
+    from forerun.scenarios import from_data
 
     data = {
         "domain": "serving", "trace": {"arrivals_ms": [0, 10, 20]}, "stages": [{"name": "KSVM", "parents": ["source"]}],

@@ -19,11 +19,12 @@ import pytest
 
 import forerun
 from forerun.data.archive import unpacked
+from forerun.domain import get_domain
 from forerun.errors import DataError
 from forerun.report import html_page
 from forerun.result.run import load_result
 from forerun.result.tables import Table, TableSchema, spreadsheet_safe
-from forerun.scenario.load import from_data
+from forerun.scenarios import from_data
 from forerun.trace.files import save_trace
 from forerun.trace.reader import read_trace
 from forerun.trace.table import Column
@@ -152,11 +153,9 @@ def test_a_report_of_hostile_jobs_is_inert(tmp_path: Path) -> None:
 
 
 def test_pictures_of_hostile_names_hold_no_script() -> None:
-    from forerun.domains import room_part
     from forerun.report.images import svg
 
-    part = room_part("serving", "figures")
-    for figure in part.figures(hostile_run()):  # type: ignore[union-attr]
+    for figure in get_domain("serving").figures(hostile_run()):
         for element in ElementTree.fromstring(svg(figure)).iter():
             assert not element.tag.endswith("}script"), figure.id
             assert not [name for name in element.attrib if name.lower().startswith("on")], figure.id

@@ -12,14 +12,14 @@ import pytest
 import forerun
 from forerun.cli.main import run
 from forerun.errors import InputError, ScenarioError
-from forerun.scenario.load import load
 from forerun.scenario.text import MAX_DEPTH, parse_document, path_text, read_document
+from forerun.scenarios import load
 
 from .generated import scenarios, written
 
 KINDS = (".yaml", ".json", ".toml")
 #: scenarios drawn for each domain in a run of the suite; set FORERUN_CASES for more, of all domains together
-CASES = max(60, int(os.environ.get("FORERUN_CASES", "0")) // len(forerun.rooms()))
+CASES = max(60, int(os.environ.get("FORERUN_CASES", "0")) // len(forerun.domain_names()))
 
 
 @pytest.fixture
@@ -28,13 +28,13 @@ def folder(tmp_path: Path) -> Path:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "folder").mkdir()
-    for domain in forerun.rooms():
+    for domain in forerun.domain_names():
         for path in Path(forerun.demo(domain).scenario).parent.glob("*.csv"):
             (tmp_path / path.name).write_bytes(path.read_bytes())
     return tmp_path
 
 
-@pytest.mark.parametrize("domain", forerun.rooms())
+@pytest.mark.parametrize("domain", forerun.domain_names())
 def test_generated_scenarios_are_read_or_refused_with_their_line(domain: str, folder: Path) -> None:
     drawn = scenarios(0, domain)
     read = refused = 0
@@ -83,7 +83,7 @@ def with_file(domain: str, name: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", NOT_FILES, ids=lambda name: name.replace("\0", "NUL")[:12])
-@pytest.mark.parametrize("domain", forerun.rooms())
+@pytest.mark.parametrize("domain", forerun.domain_names())
 def test_what_is_no_file_is_refused_in_every_domain(domain: str, name: str, folder: Path) -> None:
     """Devices and pipes are refused before their digest is taken: neither is ever read to its end."""
     path = folder / "scenario.yaml"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import pkgutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,20 +32,11 @@ def gallery() -> ModuleType:
 
 
 @pytest.fixture
-def gallery_room(monkeypatch: pytest.MonkeyPatch, gallery: ModuleType) -> None:
+def gallery_domain(monkeypatch: pytest.MonkeyPatch, gallery: ModuleType) -> None:
     """Lets runs of the domain `gallery` be drawn, with a figure of every kind."""
-    import forerun.domains
+    from forerun.report import contents
 
-    # What is first imported while the name is replaced would keep the replacement for good.
-    for info in pkgutil.iter_modules(forerun.domains.__path__):
-        if not info.ispkg:
-            importlib.import_module(f"forerun.domains.{info.name}")
-
-    def room_part(name: str, part: str) -> Any:
-        assert name in ("gallery", "attic") and part == "figures"
-        return gallery.FIGURES
-
-    monkeypatch.setattr(forerun.domains, "room_part", room_part)
+    monkeypatch.setattr(contents, "find_domain", lambda name: gallery.FIGURES)
 
 
 @pytest.fixture(scope="session")

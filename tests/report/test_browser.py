@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from forerun.domain import get_domain
 from forerun.report import write_page, write_reproduction
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("gallery_room")]
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("gallery_domain")]
 
 #: elements that hold what a chart draws, axes and legends apart
 _MARKS = ", ".join(f"g.role-mark.mark-{kind} path" for kind in ("line", "area", "rect", "symbol"))
@@ -184,7 +185,7 @@ def test_the_demonstrations_of_all_rooms_are_drawn(
 ) -> None:
     monkeypatch.undo()  # the real rooms, not the gallery
     import forerun
-    from forerun.domains.demos import demos
+    from forerun.catalog import demos
 
     results = [forerun.simulate(forerun.load(entry.scenario)) for entry in demos()]
     page = open_page(write_page(results, tmp_path / "demo.html"))
@@ -199,17 +200,17 @@ def _others(tmp_path: Path) -> list[Any]:
     import json
 
     import forerun
+    from forerun.catalog import demo
     from forerun.cli._show import plain
-    from forerun.domains import room_part, rooms
-    from forerun.domains.demos import demo
-    from forerun.domains.plans import plan
+    from forerun.domain import domain_names
+    from forerun.planning import plan
     from forerun.report.kept import KeptComparison, open_kept
+    from forerun.result.objective import Objective
+    from forerun.result.plan import document, write_document
     from forerun.scenario.spec import to_data
-    from forerun.search.plan import document, write_document
     from forerun.study.compare import Variant, compare
     from forerun.study.executors import Here
     from forerun.study.expand import load_study
-    from forerun.study.objective import Objective
     from forerun.study.run import run_study
 
     path = demo("serving").scenario
@@ -229,8 +230,8 @@ def _others(tmp_path: Path) -> list[Any]:
     found = compare(base, variants, Objective("latency_p99_ms", "lower", "P99 latency in ms"), seeds=5)
     items: list[Any] = [open_kept(tmp_path / "study.sqlite"), KeptComparison("replicas", found)]
     shrunk = {"serving": small, "spot": ["goal.deadline_s=20h", "choices.trials=100"]}
-    for name in rooms():
-        if room_part(name, "plan") is None or room_part(name, "drawings") is None:
+    for name in domain_names():
+        if get_domain(name).planner is None:
             continue
         scenario = forerun.load(demo(name).scenario, shrunk.get(name, []))
         made = document(plan(scenario), scenario, "", {})

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains import room_part
+from forerun.domain import get_domain
 from forerun.domains.energy.runs import _why
 from forerun.domains.loading import laws
 from forerun.result.figures import Figure
@@ -65,7 +65,7 @@ def simulated(domain: str, *changes: str) -> Result:
 
 
 def captions(result: Result) -> dict[str, str]:
-    found: tuple[Figure, ...] = room_part(result.domain, "figures").figures(result)  # type: ignore[union-attr]
+    found: tuple[Figure, ...] = get_domain(result.domain).figures(result)
     return {figure.id: figure.caption for figure in found}
 
 

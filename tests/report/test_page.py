@@ -23,7 +23,7 @@ from forerun.report.markup import Html, script_json, tag
 from forerun.result.figures import Axis, Figure
 from forerun.result.run import load_result
 
-pytestmark = pytest.mark.usefixtures("gallery_room")
+pytestmark = pytest.mark.usefixtures("gallery_domain")
 
 
 class Reader(HTMLParser):
@@ -305,11 +305,11 @@ def test_runs_of_different_rooms_follow_one_another(gallery: Any) -> None:
 
 def test_runs_of_every_room_that_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # the real rooms, not the gallery
-    from forerun.domains.demos import demos
+    from forerun.catalog import demos
     from forerun.report.contents import figures_of
 
     for entry in demos():
-        folder = forerun.simulate(forerun.load(entry.scenario)).save(tmp_path / entry.room)
+        folder = forerun.simulate(forerun.load(entry.scenario)).save(tmp_path / entry.domain)
         saved = load_result(folder)
         drawn = figures_of(saved)
         shown = " ".join(Reader(html_page([saved])).texts)

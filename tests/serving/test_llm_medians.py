@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.domains.serving import simulate
+from forerun.domain import simulate
 from forerun.domains.serving.llm.medians import Key, LeftOut, Medians, read_medians
 from forerun.errors import ForerunError, ProfileError
 

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains import room_part
-from forerun.domains.serving import simulate
+from forerun.domain import get_domain, simulate
 from forerun.domains.serving.scenario import Scenario
 from forerun.result.run import Result
-from forerun.scenario.load import from_data
+from forerun.scenarios import from_data
 
 from ..conftest import shared_path
 
@@ -50,11 +49,11 @@ def run(data: dict[str, Any]) -> Result:
 
 
 def answer(result: Result) -> Any:
-    return room_part("serving", "levers").answer(result.summary)  # type: ignore[union-attr]
+    return get_domain("serving").explainer.answer(result.summary)  # type: ignore[union-attr]
 
 
 def levers(result: Result) -> dict[str, Any]:
-    found = room_part("serving", "levers").levers(result.scenario, result)  # type: ignore[union-attr]
+    found = get_domain("serving").explainer.what_ifs(result.scenario, result)  # type: ignore[union-attr]
     return {lever.path: lever for lever in found}
 
 
@@ -81,7 +80,7 @@ def test_a_missed_time_to_first_token_is_no_met_objective() -> None:
     assert "replicas=4" in result.next_steps[0] and "slo_ms" not in result.next_steps[0]
     assert not answer(result).holds and "time to first token within 500 ms" in answer(result).question
     assert levers(result)["configuration.Chat.llm.ttft_slo_ms"].values[0] > 500
-    figures = {one.id: one for one in room_part("serving", "figures").figures(result)}  # type: ignore[union-attr]
+    figures = {one.id: one for one in get_domain("serving").figures(result)}
     assert f"{100 * share:.4g} % of the requests are within 500 ms" in figures["ttft-cdf"].caption
     assert re.search(r"100 % of the queries stay within 60(,000 ms| s);", figures["latency-cdf"].caption)
     assert [rule.value for rule in figures["ttft-cdf"].rules] == [500.0]
@@ -202,7 +201,7 @@ def test_objectives_of_several_models_are_named_by_stage() -> None:
     assert "time to first token of Judge within 1 ms: 0 %" in result.why
     assert "time to first token of Chat within 500000 ms: 100 %" in result.why
     assert "time to first token of Judge within 1 ms" in answer(result).question
-    figures = {one.id: one for one in room_part("serving", "figures").figures(result)}  # type: ignore[union-attr]
+    figures = {one.id: one for one in get_domain("serving").figures(result)}
     assert {rule.label for rule in figures["ttft-cdf"].rules} == {"SLO of Chat", "SLO of Judge"}
 
 

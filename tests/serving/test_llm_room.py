@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains import room_part
-from forerun.domains.serving import simulate
+from forerun.domain import get_domain, simulate
 from forerun.domains.serving.model import Pipeline
 from forerun.domains.serving.scenario import Scenario
 from forerun.errors import ForerunError, InputError
-from forerun.scenario.load import from_data
 from forerun.scenario.spec import to_data
+from forerun.scenarios import from_data
 
 from ..conftest import shared_path
 
@@ -136,7 +135,7 @@ def test_tables_tell_the_same_story() -> None:
     span = result.tables["queries"]["finish_ms"].max() - result.tables["queries"]["arrival_ms"][0]
     assert stages["utilisation"][1] == pytest.approx(busy / span / 2)
     assert stages["load"][1] <= stages["utilisation"][1] * 1.05, "the load is a lower bound of the work"
-    figures = room_part("serving", "figures").figures(result)  # type: ignore[union-attr]
+    figures = get_domain("serving").figures(result)
     assert {"ttft-cdf", "tpot-cdf", "llm-requests", "llm-cache", "llm-tokens"} <= {f.id for f in figures}
 
 
@@ -162,7 +161,7 @@ def test_several_models_are_told_apart() -> None:
     assert {"Llama_ttft_p99_ms", "Judge_ttft_p99_ms"} <= set(result.summary)
     assert np.isnan(result.summary["Judge_tpot_p50_ms"]), "one token has no time between tokens"
     assert set(result.tables["requests"]["stage"].tolist()) == {"Llama", "Judge"}
-    room_part("serving", "figures").figures(result)  # type: ignore[union-attr]
+    get_domain("serving").figures(result)
 
 
 def test_tokens_are_drawn_from_a_recorded_trace(tmp_path: Path) -> None:
@@ -192,9 +191,10 @@ def test_tokens_come_with_a_recorded_trace(tmp_path: Path) -> None:
 
 
 def test_other_orders_of_ties_keep_the_tokens() -> None:
-    ties = room_part("serving", "ties")
+    explainer = get_domain("serving").explainer
+    assert explainer is not None
     data = scenario_data(tokens={"pairs": [[10 + i, 5] for i in range(300)]})
-    orders = ties.orders(scenario(data))  # type: ignore[union-attr]
+    orders = explainer.orders(scenario(data))
     assert orders.simulate(1).tables["requests"]["prompt_tokens"].tolist() == [10 + i for i in range(300)]
 
 
@@ -256,9 +256,9 @@ def test_bad_tokens_are_named_with_file_and_field(tmp_path: Path, text: str, sai
 
 
 def test_plans_and_other_kernels_refuse_language_models_by_name() -> None:
-    from forerun.domains.plans import plan
     from forerun.domains.serving.inputs import prepare
     from forerun.domains.serving.streaming import summarise_stream
+    from forerun.planning import plan
 
     with pytest.raises(ForerunError, match="plans do not size stages that serve language models"):
         plan(scenario())
@@ -268,8 +268,9 @@ def test_plans_and_other_kernels_refuse_language_models_by_name() -> None:
 
 
 def test_levers_turn_what_the_model_holds() -> None:
-    levers = room_part("serving", "levers")
-    found = levers.levers(scenario(), simulate(scenario()))  # type: ignore[union-attr]
+    explainer = get_domain("serving").explainer
+    assert explainer is not None
+    found = explainer.what_ifs(scenario(), simulate(scenario()))
     paths = {lever.path for lever in found}
     assert {f"configuration.Llama.llm.{name}" for name in ("max_seqs", "token_budget", "kv_blocks")} <= paths
     assert "configuration.Llama.max_batch" not in paths and "configuration.KSVM.max_batch" in paths

@@ -31,7 +31,7 @@ from forerun.measure.serving.profiling import Measured, profiled, sizes_to_measu
 from forerun.measure.serving.study import Request, builtin, measure
 from forerun.measure.serving.testbed import Observed, Testbed
 from forerun.report.kept import open_kept
-from forerun.scenario.load import from_data
+from forerun.scenarios import from_data
 
 #: a sleep of these lasts longer by far less than itself, even on a busy machine
 BASE_MS = 12.0

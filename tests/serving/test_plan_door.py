@@ -12,11 +12,11 @@ import pytest
 
 import forerun
 from forerun.cli.main import run
-from forerun.domains.plans import check_document, plan
 from forerun.domains.serving.plan import check_certificate
 from forerun.domains.serving.scenario import Listed
 from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError, StoreError, UsageError
-from forerun.search.plan import PLAN_FORMAT, Plan, document, read_document, write_document
+from forerun.planning import check_document, plan
+from forerun.result.plan import PLAN_FORMAT, Plan, document, read_document, write_document
 
 from ..conftest import ROOT
 from ..docs.test_documents import BLOCK

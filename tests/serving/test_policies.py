@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from forerun.domains.serving import POLICIES
+from forerun.domains.serving import DOMAIN
 from forerun.domains.serving.events import simulate_events
 from forerun.domains.serving.invariants import check_run
 from forerun.domains.serving.model import Edge, Pipeline, Service, Stage
@@ -83,7 +83,7 @@ class _Fixed:
 
 def test_policies_are_discovered() -> None:
     assert set(REGISTERED) >= {"greedy", "timeout", "delay"}
-    assert POLICIES["batching"].names() == REGISTERED
+    assert DOMAIN.policy_kinds["batching"].names() == REGISTERED
 
 
 @pytest.mark.parametrize("name", REGISTERED)

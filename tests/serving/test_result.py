@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.serving import simulate
+from forerun.domain import simulate
 from forerun.domains.serving.account import batch_wait_ms, by_branch, critical
 from forerun.domains.serving.figures import figures
 from forerun.domains.serving.inputs import prepare
@@ -19,9 +19,9 @@ from forerun.domains.serving.intervals import from_batches, from_replications
 from forerun.domains.serving.model import SOURCE, Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policies.timeout import Timeout
-from forerun.domains.serving.reproduce import REPRODUCTIONS
 from forerun.domains.serving.stagewise import simulate_stagewise
 from forerun.domains.serving.tables import longest_queue
+from forerun.replication.inferline.reproduce import REPRODUCTIONS
 from forerun.result.reproduction import Reproduction, silent
 from forerun.result.run import load_result
 

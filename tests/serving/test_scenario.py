@@ -10,8 +10,8 @@ import pytest
 from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.scenario import Scenario
 from forerun.errors import ForerunError, InputError
-from forerun.scenario.load import loads
 from forerun.scenario.spec import to_data
+from forerun.scenarios import loads
 
 GOOD = """
 domain: serving

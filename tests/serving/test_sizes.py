@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from forerun.cli.main import run
-from forerun.domains.plans import plan
-from forerun.domains.serving import simulate
+from forerun.domain import simulate
 from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.sizes import MOST_BYTES, most_queries
 from forerun.errors import ForerunError, InputError
-from forerun.scenario.load import from_data
+from forerun.planning import plan
+from forerun.scenarios import from_data
 
 BASE: dict[str, Any] = {
     "domain": "serving",

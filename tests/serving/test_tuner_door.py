@@ -16,7 +16,7 @@ from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.stagewise import simulate_stagewise
 from forerun.domains.serving.tuning.account import controlled
 from forerun.errors import ScenarioError, UnknownName, UsageError
-from forerun.scenario.load import from_data
+from forerun.scenarios import from_data
 
 from .conftest import golden, read_gaps, read_json
 
@@ -213,7 +213,7 @@ def test_a_schedule_is_what_the_kernels_would_give_from_the_start() -> None:
 
 def test_policies_that_no_field_of_the_scenario_takes_are_told_apart() -> None:
     """A batching policy belongs to a stage, and a name that nothing has is not looked for in a field that is not there."""
-    from forerun.domains.comparing import policy_field
+    from forerun.study.compare import policy_field
 
     scenario = forerun.load(forerun.demo("serving").scenario)
     assert policy_field(scenario, "inferline") == "tuner"

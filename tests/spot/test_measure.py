@@ -19,7 +19,7 @@ from forerun.measure.checkpoint.fleet import Fleet, FleetLog, Segment, Snapshot,
 from forerun.measure.checkpoint.profile import train
 from forerun.measure.checkpoint.testbed import ledger
 from forerun.measure.checkpoint.trainees import KINDS, trainee
-from forerun.scenario.load import loads
+from forerun.scenarios import loads
 
 SMALL = Work(kind="numpy", parameters=2_000, batch=16, max_pipelines=1, bytes_per_s=200_000)
 

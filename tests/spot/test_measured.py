@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot import simulate
+from forerun.domain import simulate
 from forerun.domains.spot.measured import ROUNDED, START_DELAY_S, MeasuredProfile, model_run, read_run
-from forerun.scenario.load import loads
+from forerun.scenarios import loads
 
 Golden = Callable[[str], Any]
 

@@ -16,8 +16,8 @@ from forerun.cli.main import run
 from forerun.domains.spot.drawings import plan_figures
 from forerun.domains.spot.plan import Plan, candidates, conclude, meet, plan
 from forerun.errors import CheckFailed, Infeasible, ScenarioError
-from forerun.scenario.load import loads
 from forerun.scenario.spec import to_data
+from forerun.scenarios import loads
 
 from .conftest import many
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot import published, reproduce
+from forerun.domains.spot import published
+from forerun.replication.bamboo import reproduce
 from forerun.result.reproduction import silent
 
 

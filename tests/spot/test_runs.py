@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.domains.spot import figures, simulate
+from forerun.domain import simulate
+from forerun.domains.spot import figures
 from forerun.domains.spot.policies.lazy import Lazy
 from forerun.domains.spot.policies.oobleck import Oobleck
 from forerun.domains.spot.policy import recovery_policies
 from forerun.errors import ScenarioError, TraceError
-from forerun.scenario.load import from_data, loads
 from forerun.scenario.spec import to_data
+from forerun.scenarios import from_data, loads
 
 JOB = """
 job:
@@ -124,8 +125,8 @@ def test_fifty_scenarios_do_not_hang_on_hashing(tmp_path: Path) -> None:
 
 FIFTY = f'''
 import hashlib, json
-from forerun.domains.spot import simulate
-from forerun.scenario.load import loads
+from forerun.domain import simulate
+from forerun.scenarios import loads
 
 FLEETS = (
     "{{name: poisson, removals_per_min: 0.3, adds_per_min: 0.3}}",

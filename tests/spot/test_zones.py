@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot import simulate
+from forerun.domain import simulate
 from forerun.domains.spot.deadline import Held
 from forerun.domains.spot.deadline_runs import zone_run
+from forerun.domains.spot.explain import answer, what_ifs
 from forerun.domains.spot.figures import figures
-from forerun.domains.spot.levers import answer, levers
 from forerun.domains.spot.policy import deadline_rules
 from forerun.domains.spot.prices import fleet_usd, spot_price
 from forerun.domains.spot.recorded import of_counts
 from forerun.domains.spot.scenario import Prices
 from forerun.domains.spot.zones import Preference
 from forerun.errors import InputError, TraceError
-from forerun.scenario.load import loads
+from forerun.scenarios import loads
 from forerun.trace.signal import Signal
 
 JOB = """
@@ -237,7 +237,11 @@ def test_results_say_what_was_held_and_how_sure() -> None:
     one = simulate(scenario()).check()
     told = answer(one.summary)
     assert told.holds and "deadline" in told.question
-    assert {lever.path for lever in levers(scenario(), one)} >= {"growth", "deadline.rule", "goal.deadline_s"}
+    assert {lever.path for lever in what_ifs(scenario(), one)} >= {
+        "growth",
+        "deadline.rule",
+        "goal.deadline_s",
+    }
     assert one.summary["met_deadline"] is True and len(one.tables["holdings"]) >= 1
     assert one.summary["cost_usd"] < one.summary["all_on_demand_cost_usd"]
     many = simulate(scenario(BASE + "trials: 12\n")).check()

@@ -1,4 +1,4 @@
-"""The toy room, made known to this process and (through sys.path) to the processes of a pool."""
+"""The toy domain, made known to this process and (through sys.path) to the processes of a pool."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from forerun import domains
+from forerun import domain
 
 TOY = Path(__file__).parent / "toy"
 
 
+def _forget() -> None:
+    for known in (domain.domain_names, domain.get_domain, domain._announced):
+        known.cache_clear()
+
+
 @pytest.fixture(autouse=True)
-def toy_room() -> Iterator[None]:
-    """Put the toy room's distribution on the path."""
+def toy_domain() -> Iterator[None]:
+    """Put the toy domain's distribution on the path."""
     sys.path.insert(0, str(TOY))
-    domains.rooms.cache_clear()
-    domains._announced.cache_clear()
+    _forget()
     yield
     sys.path.remove(str(TOY))
-    domains.rooms.cache_clear()
-    domains._announced.cache_clear()
+    _forget()

@@ -10,7 +10,7 @@ import pytest
 
 import forerun
 from forerun.cli.main import run as command_line
-from forerun.domains.cluster import units_of
+from forerun.domains.cluster import DOMAIN as CLUSTER
 from forerun.report import html_page
 from forerun.report.kept import open_kept
 from forerun.rng import stream
@@ -107,7 +107,7 @@ def write_log(folder: Path, days: int) -> Path:
 def test_the_units_of_a_cluster_run_make_its_figures(tmp_path: Path) -> None:
     scenario = forerun.load(write_log(tmp_path, 12), ["trace.slack=1.5", "policy=edf-accessctrl"])
     result = forerun.simulate(scenario)
-    units, summary = units_of(result), result.summary
+    units, summary = CLUSTER.units(result), result.summary
     assert np.nanmean(units.means["jct_mean_s"]) == pytest.approx(summary["jct_mean_s"])
     assert np.nanmean(units.means["deadline_ratio"]) == pytest.approx(summary["deadline_ratio"])
     assert units.totals["refused_jobs"].sum() == summary["refused_jobs"] > 0
@@ -116,10 +116,10 @@ def test_the_units_of_a_cluster_run_make_its_figures(tmp_path: Path) -> None:
 
 
 def test_the_units_of_a_serving_run_make_its_figures(tmp_path: Path) -> None:
-    from forerun.domains.serving import units_of as queries_of
+    from forerun.domains.serving import DOMAIN as SERVING
 
     result = forerun.simulate(forerun.load(forerun.demo("serving").scenario, ["intervals.replications=0"]))
-    units = queries_of(result)
+    units = SERVING.units(result)
     assert units is not None
     assert np.mean(units.means["attainment"]) == pytest.approx(result.summary["attainment"])
     assert np.mean(units.means["latency_mean_ms"]) == pytest.approx(result.summary["latency_mean_ms"])

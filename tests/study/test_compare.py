@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import forerun
+from forerun.domain import objectives_of
 from forerun.errors import InputError, UsageError
+from forerun.result.objective import Objective
 from forerun.result.run import Interval
 from forerun.result.stats import mean_interval, paired_interval
 from forerun.rng import stream
@@ -21,13 +23,12 @@ from forerun.study.compare import (
     FIRST_SEEDS,
     Shift,
     Variant,
-    compare,
+    compare_variants,
     moved_parts,
     next_look,
     pick_objective,
 )
 from forerun.study.expand import Plan
-from forerun.study.objective import Objective, objectives_of
 from forerun.study.summary import points
 
 TOTAL = Objective("total_s", "lower", "total time")
@@ -39,7 +40,7 @@ def toy(text: str = "") -> Any:
 
 
 def test_a_replayed_world_is_compared_exactly() -> None:
-    found = compare(toy(), [PLAIN, HALF], TOTAL)
+    found = compare_variants(toy(), [PLAIN, HALF], TOTAL)
     assert found.exact and found.seeds == 1 and "exact" in found.method
     best = found.standings[0]
     assert (best.variant.name, best.value, best.difference, best.difference_interval) == (
@@ -54,19 +55,22 @@ def test_a_replayed_world_is_compared_exactly() -> None:
 
 def test_progress_of_an_exact_comparison_promises_no_further_runs() -> None:
     shown: list[str] = []
-    assert compare(toy(), [PLAIN, HALF], TOTAL, progress=shown.append).exact
+    assert compare_variants(toy(), [PLAIN, HALF], TOTAL, progress=shown.append).exact
     assert shown[-1] == "4 of at most 40 runs"
 
 
 def test_the_lead_has_a_unit_and_every_variant_of_a_tie_is_named() -> None:
-    assert "half has the best total time, 1 s ahead of plain" in compare(toy(), [PLAIN, HALF], TOTAL).why
+    assert (
+        "half has the best total time, 1 s ahead of plain"
+        in compare_variants(toy(), [PLAIN, HALF], TOTAL).why
+    )
     same = [Variant(name, (("x", 1.0),)) for name in ("a", "b", "c")]
     worse = Variant("d", (("x", 9.0),))
-    assert compare(toy(), [*same, worse], TOTAL).why.startswith("a, b and c tie on total time")
+    assert compare_variants(toy(), [*same, worse], TOTAL).why.startswith("a, b and c tie on total time")
 
 
 def test_common_random_numbers_make_small_differences_visible() -> None:
-    found = compare(toy("noise: 5.0"), [PLAIN, HALF], TOTAL, seeds=12)
+    found = compare_variants(toy("noise: 5.0"), [PLAIN, HALF], TOTAL, seeds=12)
     half = next(standing for standing in found.standings if standing.variant.name == "half")
     assert half.interval is not None and half.difference_interval is not None and half.p is not None
     paired = half.difference_interval.high - half.difference_interval.low
@@ -79,24 +83,24 @@ def test_the_true_difference_is_covered() -> None:
     """The truth is -1; 200 comparisons of 8 seeds cover it in 95 % of cases, within three standard errors."""
     hits = 0
     for first in range(200):
-        found = compare(toy(f"noise: 2.0\nseed: {first * 1000}"), [PLAIN, HALF], TOTAL, seeds=8)
+        found = compare_variants(toy(f"noise: 2.0\nseed: {first * 1000}"), [PLAIN, HALF], TOTAL, seeds=8)
         interval = next(s.difference_interval for s in found.standings if s.difference_interval)
         hits += interval.low <= -1.0 <= interval.high
     assert abs(hits / 200 - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 200)
 
 
 def test_seeds_are_added_until_the_interval_is_narrow_enough() -> None:
-    found = compare(toy("noise: 2.0"), [PLAIN, HALF], TOTAL, precision=0.05, most_seeds=300)
+    found = compare_variants(toy("noise: 2.0"), [PLAIN, HALF], TOTAL, precision=0.05, most_seeds=300)
     interval = next(s.difference_interval for s in found.standings if s.difference_interval)
     assert (interval.high - interval.low) / 2 <= 0.05 and 10 < found.seeds < 300
     assert "until half widths were at most 0.05" in found.method
     assert "where differences are skewed (here: " in found.method and "one interval in ten" in found.method
-    assert "skewed" not in compare(toy("noise: 2.0"), [PLAIN, HALF], TOTAL, seeds=5).method
-    short = compare(toy("noise: 2.0"), [PLAIN, HALF], TOTAL, precision=0.001, most_seeds=20)
+    assert "skewed" not in compare_variants(toy("noise: 2.0"), [PLAIN, HALF], TOTAL, seeds=5).method
+    short = compare_variants(toy("noise: 2.0"), [PLAIN, HALF], TOTAL, precision=0.001, most_seeds=20)
     assert short.seeds == 20 and re.search(
         r"0\.001 were asked and are 0\.\d+ still: the seeds ran out", short.method
     )
-    coarse = compare(toy("noise: 2.0"), [PLAIN, HALF], TOTAL, precision=5.0)
+    coarse = compare_variants(toy("noise: 2.0"), [PLAIN, HALF], TOTAL, precision=5.0)
     assert coarse.seeds == 10
 
 
@@ -123,7 +127,7 @@ def test_exact_differences_are_told_by_cause(tmp_path: Path, capsys: pytest.Capt
     from forerun.cli.main import run as command_line
 
     third = Variant("more", (("x", 4.0),))
-    found = compare(toy(), [PLAIN, HALF, third], TOTAL)
+    found = compare_variants(toy(), [PLAIN, HALF, third], TOTAL)
     moved = moved_parts(found)
     assert [entry.ledger for entry in moved] == ["time (s)"] and moved[0].whole == {"half": -1.0, "more": 3.0}
     assert moved[0].parts == (
@@ -139,13 +143,13 @@ def test_exact_differences_are_told_by_cause(tmp_path: Path, capsys: pytest.Capt
 
 def test_a_variant_that_fails_is_named_and_the_rest_is_compared() -> None:
     unlucky = Variant("unlucky", (("x", 9),))
-    found = compare(toy("unlucky_x: 9"), [PLAIN, HALF, unlucky], TOTAL)
+    found = compare_variants(toy("unlucky_x: 9"), [PLAIN, HALF, unlucky], TOTAL)
     assert dict(found.failed) == {"unlucky": "toy: x is unlucky"} and len(found.standings) == 2
 
 
 def test_no_difference_is_not_claimed() -> None:
     one, other = Variant("a", (("seed", 1),)), Variant("b", (("noise", 0.3000001),))
-    found = compare(toy("noise: 0.3"), [Variant("plain", ()), other], TOTAL, seeds=10)
+    found = compare_variants(toy("noise: 0.3"), [Variant("plain", ()), other], TOTAL, seeds=10)
     assert any(standing.p is not None for standing in found.standings)
     assert one.name == "a"
 
@@ -161,7 +165,7 @@ def test_no_difference_is_not_claimed() -> None:
 )
 def test_malformed_comparisons(variants: list[Variant], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        compare(toy(), variants, TOTAL)
+        compare_variants(toy(), variants, TOTAL)
 
 
 def test_intervals_stay_within_the_bounds_of_a_share() -> None:
@@ -185,9 +189,9 @@ def test_intervals_stay_within_the_bounds_of_a_share() -> None:
 
 def test_comparisons_and_studies_cut_what_they_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds laid inside the intervals of a noisy figure: what is reported ends there."""
-    free = compare(toy("noise: 5.0"), [PLAIN, HALF], TOTAL, seeds=6)
+    free = compare_variants(toy("noise: 5.0"), [PLAIN, HALF], TOTAL, seeds=6)
     tight = Objective("total_s", "lower", "", -2.0, 2.5)
-    held = compare(toy("noise: 5.0"), [PLAIN, HALF], tight, seeds=6)
+    held = compare_variants(toy("noise: 5.0"), [PLAIN, HALF], tight, seeds=6)
     assert len(held.standings) == 2
     for one, other in zip(free.standings, held.standings, strict=True):
         assert one.interval is not None and one.interval.high > 2.5
@@ -206,7 +210,7 @@ def test_comparisons_and_studies_cut_what_they_report(monkeypatch: pytest.Monkey
 
 
 def test_notes_are_told_once_with_whom_they_are_about() -> None:
-    found = compare(toy(), [PLAIN, HALF], TOTAL)
+    found = compare_variants(toy(), [PLAIN, HALF], TOTAL)
     assert found.notes() == []
     said = {"plain": ("all", "of plain", "all"), "half": ("all", "of half")}
     noted = replace(found, standings=[replace(one, notes=said[one.variant.name]) for one in found.standings])
@@ -221,13 +225,13 @@ def test_objectives() -> None:
         with pytest.raises(UsageError, match="no figure named"):
             pick_objective("toy", named, summary)
     with pytest.raises(UsageError, match="no figure 'z'"):
-        compare(toy(), [PLAIN, HALF], Objective("z", "lower"))
+        compare_variants(toy(), [PLAIN, HALF], Objective("z", "lower"))
 
 
 @pytest.mark.parametrize(("precision", "seeds"), [(0.0, 12), (0.0, 2), (0.0, 1)])
 def test_progress_counts_every_run_of_the_comparison(precision: float, seeds: int) -> None:
     told: list[str] = []
-    compare(toy("noise: 2.0"), [PLAIN, HALF], TOTAL, seeds=seeds, progress=told.append)
+    compare_variants(toy("noise: 2.0"), [PLAIN, HALF], TOTAL, seeds=seeds, progress=told.append)
     most = 4 if seeds > 2 else 0  # two seeds of each may show that the seed changes nothing
     planned = [f"{'at most ' if number <= most else ''}{2 * seeds}" for number in range(1, 2 * seeds + 1)]
     assert told == [f"{number} of {runs} runs" for number, runs in enumerate(planned, 1)]
@@ -235,7 +239,7 @@ def test_progress_counts_every_run_of_the_comparison(precision: float, seeds: in
 
 def test_progress_grows_with_the_seeds_that_precision_adds() -> None:
     told: list[str] = []
-    found = compare(
+    found = compare_variants(
         toy("noise: 2.0"), [PLAIN, HALF], TOTAL, precision=0.2, most_seeds=60, progress=told.append
     )
     assert found.seeds > 10 and told[0] == "1 of 20 runs"

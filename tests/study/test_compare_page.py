@@ -16,10 +16,10 @@ from forerun.cli.main import run as command_line
 from forerun.errors import StoreError
 from forerun.report import html_page, write_pictures
 from forerun.report.kept import KeptComparison, open_kept
-from forerun.study.compare import Comparison, Variant, compare, moved_parts
+from forerun.result.objective import Objective
+from forerun.study.compare import Comparison, Variant, compare_variants, moved_parts
 from forerun.study.compared import save_comparison
 from forerun.study.differences import figures
-from forerun.study.objective import Objective
 
 TOTAL = Objective("total_s", "lower", "total time in s")
 VARIANTS = [
@@ -30,7 +30,7 @@ VARIANTS = [
 
 
 def compared(text: str = "noise: 1.0", **options: Any) -> Comparison:
-    return compare(forerun.loads("domain: toy\n" + text), VARIANTS, TOTAL, **options)
+    return compare_variants(forerun.loads("domain: toy\n" + text), VARIANTS, TOTAL, **options)
 
 
 def words(page: str) -> str:
@@ -157,7 +157,7 @@ def test_replayed_worlds_are_compared_exactly_and_decomposed(room: str, tmp_path
     text, variants, key = replays(tmp_path)[room]
     (tmp_path / "base.yaml").write_text(text)
     scenario = forerun.load(tmp_path / "base.yaml")
-    found = compare(scenario, variants, Objective(key, "lower"))
+    found = compare_variants(scenario, variants, Objective(key, "lower"))
     assert found.exact and found.seeds == 1 and not found.failed
     results = {
         variant.name: forerun.simulate(

@@ -1,4 +1,4 @@
-"""Explanations: the largest causes, and the first value of each lever that turns the answer."""
+"""Explanations: the largest causes, and the first value of each what_if that turns the answer."""
 
 from __future__ import annotations
 
@@ -12,27 +12,25 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun import domains
 from forerun.cli.main import run as command_line
-from forerun.domains import room_part, rooms
-from forerun.domains.explaining import explain_run
+from forerun.domain import domain_names, get_domain
 from forerun.result.ledger import Ledger
+from forerun.result.objective import Objective
 from forerun.study.cell import Done, Failed, Outcome
 from forerun.study.expand import Cell, Plan
-from forerun.study.explain import HALVINGS, Answer, Change, Lever, dominant_causes, explain
-from forerun.study.objective import Objective
+from forerun.study.explain import HALVINGS, Answer, Change, WhatIf, dominant_causes, explain, explain_with
 
 
 def test_the_first_value_that_turns_the_answer(tmp_path: Path) -> None:
     saved = forerun.load_result(forerun.simulate(forerun.loads("domain: toy")).save(tmp_path / "run"))
-    found = explain_run(saved)
+    found = explain(saved)
     assert found.answer is not None and found.answer.holds
     assert found.causes == (("time", "y", 2 / 3), ("time", "x", 1 / 3))
-    turned = {turn.lever.path: (turn.value, turn.tried) for turn in found.turns}
+    turned = {turn.what_if.path: (turn.value, turn.tried) for turn in found.turns}
     # y = -1 is no scenario: it counts as tried, turns nothing and stops nothing. Any more than 3 in all turns it, so
     # each number is halved towards the present one four times: x from 1.5, y from 2.5 by way of 2.25, 2.12, 2.06.
     assert turned == {"x": (1.03, 5), "y": (2.03, 6), "sleep_s": (None, 2)}
-    assert [turn.lever.path for turn in found.turns] == ["y", "x", "sleep_s"]
+    assert [turn.what_if.path for turn in found.turns] == ["y", "x", "sleep_s"]
     assert found.smallest is found.turns[0] and found.turns[0].change == pytest.approx(0.015)
 
 
@@ -66,10 +64,10 @@ def yes(summary: Any) -> Answer:
     return Answer("Yes?", summary["yes"])
 
 
-def walked(lever: Lever, turns: Callable[[Any], bool]) -> tuple[Any, list[Any]]:
-    """The value at which a lever turns, and all that were simulated."""
+def walked(what_if: WhatIf, turns: Callable[[Any], bool]) -> tuple[Any, list[Any]]:
+    """The value at which a what_if turns, and all that were simulated."""
     one = Told(lambda path, value: None if value == "impossible" else turns(value))
-    turn = explain(RUN, yes, [lever], PLAN, executor=one).turns[0]
+    turn = explain_with(RUN, yes, [what_if], PLAN, executor=one).turns[0]
     assert turn.tried == len(one.seen)
     assert turn.refused == tuple((value, "no") for value in one.seen if value == "impossible")
     return turn.value, one.seen
@@ -77,7 +75,7 @@ def walked(lever: Lever, turns: Callable[[Any], bool]) -> tuple[Any, list[Any]]:
 
 def test_a_change_tells_what_it_moves() -> None:
     one = Told(lambda path, value: None if value == "impossible" else True)
-    found = explain(
+    found = explain_with(
         RUN, yes, [], PLAN, executor=one,
         changes=[Change("a", 1, "a"), Change("b", "impossible", "b")], objectives=[Objective("x", "lower", "x")],
     )  # fmt: skip
@@ -87,8 +85,8 @@ def test_a_change_tells_what_it_moves() -> None:
 
 def test_what_is_found_does_not_depend_on_how_many_are_simulated_at_once() -> None:
     """Outcomes that overtake each other; and what is still to come is told, down to nothing."""
-    levers = [Lever(f"n{step}", 1.0, tuple(1.0 + step * k for k in range(1, 9))) for step in (1, 2, 3)]
-    levers += [Lever("none", 1, ()), Lever("word", "a", ("b", "c"))]
+    what_ifs = [WhatIf(f"n{step}", 1.0, tuple(1.0 + step * k for k in range(1, 9))) for step in (1, 2, 3)]
+    what_ifs += [WhatIf("none", 1, ()), WhatIf("word", "a", ("b", "c"))]
 
     def turned(path: str, value: Any) -> bool:
         return isinstance(value, float) and value > 2.4 * int(path[1:])
@@ -97,10 +95,10 @@ def test_what_is_found_does_not_depend_on_how_many_are_simulated_at_once() -> No
     for waiting in (1, 2, 7):
         told.append(seen := [])  # type: ignore[var-annotated]
         found.append(
-            explain(
+            explain_with(
                 RUN,
                 yes,
-                levers,
+                what_ifs,
                 PLAN,
                 executor=Told(turned, waiting),
                 progress=seen.append,
@@ -108,7 +106,7 @@ def test_what_is_found_does_not_depend_on_how_many_are_simulated_at_once() -> No
             )
         )
     assert found[0] == found[1] == found[2]
-    assert {turn.lever.path: turn.tried for turn in found[0].turns}["none"] == 0
+    assert {turn.what_if.path: turn.tried for turn in found[0].turns}["none"] == 0
     for seen in told:
         assert seen[0].done == 0 and seen[0].most == 3 * (8 + HALVINGS) + 2 + 1
         assert [one.done for one in seen] == list(range(len(seen)))
@@ -123,22 +121,22 @@ def test_a_pool_of_processes_finds_the_same(tmp_path: Path) -> None:
     assert [(turn.value, turn.tried) for turn in kept.turns] == [
         (turn.value, turn.tried) for turn in found[0].turns
     ]
-    refused = {turn.lever.path: [value for value, _ in turn.refused] for turn in found[0].turns}
+    refused = {turn.what_if.path: [value for value, _ in turn.refused] for turn in found[0].turns}
     assert refused == {"x": [1.5], "y": [-1.0], "sleep_s": []}
 
 
 def test_a_number_is_halved_towards_what_does_not_turn() -> None:
-    assert walked(Lever("n", 1, (2, 4, 16)), lambda n: n >= 9) == (9, [2, 4, 16, 10, 7, 8, 9])
-    assert walked(Lever("n", 10, (8, 4)), lambda n: n <= 5) == (5, [8, 4, 6, 5])
+    assert walked(WhatIf("n", 1, (2, 4, 16)), lambda n: n >= 9) == (9, [2, 4, 16, 10, 7, 8, 9])
+    assert walked(WhatIf("n", 10, (8, 4)), lambda n: n <= 5) == (5, [8, 4, 6, 5])
     # Only values on the turning side of the present one bound it: 2 says nothing of those above 8.
-    assert walked(Lever("n", 8, (2, 16)), lambda n: n >= 12) == (12, [2, 16, 12, 10, 11])
-    assert walked(Lever("n", 0.3, (0.6, 1.0)), lambda x: x > 0.7) == (
+    assert walked(WhatIf("n", 8, (2, 16)), lambda n: n >= 12) == (12, [2, 16, 12, 10, 11])
+    assert walked(WhatIf("n", 0.3, (0.6, 1.0)), lambda x: x > 0.7) == (
         0.725,
         [0.6, 1.0, 0.8, 0.7, 0.75, 0.725],
     )
     # Not monotone: what is told was simulated and turns the answer.
-    assert walked(Lever("n", 1, (9,)), lambda n: n in (9, 5, 4)) == (4, [9, 5, 3, 4])
-    assert walked(Lever("p", "a", ("impossible", "c", "d")), lambda p: p == "d") == (
+    assert walked(WhatIf("n", 1, (9,)), lambda n: n in (9, 5, 4)) == (4, [9, 5, 3, 4])
+    assert walked(WhatIf("p", "a", ("impossible", "c", "d")), lambda p: p == "d") == (
         "d",
         ["impossible", "c", "d"],
     )
@@ -154,45 +152,45 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("room", [name for name in rooms() if name != "toy"])
-def test_every_room_has_a_question_and_levers_that_name_something(room: str, tmp_path: Path) -> None:
-    """On a small demonstration: every lever makes another scenario, and what a lever turns is turned."""
-    from forerun.domains.demos import demo
+@pytest.mark.parametrize("domain", [name for name in domain_names() if name != "toy"])
+def test_every_domain_has_a_question_and_what_if_parameters(domain: str, tmp_path: Path) -> None:
+    """On a small demonstration: every parameter makes another scenario, and a reported change does change the answer."""
+    from forerun.catalog import demo
 
-    part, path = room_part(room, "levers"), demo(room).scenario
-    assert part is not None, f"{room} has no module levers with answer and levers"
-    small = SMALL.get(room, [])
+    explainer, path = get_domain(domain).explainer, demo(domain).scenario
+    assert explainer is not None
+    small = SMALL.get(domain, [])
     scenario = forerun.load(path, small)
     saved = forerun.load_result(forerun.simulate(scenario).save(tmp_path / "run"))
-    given, offered = part.answer(saved.summary), part.levers(scenario, saved)
+    given, offered = explainer.answer(saved.summary), explainer.what_ifs(scenario, saved)
     assert given.question.endswith("?") and len(offered) >= 3
-    for lever in offered:
-        assert lever.values and lever.present not in lever.values and lever.meaning
-        assert forerun.load(path, [*small, f"{lever.path}={json.dumps(lever.values[0])}"]) != scenario
+    for what_if in offered:
+        assert what_if.values and what_if.present not in what_if.values and what_if.meaning
+        assert forerun.load(path, [*small, f"{what_if.path}={json.dumps(what_if.values[0])}"]) != scenario
     seen: dict[Any, Any] = {}
 
     def figure(path_in: str, value: Any) -> Any:
         seen[value] = forerun.simulate(forerun.load(path, [*small, f"{path_in}={json.dumps(value)}"]))
-        return part.answer(seen[value].summary).holds
+        return explainer.answer(seen[value].summary).holds
 
     given_run: Any = SimpleNamespace(summary={"yes": given.holds}, why="", ledgers=())
-    turn = explain(given_run, yes, [offered[0]], PLAN, executor=Told(figure)).turns[0]
-    turned = {value for value, result in seen.items() if part.answer(result.summary).holds != given.holds}
+    turn = explain_with(given_run, yes, [offered[0]], PLAN, executor=Told(figure)).turns[0]
+    turned = {
+        value for value, result in seen.items() if explainer.answer(result.summary).holds != given.holds
+    }
     assert turn.value in turned if turned else turn.value is None
     assert 0 < len(seen) == turn.tried
-    bare = getattr(part, "bare", None)
-    if bare is not None:
-        # What is left out for the sake of time is nothing that is told.
-        lean = forerun.simulate(bare(scenario)).summary
-        keys = [one.key for one in getattr(domains.room(room), "OBJECTIVES", ())]
-        assert part.answer(lean) == given and all(lean.get(key) == saved.summary.get(key) for key in keys)
+    # What is left out to save time is not reported.
+    lean = forerun.simulate(explainer.bare(scenario)).summary
+    keys = [one.key for one in get_domain(domain).objectives]
+    assert explainer.answer(lean) == given and all(lean.get(key) == saved.summary.get(key) for key in keys)
 
 
 def test_what_each_accident_of_a_published_simulator_does(tmp_path: Path) -> None:
     """One row for each switch that touches the policy, put right alone; others are not told."""
-    from forerun.domains.cluster.levers import changes
+    from forerun.catalog import demo
+    from forerun.domains.cluster.explain import changes
     from forerun.domains.cluster.switches import SWITCHES
-    from forerun.domains.demos import demo
 
     scenario = forerun.load(demo("cluster").scenario, ["mode=compat", "policy=edf"])
     named = changes(scenario, None)  # type: ignore[arg-type]
@@ -226,7 +224,7 @@ def test_a_change_is_compared_with_the_run_that_has_what_is_given() -> None:
         Change("a", 10, "beside what cannot be", (("b", "impossible"),)),
     ]
     told: list[Any] = []
-    found = explain(
+    found = explain_with(
         RUN, None, [], PLAN, executor=Sum(), changes=changes, objectives=[Objective("x", "lower", "x")],
         progress=told.append,
     )  # fmt: skip
@@ -243,8 +241,8 @@ def test_a_change_is_compared_with_the_run_that_has_what_is_given() -> None:
 @pytest.mark.parametrize("mode", ["compat", "corrected"])
 def test_promises_are_one_row_and_their_switches_are_each_alone(mode: str) -> None:
     """Seven switches end ElasticFlow's promises with them; none of their rows shows what the end of promises does."""
+    from forerun.catalog import demo
     from forerun.domains.cluster.promises import NEEDED
-    from forerun.domains.demos import demo
 
     asked = [f"mode={mode}", "trace.generate.jobs=100"]
     path = demo("cluster").scenario
@@ -267,8 +265,8 @@ def test_promises_are_one_row_and_their_switches_are_each_alone(mode: str) -> No
 
 def test_a_switch_that_would_begin_promises_shows_its_own_effect() -> None:
     """All but one of the eight corrected: correcting it begins promises, which both sides then leave out."""
-    from forerun.domains.cluster.levers import changes
-    from forerun.domains.demos import demo
+    from forerun.catalog import demo
+    from forerun.domains.cluster.explain import changes
 
     scenario = forerun.load(demo("cluster").scenario).with_(compat={"late_test": "compat"})
     named = {change.path: change for change in changes(scenario, None)}  # type: ignore[arg-type]
@@ -280,9 +278,9 @@ def test_a_switch_that_would_begin_promises_shows_its_own_effect() -> None:
 
 def test_what_turns_the_answer_really_turns_it(tmp_path: Path) -> None:
     saved = forerun.load_result(forerun.simulate(forerun.loads("domain: toy")).save(tmp_path / "run"))
-    for turn in explain_run(saved).turns:
+    for turn in explain(saved).turns:
         if turn.value is not None:
-            changed = forerun.simulate(forerun.loads("domain: toy", [f"{turn.lever.path}={turn.value}"]))
+            changed = forerun.simulate(forerun.loads("domain: toy", [f"{turn.what_if.path}={turn.value}"]))
             assert changed.summary["total_s"] > 3
 
 

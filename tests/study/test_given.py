@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from forerun import domains
 from forerun.cli.main import run as command_line
+from forerun.domain import get_domain
 from forerun.errors import ScenarioError
 from forerun.report import html_page
 from forerun.study.executors import Here
@@ -91,7 +91,7 @@ def test_ties_are_stated_once(tmp_path: Path) -> None:
 
 
 def test_a_domain_says_which_sections_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(domains.room("toy"), "GIVEN", ("x",), raising=False)
+    monkeypatch.setattr(get_domain("toy"), "environment", ("x",), raising=False)
     unnamed = STUDY.replace("given: [x]\n", "")
     assert saved(tmp_path, unnamed).given == (0,)
     (tmp_path / "s.sqlite").unlink()
@@ -100,8 +100,8 @@ def test_a_domain_says_which_sections_are_given(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("domain", ["cluster", "energy", "loading", "serving", "spot"])
 def test_given_sections_are_sections_of_the_scenario(domain: str) -> None:
-    room = domains.room(domain)
-    assert room.GIVEN and set(room.GIVEN) <= set(room.Scenario.__struct_fields__)
+    known = get_domain(domain)
+    assert known.environment and set(known.environment) <= set(known.scenario_type.__struct_fields__)
 
 
 def test_what_is_given_is_kept_and_is_no_part_of_the_study(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_study_tells_each_combination_with_its_interval(tmp_path: Path) -> Non
 
 
 MISFORTUNES = {
-    "error": "toy: x is unlucky", "bug": "ZeroDivisionError: a bug of the room", "memory": "ran out of memory",
+    "error": "toy: x is unlucky", "bug": "ZeroDivisionError: a bug of the domain", "memory": "ran out of memory",
     "die": "ended by SIGKILL; the machine may have run out of memory", "hang": "longer than the limit of 0.5 s",
 }  # fmt: skip
 
@@ -286,7 +286,7 @@ MALFORMED = {
     "base: {domain: toy}\naxes: {x: {start: 5, stop: 9, step: 0}}": "0 is not above 0",
     "base: {domain: toy}\naxes: {x: {start: 5min, stop: 9min, step: 1min}}": "'5min' is no value of the axis",
     "base: {domain: toy}\naxes: {y: [-1]}": ">= 0",
-    "base: {domain: nowhere}": "no room named 'nowhere'",
+    "base: {domain: nowhere}": "no domain named 'nowhere'",
     "base: missing.yaml": "no such file",
     "base: {domain: toy, xx: 1}": "unknown key 'xx'",
     "axes: {x: [1]}": "'base' is missing",

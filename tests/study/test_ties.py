@@ -10,9 +10,8 @@ import pytest
 
 import forerun
 from forerun.cli.main import run as command_line
-from forerun.domains import room_part, rooms
-from forerun.domains.serving import simulate
-from forerun.domains.serving.ties import orders, permuted
+from forerun.domain import domain_names, get_domain, simulate
+from forerun.domains.serving.ties import permuted
 from forerun.study.ties import Orders, Ties, Untied, tie_sensitivity
 
 #: two queries at one instant: together they take 12 ms, one after the other 10 and 20 ms
@@ -32,11 +31,16 @@ def twins(arrivals: str) -> Any:
     return forerun.loads(TWINS.replace("ARRIVALS", arrivals))
 
 
+def orders(scenario: Any) -> Orders | Untied:
+    """The other orders of a scenario's events, as its domain makes them."""
+    explainer = get_domain(scenario.domain).explainer
+    assert explainer is not None
+    return explainer.orders(scenario)
+
+
 def tried(scenario: Any, number: int = 10) -> Ties:
-    """The tie sensitivity of a scenario in its room."""
-    part = room_part(scenario.domain, "ties")
-    assert part is not None
-    found = part.orders(scenario)
+    """The tie sensitivity of a scenario."""
+    found = orders(scenario)
     assert isinstance(found, Orders) and found.what
     return tie_sensitivity(forerun.simulate(scenario).summary, found, orders=number)
 
@@ -102,9 +106,7 @@ def test_jobs_of_one_second_change_places(tmp_path: Path) -> None:
     assert moved["jct_mean_s"] == pytest.approx((200, 200, (300 + 400 + 100) / 3))
     assert "makespan_s" not in moved and "1 jobs follow another" in found.what
     (tmp_path / "jobs.csv").write_text(JOBS + "a,5,1,,,1,1,100\nb,6,1,,,1,1,300\n")
-    part = room_part("cluster", "ties")
-    assert part is not None
-    assert isinstance(part.orders(forerun.load(tmp_path / "run.yaml")), Untied)
+    assert isinstance(orders(forerun.load(tmp_path / "run.yaml")), Untied)
 
 
 def test_a_loss_at_the_instant_of_a_step(tmp_path: Path) -> None:
@@ -152,19 +154,15 @@ def test_threads_that_go_in_step() -> None:
     scenario = forerun.loads(LOCKSTEP)
     found = tried(scenario, 3)
     assert {"samples", "gets"}.isdisjoint(one.figure for one in found.moved) and found.figures > 5
-    part = room_part("loading", "ties")
-    assert part is not None
-    assert isinstance(part.orders(forerun.loads(LOCKSTEP.replace("threads: 4", "mode: workers"))), Untied)
+    assert isinstance(orders(forerun.loads(LOCKSTEP.replace("threads: 4", "mode: workers"))), Untied)
 
 
-@pytest.mark.parametrize("room", rooms())
+@pytest.mark.parametrize("room", domain_names())
 def test_every_room_says_how_its_instants_could_have_come_otherwise(room: str, tmp_path: Path) -> None:
     """On its demonstration: other orders with a sentence of what changes, or a sentence of why there are none."""
-    from forerun.domains.demos import demo
+    from forerun.catalog import demo
 
-    part = room_part(room, "ties")
-    assert part is not None, f"{room} has no module ties with orders(scenario)"
-    found = part.orders(forerun.load(demo(room).scenario))
+    found = orders(forerun.load(demo(room).scenario))
     assert isinstance(found, (Orders, Untied))
     assert len(found.what if isinstance(found, Orders) else found.why) > 20
 
@@ -190,4 +188,4 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "orders tried: arrivals come before or after" in shown
     forerun.simulate(forerun.loads("domain: toy")).save(tmp_path / "toy")
     assert command_line(["explain", str(tmp_path / "toy"), "--ties", "3"]) == 0
-    assert "the toy room says nothing of the order" in capsys.readouterr().out
+    assert "does not say how events at one instant are ordered" in capsys.readouterr().out

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from forerun.cli.main import run
-from forerun.domains import rooms
+from forerun.domain import domain_names
 from forerun.trace.arrivals import processes
 from forerun.trace.reader import readers
 
@@ -33,7 +33,7 @@ def test_the_process_file_and_commands_run(tmp_path, monkeypatch, capsys):
     commands = [
         command
         for command in re.findall(r"^\$ forerun (trace generate .*)$", PAGE, flags=re.MULTILINE)
-        if command.split()[2] not in rooms()
+        if command.split()[2] not in domain_names()
     ]
     assert len(commands) == 2
     for command in commands:

@@ -1,4 +1,4 @@
-"""`forerun demo`: a question a room, answered on embedded data, ending in a page."""
+"""`forerun demo`: a question for each domain, answered on embedded data, ending in a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forerun.cli import _options, _show
 
 
 @click.command(name="demo")
-@click.argument("names", metavar="[ROOM]...", nargs=-1)
+@click.argument("names", metavar="[DOMAIN]...", nargs=-1)
 @_options.json_option
 @_options.quiet_option
 @click.option(
@@ -20,8 +20,8 @@ from forerun.cli import _options, _show
     metavar="PAGE", help="The page to write.",
 )  # fmt: skip
 def command(names: tuple[str, ...], as_json: bool, quiet: bool, out: Path) -> None:
-    """Answer one question in each ROOM (all rooms, if none is named) offline, on data that come with forerun."""
-    from forerun.domains.demos import Demo, demos, run_demos
+    """Answer one question in each DOMAIN (default: all) offline, on data that come with forerun."""
+    from forerun.catalog import Demo, demos, run_demos
     from forerun.report import write_page
 
     silent, done = quiet or as_json, 0
@@ -31,16 +31,16 @@ def command(names: tuple[str, ...], as_json: bool, quiet: bool, out: Path) -> No
         nonlocal done
         done += 1
         if not silent:
-            _show.say(f"{done} of {count}: simulated the {entry.room} demonstration")
+            _show.say(f"{done} of {count}: simulated the {entry.domain} demonstration")
 
     doing = "simulating (the first run of each compiles its kernels, which takes a minute or more)"
     with _show.working(doing, quiet=silent):
         if not silent and not sys.stderr.isatty():
             _show.say(doing)
-        found = run_demos(names, workers=os.cpu_count() or 1, watch=watch)
+        found = run_demos(names, workers=os.cpu_count() or 1, progress=watch)
     results = [result for _, result in found]
     for entry, result in found if not as_json else ():
-        click.secho(f"{entry.room}: {entry.question}", bold=not os.environ.get("NO_COLOR") or None)
+        click.secho(f"{entry.domain}: {entry.question}", bold=not os.environ.get("NO_COLOR") or None)
         _show.print_result(result, scenario=str(entry.scenario), quiet=True)
         click.echo()
     with _show.working("drawing the page", quiet=silent):

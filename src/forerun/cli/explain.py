@@ -11,8 +11,9 @@ import click
 from forerun.cli import _options, _show
 
 if TYPE_CHECKING:
+    from forerun.domain import Untied
     from forerun.study.explain import Effect, Explanation, Progress
-    from forerun.study.ties import Ties, Untied
+    from forerun.study.ties import Ties
 
 
 @click.command(name="explain")
@@ -33,13 +34,14 @@ def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) ->
     import json
     from dataclasses import asdict
 
-    from forerun.domains.explaining import explain_run, ties_of
     from forerun.result.run import load_result
     from forerun.study.estimate import Estimate
+    from forerun.study.explain import explain
+    from forerun.study.ties import ties_of
 
     found = load_result(run)
     silent = quiet or as_json
-    with _show.working("turning the levers", quiet=silent) as told:
+    with _show.working("trying what-if parameters", quiet=silent) as told:
         estimate, estimated = Estimate(workers), False
 
         def progress(now: Progress) -> None:
@@ -55,7 +57,7 @@ def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) ->
                 f"{now.done} simulations of at most {now.most}{f', {left} left' if left else ''}: {now.about}"
             )
 
-        explanation = explain_run(found, workers=workers, progress=progress)
+        explanation = explain(found, workers=workers, progress=progress)
     with _show.working("trying other orders", quiet=silent) as told:
         ties = ties_of(found, orders, progress=told) if orders else None
     if as_json:
@@ -68,12 +70,12 @@ def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) ->
     best = explanation.smallest
     if best is not None and not quiet:
         value = best.value if isinstance(best.value, str) else json.dumps(best.value)
-        asked = _show.as_asked(run / "scenario.json", [f"{best.lever.path}={value}"])
+        asked = _show.as_asked(run / "scenario.json", [f"{best.what_if.path}={value}"])
         _show.prose(f"\nnext: forerun simulate {asked}")
 
 
 def _print(explanation: Explanation) -> None:
-    """Answer, why, causes, levers, and what the named changes do."""
+    """Answer, why, causes, what-if parameters, and what the named changes do."""
     if explanation.answer is not None:
         _show.prose(f"{explanation.answer.question} {'Yes.' if explanation.answer.holds else 'No.'}")
     _show.prose(f"why: {explanation.binds}")
@@ -100,14 +102,14 @@ def _print(explanation: Explanation) -> None:
         told = "no single change that was tried turns the answer"
         if best is not None:
             told = (
-                f"the smallest change tried that turns the answer: {best.lever.meaning or best.lever.path} "
-                f"from {_text(best.lever.present)} to {_text(best.value)}"
+                f"the smallest change tried that turns the answer: {best.what_if.meaning or best.what_if.path} "
+                f"from {_text(best.what_if.present)} to {_text(best.value)}"
             )
         _show.prose(f"\n{told}")
     for turn in explanation.turns:
         for value, reason in turn.refused[:1]:
             more = f" (and {len(turn.refused) - 1} more)" if len(turn.refused) > 1 else ""
-            _show.prose(f"{turn.lever.path}={_text(value)} cannot be simulated: {reason}{more}")
+            _show.prose(f"{turn.what_if.path}={_text(value)} cannot be simulated: {reason}{more}")
     if explanation.effects:
         _print_effects(explanation.effects)
 

@@ -20,7 +20,7 @@ def command(domain: str, folder: Path | None, as_json: bool, quiet: bool) -> Non
 
     Nothing that exists is replaced. The scenario runs as it is; replace its inputs by your own.
     """
-    from forerun.domains.starting import write_starter
+    from forerun.catalog import write_starter
 
     written = write_starter(domain, folder if folder is not None else Path(domain))
     if as_json:

@@ -36,7 +36,7 @@ class _OfTheDomain(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options, those of other domains left out; without a scenario each says whose it is."""
-        from forerun.domains.plans import not_available
+        from forerun.planning import not_available
 
         domain = ctx.meta.get("forerun.domain", "")
         if domain and (said := not_available(domain)):
@@ -109,11 +109,11 @@ def command(
     Exit code 3 if no configuration keeps the objective, naming what binds.
     """
     import forerun
-    from forerun.domains.plans import plan
     from forerun.errors import InputError
+    from forerun.planning import plan
     from forerun.result.numbers import summary_rows
-    from forerun.scenario.load import located
-    from forerun.search.plan import document, write_document
+    from forerun.result.plan import document, write_document
+    from forerun.scenario.resolve import located
     from forerun.units import readable_unit, split_name
 
     resolved = forerun.load(scenario, overrides, seed=seed)

@@ -1,4 +1,4 @@
-"""`forerun policies`: what can be chosen in each room."""
+"""`forerun policies`: what can be chosen in each domain."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from forerun.cli import _options, _show
 @click.argument("domain", required=False)
 @_options.json_option
 def command(domain: str | None, as_json: bool) -> None:
-    """List the policies of every room, or of DOMAIN: name, kind, what it does."""
-    from forerun.domains.listing import policies
+    """List the policies of every domain, or of DOMAIN: name, kind, what it does."""
+    from forerun.catalog import policies
 
     found = policies(domain or "")
     if as_json:
         names = ("domain", "kind", "name", "about")
-        _show.print_json([dict(zip(names, (each.room, each.kind, each.name, each.about))) for each in found])
+        _show.print_json(
+            [dict(zip(names, (each.domain, each.kind, each.name, each.about))) for each in found]
+        )
     else:
-        rows = [(each.room, each.kind, each.name, each.about) for each in found]
+        rows = [(each.domain, each.kind, each.name, each.about) for each in found]
         _show.print_table(
-            ("room", "kind", "name", "about"),
+            ("domain", "kind", "name", "about"),
             rows,
             title=f"Policies of {domain or 'every domain'}",
-            about="room: the domain; kind: what the policy decides; name: as scenarios write it",
+            about="kind: what the policy decides; name: as scenarios write it",
         )

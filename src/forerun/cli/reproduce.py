@@ -13,7 +13,7 @@ from forerun.cli import _options, _show
 from forerun.errors import CheckFailed, Problem, UsageError
 
 if TYPE_CHECKING:
-    from forerun.domains.reproductions import Attempt
+    from forerun.result.reproduction import Attempt
 
 
 @click.command(name="reproduce")
@@ -62,7 +62,7 @@ def command(
 
 
 def _list(as_json: bool) -> None:
-    from forerun.domains.reproductions import reproductions
+    from forerun.replication import reproductions
 
     entries = reproductions()
     if as_json:
@@ -79,7 +79,7 @@ def _list(as_json: bool) -> None:
 
 
 def _one(identifier: str, *, quick: bool, as_json: bool, quiet: bool, out: Path | None) -> None:
-    from forerun.domains.reproductions import reproduce, reproduction
+    from forerun.replication import reproduce, reproduction
 
     entry = reproduction(identifier)
     start_s = time.perf_counter()
@@ -115,7 +115,7 @@ def _one(identifier: str, *, quick: bool, as_json: bool, quiet: bool, out: Path 
 
 
 def _all(*, quick: bool, workers: int, as_json: bool, quiet: bool, out: Path | None) -> None:
-    from forerun.domains.reproductions import reproduce_all, reproductions
+    from forerun.replication import reproduce_all, reproductions
 
     count, done = len(reproductions()), 0
 
@@ -128,7 +128,7 @@ def _all(*, quick: bool, workers: int, as_json: bool, quiet: bool, out: Path | N
             )
 
     start_s = time.perf_counter()
-    attempts = reproduce_all(quick=quick, workers=workers, watch=watch)
+    attempts = reproduce_all(quick=quick, workers=workers, progress=watch)
     wall_s = time.perf_counter() - start_s
     if out is not None:
         from forerun.report import write_reproductions

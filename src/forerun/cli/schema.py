@@ -1,4 +1,4 @@
-"""`forerun schema`: the JSON Schema of a room's scenario files."""
+"""`forerun schema`: the JSON Schema of a domain's scenario files."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from forerun.cli import _show
 @click.argument("domain", metavar="DOMAIN")
 def command(domain: str) -> None:
     """Print the JSON Schema of the scenario files of DOMAIN."""
-    from forerun.domains.listing import schema
+    from forerun.catalog import schema
 
     _show.print_json(schema(domain))

@@ -41,7 +41,7 @@ def command(
     """Simulate SCENARIO and say what happened, where it went and why."""
     import forerun
     from forerun.errors import InputError, PolicyError
-    from forerun.scenario.load import located
+    from forerun.scenario.resolve import located
 
     drawn = () if trials is None else (f"trials={trials}",)
     resolved = forerun.load(scenario, (*overrides, *drawn), seed=seed)
@@ -49,7 +49,7 @@ def command(
     with _show.working(f"simulating {scenario.name}", quiet=quiet or as_json):
         start_s = time.perf_counter()
         try:
-            result = forerun.simulate(resolved, watch=() if kept is None else (kept,)).check()
+            result = forerun.simulate(resolved, observers=() if kept is None else (kept,))
         except InputError as error:
             raise located(error, scenario) from error
         except PolicyError as error:
@@ -73,12 +73,11 @@ def command(
 
 
 def _reference_logs(domain: str) -> Any:
-    """The room's keeper of its published simulator's logs. Raises UsageError if the room has none."""
-    from forerun.domains import room_part, rooms
+    """An observer that writes the logs of the published simulator. Raises UsageError for a domain without such logs."""
     from forerun.errors import UsageError
 
-    part = room_part(domain, "reference_logs")
-    if part is None:
-        able = ", ".join(name for name in rooms() if room_part(name, "reference_logs") is not None)
-        raise UsageError.at("--reference-logs", f"the {domain} room has none; rooms that have: {able}")
-    return part.Logs()
+    if domain != "cluster":
+        raise UsageError.at("--reference-logs", f"the {domain} domain has none; cluster has")
+    from forerun.replication.elasticflow.reference_logs import Logs
+
+    return Logs()

@@ -66,10 +66,10 @@ def command(
     Killed or interrupted at any instant, the same command goes on where it stopped.
     """
     import forerun
-    from forerun.domains.studying import executor_of, store_path
     from forerun.errors import UsageError
     from forerun.study.executors.interrupts import Terminated, terminable
     from forerun.study.store import salvage as salvage_store
+    from forerun.study.stored import executor_of, store_path
 
     if out is not None and out.suffix not in (".csv", ".parquet"):
         raise UsageError.at(f"-o {out}", "name a table that ends in .csv or .parquet")

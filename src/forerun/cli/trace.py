@@ -11,12 +11,12 @@ import click
 
 from forerun.cli import _options, _show
 from forerun.cli._options import F
-from forerun.errors import UsageError, known_names
+from forerun.errors import UnknownName, UsageError, known_names
 from forerun.units import split_name
 
 if TYPE_CHECKING:
+    from forerun.trace.domain_traces import DomainTraces, Recorded, Told
     from forerun.trace.repair import Repair
-    from forerun.trace.room import Recorded, RoomTraces, Told
 
 file_argument = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 format_option = click.option(
@@ -81,7 +81,7 @@ def command() -> None:
 
 
 @command.command(name="stats")
-@click.argument("files", nargs=-1, required=True, metavar="[ROOM] FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="[DOMAIN] FILE...")
 @reading_options
 @settings_option
 @seed_option
@@ -97,17 +97,17 @@ def stats(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Say what the arrivals in FILE look like: rate, burstiness, ties. With ROOM first, what the room sees in it."""
+    """Say what the arrivals in FILE look like: rate, burstiness, ties. With DOMAIN first, what that domain sees in it."""
     if len(files) > 1:
         _only_for_arrivals({"--fit": fit})
         recorded = _recorded(files[1:], reading)
         with _show.working(f"reading {files[1]}", quiet=quiet or as_json):
-            told = _room(files[0]).stats(recorded, settings, seed=seed)
+            told = _traces_of(files[0]).stats(recorded, settings, seed=seed)
             recorded.log.finish()
         _show_told(told, as_json=as_json, quiet=quiet)
         return
     if settings:
-        raise UsageError.at("--set", "is for a room's figures: forerun trace stats ROOM FILE")
+        raise UsageError.at("--set", "is for figures of a domain: forerun trace stats DOMAIN FILE")
     file = Path(files[0])
     from forerun.trace.fit import fit_all
     from forerun.trace.reader import read_trace
@@ -180,7 +180,7 @@ def check(
 
 
 @command.command(name="fit")
-@click.argument("room")
+@click.argument("domain")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @reading_options
 @settings_option
@@ -191,12 +191,12 @@ def check(
     "out",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A new .yaml file with the description, for `forerun trace generate ROOM FILE`.",
+    help="A new .yaml file with the description, for `forerun trace generate DOMAIN FILE`.",
 )
 @_options.json_option
 @_options.quiet_option
 def fit(
-    room: str,
+    domain: str,
     files: tuple[str, ...],
     reading: Reading,
     settings: tuple[str, ...],
@@ -205,12 +205,12 @@ def fit(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Describe recorded traces of ROOM so that more like them can be generated, and say how like they are."""
-    from forerun.trace.room import save_description
+    """Describe recorded traces of DOMAIN so that more like them can be generated, and say how like they are."""
+    from forerun.trace.domain_traces import save_description
 
     recorded = _recorded(files, reading)
     with _show.working(f"fitting {files[0]}", quiet=quiet or as_json):
-        found = _room(room).fit(recorded, settings, seed=seed)
+        found = _traces_of(domain).fit(recorded, settings, seed=seed)
         recorded.log.finish()
         if out is not None:
             names = ", ".join(Path(file).name for file in files)
@@ -224,11 +224,11 @@ def fit(
     else:
         click.echo(f"{out}: the description")
         if not quiet:
-            _show.prose(f"next: forerun trace generate {room} {out} -o TRACE")
+            _show.prose(f"next: forerun trace generate {domain} {out} -o TRACE")
 
 
 @command.command(name="generate")
-@click.argument("what", metavar="PROCESS|ROOM")
+@click.argument("what", metavar="PROCESS|DOMAIN")
 @click.argument("description", default="", metavar="[DESCRIPTION]")
 @settings_option
 @click.option("-n", "--count", "count", type=click.IntRange(min=1), help="How many arrivals, or jobs.")
@@ -250,16 +250,18 @@ def generate(
 ) -> None:
     """Draw a trace from PROCESS, a name (see `forerun trace processes`) or a file that describes one.
 
-    With the name of a room, draw a trace of that room's kind: its own default, or what DESCRIPTION names (a generator
-    of the room, or a file as `forerun trace fit ROOM` writes).
+    With the name of a room, draw a trace of that domain: its own default, or what DESCRIPTION names (a generator
+    of the domain, or a file as `forerun trace fit DOMAIN` writes).
     """
-    from forerun.domains.tracing import trace_rooms
+    from forerun.domain import domain_names
     from forerun.trace.generate import seconds
 
     horizon_s = seconds(horizon) if horizon is not None else None
-    if what in trace_rooms():
+    if what in domain_names():
         with _show.working(f"drawing for {what}", quiet=quiet or as_json):
-            made = _room(what).generate(description, settings, count=count, horizon_s=horizon_s, seed=seed)
+            made = _traces_of(what).generate(
+                description, settings, count=count, horizon_s=horizon_s, seed=seed
+            )
             made.save(out)
         if as_json:
             _show.print_json(_show.plain({"path": str(out), "count": made.count, **made.told.data}))
@@ -270,7 +272,10 @@ def generate(
             _show.prose(f"next: {made.next_step.format(out=out)}")
         return
     if description:
-        raise UsageError.at(description, f"{what!r} is no room with traces of its own; {_known_rooms(what)}")
+        raise UsageError.at(
+            description,
+            f"{what!r} is no domain with traces of its own; {known_names(what, _domains_with_traces())}",
+        )
     _generate_arrivals(what, settings, count, horizon_s, seed, out, as_json=as_json, quiet=quiet)
 
 
@@ -369,21 +374,25 @@ def _say_repairs(repairs: tuple[Repair, ...]) -> None:
         click.echo(f"repaired: {repair}", err=True)
 
 
-def _room(name: str) -> RoomTraces:
-    from forerun.domains.tracing import traces_of
+def _traces_of(domain: str) -> DomainTraces:
+    """What a domain does with traces of its own. Raises UnknownName with the domains that have some."""
+    from forerun.domain import find_domain
 
-    return traces_of(name)
+    known = find_domain(domain)
+    if known is None or known.traces is None:
+        raise UnknownName.among("domain with traces of its own", domain, _domains_with_traces())
+    return known.traces
 
 
-def _known_rooms(name: str) -> str:
-    from forerun.domains.tracing import trace_rooms
+def _domains_with_traces() -> tuple[str, ...]:
+    from forerun.domain import domain_names, get_domain
 
-    return known_names(name, trace_rooms())
+    return tuple(name for name in domain_names() if get_domain(name).traces is not None)
 
 
 def _recorded(files: tuple[str, ...], reading: Reading) -> Recorded:
+    from forerun.trace.domain_traces import Recorded
     from forerun.trace.repair import RepairLog
-    from forerun.trace.room import Recorded
 
     return Recorded(
         files=tuple(Path(file) for file in files),
@@ -415,7 +424,7 @@ def _show_told(told: Told, *, as_json: bool, quiet: bool) -> None:
 def _only_for_arrivals(given: dict[str, bool]) -> None:
     for name, there in given.items():
         if there:
-            raise UsageError.at(name, "is for arrivals: forerun trace fit ROOM fits a room's traces")
+            raise UsageError.at(name, "is for arrivals: forerun trace fit DOMAIN fits traces of a domain")
 
 
 def _text(process: Any) -> str:

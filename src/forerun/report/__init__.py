@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
-    from forerun.domains.reproductions import Attempt
     from forerun.report.contents import Item
     from forerun.result.figures import Figure
-    from forerun.result.reproduction import Reproduced, Reproduction
+    from forerun.result.reproduction import Attempt, Reproduced, Reproduction
     from forerun.study.compare import Comparison
 
 __all__ = ["chart", "html_page", "write_page", "write_pictures", "write_reproduction", "write_reproductions"]

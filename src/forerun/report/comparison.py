@@ -9,11 +9,11 @@ from forerun.report.markup import Content, Html, join, tag
 from forerun.report.quantities import format_number, readable_scale, readable_unit, split_name, title_of
 from forerun.report.sections import Section, data_table
 from forerun.result.numbers import signed
+from forerun.result.objective import cost_figure
 from forerun.result.run import Interval
 from forerun.scenario.spec import canonical_json
 from forerun.study.compare import Comparison, Moved, Shift, Standing, moved_parts
 from forerun.study.differences import moved_scale
-from forerun.study.objective import cost_figure
 from forerun.study.wording import value_text
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from forerun.domain import find_domain
 from forerun.errors import StoreError, UnknownName
 from forerun.report.kept import KeptComparison, KeptDocument, figures_of_document
 from forerun.report.quantities import readable_unit
@@ -29,17 +30,13 @@ _WORDS: Final = {"true", "false", "null", "yes", "no", "on", "off", "~"}
 
 
 def figures_of(run: Run) -> tuple[Figure, ...]:
-    """The figures that the run's room draws of it; none if the room draws none.
+    """The figures of a run; none if its domain is not installed here.
 
-    Raises StoreError if the run lacks a table or column that its room's figures need.
+    Raises StoreError if the run lacks a table or column that its figures need.
     """
-    from forerun.domains import room_part
-
-    module = room_part(run.domain, "figures")
-    if module is None:
-        return ()
+    domain = find_domain(run.domain)
     try:
-        return tuple(module.figures(run))
+        return domain.figures(run) if domain is not None else ()
     except (KeyError, UnknownName) as error:
         where = run.folder if isinstance(run, SavedRun) else f"run {run.id}"
         raise StoreError.at(where, f"its figures need what the run does not hold: {error}") from error

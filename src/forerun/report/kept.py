@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from forerun.domain import find_domain
 from forerun.errors import StoreError
 from forerun.result.figures import Figure
+from forerun.result.plan import PLAN_FORMAT, read_document
 from forerun.result.run import SavedRun, load_result
-from forerun.search.plan import PLAN_FORMAT, read_document
 from forerun.study.compare import Comparison
 from forerun.study.compared import COMPARISON_FORMAT, comparison_of
 from forerun.study.saved import SavedStudy, load_saved
@@ -99,17 +100,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def figures_of_document(document: KeptDocument) -> tuple[Figure, ...]:
-    """What the room draws of its plan or measurement; none if it draws none. Raises StoreError for a damaged file."""
-    from forerun.domains import room_part, rooms
-
-    part = room_part(document.domain, "drawings") if document.domain in rooms() else None
-    draw = getattr(part, "plan_figures" if document.kind == "plan" else "measured_figures", None)
-    if draw is None:
+    """The figures of a plan or a measurement, none if its domain is not installed. Raises StoreError if it is damaged."""
+    domain = find_domain(document.domain)
+    if domain is None:
         return ()
     try:
         if document.kind == "plan":
-            return tuple(draw(document.content, document.scenario))
-        return tuple(draw(document.content))
+            return domain.plan_figures(document.content, document.scenario)
+        return domain.measured_figures(document.content)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
         what = f"its figures need what the {document.kind} does not hold: {type(error).__name__}: {error}"
         raise StoreError.at(document.name, what) from error

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forerun.domains.reproductions import Attempt
 from forerun.report import sections
 from forerun.report.compose import drawn
 from forerun.report.markup import Content, Html, join, tag
 from forerun.report.page import page
 from forerun.report.quantities import format_number
 from forerun.report.sections import Section
-from forerun.result.reproduction import Reproduced, Reproduction, Row
+from forerun.result.reproduction import Attempt, Reproduced, Reproduction, Row
 
 #: a table with more rows follows the figures, which would be found too late below it
 _LONG = 12

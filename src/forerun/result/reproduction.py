@@ -97,3 +97,24 @@ class Reproduction:
 
 def _number(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One reproduction tried: what it found, or why there is nothing.
+
+    absent: lines that name missing public data and how to get them. left_out: why a quick run did not try. error: what
+    ended it.
+    """
+
+    entry: Reproduction
+    found: Reproduced | None = None
+    absent: tuple[str, ...] = ()
+    left_out: str = ""
+    error: str = ""
+    wall_s: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended with an error, or with a number outside its tolerance."""
+        return bool(self.error) or (self.found is not None and bool(self.found.failed))

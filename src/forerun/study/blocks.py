@@ -10,12 +10,12 @@ long, no interval from that log is wide enough, however it is made: most logs do
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.domain import Units
 from forerun.result.run import Interval
 from forerun.result.stats import student_quantile, student_tail
 from forerun.rng import stream
@@ -33,26 +33,6 @@ MANY_UNITS = 200_000
 FEW_RESAMPLES = 200
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Units:
-    """The units of one run that figures of its summary are made of.
-
-    name: what they are, in the plural. at_s: float64[n], when each came. means: figures that are the mean of a value over
-    the units (NaN: it has none); quantiles: those that are a quantile of it, with its share; totals: those that are its
-    sum.
-    """
-
-    name: str
-    at_s: Floats
-    means: Mapping[str, Floats] = field(default_factory=dict)
-    quantiles: Mapping[str, tuple[Floats, float]] = field(default_factory=dict)
-    totals: Mapping[str, Floats] = field(default_factory=dict)
-
-    def has(self, figure: str) -> bool:
-        """Whether a figure of the summary is made of these units."""
-        return figure in self.means or figure in self.quantiles or figure in self.totals
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from forerun.domain import Units, get_domain, simulate
 from forerun.errors import ForerunError
-from forerun.study.blocks import Units
 from forerun.study.expand import Cell, Plan
 
 
@@ -46,26 +46,21 @@ def run_cell(plan: Plan, cell: Cell) -> Outcome:
         return Failed(cell.number, str(error))
     except MemoryError:
         return Failed(cell.number, "ran out of memory")
-    except Exception as error:  # a room or a plugin may fail in any way; one bad cell never sinks the study
+    except Exception as error:  # a domain or a plugin may fail in any way; one bad cell never sinks the study
         return Failed(cell.number, f"{type(error).__name__}: {error}")
 
 
 def simulate_cell(plan: Plan, cell: Cell) -> Done:
-    """Simulate one cell. Raises whatever the room raises."""
-    # The rooms stand above this module; the scenario names its own.
-    import importlib
-
-    rooms = importlib.import_module("forerun.domains")
+    """Simulate one cell. Raises whatever the domain raises."""
     scenario = plan.scenario(cell)
-    # A study has its own seeds: a room that would run more of them for an interval says how to leave them out.
-    bare = getattr(rooms.room(scenario.domain), "without_intervals", None)
-    result = rooms.simulate(bare(scenario) if bare is not None else scenario).check()
+    domain = get_domain(scenario.domain)
+    # A study has its own seeds: replications for a run's own intervals would only cost time.
+    result = simulate(domain.without_intervals(scenario))
     parts = {
         f"{entry.name} ({entry.unit})" if entry.unit else entry.name: {
             name: float(amount) for name, amount in entry.parts.items()
         }
         for entry in result.ledgers
     }
-    units_of = getattr(rooms.room(scenario.domain), "units_of", None)
-    units = units_of(result) if plan.units and units_of is not None and cell.seed == plan.seeds[0] else None
+    units = domain.units(result) if plan.units and cell.seed == plan.seeds[0] else None
     return Done(cell.number, result.data()["summary"], parts, result.why, tuple(result.notes), units)

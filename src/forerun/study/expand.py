@@ -17,9 +17,9 @@ import msgspec
 import forerun
 from forerun.errors import Problem, ScenarioError, known_names
 from forerun.scenario.decode import decode
-from forerun.scenario.load import build
 from forerun.scenario.spec import Spec, canonical_json, content_id, to_data
 from forerun.scenario.text import Document, read_document
+from forerun.scenarios import build
 from forerun.units import parse_quantity, stem, unit_of, whole_number
 
 #: cells above which a study is refused

@@ -1,13 +1,13 @@
-"""Why a run came out as it did: where the time went, what binds, and what little change would turn the answer.
+"""Why a run came out as it did: where the time went, what limits it, and which small change would change the answer.
 
-A room says what its question is (`answer`: a yes or no read off the summary) and which parameters a user can turn
-(`levers`: for each, values in order of growing change). Each lever is walked until the answer turns, and a number is
-then halved towards the last value that did not turn it. Nothing is assumed to be monotone: the value told was simulated
-and turns the answer, and is the smallest *tried*. A room may also name changes whose effect is worth a table
-(`changes`), such as each accident of a published simulator by itself.
+A domain's `Explainer` has a yes-or-no question, answered from the summary, and what-if parameters, each with values in order
+of growing change. Each parameter is tried value by value until the answer changes; a number is then halved towards the last
+value that did not change it. Nothing is assumed to be monotone: the reported value was simulated, changes the answer,
+and is the smallest *tried*. A domain may also name changes whose effect is worth a table, such as each known bug of a
+published simulator by itself.
 
-Levers do not wait for each other: each is a walk that asks for its next value when the last one's outcome is there, so
-what is found does not depend on how many values are simulated at once.
+Parameters do not wait for each other: each search asks for its next value when the last outcome is there, so what it
+finds does not depend on how many values are simulated at once.
 """
 
 from __future__ import annotations
@@ -15,50 +15,36 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
+from forerun.domain import Answer, Change, WhatIf, get_domain
 from forerun.result import notebook
 from forerun.result.ledger import Ledger
 from forerun.result.numbers import format_number
+from forerun.result.objective import Objective
+from forerun.result.run import Result, SavedRun, require_run
+from forerun.scenario.spec import to_data
+from forerun.scenario.text import Document
+from forerun.scenarios import build
 from forerun.study.cell import Done, Failed, Outcome
 from forerun.study.executors import Executor, Feed, Here
+from forerun.study.executors.processes import Processes
 from forerun.study.expand import Cell, Plan
-from forerun.study.objective import Objective
 from forerun.study.summary import is_number
 
 #: times that the gap between a value that turns the answer and one that does not is halved
 HALVINGS: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A run's answer to its room's question: in words, and whether it is a yes."""
-
-    question: str
-    holds: bool
-
-
-@dataclass(frozen=True)
-class Lever:
-    """A parameter to turn: its path in the scenario, and values in order of growing change (not the present one).
-
-    meaning: in words, such as "one more replica of ResNet".
-    """
-
-    path: str
-    present: Any
-    values: Sequence[Any]
-    meaning: str = ""
-
-
 @dataclass(frozen=True)
 class Turn:
-    """What a lever did: the smallest value tried that turned the answer (None: none did), and how many were tried.
+    """What a what-if parameter did: the smallest value tried that changed the answer (None: none), of how many tried.
 
     refused: of those, the values that could not be simulated, each with the reason; they turn nothing.
     """
 
-    lever: Lever
+    what_if: WhatIf
     value: Any
     tried: int
     why: str = ""
@@ -67,24 +53,10 @@ class Turn:
     @property
     def change(self) -> float | None:
         """The change as a share of the present value; None where that is no number or 0, or nothing turned."""
-        present = self.lever.present
+        present = self.what_if.present
         if not (is_number(self.value) and is_number(present) and present):
             return None
         return float(abs(self.value - present) / abs(present))
-
-
-@dataclass(frozen=True)
-class Change:
-    """One value of a scenario changed to see what it does. meaning: in words.
-
-    given: other values (path, value) that both runs of the comparison have, where the change would otherwise move
-    something else with it; empty: the change is compared with the run itself.
-    """
-
-    path: str
-    value: Any
-    meaning: str
-    given: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,8 +80,8 @@ class Effect:
 class Explanation:
     """Why a run came out as it did.
 
-    causes: (ledger, part, share of the whole) by size. binds: the run's own why. turns: levers, the smallest change
-    first; numbers before names, those that turn nothing last. effects: of the changes that the room names. reasons:
+    causes: (ledger, part, share of the whole) by size. binds: the run's own why. turns: what-if parameters, the smallest
+    change first; numbers before names, those without effect last. effects: of the changes that the domain names. reasons:
     sentences on single things that went wrong, such as why jobs were refused, the most frequent first.
     """
 
@@ -121,12 +93,12 @@ class Explanation:
     reasons: tuple[str, ...] = ()
 
     def rows(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """The levers as a table: its head, and a row a lever, the smallest change first."""
+        """The what-if parameters as a table: its head, and a row each, the smallest change first."""
         head = ("what to change", "now", "turns the answer at", "a change of", "values tried")
         return head, [
             (
-                turn.lever.meaning or turn.lever.path,
-                format_number(turn.lever.present),
+                turn.what_if.meaning or turn.what_if.path,
+                format_number(turn.what_if.present),
                 "nothing tried turns it" if turn.value is None else format_number(turn.value),
                 "" if turn.change is None else f"{turn.change:.1%}",
                 turn.tried,
@@ -140,7 +112,7 @@ class Explanation:
 
     @property
     def smallest(self) -> Turn | None:
-        """The lever that turns the answer with the smallest change, if one does."""
+        """The parameter that turns the answer with the smallest change, if one does."""
         return next((turn for turn in self.turns if turn.value is not None), None)
 
 
@@ -153,7 +125,7 @@ def dominant_causes(ledgers: Sequence[Ledger], *, most: int = 5) -> tuple[tuple[
     return tuple(found)
 
 
-#: a lever's walk: yields the value to try next, is sent the outcome, and returns what the lever did
+#: a parameter's search: yields the value to try next, is sent the outcome, and returns what it did
 _Walk = Generator[Any, Outcome | None, Turn]
 
 
@@ -167,9 +139,56 @@ class Progress:
 
 
 def explain(
+    run: Result | SavedRun,
+    *,
+    workers: int = 1,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> Explanation:
+    """Explain a run, fresh or saved. A domain without an explainer gets the causes and the limit only.
+
+    run: as `simulate` or `load_result` returns it. workers: processes that simulate (default 1: this one); the result does
+    not depend on it. progress: called before the first simulation with the number there may be, and after each.
+
+    >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0", "policy=default"]))
+    >>> found = forerun.explain(result)
+    >>> found.answer.question, found.answer.holds
+    ('Is energy saved against the default configuration without training longer?', False)
+    """
+    require_run(run, "explain")
+    explainer, scenario = get_domain(run.domain).explainer, scenario_of(run)
+    bare = scenario if explainer is None else explainer.bare(scenario)
+    plan = Plan(name_of(run), to_data(bare), Path.cwd(), (), (scenario.seed,), ())
+    if explainer is None:
+        return explain_with(run, None, (), plan)
+    executor: Executor = Processes(workers) if workers > 1 else Here()
+    return explain_with(
+        run,
+        explainer.answer,
+        explainer.what_ifs(scenario, run),
+        plan,
+        changes=explainer.changes(scenario, run),
+        objectives=get_domain(run.domain).objectives,
+        reasons=explainer.reasons(run),
+        executor=executor,
+        progress=progress,
+    )
+
+
+def name_of(run: Result | SavedRun) -> str:
+    """Where a run's scenario is, for messages."""
+    return str(run.folder / "scenario.json") if isinstance(run, SavedRun) else f"run {run.id}"
+
+
+def scenario_of(run: Result | SavedRun) -> Any:
+    """A run's scenario in the types of its domain. Raises ScenarioError if it is none any more (a file that changed)."""
+    data: Mapping[str, Any] = run.scenario if isinstance(run, SavedRun) else to_data(run.scenario)
+    return build(Document(name_of(run), dict(data)), base=Path.cwd())
+
+
+def explain_with(
     run: Any,
     answer: Callable[[Mapping[str, Any]], Answer] | None,
-    levers: Sequence[Lever],
+    what_ifs: Sequence[WhatIf],
     plan: Plan,
     *,
     changes: Sequence[Change] = (),
@@ -188,8 +207,8 @@ def explain(
     given = answer(run.summary) if answer is not None else None
     walks: list[_Walk] = []
     if given is not None and answer is not None:
-        walks = [_walk(lever, given.holds, answer) for lever in levers]
-    walkers = _Walkers(plan.seeds[0], levers, walks, changes)
+        walks = [_walk(what_if, given.holds, answer) for what_if in what_ifs]
+    walkers = _Walkers(plan.seeds[0], what_ifs, walks, changes)
     progress(Progress(0, walkers.most))
     for outcome in (executor or Here()).run(plan, walkers.feed):
         about = walkers.take(outcome)
@@ -206,10 +225,10 @@ def explain(
 
 
 class _Walkers:
-    """The levers' walks under way, and the changes; what each asks for is a cell, whose number says who asked."""
+    """The searches under way, and the changes; what each asks for is a cell, whose number says who asked."""
 
     def __init__(
-        self, seed: int, levers: Sequence[Lever], walks: Sequence[_Walk], changes: Sequence[Change]
+        self, seed: int, what_ifs: Sequence[WhatIf], walks: Sequence[_Walk], changes: Sequence[Change]
     ) -> None:
         self.feed = Feed()
         self.done = 0
@@ -219,7 +238,7 @@ class _Walkers:
         self.baselines: dict[tuple[tuple[str, Any], ...], Outcome] = {
             change.given: Failed(-1, "not simulated") for change in changes if change.given
         }
-        self._seed, self._levers, self._walks, self._changes = seed, levers, walks, changes
+        self._seed, self._what_ifs, self._walks, self._changes = seed, what_ifs, walks, changes
         # By the number of a cell: what takes its outcome, and returns in words who that was.
         self._asked: list[Callable[[Outcome], str]] = []
         self._tried = [0] * len(walks)
@@ -237,8 +256,8 @@ class _Walkers:
             len(self.baselines)
             + len(self._changes)
             + sum(
-                tried if turn is not None else _most(lever)
-                for lever, tried, turn in zip(self._levers, self._tried, self.turns)
+                tried if turn is not None else _most(what_if)
+                for what_if, tried, turn in zip(self._what_ifs, self._tried, self.turns)
             )
         )
 
@@ -257,7 +276,7 @@ class _Walkers:
 
     def _take_step(self, at: int, outcome: Outcome) -> str:
         self._advance(at, outcome)
-        return self._levers[at].meaning or self._levers[at].path
+        return self._what_ifs[at].meaning or self._what_ifs[at].path
 
     def _advance(self, at: int, outcome: Outcome | None) -> None:
         """One step of a walk; a walk that has not begun takes None."""
@@ -267,16 +286,16 @@ class _Walkers:
             self.turns[at] = end.value
             return
         self._tried[at] += 1
-        self._ask(((self._levers[at].path, value),), partial(self._take_step, at))
+        self._ask(((self._what_ifs[at].path, value),), partial(self._take_step, at))
 
     def _ask(self, overrides: tuple[tuple[str, Any], ...], taker: Callable[[Outcome], str]) -> None:
         self.feed.put(Cell(len(self._asked), overrides, self._seed))
         self._asked.append(taker)
 
 
-def _most(lever: Lever) -> int:
-    """The most values that a lever's walk tries."""
-    return len(lever.values) + (HALVINGS if any(map(is_number, lever.values)) else 0)
+def _most(what_if: WhatIf) -> int:
+    """The most values that a parameter's search tries."""
+    return len(what_if.values) + (HALVINGS if any(map(is_number, what_if.values)) else 0)
 
 
 def _smallness(turn: Turn) -> tuple[bool, bool, float]:
@@ -284,7 +303,7 @@ def _smallness(turn: Turn) -> tuple[bool, bool, float]:
     return turn.value is None, change is None, turn.tried if change is None else change
 
 
-def _walk(lever: Lever, holds: bool, answer: Callable[[Mapping[str, Any]], Answer]) -> _Walk:
+def _walk(what_if: WhatIf, holds: bool, answer: Callable[[Mapping[str, Any]], Answer]) -> _Walk:
     tried: list[Any] = []
     refused: list[tuple[Any, str]] = []
 
@@ -297,16 +316,16 @@ def _walk(lever: Lever, holds: bool, answer: Callable[[Mapping[str, Any]], Answe
             return None
         return outcome if answer(outcome.summary).holds != holds else None
 
-    for value in lever.values:
+    for value in what_if.values:
         result = turned(value, (yield value))
         if result is not None:
             break
     else:
-        return Turn(lever, None, len(tried), refused=tuple(refused))
-    least = [one for one in (lever.present, *tried[:-1]) if is_number(one)]
+        return Turn(what_if, None, len(tried), refused=tuple(refused))
+    least = [one for one in (what_if.present, *tried[:-1]) if is_number(one)]
     for _ in range(HALVINGS if is_number(value) and least else 0):
-        same_side = [one for one in least if (one - lever.present) * (value - lever.present) >= 0]
-        middle = _between(max(same_side, key=lambda one: abs(one - lever.present)), value)
+        same_side = [one for one in least if (one - what_if.present) * (value - what_if.present) >= 0]
+        middle = _between(max(same_side, key=lambda one: abs(one - what_if.present)), value)
         if middle is None:
             break
         closer = turned(middle, (yield middle))
@@ -314,7 +333,7 @@ def _walk(lever: Lever, holds: bool, answer: Callable[[Mapping[str, Any]], Answe
             least.append(middle)
         else:
             value, result = middle, closer
-    return Turn(lever, value, len(tried), result.why, tuple(refused))
+    return Turn(what_if, value, len(tried), result.why, tuple(refused))
 
 
 def _between(still: float, turning: float) -> float | int | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from forerun.result.figures import Axis, Figure
-from forerun.study.objective import Objective
+from forerun.result.objective import Objective
 from forerun.study.saved import SavedStudy
 from forerun.study.summary import Point, is_number
 from forerun.study.telling import frontier

@@ -16,13 +16,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.domain import environment_of, objectives_of
 from forerun.errors import Problem, UsageError, known_names
 from forerun.result import notebook
+from forerun.result.objective import Objective, cost_figure
 from forerun.result.run import Interval
 from forerun.result.stats import chosen_best_p, mean_interval, paired_p, path_means
 from forerun.study.cell import Done, Failed
 from forerun.study.expand import Plan
-from forerun.study.objective import Objective, cost_figure, given_sections, objectives_of
 from forerun.study.store import Store
 from forerun.study.summary import Point, figures_of, is_number, points
 from forerun.study.wording import axis_labels, axis_unit, combination_text
@@ -95,7 +96,7 @@ class SavedStudy:
     @property
     def given(self) -> tuple[int, ...]:
         """The places of the axes that vary and are no choice: as the study says, else as its domain does."""
-        named, sections = self.plan.given, given_sections(self.domain)
+        named, sections = self.plan.given, environment_of(self.domain)
 
         def is_given(path: str) -> bool:
             if named is not None:

@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.domain import objectives_of
+from forerun.result.objective import Objective
 from forerun.result.run import Interval
 from forerun.result.stats import mean_interval, path_means, two_level_interval
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.study.cell import Done, Outcome
 from forerun.study.expand import Plan
-from forerun.study.objective import Objective, objectives_of
 from forerun.units import unit_of
 
 #: columns of the table of cells that are no metric

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from forerun.result.objective import Objective
 from forerun.result.run import format_number
-from forerun.study.objective import Objective
 from forerun.study.summary import Point
 from forerun.study.wording import axis_labels, value_text
 from forerun.units import split_name

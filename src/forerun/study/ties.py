@@ -1,8 +1,8 @@
-"""Whether a run hangs on the order of what happens at one instant.
+"""Whether a result depends on the order of events at one instant.
 
-Traces are stamped in whole seconds or milliseconds, so things coincide that did not in the world. A room says with
-`ties.orders(scenario)` how its same-instant events could have come otherwise, or why there is no other order
-(`Untied`). The scenario is simulated in several such orders, and every figure that moves is told with how far.
+Traces are stamped in whole seconds or milliseconds, so events coincide that did not in the world. A domain's explainer says
+in `orders(scenario)` how events at one instant could have come otherwise, or why there is no other order (`Untied`).
+The scenario is simulated in several such orders, and every figure that changes is reported with how far it moves.
 """
 
 from __future__ import annotations
@@ -11,28 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from forerun.domain import Orders, Untied, get_domain
+from forerun.result.run import Result, SavedRun
+from forerun.study.explain import scenario_of
 from forerun.study.summary import is_number
 
 #: relative change below which a figure counts as unmoved: what breaks the ties moves instants by less
 UNMOVED: Final = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Orders:
-    """How a room makes other orders. what: what is permuted, in words. simulate(number): the result in order `number`.
-
-    The same number is the same order, whenever it is asked for.
-    """
-
-    what: str
-    simulate: Callable[[int], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Untied:
-    """A scenario without another order of same-instant events, and why."""
-
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +74,16 @@ def tie_sensitivity(
 
 def _numbers(summary: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in summary.items() if is_number(value)}
+
+
+def ties_of(
+    run: Result | SavedRun, orders: int, *, progress: Callable[[str], None] = lambda _: None
+) -> Ties | Untied:
+    """The effect of other orders of events at one instant on a run, or why it has none."""
+    explainer = get_domain(run.domain).explainer
+    if explainer is None:
+        return Untied(f"the {run.domain} domain does not say how events at one instant are ordered")
+    others = explainer.orders(scenario_of(run))
+    if isinstance(others, Untied):
+        return others
+    return tie_sensitivity(run.summary, others, orders=orders, progress=progress)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from forerun.errors import UsageError
 from forerun.scenario.decode import decode
-from forerun.scenario.load import apply_overrides, resolve
+from forerun.scenario.resolve import apply_overrides, resolve
 from forerun.scenario.spec import Spec, recipe, to_data
 from forerun.scenario.text import Document, read_document
 from forerun.trace.arrivals import ArrivalProcess, processes

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from forerun.domains.cluster.published import MOST_TRIED
-from forerun.domains.cluster.reproduce import SIX
+from forerun.replication.elasticflow.reproduce import SIX
 
 from ..claims import Claim, constant, record
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.domains.energy.pipeline_frontier import MOST_PLANS
 from forerun.domains.energy.public import GPUS, JOBS
-from forerun.domains.energy.reproduce import WITHIN_POINTS
+from forerun.replication.zeus.reproduce import WITHIN_POINTS
 
 from ..claims import Claim, record, shown_as
 

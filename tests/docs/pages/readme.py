@@ -60,7 +60,7 @@ def claims() -> Iterator[Claim]:
         "The first run of a room compiles its kernels once ({} to {} s of processor time",
         (min(first), max(first)),
     )
-    from forerun.domains.demos import demos
+    from forerun.catalog import demos
     from forerun.domains.spot.policy import growth_rules
 
     yield Claim(page, "`forerun demo` asks all {} rooms", (len(demos()),))

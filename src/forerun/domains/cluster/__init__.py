@@ -13,11 +13,10 @@ factor, host memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-# The door's module has the name of the door: imported first, so that the door's name stays.
-import forerun.domains.cluster.simulate as _door
+from forerun.domain import Domain, Units
 from forerun.domains.cluster.allocator import (
     Allocation,
     Allocator,
@@ -26,68 +25,98 @@ from forerun.domains.cluster.allocator import (
     OracleView,
     View,
 )
-from forerun.domains.cluster.policy import Policy, schedulers
+from forerun.domains.cluster.observer import Observer
+from forerun.domains.cluster.policy import schedulers
 from forerun.domains.cluster.scenario import Scenario
 from forerun.registry import Registry
-from forerun.study.objective import Objective
+from forerun.result.objective import Objective
 
 if TYPE_CHECKING:
-    from forerun.result.run import Result
-    from forerun.study.blocks import Units
+    from forerun.domains.cluster.explain import ClusterExplainer
+    from forerun.result.figures import Figure
+    from forerun.result.run import Result, SavedRun
+    from forerun.trace.domain_traces import DomainTraces
 
 __all__ = [
-    "GIVEN",
-    "OBJECTIVES",
-    "POLICIES",
     "Allocation",
     "Allocator",
     "Cook",
+    "DOMAIN",
+    "Observer",
     "OracleAllocator",
     "OracleView",
     "Scenario",
     "View",
-    "simulate",
-    "units_of",
 ]
 
-POLICIES: dict[str, Registry[Any]] = {"policy": schedulers()}
 
-OBJECTIVES = (
-    Objective("deadline_ratio", "higher", "deadlines met", 0.0, 1.0),
-    Objective("jct_mean_s", "lower", "mean completion time in s"),
-    Objective("jct_p99_s", "lower", "99th percentile of completion time in s"),
-    Objective("makespan_s", "lower", "makespan in s"),
-    Objective("refused_jobs", "lower", "jobs refused"),
-)
+class Cluster(Domain[Scenario, Scenario, "Result"]):
+    """See the package's docstring."""
 
-#: the sections of a scenario that describe the environment: axes of a study in them are no choices
-GIVEN = ("trace",)
-
-
-def simulate(scenario: Scenario, *, policy: Policy | None = None, watch: Iterable[Any] = ()) -> Result:
-    """Run a scenario and return its result; `policy` replaces the scenario's.
-
-    watch: observers with a method `instant(now_s, record)`, called at every instant at which the policy acts.
-
-    Raises TraceError, ProfileError or ScenarioError if the inputs do not fit, PolicyError if a policy decides something
-    impossible.
-    """
-    return _door.simulate(scenario, policy=policy, watch=watch)
-
-
-def units_of(result: Result) -> Units:
-    """The jobs that the figures of a run are made of, for intervals over blocks of its log."""
-    import numpy as np
-
-    from forerun.study.blocks import Units
-
-    jobs = result.tables["jobs"]
-    jct_s = jobs["end_s"] - jobs["submit_s"]
-    has_deadline = np.isfinite(jobs["deadline_s"])
-    return Units(
-        "jobs",
-        np.asarray(jobs["submit_s"], np.float64),
-        means={"jct_mean_s": jct_s, "deadline_ratio": np.where(has_deadline, jobs["met"], np.nan)},
-        quantiles={"jct_p50_s": (jct_s, 0.5), "jct_p99_s": (jct_s, 0.99)},
-        totals={"refused_jobs": 1.0 - jobs["admitted"]},
+    name = "cluster"
+    scenario_type = Scenario
+    observer_type = Observer
+    policy_kinds: Mapping[str, Registry[Any]] = {"policy": schedulers()}
+    objectives = (
+        Objective("deadline_ratio", "higher", "deadlines met", 0.0, 1.0),
+        Objective("jct_mean_s", "lower", "mean completion time in s"),
+        Objective("jct_p99_s", "lower", "99th percentile of completion time in s"),
+        Objective("makespan_s", "lower", "makespan in s"),
+        Objective("refused_jobs", "lower", "jobs refused"),
     )
+    environment = ("trace",)
+
+    def prepare(self, scenario: Scenario) -> Scenario:
+        """Read the scenario's files."""
+        from forerun.domains.cluster.files import read
+
+        read(scenario)
+        return scenario
+
+    def run(self, inputs: Scenario, *, observers: Sequence[Any] = ()) -> Result:
+        """Simulate."""
+        from forerun.domains.cluster.simulate import simulate
+
+        return simulate(inputs, watch=observers)
+
+    def summarize(self, outcome: Result) -> Result:
+        """The result."""
+        return outcome
+
+    def units(self, result: Result) -> Units | None:
+        """The jobs that the figures of a run are made of, for intervals over blocks of its log."""
+        import numpy as np
+
+        jobs = result.tables["jobs"]
+        jct_s = jobs["end_s"] - jobs["submit_s"]
+        has_deadline = np.isfinite(jobs["deadline_s"])
+        return Units(
+            "jobs",
+            np.asarray(jobs["submit_s"], np.float64),
+            means={"jct_mean_s": jct_s, "deadline_ratio": np.where(has_deadline, jobs["met"], np.nan)},
+            quantiles={"jct_p50_s": (jct_s, 0.5), "jct_p99_s": (jct_s, 0.99)},
+            totals={"refused_jobs": 1.0 - jobs["admitted"]},
+        )
+
+    def figures(self, run: Result | SavedRun) -> tuple[Figure, ...]:
+        """The figures of a run."""
+        from forerun.domains.cluster.figures import figures
+
+        return figures(run)
+
+    @property
+    def explainer(self) -> ClusterExplainer:
+        """What explains a run."""
+        from forerun.domains.cluster.explain import ClusterExplainer
+
+        return ClusterExplainer()
+
+    @property
+    def traces(self) -> DomainTraces:
+        """What generates, fits and describes traces."""
+        from forerun.domains.cluster.traces import TRACES
+
+        return TRACES
+
+
+DOMAIN = Cluster()

@@ -29,10 +29,19 @@ from forerun.domains.cluster.simulate import profile_from, table_from
 from forerun.errors import TraceError, UnknownName, UsageError
 from forerun.scenario.spec import Spec, to_data
 from forerun.scenario.text import read_document
+from forerun.trace.domain_traces import (
+    DomainTraces,
+    Fitted,
+    Made,
+    Recorded,
+    Shown,
+    Told,
+    decoded,
+    is_description,
+)
 from forerun.trace.fit import Feature
 from forerun.trace.jobs import cannot_have_run_on, demand
 from forerun.trace.repair import RepairLog
-from forerun.trace.room import Fitted, Made, Recorded, RoomTraces, Shown, Told, decoded, is_description
 from forerun.trace.table import Trace
 from forerun.whole import whole_text
 
@@ -79,7 +88,7 @@ class _StatsSettings(Spec, frozen=True, kw_only=True):
     gpus: int = 0
 
 
-class ClusterTraces(RoomTraces):
+class ClusterTraces(DomainTraces):
     """Job logs: the generator published with ElasticFlow, our own, and blocks of a real log."""
 
     makes = "jobs"

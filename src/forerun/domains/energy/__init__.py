@@ -12,46 +12,105 @@ time against energy off the measurements, with bounds, prices, carbon and the co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-# The loops' module has the name of the door: imported first, so that the door's name stays.
-import forerun.domains.energy.simulate as _loops  # noqa: F401
-from forerun.domains.energy.policy import Chooser, choosers, limit_policies
+from forerun.domain import Domain
+from forerun.domains.energy.observer import Observer
+from forerun.domains.energy.policy import choosers, limit_policies
 from forerun.domains.energy.scenario import Scenario
 from forerun.registry import Registry
-from forerun.study.objective import Objective
+from forerun.result.objective import Objective
 
 if TYPE_CHECKING:
-    from forerun.result.run import Result
+    from forerun.domains.energy.explain import EnergyExplainer
+    from forerun.domains.energy.plan import EnergyPlanner
+    from forerun.result.figures import Figure
+    from forerun.result.run import Result, SavedRun
+    from forerun.scenario.spec import Spec
 
-__all__ = ["GIVEN", "OBJECTIVES", "POLICIES", "Scenario", "simulate", "without_intervals"]
-
-POLICIES: dict[str, Registry[Any]] = {"policy": choosers(), "limit_policy": limit_policies()}
-
-OBJECTIVES = (
-    Objective("cost_j", "lower", "cost"),
-    Objective("energy_j", "lower", "energy"),
-    Objective("time_s", "lower", "training time"),
-    Objective("cost_ratio_to_oracle", "lower", "cost over the oracle's"),
-    Objective("energy_saved_percent", "higher", "energy saved against the default"),
-)
-
-#: the sections of a scenario that describe the environment: axes of a study in them are no choices
-GIVEN = ("trace", "job", "gpu", "drift", "signals")
+__all__ = ["DOMAIN", "Observer", "Scenario"]
 
 
-def simulate(scenario: Scenario, *, policy: Chooser | None = None, watch: Iterable[Any] = ()) -> Result:
-    """Run a scenario and return its result; `policy` replaces the scenario's.
+class Energy(Domain[Scenario, Scenario, "Result"]):
+    """See the package's docstring."""
 
-    Observers in `watch` see every attempt (see `Observer`).
-    Raises TraceError, or the failures of `forerun.domains.energy.failures`.
-    """
-    from forerun.domains.energy.runs import run_scenario
+    name = "energy"
+    scenario_type = Scenario
+    observer_type = Observer
+    policy_kinds: Mapping[str, Registry[Any]] = {"policy": choosers(), "limit_policy": limit_policies()}
+    objectives = (
+        Objective("cost_j", "lower", "cost"),
+        Objective("energy_j", "lower", "energy"),
+        Objective("time_s", "lower", "training time"),
+        Objective("cost_ratio_to_oracle", "lower", "cost over the oracle's"),
+        Objective("energy_saved_percent", "higher", "energy saved against the default"),
+    )
+    environment = ("trace", "job", "gpu", "drift", "signals")
 
-    return run_scenario(scenario, policy=policy, watch=watch)
+    def prepare(self, scenario: Scenario) -> Scenario:
+        """Read the scenario's files."""
+        from forerun.domains.energy.files import read
+
+        read(scenario)
+        return scenario
+
+    def run(self, inputs: Scenario, *, observers: Sequence[Any] = ()) -> Result:
+        """Simulate."""
+        from forerun.domains.energy.runs import run_scenario
+
+        return run_scenario(inputs, watch=observers)
+
+    def summarize(self, outcome: Result) -> Result:
+        """The result."""
+        return outcome
+
+    def not_observable(self, scenario: Scenario) -> str:
+        """A pipeline is planned, not simulated."""
+        return "a pipeline, which is planned and not simulated," if scenario.pipeline is not None else ""
+
+    def without_intervals(self, scenario: Scenario) -> Scenario:
+        """The scenario without the further seeds and worlds that its intervals need."""
+        return scenario.with_(trials=0)
+
+    def figures(self, run: Result | SavedRun) -> tuple[Figure, ...]:
+        """The figures of a run."""
+        from forerun.domains.energy.figures import figures
+
+        return figures(run)
+
+    def plan_figures(self, plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
+        """The figures of a plan file."""
+        from forerun.domains.energy.drawings import plan_figures
+
+        return plan_figures(plan, scenario)
+
+    def measured_figures(self, measured: Mapping[str, Any]) -> tuple[Figure, ...]:
+        """The figures of a measurement file."""
+        from forerun.domains.energy.drawings import measured_figures
+
+        return measured_figures(measured)
+
+    @property
+    def planner(self) -> EnergyPlanner:
+        """What finds the best configuration."""
+        from forerun.domains.energy.plan import EnergyPlanner
+
+        return EnergyPlanner()
+
+    @property
+    def explainer(self) -> EnergyExplainer:
+        """What explains a run."""
+        from forerun.domains.energy.explain import EnergyExplainer
+
+        return EnergyExplainer()
+
+    @property
+    def exporter(self) -> Callable[[Scenario, Sequence[int]], Spec]:
+        """Makes the profile that other domains read."""
+        from forerun.domains.energy.export import export
+
+        return export
 
 
-def without_intervals(scenario: Scenario) -> Scenario:
-    """The scenario without the further seeds and worlds that its intervals need."""
-    return scenario.with_(trials=0)
+DOMAIN = Energy()

@@ -19,7 +19,7 @@ import numpy as np
 
 from forerun.domains.energy.model import Floats, Ints
 from forerun.domains.energy.pipeline import Choices, Frequencies, Pipeline, Timed
-from forerun.search.plan import ShownPlan
+from forerun.result.plan import ShownPlan
 
 #: pipelines with more plans than this are not enumerated
 MOST_PLANS: Final = 1 << 17

@@ -17,10 +17,10 @@ from forerun.domains.energy.pipeline_frontier import best_within, frontier
 from forerun.domains.energy.scenario import Scenario
 from forerun.errors import CheckFailed, Infeasible, Problem
 from forerun.result.ledger import Ledger
+from forerun.result.plan import ShownPlan
 from forerun.result.run import Result
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.result.timeline import Timeline
-from forerun.search.plan import ShownPlan
 from forerun.trace.readers.energy_pipeline import read_pipeline
 from forerun.trace.repair import RepairLog
 

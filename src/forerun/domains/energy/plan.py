@@ -26,9 +26,9 @@ from forerun.domains.energy.workload import Workload
 from forerun.domains.energy.world import read_world
 from forerun.errors import CheckFailed, Infeasible, Problem, UnknownName
 from forerun.result.numbers import format_number
+from forerun.result.plan import Planner, ShownPlan
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.rng import stream
-from forerun.search.plan import ShownPlan
 from forerun.trace.signal import Signal
 from forerun.trace.steps import signal
 
@@ -565,3 +565,13 @@ def _plain(point: Point) -> dict[str, Any]:
         name: None if isinstance(value, float) and math.isnan(value) else value
         for name, value in kept.items()
     }
+
+
+class EnergyPlanner(Planner[Scenario]):
+    """The planner of the energy domain."""
+
+    options = ("confidence",)
+
+    def plan(self, scenario: Scenario, objective: str = "", **options: Any) -> Any:
+        """See `plan`."""
+        return plan(scenario, objective, **options)

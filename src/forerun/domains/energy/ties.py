@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from forerun.domain import Orders, Untied
 from forerun.domains.energy.model import GroupRow
 from forerun.domains.energy.scenario import Scenario
 from forerun.rng import stream
-from forerun.study.ties import Orders, Untied
 
 if TYPE_CHECKING:
     from forerun.result.run import Result

@@ -18,8 +18,8 @@ from forerun.domains.loading.runs import best_of, cells_table
 from forerun.domains.loading.scenario import Goal, Grid, Scenario
 from forerun.domains.loading.world import draw
 from forerun.errors import CheckFailed, Infeasible, UsageError, known_names
+from forerun.result.plan import Planner, ShownPlan
 from forerun.result.tables import Table
-from forerun.search.plan import ShownPlan
 
 #: a grid where the scenario names none: the published system's 60 cells, and single samples
 DEFAULT_GRID = Grid(blocks=(1, *range(20, 301, 20)), threads=(1, 2, 4, 8))
@@ -180,3 +180,13 @@ def _placements(scenario: Scenario) -> list[str]:
             f"{placed.mean_wait_s:.4g} s in the mean"
         )
     return found
+
+
+class LoadingPlanner(Planner[Scenario]):
+    """The planner of the loading domain."""
+
+    options = ()
+
+    def plan(self, scenario: Scenario, objective: str = "", **options: Any) -> Any:
+        """See `plan`."""
+        return plan(scenario, objective, **options)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from forerun.domain import Orders, Untied
 from forerun.domains.loading.model import F64
 from forerun.domains.loading.scenario import Scenario
 from forerun.domains.loading.world import Drawn, sample_sizes
 from forerun.rng import stream
-from forerun.study.ties import Orders, Untied
 
 if TYPE_CHECKING:
     from forerun.result.run import Result

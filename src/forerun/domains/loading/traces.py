@@ -36,8 +36,8 @@ from forerun.domains.loading.world import sample_sizes
 from forerun.errors import TraceError, UsageError
 from forerun.rng import stream
 from forerun.scenario.spec import Spec, to_data
+from forerun.trace.domain_traces import DomainTraces, Fitted, Made, Recorded, Shown, Told, decoded
 from forerun.trace.repair import RepairLog
-from forerun.trace.room import Fitted, Made, Recorded, RoomTraces, Shown, Told, decoded
 from forerun.trace.rows import Field, gathered, read_rows
 from forerun.trace.source import Source
 
@@ -123,7 +123,7 @@ def fit_log(load_s: F64, step_s: F64, prefetch: int = 2) -> FittedLog:
     return FittedLog(workers, build, start, float(steps.mean()), n, total, float(found.total_s))
 
 
-class LoadingTraces(RoomTraces):
+class LoadingTraces(DomainTraces):
     """Runs and workloads of the loading room."""
 
     makes = "files"

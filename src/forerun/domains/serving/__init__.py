@@ -17,53 +17,122 @@ network between stages, failures, models that share a device.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from forerun.domains.serving.policy import batching_policies, tuner_policies
+from forerun.domain import Domain, Units
+from forerun.domains.serving.observer import Observer
+from forerun.domains.serving.policy import Batching, batching_policies, tuner_policies
 from forerun.domains.serving.scenario import Intervals, Scenario
-from forerun.domains.serving.simulate import simulate
 from forerun.registry import Registry
-from forerun.study.objective import Objective
+from forerun.result.objective import Objective
 
 if TYPE_CHECKING:
-    from forerun.result.run import Result
-    from forerun.study.blocks import Units
+    from forerun.domains.serving.explain import ServingExplainer
+    from forerun.domains.serving.plan import ServingPlanner
+    from forerun.result.figures import Figure
+    from forerun.result.run import Result, SavedRun
 
-__all__ = ["GIVEN", "OBJECTIVES", "POLICIES", "Scenario", "simulate", "units_of", "without_intervals"]
-
-#: kinds of policy in this room
-POLICIES: Final[dict[str, Registry[Any]]] = {"batching": batching_policies(), "tuner": tuner_policies()}
-
-#: by what runs of this room are ranked, first the default
-OBJECTIVES: Final = (
-    Objective("attainment", "higher", "share of queries that meet every stated objective", 0.0, 1.0),
-    Objective("latency_p99_ms", "lower", "P99 latency in ms"),
-    Objective("cost_usd_per_h", "lower", "cost in $/h"),
-)
-
-#: the sections of a scenario that describe the environment: axes of a study in them are no choices
-GIVEN: Final = ("trace", "prices_usd_per_h")
+__all__ = ["DOMAIN", "Observer", "Scenario"]
 
 
-def without_intervals(scenario: Scenario) -> Scenario:
-    """The scenario without the replications that its intervals need."""
-    return scenario.with_(intervals=Intervals(replications=0, confidence=scenario.intervals.confidence))
+class Serving(Domain[Scenario, Scenario, "Result"]):
+    """See the package's docstring."""
 
-
-def units_of(result: Result) -> Units | None:
-    """The queries that the figures of a run are made of, for intervals over blocks of its trace; None if not kept."""
-    import numpy as np
-
-    from forerun.study.blocks import Units
-
-    queries = result.tables.get("queries")
-    if queries is None or not {"arrival_ms", "latency_ms", "missed"} <= set(queries.columns):
-        return None
-    missed, latency_ms = np.asarray(queries["missed"], np.float64), queries["latency_ms"]
-    return Units(
-        "queries",
-        np.asarray(queries["arrival_ms"], np.float64) / 1e3,
-        means={"attainment": 1.0 - missed, "latency_mean_ms": latency_ms},
-        quantiles={f"latency_p{share}_ms": (latency_ms, share / 100) for share in (50, 95, 99)},
-        totals={"misses": missed},
+    name = "serving"
+    scenario_type = Scenario
+    observer_type = Observer
+    policy_kinds: Mapping[str, Registry[Any]] = {"batching": batching_policies(), "tuner": tuner_policies()}
+    objectives = (
+        Objective("attainment", "higher", "share of queries that meet every stated objective", 0.0, 1.0),
+        Objective("latency_p99_ms", "lower", "P99 latency in ms"),
+        Objective("cost_usd_per_h", "lower", "cost in $/h"),
     )
+    environment = ("trace", "prices_usd_per_h")
+
+    def prepare(self, scenario: Scenario) -> Scenario:
+        """Read the scenario's files."""
+        from forerun.domains.serving.files import read
+
+        read(scenario)
+        return scenario
+
+    def run(self, inputs: Scenario, *, observers: Sequence[Any] = ()) -> Result:
+        """Simulate."""
+        from forerun.domains.serving.simulate import simulate
+
+        return simulate(inputs, watch=observers)
+
+    def summarize(self, outcome: Result) -> Result:
+        """The result."""
+        return outcome
+
+    def not_observable(self, scenario: Scenario) -> str:
+        """Observers cannot see the published notebook's scheduler."""
+        return (
+            "a run of the published notebook's scheduler (`mode: compat`)"
+            if scenario.mode == "compat"
+            else ""
+        )
+
+    def with_policy(self, scenario: Scenario, policy: Any) -> Scenario:
+        """The scenario with another batching policy in every stage, or another tuner."""
+        if not isinstance(policy, Batching):
+            return super().with_policy(scenario, policy)
+        stages = {name: placed.with_(batching=policy) for name, placed in scenario.configuration.items()}
+        return scenario.with_(configuration=stages)
+
+    def without_intervals(self, scenario: Scenario) -> Scenario:
+        """The scenario without the replications that its intervals need."""
+        return scenario.with_(intervals=Intervals(replications=0, confidence=scenario.intervals.confidence))
+
+    def units(self, result: Result) -> Units | None:
+        """The queries that the figures of a run are made of, for intervals over blocks of its trace; None if not kept."""
+        import numpy as np
+
+        queries = result.tables.get("queries")
+        if queries is None or not {"arrival_ms", "latency_ms", "missed"} <= set(queries.columns):
+            return None
+        missed, latency_ms = np.asarray(queries["missed"], np.float64), queries["latency_ms"]
+        return Units(
+            "queries",
+            np.asarray(queries["arrival_ms"], np.float64) / 1e3,
+            means={"attainment": 1.0 - missed, "latency_mean_ms": latency_ms},
+            quantiles={f"latency_p{share}_ms": (latency_ms, share / 100) for share in (50, 95, 99)},
+            totals={"misses": missed},
+        )
+
+    def figures(self, run: Result | SavedRun) -> tuple[Figure, ...]:
+        """The figures of a run."""
+        from forerun.domains.serving.figures import figures
+
+        return figures(run)
+
+    def plan_figures(self, plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
+        """The figures of a plan file."""
+        from forerun.domains.serving.drawings import plan_figures
+
+        return plan_figures(plan, scenario)
+
+    def measured_figures(self, measured: Mapping[str, Any]) -> tuple[Figure, ...]:
+        """The figures of a measurement file."""
+        from forerun.domains.serving.drawings import measured_figures
+
+        return measured_figures(measured)
+
+    @property
+    def planner(self) -> ServingPlanner:
+        """What finds the best configuration."""
+        from forerun.domains.serving.plan import ServingPlanner
+
+        return ServingPlanner()
+
+    @property
+    def explainer(self) -> ServingExplainer:
+        """What explains a run."""
+        from forerun.domains.serving.explain import ServingExplainer
+
+        return ServingExplainer()
+
+
+DOMAIN = Serving()

@@ -32,9 +32,9 @@ from forerun.domains.serving.scenario import SOURCE_NAME, Generated, Scenario
 from forerun.domains.serving.sizes import check_traces
 from forerun.errors import CheckFailed, Infeasible, Problem, UsageError, known_names
 from forerun.result.figures import Figure
+from forerun.result.plan import Planner, ShownPlan
 from forerun.result.tables import Table
 from forerun.rng import stream
-from forerun.search.plan import ShownPlan
 
 OBJECTIVES: Final = ("cost", "throughput")
 METHODS: Final = ("exact", "greedy", "sweep", "brute")
@@ -350,3 +350,31 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in row.items()
     }
+
+
+class ServingPlanner(Planner[Scenario]):
+    """The planner of the serving domain."""
+
+    options = (
+        "method",
+        "max_replicas",
+        "every_batch",
+        "budget_usd_per_h",
+        "confidence",
+        "traces",
+        "frontier",
+    )
+
+    def plan(self, scenario: Scenario, objective: str = "", **options: Any) -> Any:
+        """See `plan`."""
+        return plan(scenario, objective, **options)
+
+    def check_plan(
+        self, kept: Mapping[str, Any], scenario: Scenario, objective: str, options: Mapping[str, Any]
+    ) -> str:
+        """See `check_plan`."""
+        return check_plan(kept, scenario, objective, options)
+
+    def check_certificate(self, certificate: Mapping[str, Any], scenario: Scenario) -> str:
+        """See `check_certificate`."""
+        return check_certificate(certificate, scenario)

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from forerun.domain import Orders, Untied
 from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.scenario import Listed, Scenario
 from forerun.domains.serving.simulate import simulate
 from forerun.rng import stream
 from forerun.scenario.spec import to_data
-from forerun.study.ties import Orders, Untied
 
 #: a hair, in ms: far below any service time, far above the rounding of instants up to a week
 HAIR_MS = 1e-6
@@ -53,7 +53,7 @@ def permuted(scenario: Scenario, number: int) -> Scenario:
 
 
 def _decoded(data: dict[str, object]) -> Scenario:
-    from forerun.scenario.load import from_data
+    from forerun.scenarios import from_data
 
     found = from_data(data)
     assert isinstance(found, Scenario)

@@ -14,28 +14,99 @@ rule, spares and on-demand share; single jobs with a deadline have policies and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from forerun.domain import Domain
+from forerun.domains.spot.observer import Observer
 from forerun.domains.spot.policy import deadline_rules, growth_rules, recovery_policies
 from forerun.domains.spot.scenario import Scenario
-from forerun.domains.spot.simulate import simulate
-from forerun.study.objective import Objective
+from forerun.registry import Registry
+from forerun.result.objective import Objective
 
 if TYPE_CHECKING:
-    from forerun.registry import Registry
+    from forerun.domains.spot.explain import SpotExplainer
+    from forerun.domains.spot.plan import SpotPlanner
+    from forerun.result.figures import Figure
+    from forerun.result.run import Result, SavedRun
+    from forerun.trace.domain_traces import DomainTraces
 
-__all__ = ["GIVEN", "OBJECTIVES", "POLICIES", "Scenario", "simulate"]
+__all__ = ["DOMAIN", "Observer", "Scenario"]
 
-POLICIES: dict[str, Registry[Any]] = {
-    "recovery": recovery_policies(),
-    "growth": growth_rules(),
-    "deadline": deadline_rules(),
-}
-OBJECTIVES = (
-    Objective("samples_per_s", "higher", "throughput"),
-    Objective("usd_per_million_samples", "lower", "cost of a million samples"),
-    Objective("useful_share", "higher", "share of time that is useful", 0.0, 1.0),
-)
 
-#: the sections of a scenario that describe the environment: axes of a study in them are no choices
-GIVEN = ("fleet", "prices")
+class Spot(Domain[Scenario, Scenario, "Result"]):
+    """See the package's docstring."""
+
+    name = "spot"
+    scenario_type = Scenario
+    observer_type = Observer
+    policy_kinds: Mapping[str, Registry[Any]] = {
+        "recovery": recovery_policies(),
+        "growth": growth_rules(),
+        "deadline": deadline_rules(),
+    }
+    objectives = (
+        Objective("samples_per_s", "higher", "throughput"),
+        Objective("usd_per_million_samples", "lower", "cost of a million samples"),
+        Objective("useful_share", "higher", "share of time that is useful", 0.0, 1.0),
+    )
+    environment = ("fleet", "prices")
+
+    def prepare(self, scenario: Scenario) -> Scenario:
+        """Read the scenario's files."""
+        from forerun.domains.spot.files import read
+
+        read(scenario)
+        return scenario
+
+    def run(self, inputs: Scenario, *, observers: Sequence[Any] = ()) -> Result:
+        """Simulate."""
+        from forerun.domains.spot.runs import run_scenario
+
+        return run_scenario(inputs, watch=observers)
+
+    def summarize(self, outcome: Result) -> Result:
+        """The result."""
+        return outcome
+
+    def not_observable(self, scenario: Scenario) -> str:
+        """Observers see one history replayed, not many trials or a run under a deadline."""
+        if scenario.deadline is not None:
+            return "a run under a deadline"
+        return "a run of several random histories (`trials`)" if scenario.trials else ""
+
+    def figures(self, run: Result | SavedRun) -> tuple[Figure, ...]:
+        """The figures of a run."""
+        from forerun.domains.spot.figures import figures
+
+        return figures(run)
+
+    def plan_figures(self, plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
+        """The figures of a plan file."""
+        from forerun.domains.spot.drawings import plan_figures
+
+        return plan_figures(plan, scenario)
+
+    @property
+    def planner(self) -> SpotPlanner:
+        """What finds the best configuration."""
+        from forerun.domains.spot.plan import SpotPlanner
+
+        return SpotPlanner()
+
+    @property
+    def explainer(self) -> SpotExplainer:
+        """What explains a run."""
+        from forerun.domains.spot.explain import SpotExplainer
+
+        return SpotExplainer()
+
+    @property
+    def traces(self) -> DomainTraces:
+        """What generates, fits and describes traces."""
+        from forerun.domains.spot.traces import TRACES
+
+        return TRACES
+
+
+DOMAIN = Spot()

@@ -27,8 +27,8 @@ from forerun.domains.spot.runs import mean_spot_usd_per_h
 from forerun.domains.spot.scenario import Scenario, Snapshots, Training
 from forerun.domains.spot.trials import Estimate, Trials
 from forerun.errors import CheckFailed, Infeasible, Problem, ScenarioError
+from forerun.result.plan import Planner, ShownPlan
 from forerun.result.tables import Column, Table, TableSchema
-from forerun.search.plan import ShownPlan
 
 FIRST_BLOCK = 256
 DROP_Z = 4.0
@@ -574,3 +574,13 @@ def _row(runner: Runner, found: Plan, pareto: bool) -> tuple[Any, ...]:
         "verdict": verdict,
     }
     return tuple(figures[column.name] for column in CANDIDATES.columns)
+
+
+class SpotPlanner(Planner[Scenario]):
+    """The planner of the spot domain."""
+
+    options = ()
+
+    def plan(self, scenario: Scenario, objective: str = "", **options: Any) -> Any:
+        """See `plan`."""
+        return plan(scenario, objective, **options)

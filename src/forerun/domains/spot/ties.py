@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from forerun.domain import Orders, Untied
 from forerun.domains.spot.model import Instant, Membership
 from forerun.domains.spot.scenario import Scenario
 from forerun.rng import stream
-from forerun.study.ties import Orders, Untied
 
 if TYPE_CHECKING:
     from forerun.result.run import Result

@@ -32,9 +32,18 @@ from forerun.domains.spot.statistics import (
 from forerun.errors import TraceError, UsageError
 from forerun.scenario.spec import Spec, to_data
 from forerun.scenario.text import read_document
+from forerun.trace.domain_traces import (
+    DomainTraces,
+    Fitted,
+    Made,
+    Recorded,
+    Shown,
+    Told,
+    decoded,
+    is_description,
+)
 from forerun.trace.files import save_trace
 from forerun.trace.readers.spot_membership import COLUMNS
-from forerun.trace.room import Fitted, Made, Recorded, RoomTraces, Shown, Told, decoded, is_description
 from forerun.trace.rows import TEXT
 from forerun.trace.table import Provenance, Trace, schema_of
 
@@ -91,7 +100,7 @@ class _StatsSettings(Spec, frozen=True, kw_only=True):
     leaves: Literal["fifo", "lifo", "random"] = "lifo"
 
 
-class SpotTraces(RoomTraces):
+class SpotTraces(DomainTraces):
     """Histories of fleets: recorded ones as statistics and as fitted processes, and new ones drawn."""
 
     makes = "changes of membership"

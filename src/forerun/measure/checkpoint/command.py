@@ -104,7 +104,7 @@ def command(
     compared = testbed.run(profile, changes, end_s, tell) if changes and not profile.stopped else None
     data: dict[str, Any] = profile.data() | ({"run": compared.data()} if compared else {})
     if out is not None:
-        from forerun.trace.room import save_description
+        from forerun.trace.domain_traces import save_description
 
         timed = [f"{name}: {t.mean_s:.4g} s +- {t.std_s:.2g}, {t.count} times" for name, t in profile.rows()]
         save_description(

@@ -62,7 +62,7 @@ def command(
 
     from forerun.errors import CheckFailed, Problem, UsageError
     from forerun.measure.energy.campaign import Campaign, compared, measure
-    from forerun.search.plan import read_document
+    from forerun.result.plan import read_document
 
     def numbers(text: str, option: str) -> tuple[float, ...]:
         try:

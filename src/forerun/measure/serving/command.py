@@ -67,7 +67,7 @@ def command(
     from forerun.errors import UsageError
     from forerun.measure.serving.models import model_named
     from forerun.measure.serving.study import Request, builtin, measure
-    from forerun.scenario.load import from_data
+    from forerun.scenarios import from_data
 
     if scenario is None:
         if overrides:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from forerun.domain import Answer, Explainer, Orders, Untied, WhatIf
 from forerun.domains.loading.scenario import Scenario
 from forerun.result.run import Result, SavedRun
-from forerun.study.explain import Answer, Lever
 
 
 def answer(summary: Mapping[str, Any]) -> Answer:
@@ -15,7 +15,7 @@ def answer(summary: Mapping[str, Any]) -> Answer:
     return Answer("Is loading hidden behind the step?", bool(summary["hidden"]))
 
 
-def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
+def what_ifs(scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
     """Larger or smaller blocks, more or fewer threads, a slower or faster store, a longer or shorter step."""
     hidden = bool(run.summary["hidden"])
     block, threads = scenario.layout.block_samples, scenario.loader.threads
@@ -27,19 +27,41 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
         )
         if blocks:
             found.append(
-                Lever("layout.block_samples", block, tuple(blocks[:: -1 if hidden else 1]), "samples a block")
+                WhatIf(
+                    "layout.block_samples", block, tuple(blocks[:: -1 if hidden else 1]), "samples a block"
+                )
             )
     many = sorted({max(1, round(threads * step)) for step in steps} - {threads})
     if many:
-        found.append(Lever("loader.threads", threads, tuple(many[:: -1 if hidden else 1]), "threads"))
+        found.append(WhatIf("loader.threads", threads, tuple(many[:: -1 if hidden else 1]), "threads"))
     if isinstance(scenario.store.latency_s, (int, float)) and scenario.store.latency_s:
         latency = scenario.store.latency_s
         shares = (2, 4, 8) if hidden else (0.5, 0.25, 0.1)
         found.append(
-            Lever("store.latency_s", latency, tuple(latency * s for s in shares), "latency of the store in s")
+            WhatIf(
+                "store.latency_s", latency, tuple(latency * s for s in shares), "latency of the store in s"
+            )
         )
     if isinstance(scenario.step.step_s, (int, float)) and scenario.step.step_s:
         step_s = scenario.step.step_s
         shares = (0.8, 0.5, 0.25) if hidden else (1.5, 2, 4)
-        found.append(Lever("step.step_s", step_s, tuple(step_s * s for s in shares), "step in s"))
+        found.append(WhatIf("step.step_s", step_s, tuple(step_s * s for s in shares), "step in s"))
     return tuple(found)
+
+
+class LoadingExplainer(Explainer[Scenario]):
+    """The loading domain's question, its what-if parameters and its other orders of events."""
+
+    def answer(self, summary: Mapping[str, Any]) -> Answer:
+        """See `answer`."""
+        return answer(summary)
+
+    def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
+        """See `what_ifs`."""
+        return what_ifs(scenario, run)
+
+    def orders(self, scenario: Scenario) -> Orders | Untied:
+        """See `forerun.domains.loading.ties.orders`."""
+        from forerun.domains.loading.ties import orders
+
+        return orders(scenario)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from forerun.domain import Answer, Change, Explainer, Orders, Untied, WhatIf
 from forerun.domains.cluster.generate import JobGenerator
 from forerun.domains.cluster.refusals import refusals, sentences
 from forerun.domains.cluster.scenario import Scenario
 from forerun.domains.cluster.switches import SWITCHES, Switch
 from forerun.registry import member_name
 from forerun.result.run import Result, SavedRun
-from forerun.study.explain import Answer, Change, Lever
 
 #: the share of deadlines that counts as met
 WANTED = 0.95
@@ -34,11 +34,11 @@ def answer(summary: Mapping[str, Any]) -> Answer:
     return Answer("Do jobs spend less than half of their time waiting?", waits < 0.5 * total)
 
 
-def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
+def what_ifs(scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
     """More or fewer nodes, another policy, less or more load, looser or tighter deadlines, the slot."""
     holds = answer(run.summary).holds
     found = [
-        Lever(
+        WhatIf(
             f"machines.nodes[{at}].count",
             nodes.count,
             tuple(_counts(nodes.count, fewer=holds)),
@@ -47,7 +47,7 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
         for at, nodes in enumerate(scenario.machines.nodes)
     ]
     policy = member_name(type(scenario.policy))
-    found.append(Lever("policy", policy, tuple(name for name in OTHERS if name != policy), "policy"))
+    found.append(WhatIf("policy", policy, tuple(name for name in OTHERS if name != policy), "policy"))
     shares = (0.9, 0.75, 0.5, 0.25) if holds else (1.1, 1.25, 1.5, 2.0, 4.0)
     drawn = scenario.trace.generate or scenario.trace.published
     if drawn is not None:
@@ -61,11 +61,11 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
                 now = drawn.slack[1]  # not written, and drawn all the same
             if isinstance(now, (int, float)) and now > 0:
                 found.append(
-                    Lever(f"trace.{where}.{name}", now, tuple(now * share for share in shares), meaning)
+                    WhatIf(f"trace.{where}.{name}", now, tuple(now * share for share in shares), meaning)
                 )
     slots = [round(scenario.slot_s * share) for share in ((2, 5, 10) if holds else (0.5, 0.2, 0.1))]
     found.append(
-        Lever(
+        WhatIf(
             "slot_s",
             scenario.slot_s,
             tuple(slot for slot in dict.fromkeys(slots) if slot >= 1 and slot != scenario.slot_s),
@@ -115,3 +115,29 @@ def changes(scenario: Scenario, run: Result | SavedRun) -> tuple[Change, ...]:
         return Change(f"compat.{name}", "compat" if name in corrected else "corrected", meaning, given)
 
     return tuple(change(name, switch) for name, switch in SWITCHES.items() if policy in switch.touches)
+
+
+class ClusterExplainer(Explainer[Scenario]):
+    """The cluster domain's question, its what-if parameters and its other orders of events."""
+
+    def answer(self, summary: Mapping[str, Any]) -> Answer:
+        """See `answer`."""
+        return answer(summary)
+
+    def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
+        """See `what_ifs`."""
+        return what_ifs(scenario, run)
+
+    def changes(self, scenario: Scenario, run: Result | SavedRun) -> tuple[Change, ...]:
+        """See `changes`."""
+        return changes(scenario, run)
+
+    def reasons(self, run: Result | SavedRun) -> tuple[str, ...]:
+        """See `reasons`."""
+        return reasons(run)
+
+    def orders(self, scenario: Scenario) -> Orders | Untied:
+        """See `forerun.domains.cluster.ties.orders`."""
+        from forerun.domains.cluster.ties import orders
+
+        return orders(scenario)

@@ -1,9 +1,8 @@
-"""Traces as a room makes, fits and describes them.
+"""Traces as a domain generates, fits and describes them.
 
-A room whose traces are more than instants of arrival (jobs of a cluster, fleets of spot instances) offers a module
-`traces` with an object `TRACES` of a class derived from `RoomTraces`. `forerun trace generate ROOM`, `fit ROOM` and
-`stats ROOM` ask it; `forerun.domains.tracing` finds it. What it answers is data: nothing here prints or writes, apart
-from `Made.save`, which is called when the caller says where to.
+A domain whose traces are more than instants of arrival (jobs of a cluster, fleets of spot instances) has an object of a
+class derived from `DomainTraces` as its `traces`. `forerun trace generate DOMAIN`, `fit DOMAIN` and `stats DOMAIN` call it.
+Its answers are data: nothing here prints or writes, apart from `Made.save`, which is called when the caller says where to.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 
 from forerun.errors import TraceError, UsageError
 from forerun.scenario.decode import decode
-from forerun.scenario.load import apply_overrides, resolve
+from forerun.scenario.resolve import apply_overrides, resolve
 from forerun.scenario.spec import Spec
 from forerun.scenario.text import Document, read_document
 from forerun.trace.reader import read_trace
@@ -93,8 +92,8 @@ class Recorded:
         return self.files[0]
 
 
-class RoomTraces:
-    """What a room does with traces of its own kind; a verb it does not override is refused.
+class DomainTraces:
+    """What a domain does with traces of its own kind; a verb that it does not override is rejected.
 
     makes: a row of its traces in a word (`jobs`). about: in a line, what can be generated.
     """
@@ -111,7 +110,7 @@ class RoomTraces:
         horizon_s: float | None,
         seed: int,
     ) -> Made:
-        """A trace drawn from a description: a name the room knows, a file that describes one, or empty (the room's
+        """A trace drawn from a description: a name the domain knows, a file that describes one, or empty (the domain's
         own default). `settings` are texts `key=value` applied to it.
         """
         raise UsageError.at(type(self).__module__, "generates no traces")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from forerun.domain import Answer, Change, Explainer, Orders, Untied, WhatIf
 from forerun.domains.energy.model import Rules
 from forerun.domains.energy.policy import KnobRecipe
 from forerun.domains.energy.scenario import Scenario
 from forerun.registry import member_name
 from forerun.result.run import Result, SavedRun
-from forerun.study.explain import Answer, Change, Lever
 
 #: policies that stand for what others would do: both knobs at the default, the best in hindsight, learning, search
 OTHERS = ("pruning-gts", "joint", "grid", "default", "oracle")
@@ -29,13 +29,13 @@ def answer(summary: Mapping[str, Any]) -> Answer:
     return Answer("Did every attempt reach its target?", summary["failed_attempts"] == 0)
 
 
-def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
+def what_ifs(scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
     """The weight of energy, the bound, how often the job comes back, the GPU, and who chooses."""
     found = []
     if scenario.pipeline is not None:
         slowdown = scenario.goal.max_slowdown
         return (
-            Lever(
+            WhatIf(
                 "goal.max_slowdown",
                 slowdown,
                 tuple(other for other in (1.0, 1.05, 1.1, 1.2, 1.5) if other != slowdown),
@@ -44,11 +44,11 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
         )
     eta = scenario.eta
     etas = sorted({0.0, 0.25, 0.5, 0.75, 1.0} - {eta}, key=lambda other: abs(other - eta))
-    found.append(Lever("eta", eta, tuple(etas), "weight of energy against time"))
+    found.append(WhatIf("eta", eta, tuple(etas), "weight of energy against time"))
     if scenario.early_stopping:
         bounds = (scenario.beta * share for share in (1.25, 1.5, 2.0, 0.75, 0.6))
         found.append(
-            Lever(
+            WhatIf(
                 "beta",
                 scenario.beta,
                 tuple(bound for bound in bounds if bound >= 1),
@@ -59,17 +59,17 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
         now = int(run.summary["recurrences"])
         times = tuple(dict.fromkeys(max(1, round(now * share)) for share in (1.5, 2, 4, 8, 0.5)))
         found.append(
-            Lever("recurrences", now, tuple(count for count in times if count != now), "recurrences")
+            WhatIf("recurrences", now, tuple(count for count in times if count != now), "recurrences")
         )
     policy = member_name(type(scenario.policy))
-    found.append(Lever("policy", policy, tuple(name for name in OTHERS if name != policy), "policy"))
+    found.append(WhatIf("policy", policy, tuple(name for name in OTHERS if name != policy), "policy"))
     if not isinstance(scenario.policy, KnobRecipe):
         limit = member_name(type(scenario.limit_policy))
         names = tuple(name for name in LIMITS if name != limit)
-        found.append(Lever("limit_policy", limit, names, "power limit policy"))
+        found.append(WhatIf("limit_policy", limit, names, "power limit policy"))
     gpus = tuple(name for name in scenario.trace.power if name != scenario.gpu_type)
     if gpus:
-        found.append(Lever("gpu", scenario.gpu_type, gpus, "GPU type"))
+        found.append(WhatIf("gpu", scenario.gpu_type, gpus, "GPU type"))
     return tuple(found)
 
 
@@ -83,3 +83,25 @@ def changes(scenario: Scenario, run: Result | SavedRun) -> tuple[Change, ...]:
         for name in Rules.__struct_fields__
         if not getattr(given, name)
     )
+
+
+class EnergyExplainer(Explainer[Scenario]):
+    """The energy domain's question, its what-if parameters and its other orders of events."""
+
+    def answer(self, summary: Mapping[str, Any]) -> Answer:
+        """See `answer`."""
+        return answer(summary)
+
+    def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
+        """See `what_ifs`."""
+        return what_ifs(scenario, run)
+
+    def changes(self, scenario: Scenario, run: Result | SavedRun) -> tuple[Change, ...]:
+        """See `changes`."""
+        return changes(scenario, run)
+
+    def orders(self, scenario: Scenario) -> Orders | Untied:
+        """See `forerun.domains.energy.ties.orders`."""
+        from forerun.domains.energy.ties import orders
+
+        return orders(scenario)

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
+from forerun.domain import Answer, Explainer, Orders, Untied, WhatIf
 from forerun.domains.spot.fleet import Poisson, Tick
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import deadline_rules
 from forerun.domains.spot.scenario import Scenario
 from forerun.registry import member_name
 from forerun.result.run import Result, SavedRun
-from forerun.study.explain import Answer, Lever
 
 HALF = 0.5
 _REBUILD: Final = ("job.reconfig_s", "pause to rebuild pipelines")
@@ -41,25 +41,25 @@ def answer(summary: Mapping[str, Any]) -> Answer:
     return Answer("Is at least half of the time useful?", summary["useful_share"] >= HALF)
 
 
-def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
+def what_ifs(scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
     """Growth rule, on-demand nodes, deadline, snapshots, rates of removals, times of pauses."""
     holds = answer(run.summary).holds
     found = []
     if isinstance(scenario.policy, Restart):  # the other recoveries have a growth of their own
         rule = member_name(type(scenario.growth))
         rules = ("hazard_drain", "lazy", "lazy2", "drain", "immediate")
-        found.append(Lever("growth", rule, tuple(other for other in rules if other != rule), "growth rule"))
+        found.append(WhatIf("growth", rule, tuple(other for other in rules if other != rule), "growth rule"))
     depth, nodes = scenario.job.depth, scenario.on_demand_nodes
     if scenario.deadline is not None:
         held = member_name(type(scenario.deadline.rule))
         others = tuple(name for name in deadline_rules().names() if name != held)
-        found.append(Lever("deadline.rule", held, others, "deadline rule"))
+        found.append(WhatIf("deadline.rule", held, others, "deadline rule"))
     elif not holds:
         more = tuple(nodes + depth * n for n in range(1, scenario.job.max_pipelines + 1))
-        found.append(Lever("on_demand_nodes", nodes, more, "nodes that never vanish"))
+        found.append(WhatIf("on_demand_nodes", nodes, more, "nodes that never vanish"))
     elif nodes:
         found.append(
-            Lever(
+            WhatIf(
                 "on_demand_nodes", nodes, tuple(range(nodes - depth, -1, -depth)), "nodes that never vanish"
             )
         )
@@ -67,7 +67,7 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
     if isinstance(scenario.fleet, Poisson | Tick):
         rate = scenario.fleet.removals_per_min
         found.append(
-            Lever(
+            WhatIf(
                 "fleet.removals_per_min", rate, tuple(rate * share for share in shares), "removals a minute"
             )
         )
@@ -75,11 +75,29 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
         section, _, name = path.partition(".")
         now = getattr(getattr(scenario, section), name)
         if now > 0 and (path != "job.reconfig_s" or scenario.job.load_s == 0 or holds):
-            found.append(Lever(path, now, tuple(now * share for share in shares), meaning))
+            found.append(WhatIf(path, now, tuple(now * share for share in shares), meaning))
     if scenario.goal.deadline_s:
         turns = (1.1, 1.25, 1.5, 2.0, 3.0) if not holds else (0.9, 0.75, 0.6, 0.5)
         deadline = scenario.goal.deadline_s
         found.append(
-            Lever("goal.deadline_s", deadline, tuple(deadline * turn for turn in turns), "deadline in s")
+            WhatIf("goal.deadline_s", deadline, tuple(deadline * turn for turn in turns), "deadline in s")
         )
     return tuple(found)
+
+
+class SpotExplainer(Explainer[Scenario]):
+    """The spot domain's question, its what-if parameters and its other orders of events."""
+
+    def answer(self, summary: Mapping[str, Any]) -> Answer:
+        """See `answer`."""
+        return answer(summary)
+
+    def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
+        """See `what_ifs`."""
+        return what_ifs(scenario, run)
+
+    def orders(self, scenario: Scenario) -> Orders | Untied:
+        """See `forerun.domains.spot.ties.orders`."""
+        from forerun.domains.spot.ties import orders
+
+        return orders(scenario)

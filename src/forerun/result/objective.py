@@ -1,11 +1,10 @@
-"""What is better: the summary figures by which a room's results are ranked."""
+"""What is better: the summary figures by which results are ranked."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from forerun.result.run import Interval
 
@@ -49,22 +48,6 @@ def cost_figure(names: Iterable[str]) -> str:
     """The figure among some that says what a run costs, in money; empty if none does."""
     known = set(names)
     return next((name for name in ("cost_usd", "cost_usd_per_h", "usd") if name in known), "")
-
-
-def objectives_of(domain: str) -> tuple[Objective, ...]:
-    """The objectives of a room, the usual one first; none for a room without, or one that is not installed here."""
-    return tuple(getattr(_room(domain), "OBJECTIVES", ()))
-
-
-def given_sections(domain: str) -> tuple[str, ...]:
-    """The sections of a domain's scenarios that describe its environment, such as a trace: what nobody chooses."""
-    return tuple(getattr(_room(domain), "GIVEN", ()))
-
-
-def _room(domain: str) -> Any:
-    # The rooms stand above this module.
-    domains = importlib.import_module("forerun.domains")
-    return domains.room(domain) if domain in domains.rooms() else None
 
 
 def _cut(interval: Interval, least: float | None, most: float | None) -> Interval:

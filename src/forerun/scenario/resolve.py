@@ -1,7 +1,7 @@
-"""Scenario files to resolved scenarios.
+"""Overrides, parts in files of their own, and input paths: what is resolved in a scenario before it is run.
 
-`load(path)` reads strictly, applies overrides, decodes into the room's types and resolves: every default is written
-out, file paths are absolute and pinned by their digests. What comes back is all that a run depends on.
+Every default is written out, file paths are absolute and pinned by their digests, so that a scenario is all that a run
+depends on.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ from forerun.errors import (
     ScenarioError,
     UnknownName,
     UsageError,
-    known_names,
 )
 from forerun.regular import resolved_path, unreadable
-from forerun.scenario.arguments import path_of, wrong_type
-from forerun.scenario.decode import decode
-from forerun.scenario.spec import Input, Spec, file_digest
+from forerun.scenario.spec import Input, file_digest
 from forerun.scenario.text import (
     MAX_DEPTH,
     Document,
@@ -37,42 +34,8 @@ from forerun.scenario.text import (
 )
 from forerun.units import stem
 
-SPEC_VERSION = 1
-
 #: prefix of an input path that names a public dataset of the registry instead of a file
 DATASET_PREFIX = "data:"
-
-
-def load(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, seed: int | None = None) -> Any:
-    """The resolved scenario of a file, in the types of its room.
-
-    `overrides` are texts `a.b=value` (as after `--set`), applied before decoding; `seed` replaces the file's.
-    Raises ScenarioError with every problem found.
-
-    >>> scenario = forerun.load(forerun.demo("energy").scenario, ["job.max_epochs=60"], seed=3)
-    >>> scenario.domain, scenario.job.max_epochs, scenario.seed
-    ('energy', 60, 3)
-    """
-    source = path_of(path, "load")
-    document = read_document(source)
-    return build(document, base=source.resolve().parent, overrides=overrides, seed=seed)
-
-
-def loads(
-    text: str, overrides: Iterable[str] = (), *, seed: int | None = None, base: Path | None = None
-) -> Any:
-    """The resolved scenario of a YAML text; relative paths are taken from `base` (the current folder if not given).
-
-    >>> try:
-    ...     forerun.loads("domain: energi")
-    ... except forerun.ForerunError as error:
-    ...     print(error)
-    <text>:1: at $.domain: no room named 'energi'; did you mean 'energy'? known: cluster, energy, loading, serving, spot
-    """
-    if not isinstance(text, str):
-        raise wrong_type("loads", text, "the text of a scenario (forerun.load reads a file)")
-    document = parse_document(text, name="<text>", kind=".yaml")
-    return build(document, base=base or Path.cwd(), overrides=overrides, seed=seed)
 
 
 E = TypeVar("E", bound=ForerunError)
@@ -92,35 +55,6 @@ def located(error: E, path: str | os.PathLike[str]) -> E:
             for problem in error.problems
         )
     )
-
-
-def from_data(data: dict[str, Any], *, base: Path | None = None, name: str = "<data>") -> Any:
-    """The resolved scenario of plain data (as from `to_data`, or a run's scenario.json)."""
-    return build(Document(name, data), base=base or Path.cwd())
-
-
-def build(document: Document, *, base: Path, overrides: Iterable[str] = (), seed: int | None = None) -> Any:
-    """Decode and resolve a document into its room's scenario."""
-    data = document.data
-    if not isinstance(data, dict):
-        raise ScenarioError.at(
-            document.where(()), "a scenario is a section of keys that begins with `domain: ...`"
-        )
-    domain = data.get("domain")
-    data, origin = apply_overrides(document, overrides, domain=domain if isinstance(domain, str) else "")
-    if seed is not None:
-        data["seed"] = seed
-    data, origin = written_out(origin, base=base)
-    version = data.get("spec_version", SPEC_VERSION)
-    if version != SPEC_VERSION or isinstance(version, bool):
-        raise ScenarioError.at(
-            document.where(("spec_version",)),
-            f"{version!r} was found, this forerun reads version {SPEC_VERSION}",
-        )
-    scenario: Any = decode(origin, scenario_type(data.get("domain"), document))
-    if scenario.seed < 0:
-        raise ScenarioError.at(document.where(("seed",)), f"{scenario.seed} is negative; seeds begin at 0")
-    return resolve(scenario, base=base, document=document)
 
 
 DESCRIPTIONS = (".yaml", ".yml", ".json", ".toml")
@@ -159,25 +93,6 @@ def written_out(document: Document, *, base: Path) -> tuple[dict[str, Any], Docu
 
     data = out(document.data, "")
     return data, Document(document.name, data, document.lines)
-
-
-def scenario_type(domain: Any, document: Document) -> type[Spec]:
-    """The scenario type of the room that a file names.
-
-    Raises ScenarioError if no room is named, or one that does not exist.
-    """
-    # The rooms stand above this module; which ones exist is looked up when a file names one.
-    import importlib
-
-    domains = importlib.import_module("forerun.domains")
-    names = domains.rooms()
-    if not isinstance(domain, str) or domain not in names:
-        what = "the key 'domain' is missing" if domain is None else f"no room named {domain!r}"
-        raise ScenarioError.at(
-            document.where(("domain",) if domain else ()), f"{what}; {known_names(str(domain), names)}"
-        )
-    found: type[Spec] = domains.room(domain).Scenario
-    return found
 
 
 def apply_overrides(

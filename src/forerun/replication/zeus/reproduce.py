@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.energy import reproduce_hardware
 from forerun.domains.energy.batch import Attempts, run_many
 from forerun.domains.energy.generate import REGIMES, regime
 from forerun.domains.energy.model import Floats, Rules
@@ -24,6 +23,7 @@ from forerun.domains.energy.runs import Reference, Savings, of_attempts, referen
 from forerun.domains.energy.simulate import Drift
 from forerun.domains.energy.workload import Workload
 from forerun.errors import Infeasible
+from forerun.replication.zeus import reproduce_hardware
 from forerun.result.figures import Axis, Figure, Rule
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from forerun.domain import Answer, Explainer, Orders, Untied, WhatIf
 from forerun.domains.serving.llm.objectives import WORDS, Kind, stated
 from forerun.domains.serving.llm.spec import LanguageModelSpec
 from forerun.domains.serving.scenario import Generated, Scenario
 from forerun.result.run import Result, SavedRun
-from forerun.study.explain import Answer, Lever
 
 
 def answer(summary: Mapping[str, Any]) -> Answer:
@@ -19,7 +19,7 @@ def answer(summary: Mapping[str, Any]) -> Answer:
     return Answer(f"{question}{f', with {tokens}' if tokens else ''}?", bool(summary["slo_met"]))
 
 
-def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
+def what_ifs(scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
     """More or fewer replicas a stage, other batch limits, a looser or tighter objective, less or more traffic."""
     met = bool(run.summary["slo_met"])
     found = []
@@ -27,13 +27,15 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
         now = stage.replicas
         replicas = range(now - 1, 0, -1) if met else range(now + 1, now + 5)
         if list(replicas):
-            found.append(Lever(f"configuration.{name}.replicas", now, tuple(replicas), f"replicas of {name}"))
+            found.append(
+                WhatIf(f"configuration.{name}.replicas", now, tuple(replicas), f"replicas of {name}")
+            )
         if stage.llm is not None:
             found += _llm_levers(f"configuration.{name}.llm", name, stage.llm, met)
             continue
         batches = sorted({1, 2, 4, 8, 16} - {stage.max_batch}, key=lambda batch: abs(batch - stage.max_batch))
         found.append(
-            Lever(
+            WhatIf(
                 f"configuration.{name}.max_batch", stage.max_batch, tuple(batches), f"largest batch of {name}"
             )
         )
@@ -41,7 +43,7 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
         now_s = scenario.tuner.activation_s
         slower = (1.5, 2.0, 4.0) if met else (0.5, 0.2, 0.0)
         found.append(
-            Lever(
+            WhatIf(
                 "tuner.activation_s",
                 now_s,
                 tuple(now_s * share for share in slower),
@@ -55,7 +57,7 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
     if rate:
         shares = (1.05, 1.1, 1.25, 1.5, 2.0) if met else (0.95, 0.9, 0.8, 0.7, 0.5)
         found.append(
-            Lever(
+            WhatIf(
                 "trace.process.rate_rps",
                 rate,
                 tuple(rate * share for share in shares),
@@ -65,13 +67,13 @@ def levers(scenario: Scenario, run: Result | SavedRun) -> tuple[Lever, ...]:
     return tuple(found)
 
 
-def _limit(path: str, now_ms: float, meaning: str, met: bool) -> Lever:
+def _limit(path: str, now_ms: float, meaning: str, met: bool) -> WhatIf:
     """A tighter objective where all are met, else a looser one."""
     steps = (0.95, 0.9, 0.8, 0.7, 0.5) if met else (1.05, 1.1, 1.25, 1.5, 2.0)
-    return Lever(path, now_ms, tuple(now_ms * step for step in steps), meaning)
+    return WhatIf(path, now_ms, tuple(now_ms * step for step in steps), meaning)
 
 
-def _llm_levers(where: str, name: str, llm: LanguageModelSpec, met: bool) -> list[Lever]:
+def _llm_levers(where: str, name: str, llm: LanguageModelSpec, met: bool) -> list[WhatIf]:
     """More or fewer seats, tokens in an iteration, and blocks; looser or tighter objectives on tokens."""
     meanings = {
         "max_seqs": f"requests that {name} runs at once",
@@ -81,7 +83,7 @@ def _llm_levers(where: str, name: str, llm: LanguageModelSpec, met: bool) -> lis
     limits: dict[Kind, float] = {"ttft": llm.ttft_slo_ms, "tpot": llm.tpot_slo_ms}
     return [
         *(
-            Lever(
+            WhatIf(
                 f"{where}.{field}",
                 getattr(llm, field),
                 tuple(max(1, int(getattr(llm, field) * factor)) for factor in (2, 0.5, 4, 0.25)),
@@ -95,3 +97,21 @@ def _llm_levers(where: str, name: str, llm: LanguageModelSpec, met: bool) -> lis
             if now_ms
         ),
     ]
+
+
+class ServingExplainer(Explainer[Scenario]):
+    """The serving domain's question, its what-if parameters and its other orders of events."""
+
+    def answer(self, summary: Mapping[str, Any]) -> Answer:
+        """See `answer`."""
+        return answer(summary)
+
+    def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
+        """See `what_ifs`."""
+        return what_ifs(scenario, run)
+
+    def orders(self, scenario: Scenario) -> Orders | Untied:
+        """See `forerun.domains.serving.ties.orders`."""
+        from forerun.domains.serving.ties import orders
+
+        return orders(scenario)

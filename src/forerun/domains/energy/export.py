@@ -15,7 +15,7 @@ from forerun.errors import UsageError
 from forerun.profile.power import Draw, Power
 
 
-def offer(scenario: Scenario, at: Sequence[int] = ()) -> Power:
+def export(scenario: Scenario, at: Sequence[int] = ()) -> Power:
     """The power profile of a scenario's job on its GPU; `at` keeps only some batch sizes.
 
     Raises UsageError for batch sizes that were not measured, TraceError for unusable files.

@@ -25,7 +25,7 @@ READERS: Final = (1, 2, 4, 8)
 _STRETCHES: Final = 10
 
 
-def offer(scenario: Scenario, at: Sequence[int] = ()) -> Supply:
+def export(scenario: Scenario, at: Sequence[int] = ()) -> Supply:
     """The supply profile of a loading scenario, at some numbers of readers (default 1, 2, 4, 8).
 
     Raises UsageError for readers that cannot be simulated: loaders of worker processes know one job only.

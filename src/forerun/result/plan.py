@@ -1,21 +1,24 @@
-"""A plan: the answer of a room's planner, why it is the answer, and how to verify it."""
+"""Plans: what a planner returns, why it is the answer, and how to verify it."""
 
 from __future__ import annotations
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from typing import Any, Final, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import forerun
-from forerun.errors import StoreError
+from forerun.errors import CheckFailed, ForerunError, StoreError, UsageError
 from forerun.regular import read_regular, unreadable
 from forerun.result import notebook
 from forerun.result.numbers import format_number
 from forerun.result.tables import Table
 from forerun.scenario.spec import Spec, to_data
 from forerun.whole import whole_text
+
+S = TypeVar("S", bound=Spec)
 
 #: what a plan file says it is
 PLAN_FORMAT: Final = "forerun.plan/1"
@@ -26,7 +29,7 @@ MOST_BYTES: Final = 256 * 2**20
 
 @runtime_checkable
 class Plan(Protocol):
-    """What `plan(scenario, objective)` of a room returns.
+    """What a planner returns.
 
     summary: flat figures under names that carry units. why: one sentence. notes: what a reader must know. tables by
     name, the one to show first first. data(): everything as plain data, with `certificate` where there is one.
@@ -60,6 +63,51 @@ class Plan(Protocol):
     def check(self) -> Plan:
         """Verify the plan; raises CheckFailed."""
         ...
+
+
+class Planner(ABC, Generic[S]):
+    """What finds the best configuration of a domain's scenarios.
+
+    options: the names of what `plan` takes beyond scenario and objective.
+    """
+
+    options: tuple[str, ...] = ()
+
+    @abstractmethod
+    def plan(self, scenario: S, objective: str = "", **options: Any) -> Plan:
+        """The best configuration by an objective (default: the domain's first).
+
+        Raises Infeasible naming the constraint that cannot be met, UsageError for an unknown objective.
+        """
+
+    def check_plan(
+        self, kept: Mapping[str, Any], scenario: S, objective: str, options: Mapping[str, Any]
+    ) -> str:
+        """Verify the plan in a plan file, given as plain data, and say what was verified.
+
+        Unless a domain has a cheaper independent checker, the scenario is planned again and must give the same plan.
+        Raises CheckFailed if it does not.
+        """
+        try:
+            again = self.plan(scenario, objective, **options).check()
+        except ForerunError as error:
+            raise CheckFailed.at("", f"planned again, there is no such plan: {error}") from error
+        if _plain(again.data()) != _plain(kept):
+            raise CheckFailed.at("", "planned again from its scenario, the plan differs")
+        return "planned again from its scenario, the plan is the same; its certificate holds"
+
+    def check_certificate(self, certificate: Mapping[str, Any], scenario: S) -> str:
+        """Verify a certificate by itself. Raises CheckFailed, or UsageError in a domain without certificates."""
+        raise UsageError.at("", f"plans of {type(scenario).__module__} have no certificates of their own")
+
+
+def _plain(data: Any) -> Any:
+    """As JSON gives it back: sequences as lists, keys as text."""
+    if isinstance(data, Mapping):
+        return {str(key): _plain(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_plain(value) for value in data]
+    return data
 
 
 class ShownPlan:

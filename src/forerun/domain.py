@@ -1,0 +1,381 @@
+"""What a domain is: the contract between the five domains and everything that works on any of them.
+
+A domain turns a scenario into a result in three steps, which are the same in every domain:
+
+    inputs = domain.prepare(scenario)       # read the scenario's files and check them
+    outcome = domain.run(inputs)            # simulate; touch no file
+    result = domain.summarize(outcome)      # figures, tables, ledgers, intervals, and why
+
+`simulate` is these three in a row, written once, below. What a domain can do beyond that (plan, explain, export a
+profile, generate traces) is a typed object that it has, or None. A domain from another package is the same kind of
+object, announced under the entry point group `forerun.domains`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.errors import Problem, ScenarioError, StoreError, UnknownName, UsageError, known_names
+from forerun.observers import checked_observers
+from forerun.registry import Registry
+from forerun.result.objective import Objective
+from forerun.scenario.arguments import require_scenario
+from forerun.scenario.spec import Spec
+
+if TYPE_CHECKING:
+    from forerun.result.figures import Figure
+    from forerun.result.plan import Planner
+    from forerun.result.run import Result, SavedRun
+    from forerun.trace.domain_traces import DomainTraces
+
+#: entry point group of domains that other packages bring
+GROUP: Final = "forerun.domains"
+
+S = TypeVar("S", bound=Spec)
+InputsT = TypeVar("InputsT")
+OutcomeT = TypeVar("OutcomeT")
+
+
+class Domain(ABC, Generic[S, InputsT, OutcomeT]):
+    """A kind of system that can be simulated, such as a GPU cluster. There is one instance of each.
+
+    name: as scenarios give it in `domain:`.
+    scenario_type: the record that a scenario file is decoded into.
+    observer_type: the protocol of what observers of a run may define (see `forerun.observers`).
+    policy_kinds: the registry of each kind of policy; the kind is also the scenario's field and the end of the entry point
+        group `forerun.NAME.KIND`.
+    objectives: the summary figures that rank results, the default first.
+    environment: the sections of a scenario that nobody chooses, such as a trace.
+    """
+
+    name: ClassVar[str]
+    scenario_type: type[S]
+    observer_type: type
+    policy_kinds: Mapping[str, Registry[Any]]
+    objectives: tuple[Objective, ...] = ()
+    environment: tuple[str, ...] = ()
+
+    @abstractmethod
+    def prepare(self, scenario: S) -> InputsT:
+        """Read the scenario's files and resolve what it names; everything that `run` needs.
+
+        Raises TraceError, ProfileError or ScenarioError if the inputs cannot be used.
+        """
+
+    @abstractmethod
+    def run(self, inputs: InputsT, *, observers: Sequence[Any] = ()) -> OutcomeT:
+        """Simulate. Touches no file and no clock; every random number comes from the scenario's seed.
+
+        observers: checked against `observer_type`. Raises PolicyError for an impossible decision of a policy.
+        """
+
+    @abstractmethod
+    def summarize(self, outcome: OutcomeT) -> Result:
+        """Make the result: summary figures with intervals, tables, ledgers, timeline, and why."""
+
+    def with_policy(self, scenario: S, policy: Any) -> S:
+        """The scenario under another policy, in the field of the policy's kind, or in `policy` where there is none.
+
+        Raises UsageError if the policy is of no kind that this domain knows.
+        """
+        for kind, registry in self.policy_kinds.items():
+            field = kind if kind in scenario.__struct_fields__ else "policy"
+            if isinstance(policy, registry.base) and field in scenario.__struct_fields__:
+                return scenario.with_(**{field: policy})
+        bases = " or ".join(registry.base.__name__ for registry in self.policy_kinds.values())
+        raise UsageError.at(
+            "policy", f"{type(policy).__name__} is no policy of {self.name}; derive it from {bases}"
+        )
+
+    def without_intervals(self, scenario: S) -> S:
+        """The scenario without the replications behind its intervals, for studies, which repeat runs themselves."""
+        return scenario
+
+    def not_observable(self, scenario: S) -> str:
+        """The kind of run this is, in words, if observers cannot see it; empty if they can."""
+        return ""
+
+    def units(self, result: Result) -> Units | None:
+        """The jobs or queries that the figures of a run are made of, for intervals over blocks of its trace."""
+        return None
+
+    def figures(self, run: Result | SavedRun) -> tuple[Figure, ...]:
+        """The figures of a run."""
+        return ()
+
+    def plan_figures(self, plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
+        """The figures of a plan file; `plan` and `scenario` are plain data."""
+        return ()
+
+    def measured_figures(self, measured: Mapping[str, Any]) -> tuple[Figure, ...]:
+        """The figures of a measurement file."""
+        return ()
+
+    def check_measurement(self, measured: Mapping[str, Any], name: str) -> str:
+        """Compare the predictions of a measurement file with what it measured, and say how far they agree.
+
+        name: of the file, for messages. Raises CheckFailed if they do not agree, StoreError if it predicts nothing.
+        """
+        raise StoreError.at(name, "is no plan but a measurement; forerun report shows it")
+
+    @property
+    def planner(self) -> Planner[S] | None:
+        """What finds the best configuration; None if this domain makes no plans."""
+        return None
+
+    @property
+    def explainer(self) -> Explainer[S] | None:
+        """What explains a run; None if this domain has no question of its own."""
+        return None
+
+    @property
+    def exporter(self) -> Callable[[S, Sequence[int]], Spec] | None:
+        """Makes the profile that other domains read, at points in this domain's own terms; None if there is none."""
+        return None
+
+    @property
+    def traces(self) -> DomainTraces | None:
+        """What generates, fits and describes traces of this domain; None for traces of arrivals."""
+        return None
+
+    @property
+    def about(self) -> str:
+        """What the domain models and what it leaves out: the docstring of its package."""
+        return sys.modules[type(self).__module__].__doc__ or ""
+
+    @property
+    def folder(self) -> Path:
+        """Where the domain's own files lie: `demo.yaml`, and `starter/` for `forerun init`."""
+        return Path(str(sys.modules[type(self).__module__].__file__)).parent
+
+
+def simulate(scenario: Any, *, policy: Any = None, observers: Iterable[Any] = ()) -> Result:
+    """Run a scenario and return its result. Touches no file but the scenario's inputs, and prints nothing.
+
+    >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
+    >>> print(f"{result.summary['energy_saved_percent']:.1f} % saved; {result.why}")
+    44.1 % saved; the cheapest configuration, batch size 128 at 100 W, costs 33.3 % less than the default; ...
+
+    scenario: as `forerun.load` returns it. policy: a policy spec of the domain in place of the scenario's (default: none).
+    observers: objects with methods of the domain's `Observer` (default: none). Raises PolicyError for an impossible
+    decision, ScenarioError or TraceError for what only shows when the scenario is run.
+    """
+    require_scenario(scenario, "simulate")
+    domain = get_domain(scenario.domain)
+    if policy is not None:
+        scenario = domain.with_policy(scenario, policy)
+    seen = checked_observers(observers, domain.observer_type, unobserved=domain.not_observable(scenario))
+    return domain.summarize(domain.run(domain.prepare(scenario), observers=seen)).check()
+
+
+def profile_of(scenario: Any, at: Sequence[int] = ()) -> Spec:
+    """The profile that a scenario's domain exports for the others: a `Supply` of loading, a `Power` of energy.
+
+    at: the points to make it at, in the domain's own terms (readers, batch sizes; default: the domain's own choice).
+    Raises UsageError for a domain that exports nothing, and what the domain raises.
+
+    >>> power = forerun.profile_of(forerun.load(forerun.demo("energy").scenario))
+    >>> power.gpu_type, len(power.points)
+    ('gpu_a', 24)
+    """
+    require_scenario(scenario, "profile_of")
+    export = get_domain(scenario.domain).exporter
+    if export is None:
+        known = ", ".join(name for name in domain_names() if get_domain(name).exporter is not None)
+        raise UsageError.at(scenario.domain, f"exports no profile; domains that do: {known}")
+    return export(scenario, at)
+
+
+# ------------------------------------------------------------------------------------------------ the domains there are
+
+
+@functools.cache
+def domain_names() -> tuple[str, ...]:
+    """The names of the domains, sorted: the built-in ones, and those that installed packages announce.
+
+    >>> forerun.domain_names()
+    ('cluster', 'energy', 'loading', 'serving', 'spot')
+    """
+    return tuple(sorted({*_built_in(), *_announced()}))
+
+
+@functools.cache
+def get_domain(name: str) -> Domain[Any, Any, Any]:
+    """A domain by name. Raises UnknownName with the known names, UsageError if a package announces something unfit.
+
+    >>> forerun.get_domain("spot").objectives[0].key
+    'samples_per_s'
+    """
+    if name in _announced():
+        return _loaded(_announced()[name])
+    if name not in _built_in():
+        raise UnknownName.among("domain", name, domain_names())
+    found: Domain[Any, Any, Any] = importlib.import_module(f"forerun.domains.{name}").DOMAIN
+    return found
+
+
+def find_domain(name: str) -> Domain[Any, Any, Any] | None:
+    """A domain by name, None if it is not installed here: a stored result may come from a plugin of another machine."""
+    return get_domain(name) if name in domain_names() else None
+
+
+def objectives_of(name: str) -> tuple[Objective, ...]:
+    """The objectives of a domain, the default first; none for a domain that is not installed here."""
+    domain = find_domain(name)
+    return domain.objectives if domain is not None else ()
+
+
+def environment_of(name: str) -> tuple[str, ...]:
+    """The sections of a domain's scenarios that nobody chooses; none for a domain that is not installed here."""
+    domain = find_domain(name)
+    return domain.environment if domain is not None else ()
+
+
+def scenario_type_of(domain: Any, where: str) -> type[Spec]:
+    """The scenario type of the domain that a file names at `where`. Raises ScenarioError if there is no such domain."""
+    if not isinstance(domain, str) or domain not in domain_names():
+        what = "the key 'domain' is missing" if domain is None else f"no domain named {domain!r}"
+        raise ScenarioError.at(where, f"{what}; {known_names(str(domain), domain_names())}")
+    found: type[Spec] = get_domain(domain).scenario_type
+    return found
+
+
+@functools.cache
+def _built_in() -> frozenset[str]:
+    package = importlib.import_module("forerun.domains")
+    return frozenset(info.name for info in pkgutil.iter_modules(package.__path__) if info.ispkg)
+
+
+@functools.cache
+def _announced() -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _loaded(point: EntryPoint) -> Domain[Any, Any, Any]:
+    where = f"entry point {point.name!r} of {point.group}"
+    try:
+        found = point.load()
+    except Exception as error:  # a plugin may fail in any way; it must not look like our fault
+        raise UsageError(Problem(where, f"cannot be loaded: {type(error).__name__}: {error}")) from error
+    if not isinstance(found, Domain):
+        raise UsageError(
+            Problem(where, f"is a {type(found).__name__}, not an instance of forerun.domain.Domain")
+        )
+    if found.name != point.name:
+        raise UsageError(Problem(where, f"announces a domain that calls itself {found.name!r}"))
+    return found
+
+
+# ------------------------------------------------------------------------------- what a domain says to explain and compare
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The units of one run that figures of its summary are made of.
+
+    name: what they are, in the plural. at_s: float64[n], when each came. means: figures that are the mean of a value over
+    the units (NaN: it has none); quantiles: those that are a quantile of it, with its share; totals: those that are its
+    sum.
+    """
+
+    name: str
+    at_s: NDArray[np.float64]
+    means: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    quantiles: Mapping[str, tuple[NDArray[np.float64], float]] = field(default_factory=dict)
+    totals: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+
+    def has(self, figure: str) -> bool:
+        """Whether a figure of the summary is made of these units."""
+        return figure in self.means or figure in self.quantiles or figure in self.totals
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A run's answer to its domain's question: in words, and whether it is a yes."""
+
+    question: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A what-if parameter: its path in the scenario, and values in order of growing change (not the present one).
+
+    meaning: in words, such as "one more replica of ResNet".
+    """
+
+    path: str
+    present: Any
+    values: Sequence[Any]
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One value of a scenario changed to see its effect. meaning: in words.
+
+    given: other values (path, value) that both runs of the comparison have, where the change would otherwise move
+    something else with it; empty: the change is compared with the run itself.
+    """
+
+    path: str
+    value: Any
+    meaning: str
+    given: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Other orders of events at one instant. what: what is permuted, in words. simulate(number): the result in order
+    `number`; the same number is the same order every time.
+    """
+
+    what: str
+    simulate: Callable[[int], Result]
+
+
+@dataclass(frozen=True, slots=True)
+class Untied:
+    """A scenario without another order of events at one instant, and why."""
+
+    why: str
+
+
+class Explainer(ABC, Generic[S]):
+    """What a domain contributes to `forerun explain`: its question, and what might change the answer."""
+
+    @abstractmethod
+    def answer(self, summary: Mapping[str, Any]) -> Answer:
+        """The domain's yes-or-no question, answered from the summary of a run."""
+
+    @abstractmethod
+    def what_ifs(self, scenario: S, run: Result | SavedRun) -> tuple[WhatIf, ...]:
+        """The what-if parameters of a run, to find the smallest change that changes the answer."""
+
+    def changes(self, scenario: S, run: Result | SavedRun) -> tuple[Change, ...]:
+        """Single changes whose effect is worth a table, such as each known bug of a published simulator."""
+        return ()
+
+    def reasons(self, run: Result | SavedRun) -> tuple[str, ...]:
+        """Sentences on single things that went wrong, such as why jobs were rejected, the most frequent first."""
+        return ()
+
+    def bare(self, scenario: S) -> S:
+        """The scenario without everything that neither the question nor the objectives read, to simulate faster."""
+        return scenario
+
+    def orders(self, scenario: S) -> Orders | Untied:
+        """Other orders of events at one instant, or why there are none."""
+        return Untied(f"{type(scenario).__name__} does not say how events at one instant are ordered")

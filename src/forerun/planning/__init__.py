@@ -1,0 +1,116 @@
+"""Planning in any domain, and verifying plans, scenarios and measurements that are in files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from forerun.domain import domain_names, find_domain, get_domain
+from forerun.errors import CheckFailed, InputError, Problem, StoreError, UsageError
+from forerun.result.plan import PLAN_FORMAT, Plan, Planner, read_document
+from forerun.scenario.arguments import path_of, require_scenario
+from forerun.scenario.resolve import located
+from forerun.scenarios import from_data, load
+
+#: the format of a measurement file
+MEASUREMENT_FORMAT = "forerun.measurement/1"
+
+
+def plan(scenario: Any, objective: str = "", **options: Any) -> Plan:
+    """The plan of a scenario: the best configuration, and why nothing else is better.
+
+    scenario: as `forerun.load` returns it. objective: what to plan for (default: the domain's first). options: the
+    domain's own; those that are None keep their defaults. Raises UsageError for a domain without plans or an unknown
+    option, Infeasible naming the constraint that cannot be met.
+
+    >>> found = forerun.plan(forerun.load(forerun.demo("energy").scenario), "time")
+    >>> found.summary["batch_size"], found.summary["power_limit_w"]
+    (128, 250.0)
+    """
+    require_scenario(scenario, "plan")
+    planner = _planner(scenario.domain)
+    given = {name: value for name, value in options.items() if value is not None}
+    if unknown := [name for name in given if name not in planner.options]:
+        names = ", ".join(name.replace("_", "-") for name in planner.options) or "none"
+        what = f"plans of the {scenario.domain} domain have no such option; they have: {names}"
+        raise UsageError(*(Problem(f"--{name.replace('_', '-')}", what) for name in unknown))
+    return planner.plan(scenario, objective, **given)
+
+
+def check(path: str | os.PathLike[str], *, scenario: Any = None) -> str:
+    """Verify a plan file (see `check_document`), or that a scenario file (YAML, TOML, JSON) and its files can be read.
+
+    Raises StoreError, ScenarioError, TraceError or ProfileError if not, CheckFailed if a claim of a plan is wrong.
+
+    >>> forerun.check(forerun.demo("energy").scenario)
+    'a scenario of the energy domain, every value and file of it in order'
+    """
+    path = path_of(path, "check")
+    if scenario is not None:
+        require_scenario(scenario, "check")
+    document = {} if path.suffix.lower() in (".yaml", ".yml", ".toml") else read_document(path)
+    if document and ("domain" not in document or document.keys() & {"format", "schema"}):
+        return check_document(document, scenario=scenario, name=os.fspath(path))
+    read = load(path)
+    try:
+        get_domain(read.domain).prepare(read)
+    except InputError as error:
+        raise located(error, path) from error
+    return f"a scenario of the {read.domain} domain, every value and file of it in order"
+
+
+def check_document(document: Mapping[str, Any], *, scenario: Any = None, name: str = "plan") -> str:
+    """Verify the content of a plan file, a certificate by itself (then with its scenario), or a measurement.
+
+    Returns what was verified. Raises CheckFailed if it is wrong, StoreError if this is no such file.
+    """
+    schema = document.get("schema")
+    if isinstance(schema, str) and schema.startswith("forerun.") and schema.endswith("certificate/1"):
+        if scenario is None:
+            raise UsageError.at(
+                name, "is a certificate by itself: give the scenario it is about (--scenario)"
+            )
+        return _planner(schema.split(".")[1]).check_certificate(document, scenario)
+    if document.get("format") == MEASUREMENT_FORMAT:
+        domain = find_domain(str(document.get("domain")))
+        if domain is None:
+            raise StoreError.at(name, "is no plan but a measurement; forerun report shows it")
+        return domain.check_measurement(document, name)
+    if document.get("format") != PLAN_FORMAT:
+        raise StoreError.at(
+            name, f"is no plan: its format is {document.get('format')!r}, not {PLAN_FORMAT!r}"
+        )
+    try:
+        kept, options = document["plan"], dict(document["options"])
+        resolved = (
+            scenario if scenario is not None else from_data(document["scenario"], base=Path(), name=name)
+        )
+        objective = str(document["objective"])
+        kept.get("certificate")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError.at(name, f"is no plan: {type(error).__name__}: {error}") from error
+    planner = _planner(resolved.domain)
+    if unknown := [option for option in options if option not in planner.options]:
+        raise StoreError.at(name, f"is no plan: its option {unknown[0]!r} is unknown")
+    try:
+        return planner.check_plan(kept, resolved, objective, options)
+    except (CheckFailed, StoreError) as error:
+        raise type(error)(*(Problem(one.where or name, one.what) for one in error.problems)) from error
+
+
+def not_available(domain: str) -> str:
+    """That a domain makes no plans, and which do; empty if it does."""
+    known = find_domain(domain)
+    if known is not None and known.planner is not None:
+        return ""
+    able = [name for name in domain_names() if get_domain(name).planner is not None]
+    return f"`plan` is not available for the {domain} domain; it is for {', '.join(able[:-1])} and {able[-1]}"
+
+
+def _planner(domain: str) -> Planner[Any]:
+    known = find_domain(domain)
+    if known is None or known.planner is None:
+        raise UsageError.at("", not_available(domain))
+    return known.planner

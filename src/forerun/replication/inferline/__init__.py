@@ -1,0 +1,1 @@
+"""The published results of InferLine (SoCC 2020), regenerated with the serving domain."""

@@ -1,0 +1,83 @@
+"""Scenario files to resolved scenarios.
+
+`load(path)` reads strictly, applies overrides, decodes into the types of the scenario's domain and resolves: every default
+is written out, file paths are absolute and pinned by their digests. The returned scenario is all that a run depends on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from forerun.domain import scenario_type_of
+from forerun.errors import ScenarioError
+from forerun.scenario.arguments import path_of, wrong_type
+from forerun.scenario.decode import decode
+from forerun.scenario.resolve import apply_overrides, resolve, written_out
+from forerun.scenario.text import Document, parse_document, read_document
+
+SPEC_VERSION: Final = 1
+
+
+def load(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, seed: int | None = None) -> Any:
+    """The resolved scenario of a file, in the types of its domain.
+
+    `overrides` are texts `a.b=value` (as after `--set`), applied before decoding; `seed` replaces the file's.
+    Raises ScenarioError with every problem found.
+
+    >>> scenario = forerun.load(forerun.demo("energy").scenario, ["job.max_epochs=60"], seed=3)
+    >>> scenario.domain, scenario.job.max_epochs, scenario.seed
+    ('energy', 60, 3)
+    """
+    source = path_of(path, "load")
+    document = read_document(source)
+    return build(document, base=source.resolve().parent, overrides=overrides, seed=seed)
+
+
+def loads(
+    text: str, overrides: Iterable[str] = (), *, seed: int | None = None, base: Path | None = None
+) -> Any:
+    """The resolved scenario of a YAML text; relative paths are taken from `base` (the current folder if not given).
+
+    >>> try:
+    ...     forerun.loads("domain: energi")
+    ... except forerun.ForerunError as error:
+    ...     print(error)
+    <text>:1: at $.domain: no domain named 'energi'; did you mean 'energy'? known: cluster, energy, loading, serving, spot
+    """
+    if not isinstance(text, str):
+        raise wrong_type("loads", text, "the text of a scenario (forerun.load reads a file)")
+    document = parse_document(text, name="<text>", kind=".yaml")
+    return build(document, base=base or Path.cwd(), overrides=overrides, seed=seed)
+
+
+def from_data(data: dict[str, Any], *, base: Path | None = None, name: str = "<data>") -> Any:
+    """The resolved scenario of plain data (as from `to_data`, or a run's scenario.json)."""
+    return build(Document(name, data), base=base or Path.cwd())
+
+
+def build(document: Document, *, base: Path, overrides: Iterable[str] = (), seed: int | None = None) -> Any:
+    """Decode and resolve a document into its domain's scenario."""
+    data = document.data
+    if not isinstance(data, dict):
+        raise ScenarioError.at(
+            document.where(()), "a scenario is a section of keys that begins with `domain: ...`"
+        )
+    domain = data.get("domain")
+    data, origin = apply_overrides(document, overrides, domain=domain if isinstance(domain, str) else "")
+    if seed is not None:
+        data["seed"] = seed
+    data, origin = written_out(origin, base=base)
+    version = data.get("spec_version", SPEC_VERSION)
+    if version != SPEC_VERSION or isinstance(version, bool):
+        raise ScenarioError.at(
+            document.where(("spec_version",)),
+            f"{version!r} was found, this forerun reads version {SPEC_VERSION}",
+        )
+    where = document.where(("domain",) if data.get("domain") else ())
+    scenario: Any = decode(origin, scenario_type_of(data.get("domain"), where))
+    if scenario.seed < 0:
+        raise ScenarioError.at(document.where(("seed",)), f"{scenario.seed} is negative; seeds begin at 0")
+    return resolve(scenario, base=base, document=document)

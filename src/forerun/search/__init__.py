@@ -1,1 +1,0 @@
-"""What planners of all rooms share: the plan they return, and the file it is kept in."""
