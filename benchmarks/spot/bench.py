@@ -16,16 +16,16 @@ from dataclasses import replace
 
 import numba
 
-from forerun.domains.spot import trials
-from forerun.domains.spot.compat import CORRECTED, run_ticks
-from forerun.domains.spot.fleet import Burst, Poisson, Tick, generate
-from forerun.domains.spot.model import Job, Membership
-from forerun.domains.spot.outlook import Observed
+from forerun.domains.spot.engine import trials
+from forerun.domains.spot.engine.model import Job, Membership
+from forerun.domains.spot.engine.outlook import Observed
+from forerun.domains.spot.engine.replay import replay
+from forerun.domains.spot.policies.bamboo.ring import HourlyFleet, run_ring
 from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.published import BAMBOO_JOBS
-from forerun.domains.spot.rendezvous import HourlyFleet, run_ring
-from forerun.domains.spot.simulate import replay
+from forerun.domains.spot.scenario.processes import Burst, Poisson, Tick, generate
+from forerun.replication.bamboo.published import BAMBOO_JOBS
 from forerun.replication.bamboo.reproduce import NOTEBOOK_JOB
+from forerun.replication.bamboo.tick_machine import CORRECTED, run_ticks
 
 MENDED = replace(CORRECTED, tick_s=5.0)
 JOB = NOTEBOOK_JOB

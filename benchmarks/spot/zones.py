@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.spot.deadline_runs import on_demand_alone, zone_run
+from forerun.domains.spot.summary.deadline import on_demand_alone, zone_run
 from forerun.result.stats import normal_quantile
 from forerun.scenarios import loads
 

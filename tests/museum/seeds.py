@@ -248,8 +248,8 @@ def room_seeds() -> Iterator[Seed]:
     from forerun.domains.loading.notebook import read_run as read_loading_run
     from forerun.domains.serving.llm.medians import read_medians
     from forerun.domains.serving.profile import read_profile
-    from forerun.domains.spot.measured import read_run
-    from forerun.domains.spot.statistics import read_counts
+    from forerun.domains.spot.traces.measured_run import read_run
+    from forerun.domains.spot.traces.statistics import read_counts
     from forerun.profile.files import read_profile as read_shared_profile
     from forerun.profile.supply import Supply
     from forerun.result.plan import read_document

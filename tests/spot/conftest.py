@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.model import BackToBack, EverySeconds, EverySteps, Job, Membership
+from forerun.domains.spot.engine.model import BackToBack, EverySeconds, EverySteps, Job, Membership
 
 from ..conftest import shared_path
 

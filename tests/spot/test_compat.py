@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.compat import CORRECTED, MEASURED, Switches, job_of, run_ticks
-from forerun.domains.spot.fleet import (
+from forerun.domains.spot.engine.model import Job, Membership
+from forerun.domains.spot.engine.outlook import Observed
+from forerun.domains.spot.engine.replay import replay
+from forerun.domains.spot.policies.immediate import Immediate
+from forerun.domains.spot.scenario.processes import (
     Burst,
     GeneratorStopped,
     Marks,
@@ -20,12 +23,9 @@ from forerun.domains.spot.fleet import (
     generate,
     tick_rows,
 )
-from forerun.domains.spot.measured import RUN86, read_run
-from forerun.domains.spot.model import Job, Membership
-from forerun.domains.spot.outlook import Observed
-from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.simulate import replay
-from forerun.domains.spot.statistics import fleet_statistics
+from forerun.domains.spot.traces.measured_run import RUN86, read_run
+from forerun.domains.spot.traces.statistics import fleet_statistics
+from forerun.replication.bamboo.tick_machine import CORRECTED, MEASURED, Switches, job_of, run_ticks
 
 
 def test_reference_runs(golden: Callable[[str], Any], fleet_of: Callable[[str], Membership]) -> None:

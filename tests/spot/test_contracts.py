@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.deadline import DeadlineView, Held
-from forerun.domains.spot.model import Absorb, GrowthView, Replay
+from forerun.domains.spot.engine.deadline import DeadlineView, Held
+from forerun.domains.spot.engine.model import Absorb, GrowthView, Replay
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import (
     DeadlineRule,

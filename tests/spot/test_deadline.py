@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.deadline import (
+from forerun.domains.spot.engine.deadline import (
     DeadlineJob,
     Held,
     bound_by_mip,
@@ -124,7 +124,7 @@ def test_the_way_of_the_bound_is_worth_its_cost() -> None:
 
 def test_every_rule_answers_differently() -> None:
     """Half the work done, spot there, behind pace, two hours of slack left: who holds what?"""
-    from forerun.domains.spot.deadline import DeadlineView
+    from forerun.domains.spot.engine.deadline import DeadlineView
 
     job = DeadlineJob(work_s=10 * 3600, deadline_s=14 * 3600)
     behind_without_spot = DeadlineView(8 * 3600.0, 5 * 3600.0, Held.NONE, 0.0, False, job)

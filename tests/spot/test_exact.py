@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.model import (
+from forerun.domains.spot.engine.model import (
     BackToBack,
     EverySeconds,
     EverySteps,
@@ -19,10 +19,10 @@ from forerun.domains.spot.model import (
     Membership,
     Replay,
 )
-from forerun.domains.spot.outlook import Observed
+from forerun.domains.spot.engine.outlook import Observed
+from forerun.domains.spot.engine.replay import replay
+from forerun.domains.spot.engine.state import World
 from forerun.domains.spot.policy import growth_rules
-from forerun.domains.spot.simulate import replay
-from forerun.domains.spot.world import World
 
 from ..conftest import ABSENT, SHARED
 from .conftest import many

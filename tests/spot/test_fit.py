@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.spot import fit as fitting
-from forerun.domains.spot.fit import fit, notebook_process, poisson_interval
-from forerun.domains.spot.fleet import (
+from forerun.domains.spot.engine.model import Membership
+from forerun.domains.spot.inputs.recorded import of_membership
+from forerun.domains.spot.scenario.processes import (
     Bathtub,
     Burst,
     Hourly,
@@ -26,9 +26,9 @@ from forerun.domains.spot.fleet import (
     Tick,
     generate,
 )
-from forerun.domains.spot.model import Membership
-from forerun.domains.spot.recorded import of_membership
-from forerun.domains.spot.statistics import (
+from forerun.domains.spot.traces import fit as fitting
+from forerun.domains.spot.traces.fit import fit, notebook_process, poisson_interval
+from forerun.domains.spot.traces.statistics import (
     as_the_notebook,
     corrected,
     fleet_statistics,

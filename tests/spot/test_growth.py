@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from forerun.domain import simulate
-from forerun.domains.spot import trials
-from forerun.domains.spot.fleet import Burst, Poisson
-from forerun.domains.spot.model import Job
+from forerun.domains.spot.engine import trials
+from forerun.domains.spot.engine.model import Job
 from forerun.domains.spot.policy import growth_rules
+from forerun.domains.spot.scenario.processes import Burst, Poisson
 from forerun.scenarios import loads
 
 LEVELS = (0.01, 0.05, 0.1, 0.163, 0.25, 0.5, 1.0)

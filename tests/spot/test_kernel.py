@@ -12,9 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.spot import trials
-from forerun.domains.spot.fleet import Burst, Empirical, Geometric, Marks, PerNode, Poisson, generate
-from forerun.domains.spot.model import (
+from forerun.domains.spot.engine import trials
+from forerun.domains.spot.engine.model import (
     Active,
     BackToBack,
     EverySeconds,
@@ -26,10 +25,19 @@ from forerun.domains.spot.model import (
     Replay,
     Standby,
 )
+from forerun.domains.spot.engine.replay import replay
+from forerun.domains.spot.engine.state import World
+from forerun.domains.spot.engine.trials import Estimate
 from forerun.domains.spot.policy import growth_rules
-from forerun.domains.spot.simulate import replay
-from forerun.domains.spot.trials import Estimate
-from forerun.domains.spot.world import World
+from forerun.domains.spot.scenario.processes import (
+    Burst,
+    Empirical,
+    Geometric,
+    Marks,
+    PerNode,
+    Poisson,
+    generate,
+)
 
 from .conftest import many
 
@@ -71,7 +79,7 @@ class NamedFleet:
         return world.finish(job.horizon_s, None)
 
     def advance(self, t_s: float, inclusive: bool) -> None:
-        from forerun.domains.spot.model import FleetChange, ReconfigEnd, SnapshotDurable, StepEnd
+        from forerun.domains.spot.engine.model import FleetChange, ReconfigEnd, SnapshotDurable, StepEnd
 
         steps: dict[type, Callable[[float], None]] = {
             SnapshotDurable: self.world.keep_snapshot,
@@ -146,7 +154,7 @@ def random_cases(draw: st.DrawFn) -> tuple[Job, Poisson, str, int]:
 @given(random_cases())
 def test_every_path_agrees_with_the_exact_simulator(case: tuple[Job, Poisson, str, int]) -> None:
     """The same history, once as counts in closed form and once over named nodes step by step."""
-    from forerun.domains.spot import kernels
+    from forerun.domains.spot.engine import kernels
 
     job, process, growth, seed = case
     log, out = np.empty((20_000, 3)), np.empty(len(kernels.COLUMNS))
@@ -179,7 +187,7 @@ def test_closed_form_of_a_segment_agrees_with_a_step_loop(
     seed: int, s: float, first: int, extra: int, d: float, hidden: float
 ) -> None:
     """Steps executed and durable at random instants, against walking every step and snapshot."""
-    from forerun.domains.spot import kernels
+    from forerun.domains.spot.engine import kernels
 
     rng = random.Random(seed)
     n = max(1, int(np.ceil(hidden / s))) + extra

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from forerun.domains.spot.model import BackToBack, Job, Membership, Replay
-from forerun.domains.spot.outlook import Observed
+from forerun.domains.spot.engine.model import BackToBack, Job, Membership, Replay
+from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.parcae import Parcae
 from forerun.domains.spot.policy import Setting

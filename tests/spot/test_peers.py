@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.elastic import Checkpoints, ElasticJob, hours, run_elastic
-from forerun.domains.spot.model import BackToBack, Job, Membership
-from forerun.domains.spot.outlook import Observed
+from forerun.domains.spot.engine.model import BackToBack, Job, Membership
+from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.policies.bamboo import Bamboo
+from forerun.domains.spot.policies.bamboo.ring import HOUR_MS, MENDED, Defects, HourlyFleet, RingJob, run_ring
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policy import Setting
-from forerun.domains.spot.rendezvous import HOUR_MS, MENDED, Defects, HourlyFleet, RingJob, run_ring
+from forerun.replication.oobleck.simulator import Checkpoints, ElasticJob, hours, run_elastic
 
 from .conftest import many
 from .test_exact import close, world_of

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot import published
-from forerun.replication.bamboo import reproduce
+from forerun.replication.bamboo import published, reproduce
 from forerun.result.reproduction import silent
 
 

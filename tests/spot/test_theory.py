@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.spot import closed_forms, trials
-from forerun.domains.spot.fleet import PerNode
-from forerun.domains.spot.model import BackToBack, EverySteps, Job
+from forerun.domains.spot.engine import closed_forms, trials
+from forerun.domains.spot.engine.model import BackToBack, EverySteps, Job
 from forerun.domains.spot.policy import growth_rules
+from forerun.domains.spot.scenario.processes import PerNode
 
 from .conftest import many
 

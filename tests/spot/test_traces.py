@@ -12,8 +12,8 @@ import pytest
 import forerun
 import forerun.scenarios
 from forerun.cli.main import run
-from forerun.domains.spot import fit as fitting
 from forerun.domains.spot.traces import TRACES
+from forerun.domains.spot.traces import fit as fitting
 from forerun.trace.domain_traces import Recorded
 
 Trace = Callable[..., tuple[int, str, str]]

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forerun.domains.spot.explain import answer, what_ifs
 
 from forerun.domain import simulate
-from forerun.domains.spot.deadline import Held
-from forerun.domains.spot.deadline_runs import zone_run
-from forerun.domains.spot.explain import answer, what_ifs
+from forerun.domains.spot.engine.deadline import Held
+from forerun.domains.spot.engine.zones import Preference
 from forerun.domains.spot.figures import figures
+from forerun.domains.spot.inputs.prices import fleet_usd, spot_price
+from forerun.domains.spot.inputs.recorded import of_counts
 from forerun.domains.spot.policy import deadline_rules
-from forerun.domains.spot.prices import fleet_usd, spot_price
-from forerun.domains.spot.recorded import of_counts
 from forerun.domains.spot.scenario import Prices
-from forerun.domains.spot.zones import Preference
+from forerun.domains.spot.summary.deadline import zone_run
 from forerun.errors import InputError, TraceError
 from forerun.scenarios import loads
 from forerun.trace.signal import Signal

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from forerun.domains.spot.model import BackToBack, Counts, EverySteps, Job
+from forerun.domains.spot.engine.model import BackToBack, Counts, EverySteps, Job
 
 NEVER = 10**12
 Rows = Sequence[tuple[float, bool, str]]

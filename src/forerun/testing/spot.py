@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from forerun.domains.spot.deadline import DeadlineJob, DeadlineRun, Held, run_deadline
-from forerun.domains.spot.model import (
+from forerun.domains.spot.engine.deadline import DeadlineJob, DeadlineRun, Held, run_deadline
+from forerun.domains.spot.engine.model import (
     BackToBack,
     EverySeconds,
     EverySteps,
@@ -27,12 +27,12 @@ from forerun.domains.spot.model import (
     Membership,
     Replay,
 )
-from forerun.domains.spot.outlook import Observed
+from forerun.domains.spot.engine.outlook import Observed
+from forerun.domains.spot.engine.replay import replay
+from forerun.domains.spot.engine.state import World
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import DeadlineRule, GrowthRule, RecoveryPolicy, Setting
-from forerun.domains.spot.simulate import replay
-from forerun.domains.spot.world import World
 from forerun.rng import stream
 from forerun.scenario.spec import to_data
 

@@ -14,7 +14,7 @@ def claims() -> Iterator[Claim]:
     """What was counted when it was added."""
     from forerun.domains.cluster.policy import schedulers
     from forerun.domains.serving.planning import answers
-    from forerun.domains.spot.fleet import Process
+    from forerun.domains.spot.scenario.processes import Process
     from forerun.replication import reproductions
     from forerun.replication.elasticflow.reproduce import fig9
     from forerun.trace.jobs import LONGEST_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from forerun.domains.spot import trials
+from forerun.domains.spot.engine import trials
 from forerun.replication.bamboo import reproduce
 
 from ..claims import Claim, Within, constant, record, row

@@ -12,7 +12,7 @@ from ..claims import Claim
 
 def claims() -> Iterator[Claim]:
     """Limits that are constants of the code."""
-    from forerun.domains.spot.fit import fit
+    from forerun.domains.spot.traces.fit import fit
     from forerun.trace.cells import LARGEST_INT
     from forerun.trace.stats import WINDOWS_S
 

@@ -19,8 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from forerun.domain import Domain
 from forerun.domains.spot.observer import Observer
-from forerun.domains.spot.policy import deadline_rules, growth_rules, recovery_policies
+from forerun.domains.spot.policy import (
+    DeadlineRule,
+    RecoveryPolicy,
+    deadline_rules,
+    growth_rules,
+    recovery_policies,
+)
 from forerun.domains.spot.scenario import Scenario
+from forerun.errors import UsageError
 from forerun.registry import Registry
 from forerun.result.objective import Objective
 
@@ -61,13 +68,23 @@ class Spot(Domain[Scenario, Scenario, "Result"]):
 
     def run(self, inputs: Scenario, *, observers: Sequence[Any] = ()) -> Result:
         """Simulate."""
-        from forerun.domains.spot.runs import run_scenario
+        from forerun.domains.spot.engine.run import run_scenario
 
         return run_scenario(inputs, watch=observers)
 
     def summarize(self, outcome: Result) -> Result:
         """The result."""
         return outcome
+
+    def with_policy(self, scenario: Scenario, policy: Any) -> Scenario:
+        """The scenario under another recovery policy or growth rule, or with another deadline rule where it has one."""
+        if isinstance(policy, RecoveryPolicy):
+            return scenario.with_(policy=policy)
+        if isinstance(policy, DeadlineRule):
+            if scenario.deadline is None:
+                raise UsageError.at("policy", "a deadline rule needs a scenario with `deadline`")
+            return scenario.with_(deadline=scenario.deadline.with_(rule=policy))
+        return super().with_policy(scenario, policy)
 
     def not_observable(self, scenario: Scenario) -> str:
         """Observers see one history replayed, not many trials or a run under a deadline."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from forerun.domain import Answer, Explainer, Orders, Untied, WhatIf
-from forerun.domains.spot.fleet import Poisson, Tick
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import deadline_rules
 from forerun.domains.spot.scenario import Scenario
+from forerun.domains.spot.scenario.processes import Poisson, Tick
 from forerun.registry import member_name
 from forerun.result.run import Result, SavedRun
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.domains.spot.tables import LINES
+from forerun.domains.spot.summary.tables import LINES
 from forerun.result.figures import Axis, Figure, Rule
 from forerun.result.run import Result, SavedRun
 from forerun.result.tables import Table

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from forerun.domains.spot.prices import spot_price
-from forerun.domains.spot.runs import history
+from forerun.domains.spot.engine.run import history
+from forerun.domains.spot.inputs.prices import spot_price
 from forerun.domains.spot.scenario import Scenario
 
 

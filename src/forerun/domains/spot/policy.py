@@ -11,9 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from forerun.domains.spot.deadline import DeadlineView, Held
-from forerun.domains.spot.model import Absorb, GrowthPolicy, GrowthView, Job, Membership, Replay
-from forerun.domains.spot.world import Outlook
+from forerun.domains.spot.engine.deadline import DeadlineView, Held
+from forerun.domains.spot.engine.model import Absorb, GrowthPolicy, GrowthView, Job, Membership, Replay
+from forerun.domains.spot.engine.state import Outlook
 from forerun.registry import Registry
 from forerun.scenario.spec import Recipe
 

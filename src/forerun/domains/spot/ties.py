@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from forerun.domain import Orders, Untied
-from forerun.domains.spot.model import Instant, Membership
+from forerun.domains.spot.engine.model import Instant, Membership
 from forerun.domains.spot.scenario import Scenario
 from forerun.rng import stream
 
@@ -31,7 +31,7 @@ def orders(scenario: Scenario) -> Orders | Untied:
 
 def simulate_in(scenario: Scenario, number: int) -> Result:
     """The scenario's one history with its ties broken in order `number`."""
-    from forerun.domains.spot.runs import run_history
+    from forerun.domains.spot.engine.run import run_history
 
     return run_history(scenario, reorder=lambda fleet: permuted(fleet, scenario.seed, number))
 

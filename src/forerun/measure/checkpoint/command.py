@@ -130,7 +130,7 @@ def command(
 
 def _changes(trace: Path, speed: float, end_s: float) -> Any:
     """The changes of a trace of memberships, as fast as asked."""
-    from forerun.domains.spot.recorded import of_membership
+    from forerun.domains.spot.inputs.recorded import of_membership
     from forerun.errors import TraceError
     from forerun.measure.checkpoint.testbed import schedule
     from forerun.trace.reader import read_trace

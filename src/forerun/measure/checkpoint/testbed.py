@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.domains.spot.model import BackToBack, Job, Membership
-from forerun.domains.spot.outlook import Observed
+from forerun.domains.spot.engine.model import BackToBack, Job, Membership
+from forerun.domains.spot.engine.outlook import Observed
+from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.simulate import replay
 from forerun.errors import TraceError
 from forerun.measure.checkpoint.fleet import Change, Fleet, FleetLog, Segment, Step
 from forerun.measure.checkpoint.profile import Profile

@@ -8,11 +8,19 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from forerun.domains.spot import published, statistics, trials
-from forerun.domains.spot.compat import AS_PUBLISHED, MEASURED, Switches, job_of, run_ticks
-from forerun.domains.spot.deadline import DeadlineJob, hourly_rate_trace, offline_bound, runs
-from forerun.domains.spot.elastic import Checkpoints, ElasticJob, run_elastic
-from forerun.domains.spot.fleet import (
+from forerun.domains.spot.engine import trials
+from forerun.domains.spot.engine.deadline import DeadlineJob, hourly_rate_trace, offline_bound, runs
+from forerun.domains.spot.engine.model import BackToBack, Job, Membership
+from forerun.domains.spot.engine.outlook import Observed
+from forerun.domains.spot.engine.replay import replay
+from forerun.domains.spot.inputs.recorded import of_membership
+from forerun.domains.spot.policies.bamboo.ring import MENDED, HourlyFleet, run_ring
+from forerun.domains.spot.policies.immediate import Immediate
+from forerun.domains.spot.policies.lazy import Lazy
+from forerun.domains.spot.policies.oobleck import Oobleck
+from forerun.domains.spot.policies.varuna import Varuna
+from forerun.domains.spot.policy import Setting, deadline_rules, growth_rules
+from forerun.domains.spot.scenario.processes import (
     Burst,
     GeneratorStopped,
     Marks,
@@ -22,18 +30,11 @@ from forerun.domains.spot.fleet import (
     generate,
     tick_rows,
 )
-from forerun.domains.spot.measured import ROUNDED, RUN86, START_DELAY_S, model_run, read_run
-from forerun.domains.spot.model import BackToBack, Job, Membership
-from forerun.domains.spot.outlook import Observed
-from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.policies.lazy import Lazy
-from forerun.domains.spot.policies.oobleck import Oobleck
-from forerun.domains.spot.policies.varuna import Varuna
-from forerun.domains.spot.policy import Setting, deadline_rules, growth_rules
-from forerun.domains.spot.recorded import of_membership
-from forerun.domains.spot.rendezvous import MENDED, HourlyFleet, run_ring
-from forerun.domains.spot.simulate import replay
-from forerun.domains.spot.traces import beside
+from forerun.domains.spot.traces import beside, statistics
+from forerun.domains.spot.traces.measured_run import ROUNDED, RUN86, START_DELAY_S, model_run, read_run
+from forerun.replication.bamboo import published
+from forerun.replication.bamboo.tick_machine import AS_PUBLISHED, MEASURED, Switches, job_of, run_ticks
+from forerun.replication.oobleck.simulator import Checkpoints, ElasticJob, run_elastic
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forerun.domains.spot.deadline import DeadlineView, Held
+from forerun.domains.spot.engine.deadline import DeadlineView, Held
 from forerun.domains.spot.policy import DeadlineRule
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from forerun.domains.spot.model import Absorb, GrowthView
+from forerun.domains.spot.engine.model import Absorb, GrowthView
 from forerun.domains.spot.policy import GrowthRule
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from forerun.domains.spot.model import Continuation, Replay
+from forerun.domains.spot.engine.model import Continuation, Replay
+from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policies.lazy import Lazy
 from forerun.domains.spot.policy import RecoveryPolicy, Setting
-from forerun.domains.spot.simulate import replay
 
 
 class Oobleck(RecoveryPolicy, frozen=True, kw_only=True, tag="oobleck"):

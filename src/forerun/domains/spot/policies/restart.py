@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from forerun.domains.spot.model import Replay
+from forerun.domains.spot.engine.model import Replay
+from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policy import RecoveryPolicy, Setting
-from forerun.domains.spot.simulate import replay
 
 
 class Restart(RecoveryPolicy, frozen=True, kw_only=True, tag="restart"):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from forerun.domains.spot.model import EverySteps, Replay
+from forerun.domains.spot.engine.model import EverySteps, Replay
+from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policies.drain import Drain
 from forerun.domains.spot.policy import RecoveryPolicy, Setting
-from forerun.domains.spot.simulate import replay
 
 
 class Varuna(RecoveryPolicy, frozen=True, kw_only=True, tag="varuna"):
@@ -15,7 +15,7 @@ class Varuna(RecoveryPolicy, frozen=True, kw_only=True, tag="varuna"):
 
     The job's snapshot rule and growth rule are replaced by the system's own.
     [Athlur et al., Varuna, EuroSys'22, sections 4.3 and 5.]  The Oobleck artefact's model of it, with that
-    model's defects, is `forerun.domains.spot.elastic`.
+    model's defects, is `forerun.replication.oobleck.simulator`.
     """
 
     every_steps: int = 10

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.domains.spot import trials
-from forerun.domains.spot.fleet import PerNode, Poisson
+from forerun.domains.spot.engine import trials
+from forerun.domains.spot.engine.trials import Estimate
 from forerun.domains.spot.scenario import Scenario
-from forerun.domains.spot.trials import Estimate
+from forerun.domains.spot.scenario.processes import PerNode, Poisson
 
 MOST_TRIALS = 1000
 STEP = 0.1

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from forerun.domains.spot.liveput import Moves, Shapes, Strategy
-from forerun.domains.spot.model import (
+from forerun.domains.spot.engine.model import (
     NODE_LINES,
     ROUNDING_S,
     WALL_LINES,
@@ -18,6 +17,7 @@ from forerun.domains.spot.model import (
     Replay,
     Spell,
 )
+from forerun.domains.spot.policies.parcae.liveput import Moves, Shapes, Strategy
 from forerun.domains.spot.policy import RecoveryPolicy, Setting
 
 NOTHING: Strategy = (0, 0)

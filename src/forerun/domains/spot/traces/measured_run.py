@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from forerun.domains.spot.model import whole_steps
+from forerun.domains.spot.engine.model import whole_steps
 from forerun.errors import TraceError
 from forerun.trace.repair import Complaints, RepairLog
 from forerun.trace.rows import Field, gathered, read_rows
@@ -226,7 +226,7 @@ def model_run(
     """Drive the room's closed form by the segments that really were: back-to-back snapshots, constant
     times.
     """
-    from forerun.domains.spot.kernels import durable_by, executed_by
+    from forerun.domains.spot.engine.kernels import durable_by, executed_by
 
     d = profile.stall_s
     hidden = profile.write_s - d if write_from_stall_start else profile.write_s

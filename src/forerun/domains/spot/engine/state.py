@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from forerun.domains.spot.model import (
+from forerun.domains.spot.engine.model import (
     NODE_LINES,
     ROUNDING_S,
     WALL_LINES,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Final, Literal, TypeAlias
 
-from forerun.domains.spot.fleet import Process, changes_per_h
-from forerun.domains.spot.model import BackToBack, EverySeconds, EverySteps, Job, SnapshotRule
+from forerun.domains.spot.engine.model import BackToBack, EverySeconds, EverySteps, Job, SnapshotRule
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import (
@@ -17,6 +16,7 @@ from forerun.domains.spot.policy import (
     growth_rules,
     recovery_policies,
 )
+from forerun.domains.spot.scenario.processes import Process, changes_per_h
 from forerun.profile.files import read_profile
 from forerun.profile.supply import Supply
 from forerun.scenario.spec import Input, Recipe, Spec, recipe

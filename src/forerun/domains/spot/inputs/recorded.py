@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from forerun.domains.spot.model import Membership
+from forerun.domains.spot.engine.model import Membership
 from forerun.domains.spot.scenario import Recorded
 from forerun.errors import TraceError
 from forerun.rng import stream
@@ -121,7 +121,7 @@ def with_on_demand(fleet: Membership, nodes: int) -> Membership:
     first, *rest = shifted.instants or (None,)
     steady = tuple(range(nodes))
     if first is None or first.t_s > 0:
-        from forerun.domains.spot.model import Instant
+        from forerun.domains.spot.engine.model import Instant
 
         return Membership((Instant(0.0, (), steady), *shifted.instants), shifted.names)
     merged = type(first)(0.0, first.removed, (*steady, *first.added))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from forerun.domains.spot.model import GOODPUT_NAMES, WALL_LINES, Membership, Replay
+from forerun.domains.spot.engine.model import GOODPUT_NAMES, WALL_LINES, Membership, Replay
 from forerun.result.ledger import Ledger
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.result.timeline import Timeline
@@ -14,8 +14,8 @@ from forerun.result.timeline import Timeline
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from forerun.domains.spot.sensitivity import Elasticity
-    from forerun.domains.spot.trials import Trials
+    from forerun.domains.spot.engine.trials import Trials
+    from forerun.domains.spot.summary.sensitivity import Elasticity
     from forerun.trace.signal import Signal
 
 LINES = ("useful", "slowdown", "stall", "lost", "reconfig", "idle", "inflight", "standby", "prepping")

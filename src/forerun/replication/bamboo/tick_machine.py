@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from forerun.domains.spot.measured import ROUNDED, RUN86
-from forerun.domains.spot.model import Membership
+from forerun.domains.spot.engine.model import Membership
+from forerun.domains.spot.traces.measured_run import ROUNDED, RUN86
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from forerun.domains.spot.elastic import ElasticJob
-from forerun.domains.spot.rendezvous import RingJob
+from forerun.domains.spot.policies.bamboo.ring import RingJob
+from forerun.replication.oobleck.simulator import ElasticJob
 
 #: Bamboo's jobs by model: step times by pipelines, samples a step, nodes asked for, local rendezvous
 BAMBOO_JOBS: Final = {

@@ -14,12 +14,12 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from forerun.domains.spot import fit as fitting
-from forerun.domains.spot.fleet import Process, generate
-from forerun.domains.spot.measured import START_DELAY_S, model_run, read_run
-from forerun.domains.spot.model import Membership
-from forerun.domains.spot.recorded import looked_until_s, of_counts, of_membership
-from forerun.domains.spot.statistics import (
+from forerun.domains.spot.engine.model import Membership
+from forerun.domains.spot.inputs.recorded import looked_until_s, of_counts, of_membership
+from forerun.domains.spot.scenario.processes import Process, generate
+from forerun.domains.spot.traces import fit as fitting
+from forerun.domains.spot.traces.measured_run import START_DELAY_S, model_run, read_run
+from forerun.domains.spot.traces.statistics import (
     CountTraces,
     FleetStatistics,
     as_the_notebook,

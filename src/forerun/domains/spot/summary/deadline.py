@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.spot import tables
-from forerun.domains.spot.deadline import Held
+from forerun.domains.spot.engine.deadline import Held
+from forerun.domains.spot.engine.run import NOT_MODELLED, history, load_share, of_replays, outlook_of, why
+from forerun.domains.spot.engine.trials import Estimate
+from forerun.domains.spot.engine.zones import Terms, Zone, ZoneRun, run_zones
+from forerun.domains.spot.inputs.prices import spot_price
 from forerun.domains.spot.policies.on_demand import OnDemand
-from forerun.domains.spot.prices import spot_price
-from forerun.domains.spot.runs import NOT_MODELLED, history, load_share, of_replays, outlook_of, why
 from forerun.domains.spot.scenario import Recorded, Scenario
-from forerun.domains.spot.trials import Estimate
-from forerun.domains.spot.zones import Terms, Zone, ZoneRun, run_zones
+from forerun.domains.spot.summary import tables
 from forerun.result.run import Interval, Result
 from forerun.result.stats import proportion_interval
 from forerun.result.tables import Column, Table, TableSchema

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from forerun.domains.spot.model import NODE_LINES, Counts, NodeSpell, Replay, Spell
-from forerun.domains.spot.policy import RecoveryPolicy, Setting
-from forerun.domains.spot.rendezvous import (
+from forerun.domains.spot.engine.model import NODE_LINES, Counts, NodeSpell, Replay, Spell
+from forerun.domains.spot.policies.bamboo.ring import (
     MENDED,
     Change,
     NodeStatus,
@@ -16,6 +15,7 @@ from forerun.domains.spot.rendezvous import (
     Stretch,
     run_ring,
 )
+from forerun.domains.spot.policy import RecoveryPolicy, Setting
 
 
 class Bamboo(RecoveryPolicy, frozen=True, kw_only=True, tag="bamboo"):

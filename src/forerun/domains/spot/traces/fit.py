@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.spot.fleet import (
+from forerun.domains.spot.scenario.processes import (
     BatchSizes,
     Burst,
     Empirical,
@@ -27,7 +27,12 @@ from forerun.domains.spot.fleet import (
     Poisson,
     generate,
 )
-from forerun.domains.spot.statistics import CountTraces, FleetStatistics, as_the_notebook, fleet_statistics
+from forerun.domains.spot.traces.statistics import (
+    CountTraces,
+    FleetStatistics,
+    as_the_notebook,
+    fleet_statistics,
+)
 from forerun.errors import TraceError
 from forerun.rng import stream
 from forerun.trace.fit import Feature

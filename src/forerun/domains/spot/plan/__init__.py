@@ -17,15 +17,21 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.spot import trials
-from forerun.domains.spot.fleet import PerNode, Poisson
-from forerun.domains.spot.intervals import MOST_TRIALS as INTERVAL_TRIALS
-from forerun.domains.spot.intervals import Interval, compared, interval_table, suggested_steps, told
+from forerun.domains.spot.engine import trials
+from forerun.domains.spot.engine.run import mean_spot_usd_per_h
+from forerun.domains.spot.engine.trials import Estimate, Trials
+from forerun.domains.spot.plan.checkpoint_intervals import MOST_TRIALS as INTERVAL_TRIALS
+from forerun.domains.spot.plan.checkpoint_intervals import (
+    Interval,
+    compared,
+    interval_table,
+    suggested_steps,
+    told,
+)
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import growth_rules
-from forerun.domains.spot.runs import mean_spot_usd_per_h
 from forerun.domains.spot.scenario import Scenario, Snapshots, Training
-from forerun.domains.spot.trials import Estimate, Trials
+from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.errors import CheckFailed, Infeasible, Problem, ScenarioError
 from forerun.result.plan import Planner, ShownPlan
 from forerun.result.tables import Column, Table, TableSchema

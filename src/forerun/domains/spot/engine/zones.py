@@ -12,9 +12,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forerun.domains.spot.closed_forms import useful_every_steps
-from forerun.domains.spot.deadline import DeadlineJob, DeadlineView, Held
-from forerun.domains.spot.model import (
+from forerun.domains.spot.engine.closed_forms import useful_every_steps
+from forerun.domains.spot.engine.deadline import DeadlineJob, DeadlineView, Held
+from forerun.domains.spot.engine.model import (
     FleetChange,
     GrowthPolicy,
     Instant,
@@ -26,9 +26,9 @@ from forerun.domains.spot.model import (
     SnapshotDurable,
     StepEnd,
 )
-from forerun.domains.spot.outlook import spared_probability
+from forerun.domains.spot.engine.outlook import spared_probability
+from forerun.domains.spot.engine.state import Outlook, World
 from forerun.domains.spot.policy import DeadlineRule
-from forerun.domains.spot.world import Outlook, World
 from forerun.errors import PolicyError
 from forerun.trace.signal import Signal
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forerun.domains.spot.fleet import PerNode, Poisson
-from forerun.domains.spot.model import Job
-from forerun.domains.spot.outlook import KnownHazard, KnownProcess
+from forerun.domains.spot.engine.model import Job
+from forerun.domains.spot.engine.outlook import KnownHazard, KnownProcess
 from forerun.domains.spot.policy import GrowthRule
+from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.result.stats import normal_quantile, proportion_interval, quantile_interval, standard_error
 from forerun.rng import stream_key
 
@@ -155,7 +155,7 @@ def quantile(values: NDArray[np.float64], share: float) -> Quantile:
 
 def job_numbers(job: Job, growth: GrowthRule, goal_steps: int = -1) -> Any:
     """The job as the kernel takes it."""
-    from forerun.domains.spot import kernels
+    from forerun.domains.spot.engine import kernels
 
     if growth.kernel_code < 0:
         raise ValueError(f"{type(growth).__name__} is a rule that only the exact simulator can follow")
@@ -187,7 +187,7 @@ def job_numbers(job: Job, growth: GrowthRule, goal_steps: int = -1) -> Any:
 
 def fleet_numbers(process: Poisson | PerNode, on_demand: int = 0) -> Any:
     """The process as the kernel takes it."""
-    from forerun.domains.spot import kernels
+    from forerun.domains.spot.engine import kernels
 
     if isinstance(process, PerNode):
         removal_per_s, add_per_s = process.removal_per_node_h / 3600.0, process.return_per_node_h / 3600.0
@@ -252,7 +252,7 @@ def run(
 
     Two runs with the same seed meet the same fleets, whatever their jobs and policies.
     """
-    from forerun.domains.spot import kernels
+    from forerun.domains.spot.engine import kernels
 
     key = np.uint64(stream_key(seed, "spot trials") & 0xFFFF_FFFF_FFFF_FFFF)
     out = np.empty((trials, len(kernels.COLUMNS)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, assert_never
 
-from forerun.domains.spot.model import (
+from forerun.domains.spot.engine.model import (
     Continuation,
     FleetChange,
     GrowthPolicy,
@@ -16,7 +16,7 @@ from forerun.domains.spot.model import (
     SnapshotDurable,
     StepEnd,
 )
-from forerun.domains.spot.world import Outlook, World
+from forerun.domains.spot.engine.state import Outlook, World
 
 if TYPE_CHECKING:
     from forerun.domains.spot.policy import GrowthRule, RecoveryPolicy
@@ -79,6 +79,6 @@ def simulate(
     Observers in `watch` see every stretch of the job's life or of the nodes' lives (see `Observer`), where one history is
     simulated. Raises TraceError for unusable traces.
     """
-    from forerun.domains.spot.runs import run_scenario
+    from forerun.domains.spot.engine.run import run_scenario
 
     return run_scenario(scenario, policy=policy, watch=watch)

@@ -14,11 +14,11 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.spot import closed_forms, trials
-from forerun.domains.spot.fleet import PerNode, Poisson
-from forerun.domains.spot.model import whole_steps
+from forerun.domains.spot.engine import closed_forms, trials
+from forerun.domains.spot.engine.model import whole_steps
+from forerun.domains.spot.engine.trials import Estimate, Trials, ratio_estimate
 from forerun.domains.spot.scenario import Scenario, Snapshots, Training
-from forerun.domains.spot.trials import Estimate, Trials, ratio_estimate
+from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.result.tables import Column, Table, TableSchema
 
 FIXED_STEPS: Final = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from forerun.domains.spot.model import Membership
+from forerun.domains.spot.engine.model import Membership
 from forerun.domains.spot.scenario import SpotPrice
 from forerun.errors import TraceError
 from forerun.trace.reader import options_from, read_trace

@@ -9,19 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.spot import tables, trials
-from forerun.domains.spot.fleet import PerNode, Poisson, Process, Tick, generate
-from forerun.domains.spot.model import Membership, Replay
+from forerun.domains.spot.engine import trials
+from forerun.domains.spot.engine.model import Membership, Replay
+from forerun.domains.spot.engine.outlook import KnownHazard, KnownProcess, Observed
+from forerun.domains.spot.engine.state import Outlook
+from forerun.domains.spot.engine.trials import Estimate, Trials, ratio_estimate
+from forerun.domains.spot.inputs.prices import fleet_usd, spot_price
+from forerun.domains.spot.inputs.recorded import Recording, recording, with_on_demand
 from forerun.domains.spot.observer import Observer
-from forerun.domains.spot.outlook import KnownHazard, KnownProcess, Observed
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import GrowthRule, RecoveryPolicy, Setting
-from forerun.domains.spot.prices import fleet_usd, spot_price
-from forerun.domains.spot.recorded import Recording, recording, with_on_demand
 from forerun.domains.spot.scenario import Prices, Recorded, Scenario, Training
-from forerun.domains.spot.sensitivity import elasticities
-from forerun.domains.spot.trials import Estimate, Trials, ratio_estimate
-from forerun.domains.spot.world import Outlook
+from forerun.domains.spot.scenario.processes import PerNode, Poisson, Process, Tick, generate
+from forerun.domains.spot.summary import tables
+from forerun.domains.spot.summary.sensitivity import elasticities
 from forerun.errors import ScenarioError
 from forerun.observers import checked_observers
 from forerun.result.run import Interval, Result
@@ -47,7 +48,7 @@ def run_scenario(
     elif policy is not None:
         scenario = scenario.with_(growth=policy)
     if scenario.deadline is not None:
-        from forerun.domains.spot.deadline_runs import run_deadline_scenario
+        from forerun.domains.spot.summary.deadline import run_deadline_scenario
 
         return run_deadline_scenario(scenario)
     if scenario.trials:
@@ -429,7 +430,7 @@ def simulate_trials(scenario: Scenario, first: int = 0) -> tuple[Trials, list[st
 
 def of_replays(rows: list[Replay], scenario: Scenario) -> Trials:
     """Replays as the columns of trials."""
-    from forerun.domains.spot import kernels
+    from forerun.domains.spot.engine import kernels
 
     columns: dict[str, Any] = {}
     for line in (*SHARES, "standby", "prepping"):

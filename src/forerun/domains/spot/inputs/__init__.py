@@ -1,0 +1,1 @@
+"""Reading what a scenario names: recorded fleets and prices."""

@@ -1,0 +1,1 @@
+"""From what happened to the result: figures of the summary, tables, ledgers."""

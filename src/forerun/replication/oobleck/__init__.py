@@ -1,0 +1,1 @@
+"""Published results about the simulators of the Oobleck artefact."""
