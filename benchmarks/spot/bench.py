@@ -17,7 +17,8 @@ from dataclasses import replace
 import numba
 
 from forerun.domains.spot.engine import trials
-from forerun.domains.spot.engine.model import Job, Membership
+from forerun.domains.spot.engine.job import Job
+from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policies.bamboo.ring import HourlyFleet, run_ring

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.spot.summary.deadline import on_demand_alone, zone_run
+from forerun.domains.spot.engine.run import on_demand_alone, zone_run
+from forerun.domains.spot.inputs import prepare
 from forerun.result.stats import normal_quantile
 from forerun.scenarios import loads
 
@@ -53,7 +54,8 @@ def costs(setting: Mapping[str, Any], histories: int) -> dict[str, Any]:
     found: dict[str, Any] = {"missed": 0}
     for name, value in (("with", "true"), ("without", "false")):
         scenario = loads(JOB.format(**setting, by_goodput=value))
-        runs = [zone_run(scenario, trial)[0] for trial in range(histories)]
+        inputs = prepare(scenario)
+        runs = [zone_run(inputs, trial) for trial in range(histories)]
         usd = np.array([run.cost_usd for run in runs])
         found |= {
             f"{name}_usd": float(usd.mean()),
@@ -62,7 +64,7 @@ def costs(setting: Mapping[str, Any], histories: int) -> dict[str, Any]:
         }
         ends = [run.replay.finished_s for run in runs]
         found["missed"] += sum(end is None or end > scenario.goal.deadline_s for end in ends)
-    found["on_demand_usd"] = on_demand_alone(scenario).cost_usd
+    found["on_demand_usd"] = on_demand_alone(inputs).cost_usd
     return found
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.engine.model import BackToBack, EverySeconds, EverySteps, Job, Membership
+from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, Job
+from forerun.domains.spot.engine.membership import Membership
 
 from ..conftest import shared_path
 

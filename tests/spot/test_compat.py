@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.engine.model import Job, Membership
+from forerun.domains.spot.engine.job import Job
+from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policies.immediate import Immediate

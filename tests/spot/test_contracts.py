@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.engine.deadline import DeadlineView, Held
-from forerun.domains.spot.engine.model import Absorb, GrowthView, Replay
+from forerun.domains.spot.engine.history import Replay
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import (
+    Absorb,
     DeadlineRule,
+    DeadlineView,
     GrowthRule,
+    GrowthView,
+    Held,
     RecoveryPolicy,
     Setting,
     deadline_rules,

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
+import highspy
 import pytest
 
-from forerun.domains.spot.engine.deadline import (
-    DeadlineJob,
-    Held,
-    bound_by_mip,
-    hourly_rate_trace,
-    offline_bound,
-    run_deadline,
-    runs,
-)
-from forerun.domains.spot.policy import deadline_rules
+from forerun.domains.spot.engine.deadline import run_deadline
+from forerun.domains.spot.policy import DeadlineJob, Held, deadline_rules
 from forerun.errors import Infeasible
+from forerun.replication.cant_be_late.bound import offline_bound
+from forerun.replication.cant_be_late.traces import hourly_rate_trace, runs
 
 from .conftest import many
 
@@ -114,6 +110,39 @@ def test_bound_equals_enumeration_and_programme() -> None:
         assert bound_by_mip(job, available) == pytest.approx(cheapest, abs=1e-6)
 
 
+def bound_by_mip(job: DeadlineJob, available: Sequence[bool]) -> float:
+    """The same cost as a 0/1 programme solved by HiGHS; also for change-overs longer than a tick.
+
+    Variables per tick: spot a, on-demand b, their starts x >= a - a', y >= b - b'.  Work: sum of tick (a + b)
+    is at least the work and a change-over for every start.
+    """
+    ticks = min(len(available), math.floor(job.deadline_s / job.tick_s + 1e-9))
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("mip_rel_gap", 1e-9)
+    spot = [solver.addBinary(obj=job.price_usd(Held.SPOT)) for _ in range(ticks)]
+    steady = [solver.addBinary(obj=job.price_usd(Held.ON_DEMAND)) for _ in range(ticks)]
+    starts = []
+    for held in (spot, steady):
+        begun = [solver.addVariable(lb=0.0, ub=1.0) for _ in range(ticks)]
+        starts += begun
+        solver.addConstr(begun[0] >= held[0])
+        for before, now, start in zip(held, held[1:], begun[1:]):
+            solver.addConstr(start >= now - before)
+    for tick in range(ticks):
+        solver.addConstr(spot[tick] + steady[tick] <= 1)
+        if not available[tick]:
+            solver.addConstr(spot[tick] <= 0)
+    work = sum(job.tick_s * held for held in [*spot, *steady]) - sum(
+        job.changeover_s * start for start in starts
+    )
+    solver.addConstr(work >= job.work_s)
+    solver.run()
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        raise Infeasible.at("deadline job", "no choice of instances meets the deadline on this trace")
+    return float(solver.getInfo().objective_function_value)
+
+
 def test_the_way_of_the_bound_is_worth_its_cost() -> None:
     for seed in range(5):
         trace = hourly_rate_trace(0.3, 314, PAPER.tick_s, seed)
@@ -124,7 +153,7 @@ def test_the_way_of_the_bound_is_worth_its_cost() -> None:
 
 def test_every_rule_answers_differently() -> None:
     """Half the work done, spot there, behind pace, two hours of slack left: who holds what?"""
-    from forerun.domains.spot.engine.deadline import DeadlineView
+    from forerun.domains.spot.policy import DeadlineView
 
     job = DeadlineJob(work_s=10 * 3600, deadline_s=14 * 3600)
     behind_without_spot = DeadlineView(8 * 3600.0, 5 * 3600.0, Held.NONE, 0.0, False, job)

@@ -11,14 +11,9 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.engine.model import (
-    BackToBack,
-    EverySeconds,
-    EverySteps,
-    Job,
-    Membership,
-    Replay,
-)
+from forerun.domains.spot.engine.history import Replay
+from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, Job
+from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.engine.state import World

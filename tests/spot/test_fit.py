@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.spot.engine.model import Membership
+from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.inputs.recorded import of_membership
 from forerun.domains.spot.scenario.processes import (
     Bathtub,
     Burst,
+    Geometric,
     Hourly,
     Lifetimes,
     Marks,
@@ -153,7 +154,7 @@ def test_what_the_recordings_say_by_themselves(data_folder: Path) -> None:
 def test_tests_reject_what_is_false_and_keep_what_is_true() -> None:
     """Of 20 exponential recordings at most five are refused; clearly other ones always are."""
     truth = Poisson(
-        removals_per_min=0.5, adds_per_min=0.5, removal_batch=fitting.Geometric(p=0.4), cap=4000, start=2000
+        removals_per_min=0.5, adds_per_min=0.5, removal_batch=Geometric(p=0.4), cap=4000, start=2000
     )
     refused = {"gaps": 0, "geometric": 0}
     for seed in range(20):

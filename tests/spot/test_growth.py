@@ -11,7 +11,7 @@ import pytest
 
 from forerun.domain import simulate
 from forerun.domains.spot.engine import trials
-from forerun.domains.spot.engine.model import Job
+from forerun.domains.spot.engine.job import Job
 from forerun.domains.spot.policy import growth_rules
 from forerun.domains.spot.scenario.processes import Burst, Poisson
 from forerun.scenarios import loads
@@ -66,7 +66,7 @@ def test_memory_is_flat_in_the_number_of_trials(monkeypatch: pytest.MonkeyPatch)
         "goal: {steps: 900, deadline: 5h}\nprices: {spot_usd_per_h: 1}\n"
     )
     whole = simulate(scenario.with_(trials=4000)).check()
-    monkeypatch.setattr(trials, "BLOCK", 500)
+    monkeypatch.setattr("forerun.domains.spot.engine.run.BLOCK", 500)
     peaks = []
     for count in (1000, 4000):
         taken = []

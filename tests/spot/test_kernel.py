@@ -13,21 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forerun.domains.spot.engine import trials
-from forerun.domains.spot.engine.model import (
-    Active,
-    BackToBack,
-    EverySeconds,
-    EverySteps,
-    Instant,
-    Job,
-    Membership,
-    Prepping,
-    Replay,
-    Standby,
-)
+from forerun.domains.spot.engine.estimates import Estimate, quantile
+from forerun.domains.spot.engine.events import Active, Prepping, Standby
+from forerun.domains.spot.engine.history import Replay
+from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, Job
+from forerun.domains.spot.engine.membership import Instant, Membership
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.engine.state import World
-from forerun.domains.spot.engine.trials import Estimate
+from forerun.domains.spot.inputs import outlook_of
 from forerun.domains.spot.policy import growth_rules
 from forerun.domains.spot.scenario.processes import (
     Burst,
@@ -66,7 +59,7 @@ class NamedFleet:
         self.born = process.start
         self.random = random.Random(seed)
         fleet = Membership(self.instants, ())  # type: ignore[arg-type]
-        self.world = World(job, fleet, rule(growth), trials.outlook_of(process))
+        self.world = World(job, fleet, rule(growth), outlook_of(process))
         self.log = log
 
     def run(self) -> Replay:
@@ -79,7 +72,7 @@ class NamedFleet:
         return world.finish(job.horizon_s, None)
 
     def advance(self, t_s: float, inclusive: bool) -> None:
-        from forerun.domains.spot.engine.model import FleetChange, ReconfigEnd, SnapshotDurable, StepEnd
+        from forerun.domains.spot.engine.events import FleetChange, ReconfigEnd, SnapshotDurable, StepEnd
 
         steps: dict[type, Callable[[float], None]] = {
             SnapshotDurable: self.world.keep_snapshot,
@@ -314,7 +307,7 @@ def test_draining_with_a_stall_agrees_with_the_exact_simulator(rounded: Job) -> 
             generate(process, seed=8, horizon_s=job.horizon_s, trial=i),
             job,
             rule("drain"),
-            trials.outlook_of(process),
+            outlook_of(process),
         )
         for i in range(150)
     ]
@@ -337,7 +330,7 @@ def test_reference_time_to_finish(golden: Callable[[str], Any], rounded: Job) ->
         cost = Estimate.of(done.cost_usd(row["usd_per_node_h"], 0.0))
         assert z(cost, {"mean": row["cost_mean_usd"], "half95": row["cost_half95_usd"]}) < WITHIN
         for name, share in (("p5", 0.05), ("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
-            mine, (low, high) = trials.quantile(hours, share), row[f"{name}_ci95_h"]
+            mine, (low, high) = quantile(hours, share), row[f"{name}_ci95_h"]
             half = np.hypot(mine.high - mine.low, high - low) / 2 / 1.96
             assert abs(mine.value - row[f"{name}_h"]) < 3.0 * half, (row["p_per_min"], name)
 
@@ -352,7 +345,7 @@ def test_kernel_and_exact_simulator_agree_in_the_mean(rounded: Job) -> None:
                 generate(process, seed=12, horizon_s=job.horizon_s, trial=i),
                 job,
                 rule("immediate"),
-                trials.outlook_of(process),
+                outlook_of(process),
             )
             for i in range(many(300, 3000))
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import pytest
@@ -47,7 +47,8 @@ def test_look_ahead_equals_enumeration() -> None:
         )
         forecast = [(rng.randint(4, 9), rng.randint(0, 2)) for _ in range(4)]
         path, value = shapes.look_ahead((2, 2), forecast)
-        _, best = shapes.look_ahead_by_enumeration((2, 2), forecast)
+        plans = product(*(shapes.fitting(nodes) for nodes, _ in forecast))
+        best = max(shapes.plan_value(plan, (2, 2), forecast) for plan in plans)
         assert value == pytest.approx(best, rel=1e-12)
         assert shapes.plan_value(path, (2, 2), forecast) == pytest.approx(value, rel=1e-12)
 

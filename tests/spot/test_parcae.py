@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from forerun.domains.spot.engine.model import BackToBack, Job, Membership, Replay
+from forerun.domains.spot.engine.history import Replay
+from forerun.domains.spot.engine.job import BackToBack, Job
+from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.parcae import Parcae

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.engine.model import BackToBack, Job, Membership
+from forerun.domains.spot.engine.job import BackToBack, Job
+from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.policies.bamboo import Bamboo
 from forerun.domains.spot.policies.bamboo.ring import HOUR_MS, MENDED, Defects, HourlyFleet, RingJob, run_ring

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from forerun.cli.main import run
-from forerun.domains.spot.drawings import plan_figures
+from forerun.domains.spot.figures import plan_figures
 from forerun.domains.spot.plan import Plan, candidates, conclude, meet, plan
 from forerun.errors import CheckFailed, Infeasible, ScenarioError
 from forerun.scenario.spec import to_data

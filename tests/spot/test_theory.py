@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from forerun.domains.spot.engine import closed_forms, trials
-from forerun.domains.spot.engine.model import BackToBack, EverySteps, Job
+from forerun.domains.spot.engine.job import BackToBack, EverySteps, Job
 from forerun.domains.spot.policy import growth_rules
 from forerun.domains.spot.scenario.processes import PerNode
 

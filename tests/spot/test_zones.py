@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forerun.domains.spot.explain import answer, what_ifs
 
 from forerun.domain import simulate
-from forerun.domains.spot.engine.deadline import Held
+from forerun.domains.spot.engine.run import zone_run
 from forerun.domains.spot.engine.zones import Preference
+from forerun.domains.spot.explain import SpotExplainer
 from forerun.domains.spot.figures import figures
-from forerun.domains.spot.inputs.prices import fleet_usd, spot_price
+from forerun.domains.spot.inputs import prepare
+from forerun.domains.spot.inputs.prices import spot_price
 from forerun.domains.spot.inputs.recorded import of_counts
-from forerun.domains.spot.policy import deadline_rules
+from forerun.domains.spot.policy import Held, deadline_rules
 from forerun.domains.spot.scenario import Prices
-from forerun.domains.spot.summary.deadline import zone_run
+from forerun.domains.spot.summary.costs import fleet_usd
 from forerun.errors import InputError, TraceError
 from forerun.scenarios import loads
 from forerun.trace.signal import Signal
@@ -52,7 +53,7 @@ def scenario(text: str = BASE, base: Path | None = None) -> Any:
 
 def test_on_demand_alone_costs_what_it_takes() -> None:
     """1200 steps of 12 s with a stall after the first and every third: by hand, and never disturbed."""
-    done, _ = zone_run(scenario(BASE.replace("uniform_progress", "on_demand")))
+    done = zone_run(prepare(scenario(BASE.replace("uniform_progress", "on_demand"))))
     seconds = 1200 * 12 + 3 * (1 + (1200 - 2) // 3)
     assert done.replay.finished_s == pytest.approx(seconds)
     assert (done.moves, done.spot_usd) == (0, 0.0)
@@ -75,7 +76,7 @@ def test_no_deadline_is_missed_with_the_last_word() -> None:
                 "on_demand_nodes: 4",
                 f"on_demand_nodes: 4, tick: {rng.choice([5, 10, 20])}min, by_goodput: {rng.choice(['true', 'false'])}",
             )
-            done, _ = zone_run(scenario(text))
+            done = zone_run(prepare(scenario(text)))
             setting = scenario(text)
             assert done.replay.finished_s is not None and done.replay.finished_s <= setting.goal.deadline_s, (
                 text
@@ -83,7 +84,9 @@ def test_no_deadline_is_missed_with_the_last_word() -> None:
             assert math.fsum(done.replay.wall_s.values()) == pytest.approx(done.replay.end_s, rel=1e-9)
             assert math.fsum(h.end_s - h.start_s for h in done.holdings) == pytest.approx(done.replay.end_s)
             if rule != "on_demand":
-                alone, _ = zone_run(scenario(text.replace("by_goodput", "last_word: false, by_goodput")))
+                alone = zone_run(
+                    prepare(scenario(text.replace("by_goodput", "last_word: false, by_goodput")))
+                )
                 ended = alone.replay.finished_s
                 missed += ended is None or ended > setting.goal.deadline_s
     assert missed > 5
@@ -103,7 +106,7 @@ def test_a_zone_that_dries_up_is_left_for_the_cheapest(tmp_path: Path) -> None:
         "zones:\n- {name: dear, fleet: {name: trace, file: still.csv}, spot_usd_per_h: 2}\n"
         "- {name: cheap, fleet: {name: trace, file: still.csv}, spot_usd_per_h: 1.5}\n"
     )
-    done, _ = zone_run(scenario(text, tmp_path))
+    done = zone_run(prepare(scenario(text, tmp_path)))
     assert [(h.held, h.zone) for h in done.holdings] == [(Held.SPOT, "fleet"), (Held.SPOT, "cheap")]
     end_s = done.replay.end_s
     assert done.egress_usd == 7.0 and done.on_demand_usd == 0.0
@@ -120,8 +123,10 @@ def test_a_zone_not_worth_its_price_is_not_offered() -> None:
     text = text.replace("return_per_node_h: 1", "return_per_node_h: 60").replace(
         "deadline: 8h", "deadline: 6h"
     )
-    seen, _ = zone_run(scenario(text))
-    blind, _ = zone_run(scenario(text.replace("on_demand_nodes: 4", "on_demand_nodes: 4, by_goodput: false")))
+    seen = zone_run(prepare(scenario(text)))
+    blind = zone_run(
+        prepare(scenario(text.replace("on_demand_nodes: 4", "on_demand_nodes: 4, by_goodput: false")))
+    )
     assert all(h.held is not Held.SPOT for h in seen.holdings)
     assert any(h.held is Held.SPOT for h in blind.holdings) and seen.cost_usd < blind.cost_usd
 
@@ -142,9 +147,9 @@ deadline: {rule: uniform_progress, on_demand_nodes: 32}
 def test_a_zone_is_not_changed_at_every_swing_of_its_worth(rate: float, most: float) -> None:
     """Where spot costs about as much a step as on-demand nodes, its worth swings with the number of nodes alive."""
     text = BIG.replace("removal_per_node_h: 0.6", f"removal_per_node_h: {rate}")
-    runs = [zone_run(scenario(text), trial)[0] for trial in range(4)]
+    runs = [zone_run(prepare(scenario(text)), trial) for trial in range(4)]
     without = scenario(text.replace("on_demand_nodes: 32", "on_demand_nodes: 32, by_goodput: false"))
-    plain = [zone_run(without, trial)[0] for trial in range(4)]
+    plain = [zone_run(prepare(without), trial) for trial in range(4)]
     assert sum(run.cost_usd for run in runs) <= most * sum(run.cost_usd for run in plain)
     assert max(run.moves for run in runs) <= 4
 
@@ -178,7 +183,7 @@ def test_removals_of_a_recorded_zone_are_learned_while_it_is_not_in_use(tmp_path
         rows += [f"{minute * 60_000},{verb},n{i}\n" for verb in ("remove", "add") for i in range(32)]
     (tmp_path / "zone.csv").write_text("".join(rows))
     text = BIG.replace(BIG[BIG.index("{name: per") : BIG.index("job")], "{name: trace, file: zone.csv}\n")
-    done, _ = zone_run(scenario(text, tmp_path))
+    done = zone_run(prepare(scenario(text, tmp_path)))
     assert [h.held for h in done.holdings] == [Held.SPOT, Held.ON_DEMAND]
 
 
@@ -227,7 +232,7 @@ def test_a_zone_below_the_fewest_pipelines_is_not_offered() -> None:
         "{2: 20, 4: 12}", "{4: 12}"
     )
     text = BASE.replace(JOB, job).replace("0.2", "3")
-    done, _ = zone_run(scenario(text))
+    done = zone_run(prepare(scenario(text)))
     assert done.replay.finished_s is not None
     with pytest.raises(InputError, match="on_demand_nodes"):
         loads(text.replace("on_demand_nodes: 4", "on_demand_nodes: 2"))
@@ -235,9 +240,9 @@ def test_a_zone_below_the_fewest_pipelines_is_not_offered() -> None:
 
 def test_results_say_what_was_held_and_how_sure() -> None:
     one = simulate(scenario()).check()
-    told = answer(one.summary)
+    told = SpotExplainer().answer(one.summary)
     assert told.holds and "deadline" in told.question
-    assert {lever.path for lever in what_ifs(scenario(), one)} >= {
+    assert {lever.path for lever in SpotExplainer().what_ifs(scenario(), one)} >= {
         "growth",
         "deadline.rule",
         "goal.deadline_s",

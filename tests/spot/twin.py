@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from forerun.domains.spot.engine.model import BackToBack, Counts, EverySteps, Job
+from forerun.domains.spot.engine.history import Counts
+from forerun.domains.spot.engine.job import BackToBack, EverySteps, Job
 
 NEVER = 10**12
 Rows = Sequence[tuple[float, bool, str]]

@@ -17,22 +17,24 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from forerun.domains.spot.engine.deadline import DeadlineJob, DeadlineRun, Held, run_deadline
-from forerun.domains.spot.engine.model import (
-    BackToBack,
-    EverySeconds,
-    EverySteps,
-    GrowthPolicy,
-    Job,
-    Membership,
-    Replay,
-)
+from forerun.domains.spot.engine.deadline import DeadlineRun, run_deadline
+from forerun.domains.spot.engine.history import Replay
+from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, Job
+from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.engine.state import World
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.restart import Restart
-from forerun.domains.spot.policy import DeadlineRule, GrowthRule, RecoveryPolicy, Setting
+from forerun.domains.spot.policy import (
+    DeadlineJob,
+    DeadlineRule,
+    GrowthPolicy,
+    GrowthRule,
+    Held,
+    RecoveryPolicy,
+    Setting,
+)
 from forerun.rng import stream
 from forerun.scenario.spec import to_data
 

@@ -32,7 +32,9 @@ from forerun.registry import Registry
 from forerun.result.objective import Objective
 
 if TYPE_CHECKING:
+    from forerun.domains.spot.engine.run import Outcome
     from forerun.domains.spot.explain import SpotExplainer
+    from forerun.domains.spot.inputs import Inputs
     from forerun.domains.spot.plan import SpotPlanner
     from forerun.result.figures import Figure
     from forerun.result.run import Result, SavedRun
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["DOMAIN", "Observer", "Scenario"]
 
 
-class Spot(Domain[Scenario, Scenario, "Result"]):
+class Spot(Domain[Scenario, "Inputs", "Outcome"]):
     """See the package's docstring."""
 
     name = "spot"
@@ -59,22 +61,23 @@ class Spot(Domain[Scenario, Scenario, "Result"]):
     )
     environment = ("fleet", "prices")
 
-    def prepare(self, scenario: Scenario) -> Scenario:
-        """Read the scenario's files."""
-        from forerun.domains.spot.files import read
+    def prepare(self, scenario: Scenario) -> Inputs:
+        """Read the fleets, the prices and the loader's profile."""
+        from forerun.domains.spot.inputs import prepare
 
-        read(scenario)
-        return scenario
+        return prepare(scenario)
 
-    def run(self, inputs: Scenario, *, observers: Sequence[Any] = ()) -> Result:
-        """Simulate."""
-        from forerun.domains.spot.engine.run import run_scenario
+    def run(self, inputs: Inputs, *, observers: Sequence[Any] = ()) -> Outcome:
+        """Simulate one history, many generated ones, or a job with a deadline."""
+        from forerun.domains.spot.engine.run import run
 
-        return run_scenario(inputs, watch=observers)
+        return run(inputs, observers)
 
-    def summarize(self, outcome: Result) -> Result:
-        """The result."""
-        return outcome
+    def summarize(self, outcome: Outcome) -> Result:
+        """The result, with its intervals where there are trials."""
+        from forerun.domains.spot.summary import summarize
+
+        return summarize(outcome)
 
     def with_policy(self, scenario: Scenario, policy: Any) -> Scenario:
         """The scenario under another recovery policy or growth rule, or with another deadline rule where it has one."""
@@ -100,7 +103,7 @@ class Spot(Domain[Scenario, Scenario, "Result"]):
 
     def plan_figures(self, plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
         """The figures of a plan file."""
-        from forerun.domains.spot.drawings import plan_figures
+        from forerun.domains.spot.figures import plan_figures
 
         return plan_figures(plan, scenario)
 

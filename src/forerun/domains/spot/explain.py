@@ -1,18 +1,25 @@
-"""The room's question, and what a user can turn to change its answer."""
+"""The question of a spot run, the parameters that may change its answer, and other orders of simultaneous events."""
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from forerun.domain import Answer, Explainer, Orders, Untied, WhatIf
+from forerun.domains.spot.engine.membership import Instant, Membership
+from forerun.domains.spot.engine.run import run
+from forerun.domains.spot.inputs import prepare
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import deadline_rules
 from forerun.domains.spot.scenario import Scenario
 from forerun.domains.spot.scenario.processes import Poisson, Tick
+from forerun.domains.spot.summary import summarize
 from forerun.registry import member_name
 from forerun.result.run import Result, SavedRun
+from forerun.rng import stream
 
 HALF = 0.5
 _REBUILD: Final = ("job.reconfig_s", "pause to rebuild pipelines")
@@ -24,80 +31,122 @@ _PAUSES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = defaultdict(
     bamboo=(("policy.local_s", "pause to deal out stages anew"),),
     parcae=(("policy.regroup_s", "pause to regroup"), ("policy.copy_s", "copy of a lost stage")),
 )
-
-
-def answer(summary: Mapping[str, Any]) -> Answer:
-    """Whether the deadline is likely kept, the goal reached, or at least half of the time useful."""
-    if "done_by_deadline" in summary:
-        return Answer(
-            "Is the job done by its deadline in 95 of 100 histories?", summary["done_by_deadline"] >= 0.95
-        )
-    if "met_deadline" in summary:
-        return Answer("Is the deadline kept?", bool(summary["met_deadline"]))
-    if "finished_share" in summary:
-        return Answer("Does the job finish in 95 of 100 histories?", summary["finished_share"] >= 0.95)
-    if "finish_h" in summary:
-        return Answer("Does the job finish?", summary["finish_h"] is not None)
-    return Answer("Is at least half of the time useful?", summary["useful_share"] >= HALF)
-
-
-def what_ifs(scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
-    """Growth rule, on-demand nodes, deadline, snapshots, rates of removals, times of pauses."""
-    holds = answer(run.summary).holds
-    found = []
-    if isinstance(scenario.policy, Restart):  # the other recoveries have a growth of their own
-        rule = member_name(type(scenario.growth))
-        rules = ("hazard_drain", "lazy", "lazy2", "drain", "immediate")
-        found.append(WhatIf("growth", rule, tuple(other for other in rules if other != rule), "growth rule"))
-    depth, nodes = scenario.job.depth, scenario.on_demand_nodes
-    if scenario.deadline is not None:
-        held = member_name(type(scenario.deadline.rule))
-        others = tuple(name for name in deadline_rules().names() if name != held)
-        found.append(WhatIf("deadline.rule", held, others, "deadline rule"))
-    elif not holds:
-        more = tuple(nodes + depth * n for n in range(1, scenario.job.max_pipelines + 1))
-        found.append(WhatIf("on_demand_nodes", nodes, more, "nodes that never vanish"))
-    elif nodes:
-        found.append(
-            WhatIf(
-                "on_demand_nodes", nodes, tuple(range(nodes - depth, -1, -depth)), "nodes that never vanish"
-            )
-        )
-    shares = (0.9, 0.75, 0.5, 0.25) if not holds else (1.1, 1.25, 1.5, 2.0, 4.0)
-    if isinstance(scenario.fleet, Poisson | Tick):
-        rate = scenario.fleet.removals_per_min
-        found.append(
-            WhatIf(
-                "fleet.removals_per_min", rate, tuple(rate * share for share in shares), "removals a minute"
-            )
-        )
-    for path, meaning in _PAUSES[member_name(type(scenario.policy))]:
-        section, _, name = path.partition(".")
-        now = getattr(getattr(scenario, section), name)
-        if now > 0 and (path != "job.reconfig_s" or scenario.job.load_s == 0 or holds):
-            found.append(WhatIf(path, now, tuple(now * share for share in shares), meaning))
-    if scenario.goal.deadline_s:
-        turns = (1.1, 1.25, 1.5, 2.0, 3.0) if not holds else (0.9, 0.75, 0.6, 0.5)
-        deadline = scenario.goal.deadline_s
-        found.append(
-            WhatIf("goal.deadline_s", deadline, tuple(deadline * turn for turn in turns), "deadline in s")
-        )
-    return tuple(found)
+#: a hair, in s: far below any step, far above the rounding of instants up to some years
+HAIR_S = 1e-6
 
 
 class SpotExplainer(Explainer[Scenario]):
     """The spot domain's question, its what-if parameters and its other orders of events."""
 
     def answer(self, summary: Mapping[str, Any]) -> Answer:
-        """See `answer`."""
-        return answer(summary)
+        """Whether the deadline is likely kept, the goal reached, or at least half of the time useful."""
+        if "done_by_deadline" in summary:
+            return Answer(
+                "Is the job done by its deadline in 95 of 100 histories?", summary["done_by_deadline"] >= 0.95
+            )
+        if "met_deadline" in summary:
+            return Answer("Is the deadline kept?", bool(summary["met_deadline"]))
+        if "finished_share" in summary:
+            return Answer("Does the job finish in 95 of 100 histories?", summary["finished_share"] >= 0.95)
+        if "finish_h" in summary:
+            return Answer("Does the job finish?", summary["finish_h"] is not None)
+        return Answer("Is at least half of the time useful?", summary["useful_share"] >= HALF)
 
     def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
-        """See `what_ifs`."""
-        return what_ifs(scenario, run)
+        """Growth rule, on-demand nodes, deadline, snapshots, rates of removals, times of pauses."""
+        holds = self.answer(run.summary).holds
+        found = []
+        if isinstance(scenario.policy, Restart):  # the other recoveries have a growth of their own
+            rule = member_name(type(scenario.growth))
+            rules = ("hazard_drain", "lazy", "lazy2", "drain", "immediate")
+            found.append(
+                WhatIf("growth", rule, tuple(other for other in rules if other != rule), "growth rule")
+            )
+        depth, nodes = scenario.job.depth, scenario.on_demand_nodes
+        if scenario.deadline is not None:
+            held = member_name(type(scenario.deadline.rule))
+            others = tuple(name for name in deadline_rules().names() if name != held)
+            found.append(WhatIf("deadline.rule", held, others, "deadline rule"))
+        elif not holds:
+            more = tuple(nodes + depth * n for n in range(1, scenario.job.max_pipelines + 1))
+            found.append(WhatIf("on_demand_nodes", nodes, more, "nodes that never vanish"))
+        elif nodes:
+            found.append(
+                WhatIf(
+                    "on_demand_nodes",
+                    nodes,
+                    tuple(range(nodes - depth, -1, -depth)),
+                    "nodes that never vanish",
+                )
+            )
+        shares = (0.9, 0.75, 0.5, 0.25) if not holds else (1.1, 1.25, 1.5, 2.0, 4.0)
+        if isinstance(scenario.fleet, Poisson | Tick):
+            rate = scenario.fleet.removals_per_min
+            found.append(
+                WhatIf(
+                    "fleet.removals_per_min",
+                    rate,
+                    tuple(rate * share for share in shares),
+                    "removals a minute",
+                )
+            )
+        for path, meaning in _PAUSES[member_name(type(scenario.policy))]:
+            section, _, name = path.partition(".")
+            now = getattr(getattr(scenario, section), name)
+            if now > 0 and (path != "job.reconfig_s" or scenario.job.load_s == 0 or holds):
+                found.append(WhatIf(path, now, tuple(now * share for share in shares), meaning))
+        if scenario.goal.deadline_s:
+            turns = (1.1, 1.25, 1.5, 2.0, 3.0) if not holds else (0.9, 0.75, 0.6, 0.5)
+            deadline = scenario.goal.deadline_s
+            found.append(
+                WhatIf("goal.deadline_s", deadline, tuple(deadline * turn for turn in turns), "deadline in s")
+            )
+        return tuple(found)
 
     def orders(self, scenario: Scenario) -> Orders | Untied:
-        """See `forerun.domains.spot.ties.orders`."""
-        from forerun.domains.spot.ties import orders
+        """Changes of one history's fleet before or after steps and snapshots of their instant, losses and gains apart."""
+        if scenario.trials:
+            return Untied(
+                "many drawn histories, whose instants coincide by chance only; `--set trials=0` has one, with other orders"
+            )
+        if scenario.deadline is not None:
+            return Untied("the fleet is what the rule chose to hold, decided between the instants")
+        what = (
+            "changes of the fleet come before or after what else is at their instant, losses and gains apart"
+        )
+        return Orders(what, lambda number: _simulate_in(scenario, number))
 
-        return orders(scenario)
+
+def _simulate_in(scenario: Scenario, number: int) -> Result:
+    """The scenario's one history with its simultaneous events in order `number`."""
+    inputs = prepare(scenario)
+    fleet = permuted(inputs.history(0), scenario.seed, number)
+    home = replace(inputs.home, recorded=fleet)
+    return summarize(run(replace(inputs, markets=(home, *inputs.markets[1:]))))
+
+
+def permuted(fleet: Membership, seed: int, number: int) -> Membership:
+    """The fleet with each instant moved by a hair or not at all; what is lost and gained at one comes apart.
+
+    The first instant stays: the fleet begins with it. In order 0 all gains follow their losses, in the others either
+    may come first. A node that goes and comes at one instant keeps that order.
+    """
+    draws = stream(seed, "ties", number)
+    moved: list[Instant] = []
+    for at, instant in enumerate(fleet.instants):
+        shift, gains_first = int(draws.integers(-1, 2)), bool(draws.random() < 0.5) and number > 0
+        if at == 0:
+            moved.append(instant)
+            continue
+        t_s = instant.t_s + shift * HAIR_S
+        lost, gained = Instant(t_s, instant.removed, ()), Instant(t_s, (), instant.added)
+        if not instant.removed or not instant.added:
+            moved.append(Instant(t_s, instant.removed, instant.added))
+        elif gains_first and not set(instant.removed) & set(instant.added):
+            moved += [gained, Instant(t_s + HAIR_S, lost.removed, ())]
+        else:
+            moved += [lost, Instant(t_s + HAIR_S, (), gained.added)]
+    if any(later.t_s <= earlier.t_s for earlier, later in itertools.pairwise(moved)):
+        # Recorded instants closer than a few hairs have an order of their own, which is not ours to change.
+        return fleet
+    return Membership(tuple(moved), fleet.names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from forerun.domains.spot.engine.model import NodeSpell, Spell
+    from forerun.domains.spot.engine.history import NodeSpell, Spell
 
 
 class Observer(Protocol):

@@ -1,21 +1,71 @@
-"""The decisions of the room, one recipe base each; a recipe's file in `policies/` names its paper.
+"""The decisions of a spot run: what each policy sees, what it may answer, and the base class of its specs.
 
-`GrowthRule` says when returning nodes are taken up, `Recovery` what a loss costs and what is kept,
-`DeadlineRule` which kind of instance a single job with a deadline holds.
+`GrowthRule` says when returning nodes join the pipelines, `RecoveryPolicy` what a loss costs and what survives it,
+`DeadlineRule` which kind of instance a job with a deadline rents. The files in `policies/` name their papers.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import ClassVar
+from enum import Enum
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
-from forerun.domains.spot.engine.deadline import DeadlineView, Held
-from forerun.domains.spot.engine.model import Absorb, GrowthPolicy, GrowthView, Job, Membership, Replay
-from forerun.domains.spot.engine.state import Outlook
+from forerun.domains.spot.engine.history import Replay
+from forerun.domains.spot.engine.job import Job
+from forerun.domains.spot.engine.membership import Membership
 from forerun.registry import Registry
 from forerun.scenario.spec import Recipe
+
+
+class Outlook(Protocol):
+    """What is known about coming removals."""
+
+    def hit_rate_per_s(self, *, active: int, alive: int, t_s: float, hits: float) -> float:
+        """Rate of removals that take one of ``active`` out of ``alive`` nodes or more; ``hits`` seen so
+        far.
+        """
+        ...
+
+
+class Absorb(Enum):
+    """What to do with nodes that would allow more pipelines."""
+
+    NOW = "now"
+    WAIT = "wait"
+    AT_NEXT_DURABLE = "at_next_durable"
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthView:
+    """What a growth rule may know when standby nodes would allow more pipelines.
+
+    ``would_lose_s`` is the training time thrown away by growing now; ``spent_s`` the time since the
+    reconfiguration's clock last started, which growing would start again (0 unless reconfiguring);
+    ``hit_rate_per_s`` the rate of removals that hit an active node, as far as it is known.
+    """
+
+    t_s: float
+    state: Literal["training", "reconfiguring", "idle"]
+    pipelines: int
+    possible_pipelines: int
+    step_s: float
+    possible_step_s: float
+    would_lose_s: float
+    spent_s: float
+    reconfig_s: float
+    write_s: float
+    hit_rate_per_s: float
+
+
+class GrowthPolicy(Protocol):
+    """Says whether returning nodes are taken up at once, later, or at the next durable snapshot."""
+
+    def absorb(self, view: GrowthView) -> Absorb:
+        """Decide for the nodes that stand ready at ``view.t_s``."""
+        ...
 
 
 class GrowthRule(Recipe, frozen=True, kw_only=True):
@@ -44,6 +94,63 @@ def growth_rules() -> Registry[GrowthRule]:
         base=GrowthRule,
         group="forerun.spot.growth",
     )
+
+
+class Held(Enum):
+    """What kind of instance the job holds."""
+
+    NONE = "none"
+    SPOT = "spot"
+    ON_DEMAND = "on_demand"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineJob:
+    """Work, deadline, tick, change-over in seconds; prices in dollars an hour."""
+
+    work_s: float = 48 * 3600.0
+    deadline_s: float = 52 * 3600.0
+    tick_s: float = 600.0
+    changeover_s: float = 360.0
+    spot_usd_per_h: float = 0.9731
+    on_demand_usd_per_h: float = 3.06
+
+    def price_usd(self, held: Held) -> float:
+        """The price of one tick."""
+        per_h = {Held.NONE: 0.0, Held.SPOT: self.spot_usd_per_h, Held.ON_DEMAND: self.on_demand_usd_per_h}[
+            held
+        ]
+        return per_h * self.tick_s / 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineView:
+    """What a policy may know: the clock, the work done, what is held, and whether spot is there now.
+
+    `changeover_left_s`: what is left of the change-over of what is held.
+    """
+
+    elapsed_s: float
+    done_s: float
+    held: Held
+    changeover_left_s: float
+    spot_available: bool
+    job: DeadlineJob
+
+    @property
+    def remaining_s(self) -> float:
+        """Work left."""
+        return self.job.work_s - self.done_s
+
+    @property
+    def left_s(self) -> float:
+        """Time to the deadline, in whole ticks."""
+        return math.floor((self.job.deadline_s - self.elapsed_s) / self.job.tick_s) * self.job.tick_s
+
+    def ticks_needed_s(self, changeovers: int) -> float:
+        """Time to finish after so many change-overs, in whole ticks."""
+        tick_s = self.job.tick_s
+        return math.ceil((self.remaining_s + changeovers * self.job.changeover_s) / tick_s) * tick_s
 
 
 class DeadlineRule(Recipe, frozen=True, kw_only=True):

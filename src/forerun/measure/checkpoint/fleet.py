@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from forerun.domains.spot.engine.model import natural_key
+from forerun.domains.spot.engine.membership import natural_key
 from forerun.errors import ForerunError
 from forerun.measure.checkpoint.worker import framed, unframed
 

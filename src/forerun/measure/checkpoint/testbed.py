@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.domains.spot.engine.model import BackToBack, Job, Membership
+from forerun.domains.spot.engine.job import BackToBack, Job
+from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policies.immediate import Immediate

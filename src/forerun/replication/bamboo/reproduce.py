@@ -9,8 +9,9 @@ from statistics import fmean
 from typing import Any
 
 from forerun.domains.spot.engine import trials
-from forerun.domains.spot.engine.deadline import DeadlineJob, hourly_rate_trace, offline_bound, runs
-from forerun.domains.spot.engine.model import BackToBack, Job, Membership
+from forerun.domains.spot.engine.estimates import Estimate
+from forerun.domains.spot.engine.job import BackToBack, Job
+from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.inputs.recorded import of_membership
@@ -19,7 +20,7 @@ from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.lazy import Lazy
 from forerun.domains.spot.policies.oobleck import Oobleck
 from forerun.domains.spot.policies.varuna import Varuna
-from forerun.domains.spot.policy import Setting, deadline_rules, growth_rules
+from forerun.domains.spot.policy import DeadlineJob, Setting, deadline_rules, growth_rules
 from forerun.domains.spot.scenario.processes import (
     Burst,
     GeneratorStopped,
@@ -34,6 +35,8 @@ from forerun.domains.spot.traces import beside, statistics
 from forerun.domains.spot.traces.measured_run import ROUNDED, RUN86, START_DELAY_S, model_run, read_run
 from forerun.replication.bamboo import published
 from forerun.replication.bamboo.tick_machine import AS_PUBLISHED, MEASURED, Switches, job_of, run_ticks
+from forerun.replication.cant_be_late.bound import offline_bound
+from forerun.replication.cant_be_late.traces import hourly_rate_trace, runs
 from forerun.replication.oobleck.simulator import Checkpoints, ElasticJob, run_elastic
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
@@ -149,7 +152,7 @@ def _defects_figure(rows: Sequence[Row]) -> Figure:
 GROWTH_LEVELS = (0.01, 0.05, 0.1, 0.163, 0.25, 0.5, 1.0)
 
 
-def _growth(stall_s: float) -> dict[tuple[str, float], trials.Estimate]:
+def _growth(stall_s: float) -> dict[tuple[str, float], Estimate]:
     """Gain of each growth rule in completed steps over immediate growth on the same fleets, as a share of its mean."""
     job, found = replace(NOTEBOOK_JOB, stall_s=stall_s), {}
     for p in GROWTH_LEVELS:
@@ -158,14 +161,14 @@ def _growth(stall_s: float) -> dict[tuple[str, float], trials.Estimate]:
             steps = trials.run(job, _level(p), growth_rules().get(name)(), trials=TRIALS).columns[
                 "steps_completed"
             ]
-            found[name, p] = trials.Estimate.of((steps - base) / base.mean())
+            found[name, p] = Estimate.of((steps - base) / base.mean())
     return found
 
 
 GROWTH_RULES = ("lazy", "lazy2", "drain", "hazard", "hazard_drain")
 
 
-def _growth_figure(found: dict[tuple[str, float], trials.Estimate]) -> Figure:
+def _growth_figure(found: dict[tuple[str, float], Estimate]) -> Figure:
     data: dict[str, list[Any]] = {"p": [], "gain": [], "low": [], "high": [], "rule": []}
     for (rule, p), gain in found.items():
         data["p"].append(p)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from forerun.domains.spot.engine.model import Membership
+from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.traces.measured_run import ROUNDED, RUN86
 
 

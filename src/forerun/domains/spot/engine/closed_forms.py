@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from forerun.domains.spot.engine.model import whole_steps
+from forerun.domains.spot.engine.job import whole_steps
 
 
 def reconfig_share(lam: float, R: float) -> float:

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, assert_never
+from collections.abc import Callable
+from typing import assert_never
 
-from forerun.domains.spot.engine.model import (
-    Continuation,
-    FleetChange,
-    GrowthPolicy,
-    Job,
-    Membership,
-    ReconfigEnd,
-    Replay,
-    SnapshotDurable,
-    StepEnd,
-)
-from forerun.domains.spot.engine.state import Outlook, World
-
-if TYPE_CHECKING:
-    from forerun.domains.spot.policy import GrowthRule, RecoveryPolicy
-    from forerun.domains.spot.scenario import Scenario
-    from forerun.result.run import Result
+from forerun.domains.spot.engine.events import FleetChange, ReconfigEnd, SnapshotDurable, StepEnd
+from forerun.domains.spot.engine.history import Replay
+from forerun.domains.spot.engine.job import Continuation, Job
+from forerun.domains.spot.engine.membership import Membership
+from forerun.domains.spot.engine.state import World
+from forerun.domains.spot.policy import GrowthPolicy, Outlook
 
 
 def replay(
@@ -69,16 +58,3 @@ def replay(
         if after_event is not None:
             after_event(world)
     return world.finish(job.horizon_s if finished_s is None else finished_s, finished_s)
-
-
-def simulate(
-    scenario: Scenario, *, policy: RecoveryPolicy | GrowthRule | None = None, watch: Iterable[Any] = ()
-) -> Result:
-    """Run a scenario and return its result; `policy` replaces the scenario's recovery policy or growth rule.
-
-    Observers in `watch` see every stretch of the job's life or of the nodes' lives (see `Observer`), where one history is
-    simulated. Raises TraceError for unusable traces.
-    """
-    from forerun.domains.spot.engine.run import run_scenario
-
-    return run_scenario(scenario, policy=policy, watch=watch)

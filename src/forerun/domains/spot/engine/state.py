@@ -9,51 +9,30 @@ import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
-from forerun.domains.spot.engine.model import (
-    NODE_LINES,
-    ROUNDING_S,
-    WALL_LINES,
-    Absorb,
+from forerun.domains.spot.engine.events import (
     Active,
-    Continuation,
-    Counts,
     Event,
     FleetChange,
-    GrowthPolicy,
-    GrowthView,
     Idle,
-    Instant,
-    Job,
     JobState,
-    Membership,
-    NodeSpell,
     NodeState,
     Prepping,
     ReconfigEnd,
     Reconfiguring,
-    Replay,
     SnapshotDurable,
-    Spell,
     Standby,
     StepEnd,
     Training,
     Write,
-    whole_steps,
 )
+from forerun.domains.spot.engine.history import NODE_LINES, WALL_LINES, Counts, NodeSpell, Replay, Spell
+from forerun.domains.spot.engine.job import ROUNDING_S, Continuation, Job, whole_steps
+from forerun.domains.spot.engine.membership import Instant, Membership
+from forerun.domains.spot.policy import Absorb, GrowthPolicy, GrowthView, Outlook
 
 StateName = Literal["training", "reconfiguring", "idle"]
-
-
-class Outlook(Protocol):
-    """What is known about coming removals."""
-
-    def hit_rate_per_s(self, *, active: int, alive: int, t_s: float, hits: float) -> float:
-        """Rate of removals that take one of ``active`` out of ``alive`` nodes or more; ``hits`` seen so
-        far.
-        """
-        ...
 
 
 @dataclass(slots=True)

@@ -4,67 +4,22 @@ interval.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forerun.domains.spot.engine.model import Job
-from forerun.domains.spot.engine.outlook import KnownHazard, KnownProcess
+from forerun.domains.spot.engine.estimates import Estimate, Quantile, quantile
+from forerun.domains.spot.engine.history import WALL_LINES, Replay
+from forerun.domains.spot.engine.job import Job
 from forerun.domains.spot.policy import GrowthRule
 from forerun.domains.spot.scenario.processes import PerNode, Poisson
-from forerun.result.stats import normal_quantile, proportion_interval, quantile_interval, standard_error
+from forerun.result.stats import proportion_interval
 from forerun.rng import stream_key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-BLOCK = 65_536
-"""Trials whose rows are in memory at once; of more, their means and counts are kept (`runs`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean over independent trials and the half-width of its 95 % interval (normal approximation)."""
-
-    mean: float
-    half95: float
-    trials: int
-
-    @classmethod
-    def of(cls, values: NDArray[np.float64]) -> Estimate:
-        """The estimate from one value a trial."""
-        half = normal_quantile(0.975) * standard_error(values)
-        return cls(float(values.mean()), half, int(values.size))
-
-    @classmethod
-    def pooled(cls, parts: Sequence[Estimate]) -> Estimate:
-        """The estimate of all trials together, from those of parts of them; that of the only part as it is."""
-        if len(parts) == 1:
-            return parts[0]
-        count = sum(part.trials for part in parts)
-        z = normal_quantile(0.975)
-        mean = math.fsum(part.mean * part.trials for part in parts) / count
-        within = math.fsum(
-            (part.half95 / z) ** 2 * part.trials * (part.trials - 1) for part in parts if part.trials > 1
-        )
-        between = math.fsum(part.trials * (part.mean - mean) ** 2 for part in parts)
-        return cls(mean, z * math.sqrt((within + between) / (count - 1) / count), count)
-
-    def __str__(self) -> str:
-        return f"{self.mean:.4g} ± {self.half95:.2g}"
-
-
-@dataclass(frozen=True, slots=True)
-class Quantile:
-    """A quantile of the trials, with the 95 % interval that order statistics give; inf where censored."""
-
-    share: float
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +33,28 @@ class Trials:
     columns: dict[str, NDArray[np.float64]]
     horizon_s: float
     on_demand: int
+
+    @classmethod
+    def of_replays(cls, rows: Sequence[Replay], horizon_s: float, on_demand: int) -> Trials:
+        """Histories replayed one by one, as the columns that the kernel would report."""
+        columns: dict[str, Any] = {}
+        for line in WALL_LINES:
+            columns[f"{line}_s"] = np.array([row.wall_s.get(line, 0.0) for row in rows])
+        for line in (*WALL_LINES, "standby", "prepping"):
+            columns[f"{line}_node_s"] = np.array([row.node_s.get(line, 0.0) for row in rows])
+        values: dict[str, list[float]] = {
+            "steps_completed": [row.steps_completed for row in rows],
+            "steps_durable": [row.steps_durable for row in rows],
+            "reconfigs": [row.counts.reconfigs for row in rows],
+            "reconfig_restarts": [row.counts.reconfig_restarts for row in rows],
+            "rollbacks": [row.counts.rollbacks for row in rows],
+            "removals": [row.counts.removed for row in rows],
+            "adds": [row.counts.adds for row in rows],
+            "end_s": [row.end_s for row in rows],
+            "finished": [row.finished_s is not None for row in rows],
+        }
+        columns |= {name: np.array(column, dtype=np.float64) for name, column in values.items()}
+        return cls(columns, horizon_s, on_demand)
 
     @property
     def count(self) -> int:
@@ -132,25 +109,6 @@ class Trials:
         hits = int((self.finish_s <= t_s).sum())
         interval = proportion_interval(hits, self.count)
         return hits / self.count, interval.low, interval.high
-
-
-def ratio_estimate(above: Any, below: Any) -> Estimate:
-    """A ratio of means, with its interval by linearisation."""
-    ratio = float(above.mean() / below.mean())
-    rest = (above - ratio * below) / below.mean()
-    return Estimate(ratio, Estimate.of(rest).half95, int(above.size))
-
-
-def quantile(values: NDArray[np.float64], share: float) -> Quantile:
-    """A quantile and its distribution-free 95 % interval: the order statistics that cover it."""
-    ordered, n = np.sort(values), values.size
-    interval = quantile_interval(ordered, share)
-    at = (
-        float(np.quantile(ordered, share))
-        if np.isfinite(ordered[-1])
-        else float(ordered[math.ceil(n * share) - 1])
-    )
-    return Quantile(share, at, interval.low, interval.high)
 
 
 def job_numbers(job: Job, growth: GrowthRule, goal_steps: int = -1) -> Any:
@@ -225,16 +183,6 @@ def hit_rates(process: Poisson | PerNode, removals: NDArray[np.float64]) -> NDAr
     total += removals[cap:].sum() * spared
     rates[:] = process.removals_per_min / 60.0 * (1.0 - total)
     return rates
-
-
-def outlook_of(process: Poisson | PerNode) -> KnownProcess | KnownHazard:
-    """The same knowledge for the exact simulator."""
-    if isinstance(process, PerNode):
-        return KnownHazard(process.removal_per_node_h / 3600.0)
-    sizes = process.removal_sizes()
-    return KnownProcess(
-        process.removals_per_min / 60.0, {n + 1: float(p) for n, p in enumerate(sizes) if p > 0}
-    )
 
 
 def run(

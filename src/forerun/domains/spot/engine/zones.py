@@ -13,22 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forerun.domains.spot.engine.closed_forms import useful_every_steps
-from forerun.domains.spot.engine.deadline import DeadlineJob, DeadlineView, Held
-from forerun.domains.spot.engine.model import (
+from forerun.domains.spot.engine.events import (
     FleetChange,
-    GrowthPolicy,
-    Instant,
-    Job,
-    Membership,
     ReconfigEnd,
     Reconfiguring,
-    Replay,
     SnapshotDurable,
     StepEnd,
 )
+from forerun.domains.spot.engine.history import Replay
+from forerun.domains.spot.engine.job import Job
+from forerun.domains.spot.engine.membership import Instant, Membership
 from forerun.domains.spot.engine.outlook import spared_probability
-from forerun.domains.spot.engine.state import Outlook, World
-from forerun.domains.spot.policy import DeadlineRule
+from forerun.domains.spot.engine.state import World
+from forerun.domains.spot.policy import DeadlineJob, DeadlineRule, DeadlineView, GrowthPolicy, Held, Outlook
 from forerun.errors import PolicyError
 from forerun.trace.signal import Signal
 

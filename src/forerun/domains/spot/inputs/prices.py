@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from forerun.domains.spot.engine.model import Membership
 from forerun.domains.spot.scenario import SpotPrice
 from forerun.errors import TraceError
 from forerun.trace.reader import options_from, read_trace
@@ -35,19 +34,3 @@ def spot_price(prices: SpotPrice) -> Signal:
         return Signal(list(changes), list(changes.values()), unit=UNIT, name=str(chosen.file.path))
     found = signal(prices.spot_series, unit=UNIT, name="prices.spot_series")
     return found if found is not None else Signal.constant(prices.spot_usd_per_h, unit=UNIT)
-
-
-def fleet_usd(fleet: Membership, price: Signal, end_s: float) -> float:
-    """Dollars for every node alive from 0 to an instant."""
-    usd, alive, since_s = 0.0, 0, 0.0
-    present: set[int] = set()
-    for instant in (*fleet.instants, None):
-        t_s = end_s if instant is None else min(instant.t_s, end_s)
-        usd += alive * float(price.integral(since_s, t_s)) / 3600.0
-        since_s = t_s
-        if instant is None or instant.t_s >= end_s:
-            break
-        present.difference_update(instant.removed)
-        present.update(instant.added)
-        alive = len(present)
-    return usd

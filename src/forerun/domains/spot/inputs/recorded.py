@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from forerun.domains.spot.engine.model import Membership
+from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.scenario import Recorded
 from forerun.errors import TraceError
 from forerun.rng import stream
@@ -99,30 +99,3 @@ def of_counts(
             at = int(draws.integers(len(alive))) if at is None else at
             rows.append((t_s, False, alive.pop(at)))
     return Membership.from_rows(rows)
-
-
-def with_on_demand(fleet: Membership, nodes: int) -> Membership:
-    """The fleet with nodes that never vanish; they come first in every order, so they fill pipelines
-    first.
-    """
-    if nodes == 0:
-        return fleet
-    shifted = Membership(
-        tuple(
-            type(instant)(
-                instant.t_s,
-                tuple(n + nodes for n in instant.removed),
-                tuple(n + nodes for n in instant.added),
-            )
-            for instant in fleet.instants
-        ),
-        tuple(f"on-demand-{i}" for i in range(nodes)) + fleet.names,
-    )
-    first, *rest = shifted.instants or (None,)
-    steady = tuple(range(nodes))
-    if first is None or first.t_s > 0:
-        from forerun.domains.spot.engine.model import Instant
-
-        return Membership((Instant(0.0, (), steady), *shifted.instants), shifted.names)
-    merged = type(first)(0.0, first.removed, (*steady, *first.added))
-    return Membership((merged, *rest), shifted.names)

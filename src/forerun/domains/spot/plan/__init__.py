@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domains.spot.engine import trials
-from forerun.domains.spot.engine.run import mean_spot_usd_per_h
-from forerun.domains.spot.engine.trials import Estimate, Trials
+from forerun.domains.spot.engine.estimates import Estimate, quantile
+from forerun.domains.spot.engine.trials import Trials
+from forerun.domains.spot.inputs.prices import spot_price
 from forerun.domains.spot.plan.checkpoint_intervals import MOST_TRIALS as INTERVAL_TRIALS
 from forerun.domains.spot.plan.checkpoint_intervals import (
     Interval,
@@ -308,7 +309,8 @@ def race(scenario: Scenario, field: Sequence[Candidate], objective: str) -> list
 def meet(candidate: Candidate, scenario: Scenario, count: int, first: int) -> Runner:
     """Simulate a candidate's trials first, first + 1, ...; the same numbers are the same fleets for all."""
     done = _trials(candidate, scenario, count, first)
-    cost = done.cost_usd(mean_spot_usd_per_h(scenario), scenario.prices.on_demand_usd_per_h)
+    spot_usd_per_h = spot_price(scenario.prices).mean(0.0, scenario.horizon_s)
+    cost = done.cost_usd(spot_usd_per_h, scenario.prices.on_demand_usd_per_h)
     rate = done.columns["steps_completed"] * candidate.job.samples_per_step / done.columns["end_s"]
     return Runner(candidate, cost, done.finish_s, rate)
 
@@ -318,7 +320,7 @@ def _trials(candidate: Candidate, scenario: Scenario, count: int, first: int) ->
     assert isinstance(process, Poisson | PerNode)
     more = {"start": process.start + candidate.spares, "cap": process.cap + candidate.spares}
     return trials.run(
-        candidate.job.built(scenario.horizon_s),
+        candidate.job.built(scenario.horizon_s, candidate.job.read_supply()),
         process.with_(**more),
         growth_rules().get(candidate.growth)(),
         trials=count,
@@ -437,7 +439,7 @@ def _finish_h(runner: Runner, scenario: Scenario) -> float | None:
     """Hours by which the wanted share of trials is done; None if fewer get there."""
     if not scenario.goal.steps:
         return None
-    at = trials.quantile(runner.finish_s, scenario.goal.certainty).value
+    at = quantile(runner.finish_s, scenario.goal.certainty).value
     return at / 3600.0 if math.isfinite(at) else None
 
 

@@ -15,8 +15,9 @@ from typing import Final
 import numpy as np
 
 from forerun.domains.spot.engine import closed_forms, trials
-from forerun.domains.spot.engine.model import whole_steps
-from forerun.domains.spot.engine.trials import Estimate, Trials, ratio_estimate
+from forerun.domains.spot.engine.estimates import Estimate, ratio_estimate
+from forerun.domains.spot.engine.job import whole_steps
+from forerun.domains.spot.engine.trials import Trials
 from forerun.domains.spot.scenario import Scenario, Snapshots, Training
 from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.result.tables import Column, Table, TableSchema
@@ -93,7 +94,7 @@ def hits(scenario: Scenario, job: Training) -> Hits:
     return Hits(
         rate,
         size,
-        job.supplied_step_s()[size],
+        job.supplied_step_s(job.read_supply())[size],
         job.stall_s + (job.write_s if sync else 0.0),
         0.0 if sync else job.write_s,
         job.reconfig_s,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from forerun.domains.spot.engine.model import Absorb, GrowthView
-from forerun.domains.spot.policy import GrowthRule
+from forerun.domains.spot.policy import Absorb, GrowthRule, GrowthView
 
 
 class Drain(GrowthRule, frozen=True, kw_only=True, tag="drain"):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from forerun.domains.spot.engine.deadline import DeadlineView, Held
-from forerun.domains.spot.policy import DeadlineRule
+from forerun.domains.spot.policy import DeadlineRule, DeadlineView, Held
 
 
 class Greedy(DeadlineRule, frozen=True, kw_only=True, tag="greedy"):

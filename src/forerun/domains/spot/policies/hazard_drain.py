@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from forerun.domains.spot.engine.model import Absorb, GrowthView
 from forerun.domains.spot.policies.hazard import worth_growing
-from forerun.domains.spot.policy import GrowthRule
+from forerun.domains.spot.policy import Absorb, GrowthRule, GrowthView
 
 
 class HazardDrain(GrowthRule, frozen=True, kw_only=True, tag="hazard_drain"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from forerun.domains.spot.engine.model import Continuation, Replay
+from forerun.domains.spot.engine.history import Replay
+from forerun.domains.spot.engine.job import Continuation
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policies.lazy import Lazy
 from forerun.domains.spot.policy import RecoveryPolicy, Setting

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forerun.domains.spot.engine.model import Replay
+from forerun.domains.spot.engine.history import Replay
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policy import RecoveryPolicy, Setting
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from forerun.domains.spot.engine.model import EverySteps, Replay
+from forerun.domains.spot.engine.history import Replay
+from forerun.domains.spot.engine.job import EverySteps
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policies.drain import Drain
 from forerun.domains.spot.policy import RecoveryPolicy, Setting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Final, Literal, TypeAlias
 
-from forerun.domains.spot.engine.model import BackToBack, EverySeconds, EverySteps, Job, SnapshotRule
+from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, Job, SnapshotRule
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import (
@@ -150,14 +150,22 @@ class Training(Spec, frozen=True, kw_only=True):
         known = ", ".join(map(str, sorted(self.step_s)[:8]))
         return [("step_s", f"no step time at {shown} nodes, which the job can reach; given: {known}")]
 
-    def supplied_step_s(self) -> dict[int, float]:
+    @property
+    def load_share(self) -> float:
+        """Share of a pause that is loading the checkpoint."""
+        return self.load_s / self.reconfig_s if self.reconfig_s else 0.0
+
+    def read_supply(self) -> Supply | None:
+        """The profile of the job's loader; None if it names none. Raises ProfileError for a file that is none."""
+        return read_profile(self.loading.file, Supply) if self.loading is not None else None
+
+    def supplied_step_s(self, supply: Supply | None) -> dict[int, float]:
         """Seconds a step by number of nodes, data's arrival included.
 
-        Raises ProfileError if the supply profile does not reach as many readers as the job has.
+        supply: as `read_supply` returns it. Raises ProfileError if it does not reach as many readers as the job has.
         """
-        if self.loading is None:
+        if self.loading is None or supply is None:
             return self.step_s
-        supply = read_profile(self.loading.file, Supply)
         most = self.max_pipelines * self.depth
         return {
             size: supply.step_s(
@@ -168,13 +176,13 @@ class Training(Spec, frozen=True, kw_only=True):
             for size, seconds in self.step_s.items()
         }
 
-    def built(self, horizon_s: float) -> Job:
-        """The job of the simulator."""
+    def built(self, horizon_s: float, supply: Supply | None) -> Job:
+        """The job of the simulator. supply: as `read_supply` returns it."""
         return Job(
             depth=self.depth,
             max_pipelines=self.max_pipelines,
             min_pipelines=self.min_pipelines,
-            step_s=self.supplied_step_s(),
+            step_s=self.supplied_step_s(supply),
             reconfig_s=self.reconfig_s,
             load_s=self.load_s,
             prep_s=self.prep_s,
@@ -220,6 +228,11 @@ class SpotPrice(Spec, frozen=True, kw_only=True):
     def known(self) -> bool:
         """Whether there is a price at all."""
         return bool(self.spot_usd_per_h or self.spot_series or self.spot_file)
+
+    @property
+    def changes(self) -> bool:
+        """Whether the price may change over time."""
+        return bool(self.spot_series or self.spot_file)
 
 
 class Prices(SpotPrice, frozen=True, kw_only=True):

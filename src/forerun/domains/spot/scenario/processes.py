@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.spot.engine.model import Membership
+from forerun.domains.spot.engine.membership import Membership
 from forerun.rng import stream
 from forerun.scenario.spec import Recipe, Spec
 

@@ -1,88 +1,32 @@
-"""From a scenario that chooses what to hold by a deadline to its result: one history, or many with intervals."""
+"""The result of a job that chooses what to rent by a deadline: one history, or many with intervals."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from forerun.domains.spot.engine.deadline import Held
-from forerun.domains.spot.engine.run import NOT_MODELLED, history, load_share, of_replays, outlook_of, why
-from forerun.domains.spot.engine.trials import Estimate
-from forerun.domains.spot.engine.zones import Terms, Zone, ZoneRun, run_zones
-from forerun.domains.spot.inputs.prices import spot_price
-from forerun.domains.spot.policies.on_demand import OnDemand
+from forerun.domains.spot.engine.estimates import Estimate
+from forerun.domains.spot.engine.run import DeadlineOutcome
+from forerun.domains.spot.engine.trials import Trials
+from forerun.domains.spot.engine.zones import ZoneRun
+from forerun.domains.spot.inputs import Inputs
+from forerun.domains.spot.policy import Held
 from forerun.domains.spot.scenario import Recorded, Scenario
 from forerun.domains.spot.summary import tables
+from forerun.domains.spot.summary.words import NOT_MODELLED, why
 from forerun.result.run import Interval, Result
 from forerun.result.stats import proportion_interval
-from forerun.result.tables import Column, Table, TableSchema
-
-HOME = "fleet"
-"""The name of the scenario's own fleet among the zones."""
-
-HOLDINGS = TableSchema(
-    "holdings",
-    (
-        Column("held", "", "spot, on_demand or none"),
-        Column("zone", "", "where, for spot"),
-        Column("start_s", "s", "start"),
-        Column("end_s", "s", "end, not included"),
-    ),
-    "what was held, one row a stretch",
-)
 
 
-def run_deadline_scenario(scenario: Scenario) -> Result:
-    """Simulate a scenario with `deadline`."""
-    return _many(scenario) if scenario.trials else _one(scenario)
-
-
-def zone_run(scenario: Scenario, trial: int = 0) -> tuple[ZoneRun, list[str]]:
-    """One history of every zone, and the job that chooses among them."""
-    chosen = scenario.deadline
-    assert chosen is not None
-    record, horizon_s, notes = history(scenario, trial)
-    zones = [Zone(HOME, record.fleet, spot_price(scenario.prices), outlook_of(scenario.fleet))]
-    for i, zone in enumerate(scenario.zones):
-        # Zones are independent: each draws from a seed of its own.
-        beside = scenario.with_(fleet=zone.fleet, seed=scenario.seed + 1_000_003 * (i + 1))
-        record, _, more = history(beside, trial)
-        notes += [note for note in more if note not in notes]
-        zones.append(Zone(zone.name, record.fleet, spot_price(zone), outlook_of(zone.fleet)))
-    if all(isinstance(zone, Recorded) for zone in (scenario.fleet, *(z.fleet for z in scenario.zones))):
-        notes.append("all zones are recordings on one clock, which begins with each file's own first row")
-    done = run_zones(
-        scenario.job.built(horizon_s),
-        zones,
-        _terms(scenario),
-        chosen.rule,
-        scenario.growth.build(),
-        outlook_of(scenario.fleet),
-    )
-    return done, notes
-
-
-def _terms(scenario: Scenario) -> Terms:
-    """What a scenario wants, and what it can buy."""
-    chosen, goal = scenario.deadline, scenario.goal
-    assert chosen is not None
-    return Terms(
-        goal_steps=goal.steps,
-        deadline_s=goal.deadline_s,
-        tick_s=chosen.tick_s,
-        on_demand_nodes=chosen.on_demand_nodes,
-        on_demand_usd_per_h=scenario.prices.on_demand_usd_per_h,
-        egress_usd=chosen.egress_usd,
-        last_word=chosen.last_word,
-        by_goodput=chosen.by_goodput,
-    )
+def summarize_deadline(outcome: DeadlineOutcome) -> Result:
+    """The result of a run with `deadline`."""
+    return _many(outcome) if outcome.inputs.scenario.trials else _one(outcome)
 
 
 def _figures(done: ZoneRun, scenario: Scenario) -> dict[str, float]:
-    """Flat figures of one run."""
+    """Flat figures of one history."""
     end_s, finished_s = done.replay.end_s, done.replay.finished_s
     hours = {
         held: sum(h.end_s - h.start_s for h in done.holdings if h.held is held) / 3600.0 for held in Held
@@ -108,23 +52,9 @@ def _figures(done: ZoneRun, scenario: Scenario) -> dict[str, float]:
     }
 
 
-def on_demand_alone(scenario: Scenario) -> ZoneRun:
-    """The job on on-demand nodes alone: the rule `on_demand`, with no zone to choose."""
-    chosen = scenario.deadline
-    assert chosen is not None
-    return run_zones(
-        # Nothing is lost, so it ends; perhaps after the scenario's horizon.
-        scenario.job.built(math.inf),
-        (),
-        _terms(scenario),
-        OnDemand(),
-        scenario.growth.build(),
-        outlook_of(scenario.fleet),
-    )
-
-
-def _against_on_demand(cost: Interval, alone: ZoneRun, scenario: Scenario) -> str:
+def _against_on_demand(cost: Interval, outcome: DeadlineOutcome) -> str:
     """Whether on-demand nodes alone would be cheaper, in a sentence; cost: of the run, low equal to high if exact."""
+    scenario, alone = outcome.inputs.scenario, outcome.alone
     finished_s, deadline_s = alone.replay.finished_s, scenario.goal.deadline_s
     name = f"on-demand nodes alone (${alone.cost_usd:,.2f})"
     if not scenario.prices.on_demand_usd_per_h:
@@ -139,34 +69,37 @@ def _against_on_demand(cost: Interval, alone: ZoneRun, scenario: Scenario) -> st
     return f"; {name} would cost ${alone.cost_usd - middle:,.2f} more"
 
 
-def _one(scenario: Scenario) -> Result:
-    done, notes = zone_run(scenario)
-    wall, nodes = dict(done.replay.wall_s), dict(done.replay.node_s)
+def _notes(inputs: Inputs) -> tuple[str, ...]:
+    """What to know about the recordings, each said once."""
+    notes = dict.fromkeys(note for market in inputs.markets for note in market.notes)
+    if all(isinstance(market.source, Recorded) for market in inputs.markets):
+        notes["all zones are recordings on one clock, which begins with each file's own first row"] = None
+    return tuple(notes)
+
+
+def _one(outcome: DeadlineOutcome) -> Result:
+    scenario, done = outcome.inputs.scenario, outcome.runs[0]
+    wall, nodes, end_s = dict(done.replay.wall_s), dict(done.replay.node_s), done.replay.end_s
     figures: dict[str, Any] = _figures(done, scenario)
     finished_s = done.replay.finished_s
     figures["met_deadline"] = bool(figures["met_deadline"])
     figures["finish_h"] = finished_s / 3600.0 if finished_s is not None else None
-    alone = on_demand_alone(scenario)
-    figures["all_on_demand_cost_usd"] = alone.cost_usd
-    rows = [(h.held.value, h.zone, h.start_s, h.end_s) for h in done.holdings]
+    figures["all_on_demand_cost_usd"] = outcome.alone.cost_usd
+    exact = Interval(done.cost_usd, done.cost_usd, method="exact")
     return Result(
         scenario=scenario,
         summary=figures,
         tables={
-            "ledger": tables.ledger_table(wall, nodes, done.replay.end_s, done.cost_usd),
+            "ledger": tables.ledger_table(wall, nodes, end_s, done.cost_usd),
             "spells": tables.spell_table(done.replay),
             "fleet": tables.fleet_table(done.replay),
-            "holdings": Table.of_rows(HOLDINGS, rows),
+            "holdings": tables.holdings_table(done),
         },
-        ledgers=(
-            tables.wall_ledger(wall, done.replay.end_s),
-            tables.node_ledger(nodes, done.replay.alive_node_s),
-            tables.goodput_ledger(wall, done.replay.end_s, load_share(scenario.job)),
-        ),
+        ledgers=tables.ledgers(wall, nodes, end_s, done.replay.alive_node_s, scenario.job.load_share),
         timeline=tables.timeline(done.replay, done.fleet),
-        why=why({line: wall.get(line, 0.0) / done.replay.end_s for line in wall}, scenario)
-        + _against_on_demand(Interval(done.cost_usd, done.cost_usd, method="exact"), alone, scenario),
-        notes=(*notes, NOT_MODELLED),
+        why=why({line: wall.get(line, 0.0) / end_s for line in wall}, scenario)
+        + _against_on_demand(exact, outcome),
+        notes=(*_notes(outcome.inputs), NOT_MODELLED),
         headline=(
             "finish_h",
             "met_deadline",
@@ -180,26 +113,22 @@ def _one(scenario: Scenario) -> Result:
     )
 
 
-def _many(scenario: Scenario) -> Result:
-    runs = [zone_run(scenario, trial) for trial in range(scenario.trials)]
-    rows = [_figures(done, scenario) for done, _ in runs]
+def _many(outcome: DeadlineOutcome) -> Result:
+    inputs, runs = outcome.inputs, outcome.runs
+    scenario = inputs.scenario
+    rows = [_figures(done, scenario) for done in runs]
     columns = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
-    estimates = {name: Estimate.of(values) for name, values in columns.items()}
-    summary: dict[str, Any] = {name: one.mean for name, one in estimates.items() if name != "met_deadline"}
-    intervals = {
-        name: Interval(one.mean - one.half95, one.mean + one.half95, method=f"normal, {one.trials} trials")
-        for name, one in estimates.items()
-        if name != "met_deadline" and one.trials > 1
-    }
+    estimates = {name: Estimate.of(values) for name, values in columns.items() if name != "met_deadline"}
+    summary: dict[str, Any] = {name: one.mean for name, one in estimates.items()}
+    intervals = {name: one.interval for name, one in estimates.items() if one.trials > 1}
     in_time = int(columns["met_deadline"].sum())
     summary["done_by_deadline"] = in_time / len(rows)
     intervals["done_by_deadline"] = proportion_interval(in_time, len(rows), method="Wilson")
-    alone = on_demand_alone(scenario)
-    summary |= {"all_on_demand_cost_usd": alone.cost_usd, "trials": len(rows)}
+    summary |= {"all_on_demand_cost_usd": outcome.alone.cost_usd, "trials": len(rows)}
     mean_usd = summary["cost_usd"]
     cost_usd = intervals.get("cost_usd", Interval(mean_usd, mean_usd, method="one history"))
-    done = of_replays([one.replay for one, _ in runs], scenario)
-    shown = runs[0][0]
+    done = Trials.of_replays([one.replay for one in runs], inputs.horizon_s, scenario.on_demand_nodes)
+    shown = runs[0]
     wall, nodes = _mean_lines(runs)
     return Result(
         scenario=scenario,
@@ -211,15 +140,11 @@ def _many(scenario: Scenario) -> Result:
             "fleet": tables.fleet_table(shown.replay),
         },
         timeline=tables.timeline(shown.replay, shown.fleet),
-        ledgers=(
-            tables.wall_ledger(wall, summary["end_s"]),
-            tables.node_ledger(nodes, sum(nodes.values())),
-            tables.goodput_ledger(wall, summary["end_s"], load_share(scenario.job)),
-        ),
+        ledgers=tables.ledgers(wall, nodes, summary["end_s"], sum(nodes.values()), scenario.job.load_share),
         why=why({line: seconds / summary["end_s"] for line, seconds in wall.items()}, scenario)
-        + _against_on_demand(cost_usd, alone, scenario),
+        + _against_on_demand(cost_usd, outcome),
         notes=(
-            *runs[0][1],
+            *_notes(inputs),
             "the timeline, the fleet and the spells are of one generated history",
             NOT_MODELLED,
         ),
@@ -229,8 +154,9 @@ def _many(scenario: Scenario) -> Result:
     )
 
 
-def _mean_lines(runs: Sequence[tuple[ZoneRun, list[str]]]) -> tuple[dict[str, float], dict[str, float]]:
-    replays = [done.replay for done, _ in runs]
+def _mean_lines(runs: Sequence[ZoneRun]) -> tuple[dict[str, float], dict[str, float]]:
+    """Mean seconds, and mean node-seconds, by ledger line."""
+    replays = [done.replay for done in runs]
     wall = {line: float(np.mean([one.wall_s[line] for one in replays])) for line in replays[0].wall_s}
     nodes = {line: float(np.mean([one.node_s[line] for one in replays])) for line in replays[0].node_s}
     return wall, nodes

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.domains.spot.engine import trials
-from forerun.domains.spot.engine.trials import Estimate
+from forerun.domains.spot.engine.estimates import Estimate
+from forerun.domains.spot.inputs import Inputs
 from forerun.domains.spot.scenario import Scenario
 from forerun.domains.spot.scenario.processes import PerNode, Poisson
+from forerun.profile.supply import Supply
 
 MOST_TRIALS = 1000
 STEP = 0.1
@@ -42,18 +44,17 @@ class Elasticity:
     estimate: Estimate
 
 
-def elasticities(scenario: Scenario) -> tuple[Elasticity, ...]:
+def elasticities(inputs: Inputs) -> tuple[Elasticity, ...]:
     """Of every assumption that has a value, by paired trials a tenth below and a tenth above it."""
-    process = scenario.fleet
-    assert isinstance(process, Poisson | PerNode)
-    base = float(_rate(scenario).mean())
+    scenario = inputs.scenario
+    base = float(_rate(scenario, inputs.supply).mean())
     found = []
     for section, name, meaning in ASSUMPTIONS:
         holder = getattr(scenario, section)
         value = getattr(holder, name, None)
         if not value or base == 0:
             continue
-        rates = [_rate(_moved(scenario, section, name, 1 + turn)) for turn in (-STEP, STEP)]
+        rates = [_rate(_moved(scenario, section, name, 1 + turn), inputs.supply) for turn in (-STEP, STEP)]
         shown = min(value.values()) if isinstance(value, dict) else float(value)
         estimate = Estimate.of((rates[1] - rates[0]) / (2 * STEP * base))
         found.append(Elasticity(f"{section}.{name}", meaning, shown, estimate))
@@ -70,12 +71,12 @@ def _moved(scenario: Scenario, section: str, name: str, factor: float) -> Scenar
     return scenario.with_(**{section: holder.with_(**changes)})
 
 
-def _rate(scenario: Scenario) -> np.ndarray:
+def _rate(scenario: Scenario, supply: Supply | None) -> np.ndarray:
     """float64[trials]: samples a second."""
     process = scenario.fleet
     assert isinstance(process, Poisson | PerNode)
     done = trials.run(
-        scenario.job.built(scenario.horizon_s),
+        scenario.job.built(scenario.horizon_s, supply),
         process,
         scenario.growth,
         trials=min(MOST_TRIALS, scenario.trials),

@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from forerun.domains.spot.engine.model import GOODPUT_NAMES, WALL_LINES, Membership, Replay
+from forerun.domains.spot.engine.history import WALL_LINES, Replay
+from forerun.domains.spot.engine.membership import Membership
 from forerun.result.ledger import Ledger
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.result.timeline import Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from forerun.domains.spot.engine.trials import Trials
+    from forerun.domains.spot.engine.zones import ZoneRun
     from forerun.domains.spot.summary.sensitivity import Elasticity
     from forerun.trace.signal import Signal
 
@@ -32,6 +34,15 @@ MEANINGS = {
     "standby": "usable nodes in no pipeline",
     "prepping": "nodes not yet usable",
 }
+
+GOODPUT_NAMES: Mapping[str, str] = {
+    "useful": "PRODUCTIVE_TRAINING",
+    "lost": "WASTED_PROGRESS_FROM_DISRUPTION",
+    "reconfig": "INFRASTRUCTURE_RECOVERY_FROM_DISRUPTION",
+    "load": "UNPRODUCTIVE_CHECKPOINT_RESTORE",
+    "stall": "UNPRODUCTIVE_CHECKPOINT_SAVE",
+}
+"""Our ledger lines under the badput categories that Google's ML goodput library uses."""
 
 LEDGER = TableSchema(
     "ledger",
@@ -120,6 +131,18 @@ SENSITIVITY = TableSchema(
 )
 
 
+HOLDINGS = TableSchema(
+    "holdings",
+    (
+        Column("held", "", "spot, on_demand or none"),
+        Column("zone", "", "where, for spot"),
+        Column("start_s", "s", "start"),
+        Column("end_s", "s", "end, not included"),
+    ),
+    "what was held, one row a stretch",
+)
+
+
 def sensitivity_table(found: Iterable[Elasticity]) -> Table:
     """Elasticities, the largest first."""
     ordered = sorted(found, key=lambda one: -abs(one.estimate.mean))
@@ -162,6 +185,21 @@ def goodput_ledger(wall_s: dict[str, float], end_s: float, load_share: float) ->
         name = GOODPUT_NAMES.get(line, "OTHER")
         named[name] = named.get(name, 0.0) + seconds
     return Ledger("goodput categories", "s", end_s, named)
+
+
+def ledgers(
+    wall_s: dict[str, float],
+    node_s: dict[str, float],
+    end_s: float,
+    alive_node_s: float,
+    load_share: float,
+) -> tuple[Ledger, Ledger, Ledger]:
+    """Where wall time and node time went, and wall time under the names of Google's ML goodput."""
+    return (
+        wall_ledger(wall_s, end_s),
+        node_ledger(node_s, alive_node_s),
+        goodput_ledger(wall_s, end_s, load_share),
+    )
 
 
 def ledger_table(wall_s: dict[str, float], node_s: dict[str, float], end_s: float, cost_usd: float) -> Table:
@@ -221,6 +259,11 @@ def life_table(done: Replay, fleet: Membership) -> Table:
     return Table.of_rows(
         LIVES, [(fleet.names[life.node], life.state, life.start_s, life.end_s) for life in order]
     )
+
+
+def holdings_table(done: ZoneRun) -> Table:
+    """What was rented, one row an interval of time."""
+    return Table.of_rows(HOLDINGS, [(h.held.value, h.zone, h.start_s, h.end_s) for h in done.holdings])
 
 
 def price_table(price: Signal, end_s: float) -> Table:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from forerun.domains.spot.engine.model import Membership
+from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.inputs.recorded import looked_until_s, of_counts, of_membership
 from forerun.domains.spot.scenario.processes import Process, generate
 from forerun.domains.spot.traces import fit as fitting

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from forerun.domains.spot.engine.model import whole_steps
+from forerun.domains.spot.engine.job import whole_steps
 from forerun.errors import TraceError
 from forerun.trace.repair import Complaints, RepairLog
 from forerun.trace.rows import Field, gathered, read_rows

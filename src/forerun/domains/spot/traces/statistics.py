@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.spot.engine.model import Membership
+from forerun.domains.spot.engine.membership import Membership
 from forerun.errors import TraceError
 from forerun.trace.repair import Complaints, RepairLog, shown
 from forerun.trace.rows import parse_instant

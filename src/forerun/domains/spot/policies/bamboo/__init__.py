@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from forerun.domains.spot.engine.model import NODE_LINES, Counts, NodeSpell, Replay, Spell
+from forerun.domains.spot.engine.history import NODE_LINES, Counts, NodeSpell, Replay, Spell
 from forerun.domains.spot.policies.bamboo.ring import (
     MENDED,
     Change,

@@ -7,16 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from forerun.domains.spot.engine.model import (
-    NODE_LINES,
-    ROUNDING_S,
-    WALL_LINES,
-    Counts,
-    Instant,
-    NodeSpell,
-    Replay,
-    Spell,
-)
+from forerun.domains.spot.engine.history import NODE_LINES, WALL_LINES, Counts, NodeSpell, Replay, Spell
+from forerun.domains.spot.engine.job import ROUNDING_S
+from forerun.domains.spot.engine.membership import Instant
 from forerun.domains.spot.policies.parcae.liveput import Moves, Shapes, Strategy
 from forerun.domains.spot.policy import RecoveryPolicy, Setting
 

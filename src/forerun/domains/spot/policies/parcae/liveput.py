@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from itertools import product
 from math import comb
 from typing import TypeAlias
 
@@ -173,14 +172,6 @@ class Shapes:
             value = following
         (best, _), path = max(value.values(), key=lambda found: found[0])
         return path, best
-
-    def look_ahead_by_enumeration(
-        self, start: Strategy, forecast: Sequence[tuple[int, int]]
-    ) -> tuple[list[Strategy], float]:
-        """The same by trying every sequence; for checking."""
-        plans = product(*(self.fitting(nodes) for nodes, _ in forecast))
-        best = max(plans, key=lambda plan: self.plan_value(plan, start, forecast))
-        return list(best), self.plan_value(best, start, forecast)
 
     def fastest(self, nodes: int) -> Strategy:
         """The strategy with the largest throughput, blind to removals: the paper's baseline."""

@@ -1,0 +1,87 @@
+"""What one history of a job is: its ledgers, its intervals of time in each state, and counts of what happened."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+WALL_LINES = ("useful", "stall", "lost", "reconfig", "idle", "inflight", "slowdown")
+
+
+NODE_LINES = ("useful", "stall", "lost", "reconfig", "inflight", "slowdown", "standby", "prepping")
+
+
+@dataclass(slots=True)
+class Counts:
+    """How often things happened."""
+
+    reconfigs: int = 0
+    reconfig_restarts: int = 0
+    rollbacks: int = 0
+    snapshots_started: int = 0
+    snapshots_durable: int = 0
+    snapshots_aborted: int = 0
+    steps_executed: int = 0
+    steps_lost: int = 0
+    removed_active: int = 0
+    removed_standby: int = 0
+    removed_prepping: int = 0
+    adds: int = 0
+    idle_spells: int = 0
+
+    @property
+    def removed(self) -> int:
+        """Nodes that vanished, in any state."""
+        return self.removed_active + self.removed_standby + self.removed_prepping
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """One stretch of one job state, with what became of its time.  Half-open: [start_s, end_s)."""
+
+    state: Literal["training", "reconfiguring", "idle"]
+    world_size: int
+    start_s: float
+    end_s: float
+    cause: str
+    parts_s: Mapping[str, float]
+    first_step: int = 0
+    steps_executed: int = 0
+    steps_retained: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpell:
+    """One stretch of one node's life in one state.  Half-open: [start_s, end_s)."""
+
+    node: int
+    state: Literal["prepping", "standby", "active"]
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What happened to the job on one fleet history."""
+
+    end_s: float
+    steps_completed: int
+    steps_durable: int
+    wall_s: Mapping[str, float]
+    node_s: Mapping[str, float]
+    counts: Counts
+    final_state: Literal["training", "reconfiguring", "idle"]
+    final_active: int
+    final_standby: int
+    final_prepping: int
+    spells: Sequence[Spell]
+    node_spells: Sequence[NodeSpell]
+    finished_s: float | None = field(default=None)
+    """When the wanted number of steps was first complete; None if never, or if none was wanted."""
+
+    @property
+    def alive_node_s(self) -> float:
+        """Node-seconds paid for: the integral of the number of nodes alive."""
+        return math.fsum(self.node_s.values())

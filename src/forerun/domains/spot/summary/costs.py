@@ -1,0 +1,69 @@
+"""What nodes cost: every second billed, and what on-demand nodes alone would cost."""
+
+from __future__ import annotations
+
+import math
+
+from forerun.domains.spot.engine.membership import Membership
+from forerun.domains.spot.engine.run import HistoryOutcome
+from forerun.domains.spot.inputs import Inputs
+from forerun.domains.spot.scenario import Prices
+from forerun.trace.signal import Signal
+
+
+def history_usd(outcome: HistoryOutcome) -> tuple[float, float]:
+    """Dollars for the spot nodes and for the on-demand nodes of one history."""
+    scenario, done = outcome.inputs.scenario, outcome.replay
+    steady_s = scenario.on_demand_nodes * done.end_s
+    prices = scenario.prices
+    on_demand = steady_s * prices.on_demand_usd_per_h / 3600.0
+    if prices.changes:
+        return fleet_usd(outcome.fleet, outcome.inputs.home.usd_per_h, done.end_s), on_demand
+    if prices.billing_s == 0 and prices.minimum_s == 0:
+        return (done.alive_node_s - steady_s) * prices.spot_usd_per_h / 3600.0, on_demand
+    lives: dict[tuple[int, float], float] = {}
+    ends: dict[int, tuple[tuple[int, float], float]] = {}
+    for spell in sorted(done.node_spells, key=lambda spell: (spell.node, spell.start_s)):
+        life, end_s = ends.get(spell.node, ((spell.node, spell.start_s), -1.0))
+        if end_s != spell.start_s:
+            life = (spell.node, spell.start_s)
+        lives[life] = lives.get(life, 0.0) + spell.end_s - spell.start_s
+        ends[spell.node] = (life, spell.end_s)
+    billed = sum(
+        billed_s(life_s, prices) for (node, _), life_s in lives.items() if node >= scenario.on_demand_nodes
+    )
+    return billed * prices.spot_usd_per_h / 3600.0, on_demand
+
+
+def billed_s(life_s: float, prices: Prices) -> float:
+    """Seconds billed for a life: whole units, and not less than the minimum."""
+    seconds = max(life_s, prices.minimum_s)
+    if prices.billing_s:
+        seconds = math.ceil(seconds / prices.billing_s - 1e-12) * prices.billing_s
+    return seconds
+
+
+def all_on_demand_usd_per_million_samples(inputs: Inputs) -> float | None:
+    """Dollars a million samples on on-demand nodes only, at the best world size, without a loss; None without a price."""
+    job, price = inputs.scenario.job, inputs.scenario.prices.on_demand_usd_per_h
+    if price == 0:
+        return None
+    reachable = range(job.depth * job.min_pipelines, job.depth * job.max_pipelines + 1, job.depth)
+    best = min(size * seconds for size, seconds in inputs.job.step_s.items() if size in reachable)
+    return best / 3600.0 * price / job.samples_per_step * 1e6
+
+
+def fleet_usd(fleet: Membership, price: Signal, end_s: float) -> float:
+    """Dollars for every node alive from 0 to an instant."""
+    usd, alive, since_s = 0.0, 0, 0.0
+    present: set[int] = set()
+    for instant in (*fleet.instants, None):
+        t_s = end_s if instant is None else min(instant.t_s, end_s)
+        usd += alive * float(price.integral(since_s, t_s)) / 3600.0
+        since_s = t_s
+        if instant is None or instant.t_s >= end_s:
+            break
+        present.difference_update(instant.removed)
+        present.update(instant.added)
+        alive = len(present)
+    return usd

@@ -1,0 +1,1 @@
+"""Published results about single jobs with a deadline on spot instances."""
