@@ -17,7 +17,7 @@ from dataclasses import replace
 import numba
 
 from forerun.domains.spot.engine import trials
-from forerun.domains.spot.engine.job import Job
+from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
@@ -32,7 +32,7 @@ MENDED = replace(CORRECTED, tick_s=5.0)
 JOB = NOTEBOOK_JOB
 
 
-def lean_tick_machine(fleet: Membership, job: Job, tick_s: float = 5.0) -> int:
+def lean_tick_machine(fleet: Membership, job: TrainingJob, tick_s: float = 5.0) -> int:
     """The notebook's loop with its defects mended and without its log: local names, sets, no rows kept."""
     events = [
         (instant.t_s, is_add, node)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, Job
+from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 
 from ..conftest import shared_path
@@ -59,17 +59,17 @@ def fleet_of(golden: Callable[[str], Any]) -> Callable[[str], Membership]:
 
 
 @pytest.fixture(scope="session")
-def job_of() -> Callable[[dict[str, Any]], Job]:
+def job_of() -> Callable[[dict[str, Any]], TrainingJob]:
     """The job that a reference case describes."""
     return _job_of
 
 
-def _job_of(config: dict[str, Any]) -> Job:
-    snapshot = dict(config["snapshot"])
+def _job_of(config: dict[str, Any]) -> TrainingJob:
+    checkpoint = dict(config["snapshot"])
     rule = {"back_to_back": BackToBack, "every_steps": EverySteps, "every_seconds": EverySeconds}[
-        snapshot.pop("rule")
+        checkpoint.pop("rule")
     ]
-    return Job(
+    return TrainingJob(
         depth=config["depth"],
         max_pipelines=config["max_pipelines"],
         step_s={int(size): seconds for size, seconds in config["step_s"].items()},
@@ -77,7 +77,7 @@ def _job_of(config: dict[str, Any]) -> Job:
         prep_s=config["prep_s"],
         write_s=config["write_s"],
         stall_s=config["stall_s"],
-        snapshot=rule(**snapshot),
+        checkpoint=rule(**checkpoint),
         horizon_s=config["horizon_s"],
         reconfig_rule=config["reconfig_rule"],
         warm_start=config["warm_start"],
@@ -86,9 +86,9 @@ def _job_of(config: dict[str, Any]) -> Job:
 
 
 @pytest.fixture(scope="session")
-def rounded() -> Job:
+def rounded() -> TrainingJob:
     """The notebook's rounded profile."""
-    return Job(
+    return TrainingJob(
         depth=16,
         max_pipelines=4,
         step_s={16: 18.0, 32: 11.0, 48: 9.0, 64: 8.0},
@@ -96,6 +96,6 @@ def rounded() -> Job:
         prep_s=180.0,
         write_s=89.0,
         stall_s=0.0,
-        snapshot=BackToBack(),
+        checkpoint=BackToBack(),
         horizon_s=21_300.0,
     )

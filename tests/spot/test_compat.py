@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.engine.job import Job
+from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
@@ -53,7 +53,7 @@ def test_reference_runs(golden: Callable[[str], Any], fleet_of: Callable[[str], 
 
 
 def test_corrected_ticks_are_the_exact_simulator(
-    golden: Callable[[str], Any], fleet_of: Callable[[str], Membership], rounded: Job
+    golden: Callable[[str], Any], fleet_of: Callable[[str], Membership], rounded: TrainingJob
 ) -> None:
     """With every defect off and a one-second tick, the machine ends where the exact simulator does.
 
@@ -71,7 +71,7 @@ def test_corrected_ticks_are_the_exact_simulator(
 
 
 def test_the_measured_job_is_the_exact_simulators(
-    golden: Callable[[str], Any], fleet_of: Callable[[str], Membership], rounded: Job
+    golden: Callable[[str], Any], fleet_of: Callable[[str], Membership], rounded: TrainingJob
 ) -> None:
     """With the measured times and the stall, which fall between ticks, at most two steps are missing."""
     job = job_of(MEASURED)
@@ -144,7 +144,7 @@ def test_generator_defects_one_by_one() -> None:
     assert bursts == {True: 31, False: 32}
 
 
-def test_the_notebook_stops_below_one_pipeline(rounded: Job) -> None:
+def test_the_notebook_stops_below_one_pipeline(rounded: TrainingJob) -> None:
     fleet = Membership.from_rows(
         [(0.0, True, f"node{i}") for i in range(16)] + [(200.0, False, "node3"), (260.0, True, "node16")]
     )

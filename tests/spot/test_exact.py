@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
@@ -12,22 +13,22 @@ from typing import Any
 import pytest
 
 from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, Job
+from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
-from forerun.domains.spot.engine.state import World
+from forerun.domains.spot.engine.state import RunState
 from forerun.domains.spot.policy import growth_rules
 
 from ..conftest import ABSENT, SHARED
 from .conftest import many
-from .twin import Twin
+from .reference import Reference
 
 _CASES = SHARED / "golden/spot/exact_cases.json"
 CASES = json.loads(_CASES.read_text()) if _CASES.exists() else []
 
 
-def run(fleet: Membership, job: Job, growth: str = "immediate", **options: Any) -> Replay:
+def run(fleet: Membership, job: TrainingJob, growth: str = "immediate", **options: Any) -> Replay:
     return replay(fleet, job, growth_rules().get(growth)(), Observed(), **options)
 
 
@@ -38,19 +39,24 @@ def close(mine: float, theirs: float) -> bool:
 @pytest.mark.skipif(not CASES, reason=ABSENT)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_reference_case(
-    case: dict[str, Any], fleet_of: Callable[..., Membership], job_of: Callable[..., Job]
+    case: dict[str, Any], fleet_of: Callable[..., Membership], job_of: Callable[..., TrainingJob]
 ) -> None:
     config, expected = case["config"], case["result"]
-    checked = run(fleet_of(case["trace"]), job_of(config), config["growth"], after_event=World.check)
+    checked = run(fleet_of(case["trace"]), job_of(config), config["growth"], after_event=RunState.check)
     assert checked.steps_completed == expected["steps_completed"]
     assert checked.steps_durable == expected["steps_durable"]
     for line, seconds in expected["wall_s"].items():
         assert close(checked.wall_s[line], seconds), line
     for line, seconds in expected["node_s"].items():
         assert close(checked.node_s[line], seconds), line
-    assert asdict(checked.counts) == expected["counts"]
+    renamed = {"snapshots": "checkpoints", "prepping": "provisioning"}
+    counts = {
+        re.sub("|".join(renamed), lambda word: renamed[word[0]], name): n
+        for name, n in expected["counts"].items()
+    }
+    assert asdict(checked.counts) == counts
     assert checked.final_state == expected["final"]["state"]
-    assert [checked.final_active, checked.final_standby, checked.final_prepping] == [
+    assert [checked.final_active, checked.final_standby, checked.final_provisioning] == [
         expected["final"][pool] for pool in ("active", "standby", "prepping")
     ]
     assert close(checked.wall_s["slowdown"], 0.0)
@@ -89,15 +95,17 @@ BY_HAND = [
 
 
 @pytest.mark.parametrize("name, rows, horizon_s, wall, steps", BY_HAND, ids=[row[0] for row in BY_HAND])
-def test_worked_example(name: str, rows: Any, horizon_s: float, wall: Any, steps: int, rounded: Job) -> None:
-    done = run(fleet(*rows), replace(rounded, horizon_s=float(horizon_s)), after_event=World.check)
+def test_worked_example(
+    name: str, rows: Any, horizon_s: float, wall: Any, steps: int, rounded: TrainingJob
+) -> None:
+    done = run(fleet(*rows), replace(rounded, horizon_s=float(horizon_s)), after_event=RunState.check)
     assert tuple(done.wall_s[line] for line in ("useful", "lost", "reconfig", "idle", "inflight")) == wall
     assert done.steps_completed == steps
 
 
 @pytest.mark.parametrize("growth, lost_s", [("immediate", 179), ("drain", 44), ("lazy", 0)])
-def test_what_growth_throws_away(growth: str, lost_s: float, rounded: Job) -> None:
-    """16 nodes ready at 190 s: taken up at once, at the next durable snapshot, or not."""
+def test_what_growth_throws_away(growth: str, lost_s: float, rounded: TrainingJob) -> None:
+    """16 nodes ready at 190 s: taken up at once, at the next durable checkpoint, or not."""
     done = run(fleet(START, (10, "add", range(32, 48))), replace(rounded, horizon_s=600.0), growth)
     steps = {"immediate": 36, "drain": 44, "lazy": 54}
     assert done.steps_completed == steps[growth]
@@ -108,7 +116,7 @@ def test_what_growth_throws_away(growth: str, lost_s: float, rounded: Job) -> No
 # --------------------------------------------------------------------- laws on random worlds
 
 
-def world_of(seed: int) -> tuple[list[tuple[float, bool, str]], Job, str, random.Random]:
+def world_of(seed: int) -> tuple[list[tuple[float, bool, str]], TrainingJob, str, random.Random]:
     """A small fleet's history on a grid of whole seconds (so that ties happen), a job on it, a growth rule."""
     rng = random.Random(seed)
     depth = rng.choice([1, 2, 3])
@@ -117,7 +125,7 @@ def world_of(seed: int) -> tuple[list[tuple[float, bool, str]], Job, str, random
     rule = rng.choice(
         [BackToBack(write), EverySteps(rng.randint(1, 5), write), EverySeconds(rng.randint(1, 40), write)]
     )
-    job = Job(
+    job = TrainingJob(
         depth=depth,
         max_pipelines=pipelines,
         step_s={depth * n: rng.choice([7.0, 5.0, 3.5, 2.0, 0.7]) for n in range(1, pipelines + 1)},
@@ -125,7 +133,7 @@ def world_of(seed: int) -> tuple[list[tuple[float, bool, str]], Job, str, random
         prep_s=rng.choice([0.0, 6.0, 30.0]),
         write_s=rng.choice([0.0, 3.0, 9.0, 20.0]),
         stall_s=rng.choice([0.0, 0.0, 2.0, 1.5]),
-        snapshot=rule,
+        checkpoint=rule,
         horizon_s=float(rng.randint(50, 400)),
         reconfig_rule=rng.choice(["restart", "restart", "extend"]),
         warm_start=rng.random() < 0.8,
@@ -156,7 +164,7 @@ def test_laws_hold_after_every_event(half: int) -> None:
         rows, job, growth, _ = world_of(seed)
         saved = [job.initial_saved]
 
-        def check(now: World, saved: list[int] = saved) -> None:
+        def check(now: RunState, saved: list[int] = saved) -> None:
             now.check()
             assert now.saved >= saved[0]
             saved[0] = now.saved
@@ -190,31 +198,31 @@ def test_order_within_an_instant_and_names_do_not_matter() -> None:
             assert run(Membership.from_rows(shuffled), job, growth) == one, seed
 
 
-def test_the_twin_says_the_same() -> None:
+def test_the_reference_implementation_agrees() -> None:
     """Whole tenths of a second and lists against the simulator: counts equal, seconds to rounding."""
     for seed in range(many(1500)):
         rows, job, growth, rng = world_of(seed)
         if growth.startswith("hazard"):
             growth = rng.choice(["immediate", "drain"])
-        mine, twin = run(Membership.from_rows(rows), job, growth), Twin(rows, job, growth).run()
-        assert asdict(mine.counts) == twin.counts, seed
-        assert (mine.steps_completed, mine.steps_durable) == (twin.completed, twin.saved + 1), seed
-        for line, spent in twin.wall.items():
+        mine, reference = run(Membership.from_rows(rows), job, growth), Reference(rows, job, growth).run()
+        assert asdict(mine.counts) == reference.counts, seed
+        assert (mine.steps_completed, mine.steps_durable) == (reference.completed, reference.saved + 1), seed
+        for line, spent in reference.wall.items():
             assert abs(mine.wall_s[line] - spent / 10) < 1e-6, (seed, line)
-        for line, spent in twin.node.items():
+        for line, spent in reference.node.items():
             assert abs(mine.node_s[line] - spent / 10) < 1e-6, (seed, line)
-        assert (mine.final_state, mine.final_active) == (twin.state, twin.size), seed
+        assert (mine.final_state, mine.final_active) == (reference.state, reference.size), seed
 
 
 def test_scaling_all_times_scales_the_ledger() -> None:
     for seed in range(many(2000)):
         rows, job, growth, rng = world_of(seed)
         k = rng.choice([2.0, 0.5, 64.0])
-        rule = job.snapshot
+        rule = job.checkpoint
         scaled = replace(
             job,
             step_s={size: seconds * k for size, seconds in job.step_s.items()},
-            snapshot=replace(rule, period_s=rule.period_s * k) if isinstance(rule, EverySeconds) else rule,
+            checkpoint=replace(rule, period_s=rule.period_s * k) if isinstance(rule, EverySeconds) else rule,
             **{
                 name: getattr(job, name) * k
                 for name in ("reconfig_s", "prep_s", "write_s", "stall_s", "horizon_s")
@@ -246,7 +254,7 @@ def test_a_longer_run_begins_with_the_shorter() -> None:
 def test_free_recovery_loses_less_than_a_step_an_event() -> None:
     for seed in range(many(2000)):
         rows, job, _, _ = world_of(seed)
-        job = replace(job, reconfig_s=0.0, prep_s=0.0, write_s=0.0, stall_s=0.0, snapshot=BackToBack())
+        job = replace(job, reconfig_s=0.0, prep_s=0.0, write_s=0.0, stall_s=0.0, checkpoint=BackToBack())
         done = run(Membership.from_rows(rows), job)
         assert done.wall_s["lost"] <= (done.counts.rollbacks + 1) * max(job.step_s.values()), seed
 
@@ -262,7 +270,7 @@ def test_nodes_that_never_get_ready_change_only_the_bill() -> None:
         assert close(other.alive_node_s - one.alive_node_s, extra * job.horizon_s / 2), seed
 
 
-def test_goal_stops_the_run_at_its_first_completion(rounded: Job) -> None:
+def test_goal_stops_the_run_at_its_first_completion(rounded: TrainingJob) -> None:
     done = run(fleet(START), rounded, goal_steps=27)
     assert done.finished_s == 297.0 == done.end_s
     assert run(fleet(START), rounded, goal_steps=10**6).finished_s is None

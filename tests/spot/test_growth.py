@@ -11,7 +11,7 @@ import pytest
 
 from forerun.domain import simulate
 from forerun.domains.spot.engine import trials
-from forerun.domains.spot.engine.job import Job
+from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.policy import growth_rules
 from forerun.domains.spot.scenario.processes import Burst, Poisson
 from forerun.scenarios import loads
@@ -19,14 +19,14 @@ from forerun.scenarios import loads
 LEVELS = (0.01, 0.05, 0.1, 0.163, 0.25, 0.5, 1.0)
 
 
-def steps(job: Job, p_per_min: float, rule: str, count: int = 4000) -> np.ndarray:
+def steps(job: TrainingJob, p_per_min: float, rule: str, count: int = 4000) -> np.ndarray:
     process = Poisson(removals_per_min=p_per_min, adds_per_min=p_per_min, add_burst=Burst(probability=0.058))
     done = trials.run(job, process, growth_rules().get(rule)(), trials=count, seed=31)
     return done.columns["steps_completed"]
 
 
 @pytest.mark.parametrize("stall_s", [0.0, 8.91])
-def test_the_hazard_rule_is_never_far_from_the_best(stall_s: float, rounded: Job) -> None:
+def test_the_hazard_rule_is_never_far_from_the_best(stall_s: float, rounded: TrainingJob) -> None:
     """At every level at least 98 % of the best of immediate, lazy and lazy2; ahead of immediate from .05
     on.
     """
@@ -40,7 +40,7 @@ def test_the_hazard_rule_is_never_far_from_the_best(stall_s: float, rounded: Job
             assert gap.mean() > 2.576 * gap.std(ddof=1) / np.sqrt(gap.size), p_per_min
 
 
-def test_waiting_for_the_snapshot_with_hazard_is_as_good_or_better(rounded: Job) -> None:
+def test_waiting_for_the_checkpoint_with_hazard_is_as_good_or_better(rounded: TrainingJob) -> None:
     """hazard_drain against hazard, paired: ahead at low levels with a stall, never clearly behind."""
     job = replace(rounded, stall_s=8.91)
     for p_per_min in LEVELS:
@@ -51,7 +51,7 @@ def test_waiting_for_the_snapshot_with_hazard_is_as_good_or_better(rounded: Job)
         )
 
 
-def test_more_preemption_costs_steps_in_the_mean(rounded: Job) -> None:
+def test_more_preemption_costs_steps_in_the_mean(rounded: TrainingJob) -> None:
     means = [steps(rounded, p_per_min, "immediate").mean() for p_per_min in LEVELS]
     assert means == sorted(means, reverse=True)
 

@@ -1,4 +1,4 @@
-"""The Monte Carlo kernel against its slow twin, the reference levels, and itself at other thread counts."""
+"""The Monte Carlo kernel against the event loop, the reference levels, and itself at other thread counts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from forerun.domains.spot.engine import trials
 from forerun.domains.spot.engine.estimates import Estimate, quantile
-from forerun.domains.spot.engine.events import Active, Prepping, Standby
+from forerun.domains.spot.engine.events import Active, Provisioning, Standby
 from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, Job
+from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, TrainingJob
 from forerun.domains.spot.engine.membership import Instant, Membership
 from forerun.domains.spot.engine.replay import replay
-from forerun.domains.spot.engine.state import World
+from forerun.domains.spot.engine.state import RunState
 from forerun.domains.spot.inputs import outlook_of
 from forerun.domains.spot.policy import growth_rules
 from forerun.domains.spot.scenario.processes import (
@@ -48,18 +48,18 @@ def rule(name: str) -> Any:
     return growth_rules().get(name)()
 
 
-# --------------------------------------------------------------------- the twin, path by path
+# --------------------------------------------------------------------- the reference implementation, path by path
 
 
 class NamedFleet:
     """Turns the kernel's log of categories into named nodes, choosing names as the simulation goes."""
 
-    def __init__(self, job: Job, process: Poisson, growth: str, log: np.ndarray, seed: int) -> None:
+    def __init__(self, job: TrainingJob, process: Poisson, growth: str, log: np.ndarray, seed: int) -> None:
         self.instants: list[Instant] = [Instant(0.0, (), tuple(range(process.start)))]
         self.born = process.start
         self.random = random.Random(seed)
         fleet = Membership(self.instants, ())  # type: ignore[arg-type]
-        self.world = World(job, fleet, rule(growth), outlook_of(process))
+        self.world = RunState(job, fleet, rule(growth), outlook_of(process))
         self.log = log
 
     def run(self) -> Replay:
@@ -72,10 +72,10 @@ class NamedFleet:
         return world.finish(job.horizon_s, None)
 
     def advance(self, t_s: float, inclusive: bool) -> None:
-        from forerun.domains.spot.engine.events import FleetChange, ReconfigEnd, SnapshotDurable, StepEnd
+        from forerun.domains.spot.engine.events import CheckpointDurable, FleetChange, ReconfigEnd, StepEnd
 
         steps: dict[type, Callable[[float], None]] = {
-            SnapshotDurable: self.world.keep_snapshot,
+            CheckpointDurable: self.world.complete_checkpoint,
             StepEnd: self.world.complete_step,
             ReconfigEnd: self.world.start_training,
             FleetChange: self.world.change_fleet,
@@ -94,13 +94,13 @@ class NamedFleet:
             if code == 3:
                 added += int(value)
                 continue
-            kind = (Active, Standby, Prepping)[int(code)]
+            kind = (Active, Standby, Provisioning)[int(code)]
             fitting = [
                 node
                 for node, state in self.world.nodes.items()
                 if isinstance(state, kind)
                 and node not in removed
-                and (kind is not Prepping or state.ready_s == pytest.approx(value, abs=1e-9))
+                and (kind is not Provisioning or state.ready_s == pytest.approx(value, abs=1e-9))
             ]
             removed.append(self.random.choice(sorted(fitting)))
         self.born += added
@@ -108,11 +108,11 @@ class NamedFleet:
 
 
 @st.composite
-def random_cases(draw: st.DrawFn) -> tuple[Job, Poisson, str, int]:
+def random_cases(draw: st.DrawFn) -> tuple[TrainingJob, Poisson, str, int]:
     rng = random.Random(draw(st.integers(0, 2**32)))
     depth, pipelines = rng.choice([1, 2, 3, 4]), rng.choice([1, 2, 3, 4])
     write: Any = rng.choice(["async", "async", "sync"])
-    job = Job(
+    job = TrainingJob(
         depth=depth,
         max_pipelines=pipelines,
         step_s={depth * n: rng.uniform(5.0, 20.0) / n**0.7 for n in range(1, pipelines + 1)},
@@ -120,7 +120,7 @@ def random_cases(draw: st.DrawFn) -> tuple[Job, Poisson, str, int]:
         prep_s=rng.choice([0.0, 45.0, 180.0]),
         write_s=rng.choice([0.0, 15.0, 89.0]),
         stall_s=rng.choice([0.0, 3.0, 8.91]),
-        snapshot=rng.choice(
+        checkpoint=rng.choice(
             [
                 BackToBack(write),
                 EverySteps(rng.randint(1, 9), write),
@@ -145,7 +145,7 @@ def random_cases(draw: st.DrawFn) -> tuple[Job, Poisson, str, int]:
 
 @settings(max_examples=many(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(random_cases())
-def test_every_path_agrees_with_the_exact_simulator(case: tuple[Job, Poisson, str, int]) -> None:
+def test_every_path_agrees_with_the_exact_simulator(case: tuple[TrainingJob, Poisson, str, int]) -> None:
     """The same history, once as counts in closed form and once over named nodes step by step."""
     from forerun.domains.spot.engine import kernels
 
@@ -179,22 +179,22 @@ def test_every_path_agrees_with_the_exact_simulator(case: tuple[Job, Poisson, st
 def test_closed_form_of_a_segment_agrees_with_a_step_loop(
     seed: int, s: float, first: int, extra: int, d: float, hidden: float
 ) -> None:
-    """Steps executed and durable at random instants, against walking every step and snapshot."""
+    """Steps executed and durable at random instants, against walking every step and checkpoint."""
     from forerun.domains.spot.engine import kernels
 
     rng = random.Random(seed)
     n = max(1, int(np.ceil(hidden / s))) + extra
     until = rng.uniform(0, 40 * s)
-    t, steps, stall, next_snapshot, blocked_to = 0.0, 0, 0.0, first, 0.0
+    t, steps, stall, next_checkpoint, blocked_to = 0.0, 0, 0.0, first, 0.0
     durable: tuple[float, float] = (0.0, 0.0)
     while t + s <= until:
         t, steps = t + s, steps + 1
-        if steps == next_snapshot:
+        if steps == next_checkpoint:
             stall += min(d, until - t)
             blocked_to = t + d
             if t + d + hidden <= until:
                 durable = (steps, t + d)
-            next_snapshot += n
+            next_checkpoint += n
             t = blocked_to
     executed, stalled = kernels.executed_by(until, s, first, n, d)
     assert (executed, stalled) == (steps, pytest.approx(stall, abs=1e-9))
@@ -213,7 +213,7 @@ def test_closed_form_of_a_segment_agrees_with_a_step_loop(
 # --------------------------------------------------------------------- reproducible
 
 
-def test_trials_do_not_depend_on_threads_or_on_how_they_are_cut(rounded: Job) -> None:
+def test_trials_do_not_depend_on_threads_or_on_how_they_are_cut(rounded: TrainingJob) -> None:
     import numba
 
     whole = trials.run(rounded, level(0.25), rule("hazard"), trials=64, seed=5)
@@ -229,7 +229,7 @@ def test_trials_do_not_depend_on_threads_or_on_how_they_are_cut(rounded: Job) ->
         assert values[40:].tobytes() == tail.columns[name].tobytes(), name
 
 
-def test_policies_meet_the_same_fleet(rounded: Job) -> None:
+def test_policies_meet_the_same_fleet(rounded: TrainingJob) -> None:
     """The history of removals and additions does not depend on the job or its rule."""
     one = trials.run(rounded, level(0.5), rule("immediate"), trials=50, seed=1)
     other = trials.run(replace(rounded, stall_s=8.91), level(0.5), rule("lazy"), trials=50, seed=1)
@@ -237,7 +237,7 @@ def test_policies_meet_the_same_fleet(rounded: Job) -> None:
     assert one.alive_node_s == pytest.approx(other.alive_node_s, rel=1e-9)
 
 
-def test_on_demand_nodes_keep_the_job_running(rounded: Job) -> None:
+def test_on_demand_nodes_keep_the_job_running(rounded: TrainingJob) -> None:
     """16 nodes that never vanish are one pipeline that is never idle and, without spot nodes, never
     disrupted.
     """
@@ -259,7 +259,7 @@ def z(mine: Estimate, theirs: dict[str, float], key: str = "mean") -> float:
     return abs(mine.mean - theirs[key]) / max(float(error), 1e-12)
 
 
-def test_reference_levels(golden: Callable[[str], Any], rounded: Job) -> None:
+def test_reference_levels(golden: Callable[[str], Any], rounded: TrainingJob) -> None:
     for row in golden("monte_carlo.json")["levels"]:
         done = trials.run(rounded, level(row["p_per_min"]), rule("immediate"), trials=20_000, seed=3)
         for line in ("useful", "lost", "reconfig", "idle", "inflight"):
@@ -281,7 +281,7 @@ def fitted() -> Poisson:
     )
 
 
-def test_reference_fitted_process(golden: Callable[[str], Any], rounded: Job) -> None:
+def test_reference_fitted_process(golden: Callable[[str], Any], rounded: TrainingJob) -> None:
     theirs = golden("monte_carlo.json")["fitted"]
     done = trials.run(rounded, fitted(), rule("immediate"), trials=20_000, seed=3)
     for line in ("useful", "lost", "reconfig", "idle"):
@@ -289,7 +289,7 @@ def test_reference_fitted_process(golden: Callable[[str], Any], rounded: Job) ->
     assert done.steps.mean == pytest.approx(theirs["steps_mean"], abs=2.6 * done.steps.half95)
 
 
-def test_reference_growth_rules(golden: Callable[[str], Any], rounded: Job) -> None:
+def test_reference_growth_rules(golden: Callable[[str], Any], rounded: TrainingJob) -> None:
     """Six rules at seven levels, with and without stall."""
     for row in golden("monte_carlo.json")["growth_rules"]["rows"]:
         job = replace(rounded, stall_s=row["stall_s"])
@@ -298,7 +298,7 @@ def test_reference_growth_rules(golden: Callable[[str], Any], rounded: Job) -> N
             assert z(done.steps, row[name], "steps_mean") < WITHIN, (row["p_per_min"], row["stall_s"], name)
 
 
-def test_draining_with_a_stall_agrees_with_the_exact_simulator(rounded: Job) -> None:
+def test_draining_with_a_stall_agrees_with_the_exact_simulator(rounded: TrainingJob) -> None:
     """With a stall of 8.91 s, at 0.5 events a minute: the kernel meets durable instants as the exact simulator does."""
     job, process = replace(rounded, stall_s=8.91), level(0.5)
     kernel = trials.run(job, process, rule("drain"), trials=20_000, seed=8).steps
@@ -315,7 +315,7 @@ def test_draining_with_a_stall_agrees_with_the_exact_simulator(rounded: Job) -> 
     assert abs(kernel.mean - slow.mean) < 3 * np.hypot(kernel.half95, slow.half95) / 1.96
 
 
-def test_reference_time_to_finish(golden: Callable[[str], Any], rounded: Job) -> None:
+def test_reference_time_to_finish(golden: Callable[[str], Any], rounded: TrainingJob) -> None:
     for row in golden("monte_carlo.json")["time_to_finish"]:
         done = trials.run(
             replace(rounded, horizon_s=1e7),
@@ -335,7 +335,7 @@ def test_reference_time_to_finish(golden: Callable[[str], Any], rounded: Job) ->
             assert abs(mine.value - row[f"{name}_h"]) < 3.0 * half, (row["p_per_min"], name)
 
 
-def test_kernel_and_exact_simulator_agree_in_the_mean(rounded: Job) -> None:
+def test_kernel_and_exact_simulator_agree_in_the_mean(rounded: TrainingJob) -> None:
     """Exact runs (300, or up to 3000) and 100 000 trials of the same process at two levels, six quantities."""
     for p in (0.1, 0.5):
         process, job = level(p), replace(rounded, stall_s=8.91)
@@ -364,7 +364,7 @@ def test_kernel_and_exact_simulator_agree_in_the_mean(rounded: Job) -> None:
 # --------------------------------------------------------------------- theory
 
 
-def test_machine_repair_is_binomial(golden: Callable[[str], Any], rounded: Job) -> None:
+def test_machine_repair_is_binomial(golden: Callable[[str], Any], rounded: TrainingJob) -> None:
     """Slots that fail and return on their own: alive ~ Bin(N, nu / (mu + nu)), idle when fewer than one
     pipeline.
     """

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from forerun.cli.main import run
-from forerun.domains.spot.scenario import Training
+from forerun.domains.spot.scenario import JobSpec
 from forerun.measure.checkpoint import profile as profiles
 from forerun.measure.checkpoint.fleet import Fleet, FleetLog, Segment, Snapshot, Step, Work
 from forerun.measure.checkpoint.profile import train
@@ -91,7 +91,7 @@ def test_killed_processes_cost_time_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_the_books_of_a_log_by_hand() -> None:
-    """Two steps kept of three, a snapshot that never became durable, an idle stretch, a last segment."""
+    """Two steps kept of three, a checkpoint that never became durable, an idle stretch, a last segment."""
     one = Segment(
         0.0, 0.0, 1, 0, 0.0, [Step(i, 1.0 * i, 1.0 * i + 1, 0.0) for i in range(3)], [], 3.5, "loss"
     )
@@ -125,7 +125,7 @@ def test_the_verb_measures_runs_and_writes_a_job(tmp_path: Path, capsys: pytest.
         + "domain: spot\nhorizon: 1h\nfleet: {name: poisson, removals_per_min: 0, adds_per_min: 0}\n"
     )
     job = loads(text).job
-    assert isinstance(job, Training) and job.reconfig_s > job.load_s and job.step_s[1] > 0
+    assert isinstance(job, JobSpec) and job.reconfig_s > job.load_s and job.step_s[1] > 0
 
 
 def test_bad_calls_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

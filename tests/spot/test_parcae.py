@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import BackToBack, Job
+from forerun.domains.spot.engine.job import BackToBack, TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.policies.immediate import Immediate
@@ -16,7 +16,7 @@ from forerun.domains.spot.policy import Setting
 from .conftest import many
 from .test_exact import close, world_of
 
-SMALL = Job(
+SMALL = TrainingJob(
     depth=2,
     max_pipelines=2,
     step_s={2: 10.0, 4: 6.0},
@@ -24,13 +24,15 @@ SMALL = Job(
     prep_s=0.0,
     write_s=89.0,
     stall_s=0.0,
-    snapshot=BackToBack(),
+    checkpoint=BackToBack(),
     horizon_s=300.0,
 )
 FOUR = [(0.0, True, f"n{i}") for i in range(4)]
 
 
-def run(rows: Any, job: Job = SMALL, policy: Parcae | None = None, goal_steps: int | None = None) -> Replay:
+def run(
+    rows: Any, job: TrainingJob = SMALL, policy: Parcae | None = None, goal_steps: int | None = None
+) -> Replay:
     setting = Setting(
         fleet=Membership.from_rows(rows),
         job=job,
@@ -106,5 +108,5 @@ def test_laws_hold_on_random_worlds() -> None:
         assert close(node_s, math.fsum(spell.end_s - spell.start_s for spell in done.node_spells)), seed
         ends = [spell.end_s for spell in done.spells]
         assert [spell.start_s for spell in done.spells] == [0.0, *ends][: len(ends)], seed
-        assert done.final_active + done.final_standby + done.final_prepping == len(alive), seed
+        assert done.final_active + done.final_standby + done.final_provisioning == len(alive), seed
         assert all(s.world_size % job.depth == 0 for s in done.spells), seed

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.engine.job import BackToBack, Job
+from forerun.domains.spot.engine.job import BackToBack, TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.policies.bamboo import Bamboo
@@ -206,12 +206,12 @@ def test_the_rings_books_hold_on_random_worlds() -> None:
         node_s += math.fsum(job.horizon_s - since_s for since_s in alive.values())
         assert close(done.alive_node_s, node_s), seed
         assert close(math.fsum(s.end_s - s.start_s for s in done.node_spells), node_s), seed
-        assert done.final_active + done.final_standby + done.final_prepping == len(alive), seed
+        assert done.final_active + done.final_standby + done.final_provisioning == len(alive), seed
 
 
 def test_a_warm_ring_trains_from_the_start() -> None:
     rows = [(0.0, True, f"n{i}") for i in range(4)]
-    job = Job(
+    job = TrainingJob(
         depth=2,
         max_pipelines=2,
         step_s={2: 10.0, 4: 6.0},
@@ -219,7 +219,7 @@ def test_a_warm_ring_trains_from_the_start() -> None:
         prep_s=60.0,
         write_s=9.0,
         stall_s=0.0,
-        snapshot=BackToBack(),
+        checkpoint=BackToBack(),
         horizon_s=300.0,
     )
     for warm, wall in (

@@ -14,7 +14,7 @@ import pytest
 
 from forerun.cli.main import run
 from forerun.domains.spot.figures import plan_figures
-from forerun.domains.spot.plan import Plan, candidates, conclude, meet, plan
+from forerun.domains.spot.plan import SpotPlan, candidates, conclude, meet, plan
 from forerun.errors import CheckFailed, Infeasible, ScenarioError
 from forerun.scenario.spec import to_data
 from forerun.scenarios import loads
@@ -45,7 +45,7 @@ def scenario(more: str = "", text: str = BASE) -> Any:
     return loads(text + more)
 
 
-def best_by_brute_force(setting: Any, objective: str) -> Plan:
+def best_by_brute_force(setting: Any, objective: str) -> SpotPlan:
     """Every candidate through every trial: a race in which nobody can drop out."""
     runners = [meet(one, setting, setting.choices.trials, 0) for one in candidates(setting)]
     return conclude(setting, runners, objective)

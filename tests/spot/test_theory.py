@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from forerun.domains.spot.engine import closed_forms, trials
-from forerun.domains.spot.engine.job import BackToBack, EverySteps, Job
+from forerun.domains.spot.engine.job import BackToBack, EverySteps, TrainingJob
 from forerun.domains.spot.policy import growth_rules
 from forerun.domains.spot.scenario.processes import PerNode
 
@@ -78,16 +78,18 @@ def test_best_interval_of_random_settings_is_the_exhaustive_one() -> None:
         assert best.useful == max(tried), (s, d, C, R, M)
 
 
-def hit_at(lam_per_h: float, job: Job, back_per_h: float = 5.0) -> tuple[Job, PerNode]:
+def hit_at(lam_per_h: float, job: TrainingJob, back_per_h: float = 5.0) -> tuple[TrainingJob, PerNode]:
     """A fleet of one pipeline with spares always at hand, whose 16 nodes are hit lam times an hour in all."""
     one = replace(job, depth=16, max_pipelines=1, prep_s=0.0)
     return one, PerNode(removal_per_node_h=lam_per_h / 16, return_per_node_h=back_per_h, start=48, cap=48)
 
 
 @pytest.mark.parametrize("lam_per_h, s, d", [(10, 11.0, 0.0), (4, 18.0, 8.91), (2, 11.0, 0.0)])
-def test_back_to_back_share_of_useful_time(lam_per_h: float, s: float, d: float, rounded: Job) -> None:
+def test_back_to_back_share_of_useful_time(
+    lam_per_h: float, s: float, d: float, rounded: TrainingJob
+) -> None:
     """At least 40 000 hits: within three standard errors and half a percent of the renewal formula."""
-    job = replace(rounded, step_s={16: s}, stall_s=d, horizon_s=3.6e6, snapshot=BackToBack())
+    job = replace(rounded, step_s={16: s}, stall_s=d, horizon_s=3.6e6, checkpoint=BackToBack())
     job, process = hit_at(lam_per_h, job)
     count = math.ceil(45_000 / (lam_per_h * 1000)) * 4
     done = trials.run(job, process, growth_rules().get("immediate")(), trials=count, seed=21)
@@ -100,8 +102,8 @@ def test_back_to_back_share_of_useful_time(lam_per_h: float, s: float, d: float,
     assert abs(pauses.mean - closed_forms.reconfig_share(lam_per_h / 3600, 88.0)) < 3 * pauses.half95 / 1.96
 
 
-def test_every_steps_share_of_useful_time(rounded: Job) -> None:
-    job = replace(rounded, step_s={16: 11.0}, stall_s=8.91, horizon_s=3.6e6, snapshot=EverySteps(20))
+def test_every_steps_share_of_useful_time(rounded: TrainingJob) -> None:
+    job = replace(rounded, step_s={16: 11.0}, stall_s=8.91, horizon_s=3.6e6, checkpoint=EverySteps(20))
     job, process = hit_at(6.0, job)
     done = trials.run(job, process, growth_rules().get("immediate")(), trials=40, seed=22)
     theory = closed_forms.useful_every_steps(6 / 3600, 11.0, 20, 8.91, 89.0, 88.0)
@@ -110,11 +112,11 @@ def test_every_steps_share_of_useful_time(rounded: Job) -> None:
     assert abs(share.mean / theory - 1) < 0.005
 
 
-def test_synchronous_share_of_useful_time(golden: Golden, rounded: Job) -> None:
+def test_synchronous_share_of_useful_time(golden: Golden, rounded: TrainingJob) -> None:
     """Writes that block: the exact synchronous form at every reference setting whose interval is whole steps."""
     for M_s, tau_s, write_s in ((86_400, 7_000, 300), (21_600, 3_400, 300), (900, 550, 300)):
         job = replace(
-            rounded, step_s={16: 50.0}, write_s=float(write_s), snapshot=EverySteps(tau_s // 50, "sync")
+            rounded, step_s={16: 50.0}, write_s=float(write_s), checkpoint=EverySteps(tau_s // 50, "sync")
         )
         job, process = hit_at(3600 / M_s, replace(job, horizon_s=100.0 * M_s), 3600 / M_s)
         done = trials.run(job, process, growth_rules().get("immediate")(), trials=500, seed=24)
@@ -126,7 +128,7 @@ def test_synchronous_share_of_useful_time(golden: Golden, rounded: Job) -> None:
         assert abs(share.mean / theory - 1) < 0.005, M_s
 
 
-def test_a_rare_hit_loses_half_a_cycle_and_the_write(rounded: Job) -> None:
+def test_a_rare_hit_loses_half_a_cycle_and_the_write(rounded: TrainingJob) -> None:
     """138.5 s with the rounded profile, and with a stall what the formula says."""
     assert closed_forms.lost_per_hit_s(11.0, 0.0, 89.0) == 138.5
     for stall_s in (0.0, 8.91):
@@ -139,7 +141,7 @@ def test_a_rare_hit_loses_half_a_cycle_and_the_write(rounded: Job) -> None:
         assert abs(lost_s / hits - closed_forms.lost_per_hit_s(11.0, stall_s, 89.0)) < 3 * error_s
 
 
-def test_nodes_without_limit_are_poisson(rounded: Job) -> None:
+def test_nodes_without_limit_are_poisson(rounded: TrainingJob) -> None:
     """Machine repair with more and more slots, in closed form; and simulated with a thousand."""
     for slots in (10_000, 1_000_000):
         nu = 12 / slots
@@ -151,7 +153,7 @@ def test_nodes_without_limit_are_poisson(rounded: Job) -> None:
     assert abs(idle.mean - closed_forms.unlimited_idle(12.0, 0.6, 16)) < 3 * idle.half95 / 1.96 + 0.004
 
 
-def test_intervals_cover_the_truth(rounded: Job) -> None:
+def test_intervals_cover_the_truth(rounded: TrainingJob) -> None:
     """Of 1000 estimates with 95 % intervals, 93 to 97 % hold the closed form."""
     job = replace(rounded, step_s={16: 11.0}, horizon_s=1.2e5)
     job, process = hit_at(10.0, job)
@@ -163,7 +165,7 @@ def test_intervals_cover_the_truth(rounded: Job) -> None:
     assert 930 <= covered <= 970
 
 
-def test_pipelines_of_repaired_machines_idle_as_the_binomial_says(rounded: Job) -> None:
+def test_pipelines_of_repaired_machines_idle_as_the_binomial_says(rounded: TrainingJob) -> None:
     process = PerNode(removal_per_node_h=0.6, return_per_node_h=1.0, start=32, cap=32)
     done = trials.run(
         replace(rounded, prep_s=0.0, horizon_s=3.6e5),

@@ -198,7 +198,7 @@ def test_removals_of_a_recorded_zone_are_learned_while_it_is_not_in_use(tmp_path
     ],
 )
 def test_the_cost_on_demand_is_that_of_the_rule_on_demand(change: tuple[str, str]) -> None:
-    """Preparation, snapshots and work already done included; with it, what is cheaper is said."""
+    """Preparation, checkpoints and work already done included; with it, what is cheaper is said."""
     text = BASE.replace(*change).replace("deadline: 8h", "deadline: 11h").replace("12h", "16h")
     alone = simulate(scenario(text.replace("uniform_progress", "on_demand"))).summary
     assert alone["all_on_demand_cost_usd"] == alone["cost_usd"]

@@ -19,11 +19,11 @@ import msgspec
 
 from forerun.domains.spot.engine.deadline import DeadlineRun, run_deadline
 from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, Job
+from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
-from forerun.domains.spot.engine.state import World
+from forerun.domains.spot.engine.state import RunState
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import (
@@ -48,7 +48,7 @@ class Scene:
 
     number: int
     rows: tuple[Row, ...]
-    job: Job
+    job: TrainingJob
 
     @property
     def fleet(self) -> Membership:
@@ -80,7 +80,7 @@ def drawn_scene(number: int) -> Scene:
         EverySeconds(float(draw.integers(10, 400)), write),
     ]
     first_s = float(draw.choice([20.0, 18.0, 7.5]))
-    job = Job(
+    job = TrainingJob(
         depth=depth,
         max_pipelines=pipelines,
         step_s={depth * n: first_s / n ** float(draw.choice([0.6, 0.9])) for n in range(1, pipelines + 1)},
@@ -88,7 +88,7 @@ def drawn_scene(number: int) -> Scene:
         prep_s=float(draw.choice([0.0, 60.0, 180.0])),
         write_s=float(draw.choice([0.0, 20.0, 89.0])),
         stall_s=float(draw.choice([0.0, 0.0, 5.0])),
-        snapshot=rules[int(draw.integers(0, 3))],
+        checkpoint=rules[int(draw.integers(0, 3))],
         horizon_s=float(draw.choice([1800.0, 3600.0, 7200.0])),
         warm_start=bool(draw.random() < 0.8),
     )
@@ -308,7 +308,7 @@ class GrowthContract(_FleetLaws):
                 scene.job,
                 self._built(scene),
                 Observed(),
-                after_event=lambda now: World.check(now),
+                after_event=lambda now: RunState.check(now),
             )
 
 

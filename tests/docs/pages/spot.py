@@ -41,7 +41,7 @@ def claims() -> Iterator[Claim]:
 
     switches = {
         "`extend`: each event in a pause adds a whole pause to its old end": "extend",
-        "`no_stall`: snapshots do not block training": "no_stall",
+        "`no_stall`: checkpoints do not block training": "no_stall",
         "`rounded`: whole seconds for measured times": "rounded",
         "all but the last": "all defects, without missing_ws",
     }

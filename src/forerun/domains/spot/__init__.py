@@ -2,13 +2,13 @@
 
 A job trains on pipelines of preemptible nodes, which vanish, return, and must be prepared before they are
 usable. A step is the same work on any number of pipelines; more pipelines make it shorter. Every so often the
-job snapshots itself: that blocks it for a stall, and becomes durable a write later. When a node in a pipeline
-vanishes, the job rolls back to the last durable snapshot, pauses to rebuild its pipelines from active and
+job checkpoints itself: that blocks it for a stall, and becomes durable a write later. When a node in a pipeline
+vanishes, the job rolls back to the last durable checkpoint, pauses to rebuild its pipelines from active and
 standby nodes, and goes on; below one pipeline it idles. Growing costs the same rollback and pause, so a
 growth rule says when returning nodes are taken up. Other recoveries (Bamboo's redundancy, Oobleck's
 templates, Varuna's checkpoints) replace the rollback. Every second of wall time and of node time stands in a
 ledger that sums to the whole. One history is replayed exactly, event by event; thousands of generated ones
-run through a compiled kernel with the same semantics. A planner chooses the snapshot interval, depth, growth
+run through a compiled kernel with the same semantics. A planner chooses the checkpoint interval, depth, growth
 rule, spares and on-demand share; single jobs with a deadline have policies and a bound of their own.
 """
 

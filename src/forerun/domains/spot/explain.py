@@ -53,7 +53,7 @@ class SpotExplainer(Explainer[Scenario]):
         return Answer("Is at least half of the time useful?", summary["useful_share"] >= HALF)
 
     def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
-        """Growth rule, on-demand nodes, deadline, snapshots, rates of removals, times of pauses."""
+        """Growth rule, on-demand nodes, deadline, checkpoints, rates of removals, times of pauses."""
         holds = self.answer(run.summary).holds
         found = []
         if isinstance(scenario.policy, Restart):  # the other recoveries have a growth of their own
@@ -104,7 +104,7 @@ class SpotExplainer(Explainer[Scenario]):
         return tuple(found)
 
     def orders(self, scenario: Scenario) -> Orders | Untied:
-        """Changes of one history's fleet before or after steps and snapshots of their instant, losses and gains apart."""
+        """Changes of one history's fleet before or after steps and checkpoints of their instant, losses and gains apart."""
         if scenario.trials:
             return Untied(
                 "many drawn histories, whose instants coincide by chance only; `--set trials=0` has one, with other orders"

@@ -315,7 +315,7 @@ def _cost_intervals(rows: list[Mapping[str, Any]]) -> dict[str, list[float]]:
 
 
 def _intervals(rows: list[Mapping[str, Any]]) -> Figure:
-    """Useful time against the time between snapshots, the intervals with a name marked."""
+    """Useful time against the time between checkpoints, the intervals with a name marked."""
     data: dict[str, list[Any]] = {"minutes": [], "useful": [], "low": [], "high": [], "of": []}
     marked: dict[float, list[str]] = {}
     for row in rows:
@@ -332,9 +332,9 @@ def _intervals(rows: list[Mapping[str, Any]]) -> Figure:
             marked.setdefault(minutes, []).append(str(row["choice"]))
     return Figure(
         id="plan-intervals",
-        title="Useful time against the time between snapshots",
+        title="Useful time against the time between checkpoints",
         kind="line",
-        x=Axis("minutes", "between snapshots", "min", log=True),
+        x=Axis("minutes", "between checkpoints", "min", log=True),
         y=Axis("useful", "share of wall time that is useful"),
         data=data,
         series="of",

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, Protocol
 import numpy as np
 
 from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import Job
+from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.registry import Registry
 from forerun.scenario.spec import Recipe
@@ -61,7 +61,7 @@ class GrowthView:
 
 
 class GrowthPolicy(Protocol):
-    """Says whether returning nodes are taken up at once, later, or at the next durable snapshot."""
+    """Says whether returning nodes are taken up at once, later, or at the next durable checkpoint."""
 
     def absorb(self, view: GrowthView) -> Absorb:
         """Decide for the nodes that stand ready at ``view.t_s``."""
@@ -182,7 +182,7 @@ class Setting:
     """
 
     fleet: Membership
-    job: Job
+    job: TrainingJob
     growth: GrowthPolicy
     outlook: Outlook
     goal_steps: int | None = None

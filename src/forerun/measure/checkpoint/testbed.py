@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.domains.spot.engine.job import BackToBack, Job
+from forerun.domains.spot.engine.job import BackToBack, TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
@@ -113,9 +113,9 @@ def compare(profile: Profile, changes: Sequence[Change], log: FleetLog) -> Compa
     )
 
 
-def job_of(profile: Profile, horizon_s: float) -> Job:
+def job_of(profile: Profile, horizon_s: float) -> TrainingJob:
     """The room's job with the measured means."""
-    return Job(
+    return TrainingJob(
         depth=profile.work.depth,
         max_pipelines=profile.work.max_pipelines,
         step_s={size: timing.mean_s for size, timing in profile.step.items()},
@@ -123,7 +123,7 @@ def job_of(profile: Profile, horizon_s: float) -> Job:
         prep_s=profile.prep.mean_s,
         write_s=profile.write.mean_s,
         stall_s=profile.stall.mean_s,
-        snapshot=BackToBack(),
+        checkpoint=BackToBack(),
         horizon_s=horizon_s,
     )
 

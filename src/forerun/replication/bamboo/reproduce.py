@@ -10,7 +10,7 @@ from typing import Any
 
 from forerun.domains.spot.engine import trials
 from forerun.domains.spot.engine.estimates import Estimate
-from forerun.domains.spot.engine.job import BackToBack, Job
+from forerun.domains.spot.engine.job import BackToBack, TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
@@ -41,7 +41,7 @@ from forerun.replication.oobleck.simulator import Checkpoints, ElasticJob, run_e
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
-NOTEBOOK_JOB = Job(
+NOTEBOOK_JOB = TrainingJob(
     depth=16,
     max_pipelines=4,
     step_s={16: 18.0, 32: 11.0, 48: 9.0, 64: 8.0},
@@ -49,7 +49,7 @@ NOTEBOOK_JOB = Job(
     prep_s=180.0,
     write_s=89.0,
     stall_s=0.0,
-    snapshot=BackToBack(),
+    checkpoint=BackToBack(),
     horizon_s=21_300.0,
 )
 LEVELS = (0.01, 0.02, 0.05, 0.1, 0.163, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
@@ -391,7 +391,7 @@ def bamboo_run86(progress: Progress) -> Reproduced:
         series="line",
         series_label="time",
         order=("useful", "stall", "lost", "reconfig", "other"),
-        caption="Models are driven by the run's own segments; the notebook leaves out that snapshots block training.",
+        caption="Models are driven by the run's own segments; the notebook leaves out that checkpoints block training.",
     )
     return Reproduced(tuple(rows), (figure,))
 
@@ -512,7 +512,7 @@ def _corrected_rate(
 ) -> float:
     """Samples a second until the last row of the trace, by the exact semantics."""
     sizes = range(job.min_nodes, max(job.step_ms) + 1)
-    exact = Job(
+    exact = TrainingJob(
         depth=1,
         max_pipelines=max(job.step_ms),
         min_pipelines=job.min_nodes,
@@ -521,7 +521,7 @@ def _corrected_rate(
         prep_s=job.ready_ms / 1000,
         write_s=checkpoint_ms / 1000,
         stall_s=0.0,
-        snapshot=BackToBack(),
+        checkpoint=BackToBack(),
         horizon_s=fleet.end_s,
         warm_start=False,
     )

@@ -22,11 +22,11 @@ class Switches:
 
     strict: completions need time *after* their end, and topping up needs one node too many.
     extend: an event during a reconfiguration adds a whole reconfiguration to the old end.
-    initial0: a loss before the first durable snapshot resumes at step 1 instead of 0.
+    initial0: a loss before the first durable checkpoint resumes at step 1 instead of 0.
     missing_ws: a world size without step time stops the run (the notebook's KeyError); off, the job idles.
     row_ws: rows of reconfigurations carry the node count before the re-plan.
     rounded: whole seconds for the times of steps, pauses and writes; off, the means of the measured run.
-    no_stall: a snapshot does not block training; off, it does for as long as measured.
+    no_stall: a checkpoint does not block training; off, it does for as long as measured.
     tick_s: the clock's step.
 
     `rounded` and `no_stall` choose a job where none is given.  The defects of the notebook's generator are
@@ -91,7 +91,7 @@ class TickRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickJob:
-    """The tick machine's constants (the notebook's, unless said).  stall_s blocks training at a snapshot."""
+    """The tick machine's constants (the notebook's, unless said).  stall_s blocks training at a checkpoint."""
 
     depth: int = 16
     step_s: Mapping[int, float] = field(default_factory=lambda: {16: 18.0, 32: 11.0, 48: 9.0, 64: 8.0})
@@ -191,7 +191,7 @@ def run_ticks(
     saved = 0 if switches.initial0 else -1
     pause_end_s: float | None = None
     write: tuple[float, int] | None = None
-    blocked_s = 0.0  # of the step that runs now, by the snapshot before it
+    blocked_s = 0.0  # of the step that runs now, by the checkpoint before it
     error: int | None = None
 
     def over(t_s: float, end_s: float) -> bool:

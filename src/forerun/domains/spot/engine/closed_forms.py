@@ -25,7 +25,7 @@ def mean_pause_s(lam: float, R: float) -> float:
 
 
 def useful_back_to_back(lam: float, s: float, d: float, C: float, R: float) -> float:
-    """Share of time in steps that are kept, each snapshot starting at the first step end after the last
+    """Share of time in steps that are kept, each checkpoint starting at the first step end after the last
     write.
     """
     n = whole_steps(C, s)
@@ -35,7 +35,7 @@ def useful_back_to_back(lam: float, s: float, d: float, C: float, R: float) -> f
 
 
 def useful_every_steps(lam: float, s: float, n: int, d: float, C: float, R: float) -> float:
-    """The same with a snapshot every `n` steps; n s >= C, so that no snapshot meets a running write."""
+    """The same with a checkpoint every `n` steps; n s >= C, so that no checkpoint meets a running write."""
     if n * s < C - 1e-9:
         raise ValueError(f"{n} steps of {s} s are shorter than the write of {C} s")
     if lam == 0:
@@ -84,7 +84,7 @@ def sync_best(M: float, delta: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class BestInterval:
-    """The best number of steps between snapshots, and what simpler choices give up."""
+    """The best number of steps between checkpoints, and what simpler choices give up."""
 
     steps: int
     interval_s: float
@@ -141,9 +141,9 @@ def unlimited_idle(adds_per_h: float, mu: float, depth: int) -> float:
 
 
 def lost_per_hit_s(s: float, d: float, C: float) -> float:
-    """Mean training time that a hit throws away when hits are rare and snapshots back to back: C + K / 2, with K from
-    one snapshot to the next.
+    """Mean training time that a hit throws away when hits are rare and checkpoints back to back: C + K / 2, with K from
+    one checkpoint to the next.
 
-    What is lost begins when the stall of the last durable snapshot ended, so that stall is not in it.
+    What is lost begins when the stall of the last durable checkpoint ended, so that stall is not in it.
     """
     return C + (whole_steps(C, s) * s + d) / 2

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Prepping:
+class Provisioning:
     """Granted, not yet usable.  -> Standby at ``ready_s``; -> gone when removed."""
 
     ready_s: float
@@ -26,12 +26,12 @@ class Active:
     ready_s: float
 
 
-NodeState = Prepping | Standby | Active
+NodeState = Provisioning | Standby | Active
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A snapshot on its way to durable storage."""
+    """A checkpoint on its way to durable storage."""
 
     step: int
     steps_done: int
@@ -55,7 +55,7 @@ class Training:
     origin_s: float
     origin_steps: int = 0
     steps_done: int = 0
-    last_snapshot_s: float = 0.0
+    last_checkpoint_s: float = 0.0
     write: Write | None = None
     durable_steps: int = 0
     durable_stall_s: float = 0.0
@@ -95,7 +95,7 @@ JobState = Training | Reconfiguring | Idle
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotDurable:
+class CheckpointDurable:
     """The running write reached durable storage."""
 
     t_s: float
@@ -122,4 +122,4 @@ class FleetChange:
     t_s: float
 
 
-Event = SnapshotDurable | StepEnd | ReconfigEnd | FleetChange
+Event = CheckpointDurable | StepEnd | ReconfigEnd | FleetChange

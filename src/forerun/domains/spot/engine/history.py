@@ -20,21 +20,21 @@ class Counts:
     reconfigs: int = 0
     reconfig_restarts: int = 0
     rollbacks: int = 0
-    snapshots_started: int = 0
-    snapshots_durable: int = 0
-    snapshots_aborted: int = 0
+    checkpoints_started: int = 0
+    checkpoints_durable: int = 0
+    checkpoints_aborted: int = 0
     steps_executed: int = 0
     steps_lost: int = 0
     removed_active: int = 0
     removed_standby: int = 0
-    removed_prepping: int = 0
+    removed_provisioning: int = 0
     adds: int = 0
     idle_spells: int = 0
 
     @property
     def removed(self) -> int:
         """Nodes that vanished, in any state."""
-        return self.removed_active + self.removed_standby + self.removed_prepping
+        return self.removed_active + self.removed_standby + self.removed_provisioning
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Replay:
     final_state: Literal["training", "reconfiguring", "idle"]
     final_active: int
     final_standby: int
-    final_prepping: int
+    final_provisioning: int
     spells: Sequence[Spell]
     node_spells: Sequence[NodeSpell]
     finished_s: float | None = field(default=None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 ROUNDING_S = 1e-9
-"""Two instants closer than this are the same instant when a snapshot rule compares them."""
+"""Two instants closer than this are the same instant when a checkpoint rule compares them."""
 
 
 def whole_steps(span_s: float, step_s: float) -> int:
@@ -18,46 +18,46 @@ def whole_steps(span_s: float, step_s: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BackToBack:
-    """Start the next snapshot at the first step end at which the last one is durable."""
+    """Start the next checkpoint at the first step end at which the last one is durable."""
 
     write: Literal["async", "sync"] = "async"
 
     def first_steps(self, step_s: float) -> int:
-        """Steps of a segment before its first snapshot."""
+        """Steps of a segment before its first checkpoint."""
         return 1
 
-    def due(self, steps: int, step_s: float, since_snapshot_s: float) -> bool:
-        """Whether to snapshot after step number ``steps`` of the segment, no write being outstanding."""
+    def due(self, steps: int, step_s: float, since_checkpoint_s: float) -> bool:
+        """Whether to checkpoint after step number ``steps`` of the segment, no write being outstanding."""
         return True
 
     def spacing_steps(self, step_s: float, stall_s: float, write_s: float) -> int:
-        """Steps from one snapshot to the next."""
+        """Steps from one checkpoint to the next."""
         return whole_steps(write_s, step_s)
 
 
 @dataclass(frozen=True, slots=True)
 class EverySteps:
-    """Snapshot after every ``steps`` steps of a segment; one missed behind a running write is skipped."""
+    """Checkpoint after every ``steps`` steps of a segment; one missed behind a running write is skipped."""
 
     steps: int
     write: Literal["async", "sync"] = "async"
 
     def first_steps(self, step_s: float) -> int:
-        """Steps of a segment before its first snapshot."""
+        """Steps of a segment before its first checkpoint."""
         return self.steps
 
-    def due(self, steps: int, step_s: float, since_snapshot_s: float) -> bool:
-        """Whether to snapshot after step number ``steps`` of the segment, no write being outstanding."""
+    def due(self, steps: int, step_s: float, since_checkpoint_s: float) -> bool:
+        """Whether to checkpoint after step number ``steps`` of the segment, no write being outstanding."""
         return steps % self.steps == 0
 
     def spacing_steps(self, step_s: float, stall_s: float, write_s: float) -> int:
-        """Steps from one snapshot to the next."""
+        """Steps from one checkpoint to the next."""
         return self.steps * whole_steps(write_s, self.steps * step_s)
 
 
 @dataclass(frozen=True, slots=True)
 class EverySeconds:
-    """Snapshot at the first step end at least ``period_s`` after the step last snapshot (or the segment
+    """Checkpoint at the first step end at least ``period_s`` after the step last checkpoint (or the segment
     start).
     """
 
@@ -65,29 +65,29 @@ class EverySeconds:
     write: Literal["async", "sync"] = "async"
 
     def first_steps(self, step_s: float) -> int:
-        """Steps of a segment before its first snapshot."""
+        """Steps of a segment before its first checkpoint."""
         return whole_steps(self.period_s, step_s)
 
-    def due(self, steps: int, step_s: float, since_snapshot_s: float) -> bool:
-        """Whether to snapshot after step number ``steps`` of the segment, no write being outstanding."""
-        return since_snapshot_s >= self.period_s - ROUNDING_S
+    def due(self, steps: int, step_s: float, since_checkpoint_s: float) -> bool:
+        """Whether to checkpoint after step number ``steps`` of the segment, no write being outstanding."""
+        return since_checkpoint_s >= self.period_s - ROUNDING_S
 
     def spacing_steps(self, step_s: float, stall_s: float, write_s: float) -> int:
-        """Steps from one snapshot to the next."""
+        """Steps from one checkpoint to the next."""
         blocked_s = stall_s + (write_s if self.write == "sync" else 0.0)
         hidden_s = 0.0 if self.write == "sync" else write_s
         return max(whole_steps(self.period_s - blocked_s, step_s), whole_steps(hidden_s, step_s))
 
 
-SnapshotRule = BackToBack | EverySteps | EverySeconds
+CheckpointRule = BackToBack | EverySteps | EverySeconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class TrainingJob:
     """What trains: its shape, how long its steps and pauses last, and when it saves itself.
 
     ``step_s`` maps world size (nodes training, a multiple of ``depth``) to seconds a step.  A step is the
-    same work at any world size.  ``reconfig_s`` includes loading the last durable snapshot (``load_s`` of
+    same work at any world size.  ``reconfig_s`` includes loading the last durable checkpoint (``load_s`` of
     it); ``write_s`` counts from the end of the stall; ``stall_s`` blocks training.
     """
 
@@ -98,7 +98,7 @@ class Job:
     prep_s: float
     write_s: float
     stall_s: float
-    snapshot: SnapshotRule
+    checkpoint: CheckpointRule
     horizon_s: float
     load_s: float = 0.0
     min_pipelines: int = 1

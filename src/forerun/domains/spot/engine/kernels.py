@@ -85,7 +85,7 @@ COLUMNS = (
 class JobNumbers(NamedTuple):
     """The job: times in seconds; arrays are indexed by the number of pipelines (entry 0 unused).
 
-    first_steps, spacing_steps: steps of a segment to its first snapshot, and from each snapshot to the next.
+    first_steps, spacing_steps: steps of a segment to its first checkpoint, and from each checkpoint to the next.
     stall_s blocks training; hidden_write_s runs beside it (0 for synchronous writes, whose time is in
     stall_s); write_s is the write's length either way.
     goal_steps: stop when so many steps are complete; negative for none.
@@ -167,8 +167,8 @@ def _batch(streams: Any, purpose: Any, cdf: Any) -> Any:
 def durable_by(u: Any, s: Any, first: Any, n: Any, d: Any, hidden: Any) -> Any:
     """What of a segment is durable `u` seconds after its start: (steps, wall time up to which, stall in it).
 
-    The first snapshot follows step `first`, further ones come every `n` steps; each blocks for `d`, and is
-    durable `hidden` later.  K = n s + d is the time from snapshot to snapshot.
+    The first checkpoint follows step `first`, further ones come every `n` steps; each blocks for `d`, and is
+    durable `hidden` later.  K = n s + d is the time from checkpoint to checkpoint.
     """
     period = n * s + d
     m = np.floor((u - first * s - d - hidden + ROUNDING_S) / period)
@@ -195,8 +195,8 @@ def step_end(q: Any, s: Any, first: Any, n: Any, d: Any) -> Any:
     """Seconds from the start of a segment to the end of its q-th step, q >= 1."""
     if q <= first:
         return q * s
-    snapshots = (q - first - 1) // n + 1
-    return q * s + snapshots * d
+    checkpoints = (q - first - 1) // n + 1
+    return q * s + checkpoints * d
 
 
 @kernel(inline=True)
@@ -288,7 +288,7 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
     """
     out[:] = 0.0
     depth, on_demand = job.depth, fleet.on_demand
-    active, standby, prepping = 0, fleet.start + on_demand, 0
+    active, standby, provisioning = 0, fleet.start + on_demand, 0
     batches = steady = 0  # batches in preparation; on-demand nodes in pipelines
     removal_rate = fleet.removal_per_s * (fleet.cap if fleet.per_node else 1)
     add_rate = fleet.add_per_s * (fleet.cap if fleet.per_node else 1)
@@ -300,7 +300,7 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
     next_ready = np.inf
     state, world, training, spell = IDLE, 0, 0, 0.0
     until = drain_at = goal_at = np.inf
-    standby_node_s = prepping_node_s = 0.0
+    standby_node_s = provisioning_node_s = 0.0
     saved, logged, started = job.initial_saved, 0, False
     s, first, n, d, hidden = 1.0, 1, 1, job.stall_s, job.hidden_write_s
     t = 0.0
@@ -312,11 +312,11 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
             if t > job.horizon_s or (t == job.horizon_s and t < until and t < goal_at):
                 t = job.horizon_s
                 standby_node_s += standby * (t - before)
-                prepping_node_s += prepping * (t - before)
+                provisioning_node_s += provisioning * (t - before)
                 break
             standby_node_s += standby * (t - before)
-            prepping_node_s += prepping * (t - before)
-            spot = active + standby + prepping - on_demand
+            provisioning_node_s += provisioning * (t - before)
+            spot = active + standby + provisioning - on_demand
             if goal_at <= t:
                 out[_FINISHED] = 1.0
                 break
@@ -340,7 +340,7 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
                 out[_REMOVALS] += size
                 for _ in range(size):  # victims one by one, uniform over spot nodes alive
                     code, value = 0.0, 0.0
-                    alive = active + standby + prepping - on_demand
+                    alive = active + standby + provisioning - on_demand
                     at = np.int64(_uniform(streams, VICTIMS) * alive) - (active - steady)
                     if at < 0:
                         active -= 1
@@ -355,7 +355,7 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
                             at -= ready_nodes[i]
                             i += 1
                         code, value = 2.0, ready_s[i]
-                        prepping -= 1
+                        provisioning -= 1
                         ready_nodes[i] -= 1
                         if ready_nodes[i] == 0:
                             _drop_batch(i, batches, ready_s, ready_nodes)
@@ -364,7 +364,7 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
                     logged = _note(log, logged, t, code, value)
             elif next_ready <= t:
                 standby += ready_nodes[0]
-                prepping -= ready_nodes[0]
+                provisioning -= ready_nodes[0]
                 _drop_batch(0, batches, ready_s, ready_nodes)
                 batches -= 1
                 next_ready = ready_s[0] if batches > 0 else np.inf
@@ -382,7 +382,7 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
                     ready_s[batches], ready_nodes[batches] = t + job.prep_s, size
                     next_ready = ready_s[0]
                     batches += 1
-                    prepping += size
+                    provisioning += size
                 else:
                     standby += size
         # One re-plan for the instant: if an active node was hit, or growth is possible and wanted.
@@ -395,7 +395,7 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
                 continue
             if not (grow or starting):
                 kept_wall = durable_by(t - spell, s, first, n, d, hidden)[1]
-                rate = fleet.hit_rate_per_s[active + standby + prepping - on_demand, active - steady]
+                rate = fleet.hit_rate_per_s[active + standby + provisioning - on_demand, active - steady]
                 now_s, then_s = job.step_s[max(1, training)], job.step_s[pipelines]
                 lost, spent = t - spell - kept_wall, t - spell
                 answer = _wants_growth(job, state, training, now_s, then_s, lost, spent, rate)
@@ -426,7 +426,7 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
     if state == TRAINING:
         out[_DURABLE] += durable_by(t - spell, s, first, n, d, hidden)[0]
     out[_COMPLETED] = saved + 1 + complete
-    out[_STANDBY_N], out[_PREPPING_N] = standby_node_s, prepping_node_s
+    out[_STANDBY_N], out[_PREPPING_N] = standby_node_s, provisioning_node_s
     out[_END] = t
     return logged
 

@@ -5,56 +5,56 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
-from forerun.domains.spot.engine.events import FleetChange, ReconfigEnd, SnapshotDurable, StepEnd
+from forerun.domains.spot.engine.events import CheckpointDurable, FleetChange, ReconfigEnd, StepEnd
 from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import Continuation, Job
+from forerun.domains.spot.engine.job import Continuation, TrainingJob
 from forerun.domains.spot.engine.membership import Membership
-from forerun.domains.spot.engine.state import World
+from forerun.domains.spot.engine.state import RunState
 from forerun.domains.spot.policy import GrowthPolicy, Outlook
 
 
 def replay(
     fleet: Membership,
-    job: Job,
+    job: TrainingJob,
     growth: GrowthPolicy,
     outlook: Outlook,
     *,
     goal_steps: int | None = None,
     continuation: Continuation | None = None,
-    after_event: Callable[[World], None] | None = None,
+    after_event: Callable[[RunState], None] | None = None,
 ) -> Replay:
     """What becomes of ``job`` on ``fleet`` until its horizon, or until ``goal_steps`` steps are complete.
 
     Completions exactly at the horizon count, changes of the fleet there do not.  ``after_event`` sees the
     world after every event (tests check the conservation laws with it); it must not change it.  With
-    ``continuation`` a loss does not roll back to the last durable snapshot, unless too many nodes vanish at
+    ``continuation`` a loss does not roll back to the last durable checkpoint, unless too many nodes vanish at
     once.
     """
-    world = World(job, fleet, growth, outlook, continuation)
+    state = RunState(job, fleet, growth, outlook, continuation)
     finished_s: float | None = None
     while finished_s is None:
-        event = world.next_event()
+        event = state.next_event()
         if event.t_s > job.horizon_s:
             break
         match event:
-            case SnapshotDurable(t_s):
-                world.keep_snapshot(t_s)
+            case CheckpointDurable(t_s):
+                state.complete_checkpoint(t_s)
             case StepEnd(t_s):
-                world.complete_step(t_s)
+                state.complete_step(t_s)
                 if after_event is None:
-                    t_s = world.coast(job.horizon_s, goal_steps)
-                if world.steps_completed == goal_steps:
+                    t_s = state.coast(job.horizon_s, goal_steps)
+                if state.steps_completed == goal_steps:
                     finished_s = t_s
                 else:
-                    world.grow_if_due(t_s)
+                    state.grow_if_due(t_s)
             case ReconfigEnd(t_s):
-                world.start_training(t_s)
+                state.start_training(t_s)
             case FleetChange(t_s):
                 if t_s == job.horizon_s:
                     break
-                world.change_fleet(t_s)
+                state.change_fleet(t_s)
             case _:
                 assert_never(event)
         if after_event is not None:
-            after_event(world)
-    return world.finish(job.horizon_s if finished_s is None else finished_s, finished_s)
+            after_event(state)
+    return state.finish(job.horizon_s if finished_s is None else finished_s, finished_s)

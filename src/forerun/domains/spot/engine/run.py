@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 
 from forerun.domains.spot.engine import trials
 from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import Job
+from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.trials import Trials
-from forerun.domains.spot.engine.zones import Terms, Zone, ZoneRun, run_zones
+from forerun.domains.spot.engine.zones import Terms, ZoneHistory, ZoneRun, run_zones
 from forerun.domains.spot.inputs import Inputs
 from forerun.domains.spot.policies.on_demand import OnDemand
 from forerun.domains.spot.policies.restart import Restart
@@ -156,7 +156,7 @@ def simulate_trials(inputs: Inputs, first: int, count: int) -> Trials:
 def zone_run(inputs: Inputs, trial: int = 0) -> ZoneRun:
     """One history of every zone, and the job that chooses among them."""
     zones = [
-        Zone(market.name, market.history(trial, inputs.horizon_s), market.usd_per_h, market.outlook)
+        ZoneHistory(market.name, market.history(trial, inputs.horizon_s), market.usd_per_h, market.outlook)
         for market in inputs.markets
     ]
     return _follow(inputs, zones, _deadline(inputs).rule, inputs.job)
@@ -168,7 +168,7 @@ def on_demand_alone(inputs: Inputs) -> ZoneRun:
     return _follow(inputs, (), OnDemand(), replace(inputs.job, horizon_s=math.inf))
 
 
-def _follow(inputs: Inputs, zones: Sequence[Zone], rule: DeadlineRule, job: Job) -> ZoneRun:
+def _follow(inputs: Inputs, zones: Sequence[ZoneHistory], rule: DeadlineRule, job: TrainingJob) -> ZoneRun:
     scenario, chosen = inputs.scenario, _deadline(inputs)
     terms = Terms(
         goal_steps=scenario.goal.steps,

@@ -13,22 +13,22 @@ from typing import Literal
 
 from forerun.domains.spot.engine.events import (
     Active,
+    CheckpointDurable,
     Event,
     FleetChange,
     Idle,
     JobState,
     NodeState,
-    Prepping,
+    Provisioning,
     ReconfigEnd,
     Reconfiguring,
-    SnapshotDurable,
     Standby,
     StepEnd,
     Training,
     Write,
 )
 from forerun.domains.spot.engine.history import NODE_LINES, WALL_LINES, Counts, NodeSpell, Replay, Spell
-from forerun.domains.spot.engine.job import ROUNDING_S, Continuation, Job, whole_steps
+from forerun.domains.spot.engine.job import ROUNDING_S, Continuation, TrainingJob, whole_steps
 from forerun.domains.spot.engine.membership import Instant, Membership
 from forerun.domains.spot.policy import Absorb, GrowthPolicy, GrowthView, Outlook
 
@@ -36,10 +36,10 @@ StateName = Literal["training", "reconfiguring", "idle"]
 
 
 @dataclass(slots=True)
-class World:
+class RunState:
     """One job on one fleet at ``t_s``."""
 
-    job_spec: Job
+    job_spec: TrainingJob
     fleet: Membership
     growth: GrowthPolicy
     outlook: Outlook
@@ -51,7 +51,7 @@ class World:
     nodes: dict[int, NodeState] = field(default_factory=dict)
     active: int = 0
     standby: int = 0
-    prepping: int = 0
+    provisioning: int = 0
     hits: int = 0
     alive_node_s: float = 0.0
     t_charged_s: float = 0.0
@@ -75,7 +75,7 @@ class World:
     def _find_next_change(self) -> float:
         """Time of the next removal, readiness or addition; infinity if there is none."""
         queue, instants = self._ready_queue, self.fleet.instants
-        while queue and self.nodes.get(queue[0][1]) != Prepping(queue[0][0]):
+        while queue and self.nodes.get(queue[0][1]) != Provisioning(queue[0][0]):
             queue.popleft()  # removed before it was ready
         ready_s = queue[0][0] if queue else math.inf
         listed_s = instants[self._next_instant].t_s if self._next_instant < len(instants) else math.inf
@@ -91,7 +91,7 @@ class World:
             end_s, write = job.step_end_s, job.write
             if write is not None and write.durable_s <= end_s + ROUNDING_S:
                 if write.durable_s <= latest_s:
-                    return SnapshotDurable(self._listed(write.durable_s))
+                    return CheckpointDurable(self._listed(write.durable_s))
             elif end_s <= latest_s:
                 return StepEnd(self._listed(end_s))
         elif isinstance(job, Reconfiguring) and job.until_s <= latest_s:
@@ -124,16 +124,16 @@ class World:
     # ----------------------------------------------------------------- the four events
 
     def complete_step(self, t_s: float) -> None:
-        """The running step is done; perhaps a snapshot of it begins, which blocks training for the stall."""
+        """The running step is done; perhaps a checkpoint of it begins, which blocks training for the stall."""
         job = self.job
         assert isinstance(job, Training)
         self.t_s = t_s
         step = job.next_step
         job.steps_done += 1
         self.counts.steps_executed += 1
-        rule = self.job_spec.snapshot
-        if job.write is None and rule.due(job.steps_done, job.step_s, t_s - job.last_snapshot_s):
-            self._start_snapshot(job, step, t_s)
+        rule = self.job_spec.checkpoint
+        if job.write is None and rule.due(job.steps_done, job.step_s, t_s - job.last_checkpoint_s):
+            self._start_checkpoint(job, step, t_s)
 
     def coast(self, horizon_s: float, goal_steps: int | None) -> float:
         """Complete the steps in which nothing can begin: while a write is running, until it is durable or the
@@ -155,9 +155,9 @@ class World:
         job.steps_done = done + job.origin_steps
         return self.t_s
 
-    def _start_snapshot(self, job: Training, step: int, t_s: float) -> None:
+    def _start_checkpoint(self, job: Training, step: int, t_s: float) -> None:
         spec = self.job_spec
-        if spec.snapshot.write == "sync":
+        if spec.checkpoint.write == "sync":
             resume_s = durable_s = t_s + spec.stall_s + spec.write_s
         else:
             resume_s = t_s + spec.stall_s
@@ -166,10 +166,10 @@ class World:
             durable_s = min(resume_s + spec.write_s, resume_s + steps * job.step_s)
         job.write = Write(step, job.steps_done, resume_s, durable_s)
         job.origin_s, job.origin_steps = resume_s, job.steps_done
-        job.last_snapshot_s = t_s
-        self.counts.snapshots_started += 1
+        job.last_checkpoint_s = t_s
+        self.counts.checkpoints_started += 1
 
-    def keep_snapshot(self, t_s: float) -> None:
+    def complete_checkpoint(self, t_s: float) -> None:
         """The running write is durable: its step and all before it can no longer be lost."""
         job = self.job
         assert isinstance(job, Training) and job.write is not None
@@ -177,10 +177,10 @@ class World:
         write = job.write
         self.saved = write.step
         job.durable_steps = write.steps_done
-        job.durable_stall_s += write.blocked_until_s - job.last_snapshot_s
+        job.durable_stall_s += write.blocked_until_s - job.last_checkpoint_s
         job.undurable_from_s = write.blocked_until_s
         job.write = None
-        self.counts.snapshots_durable += 1
+        self.counts.checkpoints_durable += 1
         if job.regrow_when_durable and t_s < self.job_spec.horizon_s:
             job.regrow_when_durable = False
             self._grow_due = True
@@ -188,7 +188,7 @@ class World:
                 self.grow_if_due(t_s)
 
     def grow_if_due(self, t_s: float) -> None:
-        """Take up the nodes that waited for a snapshot; a fleet change of this instant re-plans once for both."""
+        """Take up the nodes that waited for a checkpoint; a fleet change of this instant re-plans once for both."""
         if self._grow_due and self.next_change_s > t_s:
             self._settle(t_s, lost=0)
 
@@ -210,7 +210,7 @@ class World:
             lost = sum(self._remove(node) for node in instant.removed)
         while self._ready_queue and self._ready_queue[0][0] <= t_s:
             ready_s, node = self._ready_queue.popleft()
-            if self.nodes.get(node) == Prepping(ready_s):
+            if self.nodes.get(node) == Provisioning(ready_s):
                 self._move(node, Standby(ready_s))
         if instant is not None and listed:
             for node in instant.added:
@@ -225,14 +225,14 @@ class World:
         """Charge the time since the last change to the nodes that were alive."""
         span_s = t_s - self.t_charged_s
         self.node_s["standby"] += self.standby * span_s
-        self.node_s["prepping"] += self.prepping * span_s
+        self.node_s["prepping"] += self.provisioning * span_s
         self.alive_node_s += len(self.nodes) * span_s
         self.t_charged_s = self.t_s = t_s
 
     def _tally(self, state: NodeState, change: int) -> None:
         match state:
-            case Prepping():
-                self.prepping += change
+            case Provisioning():
+                self.provisioning += change
             case Standby():
                 self.standby += change
             case Active():
@@ -246,8 +246,8 @@ class World:
         self._close_node(node, state)
         self._tally(state, -1)
         match state:
-            case Prepping():
-                self.counts.removed_prepping += 1
+            case Provisioning():
+                self.counts.removed_provisioning += 1
             case Standby():
                 self.counts.removed_standby += 1
             case Active():
@@ -258,11 +258,11 @@ class World:
         self.counts.adds += 1
         spec = self.job_spec
         ready_s = self.t_s if self.t_s == 0 and spec.warm_start else self.t_s + spec.prep_s
-        state = Standby(ready_s) if ready_s <= self.t_s else Prepping(ready_s)
+        state = Standby(ready_s) if ready_s <= self.t_s else Provisioning(ready_s)
         self.nodes[node] = state
         self._since_s[node] = self.t_s
         self._tally(state, +1)
-        if isinstance(state, Prepping):
+        if isinstance(state, Provisioning):
             self._ready_queue.append((ready_s, node))
 
     def _move(self, node: int, state: NodeState) -> None:
@@ -277,7 +277,7 @@ class World:
         start_s = self._since_s.pop(node)
         if self.t_s > start_s:
             name: Literal["prepping", "standby", "active"] = "active"
-            if isinstance(state, Prepping):
+            if isinstance(state, Provisioning):
                 name = "prepping"
             elif isinstance(state, Standby):
                 name = "standby"
@@ -354,8 +354,8 @@ class World:
     def _complete_all(self, job: Training) -> None:
         """Survivors hold every completed step: it counts as durable, and only the running step is lost."""
         if job.write is not None:
-            job.durable_stall_s += min(self.t_s, job.write.blocked_until_s) - job.last_snapshot_s
-            self.counts.snapshots_aborted += 1
+            job.durable_stall_s += min(self.t_s, job.write.blocked_until_s) - job.last_checkpoint_s
+            self.counts.checkpoints_aborted += 1
             job.write = None
         job.durable_steps = job.steps_done
         job.undurable_from_s = min(self.t_s, job.origin_s + (job.steps_done - job.origin_steps) * job.step_s)
@@ -381,7 +381,7 @@ class World:
             start_s=t_s,
             first_step=self.saved + 1,
             origin_s=t_s,
-            last_snapshot_s=t_s,
+            last_checkpoint_s=t_s,
             undurable_from_s=t_s,
         )
 
@@ -419,7 +419,7 @@ class World:
             retained = executed if final else job.durable_steps
             self.counts.steps_lost += executed - retained
             self.counts.rollbacks += parts.get("lost", 0.0) > ROUNDING_S
-            self.counts.snapshots_aborted += job.write is not None and not final
+            self.counts.checkpoints_aborted += job.write is not None and not final
         for line, seconds in parts.items():
             self.wall_s[line] += seconds
             if line != "idle":
@@ -440,13 +440,13 @@ class World:
         assert abs(whole_s - now_s) <= 1e-9 * max(1.0, now_s), (whole_s, now_s)
         world_size = 0 if isinstance(job, Idle) else job.world_size
         span_s = now_s - self.t_charged_s
-        charged = math.fsum(self.node_s.values()) + (self.standby + self.prepping) * span_s
+        charged = math.fsum(self.node_s.values()) + (self.standby + self.provisioning) * span_s
         charged += world_size * math.fsum(seconds for line, seconds in parts.items() if line != "idle")
         alive = self.alive_node_s + len(self.nodes) * span_s
         assert abs(charged - alive) <= 1e-9 * max(1.0, alive), (charged, alive)
         assert self.active == world_size and world_size % self.job_spec.depth == 0
         assert world_size <= self.job_spec.depth * self.job_spec.max_pipelines
-        assert self.active + self.standby + self.prepping == len(self.nodes)
+        assert self.active + self.standby + self.provisioning == len(self.nodes)
 
     def finish(self, t_s: float, finished_s: float | None) -> Replay:
         """Close the books at ``t_s``: completed steps count as useful even if they are not durable."""
@@ -465,7 +465,7 @@ class World:
             final_state=state,
             final_active=self.active,
             final_standby=self.standby,
-            final_prepping=self.prepping,
+            final_provisioning=self.provisioning,
             spells=self.spells,
             node_spells=self.node_spells,
             finished_s=finished_s,
@@ -476,7 +476,7 @@ def _kept_parts(job: Training, t_s: float) -> dict[str, float]:
     """Where a segment's time went if nothing of it is taken back."""
     stall_s = job.durable_stall_s
     if job.write is not None:
-        stall_s += min(t_s, job.write.blocked_until_s) - job.last_snapshot_s
+        stall_s += min(t_s, job.write.blocked_until_s) - job.last_checkpoint_s
     running_s = t_s - (job.origin_s + (job.steps_done - job.origin_steps) * job.step_s)
     return {"useful": job.steps_done * job.step_s, "stall": stall_s, "inflight": max(0.0, running_s)}
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from forerun.domains.spot.engine.estimates import Estimate, Quantile, quantile
 from forerun.domains.spot.engine.history import WALL_LINES, Replay
-from forerun.domains.spot.engine.job import Job
+from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.policy import GrowthRule
 from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.result.stats import proportion_interval
@@ -111,17 +111,17 @@ class Trials:
         return hits / self.count, interval.low, interval.high
 
 
-def job_numbers(job: Job, growth: GrowthRule, goal_steps: int = -1) -> Any:
+def job_numbers(job: TrainingJob, growth: GrowthRule, goal_steps: int = -1) -> Any:
     """The job as the kernel takes it."""
     from forerun.domains.spot.engine import kernels
 
     if growth.kernel_code < 0:
         raise ValueError(f"{type(growth).__name__} is a rule that only the exact simulator can follow")
     sizes = [pipelines * job.depth for pipelines in range(1, job.max_pipelines + 1)]
-    sync = job.snapshot.write == "sync"
+    sync = job.checkpoint.write == "sync"
     stall_s = job.stall_s + (job.write_s if sync else 0.0)
     hidden_s = 0.0 if sync else job.write_s
-    rule = job.snapshot
+    rule = job.checkpoint
     return kernels.JobNumbers(
         depth=job.depth,
         max_pipelines=job.max_pipelines,
@@ -186,7 +186,7 @@ def hit_rates(process: Poisson | PerNode, removals: NDArray[np.float64]) -> NDAr
 
 
 def run(
-    job: Job,
+    job: TrainingJob,
     process: Poisson | PerNode,
     growth: GrowthRule,
     *,

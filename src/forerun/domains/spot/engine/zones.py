@@ -14,24 +14,24 @@ from dataclasses import dataclass
 
 from forerun.domains.spot.engine.closed_forms import useful_every_steps
 from forerun.domains.spot.engine.events import (
+    CheckpointDurable,
     FleetChange,
     ReconfigEnd,
     Reconfiguring,
-    SnapshotDurable,
     StepEnd,
 )
 from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import Job
+from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Instant, Membership
 from forerun.domains.spot.engine.outlook import spared_probability
-from forerun.domains.spot.engine.state import World
+from forerun.domains.spot.engine.state import RunState
 from forerun.domains.spot.policy import DeadlineJob, DeadlineRule, DeadlineView, GrowthPolicy, Held, Outlook
 from forerun.errors import PolicyError
 from forerun.trace.signal import Signal
 
 
 @dataclass(frozen=True, slots=True)
-class Zone:
+class ZoneHistory:
     """A market of spot nodes: who could be held there when, and what a node costs an hour."""
 
     name: str
@@ -117,8 +117,8 @@ class ZoneRun:
 
 
 def run_zones(
-    job: Job,
-    zones: Sequence[Zone],
+    job: TrainingJob,
+    zones: Sequence[ZoneHistory],
     terms: Terms,
     rule: DeadlineRule,
     growth: GrowthPolicy,
@@ -131,26 +131,26 @@ def run_zones(
 class _Run:
     def __init__(
         self,
-        job: Job,
-        zones: Sequence[Zone],
+        job: TrainingJob,
+        zones: Sequence[ZoneHistory],
         terms: Terms,
         rule: DeadlineRule,
         growth: GrowthPolicy,
         outlook: Outlook,
     ) -> None:
         self.job, self.zones, self.terms, self.policy = job, zones, terms, rule.build()
-        self.markets = [_Market(zone, job) for zone in zones]
+        self.markets = [_ZoneState(zone, job) for zone in zones]
         names = [f"on-demand-{i}" for i in range(terms.on_demand_nodes)]
         for market in self.markets:
             market.offset = len(names)
             names += [f"{market.zone.name}/{node}" for node in market.zone.fleet.names]
-        self.world = World(job, Membership((), tuple(names)), growth, outlook)
+        self.state = RunState(job, Membership((), tuple(names)), growth, outlook)
         self.held, self.at = Held.NONE, -1  # at: the zone held, if any
         self.last_at = -1  # the zone whose store holds the state
         self.committed = False
         self.holdings: list[Holding] = []
         self.since_s = self.egress_usd = 0.0
-        #: the snapshots' cycle on on-demand nodes, and the seconds a step takes there, its share of stalls included
+        #: the checkpoints' cycle on on-demand nodes, and the seconds a step takes there, its share of stalls included
         self.cycle = _Cycle.of(job, nodes_in_use(job, terms.on_demand_nodes))
         self.work_per_step_s = self.cycle.step_s + self.cycle.stall_s / self.cycle.steps
         self.on_demand_usd_per_s = terms.on_demand_nodes * terms.on_demand_usd_per_h / 3600.0
@@ -164,11 +164,11 @@ class _Run:
             finished_s = self._advance(min(tick * self.terms.tick_s, self.job.horizon_s))
         end_s = self.job.horizon_s if finished_s is None else finished_s
         self._hold(self.held, self.at, end_s)
-        replay = self.world.finish(end_s, finished_s)
+        replay = self.state.finish(end_s, finished_s)
         spot, steady = self._paid(replay)
         return ZoneRun(
             replay=replay,
-            fleet=self.world.fleet,
+            fleet=self.state.fleet,
             holdings=self.holdings,
             spot_usd=spot,
             on_demand_usd=steady,
@@ -195,11 +195,11 @@ class _Run:
             changes += self.markets[at].changes(t_s, t_s)
         if at >= 0:
             changes += self.markets[at].changes(t_s, t_s + self.terms.tick_s)
-        self.world.expect(change for change in changes if change.removed or change.added)
+        self.state.expect(change for change in changes if change.removed or change.added)
 
     def _view(self, t_s: float, spot: bool) -> DeadlineView:
         terms, left_s = self.terms, self._pause_left_s(t_s)
-        done = min(self.world.saved + 1, terms.goal_steps)
+        done = min(self.state.saved + 1, terms.goal_steps)
         job = DeadlineJob(
             work_s=terms.goal_steps * self.work_per_step_s,
             deadline_s=terms.deadline_s,
@@ -212,7 +212,7 @@ class _Run:
         return DeadlineView(t_s, done * self.work_per_step_s, held, left_s, spot, job)
 
     def _pause_left_s(self, t_s: float) -> float:
-        state = self.world.job
+        state = self.state.job
         return max(0.0, state.until_s - t_s) if isinstance(state, Reconfiguring) else 0.0
 
     def _must_commit(self, t_s: float) -> bool:
@@ -220,21 +220,21 @@ class _Run:
 
         The step that ends the run must be complete, and the one running when nodes are dropped is lost.
         """
-        left = self.terms.goal_steps - (self.world.saved + 1)
+        left = self.terms.goal_steps - (self.state.saved + 1)
         needed_s = left * self.work_per_step_s + self.job.prep_s + self.job.reconfig_s + self.job.stall_s
         return t_s + self.terms.tick_s + needed_s >= self.terms.deadline_s
 
-    def _zone(self, t_s: float, offered: Sequence[_Market]) -> int:
+    def _zone(self, t_s: float, offered: Sequence[_ZoneState]) -> int:
         """The zone to hold: the one held while it is offered, else the cheapest a kept step."""
         if self.at >= 0 and self.markets[self.at] in offered:
             return self.at
 
-        def usd_per_step(market: _Market) -> float:
+        def usd_per_step(market: _ZoneState) -> float:
             return market.usd_per_s(t_s) / self._kept_steps_per_s(market, t_s)
 
         return self.markets.index(min(offered, key=usd_per_step))
 
-    def _offered(self, market: _Market, t_s: float) -> bool:
+    def _offered(self, market: _ZoneState, t_s: float) -> bool:
         """Whether a zone has enough nodes to train and, if asked for, is preferred to on-demand nodes."""
         if not nodes_in_use(self.job, len(market.alive_at(t_s))):
             return False
@@ -243,7 +243,7 @@ class _Run:
             return market.preference.preferred
         return True
 
-    def _compare(self, market: _Market, t_s: float) -> None:
+    def _compare(self, market: _ZoneState, t_s: float) -> None:
         """Update a zone's preference by a tick with the nodes it has now.
 
         Saved is what its kept steps would cost on on-demand nodes, less its rent.  A change pays the rent of what is
@@ -262,7 +262,7 @@ class _Run:
             to_on_demand_usd=pause_s * self.on_demand_usd_per_s + _Cycle.of(job, size).lost_s * rent,
         )
 
-    def _kept_steps_per_s(self, market: _Market, t_s: float) -> float:
+    def _kept_steps_per_s(self, market: _ZoneState, t_s: float) -> float:
         """Kept steps a second, by the closed form for the nodes there are and the hits to be expected."""
         nodes = len(market.alive_at(t_s))
         active = nodes_in_use(self.job, nodes)
@@ -275,7 +275,7 @@ class _Run:
 
     def _nodes(self) -> list[int]:
         """Everybody in the fleet now."""
-        return sorted(self.world.nodes)
+        return sorted(self.state.nodes)
 
     def _nodes_of(self, held: Held, at: int, t_s: float) -> list[int]:
         if held is Held.ON_DEMAND:
@@ -294,23 +294,23 @@ class _Run:
 
     def _advance(self, until_s: float) -> float | None:
         """Let happen what happens before a decision; returns when the goal was reached, if it was."""
-        world = self.world
+        state = self.state
         while True:
-            event = world.next_event()
+            event = state.next_event()
             if event.t_s > until_s or (isinstance(event, FleetChange) and event.t_s >= until_s):
                 return None
             match event:
-                case SnapshotDurable(t_s):
-                    world.keep_snapshot(t_s)
+                case CheckpointDurable(t_s):
+                    state.complete_checkpoint(t_s)
                 case StepEnd(t_s):
-                    world.complete_step(t_s)
-                    if world.steps_completed >= self.terms.goal_steps:
+                    state.complete_step(t_s)
+                    if state.steps_completed >= self.terms.goal_steps:
                         return t_s
-                    world.grow_if_due(t_s)
+                    state.grow_if_due(t_s)
                 case ReconfigEnd(t_s):
-                    world.start_training(t_s)
+                    state.start_training(t_s)
                 case FleetChange(t_s):
-                    world.change_fleet(t_s)
+                    state.change_fleet(t_s)
 
     def _paid(self, replay: Replay) -> tuple[float, float]:
         """Dollars for spot and for on-demand nodes: every second of every node held."""
@@ -324,7 +324,7 @@ class _Run:
         return spot, steady_s * self.terms.on_demand_usd_per_h / 3600.0
 
 
-def nodes_in_use(job: Job, nodes: int) -> int:
+def nodes_in_use(job: TrainingJob, nodes: int) -> int:
     """How many of so many nodes train: whole pipelines, none if they are fewer than the job needs."""
     pipelines = min(job.max_pipelines, nodes // job.depth)
     return pipelines * job.depth if pipelines >= job.min_pipelines else 0
@@ -332,7 +332,7 @@ def nodes_in_use(job: Job, nodes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Cycle:
-    """From one snapshot to the next: steps, seconds a step, seconds blocked, seconds written beside training."""
+    """From one checkpoint to the next: steps, seconds a step, seconds blocked, seconds written beside training."""
 
     steps: int
     step_s: float
@@ -340,11 +340,11 @@ class _Cycle:
     write_s: float
 
     @classmethod
-    def of(cls, job: Job, size: int) -> _Cycle:
+    def of(cls, job: TrainingJob, size: int) -> _Cycle:
         """The cycle of so many training nodes."""
-        sync, step_s = job.snapshot.write == "sync", job.step_s[size]
+        sync, step_s = job.checkpoint.write == "sync", job.step_s[size]
         stall_s, write_s = job.stall_s + (job.write_s if sync else 0.0), 0.0 if sync else job.write_s
-        return cls(job.snapshot.spacing_steps(step_s, stall_s, write_s), step_s, stall_s, write_s)
+        return cls(job.checkpoint.spacing_steps(step_s, stall_s, write_s), step_s, stall_s, write_s)
 
     @property
     def lost_s(self) -> float:
@@ -352,10 +352,10 @@ class _Cycle:
         return self.write_s + (self.steps * self.step_s + self.stall_s) / 2
 
 
-class _Market:
+class _ZoneState:
     """A zone's nodes as they come and go, told in order of time."""
 
-    def __init__(self, zone: Zone, job: Job) -> None:
+    def __init__(self, zone: ZoneHistory, job: TrainingJob) -> None:
         self.zone, self.job, self.offset = zone, job, 0
         self.preference = Preference()
         #: expected removals so far that took a node in use, had the zone been in use all along

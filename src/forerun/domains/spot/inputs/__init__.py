@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from forerun.domains.spot.engine.job import Job
+from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import KnownHazard, KnownProcess, Observed
 from forerun.domains.spot.inputs.prices import spot_price
@@ -60,7 +60,7 @@ class Inputs:
 
     scenario: Scenario
     markets: tuple[Market, ...]
-    job: Job
+    job: TrainingJob
     supply: Supply | None
 
     @property

@@ -1,10 +1,10 @@
-"""Which snapshot interval, shape, growth rule, spares and on-demand share to run with.
+"""Which checkpoint interval, shape, growth rule, spares and on-demand share to run with.
 
 Every candidate meets the same generated fleets.  Candidates race: after each block of trials those drop out
 that are infeasible, or beaten in the objective and on the other side of the trade-off of cost and time,
 beyond four standard errors; who is left has met all trials.  The plan carries the
 chosen candidate, the runner-up with the paired difference, the Pareto front of cost against time, and a
-certificate that `Plan.check` computes again.
+certificate that `SpotPlan.check` computes again.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from forerun.domains.spot.engine.trials import Trials
 from forerun.domains.spot.inputs.prices import spot_price
 from forerun.domains.spot.plan.checkpoint_intervals import MOST_TRIALS as INTERVAL_TRIALS
 from forerun.domains.spot.plan.checkpoint_intervals import (
-    Interval,
+    CheckpointInterval,
     compared,
+    costs_note,
     interval_table,
     suggested_steps,
-    told,
 )
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import growth_rules
-from forerun.domains.spot.scenario import Scenario, Snapshots, Training
+from forerun.domains.spot.scenario import Checkpoints, JobSpec, Scenario
 from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.errors import CheckFailed, Infeasible, Problem, ScenarioError
 from forerun.result.plan import Planner, ShownPlan
@@ -43,9 +43,9 @@ DROP_Z = 4.0
 CANDIDATES = TableSchema(
     "candidates",
     (
-        Column("name", "", "shape, snapshots, growth rule, spares, on-demand nodes"),
+        Column("name", "", "shape, checkpoints, growth rule, spares, on-demand nodes"),
         Column("depth", "nodes", "nodes in a pipeline"),
-        Column("snapshots", "", "back to back, or steps between snapshots"),
+        Column("snapshots", "", "back to back, or steps between checkpoints"),
         Column("growth", "", "growth rule"),
         Column("spares", "nodes", "spot nodes beyond the fleet's own"),
         Column("on_demand_nodes", "nodes", "nodes that never vanish"),
@@ -67,14 +67,14 @@ FRONT = TableSchema("front", CANDIDATES.columns, "candidates than which no other
 class Candidate:
     """One way to run the job."""
 
-    job: Training
+    job: JobSpec
     growth: str
     spares: int
     on_demand_nodes: int
 
     @property
-    def snapshots(self) -> str:
-        """The snapshot rule in words."""
+    def checkpoints(self) -> str:
+        """The checkpoint rule in words."""
         rule = self.job.snapshots
         steps = f"every {rule.steps} steps" if rule.rule == "every_steps" else rule.rule.replace("_", " ")
         return steps if rule.write == "async" else f"{steps}, sync"
@@ -83,7 +83,7 @@ class Candidate:
     def name(self) -> str:
         """All choices in a line."""
         nodes = f"+{self.spares} spares, {self.on_demand_nodes} on-demand"
-        return f"depth {self.job.depth}, {self.snapshots}, {self.growth}, {nodes}"
+        return f"depth {self.job.depth}, {self.checkpoints}, {self.growth}, {nodes}"
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class Runner:
 
 
 @dataclass(frozen=True, repr=False, slots=True)
-class Plan(ShownPlan):
+class SpotPlan(ShownPlan):
     """What to run with, and why."""
 
     scenario: Scenario
@@ -114,8 +114,8 @@ class Plan(ShownPlan):
     runners: tuple[Runner, ...]
     front: tuple[Runner, ...]
     notes: tuple[str, ...]
-    intervals: tuple[Interval, ...] = ()
-    """Other times between snapshots for the chosen candidate."""
+    intervals: tuple[CheckpointInterval, ...] = ()
+    """Other times between checkpoints for the chosen candidate."""
 
     @property
     def told_apart(self) -> bool:
@@ -140,7 +140,7 @@ class Plan(ShownPlan):
         return {
             "objective": self.objective,
             "depth": candidate.job.depth,
-            "snapshots": candidate.snapshots,
+            "snapshots": candidate.checkpoints,
             "every_steps": rule.steps if rule.rule == "every_steps" else 0,
             "growth": candidate.growth,
             "spares": candidate.spares,
@@ -159,7 +159,7 @@ class Plan(ShownPlan):
 
     @property
     def tables(self) -> dict[str, Table]:
-        """All candidates, the Pareto front of them, and other times between snapshots for the chosen one."""
+        """All candidates, the Pareto front of them, and other times between checkpoints for the chosen one."""
         front = {id(runner) for runner in self.front}
         order = sorted(self.runners, key=lambda r: (r is not self.chosen, bool(r.out), _score(r, self)))
         rows = [_row(runner, self, id(runner) in front) for runner in order]
@@ -181,7 +181,7 @@ class Plan(ShownPlan):
             "intervals": _records(tables["intervals"]) if "intervals" in tables else [],
         }
 
-    def check(self) -> Plan:
+    def check(self) -> SpotPlan:
         """Compute the certificate again: the chosen one's trials, its feasibility, and that no finalist is
         better.
 
@@ -206,7 +206,7 @@ class Plan(ShownPlan):
         return self
 
 
-def plan(scenario: Scenario, objective: str = "") -> Plan:
+def plan(scenario: Scenario, objective: str = "") -> SpotPlan:
     """The best of the scenario's choices for an objective: `cost`, `time` or `throughput`.
 
     Without one: cost if there is a deadline, time if there is a budget, else throughput.  Raises
@@ -220,14 +220,14 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
     return with_intervals(conclude(scenario, runners, objective))
 
 
-def with_intervals(found: Plan) -> Plan:
-    """The plan with what other times between snapshots would do to the chosen candidate."""
+def with_intervals(found: SpotPlan) -> SpotPlan:
+    """The plan with what other times between checkpoints would do to the chosen candidate."""
     chosen, scenario = found.chosen.candidate, found.scenario
     count = min(INTERVAL_TRIALS, scenario.choices.trials)
     rows = compared(
         scenario, chosen.job, lambda job: _trials(replace(chosen, job=job), scenario, count, first=0)
     )
-    return replace(found, intervals=rows, notes=(*found.notes, told(rows))) if rows else found
+    return replace(found, intervals=rows, notes=(*found.notes, costs_note(rows))) if rows else found
 
 
 def _refuse(scenario: Scenario, objective: str) -> None:
@@ -260,11 +260,11 @@ def candidates(scenario: Scenario) -> list[Candidate]:
     choices = scenario.choices
     found = []
     for job in (scenario.job, *choices.jobs):
-        for snapshots in _snapshots(scenario, job):
+        for checkpoints in _checkpoints(scenario, job):
             for growth in dict.fromkeys((member_name(scenario), *choices.growth)):
                 for spares in dict.fromkeys(choices.spares):
                     for nodes in dict.fromkeys((scenario.on_demand_nodes, *choices.on_demand_nodes)):
-                        found.append(Candidate(job.with_(snapshots=snapshots), growth, spares, nodes))
+                        found.append(Candidate(job.with_(snapshots=checkpoints), growth, spares, nodes))
     return found
 
 
@@ -275,12 +275,12 @@ def member_name(scenario: Scenario) -> str:
     return name_of(type(scenario.growth))
 
 
-def _snapshots(scenario: Scenario, job: Training) -> list[Snapshots]:
+def _checkpoints(scenario: Scenario, job: JobSpec) -> list[Checkpoints]:
     """The scenario's rule, back to back, and intervals around the closed form's optimum."""
     write = job.snapshots.write
-    rules = [job.snapshots, Snapshots(rule="back_to_back", write=write)]
+    rules = [job.snapshots, Checkpoints(rule="back_to_back", write=write)]
     steps = scenario.choices.every_steps or suggested_steps(scenario, job)
-    rules += [Snapshots(rule="every_steps", steps=n, write=write) for n in steps]
+    rules += [Checkpoints(rule="every_steps", steps=n, write=write) for n in steps]
     return list(dict.fromkeys(rules))
 
 
@@ -399,7 +399,7 @@ def _clearly_feasible(runner: Runner, scenario: Scenario) -> bool:
 # --------------------------------------------------------------------------- the verdict
 
 
-def conclude(scenario: Scenario, runners: Sequence[Runner], objective: str) -> Plan:
+def conclude(scenario: Scenario, runners: Sequence[Runner], objective: str) -> SpotPlan:
     """Choose among those who met all trials. Raises Infeasible if none of them keeps the bounds."""
     finalists = [runner for runner in runners if not runner.out]
     fit = [runner for runner in finalists if _feasible(runner, scenario)]
@@ -414,7 +414,7 @@ def conclude(scenario: Scenario, runners: Sequence[Runner], objective: str) -> P
     notes = [f"{len(runners)} candidates met the same fleets; {len(finalists)} met all {chosen.count}"]
     if scenario.goal.steps and _done_share(chosen, scenario) < 1 and not scenario.goal.deadline_s:
         notes.append("trials that do not finish count with the horizon")
-    return Plan(
+    return SpotPlan(
         scenario, objective, chosen, second, difference, tuple(runners), _front(fit, scenario), tuple(notes)
     )
 
@@ -530,7 +530,7 @@ def _steadier(nearest: Runner, scenario: Scenario) -> str:
     return ""
 
 
-def _score(runner: Runner, found: Plan) -> float:
+def _score(runner: Runner, found: SpotPlan) -> float:
     return float(_values(runner, found.objective, found.scenario).mean())
 
 
@@ -558,7 +558,7 @@ def _told(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _row(runner: Runner, found: Plan, pareto: bool) -> tuple[Any, ...]:
+def _row(runner: Runner, found: SpotPlan, pareto: bool) -> tuple[Any, ...]:
     candidate, cost = runner.candidate, Estimate.of(runner.cost_usd)
     finish_h = _finish_h(runner, found.scenario)
     verdict = {"worse": "dropped", "infeasible": "infeasible"}.get(runner.out, "finalist")
@@ -568,7 +568,7 @@ def _row(runner: Runner, found: Plan, pareto: bool) -> tuple[Any, ...]:
     figures: Mapping[str, Any] = {
         "name": candidate.name,
         "depth": candidate.job.depth,
-        "snapshots": candidate.snapshots,
+        "snapshots": candidate.checkpoints,
         "growth": candidate.growth,
         "spares": candidate.spares,
         "on_demand_nodes": candidate.on_demand_nodes,

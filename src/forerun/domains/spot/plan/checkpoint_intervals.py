@@ -18,7 +18,7 @@ from forerun.domains.spot.engine import closed_forms, trials
 from forerun.domains.spot.engine.estimates import Estimate, ratio_estimate
 from forerun.domains.spot.engine.job import whole_steps
 from forerun.domains.spot.engine.trials import Trials
-from forerun.domains.spot.scenario import Scenario, Snapshots, Training
+from forerun.domains.spot.scenario import Checkpoints, JobSpec, Scenario
 from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.result.tables import Column, Table, TableSchema
 
@@ -32,7 +32,7 @@ INTERVALS = TableSchema(
     "intervals",
     (
         Column("choice", "", "whose interval it is; empty for others around the best"),
-        Column("steps", "", "steps between snapshots"),
+        Column("steps", "", "steps between checkpoints"),
         Column("interval_s", "s", "their time at the fleet's first size"),
         Column("closed_form", "share", "useful share by the closed form: that size, instant repair"),
         Column("useful", "share", "useful share, simulated"),
@@ -40,13 +40,13 @@ INTERVALS = TableSchema(
         Column("costs", "share", "throughput given up against the best row, paired"),
         Column("costs_half95", "share", "half-width of its 95 % interval"),
     ),
-    "what the time between snapshots does, by simulation on the same fleets",
+    "what the time between checkpoints does, by simulation on the same fleets",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """What a fleet does to a job of one size: the rate of hits a second, the nodes, and the times of a snapshot.
+    """What a fleet does to a job of one size: the rate of hits a second, the nodes, and the times of a checkpoint.
 
     stall_s blocks training, write_s runs beside it (0 for synchronous writes, whose time is in stall_s).
     """
@@ -66,7 +66,7 @@ class Hits:
         )
 
     def useful(self, steps: int) -> float:
-        """The closed form's useful share of a snapshot every so many steps; NaN where a write would take longer."""
+        """The closed form's useful share of a checkpoint every so many steps; NaN where a write would take longer."""
         if steps * self.step_s < self.write_s - 1e-9:
             return math.nan
         return closed_forms.useful_every_steps(
@@ -75,11 +75,11 @@ class Hits:
 
     @property
     def optimum(self) -> bool:
-        """Whether there is an interval that is best: neither a fleet without hits nor snapshots that are free."""
+        """Whether there is an interval that is best: neither a fleet without hits nor checkpoints that are free."""
         return self.rate_per_s > 0 and self.stall_s > 0
 
 
-def hits(scenario: Scenario, job: Training) -> Hits:
+def hits(scenario: Scenario, job: JobSpec) -> Hits:
     """The hits on the pipelines that the fleet's first nodes make."""
     process = scenario.fleet
     assert isinstance(process, Poisson | PerNode)
@@ -101,8 +101,8 @@ def hits(scenario: Scenario, job: Training) -> Hits:
     )
 
 
-def suggested_steps(scenario: Scenario, job: Training) -> tuple[int, ...]:
-    """Steps between snapshots that the closed form finds best for the mean fleet, half of it and twice it."""
+def suggested_steps(scenario: Scenario, job: JobSpec) -> tuple[int, ...]:
+    """Steps between checkpoints that the closed form finds best for the mean fleet, half of it and twice it."""
     found = hits(scenario, job)
     if not found.optimum:
         return ()
@@ -126,7 +126,7 @@ def named_steps(found: Hits) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class CheckpointInterval:
     """One interval that was simulated: whose it is, its steps, and what came of it.
 
     costs: throughput given up against the best interval of all, as a share of that one's, paired.
@@ -141,11 +141,11 @@ class Interval:
 
 
 def compared(
-    scenario: Scenario, job: Training, simulate: Callable[[Training], Trials]
-) -> tuple[Interval, ...]:
+    scenario: Scenario, job: JobSpec, simulate: Callable[[JobSpec], Trials]
+) -> tuple[CheckpointInterval, ...]:
     """Intervals for a job on the scenario's fleet, each by `simulate` on the same fleets; by their length.
 
-    Of fleets without hits, and of snapshots that do not block training, nothing is compared: there rarer, or more
+    Of fleets without hits, and of checkpoints that do not block training, nothing is compared: there rarer, or more
     often, is always better.
     """
     found = hits(scenario, job)
@@ -154,11 +154,11 @@ def compared(
     named, write = named_steps(found), job.snapshots.write
     back = whole_steps(found.write_s, found.step_s) if found.write_s else 1
     around = [max(1, round(found.best.steps * factor)) for factor in _SPREAD]
-    wanted: dict[tuple[int, str], tuple[list[str], Snapshots]] = {
-        (back, "back to back"): (["back to back"], Snapshots(rule="back_to_back", write=write))
+    wanted: dict[tuple[int, str], tuple[list[str], Checkpoints]] = {
+        (back, "back to back"): (["back to back"], Checkpoints(rule="back_to_back", write=write))
     }
     for name, steps in [*named.items(), *(("", steps) for steps in sorted(set(around)))]:
-        rule = Snapshots(rule="every_steps", steps=steps, write=write)
+        rule = Checkpoints(rule="every_steps", steps=steps, write=write)
         names = wanted.setdefault((steps, ""), ([], rule))[0]
         names += [name] if name else []
     own = job.snapshots
@@ -182,11 +182,11 @@ def compared(
             closed = found.best.useful_back_to_back
         useful = ratio_estimate(done.columns["useful_s"], done.columns["end_s"])
         costs = Estimate.of((rates[best] - rates[key]) / whole)
-        rows.append(Interval(", ".join(names), steps, steps * found.step_s, closed, useful, costs))
+        rows.append(CheckpointInterval(", ".join(names), steps, steps * found.step_s, closed, useful, costs))
     return tuple(rows)
 
 
-def interval_table(rows: tuple[Interval, ...]) -> Table:
+def interval_table(rows: tuple[CheckpointInterval, ...]) -> Table:
     """The intervals as a table."""
     return Table.of_rows(
         INTERVALS,
@@ -206,7 +206,7 @@ def interval_table(rows: tuple[Interval, ...]) -> Table:
     )
 
 
-def told(rows: tuple[Interval, ...]) -> str:
+def costs_note(rows: tuple[CheckpointInterval, ...]) -> str:
     """What the named intervals cost, in a sentence."""
     costs = [
         f"{name} {row.costs.mean:.1%}" + (f" ± {row.costs.half95:.1%}" if row.costs.half95 else "")

@@ -1,4 +1,4 @@
-"""Grow at the next durable snapshot."""
+"""Grow at the next durable checkpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forerun.domains.spot.policy import Absorb, GrowthRule, GrowthView
 class Drain(GrowthRule, frozen=True, kw_only=True, tag="drain"):
     """While training, let the running write become durable first; then grow.
 
-    The rollback is then one write long instead of up to a write and a snapshot interval.  A rule of this
+    The rollback is then one write long instead of up to a write and a checkpoint interval.  A rule of this
     project.
     """
 

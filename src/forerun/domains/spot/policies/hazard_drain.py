@@ -9,7 +9,7 @@ from forerun.domains.spot.policy import Absorb, GrowthRule, GrowthView
 
 
 class HazardDrain(GrowthRule, frozen=True, kw_only=True, tag="hazard_drain"):
-    """Decide as `hazard` would for a rollback of one write, then wait for the next durable snapshot.
+    """Decide as `hazard` would for a rollback of one write, then wait for the next durable checkpoint.
 
     A rule of this project.
     """

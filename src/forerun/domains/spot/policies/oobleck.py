@@ -13,7 +13,7 @@ class Oobleck(RecoveryPolicy, frozen=True, kw_only=True, tag="oobleck"):
     """A loss costs the running step and `pause_s`; every stage is still held by a replica in another
     pipeline.
 
-    More than `tolerates` losses at one instant, or too few nodes left, restore the last durable snapshot
+    More than `tolerates` losses at one instant, or too few nodes left, restore the last durable checkpoint
     after the job's own reconfiguration.  Returning nodes are taken up at the next failure.  For templates of
     any node count give the job depth 1, and step times and `min_pipelines` by node count.
     [Jang et al., Oobleck, SOSP'23, sections 4 and 5.]

@@ -1,4 +1,4 @@
-"""Roll back to the last durable snapshot and build the pipelines anew."""
+"""Roll back to the last durable checkpoint and build the pipelines anew."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from forerun.domains.spot.policy import RecoveryPolicy, Setting
 
 
 class Restart(RecoveryPolicy, frozen=True, kw_only=True, tag="restart"):
-    """Checkpoint and restart with asynchronous snapshots, as the measured elastic system does it.
+    """Checkpoint and restart with asynchronous checkpoints, as the measured elastic system does it.
 
-    [Thorpe et al., Bamboo, NSDI'23, the checkpointing baseline; snapshots as in Mohan et al., CheckFreq,
+    [Thorpe et al., Bamboo, NSDI'23, the checkpointing baseline; checkpoints as in Mohan et al., CheckFreq,
     FAST'21.]
     """
 

@@ -14,7 +14,7 @@ from forerun.domains.spot.policy import RecoveryPolicy, Setting
 class Varuna(RecoveryPolicy, frozen=True, kw_only=True, tag="varuna"):
     """Write every `every_steps` steps while training waits; roll back to what is durable.
 
-    The job's snapshot rule and growth rule are replaced by the system's own.
+    The job's checkpoint rule and growth rule are replaced by the system's own.
     [Athlur et al., Varuna, EuroSys'22, sections 4.3 and 5.]  The Oobleck artefact's model of it, with that
     model's defects, is `forerun.replication.oobleck.simulator`.
     """
@@ -27,5 +27,5 @@ class Varuna(RecoveryPolicy, frozen=True, kw_only=True, tag="varuna"):
 
     def replay(self, setting: Setting) -> Replay:
         """The exact semantics with synchronous writes."""
-        job = replace(setting.job, snapshot=EverySteps(self.every_steps, "sync"))
+        job = replace(setting.job, checkpoint=EverySteps(self.every_steps, "sync"))
         return replay(setting.fleet, job, Drain(), setting.outlook, goal_steps=setting.goal_steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Final, Literal, TypeAlias
 
-from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, Job, SnapshotRule
+from forerun.domains.spot.engine.job import BackToBack, CheckpointRule, EverySeconds, EverySteps, TrainingJob
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import (
@@ -47,7 +47,7 @@ CHANGE_S: Final = 1e-7
 """Changes over all trials, and the CPU time of one [s]: a trial without changes costs about as much as ten."""
 
 
-class Snapshots(Spec, frozen=True, kw_only=True):
+class Checkpoints(Spec, frozen=True, kw_only=True):
     """When the job saves itself: `back_to_back`, `every_steps` or `every_seconds`, written beside training or
     not.
     """
@@ -65,7 +65,7 @@ class Snapshots(Spec, frozen=True, kw_only=True):
             return [("period_s", f"every_seconds needs a positive period, not {self.period_s}")]
         return []
 
-    def built(self) -> SnapshotRule:
+    def built(self) -> CheckpointRule:
         """The rule of the simulator."""
         match self.rule:
             case "back_to_back":
@@ -88,8 +88,8 @@ class Loading(Spec, frozen=True, kw_only=True):
         return [] if readers >= 1 else [("readers_per_pipeline", f"{readers} is below 1")]
 
 
-class Training(Spec, frozen=True, kw_only=True):
-    """The job: its shape, its measured times, its snapshots.
+class JobSpec(Spec, frozen=True, kw_only=True):
+    """The job: its shape, its measured times, its checkpoints.
 
     step_s: seconds a step by number of nodes training, one entry for every multiple of `depth` up to
     `max_pipelines` (and from `min_pipelines`).  reconfig_s contains load_s.  write_s counts from the end of
@@ -106,7 +106,7 @@ class Training(Spec, frozen=True, kw_only=True):
     prep_s: float = 0.0
     write_s: float = 0.0
     stall_s: float = 0.0
-    snapshots: Snapshots = Snapshots()
+    snapshots: Checkpoints = Checkpoints()
     reconfig_rule: Literal["restart", "extend"] = "restart"
     warm_start: bool = True
     initial_saved: int = -1
@@ -176,9 +176,9 @@ class Training(Spec, frozen=True, kw_only=True):
             for size, seconds in self.step_s.items()
         }
 
-    def built(self, horizon_s: float, supply: Supply | None) -> Job:
+    def built(self, horizon_s: float, supply: Supply | None) -> TrainingJob:
         """The job of the simulator. supply: as `read_supply` returns it."""
-        return Job(
+        return TrainingJob(
             depth=self.depth,
             max_pipelines=self.max_pipelines,
             min_pipelines=self.min_pipelines,
@@ -188,7 +188,7 @@ class Training(Spec, frozen=True, kw_only=True):
             prep_s=self.prep_s,
             write_s=self.write_s,
             stall_s=self.stall_s,
-            snapshot=self.snapshots.built(),
+            checkpoint=self.snapshots.built(),
             horizon_s=horizon_s,
             reconfig_rule=self.reconfig_rule,
             warm_start=self.warm_start,
@@ -324,12 +324,12 @@ class Goal(Spec, frozen=True, kw_only=True):
 class Choices(Spec, frozen=True, kw_only=True):
     """What a plan may choose among, besides what the scenario says.
 
-    jobs: other shapes with their own step times, such as another depth.  every_steps: steps between snapshots
+    jobs: other shapes with their own step times, such as another depth.  every_steps: steps between checkpoints
     (empty: the closed form's optimum and its neighbourhood; back to back is always tried).  growth: rules.
     spares: spot nodes asked for beyond the fleet's own.  on_demand_nodes: nodes that never vanish.
     """
 
-    jobs: tuple[Training, ...] = ()
+    jobs: tuple[JobSpec, ...] = ()
     every_steps: tuple[int, ...] = ()
     growth: tuple[str, ...] = ("immediate", "lazy", "lazy2", "hazard", "drain", "hazard_drain")
     spares: tuple[int, ...] = (0,)
@@ -363,7 +363,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     title: str = ""
     seed: int = 0
     fleet: Fleet
-    job: Training
+    job: JobSpec
     policy: Annotated[RecoveryPolicy, recipe(recovery_policies)] = Restart()
     growth: Annotated[GrowthRule, recipe(growth_rules)] = Immediate()
     on_demand_nodes: int = 0
@@ -448,7 +448,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
         if self.on_demand_nodes:
             found.append(("on_demand_nodes", "are held by the rule: set deadline.on_demand_nodes"))
         if type(self.policy) is not Restart:
-            found.append(("policy", "a run with `deadline` restarts from snapshots: policy: restart"))
+            found.append(("policy", "a run with `deadline` restarts from checkpoints: policy: restart"))
         fewest = self.job.depth * self.job.min_pipelines
         if deadline.on_demand_nodes < fewest:
             shape = (

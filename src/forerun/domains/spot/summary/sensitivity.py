@@ -28,8 +28,8 @@ ASSUMPTIONS = (
     ("job", "step_s", "time of a step"),
     ("job", "reconfig_s", "pause to rebuild"),
     ("job", "prep_s", "preparation of a node"),
-    ("job", "write_s", "write of a snapshot"),
-    ("job", "stall_s", "stall of a snapshot"),
+    ("job", "write_s", "write of a checkpoint"),
+    ("job", "stall_s", "stall of a checkpoint"),
 )
 """(section, field, what it is)."""
 

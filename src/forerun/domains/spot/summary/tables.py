@@ -26,9 +26,9 @@ LINES = ("useful", "slowdown", "stall", "lost", "reconfig", "idle", "inflight", 
 MEANINGS = {
     "useful": "step time of steps that are kept",
     "slowdown": "extra time of kept steps on doubled stages",
-    "stall": "training blocked by snapshots that are kept",
+    "stall": "training blocked by checkpoints that are kept",
     "lost": "time of work that was rolled back",
-    "reconfig": "building pipelines, the load of the snapshot included",
+    "reconfig": "building pipelines, the load of the checkpoint included",
     "idle": "fewer usable nodes than one pipeline",
     "inflight": "the step that was running at the end",
     "standby": "usable nodes in no pipeline",
@@ -68,7 +68,7 @@ SPELLS = TableSchema(
         Column("steps_executed", "", "steps completed in it"),
         Column("steps_retained", "", "steps of it that were kept"),
         Column("useful_s", "s", "time of kept steps"),
-        Column("stall_s", "s", "time blocked by kept snapshots"),
+        Column("stall_s", "s", "time blocked by kept checkpoints"),
         Column("lost_s", "s", "time rolled back"),
     ),
     "what the job did, one row a stretch",
@@ -175,7 +175,7 @@ def node_ledger(node_s: dict[str, float], alive_node_s: float) -> Ledger:
 
 
 def goodput_ledger(wall_s: dict[str, float], end_s: float, load_share: float) -> Ledger:
-    """Wall time under the names of Google's ML goodput; `load_share` of pauses is loading the snapshot."""
+    """Wall time under the names of Google's ML goodput; `load_share` of pauses is loading the checkpoint."""
     named: dict[str, float] = {}
     for line, seconds in wall_s.items():
         if line == "reconfig":

@@ -40,10 +40,10 @@ def next_steps(scenario: Scenario) -> tuple[str, ...]:
 def why(shares: Mapping[str, float], scenario: Scenario) -> str:
     """The largest loss, in a sentence, and what acts on it."""
     advice = {
-        "lost": "work rolled back after losses and growth; snapshot more often or grow later",
+        "lost": "work rolled back after losses and growth; checkpoint more often or grow later",
         "reconfig": "pauses to rebuild pipelines; fewer re-plans, or a recovery without restart, may help",
         "idle": "too few nodes for one pipeline; a smaller depth, spares or on-demand nodes may help",
-        "stall": "snapshots that block training; snapshot less often",
+        "stall": "checkpoints that block training; checkpoint less often",
         "slowdown": "stages doubled up on one node",
         "inflight": "the step that was running at the end",
     }

@@ -362,7 +362,7 @@ def _measured(recorded: Recorded) -> Told:
     )
     heads = ("segment", "nodes", "start_s", "end_s", "executed", "model", "kept", "model's")
     note = (
-        "the model has the run's own segments, the mean times of its logs, back-to-back snapshots, and "
+        "the model has the run's own segments, the mean times of its logs, back-to-back checkpoints, and "
         f"{START_DELAY_S:g} s from a pause to the first step; differences of lines are shares of the run"
     )
     return Told(

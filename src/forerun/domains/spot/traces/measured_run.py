@@ -20,8 +20,8 @@ from forerun.trace.repair import Complaints, RepairLog
 from forerun.trace.rows import Field, gathered, read_rows
 from forerun.trace.source import Source
 
-SNAPSHOT_ABOVE_S = 1.0
-"""A step blocked for longer than this took a snapshot; others only looked whether one is running."""
+CHECKPOINT_ABOVE_S = 1.0
+"""A step blocked for longer than this took a checkpoint; others only looked whether one is running."""
 START_DELAY_S = 0.8
 """From the end of a reconfiguration to the start of the first step, in round terms."""
 
@@ -116,7 +116,7 @@ class MeasuredRun:
             parts["reconfig"] += segment.train_start_s - segment.reconfig_start_s
             kept = segment.kept
             useful = math.fsum(step.train_s for step in kept)
-            stall = math.fsum(step.blocked_s for step in kept if step.blocked_s > SNAPSHOT_ABOVE_S)
+            stall = math.fsum(step.blocked_s for step in kept if step.blocked_s > CHECKPOINT_ABOVE_S)
             upto_s = kept[-1].end_s if kept else segment.train_start_s
             parts["useful"] += useful
             parts["stall"] += stall
@@ -150,9 +150,9 @@ def read_run(folder: str | Path, repairs: RepairLog | None = None) -> MeasuredRu
         )
     ]
     segments = _segments(pauses, loads["step"], steps, crash, origin_s)
-    stalls_s = [step.blocked_s for step in steps if step.blocked_s > SNAPSHOT_ABOVE_S]
+    stalls_s = [step.blocked_s for step in steps if step.blocked_s > CHECKPOINT_ABOVE_S]
     if not stalls_s:
-        what = f"no step was blocked for more than {SNAPSHOT_ABOVE_S:g} s, so no snapshot was measured"
+        what = f"no step was blocked for more than {CHECKPOINT_ABOVE_S:g} s, so no checkpoint was measured"
         raise TraceError.at(base / "loop_times_0.csv", what)
     profile = MeasuredProfile(
         step_s={
@@ -223,7 +223,7 @@ class Modelled:
 def model_run(
     run: MeasuredRun, profile: MeasuredProfile, *, delay_s: float = 0.0, write_from_stall_start: bool = False
 ) -> Modelled:
-    """Drive the room's closed form by the segments that really were: back-to-back snapshots, constant
+    """Drive the room's closed form by the segments that really were: back-to-back checkpoints, constant
     times.
     """
     from forerun.domains.spot.engine.kernels import durable_by, executed_by

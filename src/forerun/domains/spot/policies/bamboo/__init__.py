@@ -23,7 +23,7 @@ class Bamboo(RecoveryPolicy, frozen=True, kw_only=True, tag="bamboo"):
 
     The simulator published with the paper, its defects mended.  `depth` is the number of stages, `prep_s` the
     time to readiness; `local_s` and `global_s` are the rendezvous after a step and after a fatal failure,
-    `snapshot_s` the time between durable snapshots.  Redundant computation is part of the given step times.
+    `snapshot_s` the time between durable checkpoints.  Redundant computation is part of the given step times.
     [Thorpe et al., Bamboo, NSDI'23, sections 4 to 6.]
     """
 
@@ -50,7 +50,7 @@ class Bamboo(RecoveryPolicy, frozen=True, kw_only=True, tag="bamboo"):
             local_ms=round(self.local_s * 1000),
             global_ms=round(self.global_s * 1000),
             ready_ms=round(job.prep_s * 1000),
-            snapshot_ms=round(self.snapshot_s * 1000),
+            checkpoint_ms=round(self.snapshot_s * 1000),
             warm_start=job.warm_start,
         )
         rows: list[Change] = [
@@ -114,7 +114,7 @@ def _replay(done: RingRun, setting: Setting) -> Replay:
         steps_lost=len(done.step_end_ms) - done.steps,
         removed_active=done.removed["running"],
         removed_standby=done.removed["waiting"],
-        removed_prepping=done.removed["creating"],
+        removed_provisioning=done.removed["creating"],
         adds=len(done.lifetimes_ms),
         idle_spells=sum(spell.state == "idle" for spell in spells),
     )
@@ -128,7 +128,7 @@ def _replay(done: RingRun, setting: Setting) -> Replay:
         final_state=spells[-1].state if spells else "idle",
         final_active=done.alive["running"],
         final_standby=done.alive["waiting"],
-        final_prepping=done.alive["creating"],
+        final_provisioning=done.alive["creating"],
         spells=spells,
         node_spells=lives,
         finished_s=end_s if finished else None,

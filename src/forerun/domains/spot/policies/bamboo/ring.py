@@ -36,8 +36,8 @@ class RingJob:
     local_ms: int
     global_ms: int = 30_000
     ready_ms: int = 45_000
-    snapshot_ms: int = 600_000
-    """Time between durable snapshots, which a fatal failure returns to (the published simulator has none)."""
+    checkpoint_ms: int = 600_000
+    """Time between durable checkpoints, which a fatal failure returns to (the published simulator has none)."""
     warm_start: bool = False
     """Nodes added at 0 are ready at 0, and the first rendezvous takes no time (never so as published)."""
 
@@ -551,7 +551,7 @@ class Ring:
         self.undurable.append((plain, span - plain, self.stretch))
         self.stretch.steps += 1
         self.charged_ms = self.now_ms
-        if self.now_ms - self.durable_ms >= self.job.snapshot_ms:
+        if self.now_ms - self.durable_ms >= self.job.checkpoint_ms:
             self._keep(self.steps + 1)
 
     def _keep(self, steps: int) -> None:
@@ -564,7 +564,7 @@ class Ring:
         self.undurable, self.durable_steps, self.durable_ms = [], steps, self.now_ms
 
     def _roll_back(self) -> None:
-        """A fatal failure returns to the last durable snapshot."""
+        """A fatal failure returns to the last durable checkpoint."""
         if self.defects.no_rollback:
             return
         self.wall["lost"] += sum(useful + slow for useful, slow, _ in self.undurable)

@@ -173,7 +173,7 @@ class _Run:
             elif ready:
                 self.counts.removed_standby += 1
             else:
-                self.counts.removed_prepping += 1
+                self.counts.removed_provisioning += 1
         for node in instant.added:
             self.counts.adds += 1
             warm = t_s == 0 and self.setting.job.warm_start
@@ -313,7 +313,7 @@ class _Run:
             final_state=state,
             final_active=len(self.members),
             final_standby=usable - len(self.members),
-            final_prepping=len(self.ready_s) - usable,
+            final_provisioning=len(self.ready_s) - usable,
             spells=self.spells,
             node_spells=self.node_spells,
             finished_s=end_s if finished else None,

@@ -10,22 +10,22 @@ from dataclasses import fields
 from typing import Any
 
 from forerun.domains.spot.engine.history import Counts
-from forerun.domains.spot.engine.job import BackToBack, EverySteps, Job
+from forerun.domains.spot.engine.job import BackToBack, EverySteps, TrainingJob
 
 NEVER = 10**12
 Rows = Sequence[tuple[float, bool, str]]
 
 
 def tenths(seconds: float) -> int:
-    """Seconds as whole tenths; the twin is for worlds whose times are."""
+    """Seconds as whole tenths; the reference implementation is for worlds whose times are."""
     assert abs(seconds * 10 - round(seconds * 10)) < 1e-9
     return round(seconds * 10)
 
 
-class Twin:
+class Reference:
     """One job on one fleet, for the growth rules that know no rates."""
 
-    def __init__(self, rows: Rows, job: Job, growth: str) -> None:
+    def __init__(self, rows: Rows, job: TrainingJob, growth: str) -> None:
         self.job, self.growth, self.t = job, growth, 0
         self.rows = [(tenths(t_s), is_add, int(name.lstrip("n"))) for t_s, is_add, name in rows]
         self.nodes: dict[int, list[Any]] = {}  # node -> [state, ready]
@@ -36,10 +36,10 @@ class Twin:
         )
         self.counts = dict.fromkeys((one.name for one in fields(Counts)), 0)
         self.begin = 0  # of the job's current state
-        self.growing = self.due = False  # a snapshot is awaited to grow with; it has come
+        self.growing = self.due = False  # a checkpoint is awaited to grow with; it has come
         self.changed = -1  # when the fleet changed last
 
-    # -- a segment of training is the list of its steps [start, end] and of its snapshots [step, end, resume, durable]
+    # -- a segment of training is the list of its steps [start, end] and of its checkpoints [step, end, resume, durable]
 
     def train(self) -> None:
         self.state, self.begin = "training", self.t
@@ -57,7 +57,7 @@ class Twin:
     def end_step(self) -> None:
         self.steps.append([self.t - tenths(self.job.step_s[self.size]), self.t])
         self.counts["steps_executed"] += 1
-        rule, done = self.job.snapshot, len(self.steps)
+        rule, done = self.job.checkpoint, len(self.steps)
         if self.open_shot() is not None:
             return
         if isinstance(rule, EverySteps):
@@ -70,7 +70,7 @@ class Twin:
             stall, write = tenths(self.job.stall_s), tenths(self.job.write_s)
             resume = self.t + stall + (write if rule.write == "sync" else 0)
             self.shots.append([done, self.t, resume, self.t + stall + write, 0])
-            self.counts["snapshots_started"] += 1
+            self.counts["checkpoints_started"] += 1
 
     def close(self, final: bool) -> None:
         """Book the current state's time up to now."""
@@ -86,7 +86,7 @@ class Twin:
             found["inflight" if final else "lost"] = span - found["useful"] - found["stall"]
             self.counts["steps_lost"] += len(self.steps) - retained
             self.counts["rollbacks"] += found["lost"] > 0
-            self.counts["snapshots_aborted"] += not final and len(kept) < len(self.shots)
+            self.counts["checkpoints_aborted"] += not final and len(kept) < len(self.shots)
             self.completed = self.saved + 1 + len(self.steps) - (kept[-1][0] if kept else 0)
         for line, spent in found.items():
             self.wall[line] += spent
@@ -104,7 +104,7 @@ class Twin:
         for t, is_add, node in self.rows:
             if t == self.t and not is_add and node in self.nodes:
                 state = self.nodes.pop(node)[0]
-                self.counts[f"removed_{state}"] += 1
+                self.counts["removed_provisioning" if state == "prepping" else f"removed_{state}"] += 1
                 lost = lost or state == "active"
         for node, (state, ready) in list(self.nodes.items()):
             if state == "prepping" and ready <= self.t:
@@ -156,7 +156,7 @@ class Twin:
 
     # -- time
 
-    def run(self) -> Twin:
+    def run(self) -> Reference:
         horizon = tenths(self.job.horizon_s)
         while True:
             shot = self.open_shot() if self.state == "training" else None
@@ -178,7 +178,7 @@ class Twin:
                 assert shot is not None
                 self.saved += shot[0] - max([other[0] for other in self.shots if other[4]], default=0)
                 shot[4] = 1
-                self.counts["snapshots_durable"] += 1
+                self.counts["checkpoints_durable"] += 1
                 self.due, self.growing = self.growing, False
             elif step == now:
                 self.end_step()
