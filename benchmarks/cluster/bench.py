@@ -18,18 +18,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.cluster.allocator import Allocation, Allocator, AllocatorRules, Terms, View
-from forerun.domains.cluster.loop import run
-from forerun.domains.cluster.model import Cluster, Jobs, World
+from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.domains.cluster.engine.priority import build_queue
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.run import run_rules
+from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting
 from forerun.domains.cluster.policies.edf_rigid import EdfRigid
 from forerun.domains.cluster.policies.srtf import Srtf
-from forerun.domains.cluster.priority import build_queue
-from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.policy import Allocation, Allocator, View
 
 #: the compiled queue over the pure-Python twin, at least (median of ROUNDS)
 LEAST_RATIO: Final = 5.0
 ROUNDS: Final = 5
-#: the world of the ratios and of a user's policy
+#: the setting of the ratios and of a user's policy
 JOBS: Final = 100_000
 GPUS: Final = 1024
 #: jobs a second of a user's Python policy in rounds of 60 s, at least; megabytes of it all, at most
@@ -39,7 +40,7 @@ MOST_MB: Final = 1000
 LEAST_EQUAL: Final = 0.995
 
 
-def drawn_world(count: int, gpus: int, load: float = 0.95) -> World:
+def drawn_world(count: int, gpus: int, load: float = 0.95) -> Setting:
     """Jobs of 1 to 8 GPUs, exponential work of mean 600 s, deadlines of 1 to 3 times the work."""
     rng = np.random.default_rng(1)
     size = rng.choice([1, 1, 1, 2, 4, 8], count)
@@ -52,7 +53,7 @@ def drawn_world(count: int, gpus: int, load: float = 0.95) -> World:
         np.arange(count), tuple(range(count)), submit, due, np.zeros(count, np.int64), np.full(count, -1), blank,
         np.zeros(count, np.int64), size.astype(np.int64), work, np.zeros(count, np.bool_), blank, due,
     )  # fmt: skip
-    return World(jobs, Cluster.uniform(1, gpus // 8, 8), None, 60)
+    return Setting(jobs, Cluster.uniform(1, gpus // 8, 8), None, 60)
 
 
 class IndexedHeap:
@@ -112,12 +113,12 @@ class IndexedHeap:
         place[job] = at
 
 
-def python_twin(world: World, by_remaining: bool) -> np.ndarray:
+def python_twin(setting: Setting, by_remaining: bool) -> np.ndarray:
     """The same rule in pure Python: waiting heap, worst-first heap, ends in a heap with lazy removal."""
-    jobs = world.jobs
+    jobs = setting.jobs
     submit, gpus = jobs.submit_s.astype(float).tolist(), jobs.gpus.tolist()
     left, due = jobs.duration_s.astype(float).tolist(), jobs.deadline_s.astype(float).tolist()
-    count, free, arrived = len(jobs), world.cluster.gpus, 0
+    count, free, arrived = len(jobs), setting.cluster.gpus, 0
     waiting, worst = IndexedHeap(count), IndexedHeap(count)
     ends: list[tuple[float, int]] = []
     end_at, since, end = [-1.0] * count, [0.0] * count, [-1.0] * count
@@ -160,11 +161,11 @@ def python_twin(world: World, by_remaining: bool) -> np.ndarray:
             free -= gpus[job]
 
 
-def compiled(world: World, recipe: Srtf | EdfRigid) -> tuple[float, np.ndarray]:
+def compiled(setting: Setting, recipe: Srtf | EdfRigid) -> tuple[float, np.ndarray]:
     """CPU seconds of the compiled queue alone, and ends."""
-    from forerun.domains.cluster.kernels import priority
+    from forerun.domains.cluster.engine.kernels import priority
 
-    queue = build_queue(world, recipe.kernel_key, 1 << 16)
+    queue = build_queue(setting, recipe.kernel_key, 1 << 16)
     begun = time.process_time()
     while np.isfinite(priority.advance(queue, recipe.kernel_key, True, 0.0, np.inf)):
         queue.meta[priority.LOGGED] = queue.meta[priority.EVENTS] = 0
@@ -176,14 +177,14 @@ def growth(counts: tuple[int, ...]) -> list[tuple[int, int, float]]:
 
     The queue is overloaded by a tenth, so that the jobs that wait grow with the trace, as in a log that lasts longer.
     """
-    from forerun.domains.cluster.kernels import priority
+    from forerun.domains.cluster.engine.kernels import priority
 
     grown = []
     for count in counts:
-        world = drawn_world(count, GPUS, load=1.1)
+        setting = drawn_world(count, GPUS, load=1.1)
         best, deepest, events = float("inf"), 0, 0
         for _ in range(3):
-            queue = build_queue(world, Srtf().kernel_key, 1 << 16)
+            queue = build_queue(setting, Srtf().kernel_key, 1 << 16)
             spent, deepest, events = 0.0, 0, 0
             coming_s = 0.0
             while np.isfinite(coming_s):
@@ -244,14 +245,14 @@ class ShortestQueueFirst(Allocator, tag="bench-user-policy", frozen=True):
 def measure(large: bool) -> dict[str, Any]:
     """Everything: the compiled queue against its twin, the growth of an event's cost, a user's policy, memory."""
     compiled(drawn_world(1000, 64), Srtf())
-    world = drawn_world(JOBS, GPUS)
+    setting = drawn_world(JOBS, GPUS)
     found: dict[str, Any] = {}
     for recipe in (Srtf(), EdfRigid()):
         compiled_s, python_s = [], []
         for _ in range(ROUNDS):  # in turns, so that a busy machine slows both alike
-            fast, ends = compiled(world, recipe)
+            fast, ends = compiled(setting, recipe)
             begun = time.process_time()
-            slow_ends = python_twin(world, isinstance(recipe, Srtf))
+            slow_ends = python_twin(setting, isinstance(recipe, Srtf))
             compiled_s.append(fast)
             python_s.append(time.process_time() - begun)
         found[type(recipe).__name__] = {
@@ -266,10 +267,10 @@ def measure(large: bool) -> dict[str, Any]:
     ]
     policy = ShortestQueueFirst()
     for count in (500, JOBS):
-        world = drawn_world(count, GPUS)
-        record = Record(world)
+        setting = drawn_world(count, GPUS)
+        record = Record(setting)
         begun = time.process_time()
-        run(AllocatorRules(world, record, policy, policy, Terms()))
+        run_rules(AllocatorRules(setting, record, policy, policy, Terms()))
         seconds = time.process_time() - begun
     found["python_policy"] = {"jobs_per_s": JOBS / seconds, "events": len(record.events()[0])}
     found["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

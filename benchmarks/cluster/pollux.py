@@ -1,6 +1,6 @@
 """Pollux by the search of its paper, over seeds: `FORERUN_DATA_DIR=... python benchmarks/cluster/pollux.py [--json]`.
 
-The world of figure 8(a), 195 jobs on 16 nodes of 4 T4, population 100 and 100 generations at every decision, six seeds in
+The setting of figure 8(a), 195 jobs on 16 nodes of 4 T4, population 100 and 100 generations at every decision, six seeds in
 two processes, and the deterministic search beside it; some two minutes on two cores that nobody else uses. Then the CPU
 time of one child plan of the search.
 """
@@ -58,7 +58,7 @@ def decisions() -> int:
 
 def child_us() -> float:
     """CPU microseconds of a child in a search among 33 jobs on 16 nodes of 4, the mean size of figure 8(a)."""
-    from forerun.domains.cluster.kernels.pollux import evolve
+    from forerun.domains.cluster.engine.kernels.pollux import evolve
 
     rng = np.random.default_rng(1)
     count, nodes = 33, 16

@@ -12,11 +12,11 @@ import sys
 
 import numpy as np
 
-from forerun.domains.cluster.loop import run
+from forerun.domains.cluster.engine.known_bugs import SWITCHES
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.run import run_rules
 from forerun.domains.cluster.policy import Schedule, schedulers
-from forerun.domains.cluster.public import public_world
-from forerun.domains.cluster.record import Record
-from forerun.domains.cluster.switches import SWITCHES
+from forerun.replication.elasticflow.public import public_setting
 
 SCENES = (
     ("elasticflow_traces/195job.csv", "n16g8", 240, "A100"),
@@ -29,12 +29,12 @@ def measure(
 ) -> tuple[int, int, float]:
     """Accepted by the schedule's own rule, met by the logged end, mean completion time in seconds."""
     trace, cluster, slot_s, gpu_type = scene
-    world = public_world(trace, cluster, slot_s, gpu_type, corrected=corrected)
-    record = Record(world)
+    setting = public_setting(trace, cluster, slot_s, gpu_type, corrected=corrected)
+    record = Record(setting)
     recipe = schedulers().get(schedule)()
     assert isinstance(recipe, Schedule)
-    run(recipe.rules(world, record))
-    jobs = world.jobs
+    run_rules(recipe.rules(setting, record))
+    jobs = setting.jobs
     ended = record.end_s >= 0
     met = np.count_nonzero(ended & jobs.has_deadline & (record.end_s <= jobs.deadline_s))
     return record.accepted, int(met), float((record.end_s - jobs.submit_s)[ended].mean())

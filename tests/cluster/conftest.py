@@ -6,16 +6,17 @@ import csv
 import gzip
 import json
 import os
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from forerun.domains.cluster.inputs import jobs_of, read_cluster, read_jobs, read_profile
-from forerun.domains.cluster.loop import run
-from forerun.domains.cluster.model import NO_DEADLINE_S, Profile, World
-from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.run import run_rules
+from forerun.domains.cluster.inputs.files import jobs_of, read_cluster, read_jobs, read_profile
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Setting, ThroughputTable
 
 from ..conftest import SHARED, shared_path
 
@@ -36,20 +37,20 @@ def trace_path(name: str) -> Path:
 
 
 @cache
-def profile(gpu_type: str) -> Profile:
+def profile(gpu_type: str) -> ThroughputTable:
     return read_profile(DATA / f"throughputs_{gpu_type}", gpu_type)
 
 
-def world(
+def setting(
     trace: str,
     cluster: str | tuple[int, int, int],
     slot_s: int,
     gpu_type: str = "A100",
     corrected: tuple[str, ...] | frozenset[str] = (),
-) -> World:
-    """A world of the public data: trace file name, cluster specification name (or its three numbers)."""
+) -> Setting:
+    """A setting of the public data: trace file name, cluster specification name (or its three numbers)."""
     shared_or_skip()
-    from forerun.domains.cluster.model import Cluster
+    from forerun.domains.cluster.inputs.setting import Cluster
 
     machines = (
         read_cluster(DATA / "cluster_specs" / f"{cluster}.csv")
@@ -57,7 +58,7 @@ def world(
         else Cluster.uniform(*cluster)
     )
     rates = profile(gpu_type)
-    return World(
+    return Setting(
         jobs=jobs_of(read_jobs(trace_path(trace)), rates),
         cluster=machines,
         profile=rates,
@@ -92,24 +93,25 @@ def golden_alloc(name: str) -> dict[str, Any] | None:
     return json.loads(gzip.decompress(path.read_bytes())) if path.exists() else None
 
 
-def play(policy: Any, world: World) -> Record:
-    """Run a schedule on a world; what it left behind."""
-    record = Record(world)
-    run(policy.rules(world, record))
+def play(policy: Any, setting: Setting) -> Record:
+    """Run a schedule on a setting; what it left behind."""
+    setting = replace(setting, applications=policy.applications())
+    record = Record(setting)
+    run_rules(policy.rules(setting, record))
     return record
 
 
-def in_file_order(world: World, column: Any) -> list[Any]:
+def in_file_order(setting: Setting, column: Any) -> list[Any]:
     """A column of the record in the order of the trace file."""
-    placed: list[Any] = [None] * len(world.jobs)
-    for row, at in enumerate(world.jobs.file_row):
+    placed: list[Any] = [None] * len(setting.jobs)
+    for row, at in enumerate(setting.jobs.file_row):
         placed[int(at)] = column[row]
     return placed
 
 
 def assert_equals_reference(record: Record, run_record: dict[str, Any]) -> None:
     """Counters, events and every job's fate equal one record of runs.json and its tables."""
-    world = record.world
+    setting = record.setting
     assert record.accepted == run_record["accepted"]
     assert record.declined_count == run_record["declined"]
     if "completed" in run_record:
@@ -117,17 +119,17 @@ def assert_equals_reference(record: Record, run_record: dict[str, Any]) -> None:
     assert len(record.events()[0]) == run_record["events"]
     table = golden_jobs(run_record["run"])
     ends = [float(text) if text else -1.0 for text in table["end"]]
-    assert [float(end) for end in in_file_order(world, record.end_s)] == ends
+    assert [float(end) for end in in_file_order(setting, record.end_s)] == ends
     refused = [int(text) for text in table["admitted"]]
-    assert [int(value != 0) for value in in_file_order(world, record.admitted)] == refused
+    assert [int(value != 0) for value in in_file_order(setting, record.admitted)] == refused
     met = [text == "1" for text in table["met_ref"]]
-    slo = world.jobs.deadline_s < NO_DEADLINE_S
-    has_deadline = in_file_order(world, slo)
-    ours = in_file_order(world, record.met_reference)
+    slo = setting.jobs.deadline_s < NO_DEADLINE_S
+    has_deadline = in_file_order(setting, slo)
+    ours = in_file_order(setting, record.met_reference)
     assert [bool(a) for a, s in zip(ours, has_deadline) if s] == [m for m, s in zip(met, has_deadline) if s]
     planned = [float(text) for text in table["real_end"] if text]
     if planned:
-        real = in_file_order(world, record.real_end_s)
+        real = in_file_order(setting, record.real_end_s)
         assert [real[i] for i, text in enumerate(table["real_end"]) if text] == planned
     reference = golden_alloc(run_record["run"])
     if reference is not None:
@@ -135,9 +137,9 @@ def assert_equals_reference(record: Record, run_record: dict[str, Any]) -> None:
 
 
 def assert_equals_small_world(policy: Any, small: dict[str, Any], schedule: str) -> None:
-    """Counters, number of events and every logged end of a small random world."""
+    """Counters, number of events and every logged end of a small random setting."""
     shape = (small["switches"], small["nodes_per_switch"], small["gpus_per_node"])
-    made = world(small["trace"], shape, small["slot_s"], small["gpu_type"])
+    made = setting(small["trace"], shape, small["slot_s"], small["gpu_type"])
     expected = small["runs"][schedule]
     record = play(policy, made)
     assert (record.accepted, record.declined_count) == (expected["accepted"], expected["declined"])
@@ -148,7 +150,7 @@ def assert_equals_small_world(policy: Any, small: dict[str, Any], schedule: str)
 
 def assert_same_allocations(record: Record, reference: dict[str, Any]) -> None:
     times, rows, gpus = record.changes()
-    file_row = record.world.jobs.file_row
+    file_row = record.setting.jobs.file_row
     ours: dict[int, dict[int, int]] = {}
     for time_s, row, count in zip(times, rows, gpus):
         ours.setdefault(int(time_s), {})[int(file_row[row])] = int(count)

@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.costs import cost_table, plain
-from forerun.domains.cluster.model import NO_DEADLINE_S, Cluster, Jobs, World
+from forerun.domains.cluster.engine.known_bugs import SWITCHES
+from forerun.domains.cluster.engine.promises import PromisingRules
+from forerun.domains.cluster.inputs.costs import cost_table, plain
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Cluster, Jobs, Setting
 from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
-from forerun.domains.cluster.promises import PromisingRules
-from forerun.domains.cluster.switches import SWITCHES
 
-from .conftest import play, world
+from .conftest import play, setting
 from .test_rigid_laws import PROFILE, RATE
 
 ALL = frozenset(SWITCHES)
 
 
-def drawn_world(rng: np.random.Generator) -> World:
+def drawn_world(rng: np.random.Generator) -> Setting:
     count = int(rng.integers(2, 30))
     submit = np.cumsum(rng.integers(0, int(rng.choice([100, 900, 3000])), count))
     gpus = rng.choice([1, 1, 2, 4, 8], count)
@@ -34,7 +34,7 @@ def drawn_world(rng: np.random.Generator) -> World:
         effort, ("u",) * count, due,
     )  # fmt: skip
     nodes, slot_s = int(rng.choice([1, 2, 4])), int(rng.choice([60, 240]))
-    return World(jobs, Cluster.uniform(1, nodes, 8), PROFILE, slot_s, corrected=ALL)
+    return Setting(jobs, Cluster.uniform(1, nodes, 8), PROFILE, slot_s, corrected=ALL)
 
 
 WORLDS = 520
@@ -48,9 +48,9 @@ def test_nobody_admitted_is_late_in_drawn_worlds():
         made = drawn_world(rng)
         record = play(ElasticFlow(), made)
         mine = record.admitted == 1
-        assert (record.end_s[mine] >= 0).all(), f"world {number}"
+        assert (record.end_s[mine] >= 0).all(), f"setting {number}"
         late = np.flatnonzero(mine & (record.end_s > made.jobs.deadline_s))
-        assert not len(late), f"world {number}: jobs {late}"
+        assert not len(late), f"setting {number}: jobs {late}"
         admitted += int(np.count_nonzero(mine & made.jobs.has_deadline))
         refused += int(np.count_nonzero(record.admitted == 0))
     assert (admitted, refused) == (4609, 1735)
@@ -129,7 +129,7 @@ def test_without_promises_some_are_late():
 )
 def test_admitted_jobs_end_in_time_on_the_testbed_traces(scene, switches):
     """Every one, with the switch alone and with all."""
-    made = world(*scene, corrected=switches)
+    made = setting(*scene, corrected=switches)
     record = play(ElasticFlow(), made)
     mine = (record.admitted == 1) & made.jobs.has_deadline
     assert mine.sum() > 100

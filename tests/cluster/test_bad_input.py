@@ -12,9 +12,8 @@ import pytest
 
 import forerun
 from forerun.cli.main import run
-from forerun.domains.cluster.allocator import Allocation, Allocator, View
 from forerun.domains.cluster.policies.fifo import Fifo
-from forerun.domains.cluster.policy import schedulers
+from forerun.domains.cluster.policy import Allocation, Allocator, View, schedulers
 from forerun.domains.cluster.scenario import Quota
 from forerun.errors import ScenarioError
 from forerun.trace.reader import read_trace
@@ -161,7 +160,7 @@ def test_a_spoiled_run_is_told_and_kept(simulate: Any, monkeypatch: pytest.Monke
 
 
 def test_starving_everybody_ends_the_run_with_a_word(simulate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from forerun.domains.cluster.allocator import Allocation
+    from forerun.domains.cluster.policy import Allocation
 
     class Miser:
         def allocate(self, view: Any) -> Any:
@@ -556,11 +555,11 @@ def test_sizes_beyond_all_clusters_are_refused(
 
 def test_durations_hold_on_the_gpus_asked_for() -> None:
     """A scaled job takes its recorded duration there, whatever the count, and less on more by the curve."""
-    from forerun.domains.cluster.model import Cluster
-    from forerun.domains.cluster.simulate import scaled_from_durations
+    from forerun.domains.cluster.inputs.jobs import scaled_from_durations
+    from forerun.domains.cluster.inputs.setting import Cluster
     from forerun.testing.cluster import drawn_world
 
-    jobs = drawn_world(3).world.jobs
+    jobs = drawn_world(3).setting.jobs
     scaled, profile, _ = scaled_from_durations(jobs, "balanced", Cluster.uniform(1, 2, 8), keeps=True)
     rate = profile.rate_at()[scaled.kind, jobs.gpus]
     np.testing.assert_allclose(scaled.iterations / rate, jobs.duration_s)

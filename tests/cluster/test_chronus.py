@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.lease_program import Limits, Proof, best_plan, objective
-from forerun.domains.cluster.leases import Claim, LeaseBook, fill_backwards, packs
-from forerun.domains.cluster.loop import run
+from forerun.domains.cluster.engine.lease_program import Limits, Proof, best_plan, objective
+from forerun.domains.cluster.engine.leases import Claim, LeaseBook, fill_backwards, packs
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.run import run_rules
 from forerun.domains.cluster.policies.chronus import Chronus
-from forerun.domains.cluster.record import Record
 
-from .conftest import GOLDEN, play, runs, world
+from .conftest import GOLDEN, play, runs, setting
 
 GREEDY = [r for r in runs() if r["schedule"] == "chronus" and r["run"].endswith(".none")]
 
 
 def of_run(reference: dict[str, Any], **changes: Any) -> Any:
     machines = (1, reference["nodes"], reference["gpus_per_node"])
-    return world(
+    return setting(
         reference["trace"], machines, reference["check_time_interval_s"], reference["gpu_type"], **changes
     )
 
@@ -50,7 +50,7 @@ def test_optimal_plans_meet_as_many_deadlines_as_the_greedy_less_two(reference: 
     made = of_run(reference)
     record = Record(made)
     rules = Chronus(solver="highs").rules(made, record)
-    run(rules)
+    run_rules(rules)
     assert record.accepted >= reference["met"] - 2
     assert rules.solved.get(Proof.FALLBACK.name, 0) == 0  # type: ignore[attr-defined]
     assert record.notes[0].startswith("lease plans by how they were found: ")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster.allocator import Allocation, Allocator, View
 from forerun.domains.cluster.policies.srtf import Srtf
+from forerun.domains.cluster.policy import Allocation, Allocator, View
 from forerun.errors import PolicyError
 from forerun.scenarios import loads
 from forerun.testing.cluster import SchedulerContract
@@ -23,7 +23,7 @@ LAWS = [name for name in dir(SchedulerContract) if name.startswith("test_")]
 def made_by(answer: Any, *, memory: dict[str, Any] | None = None, round_s: float = 0.0) -> Allocator:
     """A policy that answers a view with `answer(view, memory)`; a fresh memory a run, unless one is shared."""
 
-    class Cook:
+    class Scheduler:
         def __init__(self) -> None:
             self.memory = {} if memory is None else memory
 
@@ -34,7 +34,7 @@ def made_by(answer: Any, *, memory: dict[str, Any] | None = None, round_s: float
         """A policy for a test."""
 
         def build(self, rng: np.random.Generator) -> Any:
-            return Cook()
+            return Scheduler()
 
     return Made(round_s=round_s)
 
@@ -107,7 +107,7 @@ def test_a_good_policy_breaks_nothing() -> None:
         (
             starves,
             "test_everybody_ends_or_is_refused",
-            r"drawn world 0: j0, .* never end; at .* gives GPUs to none of",
+            r"drawn setting 0: j0, .* never end; at .* gives GPUs to none of",
         ),
         (gambles, "test_the_same_world_gives_the_same_run", r"run again, it came out differently"),
     ],

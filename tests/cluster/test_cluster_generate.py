@@ -10,19 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.generate import (
-    TEMPLATES,
-    JobGenerator,
-    LogNormalPart,
-    MadeJobs,
-    bootstrap,
-    fit,
-    from_log,
-    generate,
-    published,
-)
-from forerun.domains.cluster.inputs import jobs_of, read_jobs
-from forerun.domains.cluster.model import NO_DEADLINE_S, Profile
+from forerun.domains.cluster.inputs.files import jobs_of, read_jobs
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, ThroughputTable
+from forerun.domains.cluster.traces.fit import fit
+from forerun.domains.cluster.traces.generate import JobGenerator, LogNormalPart, MadeJobs, generate
+from forerun.domains.cluster.traces.published import TEMPLATES, from_log, published
+from forerun.domains.cluster.traces.resample import bootstrap
 from forerun.errors import ProfileError, ScenarioError, TraceError
 from forerun.trace.reader import read_trace
 from forerun.trace.repair import RepairLog
@@ -60,11 +53,11 @@ def test_only_slack_and_coin_hang_on_the_unseeded_generator() -> None:
     assert one.best_effort.tolist() != two.best_effort.tolist()
 
 
-def flat_profile(levels: tuple[int, ...] = (1, 2, 4, 8, 16)) -> Profile:
+def flat_profile(levels: tuple[int, ...] = (1, 2, 4, 8, 16)) -> ThroughputTable:
     """Two kinds that scale perfectly, the second only up to 4 GPUs."""
     counts = np.array(levels, np.int64)
     rate = np.stack([2.0 * counts, np.where(counts <= 4, 1.0 * counts, 0.0)])
-    return Profile("test", (("a", 64), ("b", 8)), counts, rate.astype(np.float64), np.array([16, 16]))
+    return ThroughputTable("test", (("a", 64), ("b", 8)), counts, rate.astype(np.float64), np.array([16, 16]))
 
 
 SPEC = JobGenerator(jobs=400, mean_gap_s=600.0, best_effort_share=0.25)

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.loop import run
-from forerun.domains.cluster.model import Cluster
+from forerun.domains.cluster.engine.kernels import allocator as ak
+from forerun.domains.cluster.engine.kernels import plan_state as mk
+from forerun.domains.cluster.engine.known_bugs import SWITCHES, touching
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.run import rules_for, run_rules
+from forerun.domains.cluster.inputs.setting import Cluster
 from forerun.domains.cluster.policy import Schedule, schedulers
-from forerun.domains.cluster.record import Record
-from forerun.domains.cluster.simulate import rules_for
-from forerun.domains.cluster.switches import SWITCHES, touching
 from forerun.testing import cluster as contract
 from forerun.testing.cluster import Scene, Witness, drawn_world, play
 
@@ -23,14 +24,14 @@ WORLDS = 60
 
 
 def scene_for(name: str, number: int) -> Scene:
-    """A world for a policy; published schedules run as published, with every accident put right, or with one."""
+    """A setting for a policy; published schedules run as published, with every accident put right, or with one."""
     policy = schedulers().get(name)
     if not issubclass(policy, Schedule):
         return drawn_world(number)
     switches = sorted(touching(name))
     chosen = [[], switches, switches[number % len(switches) :][:1] if switches else []][number % 3]
     made = drawn_world(number, published=True)
-    return replace(made, world=replace(made.world, corrected=frozenset(chosen)))
+    return replace(made, setting=replace(made.setting, corrected=frozenset(chosen)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -47,8 +48,8 @@ def test_the_drawn_worlds_are_many_and_different() -> None:
     assert WORLDS * len(NAMES) >= 500
     scenes = [drawn_world(number) for number in range(WORLDS)]
     assert {scene.terms.placement for scene in scenes} == set(contract._PLACEMENTS)
-    assert sum(len(scene.world.profiles) > 1 for scene in scenes) >= 5, "nodes of two types"
-    assert sum(len(set(scene.world.cluster.node_gpus().tolist())) > 1 for scene in scenes) >= 20, (
+    assert sum(len(scene.setting.profiles) > 1 for scene in scenes) >= 5, "nodes of two types"
+    assert sum(len(set(scene.setting.cluster.node_gpus().tolist())) > 1 for scene in scenes) >= 20, (
         "unequal nodes"
     )
     assert sum(scene.terms.quota is not None for scene in scenes) >= 10
@@ -56,10 +57,13 @@ def test_the_drawn_worlds_are_many_and_different() -> None:
         "borrowing"
     )
     assert sum(scene.terms.restart_s > 0 for scene in scenes) >= 20
-    both = [scene.world.jobs.has_deadline for scene in scenes]
+    both = [scene.setting.jobs.has_deadline for scene in scenes]
     assert sum(bool(has.any() and not has.all()) for has in both) >= 30, "best effort beside deadlines"
-    assert sum(bool((scene.world.jobs.kind < 0).any()) for scene in scenes) >= 30, "rigid beside elastic"
-    assert sum(len(set(scene.world.jobs.submit_s.tolist())) < len(scene.world.jobs) for scene in scenes) >= 30
+    assert sum(bool((scene.setting.jobs.kind < 0).any()) for scene in scenes) >= 30, "rigid beside elastic"
+    assert (
+        sum(len(set(scene.setting.jobs.submit_s.tolist())) < len(scene.setting.jobs) for scene in scenes)
+        >= 30
+    )
     touched = {switch for name in NAMES for switch in touching(name)}
     assert touched == set(SWITCHES), "every switch is put right somewhere"
 
@@ -68,15 +72,15 @@ def test_the_drawn_worlds_are_many_and_different() -> None:
 
 
 def broken(scene: Scene, damage: Any, policy: str = "srtf") -> None:
-    """A run in which the world is damaged by hand as soon as GPUs are held, under a witness."""
-    record = Record(scene.world)
-    rules = rules_for(schedulers().get(policy)(), scene.world, record, scene.terms, 0)
+    """A run in which the setting is damaged by hand as soon as GPUs are held, under a witness."""
+    record = Record(scene.setting)
+    rules = rules_for(schedulers().get(policy)(), scene.setting, record, scene.terms, 0)
     if not hasattr(rules, "state") and not isinstance(schedulers().get(policy)(), Schedule):
-        from forerun.domains.cluster.allocator import AllocatorRules
+        from forerun.domains.cluster.engine.allocator import AllocatorRules
 
         recipe = schedulers().get(policy)()
         rules = AllocatorRules(
-            scene.world, record, recipe, recipe.build(np.random.default_rng(0)), scene.terms
+            scene.setting, record, recipe, recipe.build(np.random.default_rng(0)), scene.terms
         )
     witness = Witness(scene, rules, record)
     hurt_yet = False
@@ -87,21 +91,21 @@ def broken(scene: Scene, damage: Any, policy: str = "srtf") -> None:
             hurt_yet = True
             damage(rules, record, now_s)
 
-    run(rules, watch=[(hurt, record), (witness.instant, record)])
+    run_rules(rules, [lambda now_s: hurt(now_s, record), lambda now_s: witness.instant(now_s, record)])
     witness.close()
 
 
 def placed(number: int = 0) -> Scene:
-    """A drawn world with first-fit placement and no other terms, with several jobs on nodes at its second event."""
+    """A drawn setting with first-fit placement and no other terms, with several jobs on nodes at its second event."""
     made = drawn_world(number)
     return replace(made, terms=replace(made.terms, placement="first-fit", quota=None))
 
 
 def whole(number: int = 0) -> Scene:
-    """A drawn world of one GPU type and no terms."""
-    found = next(n for n in range(number, number + 50) if not drawn_world(n).world.profiles)
+    """A drawn setting of one GPU type and no terms."""
+    found = next(n for n in range(number, number + 50) if not drawn_world(n).setting.profiles)
     made = drawn_world(found)
-    from forerun.domains.cluster.allocator import Terms
+    from forerun.domains.cluster.engine.allocator import Terms
 
     return replace(made, terms=Terms())
 
@@ -109,7 +113,7 @@ def whole(number: int = 0) -> Scene:
 def test_a_gpu_held_twice_is_seen() -> None:
     def damage(rules: Any, record: Record, now_s: float) -> None:
         held = np.flatnonzero(rules.state.owner >= 0)
-        rules.state.owner[held[0]] = (rules.state.owner[held[0]] + 1) % len(record.world.jobs)
+        rules.state.owner[held[0]] = (rules.state.owner[held[0]] + 1) % len(record.setting.jobs)
 
     with pytest.raises(AssertionError, match="held twice, or by nobody"):
         broken(placed(), damage)
@@ -117,7 +121,7 @@ def test_a_gpu_held_twice_is_seen() -> None:
 
 def test_more_gpus_than_there_are_is_seen() -> None:
     def damage(rules: Any, record: Record, now_s: float) -> None:
-        record.snapshot(now_s, np.array([0]), np.array([99]), 0)
+        record.add_event(now_s, np.array([0]), np.array([99]), 0)
 
     with pytest.raises(AssertionError, match=r"GPUs are held, .* are there"):
         broken(whole(), damage)
@@ -125,8 +129,8 @@ def test_more_gpus_than_there_are_is_seen() -> None:
 
 def test_work_that_vanishes_is_seen() -> None:
     def damage(rules: Any, record: Record, now_s: float) -> None:
-        holding = np.flatnonzero(rules.state.i[rules.kernel.HELD])
-        rules.state.f[rules.kernel.LEFT, holding[0]] -= 1.0
+        holding = np.flatnonzero(rules.state.i[ak.HELD])
+        rules.state.f[ak.LEFT, holding[0]] -= 1.0
 
     with pytest.raises(AssertionError, match="work done and left is not all work"):
         broken(whole(), damage)
@@ -134,9 +138,7 @@ def test_work_that_vanishes_is_seen() -> None:
 
 def test_a_finished_job_that_holds_gpus_is_seen() -> None:
     def damage(rules: Any, record: Record, now_s: float) -> None:
-        rules.state.i[rules.kernel.STATE, np.flatnonzero(rules.state.i[rules.kernel.HELD])[0]] = (
-            rules.kernel.DONE
-        )
+        rules.state.i[ak.STATE, np.flatnonzero(rules.state.i[ak.HELD])[0]] = ak.DONE
 
     with pytest.raises(AssertionError, match="a job that ended holds GPUs"):
         broken(whole(), damage)
@@ -144,7 +146,6 @@ def test_a_finished_job_that_holds_gpus_is_seen() -> None:
 
 def test_a_node_in_two_sets_is_seen() -> None:
     """The published machine's sets of nodes, under ElasticFlow: a job's GPUs counted in a set that does not have them."""
-    from forerun.domains.cluster.kernels import machine as mk
 
     def damage(rules: Any, record: Record, now_s: float) -> None:
         which = int(rules.places.node_set[rules.places.node_set >= 0][0])
@@ -155,7 +156,7 @@ def test_a_node_in_two_sets_is_seen() -> None:
 
 
 def test_seconds_that_get_lost_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from forerun.domains.cluster.outcome import waits_of
+    from forerun.domains.cluster.summary.waits import waits_of
 
     def forgetful(record: Record, stretches: Any) -> Any:
         waits = waits_of(record, stretches)
@@ -167,7 +168,7 @@ def test_seconds_that_get_lost_are_seen(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_ledger_that_does_not_sum_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from forerun.domains.cluster.outcome import ledger_of
+    from forerun.domains.cluster.summary.ledgers import ledger_of
     from forerun.errors import CheckFailed
 
     def short(record: Record, stretches: Any, waits: Any) -> Any:
@@ -196,15 +197,15 @@ def test_a_track_drawn_twice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_refusal_names_what_binds_and_its_wait_is_for_admission(name: str) -> None:
     """Own speed exactly where no count up to the job's limit could make the deadline from the moment of the decision; a
     job named stands in the trace; all seconds until the refusal are admission."""
-    from forerun.domains.cluster.outcome import stretches_of, waits_of
+    from forerun.domains.cluster.summary.waits import stretches_of, waits_of
 
     told: dict[str, int] = {}
     for number in range(120):
         scene = scene_for(name, number)
         record, _ = play(schedulers().get(name)(), scene, watch=False)
-        jobs, world = scene.world.jobs, scene.world
-        assert world.profile is not None
-        rate = world.profile.rate_at()[:, : world.cluster.gpus + 1]
+        jobs, setting = scene.setting.jobs, scene.setting
+        assert setting.profile is not None
+        rate = setting.profile.rate_at()[:, : setting.cluster.gpus + 1]
         waits = waits_of(record, stretches_of(record))
         for row in np.flatnonzero(record.admitted == 0).tolist():
             because = record.refusals[row]
@@ -226,9 +227,9 @@ def test_each_refusal_names_what_binds_and_its_wait_is_for_admission(name: str) 
 
 
 def one_by_one(number: int, corrected: frozenset[str]) -> Scene:
-    """A drawn world whose jobs come two minutes apart, each alone in its batch, and take five times as long."""
+    """A drawn setting whose jobs come two minutes apart, each alone in its batch, and take five times as long."""
     made = drawn_world(number, published=True)
-    jobs = made.world.jobs
+    jobs = made.setting.jobs
     submit_s = 120 * np.arange(len(jobs))
     slack_s = 5 * (jobs.deadline_s - jobs.submit_s)
     jobs = replace(
@@ -238,7 +239,7 @@ def one_by_one(number: int, corrected: frozenset[str]) -> Scene:
         iterations=5 * jobs.iterations,
         duration_s=5 * jobs.duration_s,
     )
-    return replace(made, world=replace(made.world, jobs=jobs, slot_s=30, corrected=corrected))
+    return replace(made, setting=replace(made.setting, jobs=jobs, slot_s=30, corrected=corrected))
 
 
 @pytest.mark.parametrize("corrected", [False, True])
@@ -249,14 +250,14 @@ def test_the_deadline_that_is_said_to_admit_a_job_admits_it(name: str, corrected
     for number in range(60):
         scene = one_by_one(number, frozenset(touching(name)) if corrected else frozenset())
         record, _ = play(schedulers().get(name)(), scene, watch=False)
-        jobs = scene.world.jobs
+        jobs = scene.setting.jobs
         for row in np.flatnonzero(record.admitted == 0).tolist():
             said = re.search(r"with a deadline (\d+) s later", record.refusals[row])
             if said is None:
                 continue
             later = jobs.deadline_s.copy()
             later[row] += int(said[1])
-            moved = replace(scene, world=replace(scene.world, jobs=replace(jobs, deadline_s=later)))
+            moved = replace(scene, setting=replace(scene.setting, jobs=replace(jobs, deadline_s=later)))
             again, _ = play(schedulers().get(name)(), moved, watch=False)
             assert again.admitted[row] == 1, f"{scene}: job {jobs.id[row]}, {record.refusals[row]}"
             tried += 1
@@ -266,21 +267,23 @@ def test_the_deadline_that_is_said_to_admit_a_job_admits_it(name: str, corrected
 @pytest.mark.parametrize("corrected", [False, True])
 @pytest.mark.parametrize("name", ["ef-accessctrl", "edf-accessctrl"])
 def test_the_gpus_that_are_said_to_admit_a_job_admit_it(name: str, corrected: bool) -> None:
-    """The first job of a world, alone, refused on eight GPUs for its deadline: with as many more as said it is taken."""
+    """The first job of a setting, alone, refused on eight GPUs for its deadline: with as many more as said it is taken."""
     tried = 0
     for number in range(200):
         scene = drawn_world(number, published=True)
         corrects = frozenset(touching(name)) if corrected else frozenset()
-        jobs = scene.world.jobs.take([0])
+        jobs = scene.setting.jobs.take([0])
         if not jobs.has_deadline[0]:
             continue
-        best = scene.world.profile.rate_at()[jobs.kind[0]]  # type: ignore[union-attr]
+        best = scene.setting.profile.rate_at()[jobs.kind[0]]  # type: ignore[union-attr]
         need_s = np.array([jobs.iterations[0] / best[1] * 0.4 + 60], np.int64)
         jobs = replace(jobs, deadline_s=jobs.submit_s + need_s)
         two = Cluster.uniform(1, 1, 2, "slow")
         record, _ = play(
             schedulers().get(name)(),
-            replace(scene, world=replace(scene.world, jobs=jobs, cluster=two, corrected=corrects, slot_s=30)),
+            replace(
+                scene, setting=replace(scene.setting, jobs=jobs, cluster=two, corrected=corrects, slot_s=30)
+            ),
             watch=False,
         )
         said = re.search(r"with (\d+) more GPUs", record.refusals.get(0, ""))
@@ -290,7 +293,7 @@ def test_the_gpus_that_are_said_to_admit_a_job_admit_it(name: str, corrected: bo
         again, _ = play(
             schedulers().get(name)(),
             replace(
-                scene, world=replace(scene.world, jobs=jobs, cluster=more, corrected=corrects, slot_s=30)
+                scene, setting=replace(scene.setting, jobs=jobs, cluster=more, corrected=corrects, slot_s=30)
             ),
             watch=False,
         )
@@ -301,12 +304,12 @@ def test_the_gpus_that_are_said_to_admit_a_job_admit_it(name: str, corrected: bo
 
 def test_waiting_for_themis_next_slot_is_waiting_for_admission() -> None:
     """A job is taken in at the slot that sees it; until then it waits for admission, not for GPUs."""
-    from forerun.domains.cluster.outcome import stretches_of, waits_of
+    from forerun.domains.cluster.summary.waits import stretches_of, waits_of
 
     for number in range(5):
         scene = drawn_world(number, published=True)
         record, _ = play(schedulers().get("themis")(), scene)
-        jobs, slot_s = scene.world.jobs, scene.world.slot_s
+        jobs, slot_s = scene.setting.jobs, scene.setting.slot_s
         first_s = int(jobs.submit_s[0])
         slot = first_s + -(-(jobs.submit_s - first_s) // slot_s) * slot_s
         waits = waits_of(record, stretches_of(record))
@@ -320,10 +323,10 @@ ASKED = sorted(name for name in NAMES if not issubclass(schedulers().get(name), 
 
 def asked_rules(name: str, scene: Scene, record: Record, round_s: float) -> Any:
     """A policy asked at every decision, also where a compiled queue could play the whole run."""
-    from forerun.domains.cluster.allocator import AllocatorRules
+    from forerun.domains.cluster.engine.allocator import AllocatorRules
 
     recipe = schedulers().get(name)(round_s=round_s)
-    return AllocatorRules(scene.world, record, recipe, recipe.build(np.random.default_rng(0)), scene.terms)
+    return AllocatorRules(scene.setting, record, recipe, recipe.build(np.random.default_rng(0)), scene.terms)
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -332,8 +335,8 @@ def test_a_run_played_in_pieces_is_the_same_run(name: str) -> None:
     for number in range(8):
         scene = drawn_world(100 + number)
         for round_s in (45.0,) if name == "gavel-maxmin" else (0.0, 45.0):
-            whole, pieces = Record(scene.world), Record(scene.world)
-            run(asked_rules(name, scene, whole, round_s))
+            whole, pieces = Record(scene.setting), Record(scene.setting)
+            run_rules(asked_rules(name, scene, whole, round_s))
             rules = asked_rules(name, scene, pieces, round_s)
             cuts = np.sort(np.random.default_rng(number).uniform(0, 4000, 60)).tolist()
             while (now_s := rules.next_moment()) is not None:

@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.model import Profile
-from forerun.domains.cluster.profile import PRESETS, analytic, curve, filled, fit_points, leave_one_out
-from forerun.domains.cluster.step_model import StepModel, fit_step_model
+from forerun.domains.cluster.inputs.setting import ThroughputTable
+from forerun.domains.cluster.inputs.step_model import StepModel, fit_step_model
+from forerun.domains.cluster.inputs.throughput import (
+    PRESETS,
+    analytic,
+    curve,
+    filled,
+    fit_points,
+    leave_one_out,
+)
 from forerun.errors import ProfileError, UnknownName
 
 from .conftest import profile, shared_or_skip
@@ -95,7 +102,9 @@ def test_public_tables_interpolate_within_their_stated_error() -> None:
 
 
 def test_extrapolated_cells_are_marked() -> None:
-    small = Profile("x", (("m", 256),), np.array([1, 2, 4]), np.array([[1.0, 1.9, 3.5]]), np.array([4]))
+    small = ThroughputTable(
+        "x", (("m", 256),), np.array([1, 2, 4]), np.array([[1.0, 1.9, 3.5]]), np.array([4])
+    )
     assert np.isnan(filled(small, [8]).rate[0, -1])
     marked = filled(small, [8], extrapolate=True)
     assert 3.5 < marked.rate[0, -1] <= 7.0

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.inputs import read_jobs
+from forerun.domains.cluster.inputs.files import read_jobs
 from forerun.errors import ForerunError, TraceError
 from forerun.trace.jobs import NEEDED, SPELLINGS, LocalClock, cannot_have_run_on, demand, hours_minutes
 from forerun.trace.reader import read_trace, sniff

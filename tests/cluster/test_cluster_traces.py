@@ -15,10 +15,12 @@ import pytest
 import yaml
 
 from forerun.cli.main import run
-from forerun.domains.cluster.generate import TEMPLATES, JobGenerator, generate, jobs_csv, resampled
-from forerun.domains.cluster.inputs import read_jobs
-from forerun.domains.cluster.model import NO_DEADLINE_S
-from forerun.domains.cluster.traces import STARTS, judged
+from forerun.domains.cluster.inputs.files import read_jobs
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S
+from forerun.domains.cluster.traces.generate import JobGenerator, generate, jobs_csv
+from forerun.domains.cluster.traces.published import TEMPLATES
+from forerun.domains.cluster.traces.resample import resampled
+from forerun.domains.cluster.traces.traces import STARTS, judged
 from forerun.trace.reader import read_trace
 
 from .conftest import DATA, shared_or_skip
@@ -158,7 +160,7 @@ def test_sizes_keep_their_own_durations() -> None:
     spec = JobGenerator(jobs=3000, mean_gap_s=60.0)
     slow = tuple(size.with_(duration_factor=10.0) if size.gpus == 8 else size for size in spec.sizes)
     made = generate(spec.with_(sizes=slow, most_duration_s=1e9), None, seed=1)
-    from forerun.domains.cluster.generate import fit
+    from forerun.domains.cluster.traces.fit import fit
 
     found = {size.gpus: size.duration_factor for size in fit(as_trace(made)).spec.sizes}
     assert found[8] / found[1] == pytest.approx(10.0, rel=0.35)
@@ -284,14 +286,14 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
         (["generate", "cluster", "--set", "job=3", "-o", "x.csv"], "unknown key 'job'; did you mean 'jobs'?"),
         (["generate", "cluster", "-o", "x.parquet"], "jobs are written as .csv"),
         (["generate", "cluster", "resample", "-o", "x.csv"], "the key 'file' is missing"),
-        (["generate", "poisson", "nope", "-o", "x.csv"], "'poisson' is no room with traces of its own"),
+        (["generate", "poisson", "nope", "-o", "x.csv"], "'poisson' is no domain with traces of its own"),
         (
             ["fit", "clutser", "x.csv"],
-            "no room with traces of its own named 'clutser'; did you mean 'cluster'?",
+            "no domain with traces of its own named 'clutser'; did you mean 'cluster'?",
         ),
         (["stats", "cluster", "absent.csv"], "absent.csv"),
         (["fit", "cluster", "a.csv", "b.csv"], "2 files were given; one is wanted"),
-        (["stats", "x.csv", "--set", "gpus=8"], "forerun trace stats ROOM FILE"),
+        (["stats", "x.csv", "--set", "gpus=8"], "forerun trace stats DOMAIN FILE"),
     ],
 )
 def test_wrong_wishes_are_refused(

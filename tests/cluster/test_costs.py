@@ -11,21 +11,22 @@ import numpy as np
 import pytest
 
 from forerun.cli.main import run as forerun
-from forerun.domains.cluster.allocator import Allocation, Allocator, AllocatorRules, Terms, View
-from forerun.domains.cluster.costs import PRESETS, CostTable, cost_table, plain, read_costs
-from forerun.domains.cluster.loop import run
-from forerun.domains.cluster.model import World
-from forerun.domains.cluster.outcome import ledger_of, stretches_of, waits_of
+from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.domains.cluster.engine.known_bugs import SWITCHES
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.run import run_rules
+from forerun.domains.cluster.inputs.costs import PRESETS, CostTable, cost_table, plain, read_costs
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
 from forerun.domains.cluster.policies.themis import Themis
 from forerun.domains.cluster.policies.tiresias import Tiresias
-from forerun.domains.cluster.policy import schedulers
-from forerun.domains.cluster.record import Record
-from forerun.domains.cluster.switches import SWITCHES
+from forerun.domains.cluster.policy import Allocation, Allocator, View, schedulers
+from forerun.domains.cluster.summary.ledgers import ledger_of
+from forerun.domains.cluster.summary.waits import stretches_of, waits_of
 from forerun.errors import ScenarioError
 from forerun.testing.cluster import drawn_world
 
-from .conftest import play, world
+from .conftest import play, setting
 
 OWN = {
     "a": {"1->2": 2.5, "2->1": 1.25, "4->8": 4.5, "8->4": 3.0, "migrate": 7.0, "restart": 9.5},
@@ -33,13 +34,13 @@ OWN = {
 }
 
 
-def table(made: World, costs: dict[str, dict[str, float]] = OWN) -> World:
+def table(made: Setting, costs: dict[str, dict[str, float]] = OWN) -> Setting:
     return replace(made, costs=cost_table(costs, made.jobs, plain(11.0, 1.0, 2.0), "here", "a test"))
 
 
 def charged(record: Record) -> dict[int, list[tuple[float, float, int]]]:
     """What each job should have paid by the table, from its allocation changes alone: (instant, seconds, GPUs after)."""
-    costs = record.world.costs
+    costs = record.setting.costs
     assert costs is not None
     times, rows, gpus = record.changes()
     found: dict[int, list[tuple[float, float, int]]] = {}
@@ -60,7 +61,7 @@ class Restless(Allocator, tag="restless-in-a-test", frozen=True, kw_only=True):
     def build(self, rng: np.random.Generator) -> Any:
         outer = rng
 
-        class Cook:
+        class Scheduler:
             def allocate(self, view: View) -> Allocation:
                 gpus, free = np.zeros(view.count, np.int64), view.total
                 for at in outer.permutation(view.count).tolist():
@@ -71,7 +72,7 @@ class Restless(Allocator, tag="restless-in-a-test", frozen=True, kw_only=True):
                         free -= wanted
                 return Allocation(gpus)
 
-        return Cook()
+        return Scheduler()
 
 
 # -- the table -----------------------------------------------------------------------------------------------------
@@ -80,7 +81,7 @@ class Restless(Allocator, tag="restless-in-a-test", frozen=True, kw_only=True):
 @pytest.mark.parametrize("model", PRESETS["elasticflow"])
 def test_measured_changes_cost_what_was_measured_and_others_lie_between(model: str) -> None:
     made = drawn_world(3)
-    jobs = replace(made.world.jobs, model=(model,) * len(made.world.jobs))
+    jobs = replace(made.setting.jobs, model=(model,) * len(made.setting.jobs))
     costs = cost_table(PRESETS["elasticflow"], jobs, plain(0, 0, 0), "here")
     given = PRESETS["elasticflow"][model]
     assert costs.change_s(0, 1, 2) == given["1->2"]
@@ -104,7 +105,7 @@ def test_measured_changes_cost_what_was_measured_and_others_lie_between(model: s
 
 
 def test_jobs_without_a_model_pay_the_plain_seconds_and_a_star_is_for_the_rest() -> None:
-    jobs = drawn_world(3).world.jobs
+    jobs = drawn_world(3).setting.jobs
     models = ("a", "", "other", *jobs.model[3:])
     costs = cost_table(
         {**OWN, "*": {"1->2": 1.0, "2->1": 1.0}}, replace(jobs, model=models), plain(11, 1, 2), "here"
@@ -202,12 +203,12 @@ def test_the_ledger_holds_what_the_table_charges_under_a_policy_of_ones_own() ->
     changes = 0
     for number in range(60):
         scene = drawn_world(number)
-        if scene.world.profiles:
+        if scene.setting.profiles:
             continue
-        made = table(scene.world)
+        made = table(scene.setting)
         record = Record(made)
         recipe = Restless()
-        run(AllocatorRules(made, record, recipe, recipe.build(np.random.default_rng(number)), Terms()))
+        run_rules(AllocatorRules(made, record, recipe, recipe.build(np.random.default_rng(number)), Terms()))
         assert (record.end_s >= 0).all(), str(scene)
         stretches = stretches_of(record)
         waits = waits_of(record, stretches)
@@ -223,12 +224,12 @@ def test_the_ledger_holds_what_the_table_charges_under_a_policy_of_ones_own() ->
 
 def worked_out_end_s(record: Record, row: int) -> float:
     """When a job is done, from its allocation changes and the table alone; the first start is free."""
-    world, costs = record.world, record.world.costs
-    assert world.profile is not None and costs is not None
-    rate = world.profile.rate_at()[world.jobs.kind[row]]
+    setting, costs = record.setting, record.setting.costs
+    assert setting.profile is not None and costs is not None
+    rate = setting.profile.rate_at()[setting.jobs.kind[row]]
     times, rows, gpus = record.changes()
     mine = rows == row
-    left, since_s, held, begun = float(world.jobs.iterations[row]), 0.0, 0, False
+    left, since_s, held, begun = float(setting.jobs.iterations[row]), 0.0, 0, False
     for time_s, after in zip([*times[mine].tolist(), np.inf], [*gpus[mine].tolist(), 0], strict=True):
         if held and left <= max(0.0, time_s - since_s) * rate[held] + 1e-6:
             return since_s + left / rate[held]
@@ -265,9 +266,9 @@ def test_rigid_schedules_pay_for_each_start_after_the_first(policy: Any) -> None
     paid = 0
     for number in range(40):
         scene = drawn_world(number, published=True)
-        jobs = replace(scene.world.jobs, duration_s=scene.world.jobs.duration_s * 10)
+        jobs = replace(scene.setting.jobs, duration_s=scene.setting.jobs.duration_s * 10)
         jobs = replace(jobs, iterations=jobs.iterations * 10)
-        made = table(replace(scene.world, jobs=jobs, slot_s=60, corrected=switches))
+        made = table(replace(scene.setting, jobs=jobs, slot_s=60, corrected=switches))
         record = play(policy, made)
         assert made.costs is not None
         _, rows, gpus = record.changes()
@@ -290,11 +291,11 @@ def test_the_other_schedules_follow_the_table_too(name: str) -> None:
     for number in range(40):
         scene = drawn_world(number, published=True)
         policy = schedulers().get(name)()
-        published = play(policy, scene.world)
-        assert play(policy, table(scene.world, dear)).end_s.tolist() == published.end_s.tolist()
+        published = play(policy, scene.setting)
+        assert play(policy, table(scene.setting, dear)).end_s.tolist() == published.end_s.tolist()
         switches = frozenset({"cost_table", "overhead_when_unchanged", "gandiva_between_arrivals"})
         for which, costs in (("dear", dear), ("free", free)):
-            record = play(policy, table(replace(scene.world, corrected=switches), costs))
+            record = play(policy, table(replace(scene.setting, corrected=switches), costs))
             stretches = stretches_of(record)
             overhead[which] += ledger_of(record, stretches, waits_of(record, stretches)).parts["overhead"]
     assert overhead["dear"] > overhead["free"]
@@ -312,7 +313,7 @@ def test_the_published_medians_on_the_testbed_trace(
     name: str, overhead_percent: tuple[float, float], met: tuple[int, int], mean_s: tuple[int, int]
 ) -> None:
     """What the room's page states: corrected, with the formula and with the preset; overhead in percent of all GPU time."""
-    made = world("195job.csv", "n16g8", 240, corrected=frozenset(SWITCHES))
+    made = setting("195job.csv", "n16g8", 240, corrected=frozenset(SWITCHES))
     costs = cost_table(PRESETS["elasticflow"], made.jobs, plain(0, 0, 0), "here")
     assert isinstance(costs, CostTable)
     for at, scene in enumerate((made, replace(made, costs=costs))):

@@ -8,8 +8,7 @@ import pytest
 
 import forerun.data
 from forerun.data.registry import select
-from forerun.domains.cluster import public
-from forerun.replication.elasticflow import reproduce
+from forerun.replication.elasticflow import public, reproduce
 
 from .conftest import DATA, shared_or_skip
 
@@ -27,11 +26,11 @@ def test_a_figure_opens_what_it_names(monkeypatch: pytest.MonkeyPatch, entry: An
         return find(name)
 
     def play(job: reproduce.Job) -> reproduce.Outcome:
-        reproduce._world(job)
+        reproduce._setting(job)
         reproduce._parameters(job)
         return reproduce.Outcome(0.5, 0.5, 1.0, 1.0, (0.0,), (0.5,))
 
-    monkeypatch.setattr(forerun.data, "dataset", told)
+    monkeypatch.setattr(public, "dataset", told)
     monkeypatch.setattr(reproduce, "play", play)
     monkeypatch.setattr(reproduce, "play_all", lambda jobs, progress, workers=1: [play(job) for job in jobs])
     public.public_profile.cache_clear()

@@ -13,8 +13,8 @@ from .conftest import (
     assert_equals_small_world,
     play,
     runs,
+    setting,
     small_worlds,
-    world,
 )
 
 
@@ -22,7 +22,7 @@ from .conftest import (
     "reference", [r for r in runs() if r["schedule"] == "gandiva"], ids=lambda r: r["run"]
 )
 def test_every_reference_run_is_reproduced_job_by_job(reference: dict[str, Any]) -> None:
-    made = world(reference["trace"], reference["cluster"], reference["slot_s"], reference["gpu_type"])
+    made = setting(reference["trace"], reference["cluster"], reference["slot_s"], reference["gpu_type"])
     record = play(Gandiva(), made)
     assert_equals_reference(record, reference)
 
@@ -38,8 +38,8 @@ def test_every_small_world_is_reproduced(small: dict[str, Any]) -> None:
 )
 def test_each_accident_put_right_has_its_known_effect(switch: str, testbed: int, figure_8a: int) -> None:
     """Accepted jobs with one switch off the published behaviour; as published 47 and 18 (the specification's table)."""
-    assert play(Gandiva(), world("195job.csv", "n16g8", 240, corrected=(switch,))).accepted == testbed
-    made = world("elasticVpollux_e.csv", "n16g4", 60, "T4", corrected=(switch,))
+    assert play(Gandiva(), setting("195job.csv", "n16g8", 240, corrected=(switch,))).accepted == testbed
+    made = setting("elasticVpollux_e.csv", "n16g4", 60, "T4", corrected=(switch,))
     assert play(Gandiva(), made).accepted == figure_8a
 
 
@@ -47,12 +47,12 @@ def test_each_accident_put_right_has_its_known_effect(switch: str, testbed: int,
     "switch", ["gandiva_between_arrivals", "gandiva_loop_variable", "overhead_when_unchanged"]
 )
 def test_every_other_accident_matters_somewhere(switch: str) -> None:
-    plain = play(Gandiva(), world("195job.csv", "n16g8", 240))
-    righted = play(Gandiva(), world("195job.csv", "n16g8", 240, corrected=(switch,)))
+    plain = play(Gandiva(), setting("195job.csv", "n16g8", 240))
+    righted = play(Gandiva(), setting("195job.csv", "n16g8", 240, corrected=(switch,)))
     assert len(righted.completed) == 195
     assert righted.end_s.tolist() != plain.end_s.tolist()
 
 
 def test_the_pending_scan_matters_where_jobs_wait() -> None:
-    made = world("elasticVpollux_e.csv", "n16g4", 60, "T4", corrected=("gandiva_pending_scan",))
+    made = setting("elasticVpollux_e.csv", "n16g4", 60, "T4", corrected=("gandiva_pending_scan",))
     assert play(Gandiva(), made).accepted == 19

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.allocator import AllocatorRules, Terms
-from forerun.domains.cluster.kernels.gittins import gittins_index
-from forerun.domains.cluster.loop import run
-from forerun.domains.cluster.model import NO_DEADLINE_S, Cluster, Jobs, World
+from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.domains.cluster.engine.kernels.gittins import gittins_index
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.run import run_rules
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Cluster, Jobs, Setting
 from forerun.domains.cluster.policies.gittins import Gittins, GittinsOracle, Sample
 from forerun.domains.cluster.policies.las import Las
-from forerun.domains.cluster.record import Record
 
 
 def by_brute_force(sample: list[float], attained: float, least: float) -> float:
@@ -67,7 +67,7 @@ def test_a_large_sample_is_thinned_to_its_quantiles() -> None:
     assert np.median(sample.values) == pytest.approx(5000, rel=0.06)
 
 
-def one_gpu(count: int, seed: int) -> World:
+def one_gpu(count: int, seed: int) -> Setting:
     """Many short jobs and few long ones on one GPU, load about .8."""
     rng = np.random.default_rng(seed)
     duration = np.where(
@@ -89,16 +89,16 @@ def one_gpu(count: int, seed: int) -> World:
         user=("",) * count,
         written_deadline_s=np.full(count, NO_DEADLINE_S),
     )
-    return World(jobs, Cluster.uniform(1, 1, 1), None, 60)
+    return Setting(jobs, Cluster.uniform(1, 1, 1), None, 60)
 
 
-def decide(recipe: Any, made: World) -> Record:
+def decide(recipe: Any, made: Setting) -> Record:
     record = Record(made)
-    run(AllocatorRules(made, record, recipe, recipe.build(np.random.default_rng(0)), Terms()))
+    run_rules(AllocatorRules(made, record, recipe, recipe.build(np.random.default_rng(0)), Terms()))
     return record
 
 
-def mean_completion_s(recipe: Any, made: World) -> float:
+def mean_completion_s(recipe: Any, made: Setting) -> float:
     record = decide(recipe, made)
     assert len(record.completed) == len(made.jobs)
     return float((record.end_s - made.jobs.submit_s).mean())
@@ -131,10 +131,10 @@ def test_the_learning_variant_sees_no_size_before_its_job_ends() -> None:
 
 def test_the_sample_holds_finished_work_exactly() -> None:
     made = one_gpu(40, 7)
-    cook = Gittins(quantum_s=50.0).build(np.random.default_rng(0))
+    scheduler = Gittins(quantum_s=50.0).build(np.random.default_rng(0))
     record = Record(made)
-    run(AllocatorRules(made, record, Gittins(quantum_s=50.0), cook, Terms()))
-    learned = sorted(cook._sample._sizes)  # type: ignore[attr-defined]
+    run_rules(AllocatorRules(made, record, Gittins(quantum_s=50.0), scheduler, Terms()))
+    learned = sorted(scheduler._sample._sizes)  # type: ignore[attr-defined]
     works = made.jobs.duration_s.astype(float).tolist()
     assert all(min(abs(size - work) for work in works) < 1e-6 for size in learned)
     assert len(learned) >= 10 and not any(math.isnan(size) for size in learned)

@@ -7,18 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.allocator import Allocation, Allocator, AllocatorRules, Terms, View
-from forerun.domains.cluster.loop import run
-from forerun.domains.cluster.model import Cluster, Jobs, NodeGroup, Profile, World
-from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.run import run_rules
+from forerun.domains.cluster.inputs.setting import Cluster, Jobs, NodeGroup, Setting, ThroughputTable
+from forerun.domains.cluster.policy import Allocation, Allocator, View
 from forerun.errors import PolicyError
 from forerun.testing.cluster import Scene, SchedulerContract, Witness, drawn_world
 
 from .test_room import PROFILE, cluster_of, jobs
 
 
-def world_of(those: Jobs, cluster: Cluster, profile: Profile | None = None) -> World:
-    return World(those, cluster, profile, 60)
+def world_of(those: Jobs, cluster: Cluster, profile: ThroughputTable | None = None) -> Setting:
+    return Setting(those, cluster, profile, 60)
 
 
 class Spread(Allocator, tag="spread-in-a-test", frozen=True):
@@ -55,7 +56,7 @@ class TestSpread(SchedulerContract):
     policy = Spread()
 
 
-def played(answer: Any, world: Any, terms: Terms | None = None, *, places: bool = True) -> Record:
+def played(answer: Any, setting: Any, terms: Terms | None = None, *, places: bool = True) -> Record:
     """A run under `answer(view)`, watched by a witness of all laws."""
 
     class Asked(Allocator, tag="asked-for-nodes", frozen=True):
@@ -69,20 +70,20 @@ def played(answer: Any, world: Any, terms: Terms | None = None, *, places: bool 
 
     Asked.places = places
     terms = terms or Terms()
-    record = Record(world)
-    rules = AllocatorRules(world, record, Asked(), Asked().build(np.random.default_rng(0)), terms)
-    witness = Witness(Scene(0, world, rules.terms), rules, record)
-    run(rules, watch=[(witness.instant, record)])
+    record = Record(setting)
+    rules = AllocatorRules(setting, record, Asked(), Asked().build(np.random.default_rng(0)), terms)
+    witness = Witness(Scene(0, setting, rules.terms), rules, record)
+    run_rules(rules, [lambda now_s: witness.instant(now_s, record)])
     witness.close()
     return record
 
 
 def test_jobs_sit_where_they_were_put() -> None:
     """Two jobs of four on two nodes of four: crosswise by name, though each would fit on one."""
-    world = world_of(jobs([0, 0], [100, 100], [4, 4]), cluster_of(2, 4))
+    setting = world_of(jobs([0, 0], [100, 100], [4, 4]), cluster_of(2, 4))
     record = played(
         lambda view: view.give({int(job): {0: 2, 1: 2} for job in view.job}),
-        world,
+        setting,
         Terms(placement="first-fit"),
     )
     assert record.end_s.tolist() == [100.0, 100.0]
@@ -91,47 +92,47 @@ def test_jobs_sit_where_they_were_put() -> None:
 
 def test_nodes_cost_what_the_profile_says_of_spreading() -> None:
     """Half speed on two nodes."""
-    world = world_of(jobs([0], [100], [4]), cluster_of(2, 4))
+    setting = world_of(jobs([0], [100], [4]), cluster_of(2, 4))
     terms = Terms(penalty=(1.0, 1.0, 0.5))
-    assert played(lambda view: view.give({0: {0: 2, 1: 2}}), world, terms).end_s.tolist() == [200.0]
-    assert played(lambda view: view.give({0: {1: 4}}), world, terms).end_s.tolist() == [100.0]
+    assert played(lambda view: view.give({0: {0: 2, 1: 2}}), setting, terms).end_s.tolist() == [200.0]
+    assert played(lambda view: view.give({0: {1: 4}}), setting, terms).end_s.tolist() == [100.0]
 
 
 def test_moving_is_charged_and_staying_is_not() -> None:
     """At 50 s a job comes; the first one moves to the other node, for the seconds of a restart."""
-    world = world_of(jobs([0, 50], [100, 10], [2, 1]), cluster_of(2, 4))
+    setting = world_of(jobs([0, 50], [100, 10], [2, 1]), cluster_of(2, 4))
     terms = Terms(restart_s=7.0)
 
     def moves(view: View) -> Allocation:
         node = 0 if view.now_s < 50 else 1
         return view.give({0: {node: 2}, **({1: 1} if 1 in view.job else {})})
 
-    record = played(moves, world, terms)
+    record = played(moves, setting, terms)
     assert record.end_s.tolist() == [107.0, 60.0]
     assert record.places[0, 50.0] == [(4, 2)] and record.places[1, 50.0] == [(0, 1)]
     stays = played(
         lambda view: view.give({int(job): {0: int(gpus)} for job, gpus in zip(view.job, view.gpus)}),
-        world,
+        setting,
         terms,
     )
     assert stays.end_s.tolist() == [100.0, 60.0]
 
 
 def test_jobs_without_names_go_where_the_placement_says_after_those_with() -> None:
-    world = world_of(jobs([0, 0, 0], [100, 100, 100], [2, 2, 4]), cluster_of(2, 4))
-    record = played(lambda view: view.give({0: 2, 1: {0: 2}, 2: {1: 4}} if view.count == 3 else {}), world)
+    setting = world_of(jobs([0, 0, 0], [100, 100, 100], [2, 2, 4]), cluster_of(2, 4))
+    record = played(lambda view: view.give({0: 2, 1: {0: 2}, 2: {1: 4}} if view.count == 3 else {}), setting)
     assert [record.places[row, 0.0] for row in range(3)] == [[(2, 2)], [(0, 2)], [(4, 4)]]
 
 
 def test_two_jobs_can_swap_nodes() -> None:
-    world = world_of(jobs([0, 0, 30], [100, 100, 10], [4, 4, 1]), cluster_of(3, 4))
+    setting = world_of(jobs([0, 0, 30], [100, 100, 10], [4, 4, 1]), cluster_of(3, 4))
     at = lambda view, node, other: {0: {node: 4}, 1: {other: 4}, **({2: {2: 1}} if 2 in view.job else {})}  # noqa: E731
 
     def swaps(view: View) -> Allocation:
         wanted = at(view, 1, 0) if view.now_s >= 30 else at(view, 0, 1)
         return view.give({job: nodes for job, nodes in wanted.items() if job in view.job})
 
-    record = played(swaps, world)
+    record = played(swaps, setting)
     assert record.places[0, 30.0] == [(4, 4)] and record.places[1, 30.0] == [(0, 4)]
 
 
@@ -152,14 +153,14 @@ def test_two_jobs_can_swap_nodes() -> None:
     ],
 )
 def test_nodes_that_cannot_be_end_the_run_by_name(given: Any, said: str) -> None:
-    world = world_of(jobs([0, 0], [100, 100], [2, 4], kind=[0, 0]), cluster_of(2, 4), PROFILE)
+    setting = world_of(jobs([0, 0], [100, 100], [2, 4], kind=[0, 0]), cluster_of(2, 4), PROFILE)
     with pytest.raises(PolicyError) as found:
-        played(lambda view: view.give(given), world)
+        played(lambda view: view.give(given), setting)
     assert "t=0 s" in str(found.value) and said in str(found.value)
 
 
 def test_a_node_that_others_keep_is_no_room() -> None:
-    world = world_of(jobs([0, 10], [100, 100], [2, 4]), cluster_of(2, 4))
+    setting = world_of(jobs([0, 10], [100, 100], [2, 4]), cluster_of(2, 4))
 
     def crowds(view: View) -> Allocation:
         return view.give({0: 2, 1: {0: 4}} if view.now_s >= 10 else {0: {0: 2}})
@@ -167,7 +168,7 @@ def test_a_node_that_others_keep_is_no_room() -> None:
     with pytest.raises(
         PolicyError, match="t=10 s, job 1: was given 4 GPUs of node 0, which has 4 and 2 left"
     ):
-        played(crowds, world)
+        played(crowds, setting)
 
 
 @pytest.mark.parametrize(
@@ -195,24 +196,24 @@ def test_names_that_do_not_fit_the_counts(answer: Any, said: str) -> None:
 
 
 def test_a_policy_that_names_nodes_unasked_is_told_how() -> None:
-    world = world_of(jobs([0], [100], [2]), cluster_of(2, 4))
+    setting = world_of(jobs([0], [100], [2]), cluster_of(2, 4))
     with pytest.raises(PolicyError, match="set `places = True` in its class, or a placement in the scenario"):
-        played(lambda view: view.give({0: {0: 2}}), world, places=False)
+        played(lambda view: view.give({0: {0: 2}}), setting, places=False)
 
 
 def test_nodes_of_two_types_do_not_mix_and_set_the_type() -> None:
     from dataclasses import replace
 
-    made = next(s for s in (drawn_world(n) for n in range(50)) if s.world.profiles)
-    world = replace(
-        made.world,
-        jobs=made.world.jobs.take(
-            [int(np.argmax((made.world.jobs.kind >= 0) & (made.world.jobs.gpus == 2)))]
+    made = next(s for s in (drawn_world(n) for n in range(50)) if s.setting.profiles)
+    setting = replace(
+        made.setting,
+        jobs=made.setting.jobs.take(
+            [int(np.argmax((made.setting.jobs.kind >= 0) & (made.setting.jobs.gpus == 2)))]
         ),
         cluster=Cluster((NodeGroup("x", 1, 4, "slow"), NodeGroup("y", 1, 4, "fast"))),
     )
     with pytest.raises(PolicyError, match="was given nodes 0, 1, of several GPU types"):
-        played(lambda view: view.give({0: {0: 1, 1: 1}}), world)
-    ends = [played(lambda view, node=node: view.give({0: {node: 2}}), world).end_s[0] for node in (0, 1)]
-    submit_s = world.jobs.submit_s[0]
+        played(lambda view: view.give({0: {0: 1, 1: 1}}), setting)
+    ends = [played(lambda view, node=node: view.give({0: {node: 2}}), setting).end_s[0] for node in (0, 1)]
+    submit_s = setting.jobs.submit_s[0]
     assert (ends[0] - submit_s) / (ends[1] - submit_s) == pytest.approx(2.5)

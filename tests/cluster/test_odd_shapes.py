@@ -9,25 +9,25 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster.allocator import Terms
-from forerun.domains.cluster.costs import cost_table, plain
-from forerun.domains.cluster.kernels import machine as mk
-from forerun.domains.cluster.model import NO_DEADLINE_S, Cluster, Jobs, Profile, World
+from forerun.domains.cluster.engine.allocator import Terms
+from forerun.domains.cluster.engine.kernels import plan_state as mk
+from forerun.domains.cluster.engine.known_bugs import SWITCHES
+from forerun.domains.cluster.inputs.costs import cost_table, plain
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Cluster, Jobs, Setting, ThroughputTable
 from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
 from forerun.domains.cluster.policy import schedulers
-from forerun.domains.cluster.switches import SWITCHES
 from forerun.errors import PolicyError
 from forerun.testing.cluster import Scene
 from forerun.testing.cluster import play as lawful
 
-from .conftest import play, world
+from .conftest import play, setting
 
 ALL = frozenset(SWITCHES)
 #: drawn worlds in a run of the suite; FORERUN_CASES asks for more
 WORLDS = max(120, min(int(os.environ.get("FORERUN_CASES", "0")), 1500))
 
 
-def bumpy_profile(rng: np.random.Generator, total: int) -> Profile:
+def bumpy_profile(rng: np.random.Generator, total: int) -> ThroughputTable:
     """Two kinds of job on counts that are any numbers: concave, superlinear or bumpy, some without the least counts."""
     many = int(rng.integers(1, 7))
     most = int(rng.integers(1, total + 3))
@@ -48,14 +48,14 @@ def bumpy_profile(rng: np.random.Generator, total: int) -> Profile:
             rate[kind, 0] = 1.0
     if levels[0] > total:
         return bumpy_profile(rng, total)
-    return Profile(
+    return ThroughputTable(
         "A", (("a", 64), ("b", 512)), levels.astype(np.int64), rate,
         np.array([int(levels[-1])] * 2), "drawn",
     )  # fmt: skip
 
 
-def hostile_world(number: int, corrected: frozenset[str] = ALL) -> World:
-    """The `number`-th world: 1 to 12 GPUs a node, slots of 1 to 240 s, submissions in bursts, changes of up to 1,800 s."""
+def hostile_world(number: int, corrected: frozenset[str] = ALL) -> Setting:
+    """The `number`-th setting: 1 to 12 GPUs a node, slots of 1 to 240 s, submissions in bursts, changes of up to 1,800 s."""
     rng = np.random.default_rng([20, number])
     node = int(rng.choice([1, 2, 3, 4, 5, 6, 7, 8, 9, 12]))
     cluster = Cluster.uniform(int(rng.integers(1, 3)), int(rng.integers(1, 6)), node)
@@ -81,7 +81,7 @@ def hostile_world(number: int, corrected: frozenset[str] = ALL) -> World:
         changes = ("1->2", "2->1", "8->16", "16->8", "migrate")
         drawn = dict(zip(changes, rng.uniform(0.0, most_s, len(changes)).tolist(), strict=True))
         costs = cost_table({"*": drawn}, jobs, plain(0, 0, 0), "here")
-    return World(jobs, cluster, profile, slot_s, "A", corrected=corrected, costs=costs)
+    return Setting(jobs, cluster, profile, slot_s, "A", corrected=corrected, costs=costs)
 
 
 def test_nobody_admitted_is_late_and_no_run_fails() -> None:
@@ -91,9 +91,9 @@ def test_nobody_admitted_is_late_and_no_run_fails() -> None:
         made = hostile_world(number)
         record, _ = lawful(ElasticFlow(), Scene(number, made, Terms()))
         mine = record.admitted == 1
-        assert (record.end_s[mine] >= 0).all(), f"world {number}"
+        assert (record.end_s[mine] >= 0).all(), f"setting {number}"
         late = np.flatnonzero(mine & (record.end_s > made.jobs.deadline_s))
-        assert not len(late), f"world {number}: jobs {late}"
+        assert not len(late), f"setting {number}: jobs {late}"
         admitted += int(np.count_nonzero(mine & made.jobs.has_deadline))
         refused += int(np.count_nonzero(record.admitted == 0))
         spread += record.spread_gpu_s > 0
@@ -108,8 +108,8 @@ def test_other_elastic_schedules_place_by_count_too(name: str) -> None:
     for number in range(40):
         made = hostile_world(number)
         record = play(policy(), made)
-        assert (record.end_s[record.admitted == 1] >= 0).all(), f"world {number}"
-        assert (record.events()[3] >= 0).all(), f"world {number}: more GPUs are held than there are"
+        assert (record.end_s[record.admitted == 1] >= 0).all(), f"setting {number}"
+        assert (record.events()[3] >= 0).all(), f"setting {number}: more GPUs are held than there are"
         try:
             play(policy(), hostile_world(number, ALL - {"buddy_only"}))
         except PolicyError as error:
@@ -135,7 +135,7 @@ def test_restarts_that_leave_no_time_for_work_end_the_run(
 
 @pytest.mark.parametrize(("node_gpus", "admitted"), [(6, 170), (5, 167)])
 def test_the_testbed_trace_on_nodes_that_cannot_be_halved(node_gpus: int, admitted: int) -> None:
-    made = world("195job.csv", (1, 16, node_gpus), 240, corrected=ALL)
+    made = setting("195job.csv", (1, 16, node_gpus), 240, corrected=ALL)
     record = play(ElasticFlow(), made)
     mine = (record.admitted == 1) & made.jobs.has_deadline
     assert int(mine.sum()) == admitted

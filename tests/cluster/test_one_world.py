@@ -1,4 +1,4 @@
-"""One small world on which every policy answers differently.
+"""One small setting on which every policy answers differently.
 
 Six jobs on four GPUs of one node (throughput: an invented model that scales well up to two GPUs and poorly to four):
 
@@ -16,14 +16,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.model import NO_DEADLINE_S, World
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Setting
 from forerun.domains.cluster.policy import Schedule, schedulers
-from forerun.domains.cluster.record import Record
 
 from .test_room import PROFILE, cluster_of, jobs, play
 
 NONE = NO_DEADLINE_S
-SCENE = World(
+SCENE = Setting(
     jobs(
         [0, 10, 20, 30, 40, 50],
         [600, 300, 900, 100, 200, 500],

@@ -5,19 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster.allocator import Terms
-from forerun.domains.cluster.kernels import machine as mk
-from forerun.domains.cluster.loop import run
-from forerun.domains.cluster.model import World
+from forerun.domains.cluster.engine.allocator import Terms
+from forerun.domains.cluster.engine.kernels import plan_state as mk
+from forerun.domains.cluster.engine.promises import PromisingRules
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.run import run_rules
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
-from forerun.domains.cluster.promises import PromisingRules
-from forerun.domains.cluster.record import Record
 from forerun.errors import PolicyError, ScenarioError
 from forerun.scenario.spec import canonical_json, content_id, to_data
 from forerun.testing.cluster import Scene
@@ -31,8 +32,8 @@ from .test_odd_shapes import ALL, hostile_world
 WORLDS = max(120, min(int(os.environ.get("FORERUN_CASES", "0")), 1500))
 
 
-def lagging(made: World, number: int) -> World:
-    """The world with some jobs slower than their profile: slightly, by half, or many times."""
+def lagging(made: Setting, number: int) -> Setting:
+    """The setting with some jobs slower than their profile: slightly, by half, or many times."""
     rng = np.random.default_rng([21, number])
     most = float(rng.choice([1.01, 1.5, 20.0]))
     slow = rng.random(len(made.jobs)) < rng.choice([0.2, 0.6, 1.0])
@@ -41,16 +42,20 @@ def lagging(made: World, number: int) -> World:
 
 def work_done(record: Record) -> Any:
     """Iterations that each job did at most, by the GPUs that it held and its own speed."""
-    world = record.world
+    setting = record.setting
     times, rows, gpus = record.changes()
-    done, since, held = np.zeros(len(world.jobs)), np.zeros(len(world.jobs)), np.zeros(len(world.jobs), int)
-    rate = world.profile.rate_at()
+    done, since, held = (
+        np.zeros(len(setting.jobs)),
+        np.zeros(len(setting.jobs)),
+        np.zeros(len(setting.jobs), int),
+    )
+    rate = setting.profile.rate_at()
     for time_s, row, count in zip(times, rows, gpus, strict=True):
         until = min(time_s, record.end_s[row]) if record.end_s[row] >= 0 else time_s
         if held[row]:
-            done[row] += max(0.0, until - since[row]) * rate[world.jobs.kind[row], held[row]]
+            done[row] += max(0.0, until - since[row]) * rate[setting.jobs.kind[row], held[row]]
         since[row], held[row] = time_s, count
-    return done / world.slowness
+    return done / setting.slowness
 
 
 def test_no_lag_ends_a_run_and_the_promises_of_others_hold() -> None:
@@ -62,13 +67,13 @@ def test_no_lag_ends_a_run_and_the_promises_of_others_hold() -> None:
         )
         record, _ = lawful(ElasticFlow(), Scene(number, made, Terms()))
         mine = record.admitted == 1
-        assert (record.end_s[mine] >= 0).all(), f"world {number}"
-        assert (work_done(record)[mine] >= made.jobs.iterations[mine] * (1 - 1e-9)).all(), f"world {number}"
+        assert (record.end_s[mine] >= 0).all(), f"setting {number}"
+        assert (work_done(record)[mine] >= made.jobs.iterations[mine] * (1 - 1e-9)).all(), f"setting {number}"
         promised = mine & made.jobs.has_deadline & (made.slowness == 1)
         missed = np.flatnonzero(promised & (record.end_s > made.jobs.deadline_s))
-        assert not len(missed), f"world {number}: jobs {missed}"
+        assert not len(missed), f"setting {number}: jobs {missed}"
         overrun = np.array(sorted(record.overrun_rows), int)
-        assert (made.slowness[overrun] > 1).all(), f"world {number}"
+        assert (made.slowness[overrun] > 1).all(), f"setting {number}"
         in_time = mine & made.jobs.has_deadline & (record.end_s <= made.jobs.deadline_s)
         punctual += int(promised.sum())
         late += len(overrun)
@@ -107,7 +112,7 @@ class Disturbed(PromisingRules):
 def nobody_late_waits_for_free_gpus(now_s: float, rules: PromisingRules) -> None:
     """A late job holds at least the least count that it can run on, where that many GPUs are free."""
     m, rows = rules.m, rules.runnable()
-    spare = rules.world.cluster.gpus - int(m.j[mk.GPUS, rows].sum())
+    spare = rules.setting.cluster.gpus - int(m.j[mk.GPUS, rows].sum())
     assert spare >= 0, f"t={now_s}: {-spare} GPUs too many are held"
     for row in rows[rules.late[rows] & (m.j[mk.GPUS, rows] == 0)].tolist():
         least = m.levels[int(np.argmax(m.rate[m.j[mk.KIND, row]] > 0))]
@@ -121,20 +126,20 @@ def test_no_disturbance_raises_or_hands_out_more_gpus_than_there_are() -> None:
         record = Record(made)
         rules = Disturbed(made, record)
         rules.rng = np.random.default_rng([22, number])
-        run(rules, watch=[(nobody_late_waits_for_free_gpus, rules)])
-        assert (record.end_s[record.admitted == 1] >= 0).all(), f"world {number}"
-        assert (record.events()[3] >= 0).all(), f"world {number}: more GPUs are held than there are"
+        run_rules(rules, [partial(nobody_late_waits_for_free_gpus, rules=rules)])
+        assert (record.end_s[record.admitted == 1] >= 0).all(), f"setting {number}"
+        assert (record.events()[3] >= 0).all(), f"setting {number}: more GPUs are held than there are"
         late += len(record.overrun_rows)
     assert late > WORLDS
 
 
 def test_without_lag_nobody_is_ever_late() -> None:
-    """Bit for bit the run of a world without slowness, with and without the rule."""
+    """Bit for bit the run of a setting without slowness, with and without the rule."""
     for number in range(60):
         made = hostile_world(number)
         runs = [
-            play(ElasticFlow(), world)
-            for world in (
+            play(ElasticFlow(), setting)
+            for setting in (
                 made,
                 replace(made, slowness=np.ones(len(made.jobs))),
                 replace(made, corrected=ALL - {"overrun"}),

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.kernels.planner import plan
-from forerun.domains.cluster.model import Cluster, World
+from forerun.domains.cluster.engine.kernels.planner import plan
+from forerun.domains.cluster.inputs.setting import Cluster, Setting
 from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
 
 from .conftest import play
@@ -21,10 +21,10 @@ LEVELS = [1, 2, 4]
 TOTAL = 4
 FLOOR = np.searchsorted(LEVELS, np.arange(TOTAL + 1), side="right") - 1
 
-Profile = list[tuple[int, int]]
+ThroughputTable = list[tuple[int, int]]
 
 
-def segments_of(free: Profile, now_s: int, deadline_s: int) -> list[tuple[int, int]]:
+def segments_of(free: ThroughputTable, now_s: int, deadline_s: int) -> list[tuple[int, int]]:
     """(seconds, free GPUs) of each stretch of a profile between now and a deadline."""
     ends = [at for at, _ in free[1:]] + [deadline_s]
     return [
@@ -34,7 +34,7 @@ def segments_of(free: Profile, now_s: int, deadline_s: int) -> list[tuple[int, i
     ]
 
 
-def least_share(free: Profile, now_s: int, deadline_s: int, left: float, rate: Any) -> int | None:
+def least_share(free: ThroughputTable, now_s: int, deadline_s: int, left: float, rate: Any) -> int | None:
     """The smallest largest count with which some choice of a count in each segment does the work in time."""
     stretches = segments_of(free, now_s, deadline_s)
     choices = [[0, *(level for level in LEVELS if level <= gpus)] for _, gpus in stretches]
@@ -48,8 +48,8 @@ def least_share(free: Profile, now_s: int, deadline_s: int, left: float, rate: A
 
 
 def planned(
-    free: Profile, now_s: int, deadline_s: int, left: float, rate: Any
-) -> tuple[Any, Profile, Profile]:
+    free: ThroughputTable, now_s: int, deadline_s: int, left: float, rate: Any
+) -> tuple[Any, ThroughputTable, ThroughputTable]:
     """The planner's answer, the job's plan, and the profile that remains."""
     free_t, free_g = np.array([[at for at, _ in free], [gpus for _, gpus in free]], np.int64)
     buffers = [np.zeros(len(free) + 8, np.int64) for _ in range(4)]
@@ -76,7 +76,7 @@ def test_the_planners_share_is_the_least_that_any_choice_of_counts_needs(
 ) -> None:
     """Up to four jobs in order of deadline, each on what the others left: the largest count that a plan uses is the least
     that brute force finds; if brute force finds none the planner says late, and the other way round."""
-    free: Profile = [(now_s, TOTAL)]
+    free: ThroughputTable = [(now_s, TOTAL)]
     for slack_s, left, rate in sorted(drawn, key=lambda one: one[0]):
         deadline_s = now_s + slack_s
         wanted = least_share(free, now_s, deadline_s, left, rate)
@@ -90,7 +90,13 @@ def test_the_planners_share_is_the_least_that_any_choice_of_counts_needs(
 
 
 def assert_sound(
-    found: Any, mine: Profile, free: Profile, now_s: int, deadline_s: int, left: float, rate: Any
+    found: Any,
+    mine: ThroughputTable,
+    free: ThroughputTable,
+    now_s: int,
+    deadline_s: int,
+    left: float,
+    rate: Any,
 ) -> None:
     """The plan does the work by its end, which is in time, and never takes more than is free."""
     assert found.real_s <= deadline_s
@@ -115,6 +121,6 @@ def test_a_job_alone_is_admitted_exactly_if_its_best_speed_suffices(late_s: int)
     made = jobs([0], [3000], [1], deadline=[least_s + late_s], kind=[0])
     switches = frozenset({"admission", "late_incumbent", "max_gpus_rule", "grid_anchor", "marginal_order"})
     record = play(
-        ElasticFlow(), World(made, Cluster.uniform(1, 1, TOTAL), PROFILE, 60, "A100", corrected=switches)
+        ElasticFlow(), Setting(made, Cluster.uniform(1, 1, TOTAL), PROFILE, 60, "A100", corrected=switches)
     )
     assert bool(record.admitted[0]) == (late_s >= 0)

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.kernels import pollux as kernels
-from forerun.domains.cluster.kernels import step_model as step_kernels
-from forerun.domains.cluster.model import World
+from forerun.domains.cluster.engine.kernels import pollux as kernels
+from forerun.domains.cluster.engine.kernels import step_model as step_kernels
+from forerun.domains.cluster.inputs.applications import Application, read_applications, smallest_rotation
+from forerun.domains.cluster.inputs.setting import Setting
+from forerun.domains.cluster.inputs.step_model import fit_step_model
 from forerun.domains.cluster.policies.pollux import Pollux
-from forerun.domains.cluster.pollux_data import Application, read_applications, smallest_rotation
-from forerun.domains.cluster.step_model import fit_step_model
 from forerun.errors import ProfileError
 
-from .conftest import DATA, GOLDEN, play, shared_or_skip, world
+from .conftest import DATA, GOLDEN, play, setting, shared_or_skip
 
 MEASURED = DATA / "pollux_t4"
 
@@ -286,8 +286,8 @@ def test_evolution_is_its_twins(seed: int, jobs: int, nodes: int, most: int, law
 # --- whole runs ------------------------------------------------------------------------------------------------------
 
 
-def ten_jobs(seed: int = 0) -> World:
-    made = world("elasticVpollux_e.csv", "n16g4", 60, "T4")
+def ten_jobs(seed: int = 0) -> Setting:
+    made = setting("elasticVpollux_e.csv", "n16g4", 60, "T4")
     jobs = made.jobs.take(range(10))
     start_s = jobs.submit_s[0]
     return replace(
@@ -339,7 +339,7 @@ def test_both_searches_are_reproduced_with_their_spread(monkeypatch: pytest.Monk
 def test_figure_8a_is_near_the_published_share() -> None:
     """Published .523 of 195 met (.5026 in its notes), mean completion 71,114 s; the search is random there. The
     standard error of a share of 195 is .036."""
-    made = world("elasticVpollux_e.csv", "n16g4", 60, "T4")
+    made = setting("elasticVpollux_e.csv", "n16g4", 60, "T4")
     record = play(Pollux(measurements=str(MEASURED)), made)
     assert len(record.completed) == 195
     assert record.accepted / 195 == pytest.approx(0.513, abs=2 * 0.036)
@@ -347,7 +347,7 @@ def test_figure_8a_is_near_the_published_share() -> None:
 
 
 def test_without_measurements_jobs_are_elastic_in_gpus_only() -> None:
-    made = world("w003.csv", (1, 4, 8), 60, "A100")
+    made = setting("w003.csv", (1, 4, 8), 60, "A100")
     record = play(Pollux(), made)
     assert len(record.completed) == len(made.jobs)
     _, rows, gpus = record.changes()

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.kernels import priority
-from forerun.domains.cluster.model import Cluster, Jobs, World
-from forerun.domains.cluster.priority import build_queue
+from forerun.domains.cluster.engine.kernels import priority
+from forerun.domains.cluster.engine.priority import build_queue
+from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting
 
 KINDS = {
     "submission": priority.BY_SUBMISSION,
@@ -20,7 +20,7 @@ KINDS = {
 }
 
 
-def drawn_world(rng: np.random.Generator) -> World:
+def drawn_world(rng: np.random.Generator) -> Setting:
     count, gpus = int(rng.integers(1, 40)), int(rng.choice([1, 3, 8, 32]))
     work = rng.integers(1, 60, count)
     submit = np.sort(rng.integers(0, 200, count))
@@ -30,16 +30,16 @@ def drawn_world(rng: np.random.Generator) -> World:
         np.arange(count), tuple(range(count)), submit, due, np.zeros(count, np.int64), np.full(count, -1), blank,
         np.zeros(count, np.int64), rng.integers(1, gpus + 1, count), work, np.zeros(count, np.bool_), blank, due,
     )  # fmt: skip
-    return World(jobs, Cluster.uniform(1, 1, gpus), None, 60)
+    return Setting(jobs, Cluster.uniform(1, 1, gpus), None, 60)
 
 
 def sorted_lists(
-    world: World, kind: int, preemptive: bool, restart_s: float
+    setting: Setting, kind: int, preemptive: bool, restart_s: float
 ) -> tuple[list[float], list[int]]:
     """Ends and preemptions by the rule itself: the best waiting job takes the GPUs of the job that ends last among
     those worse than it (of the worst, where priorities are fixed), as long as it would rank behind it."""
-    jobs = world.jobs
-    count, free = len(jobs), world.cluster.gpus
+    jobs = setting.jobs
+    count, free = len(jobs), setting.cluster.gpus
     left = jobs.duration_s.astype(float).tolist()
     fixed = {
         priority.BY_SUBMISSION: jobs.submit_s,
@@ -95,27 +95,27 @@ def test_queue_equals_sorted_lists(name):
     """Same ends and preemptions, with and without restart costs, however often the run is cut or its log is full."""
     rng = np.random.default_rng(list(KINDS).index(name))
     for _ in range(120):
-        world = drawn_world(rng)
+        setting = drawn_world(rng)
         preemptive, restart_s = bool(rng.integers(2)), float(rng.choice([0.0, 7.0]))
-        queue = build_queue(world, KINDS[name], 0)
-        until_s, held = 0.0, np.zeros(len(world.jobs), np.int64)
+        queue = build_queue(setting, KINDS[name], 0)
+        until_s, held = 0.0, np.zeros(len(setting.jobs), np.int64)
         while np.isfinite(coming_s := priority.advance(queue, KINDS[name], preemptive, restart_s, until_s)):
             until_s = max(until_s, coming_s) + float(rng.choice([0.5, 30.0, math.inf]))
             if rng.integers(2):
-                held = emptied(queue, held, world)
-        emptied(queue, held, world)
-        ends, stops = sorted_lists(world, KINDS[name], preemptive, restart_s)
+                held = emptied(queue, held, setting)
+        emptied(queue, held, setting)
+        ends, stops = sorted_lists(setting, KINDS[name], preemptive, restart_s)
         assert queue.end.tolist() == ends
         assert queue.preempts.tolist() == stops
 
 
-def emptied(queue: priority.Queue, held: np.ndarray, world: World) -> np.ndarray:
+def emptied(queue: priority.Queue, held: np.ndarray, setting: Setting) -> np.ndarray:
     """Replay the log, which never hands out more GPUs than there are, and empty it."""
     held = held.copy()
     for event in range(int(queue.meta[priority.EVENTS])):
         for at in range(int(queue.event_first[event]), int(queue.event_first[event + 1])):
             held[queue.log_row[at]] = queue.log_gpus[at]
-        assert held.sum() <= world.cluster.gpus
+        assert held.sum() <= setting.cluster.gpus
     queue.meta[priority.LOGGED] = queue.meta[priority.EVENTS] = 0
     return held
 
@@ -128,8 +128,8 @@ def test_a_restart_under_way_is_not_fought_over():
         np.arange(3), (0, 1, 2), submit, submit + 100, np.zeros(3, np.int64), np.full(3, -1), blank,
         np.zeros(3, np.int64), np.ones(3, np.int64), work, np.zeros(3, np.bool_), blank, submit + 100,
     )  # fmt: skip
-    world = World(jobs, Cluster.uniform(1, 1, 1), None, 60)
-    queue = build_queue(world, priority.BY_REMAINING, 0)
+    setting = Setting(jobs, Cluster.uniform(1, 1, 1), None, 60)
+    queue = build_queue(setting, priority.BY_REMAINING, 0)
     assert priority.advance(queue, priority.BY_REMAINING, True, 30.0, math.inf) == math.inf
     # job 0 runs 1 s, gives way 4 s, restarts for 30 s with 19 s left: the 25 s of job 2 rank behind those
     assert queue.end.tolist() == [54.0, 5.0, 79.0]

@@ -1,4 +1,4 @@
-"""ElasticFlow and EDF as published: every reference run, every small world, and the planner against its slow twin."""
+"""ElasticFlow and EDF as published: every reference run, every small setting, and the planner against its slow twin."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.kernels.planner import plan
-from forerun.domains.cluster.model import World
+from forerun.domains.cluster.engine.kernels.planner import plan
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policies.edf import EarliestDeadlineFirst
 from forerun.domains.cluster.policies.edf_accessctrl import AdmittingEdf
 from forerun.domains.cluster.policies.ef import ElasticScaling
@@ -20,9 +20,9 @@ from .conftest import (
     assert_equals_reference,
     play,
     runs,
+    setting,
     shared_or_skip,
     small_worlds,
-    world,
 )
 from .twin_elastic import Job, Twin, tidy
 
@@ -39,7 +39,7 @@ REFERENCE = [run for run in runs() if run["schedule"] in RECIPES]
 def test_reference_run(run):
     shared_or_skip()
     played = play(
-        RECIPES[run["schedule"]], world(run["trace"], run["cluster"], run["slot_s"], run["gpu_type"])
+        RECIPES[run["schedule"]], setting(run["trace"], run["cluster"], run["slot_s"], run["gpu_type"])
     )
     assert_equals_reference(played, run)
 
@@ -54,7 +54,7 @@ def test_reference_run(run):
 )
 def test_admission_one_by_one(trace, cluster, slot_s, gpu_type, first, accepted):
     """Accepted as published, with `admission` corrected, and with `late_incumbent` as well."""
-    whole = world(trace, cluster, slot_s, gpu_type)
+    whole = setting(trace, cluster, slot_s, gpu_type)
     scene = replace(whole, jobs=whole.jobs.take(range(first)))
     for switches, expected in zip(
         ((), ("admission",), ("admission", "late_incumbent")), accepted, strict=True
@@ -69,7 +69,7 @@ def test_small_world(number, schedule):
     shared_or_skip()
     small = small_worlds()[number]
     shape = (small["switches"], small["nodes_per_switch"], small["gpus_per_node"])
-    scene = world(small["trace"], shape, small["slot_s"], small["gpu_type"])
+    scene = setting(small["trace"], shape, small["slot_s"], small["gpu_type"])
     played = play(RECIPES[schedule], scene)
     wanted = small["runs"][schedule]
     assert played.accepted == wanted["accepted"]
@@ -85,8 +85,8 @@ def test_small_world(number, schedule):
 @pytest.mark.parametrize("rows", [40, 70])
 def test_twin_agrees_on_the_testbed_trace(schedule, rows):
     """The dictionary twin, written from the same rules, leaves the same ends and the same events."""
-    full = world("195job.csv", "n8g8", 240)
-    scene = World(full.jobs.take(range(rows)), full.cluster, full.profile, 240)
+    full = setting("195job.csv", "n8g8", 240)
+    scene = Setting(full.jobs.take(range(rows)), full.cluster, full.profile, 240)
     played = play(RECIPES[schedule], scene)
     twin = Twin(scene, schedule)
     getattr(twin, f"run_{schedule.replace('-', '_')}")()
@@ -98,14 +98,14 @@ def test_twin_agrees_on_the_testbed_trace(schedule, rows):
 @pytest.mark.parametrize("seed", range(4))
 def test_twin_agrees_on_a_crowded_cluster(schedule, seed):
     """The twin makes every boost trial again and plans whole queues; the kernels leave out what cannot have changed."""
-    from forerun.domains.cluster.generate import published
-    from forerun.domains.cluster.inputs import jobs_of
+    from forerun.domains.cluster.inputs.files import jobs_of
+    from forerun.domains.cluster.traces.published import published
 
-    measured = world("195job.csv", ("n4g8", "n8g8")[seed % 2], 240)
+    measured = setting("195job.csv", ("n4g8", "n8g8")[seed % 2], 240)
     drawn = published(
         40, 150.0 * (1 + seed), measured.profile, best_effort_share=0.3, seed=seed, slack_seed=seed
     )
-    scene = World(
+    scene = Setting(
         jobs_of(drawn.table(), measured.profile), measured.cluster, measured.profile, (60, 240)[seed // 2]
     )
     played = play(RECIPES[schedule], scene)

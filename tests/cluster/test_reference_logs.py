@@ -50,12 +50,12 @@ def test_a_small_run_is_written_as_the_reference_writes_it(tmp_path: Path, capsy
     assert float(events[0]["ce"]) == pytest.approx(1.0)
 
 
-def test_rooms_without_reference_logs_say_so(tmp_path: Path, capsys: Any) -> None:
+def test_domains_without_reference_logs_say_so(tmp_path: Path, capsys: Any) -> None:
     import forerun
 
     demo = Path(forerun.__file__).parent / "domains" / "spot" / "demo.yaml"
     assert run(["simulate", str(demo), "--reference-logs", str(tmp_path / "logs")]) == 2
-    assert "rooms that have: cluster" in capsys.readouterr().err
+    assert "cluster has" in capsys.readouterr().err
     assert not (tmp_path / "logs").exists()
 
 

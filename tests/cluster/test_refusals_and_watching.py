@@ -15,7 +15,7 @@ from forerun.catalog import demo
 from forerun.cli.main import run as command_line
 from forerun.domains import cluster
 from forerun.domains.cluster.policy import schedulers
-from forerun.domains.cluster.refusals import OTHER, bound_of, refusals
+from forerun.domains.cluster.summary.refusals import OTHER, bound_of, refusals
 
 from ..conftest import ROOT
 
@@ -134,7 +134,7 @@ def test_observers_see_every_instant(policy: str) -> None:
 
 def test_names_for_policies_are_public() -> None:
     """What a policy of one's own derives from and answers with, where the page says it is."""
-    for name in ("Allocation", "Allocator", "Cook", "OracleAllocator", "OracleView", "View"):
+    for name in ("Allocation", "Allocator", "Scheduler", "OracleAllocator", "OracleView", "View"):
         assert name in cluster.__all__ and getattr(cluster, name).__name__ == name
         assert getattr(cluster, name).__doc__
 

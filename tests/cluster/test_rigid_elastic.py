@@ -12,15 +12,15 @@ import pytest
 
 import forerun
 from forerun.cli.main import run
-from forerun.domains.cluster.model import NO_DEADLINE_S, Cluster, Jobs, Profile, World
+from forerun.domains.cluster.engine.known_bugs import SWITCHES
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.inputs.jobs import on_what_they_ask_for
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Cluster, Jobs, Setting, ThroughputTable
+from forerun.domains.cluster.inputs.throughput import analytic, held_rigid, joined, rigid
 from forerun.domains.cluster.policies.edf import EarliestDeadlineFirst
 from forerun.domains.cluster.policies.edf_accessctrl import AdmittingEdf
 from forerun.domains.cluster.policies.ef import ElasticScaling
 from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
-from forerun.domains.cluster.profile import analytic, held_rigid, joined, rigid
-from forerun.domains.cluster.record import Record
-from forerun.domains.cluster.simulate import on_what_they_ask_for
-from forerun.domains.cluster.switches import SWITCHES
 
 from .conftest import play
 
@@ -28,7 +28,7 @@ ELASTIC = (ElasticFlow(), ElasticScaling(), EarliestDeadlineFirst(), AdmittingEd
 SCALING = analytic((("m", 64), ("n", 16)), "balanced", levels=(1, 2, 4, 8))
 
 
-def drawn_world(rng: np.random.Generator, *, scaling: bool) -> World:
+def drawn_world(rng: np.random.Generator, *, scaling: bool) -> Setting:
     """Rigid jobs of any count, among them (where `scaling`) jobs with throughput."""
     cluster = Cluster.uniform(1, int(rng.choice([1, 2, 4])), int(rng.choice([4, 8])))
     count = int(rng.integers(2, 24))
@@ -45,14 +45,14 @@ def drawn_world(rng: np.random.Generator, *, scaling: bool) -> World:
         tuple("" if k < 0 else SCALING.kinds[k][0] for k in kind), np.where(kind < 0, 0, 16), gpus, duration,
         effort, ("u",) * count, due,
     )  # fmt: skip
-    profile: Profile | None = SCALING if scaling else None
+    profile: ThroughputTable | None = SCALING if scaling else None
     if (kind < 0).any():
         jobs, profile, _ = on_what_they_ask_for(jobs, profile, cluster)
     corrected = frozenset(SWITCHES) if rng.random() < 0.5 else frozenset()
-    return World(jobs, cluster, profile, int(rng.choice([60, 240])), corrected=corrected)
+    return Setting(jobs, cluster, profile, int(rng.choice([60, 240])), corrected=corrected)
 
 
-def check(made: World, record: Record) -> int:
+def check(made: Setting, record: Record) -> int:
     """Nobody above the cluster, rigid jobs on their count or none and for their duration; how many rigid jobs ended."""
     jobs, total = made.jobs, made.cluster.gpus
     alone = np.array([not model for model in jobs.model])

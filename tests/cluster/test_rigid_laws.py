@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.model import NO_DEADLINE_S, Cluster, Jobs, World
+from forerun.domains.cluster.engine.known_bugs import touching
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Cluster, Jobs, Setting
+from forerun.domains.cluster.inputs.throughput import analytic
 from forerun.domains.cluster.policies.chronus import Chronus
 from forerun.domains.cluster.policies.gandiva import Gandiva
 from forerun.domains.cluster.policies.pollux import Pollux
 from forerun.domains.cluster.policies.themis import Themis
 from forerun.domains.cluster.policies.tiresias import Tiresias
-from forerun.domains.cluster.profile import analytic
-from forerun.domains.cluster.record import Record
-from forerun.domains.cluster.switches import touching
 
 from .conftest import play
 
@@ -33,7 +33,7 @@ def named(policy: Any) -> str:
 
 
 @st.composite
-def worlds(draw: Any, corrected: frozenset[str] = frozenset()) -> World:
+def worlds(draw: Any, corrected: frozenset[str] = frozenset()) -> Setting:
     count = draw(st.integers(1, 14))
     submit = np.cumsum(draw(st.lists(st.integers(0, 2500), min_size=count, max_size=count)))
     gpus = np.array(draw(st.lists(st.sampled_from([1, 1, 2, 4, 8]), min_size=count, max_size=count)))
@@ -59,13 +59,13 @@ def worlds(draw: Any, corrected: frozenset[str] = frozenset()) -> World:
     )
     nodes = draw(st.sampled_from([1, 2, 4]))
     slot_s = draw(st.sampled_from([60, 240]))
-    return World(jobs, Cluster.uniform(1, nodes, 8), PROFILE, slot_s, corrected=corrected)
+    return Setting(jobs, Cluster.uniform(1, nodes, 8), PROFILE, slot_s, corrected=corrected)
 
 
 def held_seconds(record: Record) -> tuple[Any, Any]:
     """Per job: seconds with GPUs as the event rows show them, until its end; and the most GPUs held by all at once."""
     times, rows, gpus = record.changes()
-    count = len(record.world.jobs)
+    count = len(record.setting.jobs)
     since, held, seconds = np.zeros(count), np.zeros(count, np.int64), np.zeros(count)
     most = 0
     for time_s in np.unique(times):
@@ -118,7 +118,7 @@ def test_nothing_is_lost_and_nothing_is_held_twice(policy: Any, data: Any) -> No
 @pytest.mark.parametrize("policy", [Tiresias(), Themis()], ids=named)
 @settings(max_examples=25, deadline=None)
 @given(made=worlds(), hours=st.integers(1, 1000))
-def test_shifting_all_times_shifts_all_ends(policy: Any, made: World, hours: int) -> None:
+def test_shifting_all_times_shifts_all_ends(policy: Any, made: Setting, hours: int) -> None:
     """Exact for Tiresias and Themis; false for Gandiva (the minute) and Chronus (its leases)."""
     shift_s = 3571 * hours
     jobs = made.jobs
@@ -135,7 +135,7 @@ def test_shifting_all_times_shifts_all_ends(policy: Any, made: World, hours: int
 @pytest.mark.parametrize("policy", [Gandiva(), Chronus()], ids=named)
 @settings(max_examples=25, deadline=None)
 @given(made=worlds(), days=st.integers(1, 50))
-def test_shifting_by_the_grid_shifts_all_ends(policy: Any, made: World, days: int) -> None:
+def test_shifting_by_the_grid_shifts_all_ends(policy: Any, made: Setting, days: int) -> None:
     shift_s = 86_400 * days
     jobs = made.jobs
     later = replace(
@@ -151,7 +151,7 @@ def test_shifting_by_the_grid_shifts_all_ends(policy: Any, made: World, days: in
 @pytest.mark.parametrize("policy", ALL, ids=named)
 @settings(max_examples=10, deadline=None)
 @given(made=worlds())
-def test_names_do_not_matter_and_runs_repeat(policy: Any, made: World) -> None:
+def test_names_do_not_matter_and_runs_repeat(policy: Any, made: Setting) -> None:
     renamed = replace(
         made.jobs, id=tuple(f"job {row}" for row in range(len(made.jobs))), user=("x",) * len(made.jobs)
     )
@@ -163,7 +163,7 @@ def test_names_do_not_matter_and_runs_repeat(policy: Any, made: World) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(made=worlds(frozenset({"gandiva_between_arrivals"})), keep=st.integers(1, 14))
-def test_corrected_gandiva_does_not_look_ahead(made: World, keep: int) -> None:
+def test_corrected_gandiva_does_not_look_ahead(made: Setting, keep: int) -> None:
     """Cut the trace after some jobs: whoever ended before the first job cut away ended as before. As published this
     fails, since the clock waits for arrivals."""
     count = min(keep, len(made.jobs))
@@ -194,7 +194,7 @@ def test_a_job_that_can_never_run_ends_the_run_with_a_word(policy: Any) -> None:
         user=("", ""),
         written_deadline_s=np.array([5000, 5000]),
     )
-    record = play(policy, World(jobs, Cluster.uniform(1, 1, 8), None, 60))
+    record = play(policy, Setting(jobs, Cluster.uniform(1, 1, 8), None, 60))
     assert record.completed == [0]
     assert record.end_s[1] == -1
     assert "1 waiting jobs can never be placed" in record.ended_because

@@ -11,18 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forerun
-from forerun.domains.cluster.allocator import (
-    Allocation,
-    Allocator,
-    AllocatorRules,
-    OracleAllocator,
-    Terms,
-    View,
+from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.domains.cluster.engine.priority import PriorityRules
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.run import run_rules
+from forerun.domains.cluster.inputs.files import read_cluster, read_jobs, read_profile
+from forerun.domains.cluster.inputs.setting import (
+    NO_DEADLINE_S,
+    Cluster,
+    Jobs,
+    NodeGroup,
+    Setting,
+    ThroughputTable,
 )
-from forerun.domains.cluster.inputs import read_cluster, read_jobs, read_profile
-from forerun.domains.cluster.loop import run
-from forerun.domains.cluster.model import NO_DEADLINE_S, Cluster, Jobs, NodeGroup, Profile, World
-from forerun.domains.cluster.outcome import ledger_of, stretches_of, waits_of
+from forerun.domains.cluster.inputs.throughput import analytic
 from forerun.domains.cluster.policies.edf_rigid import EdfRigid
 from forerun.domains.cluster.policies.fifo import Fifo
 from forerun.domains.cluster.policies.fifo_backfill import FifoBackfill
@@ -30,10 +32,17 @@ from forerun.domains.cluster.policies.gavel_maxmin import GavelMaxMin, fair_shar
 from forerun.domains.cluster.policies.las import Las
 from forerun.domains.cluster.policies.sjf import Sjf
 from forerun.domains.cluster.policies.srtf import Srtf
-from forerun.domains.cluster.policy import Schedule, schedulers
-from forerun.domains.cluster.priority import PriorityPolicy, PriorityRules
-from forerun.domains.cluster.profile import analytic
-from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.policy import (
+    Allocation,
+    Allocator,
+    OracleAllocator,
+    PriorityPolicy,
+    Schedule,
+    View,
+    schedulers,
+)
+from forerun.domains.cluster.summary.ledgers import ledger_of
+from forerun.domains.cluster.summary.waits import stretches_of, waits_of
 from forerun.errors import InputError, PolicyError, ScenarioError, TraceError
 from forerun.scenarios import load, loads
 from forerun.trace.repair import RepairLog
@@ -78,13 +87,13 @@ def cluster_of(nodes: int = 2, gpus: int = 4) -> Cluster:
     return Cluster.uniform(1, nodes, gpus)
 
 
-def play(policy: Any, world: World, terms: Terms | None = None) -> Record:
-    record = Record(world)
+def play(policy: Any, setting: Setting, terms: Terms | None = None) -> Record:
+    record = Record(setting)
     if isinstance(policy, Schedule):
-        run(policy.rules(world, record))
+        run_rules(policy.rules(setting, record))
     else:
-        cook = policy.build(np.random.default_rng(0))
-        run(AllocatorRules(world, record, policy, cook, terms or Terms()))
+        scheduler = policy.build(np.random.default_rng(0))
+        run_rules(AllocatorRules(setting, record, policy, scheduler, terms or Terms()))
     return record
 
 
@@ -92,7 +101,7 @@ def play(policy: Any, world: World, terms: Terms | None = None) -> Record:
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def worlds(draw: st.DrawFn) -> Setting:
     count = draw(st.integers(1, 14))
     gaps = draw(st.lists(st.integers(0, 400), min_size=count, max_size=count))
     work = draw(st.lists(st.integers(1, 1500), min_size=count, max_size=count))
@@ -103,7 +112,7 @@ def worlds(draw: st.DrawFn) -> World:
     users = draw(st.lists(st.sampled_from(["u", "v"]), min_size=count, max_size=count))
     submit = np.cumsum(gaps).tolist()
     due = [NO_DEADLINE_S if e else s + w + k for s, w, k, e in zip(submit, work, slack, effort)]
-    return World(
+    return Setting(
         jobs(submit, work, size, due, kinds, users),
         cluster_of(),
         PROFILE,
@@ -114,21 +123,21 @@ def worlds(draw: st.DrawFn) -> World:
 
 def assert_laws(record: Record) -> None:
     """Capacity, conservation of jobs, causality of starts, waits and ledger that sum."""
-    world = record.world
+    setting = record.setting
     times, rows, gpus = record.changes()
-    held = np.zeros(len(world.jobs), np.int64)
+    held = np.zeros(len(setting.jobs), np.int64)
     for at in range(len(times)):
         held[rows[at]] = gpus[at]
         if at + 1 == len(times) or times[at + 1] > times[at]:
-            assert 0 <= held.sum() <= world.cluster.gpus, f"at {times[at]}"
+            assert 0 <= held.sum() <= setting.cluster.gpus, f"at {times[at]}"
             assert (held >= 0).all()
     ended = record.end_s >= 0
     refused = record.admitted == 0
     assert not (ended & refused).any()
     assert (
-        record.first_start_s[record.first_start_s >= 0] >= world.jobs.submit_s[record.first_start_s >= 0]
+        record.first_start_s[record.first_start_s >= 0] >= setting.jobs.submit_s[record.first_start_s >= 0]
     ).all()
-    assert (record.end_s[ended] >= world.jobs.submit_s[ended]).all()
+    assert (record.end_s[ended] >= setting.jobs.submit_s[ended]).all()
     stretches = stretches_of(record)
     waits = waits_of(record, stretches)
     ledger_of(record, stretches, waits).check()
@@ -141,19 +150,19 @@ def assert_laws(record: Record) -> None:
         waits.running,
     ):
         assert (cause >= -1e-6).all()
-    whole = np.where(ended, record.end_s - world.jobs.submit_s, 0.0)
+    whole = np.where(ended, record.end_s - setting.jobs.submit_s, 0.0)
     np.testing.assert_allclose(waits.total()[ended], whole[ended], atol=1e-6)
 
 
 @given(
-    world=worlds(), placement=st.sampled_from(["first-fit", "best-fit", "consolidated", "buddy", "random"])
+    setting=worlds(), placement=st.sampled_from(["first-fit", "best-fit", "consolidated", "buddy", "random"])
 )
 @settings(max_examples=60)
-def test_no_gpu_is_held_twice_on_nodes(world: World, placement: str) -> None:
-    record = Record(world)
+def test_no_gpu_is_held_twice_on_nodes(setting: Setting, placement: str) -> None:
+    record = Record(setting)
     recipe = FifoBackfill()
     terms = Terms(placement=placement, restart_s=5.0)
-    rules = AllocatorRules(world, record, recipe, recipe.build(np.random.default_rng(0)), terms)
+    rules = AllocatorRules(setting, record, recipe, recipe.build(np.random.default_rng(0)), terms)
 
     def look(now_s: float, _: Any) -> None:
         state = rules.state
@@ -161,18 +170,18 @@ def test_no_gpu_is_held_twice_on_nodes(world: World, placement: str) -> None:
         np.testing.assert_array_equal(counts, state.i[0, owners])
         assert state.type_free.sum() == np.count_nonzero(state.owner < 0)
 
-    run(rules, watch=[(look, None)])
+    run_rules(rules, [lambda now_s: look(now_s, None)])
     assert (record.end_s >= 0).all()
     assert_laws(record)
 
 
-@given(world=worlds(), recipe=st.sampled_from(RIGID))
+@given(setting=worlds(), recipe=st.sampled_from(RIGID))
 @settings(max_examples=150)
-def test_compiled_queue_agrees_with_sorting_everybody(world: World, recipe: PriorityPolicy) -> None:
+def test_compiled_queue_agrees_with_sorting_everybody(setting: Setting, recipe: PriorityPolicy) -> None:
     """Two heaps and a pointer, against sorting all jobs at every event."""
-    plain = World(world.jobs.take(range(len(world.jobs))), world.cluster, None, world.slot_s)
+    plain = Setting(setting.jobs.take(range(len(setting.jobs))), setting.cluster, None, setting.slot_s)
     fast = Record(plain)
-    run(PriorityRules(plain, fast, recipe, Terms()))
+    run_rules(PriorityRules(plain, fast, recipe, Terms()))
     slow = play(recipe, plain)
     np.testing.assert_allclose(fast.end_s, slow.end_s, atol=1e-6)
     np.testing.assert_allclose(fast.first_start_s, slow.first_start_s, atol=1e-6)
@@ -183,21 +192,23 @@ def test_compiled_queue_agrees_with_sorting_everybody(world: World, recipe: Prio
 def test_srtf_has_the_least_mean_completion_time_on_one_gpu(drawn: list[tuple[int, int]]) -> None:
     """Schrage, 1968: against every policy here that runs rigid jobs."""
     drawn.sort()
-    world = World(jobs([s for s, _ in drawn], [w for _, w in drawn]), cluster_of(1, 1), None, 60)
-    best = play(Srtf(), world).end_s.mean()
+    setting = Setting(jobs([s for s, _ in drawn], [w for _, w in drawn]), cluster_of(1, 1), None, 60)
+    best = play(Srtf(), setting).end_s.mean()
     for other in (Fifo(), Sjf(), EdfRigid(), Las(round_s=1.0)):
-        assert best <= play(other, world).end_s.mean() + 1e-9
+        assert best <= play(other, setting).end_s.mean() + 1e-9
 
 
-@given(world=worlds(), cut=st.integers(1, 13))
+@given(setting=worlds(), cut=st.integers(1, 13))
 @settings(max_examples=60)
-def test_what_comes_later_changes_nothing_before(world: World, cut: int) -> None:
+def test_what_comes_later_changes_nothing_before(setting: Setting, cut: int) -> None:
     """Causality: without the last jobs, everything before they come is the same."""
-    count = max(1, len(world.jobs) - cut)
-    short = World(world.jobs.take(range(count)), world.cluster, world.profile, world.slot_s, world.gpu_type)
-    until = world.jobs.submit_s[count] if count < len(world.jobs) else np.inf
+    count = max(1, len(setting.jobs) - cut)
+    short = Setting(
+        setting.jobs.take(range(count)), setting.cluster, setting.profile, setting.slot_s, setting.gpu_type
+    )
+    until = setting.jobs.submit_s[count] if count < len(setting.jobs) else np.inf
     for recipe in (Srtf(), FifoBackfill(), Las()):
-        whole, part = play(recipe, world), play(recipe, short)
+        whole, part = play(recipe, setting), play(recipe, short)
         for one, other in zip(whole.changes(), part.changes()):
             seen = np.count_nonzero(whole.changes()[0] < until)
             np.testing.assert_array_equal(one[:seen], other[:seen])
@@ -212,23 +223,23 @@ class Longest(Allocator, tag="longest-waiting-first", frozen=True):
     round_s: float = 60.0
 
     def build(self, rng: np.random.Generator) -> Any:
-        return LongestCook()
+        return LongestScheduler()
 
 
-class LongestCook:
+class LongestScheduler:
     def allocate(self, view: View) -> Allocation:
         return view.take(np.argsort(-view.unchanged_s, kind="stable"))
 
 
 def test_a_policy_in_twelve_lines_runs_everybody():
-    world = World(jobs([0, 0, 30, 90], [100, 300, 50, 10], [4, 8, 2, 2]), cluster_of(), None, 60)
-    record = play(Longest(), world)
+    setting = Setting(jobs([0, 0, 30, 90], [100, 300, 50, 10], [4, 8, 2, 2]), cluster_of(), None, 60)
+    record = play(Longest(), setting)
     assert (record.end_s >= 0).all()
     assert_laws(record)
 
 
 def cook_of(answer: Any) -> Any:
-    class Cook:
+    class Scheduler:
         def allocate(self, view: View) -> Any:
             return answer(view)
 
@@ -236,7 +247,7 @@ def cook_of(answer: Any) -> Any:
         """A policy that misbehaves."""
 
         def build(self, rng: np.random.Generator) -> Any:
-            return Cook()
+            return Scheduler()
 
     return Odd()
 
@@ -254,15 +265,15 @@ def cook_of(answer: Any) -> Any:
     ],
 )
 def test_impossible_allocations_are_named(answer, said):
-    world = World(jobs([0, 0, 0], [100, 100, 100], [4, 4, 4]), cluster_of(), None, 60)
+    setting = Setting(jobs([0, 0, 0], [100, 100, 100], [4, 4, 4]), cluster_of(), None, 60)
     with pytest.raises(PolicyError, match=said) as found:
-        play(cook_of(answer), world)
+        play(cook_of(answer), setting)
     assert "t=0 s" in str(found.value)
 
 
 def test_a_policy_that_starves_everybody_ends_the_run_and_says_so():
-    world = World(jobs([0, 10], [100, 100]), cluster_of(), None, 60)
-    record = play(cook_of(lambda view: Allocation(np.zeros(view.count, np.int64))), world)
+    setting = Setting(jobs([0, 10], [100, 100]), cluster_of(), None, 60)
+    record = play(cook_of(lambda view: Allocation(np.zeros(view.count, np.int64))), setting)
     assert "gives GPUs to none of 2 waiting jobs" in record.ended_because
     assert not (record.end_s >= 0).any()
 
@@ -273,15 +284,15 @@ def test_what_is_left_to_do_is_for_oracles_only():
 
 
 def test_elastic_allocations_speed_jobs_up_by_their_profile():
-    world = World(jobs([0], [1000], [1], kind=[0]), cluster_of(), PROFILE, 60)
+    setting = Setting(jobs([0], [1000], [1], kind=[0]), cluster_of(), PROFILE, 60)
     rate = PROFILE.rate_at()[0]
-    record = play(cook_of(lambda view: Allocation(np.full(view.count, 4))), world)
-    assert record.end_s[0] == pytest.approx(world.jobs.iterations[0] / rate[4], rel=1e-9)
+    record = play(cook_of(lambda view: Allocation(np.full(view.count, 4))), setting)
+    assert record.end_s[0] == pytest.approx(setting.jobs.iterations[0] / rate[4], rel=1e-9)
 
 
 def test_restarts_cost_what_the_scenario_says():
-    world = World(jobs([0, 10], [100, 20], [8, 8]), cluster_of(), None, 60)
-    record = play(Srtf(), world, Terms(restart_s=7.0))
+    setting = Setting(jobs([0, 10], [100, 20], [8, 8]), cluster_of(), None, 60)
+    record = play(Srtf(), setting, Terms(restart_s=7.0))
     assert record.end_s.tolist() == [127.0, 30.0]
     waits = waits_of(record, stretches_of(record))
     assert waits.reconfiguration.tolist() == [7.0, 0.0]
@@ -292,22 +303,24 @@ def test_restarts_cost_what_the_scenario_says():
 
 def test_a_job_waits_for_one_node_though_enough_gpus_are_free():
     """Two nodes of 4: jobs of 3 and 3 leave 1 + 1; a job of 2 waits for fragmentation, consolidated it runs split."""
-    world = World(jobs([0, 0, 10], [100, 200, 50], [3, 3, 2]), cluster_of(), None, 60)
-    spread = play(Fifo(), world, Terms(placement="first-fit"))
+    setting = Setting(jobs([0, 0, 10], [100, 200, 50], [3, 3, 2]), cluster_of(), None, 60)
+    spread = play(Fifo(), setting, Terms(placement="first-fit"))
     assert spread.first_start_s.tolist() == [0, 0, 100]
     waits = waits_of(spread, stretches_of(spread))
     assert waits.fragmentation.tolist() == [0, 0, 90]
-    together = play(Fifo(), world, Terms(placement="consolidated", penalty=(1.0, 1.0, 0.5)))
+    together = play(Fifo(), setting, Terms(placement="consolidated", penalty=(1.0, 1.0, 0.5)))
     assert together.first_start_s[2] == 10 and together.end_s[2] == pytest.approx(110.0)
 
 
 def test_quotas_bind_and_idle_gpus_can_be_borrowed():
-    world = World(jobs([0, 0, 5], [100, 100, 40], [4, 4, 4], user=["u", "u", "v"]), cluster_of(), None, 60)
-    hard = play(FifoBackfill(), world, Terms(quota=np.array([4, 4, 0])))
+    setting = Setting(
+        jobs([0, 0, 5], [100, 100, 40], [4, 4, 4], user=["u", "u", "v"]), cluster_of(), None, 60
+    )
+    hard = play(FifoBackfill(), setting, Terms(quota=np.array([4, 4, 0])))
     assert hard.first_start_s.tolist() == [0, 100, 5]
     # the quota keeps job 1 waiting while four GPUs are free; from 5 to 45 s they are not
     assert waits_of(hard, stretches_of(hard)).quota[1] == pytest.approx(60.0)
-    lent = play(Las(round_s=5.0), world, Terms(quota=np.array([4, 4, 1])))
+    lent = play(Las(round_s=5.0), setting, Terms(quota=np.array([4, 4, 1])))
     assert lent.first_start_s.tolist() == [0, 0, 5]
 
 
@@ -323,11 +336,11 @@ def test_heterogeneous_shares_are_max_min_fair():
 
 
 def test_gavel_runs_each_job_on_one_type_at_a_time():
-    fast = Profile("fast", PROFILE.kinds, PROFILE.levels, PROFILE.rate * 3, PROFILE.largest_column)
-    slow = Profile("slow", PROFILE.kinds, PROFILE.levels, PROFILE.rate, PROFILE.largest_column)
+    fast = ThroughputTable("fast", PROFILE.kinds, PROFILE.levels, PROFILE.rate * 3, PROFILE.largest_column)
+    slow = ThroughputTable("slow", PROFILE.kinds, PROFILE.levels, PROFILE.rate, PROFILE.largest_column)
     nodes = Cluster((NodeGroup("x", 1, 4, "slow"), NodeGroup("y", 1, 4, "fast")))
     made = jobs([0, 0, 0, 0], [2000, 2000, 3000, 500], [4, 4, 2, 2], kind=[0, 1, 0, 1])
-    record = play(GavelMaxMin(round_s=60.0), World(made, nodes, slow, 60, "slow", profiles=(slow, fast)))
+    record = play(GavelMaxMin(round_s=60.0), Setting(made, nodes, slow, 60, "slow", profiles=(slow, fast)))
     assert (record.end_s >= 0).all()
     assert_laws(record)
 
@@ -468,16 +481,16 @@ def test_refusals_name_what_binds() -> None:
 
 def test_scaling_efficiency_is_throughput_over_one_gpu_throughput() -> None:
     """One elastic job held at 4 GPUs throughout: its work is worth rate(4) / rate(1) GPUs of the four it held."""
-    from forerun.domains.cluster.outcome import one_gpu_work
+    from forerun.domains.cluster.summary.waits import one_gpu_work
 
-    world = World(jobs([0], [1000], [1], kind=[0]), cluster_of(), PROFILE, 60)
-    record = play(cook_of(lambda view: Allocation(np.full(view.count, 4))), world)
+    setting = Setting(jobs([0], [1000], [1], kind=[0]), cluster_of(), PROFILE, 60)
+    record = play(cook_of(lambda view: Allocation(np.full(view.count, 4))), setting)
     stretches = stretches_of(record)
     held, worth = one_gpu_work(record, stretches, waits_of(record, stretches))
     rate = PROFILE.rate_at()[0]
     assert held == pytest.approx(4 * record.end_s[0])
     assert worth / held == pytest.approx(rate[4] / rate[1] / 4)
-    assert worth == pytest.approx(world.jobs.iterations[0] / rate[1])
+    assert worth == pytest.approx(setting.jobs.iterations[0] / rate[1])
 
 
 def test_the_picture_of_each_gpu_shows_what_was_held() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.kernels import themis as kernels
+from forerun.domains.cluster.engine.kernels import themis as kernels
 from forerun.domains.cluster.policies.themis import Themis
 
 from .conftest import (
@@ -17,8 +17,8 @@ from .conftest import (
     assert_equals_small_world,
     play,
     runs,
+    setting,
     small_worlds,
-    world,
 )
 
 RUNS = {r["run"]: r for r in runs() if r["schedule"] == "themis"}
@@ -26,7 +26,7 @@ EXACT = ("fig10_n16g8/themis", "head10_n1g8/themis")
 
 
 def of_run(reference: dict[str, Any], **changes: Any) -> Any:
-    return world(
+    return setting(
         reference["trace"], reference["cluster"], reference["slot_s"], reference["gpu_type"], **changes
     )
 
@@ -43,7 +43,7 @@ def test_runs_that_do_not_hang_on_the_solver_are_reproduced_job_by_job(reference
 )
 def test_other_runs_are_within_the_stated_tolerance(reference: dict[str, Any]) -> None:
     """The original's order hangs on its solver's last digits: within 6 accepted of 195, and makespan within 3 %
-    (the 25-job world, where one job is 6 % of the makespan, within 7 %)."""
+    (the 25-job setting, where one job is 6 % of the makespan, within 7 %)."""
     made = of_run(reference)
     record = play(Themis(), made)
     assert abs(record.accepted - reference["accepted"]) <= 6
@@ -55,7 +55,7 @@ def test_other_runs_are_within_the_stated_tolerance(reference: dict[str, Any]) -
 @pytest.mark.parametrize(("order", "accepted"), [("centre", 61), ("least", 46), ("leximin", 52)])
 def test_the_choice_within_the_optimum_decides_figure_8a(order: Any, accepted: int) -> None:
     """The published bar (61 of 195) is the analytic centre's; the values of the others are the specification's."""
-    record = play(Themis(themis_order=order), world("elasticVpollux_e.csv", "n16g4", 60, "T4"))
+    record = play(Themis(themis_order=order), setting("elasticVpollux_e.csv", "n16g4", 60, "T4"))
     assert record.accepted == accepted
 
 
@@ -156,7 +156,7 @@ def test_leximin_uses_the_whole_cluster_and_never_hurts_the_worst(drawn: Any) ->
 
 
 def test_cutting_a_run_into_blocks_changes_nothing() -> None:
-    made = world("w009.csv", (1, 2, 8), 60, "A100")
+    made = setting("w009.csv", (1, 2, 8), 60, "A100")
     whole, cut = (play(Themis(block_events=events), made) for events in (8192, 7))
     assert whole.end_s.tolist() == cut.end_s.tolist()
     for one, two in zip((*whole.changes(), *whole.events()), (*cut.changes(), *cut.events())):
@@ -165,8 +165,8 @@ def test_cutting_a_run_into_blocks_changes_nothing() -> None:
 
 def test_the_unit_slip_put_right_changes_no_count_on_the_testbed_trace() -> None:
     """75 accepted before and after, ordered by the least shares (the specification's figure)."""
-    made = world("195job.csv", "n16g8", 240)
-    righted = world("195job.csv", "n16g8", 240, corrected=("themis_unit",))
+    made = setting("195job.csv", "n16g8", 240)
+    righted = setting("195job.csv", "n16g8", 240, corrected=("themis_unit",))
     before, after = (play(Themis(themis_order="least"), w) for w in (made, righted))
     assert (before.accepted, after.accepted) == (75, 75)
     assert before.end_s.tolist() != after.end_s.tolist()

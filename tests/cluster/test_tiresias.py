@@ -13,8 +13,8 @@ from .conftest import (
     assert_equals_small_world,
     play,
     runs,
+    setting,
     small_worlds,
-    world,
 )
 
 
@@ -22,7 +22,7 @@ from .conftest import (
     "reference", [r for r in runs() if r["schedule"] == "dlas-gpu"], ids=lambda r: r["run"]
 )
 def test_every_reference_run_is_reproduced_job_by_job(reference: dict[str, Any]) -> None:
-    made = world(reference["trace"], reference["cluster"], reference["slot_s"], reference["gpu_type"])
+    made = setting(reference["trace"], reference["cluster"], reference["slot_s"], reference["gpu_type"])
     record = play(Tiresias(), made)
     assert_equals_reference(record, reference)
     assert record.end_s.max() - made.jobs.submit_s.min() == reference["makespan_s"]
@@ -35,8 +35,8 @@ def test_every_small_world_is_reproduced(small: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("switch", ["tiresias_promotion", "tiresias_overhead_in_end", "queue_limits"])
 def test_every_accident_matters_somewhere(switch: str) -> None:
-    plain = play(Tiresias(), world("elasticVpollux_e.csv", "n16g4", 60, "T4"))
-    righted = play(Tiresias(), world("elasticVpollux_e.csv", "n16g4", 60, "T4", corrected=(switch,)))
+    plain = play(Tiresias(), setting("elasticVpollux_e.csv", "n16g4", 60, "T4"))
+    righted = play(Tiresias(), setting("elasticVpollux_e.csv", "n16g4", 60, "T4", corrected=(switch,)))
     assert len(righted.completed) == 195
     assert righted.end_s.tolist() != plain.end_s.tolist()
 
@@ -45,14 +45,14 @@ def test_promotion_shortens_the_mean_completion_here() -> None:
     """A job that waits long returns to the first queue; on this trace that helps on average."""
     waits = []
     for corrected in ((), ("tiresias_promotion",)):
-        made = world("elasticVpollux_e.csv", "n16g4", 60, "T4", corrected=corrected)
+        made = setting("elasticVpollux_e.csv", "n16g4", 60, "T4", corrected=corrected)
         record = play(Tiresias(promote_after=2.0), made)
         waits.append(float((record.end_s - made.jobs.submit_s).mean()))
     assert waits[1] < waits[0]
 
 
 def test_fitted_limits_cut_the_jobs_into_thirds() -> None:
-    made = world("195job.csv", "n16g8", 240)
+    made = setting("195job.csv", "n16g8", 240)
     first, second = fitted_limits_gpu_s(made)
     sizes = made.jobs.gpus * made.jobs.duration_s
     assert 60 <= (sizes < first).sum() <= 70

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf, log2
 from typing import Any
 
-from forerun.domains.cluster.model import NO_DEADLINE_S, World
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Setting
 
 CLASSES = [1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 88, 128, 256]
 
@@ -61,10 +61,10 @@ def in_force(profile: dict[int, int], t: int) -> int:
 class Nodes:
     """Buddy placement."""
 
-    def __init__(self, world: World) -> None:
-        self.gpn = world.cluster.gpus_per_node
-        self.per_switch = world.cluster.nodes_per_switch
-        self.all_nodes = list(range(world.cluster.nodes))
+    def __init__(self, setting: Setting) -> None:
+        self.gpn = setting.cluster.gpus_per_node
+        self.per_switch = setting.cluster.nodes_per_switch
+        self.all_nodes = list(range(setting.cluster.nodes))
         self.free = list(self.all_nodes)
         self.lists: dict[int, list[dict[str, Any]]] = {c: [] for c in CLASSES}
         self.known: set[tuple[int, int]] = set()
@@ -151,21 +151,21 @@ class Nodes:
 
 
 class Twin:
-    def __init__(self, world: World, schedule: str) -> None:
-        self.world, self.schedule = world, schedule
-        self.S, self.N = world.slot_s, world.cluster.gpus
-        self.levels = [int(x) for x in world.profile.levels]
-        rate_at = world.profile.rate_at()
-        j = world.jobs
+    def __init__(self, setting: Setting, schedule: str) -> None:
+        self.setting, self.schedule = setting, schedule
+        self.S, self.N = setting.slot_s, setting.cluster.gpus
+        self.levels = [int(x) for x in setting.profile.levels]
+        rate_at = setting.profile.rate_at()
+        j = setting.jobs
         self.jobs = []
         for row in range(len(j)):
             k = int(j.kind[row])
             rate = {n: float(rate_at[k, n]) for n in self.levels}
-            model, batch = world.profile.kinds[k]
+            model, batch = setting.profile.kinds[k]
             if schedule.startswith("ef"):
-                most = published_max(model, batch, world.gpu_type)
+                most = published_max(model, batch, setting.gpu_type)
             else:
-                most = min(int(world.profile.largest_column[k]), 64, batch)
+                most = min(int(setting.profile.largest_column[k]), 64, batch)
             self.jobs.append(
                 Job(
                     row,
@@ -185,7 +185,7 @@ class Twin:
         self.runnable: list[Job] = []
         self.pending: list[Job] = []
         self.running: list[Job] = []
-        self.nodes = Nodes(world)
+        self.nodes = Nodes(setting)
         self.k = 0
         self.accepted = 0
         self.declined: set[int] = set()

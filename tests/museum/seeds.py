@@ -240,8 +240,8 @@ def one(name: str, text: str | bytes, read: Callable[[Path], Any], file: str = "
 
 def room_seeds() -> Iterator[Seed]:
     """What rooms and the house read besides traces."""
-    from forerun.domains.cluster import inputs as cluster
-    from forerun.domains.cluster.pollux_data import read_applications
+    from forerun.domains.cluster.inputs import files as cluster
+    from forerun.domains.cluster.inputs.applications import read_applications
     from forerun.domains.energy.windows import read_windows
     from forerun.domains.loading.blocks.tar import read_tar
     from forerun.domains.loading.notebook import read_long_series

@@ -194,8 +194,8 @@ def test_traces_of_hostile_names_come_back_and_run_nothing(tmp_path: Path) -> No
 
 
 def test_generated_job_logs_run_nothing(tmp_path: Path) -> None:
-    from forerun.domains.cluster.generate import jobs_csv
-    from forerun.domains.cluster.inputs import read_jobs
+    from forerun.domains.cluster.inputs.files import read_jobs
+    from forerun.domains.cluster.traces.generate import jobs_csv
 
     runs_nothing(jobs_csv(read_jobs(hostile_jobs(tmp_path))))
 

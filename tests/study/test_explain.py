@@ -189,9 +189,9 @@ def test_every_domain_has_a_question_and_what_if_parameters(domain: str, tmp_pat
 def test_what_each_accident_of_a_published_simulator_does(tmp_path: Path) -> None:
     """One row for each switch that touches the policy, put right alone; others are not told."""
     from forerun.catalog import demo
-    from forerun.domains.cluster.explain import changes
-    from forerun.domains.cluster.switches import SWITCHES
+    from forerun.domains.cluster.engine.known_bugs import SWITCHES
 
+    changes = get_domain("cluster").explainer.changes
     scenario = forerun.load(demo("cluster").scenario, ["mode=compat", "policy=edf"])
     named = changes(scenario, None)  # type: ignore[arg-type]
     assert {change.path.removeprefix("compat.") for change in named} == {
@@ -242,7 +242,7 @@ def test_a_change_is_compared_with_the_run_that_has_what_is_given() -> None:
 def test_promises_are_one_row_and_their_switches_are_each_alone(mode: str) -> None:
     """Seven switches end ElasticFlow's promises with them; none of their rows shows what the end of promises does."""
     from forerun.catalog import demo
-    from forerun.domains.cluster.promises import NEEDED
+    from forerun.domains.cluster.engine.promises import NEEDED
 
     asked = [f"mode={mode}", "trace.generate.jobs=100"]
     path = demo("cluster").scenario
@@ -266,8 +266,8 @@ def test_promises_are_one_row_and_their_switches_are_each_alone(mode: str) -> No
 def test_a_switch_that_would_begin_promises_shows_its_own_effect() -> None:
     """All but one of the eight corrected: correcting it begins promises, which both sides then leave out."""
     from forerun.catalog import demo
-    from forerun.domains.cluster.explain import changes
 
+    changes = get_domain("cluster").explainer.changes
     scenario = forerun.load(demo("cluster").scenario).with_(compat={"late_test": "compat"})
     named = {change.path: change for change in changes(scenario, None)}  # type: ignore[arg-type]
     assert named["compat.late_test"].value == "corrected"

@@ -4,8 +4,8 @@
         policy = LeastServed()
 
 runs all laws on a policy: GPUs are held once and never more than there are, work is conserved, everybody ends, the same
-world gives the same run. Worlds are small and drawn from a seed (`drawn_world(n)`), so a law that breaks names one that can
-be looked at. `Witness` is the observer that asserts the laws; it can watch any run.
+setting gives the same run. Worlds are small and drawn from a seed (`drawn_world(n)`), so a law that breaks names one
+that can be looked at. `Witness` is the observer that asserts the laws; it can watch any run.
 """
 
 from __future__ import annotations
@@ -20,36 +20,51 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from forerun.domains.cluster.allocator import AllocatorRules, OracleAllocator, Terms
-from forerun.domains.cluster.loop import run
-from forerun.domains.cluster.model import NO_DEADLINE_S, Cluster, Jobs, NodeGroup, Profile, World
-from forerun.domains.cluster.outcome import ledger_of, nodes_of, stretches_of, waits_of
-from forerun.domains.cluster.policy import Policy, Schedule
-from forerun.domains.cluster.profile import analytic
-from forerun.domains.cluster.record import Record
-from forerun.domains.cluster.simulate import rules_for
+from forerun.domains.cluster.engine.allocator import AllocatorRules, Terms
+from forerun.domains.cluster.engine.kernels import allocator as ak
+from forerun.domains.cluster.engine.plan_ahead import PlanAheadRules
+from forerun.domains.cluster.engine.priority import PriorityRules
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Rules
+from forerun.domains.cluster.engine.run import rules_for, run_rules
+from forerun.domains.cluster.inputs.setting import (
+    NO_DEADLINE_S,
+    Cluster,
+    Jobs,
+    NodeGroup,
+    Setting,
+    ThroughputTable,
+)
+from forerun.domains.cluster.inputs.throughput import analytic
+from forerun.domains.cluster.policies.gandiva import GandivaRules
+from forerun.domains.cluster.policies.themis import ThemisSlots
+from forerun.domains.cluster.policies.tiresias import TiresiasRules
+from forerun.domains.cluster.policy import OracleAllocator, Policy, Schedule
+from forerun.domains.cluster.summary.gpus import nodes_of
+from forerun.domains.cluster.summary.ledgers import ledger_of
+from forerun.domains.cluster.summary.waits import stretches_of, waits_of
 from forerun.rng import stream
 from forerun.scenario.spec import to_data
 
 _PLACEMENTS = ("anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random")
 _TOLERANCE_S = 1e-6
-_RIGID_RULES = ("TiresiasRules", "GandivaRules", "ThemisSlots", "PriorityRules")
+_RIGID_RULES = (TiresiasRules, GandivaRules, ThemisSlots, PriorityRules)
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A world and the terms around it: placement, restart costs, quotas; `number` draws it again."""
+    """A setting and the terms around it: placement, restart costs, quotas; `number` draws it again."""
 
     number: int
-    world: World
+    setting: Setting
     terms: Terms
 
     def __str__(self) -> str:
-        return f"drawn world {self.number}"
+        return f"drawn setting {self.number}"
 
 
 @cache
-def profiles() -> tuple[Profile, Profile]:
+def profiles() -> tuple[ThroughputTable, ThroughputTable]:
     """Throughput of two GPU types: an invented model, and the same 2.5 times as fast."""
     slow = analytic([("a", 64), ("b", 32)], "balanced", levels=(1, 2, 4, 8))
     slow = replace(slow, gpu_type="slow")
@@ -57,13 +72,13 @@ def profiles() -> tuple[Profile, Profile]:
 
 
 def drawn_world(number: int, *, published: bool = False) -> Scene:
-    """The `number`-th small world: four to twelve jobs on four to sixteen GPUs.
+    """The `number`-th small setting: four to twelve jobs on four to sixteen GPUs.
 
     Best-effort jobs stand beside such with deadlines (loose, tight, some before submission), elastic ones beside rigid
     ones, submissions tie. Nodes differ in size and type; placement, costs and quotas are drawn. `published`: equal nodes
     of eight and no terms, which is all that the published schedules know; switches are drawn by the caller.
     """
-    draw = stream(number, "drawn world")
+    draw = stream(number, "drawn setting")
     count = int(draw.integers(4, 13))
     slow, fast = profiles()
     mixed = not published and bool(draw.random() < 0.25)
@@ -100,7 +115,7 @@ def drawn_world(number: int, *, published: bool = False) -> Scene:
         user=tuple(draw.choice(["u", "v", "w"], count).tolist()),
         written_deadline_s=written,
     )
-    world = World(
+    setting = Setting(
         jobs,
         cluster,
         slow,
@@ -109,7 +124,7 @@ def drawn_world(number: int, *, published: bool = False) -> Scene:
         seed=number,
         profiles=(slow, fast) if mixed else (),
     )
-    return Scene(number, world, Terms() if published else _drawn_terms(draw, jobs, cluster))
+    return Scene(number, setting, Terms() if published else _drawn_terms(draw, jobs, cluster))
 
 
 def _drawn_terms(draw: np.random.Generator, jobs: Jobs, cluster: Cluster) -> Terms:
@@ -137,27 +152,25 @@ class Witness:
     books, kept from the allocation changes alone.
     """
 
-    def __init__(self, scene: Scene, rules: Any, record: Record) -> None:
+    def __init__(self, scene: Scene, rules: Rules, record: Record) -> None:
         self.scene, self.rules, self.record = scene, rules, record
         self.events = 0
         self._seen = 0
-        self._held = np.zeros(len(scene.world.jobs), np.int64)
+        self._held = np.zeros(len(scene.setting.jobs), np.int64)
         self._before_s = -math.inf
-        count = len(scene.world.jobs)
+        count = len(scene.setting.jobs)
         self._started: set[int] = set()
         self._done_s, self._since_s, self._speed = np.zeros(count), np.zeros(count), np.zeros(count)
 
     def instant(self, now_s: float, record: Record) -> None:
         """One event is over."""
-        log = getattr(self.rules, "log", None)
-        if log is not None:
-            log.flush()
+        self.rules.flush()
         self._replay()
         assert now_s >= self._before_s, f"{self.scene}: time went back from {self._before_s:g} to {now_s:g} s"
         self._before_s = now_s
         if isinstance(self.rules, AllocatorRules):
-            self._compare_floor(now_s)
-        if hasattr(self.rules, "places"):
+            self._compare_state(now_s)
+        if isinstance(self.rules, PlanAheadRules):
             self._compare_sets(now_s)
 
     def close(self) -> None:
@@ -170,7 +183,7 @@ class Witness:
     def _replay(self) -> None:
         """Every change so far, one instant after another: capacity, and nobody holds who may not."""
         times, rows, gpus = self.record.changes()
-        world = self.scene.world
+        setting = self.scene.setting
         at = self._seen
         while at < len(times):
             now_s = times[at]
@@ -181,12 +194,12 @@ class Witness:
                 at += 1
             self.events += 1
             total = int(self._held.sum())
-            assert total <= world.cluster.gpus, (
-                f"{self.scene}, t={now_s:g} s: {total} GPUs are held, {world.cluster.gpus} are there"
+            assert total <= setting.cluster.gpus, (
+                f"{self.scene}, t={now_s:g} s: {total} GPUs are held, {setting.cluster.gpus} are there"
             )
             holding = np.flatnonzero(self._held)
             for row in holding.tolist():
-                assert world.jobs.submit_s[row] <= now_s, self._at(now_s, row, "holds GPUs before it came")
+                assert setting.jobs.submit_s[row] <= now_s, self._at(now_s, row, "holds GPUs before it came")
                 assert self.record.admitted[row] != 0, self._at(
                     now_s, row, "holds GPUs though it was refused"
                 )
@@ -197,7 +210,7 @@ class Witness:
         """Whether speed hangs on the count alone, so that the witness can work out the work by itself."""
         if not isinstance(self.rules, AllocatorRules) or self.rules.terms.placement != "anywhere":
             return False
-        return not self.scene.world.profiles and self.scene.world.costs is None
+        return not self.scene.setting.profiles and self.scene.setting.costs is None
 
     def _book(self, now_s: float, row: int, gpus: int) -> None:
         """Work of a job until now, and from when on it works at its new speed."""
@@ -205,7 +218,8 @@ class Witness:
             return
         terms, before = self.scene.terms, float(self._speed[row])
         self._done_s[row] += max(0.0, now_s - self._since_s[row]) * before
-        speed = float(self.rules.kernel.speed_of(self.rules.state, row, gpus, 0)) if gpus else 0.0
+        assert isinstance(self.rules, AllocatorRules)
+        speed = float(ak.speed_of(self.rules.state, row, gpus, 0)) if gpus else 0.0
         pause_s = 0.0
         if gpus and before > 0:
             pause_s = terms.grow_s if gpus > self._held[row] else terms.shrink_s
@@ -216,26 +230,28 @@ class Witness:
         self._since_s[row], self._speed[row] = now_s + pause_s, speed
 
     def _compare_work(self, now_s: float) -> None:
-        """Work done by the witness's books and work left by the room's are all the work there is."""
-        floor, state = self.rules.kernel, self.rules.state
+        """Work done by the witness's books and work left in the engine's state are all the work there is."""
+        assert isinstance(self.rules, AllocatorRules)
+        state = self.rules.state
         mine = self._done_s + np.maximum(0.0, now_s - self._since_s) * self._speed
-        running = state.i[floor.HELD] > 0
-        since_s = np.where(running, np.maximum(0.0, now_s - state.f[floor.SINCE]), 0.0)
-        theirs = state.f[floor.LEFT] - since_s * state.f[floor.SPEED]
+        running = state.i[ak.HELD] > 0
+        since_s = np.where(running, np.maximum(0.0, now_s - state.f[ak.SINCE]), 0.0)
+        theirs = state.f[ak.LEFT] - since_s * state.f[ak.SPEED]
         np.testing.assert_allclose(
             mine + theirs,
-            state.f[floor.WORK],
+            state.f[ak.WORK],
             rtol=1e-9,
             atol=1e-5,
             err_msg=f"{self.scene}, t={now_s:g} s: work done and left is not all work",
         )
 
-    def _compare_floor(self, now_s: float) -> None:
-        """The room's own world: GPUs by owner, by type, and work left, against the books."""
-        floor, state = self.rules.kernel, self.rules.state
-        held = state.i[floor.HELD]
+    def _compare_state(self, now_s: float) -> None:
+        """The engine's state: GPUs by owner, by type, and work left, against the books."""
+        assert isinstance(self.rules, AllocatorRules)
+        state = self.rules.state
+        held = state.i[ak.HELD]
         np.testing.assert_array_equal(held, self._held, err_msg=f"{self.scene}, t={now_s:g} s")
-        used = np.bincount(state.i[floor.TYPE], held, len(state.type_size))
+        used = np.bincount(state.i[ak.TYPE], held, len(state.type_size))
         np.testing.assert_array_equal(
             state.type_free + used, state.type_size, err_msg=f"{self.scene}, t={now_s:g} s: free GPUs"
         )
@@ -247,37 +263,39 @@ class Witness:
             self._one_type_each(now_s)
         if self._keeps_books:
             self._compare_work(now_s)
-        left = state.f[floor.LEFT]
-        assert (left >= -_TOLERANCE_S * (1 + state.f[floor.WORK])).all(), (
+        left = state.f[ak.LEFT]
+        assert (left >= -_TOLERANCE_S * (1 + state.f[ak.WORK])).all(), (
             f"{self.scene}, t={now_s:g} s: work below 0"
         )
         if self.scene.terms.quota is not None and not self.scene.terms.quota[-1]:
-            users = np.bincount(state.i[floor.USER], held, len(self.scene.terms.quota) - 1)
+            users = np.bincount(state.i[ak.USER], held, len(self.scene.terms.quota) - 1)
             assert (users <= self.scene.terms.quota[:-1]).all(), (
                 f"{self.scene}, t={now_s:g} s: a quota is exceeded"
             )
-        done = state.i[floor.STATE] == floor.DONE
+        done = state.i[ak.STATE] == ak.DONE
         assert not held[done].any(), f"{self.scene}, t={now_s:g} s: a job that ended holds GPUs"
-        states = state.i[floor.STATE]
-        arrived = int(np.count_nonzero(self.scene.world.jobs.submit_s <= now_s))
-        there = {name: int(np.count_nonzero(states == value)) for name, value in _states(floor).items()}
+        states = state.i[ak.STATE]
+        arrived = int(np.count_nonzero(self.scene.setting.jobs.submit_s <= now_s))
+        there = {name: int(np.count_nonzero(states == value)) for name, value in _states().items()}
         assert sum(there.values()) == arrived, f"{self.scene}, t={now_s:g} s: {arrived} arrived, {there}"
 
     def _one_type_each(self, now_s: float) -> None:
-        state, floor = self.rules.state, self.rules.kernel
+        assert isinstance(self.rules, AllocatorRules)
+        state = self.rules.state
         types = np.repeat(state.node_type, np.diff(state.node_first))
         owned = state.owner >= 0
         np.testing.assert_array_equal(
             types[owned],
-            state.i[floor.TYPE, state.owner[owned]],
+            state.i[ak.TYPE, state.owner[owned]],
             err_msg=f"{self.scene}, t={now_s:g} s: a job holds GPUs of a type it does not run on",
         )
 
     def _compare_sets(self, now_s: float) -> None:
         """The published machine: sets of nodes are disjoint, and no set holds more than it has."""
-        from forerun.domains.cluster.kernels import machine as mk
+        from forerun.domains.cluster.engine.kernels import plan_state as mk
 
-        m, per_node = self.rules.places, self.scene.world.cluster.gpus_per_node
+        assert isinstance(self.rules, PlanAheadRules)
+        m, per_node = self.rules.places, self.scene.setting.cluster.gpus_per_node
         nodes: list[int] = []
         for which in np.unique(m.node_set[m.node_set >= 0]).tolist():
             first, cap = int(m.sets[mk.FIRST_NODE, which]), int(m.sets[mk.CAP, which])
@@ -292,7 +310,7 @@ class Witness:
 
     def _accounts(self) -> None:
         """Everybody ends, is refused, or the run says why not; nobody starts early; work was done in full."""
-        record, jobs = self.record, self.scene.world.jobs
+        record, jobs = self.record, self.scene.setting.jobs
         ended, refused = record.end_s >= 0, record.admitted == 0
         assert not (ended & refused).any(), f"{self.scene}: a refused job ended"
         for row in np.flatnonzero(ended).tolist():
@@ -305,21 +323,21 @@ class Witness:
         assert sorted(record.completed) == np.flatnonzero(ended).tolist(), (
             f"{self.scene}: ends and completions differ"
         )
-        if hasattr(self.rules, "m"):
+        if isinstance(self.rules, PlanAheadRules):
             self._work_within_a_slot()
-        elif type(self.rules).__name__ in _RIGID_RULES and not self._credits_others:
+        elif isinstance(self.rules, _RIGID_RULES) and not self._credits_others:
             self._held_long_enough()
 
     @property
     def _credits_others(self) -> bool:
         """Gandiva as published counts the time gone by for whoever has a turn now, not for who held the GPUs."""
-        return getattr(self.rules, "acts_between", True) is False
+        return isinstance(self.rules, GandivaRules) and not self.rules.acts_between
 
     def _work_within_a_slot(self) -> None:
         """Elastic schedules as published: GPU time times throughput is a job's iterations, but for overhead and a slot."""
-        record, jobs = self.record, self.scene.world.jobs
-        assert self.scene.world.profile is not None
-        rate = self.scene.world.profile.rate_at()
+        record, jobs = self.record, self.scene.setting.jobs
+        assert self.scene.setting.profile is not None
+        rate = self.scene.setting.profile.rate_at()
         stretches = stretches_of(record)
         to_s = np.minimum(stretches.to_s, np.where(record.end_s >= 0, record.end_s, np.inf)[stretches.row])
         held_s = np.maximum(to_s - stretches.from_s, 0.0)
@@ -328,18 +346,18 @@ class Witness:
         fastest = np.zeros(len(jobs))
         np.maximum.at(fastest, stretches.row, speed)
         for row in np.flatnonzero(record.end_s >= 0).tolist():
-            owed = float(jobs.iterations[row]) - self.scene.world.slot_s * fastest[row] - 1.0
+            owed = float(jobs.iterations[row]) - self.scene.setting.slot_s * fastest[row] - 1.0
             assert done[row] >= owed, self._at(
                 record.end_s[row], row, f"did {done[row]:g} of {jobs.iterations[row]} iterations"
             )
 
     def _held_long_enough(self) -> None:
         """A rigid job holds its GPUs for its duration at least (a slot less where ends are seen a slot early)."""
-        record, jobs = self.record, self.scene.world.jobs
+        record, jobs = self.record, self.scene.setting.jobs
         stretches = stretches_of(record)
         to_s = np.minimum(stretches.to_s, np.where(record.end_s >= 0, record.end_s, np.inf)[stretches.row])
         held_s = np.bincount(stretches.row, np.maximum(to_s - stretches.from_s, 0.0), len(jobs))
-        grace_s = self.scene.world.slot_s if type(self.rules).__name__ == "ThemisSlots" else 0
+        grace_s = self.scene.setting.slot_s if isinstance(self.rules, ThemisSlots) else 0
         for row in np.flatnonzero(record.end_s >= 0).tolist():
             assert held_s[row] >= jobs.duration_s[row] - grace_s - _TOLERANCE_S, self._at(
                 record.end_s[row], row, f"held GPUs for {held_s[row]:g} of {jobs.duration_s[row]} s"
@@ -347,7 +365,7 @@ class Witness:
 
     def _sums(self) -> None:
         """Waits and the ledger of GPU time sum."""
-        record, jobs = self.record, self.scene.world.jobs
+        record, jobs = self.record, self.scene.setting.jobs
         stretches = stretches_of(record)
         waits = waits_of(record, stretches)
         ledger_of(record, stretches, waits).check()
@@ -397,19 +415,19 @@ class Witness:
                 assert one[1] <= other[0], f"{self.scene}: GPU {gpu} is held twice at {other[0]:g} s"
 
     def _at(self, now_s: float, row: int, what: str) -> str:
-        return f"{self.scene}, t={now_s:g} s, job {self.scene.world.jobs.id[int(row)]}: {what}"
+        return f"{self.scene}, t={now_s:g} s, job {self.scene.setting.jobs.id[int(row)]}: {what}"
 
 
-def _states(floor: Any) -> dict[str, int]:
-    return {"waiting": floor.WAITING, "running": floor.HOLDING, "done": floor.DONE}
+def _states() -> dict[str, int]:
+    return {"waiting": ak.WAITING, "running": ak.HOLDING, "done": ak.DONE}
 
 
 def play(policy: Policy, scene: Scene, *, watch: bool = True) -> tuple[Record, int]:
-    """A run of a policy in a world, with a witness; its record and how many events were looked at."""
-    record = Record(scene.world)
-    rules = rules_for(policy, scene.world, record, scene.terms, scene.number)
+    """A run of a policy in a setting, with a witness; its record and how many events were looked at."""
+    record = Record(scene.setting)
+    rules = rules_for(policy, scene.setting, record, scene.terms, scene.number)
     witness = Witness(scene, rules, record)
-    run(rules, watch=[(witness.instant, record)] if watch else [])
+    run_rules(rules, [lambda now_s: witness.instant(now_s, record)] if watch else [])
     if watch:
         witness.close()
     return record, witness.events
@@ -452,13 +470,13 @@ class SchedulerContract:
         for scene in self.scenes():
             record, _ = play(self.policy, scene, watch=False)
             there = (record.end_s < 0) & (record.admitted != 0)
-            names = ", ".join(str(scene.world.jobs.id[row]) for row in np.flatnonzero(there)[:5])
+            names = ", ".join(str(scene.setting.jobs.id[row]) for row in np.flatnonzero(there)[:5])
             assert not there.any(), (
                 f"{scene}: {names} never end; {record.ended_because or 'no reason was given'}"
             )
 
     def test_the_same_world_gives_the_same_run(self) -> None:
-        """Twice from the same seed, and again after another world: no hidden randomness, no state left behind."""
+        """Twice from the same seed, and again after another setting: no hidden randomness, no state left behind."""
         scenes = self.scenes()[:10]
         first = [play(self.policy, scene, watch=False)[0] for scene in scenes]
         for scene, before in zip(scenes, first, strict=True):
@@ -468,9 +486,9 @@ class SchedulerContract:
     def test_names_do_not_matter(self) -> None:
         """Jobs by any other name run alike."""
         for scene in self.scenes()[:10]:
-            jobs = scene.world.jobs
+            jobs = scene.setting.jobs
             renamed = replace(jobs, id=tuple(f"x{len(jobs) - row}" for row in range(len(jobs))))
-            other = replace(scene, world=replace(scene.world, jobs=renamed))
+            other = replace(scene, setting=replace(scene.setting, jobs=renamed))
             one, two = (play(self.policy, each, watch=False)[0] for each in (scene, other))
             assert same_run(one, two), f"{scene}: other names, another run"
 
@@ -482,7 +500,7 @@ class SchedulerContract:
         if isinstance(self.policy, Schedule):
             return
         for scene in self.scenes()[:10]:
-            jobs = scene.world.jobs
+            jobs = scene.setting.jobs
             until_s = float(jobs.submit_s[-1])
             count = int(np.count_nonzero(jobs.submit_s < until_s))
             if not count:
@@ -490,7 +508,7 @@ class SchedulerContract:
             known = dict.fromkeys(jobs.user[:count])
             if scene.terms.quota is not None and len(known) < len(dict.fromkeys(jobs.user)):
                 continue  # users are numbered as they come: a quota belongs to its number
-            short = replace(scene, world=replace(scene.world, jobs=jobs.take(range(count))))
+            short = replace(scene, setting=replace(scene.setting, jobs=jobs.take(range(count))))
             whole, part = (play(self.policy, each, watch=False)[0] for each in (scene, short))
             for one, other in zip(_before(whole, until_s), _before(part, until_s), strict=True):
                 np.testing.assert_array_equal(

@@ -1,38 +1,41 @@
 """GPU-cluster schedulers on real job logs.
 
-Jobs are submitted to a cluster of nodes with GPUs; each asks for a number of GPUs, or can run on several, has work to
-do, and perhaps a deadline. A policy decides who holds how many GPUs, and when that changes. Throughput at each GPU
-count comes from measurements or from a stated model. A job that holds GPUs works, unless it is restarting; it ends when
-its work is done. With admission control a job may be refused at submission. Published schedules run with their own
-clocks and rules: `mode: compat` is what their simulators do, accident by accident, `mode: corrected` what their papers
-say, and each difference is a switch. Policies of your own see waiting and running jobs and answer with GPUs; the room
-adds nodes, restart costs, GPU types and quotas. The result says which jobs met their deadlines, what each waited for,
-why any was refused, and where every GPU-second went. Not modelled: failures, networks between nodes beyond a speed
-factor, host memory.
+Jobs are submitted to a cluster of nodes with GPUs. Each asks for a number of GPUs, or can run on several; it has work to do,
+and perhaps a deadline. A policy decides which job has how many GPUs, and when that changes. Throughput at each number of
+GPUs comes from measurements or from a stated model. A job works while it has GPUs, unless it is restarting, and ends when
+its work is done. With admission control a job may be refused at submission. Published schedules run with their own clocks
+and rules: `mode: compat` repeats the known bugs of their simulators, `mode: corrected` does what their papers say, and each
+difference is a switch. Policies of your own see waiting and running jobs and answer with GPUs; the domain adds nodes,
+restart costs, GPU types and quotas. The result says which jobs met their deadlines, what each waited for, why any was
+refused, and where every GPU-second went. Not modelled: failures, networks between nodes beyond a speed factor, host
+memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from forerun.domain import Domain, Units
-from forerun.domains.cluster.allocator import (
+from forerun.domains.cluster.observer import Observer
+from forerun.domains.cluster.policy import (
     Allocation,
     Allocator,
-    Cook,
     OracleAllocator,
     OracleView,
+    Scheduler,
     View,
+    schedulers,
 )
-from forerun.domains.cluster.observer import Observer
-from forerun.domains.cluster.policy import schedulers
 from forerun.domains.cluster.scenario import Scenario
+from forerun.errors import PolicyError
 from forerun.registry import Registry
 from forerun.result.objective import Objective
 
 if TYPE_CHECKING:
+    from forerun.domains.cluster.engine.run import Outcome
     from forerun.domains.cluster.explain import ClusterExplainer
+    from forerun.domains.cluster.inputs.prepare import Inputs
     from forerun.result.figures import Figure
     from forerun.result.run import Result, SavedRun
     from forerun.trace.domain_traces import DomainTraces
@@ -46,11 +49,15 @@ __all__ = [
     "OracleAllocator",
     "OracleView",
     "Scenario",
+    "Scheduler",
     "View",
 ]
 
+#: deprecated name of `Scheduler`
+Cook = Scheduler
 
-class Cluster(Domain[Scenario, Scenario, "Result"]):
+
+class ClusterDomain(Domain[Scenario, "Inputs", "Outcome"]):
     """See the package's docstring."""
 
     name = "cluster"
@@ -66,22 +73,35 @@ class Cluster(Domain[Scenario, Scenario, "Result"]):
     )
     environment = ("trace",)
 
-    def prepare(self, scenario: Scenario) -> Scenario:
+    def prepare(self, scenario: Scenario) -> Inputs:
         """Read the scenario's files."""
-        from forerun.domains.cluster.files import read
+        from forerun.domains.cluster.inputs.prepare import prepare
 
-        read(scenario)
-        return scenario
+        return prepare(scenario)
 
-    def run(self, inputs: Scenario, *, observers: Sequence[Any] = ()) -> Result:
-        """Simulate."""
-        from forerun.domains.cluster.simulate import simulate
+    def run(self, inputs: Inputs, *, observers: Sequence[Observer] = ()) -> Outcome:
+        """Simulate.
 
-        return simulate(inputs, watch=observers)
+        An observer's `instant(now_s, record)` is called at every instant at which the policy acts. Every row of the events
+        table is one, except where a policy acts in rounds (`round_s`) and a job ends between two of them, which the next
+        round shows. A PolicyError carries the result of the run up to then as `so_far`.
+        """
+        from forerun.domains.cluster.engine.record import Record
+        from forerun.domains.cluster.engine.run import Outcome, run
 
-    def summarize(self, outcome: Result) -> Result:
-        """The result."""
-        return outcome
+        record = Record(inputs.setting)
+        try:
+            run(inputs, record, observers)
+        except PolicyError as error:
+            error.so_far = self.summarize(Outcome(inputs, record, str(error)))
+            raise
+        return Outcome(inputs, record)
+
+    def summarize(self, outcome: Outcome) -> Result:
+        """Make the result."""
+        from forerun.domains.cluster.summary.summarize import summarize
+
+        return summarize(outcome)
 
     def units(self, result: Result) -> Units | None:
         """The jobs that the figures of a run are made of, for intervals over blocks of its log."""
@@ -109,14 +129,14 @@ class Cluster(Domain[Scenario, Scenario, "Result"]):
         """What explains a run."""
         from forerun.domains.cluster.explain import ClusterExplainer
 
-        return ClusterExplainer()
+        return ClusterExplainer(self)
 
     @property
     def traces(self) -> DomainTraces:
         """What generates, fits and describes traces."""
-        from forerun.domains.cluster.traces import TRACES
+        from forerun.domains.cluster.traces.traces import TRACES
 
         return TRACES
 
 
-DOMAIN = Cluster()
+DOMAIN: Final = ClusterDomain()

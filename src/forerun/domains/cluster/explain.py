@@ -1,84 +1,149 @@
-"""The room's question, what a user can turn to change its answer, and what each published accident does."""
+"""What `forerun explain` asks of a cluster: its question, its what-if parameters, and the effect of each known bug."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
 
-from forerun.domain import Answer, Change, Explainer, Orders, Untied, WhatIf
-from forerun.domains.cluster.generate import JobGenerator
-from forerun.domains.cluster.refusals import refusals, sentences
+import numpy as np
+
+from forerun.domain import Answer, Change, Domain, Explainer, Orders, Untied, WhatIf
+from forerun.domains.cluster.engine.known_bugs import SWITCHES, Switch
+from forerun.domains.cluster.engine.run import Outcome
+from forerun.domains.cluster.inputs.prepare import Inputs
+from forerun.domains.cluster.inputs.setting import F64, Jobs
 from forerun.domains.cluster.scenario import Scenario
-from forerun.domains.cluster.switches import SWITCHES, Switch
+from forerun.domains.cluster.summary.refusals import refusals, sentences
 from forerun.registry import member_name
 from forerun.result.run import Result, SavedRun
+from forerun.rng import stream
 
-#: the share of deadlines that counts as met
-WANTED = 0.95
-#: policies that stand for what others would do: elastic or rigid, by deadline, by length, by arrival
-OTHERS = ("ef-accessctrl", "edf-accessctrl", "edf-rigid", "srtf", "las", "fifo")
-
-
-def answer(summary: Mapping[str, Any]) -> Answer:
-    """Whether nearly all deadlines are met; without deadlines, whether jobs work longer than they wait."""
-    if summary.get("jobs_with_deadline"):
-        ratio = summary.get("deadline_ratio")
-        question = f"Are at least {WANTED:.0%} of the deadlines met?"
-        return Answer(question, ratio is not None and ratio >= WANTED)
-    waits = sum(
-        amount or 0.0
-        for name, amount in summary.items()
-        if name.startswith("wait_") and name.endswith("_mean_s")
-    )
-    total = summary.get("jct_mean_s") or 0.0
-    return Answer("Do jobs spend less than half of their time waiting?", waits < 0.5 * total)
+#: the share of deadlines from which on they count as met
+WANTED: Final = 0.95
+#: the other policies that are tried: elastic or rigid, by deadline, by length, by arrival
+OTHERS: Final = ("ef-accessctrl", "edf-accessctrl", "edf-rigid", "srtf", "las", "fifo")
 
 
-def what_ifs(scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
-    """More or fewer nodes, another policy, less or more load, looser or tighter deadlines, the slot."""
-    holds = answer(run.summary).holds
-    found = [
-        WhatIf(
-            f"machines.nodes[{at}].count",
-            nodes.count,
-            tuple(_counts(nodes.count, fewer=holds)),
-            f"nodes of {nodes.name or 'group ' + str(at)}",
+class ClusterExplainer(Explainer[Scenario]):
+    """The cluster domain's question, its what-if parameters and its other orders of events."""
+
+    def __init__(self, domain: Domain[Scenario, Inputs, Outcome]) -> None:
+        self.domain = domain
+
+    def answer(self, summary: Mapping[str, Any]) -> Answer:
+        """Whether nearly all deadlines are met; without deadlines, whether jobs work longer than they wait."""
+        if summary.get("jobs_with_deadline"):
+            ratio = summary.get("deadline_ratio")
+            question = f"Are at least {WANTED:.0%} of the deadlines met?"
+            return Answer(question, ratio is not None and ratio >= WANTED)
+        waits = sum(
+            amount or 0.0
+            for name, amount in summary.items()
+            if name.startswith("wait_") and name.endswith("_mean_s")
         )
-        for at, nodes in enumerate(scenario.machines.nodes)
-    ]
-    policy = member_name(type(scenario.policy))
-    found.append(WhatIf("policy", policy, tuple(name for name in OTHERS if name != policy), "policy"))
-    shares = (0.9, 0.75, 0.5, 0.25) if holds else (1.1, 1.25, 1.5, 2.0, 4.0)
-    drawn = scenario.trace.generate or scenario.trace.published
-    if drawn is not None:
-        where = "generate" if scenario.trace.generate is not None else "published"
-        for name, meaning in (
-            ("mean_gap_s", "mean gap between submissions in s"),
-            ("most_slack", "largest deadline slack, in durations"),
-        ):
-            now = getattr(drawn, name, None)
-            if now is None and scenario.profile and isinstance(drawn, JobGenerator):
-                now = drawn.slack[1]  # not written, and drawn all the same
-            if isinstance(now, (int, float)) and now > 0:
-                found.append(
-                    WhatIf(f"trace.{where}.{name}", now, tuple(now * share for share in shares), meaning)
-                )
-    slots = [round(scenario.slot_s * share) for share in ((2, 5, 10) if holds else (0.5, 0.2, 0.1))]
-    found.append(
-        WhatIf(
-            "slot_s",
-            scenario.slot_s,
-            tuple(slot for slot in dict.fromkeys(slots) if slot >= 1 and slot != scenario.slot_s),
-            "slot in s",
+        total = summary.get("jct_mean_s") or 0.0
+        return Answer("Do jobs spend less than half of their time waiting?", waits < 0.5 * total)
+
+    def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
+        """More or fewer nodes, another policy, less or more load, looser or tighter deadlines, the slot."""
+        holds = self.answer(run.summary).holds
+        parameters = [
+            WhatIf(
+                f"machines.nodes[{at}].count",
+                nodes.count,
+                tuple(_counts(nodes.count, fewer=holds)),
+                f"nodes of {nodes.name or 'group ' + str(at)}",
+            )
+            for at, nodes in enumerate(scenario.machines.nodes)
+        ]
+        policy = member_name(type(scenario.policy))
+        parameters.append(
+            WhatIf("policy", policy, tuple(name for name in OTHERS if name != policy), "policy")
         )
-    )
-    return tuple(found)
+        shares = (0.9, 0.75, 0.5, 0.25) if holds else (1.1, 1.25, 1.5, 2.0, 4.0)
+        for path, now, meaning in _drawn_parameters(scenario):
+            values = tuple(now * share for share in shares)
+            parameters.append(WhatIf(path, now, values, meaning))
+        slots = [round(scenario.slot_s * share) for share in ((2, 5, 10) if holds else (0.5, 0.2, 0.1))]
+        parameters.append(
+            WhatIf(
+                "slot_s",
+                scenario.slot_s,
+                tuple(slot for slot in dict.fromkeys(slots) if slot >= 1 and slot != scenario.slot_s),
+                "slot in s",
+            )
+        )
+        return tuple(parameters)
+
+    def reasons(self, run: Result | SavedRun) -> tuple[str, ...]:
+        """Why jobs were refused, by the constraint that binds, the most frequent first."""
+        jobs = run.tables["jobs"]
+        return sentences(refusals(zip(jobs["job"].tolist(), jobs["refused_because"].tolist(), strict=True)))
+
+    def changes(self, scenario: Scenario, run: Result | SavedRun) -> tuple[Change, ...]:
+        """Each known bug of the published simulator that touches this policy, switched alone.
+
+        ElasticFlow keeps its promises only where eight switches are corrected together. So that a single one of them shows
+        its own effect, it is compared with a run that keeps none, and `promises_kept` stands for what they do together.
+        """
+        from forerun.domains.cluster.engine.promises import NEEDED  # here: it brings compiled code
+
+        policy = member_name(type(scenario.policy))
+        corrected = scenario.corrected
+
+        def change(name: str, switch: Switch) -> Change:
+            meaning = f"{switch.published} → {switch.corrected}"
+            given: tuple[tuple[str, str], ...] = ()
+            if name in corrected:
+                meaning = f"{switch.corrected} → {switch.published}"
+            if policy in SWITCHES["promises_kept"].touches and name in NEEDED:
+                together = corrected ^ {name} >= NEEDED or corrected >= NEEDED
+                if name == "promises_kept" and together:
+                    others = ", ".join(sorted(NEEDED - {name}))
+                    meaning += f"; promises end, too, where one of {others} is compat"
+                elif together:
+                    given = (("compat.promises_kept", "compat"),)
+            return Change(f"compat.{name}", "compat" if name in corrected else "corrected", meaning, given)
+
+        return tuple(change(name, switch) for name, switch in SWITCHES.items() if policy in switch.touches)
+
+    def orders(self, scenario: Scenario) -> Orders | Untied:
+        """Jobs submitted in the same second, in other orders of their rows.
+
+        Completions and arrivals of one second are no tie: every schedule says which it takes first.
+        """
+        inputs = self.domain.prepare(scenario)
+        jobs = inputs.setting.jobs
+        tied = int(np.count_nonzero(np.diff(jobs.submit_s) == 0))
+        if not tied:
+            return Untied(
+                "no two jobs are submitted in the same second; completions and arrivals of one second follow the "
+                "policy's rule"
+            )
+
+        def simulate(number: int) -> Result:
+            setting = replace(inputs.setting, jobs=permuted(jobs, scenario.seed, number))
+            return self.domain.summarize(self.domain.run(replace(inputs, setting=setting)))
+
+        what = "the rows of jobs submitted in the same second change places"
+        return Orders(f"{what} ({tied} jobs follow another of their second)", simulate)
 
 
-def reasons(run: Result | SavedRun) -> tuple[str, ...]:
-    """Why jobs were refused, by the constraint that binds, the most frequent first."""
-    jobs = run.tables["jobs"]
-    return sentences(refusals(zip(jobs["job"].tolist(), jobs["refused_because"].tolist(), strict=True)))
+def _drawn_parameters(scenario: Scenario) -> Iterator[tuple[str, float, str]]:
+    """Path, value and meaning of the parameters of a generated trace: mean gap and, where jobs have deadlines, slack."""
+    trace = scenario.trace
+    if trace.generate is not None:
+        where, gap_s, slack = "generate", trace.generate.mean_gap_s, trace.generate.most_slack
+        if slack is None and scenario.profile:
+            slack = trace.generate.slack[1]  # the default, which jobs with a model have
+    elif trace.published is not None:
+        where, gap_s, slack = "published", trace.published.mean_gap_s, trace.published.most_slack
+    else:
+        return
+    yield f"trace.{where}.mean_gap_s", gap_s, "mean gap between submissions in s"
+    if slack is not None and slack > 0:
+        yield f"trace.{where}.most_slack", slack, "largest deadline slack, in durations"
 
 
 def _counts(now: int, *, fewer: bool) -> Iterable[int]:
@@ -89,55 +154,12 @@ def _counts(now: int, *, fewer: bool) -> Iterable[int]:
     return [count for count in dict.fromkeys(counts) if count >= 1 and count != now]
 
 
-def changes(scenario: Scenario, run: Result | SavedRun) -> tuple[Change, ...]:
-    """Each known bug of the published simulator that touches this policy, switched alone.
+def permuted(jobs: Jobs, seed: int, number: int) -> Jobs:
+    """The jobs with those of each second in another order: reversed in order 0, drawn in the others.
 
-    ElasticFlow keeps its promises only where eight switches are corrected together. So that a single one of them shows
-    its own effect, it is compared with a run that keeps none, and `promises_kept` stands for what they do together.
+    A job keeps its id and all that is known of it; row numbers follow the new order, as if the log had it.
     """
-    from forerun.domains.cluster.promises import NEEDED  # here: it brings compiled code
-
-    policy = member_name(type(scenario.policy))
-    corrected = scenario.corrected
-
-    def change(name: str, switch: Switch) -> Change:
-        meaning = f"{switch.published} → {switch.corrected}"
-        given: tuple[tuple[str, str], ...] = ()
-        if name in corrected:
-            meaning = f"{switch.corrected} → {switch.published}"
-        if policy in SWITCHES["promises_kept"].touches and name in NEEDED:
-            together = corrected ^ {name} >= NEEDED or corrected >= NEEDED
-            if name == "promises_kept" and together:
-                others = ", ".join(sorted(NEEDED - {name}))
-                meaning += f"; promises end, too, where one of {others} is compat"
-            elif together:
-                given = (("compat.promises_kept", "compat"),)
-        return Change(f"compat.{name}", "compat" if name in corrected else "corrected", meaning, given)
-
-    return tuple(change(name, switch) for name, switch in SWITCHES.items() if policy in switch.touches)
-
-
-class ClusterExplainer(Explainer[Scenario]):
-    """The cluster domain's question, its what-if parameters and its other orders of events."""
-
-    def answer(self, summary: Mapping[str, Any]) -> Answer:
-        """See `answer`."""
-        return answer(summary)
-
-    def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
-        """See `what_ifs`."""
-        return what_ifs(scenario, run)
-
-    def changes(self, scenario: Scenario, run: Result | SavedRun) -> tuple[Change, ...]:
-        """See `changes`."""
-        return changes(scenario, run)
-
-    def reasons(self, run: Result | SavedRun) -> tuple[str, ...]:
-        """See `reasons`."""
-        return reasons(run)
-
-    def orders(self, scenario: Scenario) -> Orders | Untied:
-        """See `forerun.domains.cluster.ties.orders`."""
-        from forerun.domains.cluster.ties import orders
-
-        return orders(scenario)
+    draw = stream(seed, "ties", number).random(len(jobs))
+    within: F64 = -np.arange(len(jobs), dtype=np.float64) if number == 0 else draw
+    moved = jobs.take(np.lexsort((within, jobs.submit_s)))
+    return replace(moved, file_row=np.arange(len(jobs)))

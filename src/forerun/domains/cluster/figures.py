@@ -1,12 +1,15 @@
-"""What a run of this room is drawn as."""
+"""The figures of a run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 
 from forerun.result.figures import Axis, Figure, Rule
+from forerun.result.run import Result, SavedRun
+from forerun.result.tables import Table
 
 #: GPUs beyond which a picture of each is left to the timeline file
 MOST_TRACKS: Final = 64
@@ -17,35 +20,35 @@ def columns(**named: Any) -> dict[str, Any]:
     return named
 
 
-def figures(run: Any) -> tuple[Figure, ...]:
-    """The pictures of a run: GPUs over time, queue, submissions and admissions, completion times, waits, jobs held."""
+def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
+    """GPUs in use over time, queue, submissions and admissions, waits, completion times, and the jobs on the GPUs."""
     events, jobs, allocations = run.tables["events"], run.tables["jobs"], run.tables["allocations"]
     gpus = float(run.summary["gpus"])
-    drawn = [_gpus_over_time(events, gpus), _queue(events), _admissions(events), _waits(jobs)]
+    made = [_gpus_over_time(events, gpus), _queue(events), _admissions(events), _waits(jobs)]
     if np.isfinite(jobs["end_s"]).any():
-        drawn.append(_completion(jobs))
+        made.append(_completion(jobs))
     if len(allocations):
-        drawn.append(_gantt(allocations))
+        made.append(_gantt(allocations))
         if any(allocations["gpu_numbers"].tolist()):
-            drawn.append(_tracks(allocations, int(gpus)))
-    return tuple(drawn)
+            made.append(_tracks(allocations, int(gpus)))
+    return tuple(made)
 
 
-def _gpus_over_time(events: Any, gpus: float) -> Figure:
+def _gpus_over_time(events: Table, gpus: float) -> Figure:
     time_s = events["time_s"]
     return Figure(
         id="gpus-over-time",
         title="GPUs in use",
         kind="step",
         x=Axis("time_s", "time", "s"),
-        y=Axis("used", "GPUs held"),
+        y=Axis("used", "GPUs in use"),
         data=columns(time_s=time_s, used=gpus - events["free"]),
-        caption="GPUs that jobs hold over time; the line on top is the cluster's size.",
+        caption="GPUs in use over time. The line on top is the size of the cluster.",
         rules=(Rule(gpus, "all GPUs", "y"),),
     )
 
 
-def _queue(events: Any) -> Figure:
+def _queue(events: Table) -> Figure:
     count = len(events["time_s"])
     return Figure(
         id="queue",
@@ -59,12 +62,12 @@ def _queue(events: Any) -> Figure:
             state=np.array(["waiting"] * count + ["running"] * count, dtype=object),
         ),
         series="state",
-        caption="Jobs that wait and jobs that hold GPUs, after each scheduling event.",
+        caption="Jobs waiting and jobs running after each scheduling event.",
         order=("waiting", "running"),
     )
 
 
-def _admissions(events: Any) -> Figure:
+def _admissions(events: Table) -> Figure:
     count = len(events["time_s"])
     return Figure(
         id="admissions",
@@ -78,12 +81,12 @@ def _admissions(events: Any) -> Figure:
             which=np.array(["submitted"] * count + ["admitted"] * count, dtype=object),
         ),
         series="which",
-        caption="Jobs submitted so far, and those of them that were taken in.",
+        caption="Jobs submitted so far, and those of them that were admitted.",
         order=("submitted", "admitted"),
     )
 
 
-def _completion(jobs: Any) -> Figure:
+def _completion(jobs: Table) -> Figure:
     jct = np.sort((jobs["end_s"] - jobs["submit_s"])[np.isfinite(jobs["end_s"])])
     return Figure(
         id="completion-times",
@@ -92,11 +95,11 @@ def _completion(jobs: Any) -> Figure:
         x=Axis("jct_s", "end less submission", "s", log=True),
         y=Axis("share", "share of jobs"),
         data=columns(jct_s=np.maximum(jct, 1.0), share=np.arange(1, len(jct) + 1) / len(jct)),
-        caption="Share of the finished jobs that took no longer than this from submission to end.",
+        caption="Share of the finished jobs whose time from submission to end is at most this.",
     )
 
 
-def _waits(jobs: Any) -> Figure:
+def _waits(jobs: Table) -> Figure:
     causes = ("admission", "capacity", "fragmentation", "policy", "quota", "reconfiguration")
     sizes = np.unique(jobs["gpus"])
     rows = [
@@ -120,14 +123,14 @@ def _waits(jobs: Any) -> Figure:
     )
 
 
-def _tracks(allocations: Any, gpus: int) -> Figure:
-    """One track a GPU, the first 64 of them: which job held it."""
+def _tracks(allocations: Table, gpus: int) -> Figure:
+    """The jobs on each GPU, for the first 64 GPUs."""
     rows: list[tuple[int, float, float, str, int]] = []
-    columns_of = (allocations[name].tolist() for name in ("gpu_numbers", "from_s", "to_s", "job", "gpus"))
-    for numbers, from_s, to_s, job, held in zip(*columns_of, strict=True):
+    named = (allocations[name].tolist() for name in ("gpu_numbers", "from_s", "to_s", "job", "gpus"))
+    for numbers, from_s, to_s, job, count in zip(*named, strict=True):
         for run in numbers.split():
             first, _, last = run.partition("-")
-            rows += [(gpu, from_s, to_s, job, held) for gpu in range(int(first), int(last or first) + 1)]
+            rows += [(gpu, from_s, to_s, job, count) for gpu in range(int(first), int(last or first) + 1)]
     rows = sorted(row for row in rows if row[0] < MOST_TRACKS)
     gpu, start_s, end_s, jobs, sizes = zip(*rows, strict=True) if rows else ((),) * 5
     left_out = (
@@ -149,7 +152,7 @@ def _tracks(allocations: Any, gpus: int) -> Figure:
         x2="to_s",
         series="gpus",
         order=_sizes(sizes),
-        caption=f"What each GPU did: jobs on it, coloured by how many GPUs they held.{left_out}",
+        caption=f"The jobs on each GPU, coloured by the number of GPUs of the job.{left_out}",
     )
 
 
@@ -157,14 +160,14 @@ def _size(count: int) -> str:
     return f"{count} GPU" if count == 1 else f"{count} GPUs"
 
 
-def _sizes(counts: Any) -> tuple[str, ...]:
+def _sizes(counts: Iterable[int]) -> tuple[str, ...]:
     return tuple(_size(count) for count in sorted(set(counts)))
 
 
-def _gantt(allocations: Any) -> Figure:
+def _gantt(allocations: Table) -> Figure:
     return Figure(
         id="jobs-over-time",
-        title="Who held GPUs when",
+        title="Jobs over time",
         kind="gantt",
         x=Axis("from_s", "time", "s"),
         y=Axis("job", "job"),
@@ -177,5 +180,5 @@ def _gantt(allocations: Any) -> Figure:
         x2="to_s",
         series="gpus",
         order=_sizes(allocations["gpus"].tolist()),
-        caption="Each job's stretches of constant allocation, coloured by how many GPUs it held.",
+        caption="Each job's stretches of constant allocation, coloured by its number of GPUs.",
     )

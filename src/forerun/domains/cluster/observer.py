@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from forerun.domains.cluster.record import Record
+    from forerun.domains.cluster.engine.record import Record
 
 
 class Observer(Protocol):

@@ -1,114 +1,365 @@
-"""What a policy is: two protocols.
+"""Scheduling policies: how a scenario names them, what they see, and what they answer.
 
-A *schedule* is a published simulator's way of running the cluster, with its own clock and rules: it gives `Rules`.
-An *allocator* is what a user writes: it sees a `View` and returns an `Allocation`; the room's own clock drives it.
-Both are recipes: frozen parameters that a scenario names, building something fresh for each run.
+There are two kinds. A *schedule* (`Schedule`) is a published scheduler with its own clock and rules; it builds `Rules`,
+which the engine drives step by step. An *allocator* (`Allocator`) is what a user writes: its `build(rng)` makes a
+`Scheduler` with one method, `allocate(view) -> Allocation`, which is called at every arrival and end, or every
+`round_s` seconds. It sees waiting and running jobs as columns, in order of submission, and answers with GPUs for each
+job. The work that a job has left is in an `OracleView` only; a policy that needs it derives from `OracleAllocator`.
+Both kinds are policy specs: frozen parameters that a scenario names. What they build is made afresh for each run.
 """
 
 from __future__ import annotations
 
 import functools
-from enum import Enum
-from typing import Any, ClassVar, Protocol
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from forerun.domains.cluster.model import World
-from forerun.domains.cluster.record import Record
+import numpy as np
+
+from forerun.domains.cluster.inputs.setting import F64, I64
 from forerun.registry import Registry
 from forerun.scenario.spec import Recipe
 
-
-class Step(Enum):
-    """Everything that can happen at one instant; each schedule has its own order of them."""
-
-    ADVANCE = "work done since the last instant is counted"
-    FINISH = "jobs that are done leave"
-    ROUND = "a periodic slot, lease or tick begins"
-    ARRIVE = "jobs are submitted"
-    WAKE = "a wake-up that the policy asked for"
-    DECIDE = "the policy decides, GPUs change hands, the event is recorded"
-    CHARGE = "jobs pay for restarts and the clock looks ahead"
-
-
-class Rules(Protocol):
-    """A schedule at work: a clock and one method a step. `order` is data: the steps of an instant, as they come."""
-
-    @property
-    def order(self) -> tuple[Step, ...]:
-        """The steps of an instant."""
-
-    def next_moment(self) -> float | None:
-        """The next instant at which anything happens, or None when the run is over."""
-
-    def advance(self, now_s: Any) -> None:
-        """Count the work done since the last instant."""
-
-    def finish(self, now_s: Any) -> None:
-        """Let jobs that are done leave."""
-
-    def on_round(self, now_s: Any) -> None:
-        """Begin a slot, lease or tick, if one is due."""
-
-    def arrive(self, now_s: Any) -> None:
-        """Take in or refuse the jobs submitted by now."""
-
-    def wake(self, now_s: Any) -> None:
-        """Serve a wake-up that was asked for."""
-
-    def decide(self, now_s: Any) -> None:
-        """Decide who holds what, and record it."""
-
-    def charge(self, now_s: Any) -> None:
-        """Charge restarts and look ahead."""
-
-
-class QuietRules:
-    """Steps that do nothing, for rules whose `order` leaves them out."""
-
-    def advance(self, now_s: Any) -> None:
-        """Nothing."""
-
-    def finish(self, now_s: Any) -> None:
-        """Nothing."""
-
-    def on_round(self, now_s: Any) -> None:
-        """Nothing."""
-
-    def arrive(self, now_s: Any) -> None:
-        """Nothing."""
-
-    def wake(self, now_s: Any) -> None:
-        """Nothing."""
-
-    def decide(self, now_s: Any) -> None:
-        """Nothing."""
-
-    def charge(self, now_s: Any) -> None:
-        """Nothing."""
+if TYPE_CHECKING:
+    from forerun.domains.cluster.engine.record import Record
+    from forerun.domains.cluster.engine.rules import Rules
+    from forerun.domains.cluster.inputs.applications import Application
+    from forerun.domains.cluster.inputs.setting import Setting
 
 
 class Policy(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A scheduling policy by name. What it needs, promises and costs is told for the documentation."""
+    """A scheduling policy by name, with its parameters.
+
+    paper: where it was published. needs: the columns of a trace that it uses. guarantees, cost: what it promises and the
+    time that a decision takes, in words. All four are for the documentation; `needs` also says whether a policy keeps
+    jobs on the GPUs that they ask for ("gpus") or plans their work ("iterations").
+    """
 
     paper: ClassVar[str] = ""
     needs: ClassVar[tuple[str, ...]] = ()
     guarantees: ClassVar[str] = ""
     cost: ClassVar[str] = ""
 
+    @property
+    def keeps_requests(self) -> bool:
+        """Whether jobs get the number of GPUs that they ask for."""
+        return True
+
+    def applications(self) -> Mapping[str, Application]:
+        """The training measurements that the policy reads, by model. Raises ProfileError if they cannot be read."""
+        return {}
+
 
 class Schedule(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A published schedule, with its own clock."""
 
-    def rules(self, world: World, record: Record) -> Rules:
-        """The schedule at work on a world, writing into a record."""
-        raise AssertionError(f"{type(self).__name__} has no rules")
+    @property
+    def keeps_requests(self) -> bool:
+        """Whether jobs get the number of GPUs that they ask for; elastic schedules choose it."""
+        return "gpus" in self.needs
+
+    def rules(self, setting: Setting, record: Record) -> Rules:
+        """The schedule at work on a setting. It writes what happens into the record."""
+        raise NotImplementedError(f"{type(self).__name__} has no rules")
 
 
 @functools.cache
 def schedulers() -> Registry[Policy]:
-    """All scheduling policies, built in and announced by plugins."""
+    """All scheduling policies: the built-in ones, and those that installed packages announce."""
     return Registry(
         "scheduling policy",
         package="forerun.domains.cluster.policies",
         base=Policy,
         group="forerun.cluster.policy",
     )
+
+
+# ------------------------------------------------------------------------------------------------ what a policy sees
+
+
+class AbsentJob(Exception):
+    """A policy gave GPUs to a job that is neither waiting nor running."""
+
+    def __init__(self, job: int, gpus: object) -> None:
+        super().__init__(job, gpus)
+        self.job, self.gpus = job, gpus
+
+
+def _on_no_node(row: int) -> dict[int, int]:
+    return {}
+
+
+class View:
+    """What a policy may see at one instant. Columns have one element per waiting or running job, in order of submission.
+
+    now_s: the instant. count: the number of jobs. total, free: GPUs in all, and those that no job has. rate:
+    float64[types, kinds, GPUs + 1], iterations per second from the profile. type_total: GPUs of each type. quota: GPUs of
+    each user, and at the end 1 if idle GPUs may be borrowed (None: no quotas). Where nodes are tracked: node_gpus,
+    node_free and node_type, by node (empty otherwise). The arrays belong to the simulator and are valid until the next
+    decision.
+    """
+
+    __slots__ = (
+        "count",
+        "float_columns",
+        "free",
+        "int_columns",
+        "node_free",
+        "node_gpus",
+        "node_type",
+        "nodes_of_job",
+        "now_s",
+        "over_quota",
+        "quota",
+        "rate",
+        "total",
+        "type_total",
+    )
+
+    def __init__(self, total: int, rate: F64, type_total: I64, jobs: int = 0) -> None:
+        """A view of a cluster before the first decision. jobs: the most that it can show."""
+        self.now_s = 0.0
+        self.count = 0
+        self.free = total
+        self.total = total
+        self.rate = rate
+        self.type_total = type_total
+        self.node_free: I64 = np.zeros(0, np.int64)
+        self.node_gpus: I64 = np.zeros(0, np.int64)
+        self.node_type: I64 = np.zeros(0, np.int64)
+        self.quota: I64 | None = None
+        #: jobs that the last `take` passed over because of a quota
+        self.over_quota: I64 = np.zeros(0, np.int64)
+        #: GPUs by node that a job has, by the job's number
+        self.nodes_of_job: Callable[[int], dict[int, int]] = _on_no_node
+        #: what the engine fills; the named columns below are its rows
+        self.float_columns: F64 = np.zeros((6, jobs))
+        self.int_columns: I64 = np.zeros((7, jobs), np.int64)
+
+    @property
+    def job(self) -> I64:
+        """Number of the job, the same throughout the run."""
+        return self.int_columns[0, : self.count]
+
+    @property
+    def gpus(self) -> I64:
+        """GPUs requested."""
+        return self.int_columns[1, : self.count]
+
+    @property
+    def held(self) -> I64:
+        """GPUs that the job has now; 0: it waits."""
+        return self.int_columns[2, : self.count]
+
+    @property
+    def kind(self) -> I64:
+        """Row of the profile; -1: none, the job runs on the requested GPUs only."""
+        return self.int_columns[3, : self.count]
+
+    @property
+    def user(self) -> I64:
+        """Number of the job's user."""
+        return self.int_columns[4, : self.count]
+
+    @property
+    def best_effort(self) -> I64:
+        """1 for a best-effort job, else 0."""
+        return self.int_columns[5, : self.count]
+
+    @property
+    def gpu_type(self) -> I64:
+        """Number of the GPU type that the job runs on, or ran on last."""
+        return self.int_columns[6, : self.count]
+
+    @property
+    def submit_s(self) -> F64:
+        """When the job was submitted."""
+        return self.float_columns[0, : self.count]
+
+    @property
+    def deadline_s(self) -> F64:
+        """The job's deadline; infinite: none."""
+        return self.float_columns[1, : self.count]
+
+    @property
+    def served_gpu_s(self) -> F64:
+        """GPU time that the job has had so far."""
+        return self.float_columns[2, : self.count]
+
+    @property
+    def unchanged_s(self) -> F64:
+        """Seconds since the job's GPUs last changed."""
+        return self.float_columns[3, : self.count]
+
+    def on_nodes(self, at: int) -> dict[int, int]:
+        """GPUs, by node, of the job at a position of the view; empty where nodes are not tracked."""
+        return self.nodes_of_job(int(self.job[at]))
+
+    def give(self, gpus: Mapping[int, int | Mapping[int, int]]) -> Allocation:
+        """An allocation from GPUs by job number (`view.job`), as a count or as counts by node; other jobs get none.
+
+        Naming a job that is neither waiting nor running (it has ended, or comes later) ends the run with a PolicyError.
+        """
+        place = {number: at for at, number in enumerate(self.job.tolist())}
+        out = np.zeros(self.count, np.int64)
+        nodes: dict[int, Mapping[int, int]] = {}
+        for number, wanted in gpus.items():
+            if number not in place:
+                raise AbsentJob(int(number), wanted)
+            at = place[number]
+            if isinstance(wanted, Mapping):
+                nodes[at] = wanted
+                out[at] = sum(wanted.values())
+            else:
+                out[at] = wanted
+        return Allocation(out, nodes=nodes or None)
+
+    def take(self, order: I64, *, skip: bool = True) -> Allocation:
+        """Give jobs the GPUs that they request, in an order, while GPUs last.
+
+        order: positions in the view. skip: pass over jobs that do not fit (backfill; default); otherwise the first job that
+        does not fit is the last one considered. With several GPU types a job keeps its own while enough of it is free, else
+        takes the fastest that has enough.
+        """
+        from forerun.domains.cluster.engine.kernels import allocator as ak
+
+        if len(self.type_total) > 1:
+            return self.on_types(np.asarray(order), self.gpus, skip=skip)
+        out = np.empty(self.count, np.int64)
+        if self.quota is None:
+            ak.take_in_order(order, self.gpus, self.total, skip, out)
+        else:
+            limits, borrow = self.quota[:-1], bool(self.quota[-1])
+            self.over_quota = np.zeros(self.count, np.int64)
+            ak.take_within_quotas(
+                order, self.gpus, self.user, limits, self.total, skip, borrow, out, self.over_quota
+            )
+        return Allocation(out)
+
+    def on_types(self, order: I64, gpus: I64, *, skip: bool = True) -> Allocation:
+        """Give jobs `gpus` GPUs in an order while they last, each job's of one type: its own, else the fastest free one."""
+        from forerun.domains.cluster.engine.kernels import allocator as ak
+
+        out, types = np.empty(self.count, np.int64), self.gpu_type.copy()
+        refused = np.zeros(self.count, np.int64)
+        quota = np.zeros(0, np.int64) if self.quota is None else self.quota[:-1]
+        borrow = self.quota is not None and bool(self.quota[-1])
+        ak.take_on_types(
+            order,
+            gpus,
+            self.int_columns,
+            self.rate,
+            self.type_total,
+            skip,
+            quota,
+            borrow,
+            out,
+            types,
+            refused,
+        )
+        self.over_quota = refused
+        return Allocation(out, types)
+
+
+class OracleView(View):
+    """A view that knows the future, for policies that derive from `OracleAllocator`."""
+
+    __slots__ = ()
+
+    @property
+    def left_s(self) -> F64:
+        """Work left, in seconds on the requested GPUs."""
+        return self.float_columns[4, : self.count]
+
+    @property
+    def work_s(self) -> F64:
+        """Work in all, in seconds on the requested GPUs."""
+        return self.float_columns[5, : self.count]
+
+
+# --------------------------------------------------------------------------------------------- what a policy answers
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """GPUs for each job of a view, in its order.
+
+    gpus: int64[jobs]; 0 stops a running job and leaves a waiting one waiting. gpu_type: int64[jobs], which type they are of
+    (default: the engine chooses). wake_s: when the policy wants to decide again, even if nothing happens before (default:
+    never). nodes: GPUs by node, by position in the view (default: the scenario's placement decides); they sum to the job's
+    GPUs. A running job whose nodes differ from these moves. Jobs without named nodes stay where they are; waiting ones are
+    placed after those with named nodes.
+    """
+
+    gpus: I64
+    gpu_type: I64 | None = None
+    wake_s: float = math.inf
+    nodes: Mapping[int, Mapping[int, int]] | None = None
+
+
+class Scheduler(Protocol):
+    """An allocator at work in one run."""
+
+    def allocate(self, view: Any) -> Allocation:
+        """Decide how many GPUs each job has from now on. view: of the type that the policy's `sees` names."""
+
+
+class Allocator(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A policy that decides through a view; derive from it to write one.
+
+    round_s: seconds between decisions (default 0: decide at every arrival and end). sees: the type of its views. places:
+    whether it names nodes, so that nodes are tracked even where the scenario's placement is `anywhere` (jobs without named
+    nodes are then placed first-fit).
+    """
+
+    sees: ClassVar[type[View]] = View
+    places: ClassVar[bool] = False
+    round_s: float = 0.0
+
+    def build(self, rng: np.random.Generator) -> Scheduler:
+        """A scheduler for one run. rng: its own source of random numbers, seeded by the scenario."""
+        raise NotImplementedError(f"{type(self).__name__} builds nothing")
+
+
+class OracleAllocator(Allocator, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A policy that knows how long jobs take."""
+
+    sees: ClassVar[type[View]] = OracleView
+
+
+class PriorityPolicy(OracleAllocator, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Jobs on the GPUs that they request, in order of a priority.
+
+    backfill: whether jobs behind one that does not fit may start (default: no). preemptive: whether running jobs give way to
+    jobs of higher priority. kernel_key: the same priority as `key`, as a constant of `engine.kernels.priority`; without
+    nodes, quotas, costs and backfill a compiled queue runs the whole trace by it.
+    """
+
+    preemptive: ClassVar[bool] = False
+    kernel_key: ClassVar[int] = 0
+    backfill: bool = False
+
+    @staticmethod
+    def key(view: OracleView) -> F64:
+        """Priority of the jobs of a view, the first to serve least."""
+        raise NotImplementedError("a priority policy has a key")
+
+    def build(self, rng: np.random.Generator) -> Scheduler:
+        """A scheduler that sorts the view."""
+        return PriorityScheduler(self.key, self.preemptive, self.backfill)
+
+
+class PriorityScheduler:
+    """Sorts the jobs of a view by priority and serves them in that order."""
+
+    def __init__(self, key: Callable[[OracleView], F64], preemptive: bool, backfill: bool) -> None:
+        self.key, self.preemptive, self.backfill = key, preemptive, backfill
+
+    def allocate(self, view: OracleView) -> Allocation:
+        """Serve the jobs in order of priority, running ones first where jobs do not give way."""
+        order: I64 = np.argsort(self.key(view), kind="stable")
+        if not self.preemptive:
+            order = order[np.argsort(view.held[order] == 0, kind="stable")]
+        return view.take(order, skip=self.backfill)

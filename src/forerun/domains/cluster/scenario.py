@@ -1,4 +1,4 @@
-"""What a run of this room depends on, as data."""
+"""What a run depends on, as data: the records of a scenario file."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
-from forerun.domains.cluster.costs import PRESETS, faults
-from forerun.domains.cluster.generate import JobGenerator, Resample, unknown_format
+from forerun.domains.cluster.engine.known_bugs import MODES, SWITCHES
+from forerun.domains.cluster.inputs.costs import PRESETS, faults
 from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
 from forerun.domains.cluster.policy import Policy, schedulers
-from forerun.domains.cluster.switches import MODES, SWITCHES
+from forerun.domains.cluster.traces.generate import JobGenerator
+from forerun.domains.cluster.traces.resample import Resample, unknown_format
 from forerun.errors import known_names
 from forerun.registry import member_name
 from forerun.scenario.spec import Input, Spec, recipe
@@ -26,7 +27,12 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class PublishedGenerator(Spec, frozen=True, kw_only=True):
-    """The generator published with ElasticFlow, draw for draw; `slack_seed` stands for its unseeded draws."""
+    """The job generator published with ElasticFlow, number by number.
+
+    jobs: how many. mean_gap_s: mean time between submissions. least_slack, most_slack: a deadline is uniformly between these
+    numbers of durations after the submission (default 0.5, 1.5). best_effort_share: share of jobs without a deadline
+    (default 0). slack_seed: seeds deadlines and best-effort jobs, which the original leaves unseeded (default 0).
+    """
 
     jobs: Positive
     mean_gap_s: Annotated[float, msgspec.Meta(gt=0)]
@@ -37,14 +43,15 @@ class PublishedGenerator(Spec, frozen=True, kw_only=True):
 
 
 class TraceSpec(Spec, frozen=True, kw_only=True):
-    """Where the jobs come from: one of a file, a description to draw from, the published generator, a log resampled.
+    """Where the jobs come from: one of a file, a description of random jobs, the published generator, or a resampled log.
 
-    `format` is `native` for the room's own headers, else the name of a reader (`sacct`, `philly`, ...); empty: told from
-    the content, and said. `first` keeps only so many jobs (0: all). `strict` makes repairs errors. Foreign logs have no
-    models: such jobs run rigid for their recorded duration, unless `draw_models` draws them as the published conversion
-    does.
-    `slack`: jobs without a deadline get one, so many durations after submission (with `most_slack`: drawn between both).
-    `larger` says what becomes of jobs that ask for more GPUs than the cluster has: an error, or they are left out, counted.
+    file: a job log. format: `native` for our own headers, else the name of a reader (`sacct`, `philly`, ...); empty
+    (default): recognised from the content. Foreign logs have no models: such jobs are rigid and run for their recorded
+    duration, unless `draw_models` gives them random models as the published conversion does (default: no). generate,
+    published, resample: see their types. first: keep only so many jobs (default 0: all). strict: make repairs errors
+    (default: no). slack: jobs without a deadline get one, so many durations after submission (default 0: none);
+    most_slack: then uniformly between both. larger: whether jobs that ask for more GPUs than the cluster has are an
+    error (`refuse`, default) or are left out and counted (`drop`).
     """
 
     file: Input | None = None
@@ -69,12 +76,16 @@ class TraceSpec(Spec, frozen=True, kw_only=True):
         given = [name for name in names if getattr(self, name) is not None]
         if len(given) == 1:
             return []
-        found = " and ".join(given) if given else "none of them"
-        return [("", f"names {found}; give one of {', '.join(names)}")]
+        named = " and ".join(given) if given else "none of them"
+        return [("", f"names {named}; give one of {', '.join(names)}")]
 
 
 class Nodes(Spec, frozen=True, kw_only=True):
-    """Equal nodes: how many, GPUs on each, their type and rack."""
+    """Equal nodes.
+
+    count: how many. gpus: GPUs on each. name: of the group (default: numbered). gpu_type: of its GPUs (default: the
+    profile's only type). rack: of the group (default: one of its own).
+    """
 
     name: str = ""
     count: Positive
@@ -84,7 +95,7 @@ class Nodes(Spec, frozen=True, kw_only=True):
 
 
 class Machines(Spec, frozen=True, kw_only=True):
-    """The cluster: a specification file, or groups of nodes."""
+    """The cluster: a specification file, or groups of nodes. Exactly one of the two is given."""
 
     file: Input | None = None
     nodes: tuple[Nodes, ...] = ()
@@ -99,13 +110,14 @@ class Machines(Spec, frozen=True, kw_only=True):
 
 
 class ProfileSpec(Spec, frozen=True, kw_only=True):
-    """Throughput: measured tables (one file a model, named after it), or an analytic preset with its kinds of job.
+    """Throughput: measured tables (one file per model, named after it), or an analytic preset with its kinds of job.
 
-    An analytic preset without kinds is for logs without models: each job scales by it, from its recorded duration on the
-    GPUs it asks for. `analytic: rigid` says that such jobs do not scale: elastic schedules, too, run them on the GPUs they
-    ask for or not at all.
-
-    `gpu_type` empty: the only type of the machines. `extrapolate` admits counts beyond the measured range, marked.
+    tables: CSV files. analytic: a preset (`compute_bound`, `balanced`, `network_bound`). kinds: (model, batch) pairs of
+    the preset. A preset without kinds is for logs without models: each job scales by it, from its recorded duration on
+    the GPUs it asks for. `analytic: rigid` says that such jobs do not scale; elastic schedules, too, run them on the
+    GPUs they ask for or not at all. gpu_type: of the GPUs measured (default: the only type of the machines). levels:
+    GPU counts to interpolate to (default: those measured). extrapolate: allow counts beyond the measured range, marked
+    in the result (default: no).
     """
 
     tables: tuple[Input, ...] = ()
@@ -139,11 +151,12 @@ class ProfileSpec(Spec, frozen=True, kw_only=True):
 
 
 class Costs(Spec, frozen=True, kw_only=True):
-    """Seconds a job loses: restarting after preemption, growing, shrinking (moving is restarting).
+    """Seconds that a job loses when its GPUs change.
 
-    They are for jobs without a model, and for all where there is no table. A table has seconds by model and change, as
-    `1->2`, `16->8`, `migrate`, `restart`: a CSV `file` (`model,1->2,2->1,...`), `models` written here, or the `preset`
-    elasticflow (published medians). The row `*` is for all other models.
+    restart_s: restarting after preemption, or on other GPUs. grow_s, shrink_s: changing to more or fewer GPUs (default
+    0 each). These are for jobs without a model, and for all jobs where there is no table. A table has seconds by model
+    and change, as `1->2`, `16->8`, `migrate`, `restart`: a CSV `file` (`model,1->2,2->1,...`), `models` written here,
+    or the `preset` elasticflow (published medians). The row `*` is for all other models.
     """
 
     restart_s: Seconds = 0.0
@@ -154,7 +167,7 @@ class Costs(Spec, frozen=True, kw_only=True):
     models: dict[str, dict[str, float]] = {}
 
     def problems(self) -> list[tuple[str, str]]:
-        """One table at most, and one that can be."""
+        """At most one table, with known models and changes."""
         given = [name for name in ("preset", "file", "models") if getattr(self, name)]
         if len(given) > 1:
             return [("", f"names {' and '.join(given)}; give one table of costs")]
@@ -166,9 +179,10 @@ class Costs(Spec, frozen=True, kw_only=True):
 
 
 class Quota(Spec, frozen=True, kw_only=True):
-    """GPUs each user may hold (`per: vc`: each virtual cluster or partition). `default`: those not named.
+    """The GPUs that each user, or each virtual cluster or partition (`per: vc`), may have at once.
 
-    Names that the log does not have are an error. `borrow`: idle GPUs go beyond quotas, and are taken back on demand.
+    gpus: by name; a name that is not in the log is an error. default: for names not given (default 0). borrow: whether
+    idle GPUs may be used beyond quotas, and are taken back on demand (default: no).
     """
 
     gpus: Annotated[dict[str, int], msgspec.Meta(min_length=1)]
@@ -178,10 +192,10 @@ class Quota(Spec, frozen=True, kw_only=True):
 
 
 class Slowdown(Spec, frozen=True, kw_only=True):
-    """Jobs that turn out slower than their throughput says; policies see it in the work left only.
+    """Jobs that are slower than their throughput says. Policies see it only in the work that is left.
 
-    A `share` of the jobs, drawn from the scenario's seed, takes between `least` and `most` times as long for its work, each
-    job its own factor, drawn evenly. Restarts take what they cost.
+    share: share of the jobs, chosen at random from the scenario's seed (default 1). least, most: such a job takes this
+    many times as long for its work, uniformly between both (default least: 1). Restarts take what they cost.
     """
 
     most: Annotated[float, msgspec.Meta(ge=1, le=1000)]
@@ -189,21 +203,28 @@ class Slowdown(Spec, frozen=True, kw_only=True):
     share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
 
     def problems(self) -> list[tuple[str, str]]:
-        """The factors are in order."""
+        """`least` is not above `most`."""
         if self.least > self.most:
             return [("least", f"is {self.least:g}; at most {self.most:g} (`most`) is wanted")]
         return []
 
 
 class Loading(Spec, frozen=True, kw_only=True):
-    """How fast a job's data arrive: a supply profile (see `forerun profile`), for some models (empty: for all)."""
+    """How fast a job's data arrive.
+
+    file: a supply profile (see `forerun profile`). models: the models that it limits (default: all).
+    """
 
     file: Input
     models: tuple[str, ...] = ()
 
 
 class PowerOf(Spec, frozen=True, kw_only=True):
-    """What GPUs draw: a power profile (see `forerun profile`), at a limit (0: the highest), for some models (empty: all)."""
+    """The power that GPUs draw.
+
+    file: a power profile (see `forerun profile`). limit_w: the power limit (default 0: the highest measured). models:
+    the models that it is for (default: all).
+    """
 
     file: Input
     limit_w: Annotated[float, msgspec.Meta(ge=0)] = 0.0
@@ -211,11 +232,12 @@ class PowerOf(Spec, frozen=True, kw_only=True):
 
 
 class Bill(Spec, frozen=True, kw_only=True):
-    """Joules, money and CO2e of the run.
+    """Energy, money and emissions of the run.
 
-    A GPU that works draws what its power profile says, `busy_w` where none covers the job, `idle_w` otherwise. `pue`:
-    what the building draws for each joule of a GPU. `gpu_usd_per_h`: rent of each GPU, held or free. `price` [$/kWh] and
-    `carbon` [g/kWh] over the trace's time.
+    idle_w: watts of a GPU that is free, restarting or waiting for data. busy_w: watts of a working GPU where no power
+    profile covers its job (default 0: all are covered). power: power profiles. pue: joules that the building draws for
+    each joule of a GPU (default 1). gpu_usd_per_h: rent of each GPU, used or free (default 0). price [$/kWh] and carbon
+    [g/kWh]: over the trace's time (default: none).
     """
 
     idle_w: Annotated[float, msgspec.Meta(ge=0)]
@@ -238,11 +260,12 @@ class Bill(Spec, frozen=True, kw_only=True):
 class Scenario(Spec, frozen=True, kw_only=True):
     """Jobs, machines, throughput, and the policy that decides.
 
-    `slot_s` is the published schedules' slot. `mode` compat keeps the published simulators' accidents, corrected puts
-    them right; `compat` overrides single switches (`{marginal_order: corrected}`). Placement, costs, quota and
-    `multi_node_penalty` (speed on 1, 2, 3 ... nodes) apply to policies that decide through a view. `loading` slows steps
-    down to the data's arrival, `bill` prices the run; both read what another room found. `slowdown` asks what happens if
-    jobs are slower than their throughput says: whether ElasticFlow's promises to the others hold.
+    policy: default ElasticFlow with admission control. mode: `compat` repeats the known bugs of the published
+    simulators, `corrected` (default) fixes them; compat: overrides single switches (`{marginal_order: corrected}`).
+    slot_s: the slot of published schedules (default 60). placement, costs, multi_node_penalty (speed on 1, 2, 3 ...
+    nodes) and quota apply to policies that decide through a view. loading: slows steps down to the arrival of data;
+    bill: prices the run; both read profiles that other domains export. slowdown: some jobs are slower than their
+    throughput says. seed: of all random numbers (default 0).
     """
 
     added_later: ClassVar[tuple[str, ...]] = ("slowdown",)
@@ -267,7 +290,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     seed: int = 0
 
     def problems(self) -> list[tuple[str, str]]:
-        """Switches that exist; profiles of different types."""
+        """Unknown switches, and sections that do not fit together."""
         found = [
             (f"compat.{name}", f"no switch {name!r}; {known_names(name, SWITCHES)}")
             for name in self.compat
@@ -299,12 +322,12 @@ class Scenario(Spec, frozen=True, kw_only=True):
         return found
 
     def _replans(self) -> bool:
-        """Whether the policy goes by the work that is left, not by what it planned."""
-        from forerun.domains.cluster.promises import NEEDED  # here: it brings compiled code
+        """Whether the policy plans by the work that is left, not by its first plan."""
+        from forerun.domains.cluster.engine.promises import NEEDED  # here: it brings compiled code
 
         return isinstance(self.policy, ElasticFlow) and self.corrected >= NEEDED | {"overrun"}
 
     @property
     def corrected(self) -> frozenset[str]:
-        """The switches that are off the published behaviour."""
+        """The switches that are corrected."""
         return frozenset(name for name in SWITCHES if self.compat.get(name, self.mode) == MODES[1])

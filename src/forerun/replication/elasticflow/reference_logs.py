@@ -16,9 +16,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.cluster.model import NO_DEADLINE_S
-from forerun.domains.cluster.outcome import nodes_of, stretches_of
-from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S
+from forerun.domains.cluster.summary.gpus import nodes_of
+from forerun.domains.cluster.summary.waits import stretches_of
 from forerun.errors import UsageError
 from forerun.whole import refuse_foreign, whole_text
 
@@ -66,7 +67,7 @@ class Logs:
 
 def job_rows(record: Record) -> list[tuple[Any, ...]]:
     """The rows of `job.csv`: one a completed job, in order of completion."""
-    jobs = record.world.jobs
+    jobs = record.setting.jobs
     stretches = stretches_of(record)
     until = np.minimum(stretches.to_s, np.where(record.end_s >= 0, record.end_s, np.inf)[stretches.row])
     held_s = np.bincount(stretches.row, np.maximum(until - stretches.from_s, 0.0), len(jobs))
@@ -95,7 +96,7 @@ def job_rows(record: Record) -> list[tuple[Any, ...]]:
 
 def event_rows(record: Record) -> tuple[tuple[str, ...], list[list[Any]]]:
     """The header and rows of `scheduling_events.csv`. Raises UsageError for a run too long to name GPUs."""
-    cluster, jobs = record.world.cluster, record.world.jobs
+    cluster, jobs = record.setting.cluster, record.setting.jobs
     stretches = stretches_of(record)
     places = nodes_of(record, stretches)
     if places is None:

@@ -6,24 +6,26 @@ published the row has no tolerance; the note says so.
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from forerun.domains.cluster.engine.known_bugs import SWITCHES
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.run import run_rules
 from forerun.domains.cluster.figures import columns
-from forerun.domains.cluster.loop import run
-from forerun.domains.cluster.model import World
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policy import Schedule, schedulers
-from forerun.domains.cluster.public import public_profile, public_world
-from forerun.domains.cluster.record import Record
-from forerun.domains.cluster.switches import SWITCHES
+from forerun.replication.elasticflow.public import public_profile, public_setting
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.result.stats import standard_error, student_quantile
@@ -45,49 +47,10 @@ SIX: Final = ("edf", "gandiva", "dlas-gpu", "themis", "chronus", "ef-accessctrl"
 ALL: Final = frozenset(SWITCHES)
 NONE: Final[frozenset[str]] = frozenset()
 
-PUBLISHED_6A: Final = {
-    "edf": 0.08,
-    "gandiva": 0.24,
-    "dlas-gpu": 0.32,
-    "themis": 0.28,
-    "chronus": 0.40,
-    "ef-accessctrl": 0.64,
-}
-PUBLISHED_8A: Final = {
-    "edf": 0.118, "gandiva": 0.09, "dlas-gpu": 0.287, "themis": 0.312, "chronus": 0.262, "pollux": 0.523,
-    "ef-accessctrl": 0.728,
-}  # fmt: skip
-PUBLISHED_8B: Final = {
-    "edf": (0.182, 0.228, 0.095, 0.007, 0.375, 0.105, 0.046, 0.252, 0.800, 0.769, 0.01),
-    "gandiva": (0.246, 0.286, 0.314, 0.228, 0.228, 0.381, 0.351, 0.325, 0.329, 0.354, 0.15),
-    "dlas-gpu": (0.478, 0.470, 0.401, 0.120, 0.420, 0.466, 0.346, 0.373, 0.468, 0.473, 0.32),
-    "themis": (0.464, 0.431, 0.389, 0.432, 0.430, 0.425, 0.437, 0.423, 0.456, 0.431, 0.33),
-    "chronus": (0.474, 0.445, 0.426, 0.450, 0.453, 0.432, 0.460, 0.447, 0.466, 0.454, 0.324),
-    "ef-accessctrl": (0.788, 0.822, 0.455, 0.631, 0.832, 0.607, 0.665, 0.896, 0.938, 0.981, 0.87),
-}
-PUBLISHED_9: Final = {
-    "edf": (0.026, 0.118, 0.118),
-    "edf-accessctrl": (0.203, 0.326, 0.658),
-    "ef": (0.452, 0.835, 0.939),
-    "ef-accessctrl": (0.926, 0.949, 0.944),
-}
-PUBLISHED_10: Final = {"edf": 0.92, "gandiva": 0.79, "dlas-gpu": 1.0, "themis": 0.99, "ef-accessctrl": 1.0}
-PUBLISHED_11A: Final = {
-    "edf": (0.09, 0.10, 0.15, 0.15, 0.23, 0.28, 0.44, 0.79, 0.95),
-    "gandiva": (0.25, 0.24, 0.20, 0.18, 0.19, 0.17, 0.18, 0.18, 0.16),
-    "dlas-gpu": (0.46, 0.46, 0.44, 0.42, 0.43, 0.41, 0.44, 0.50, 0.53),
-    "themis": (0.41, 0.40, 0.37, 0.34, 0.36, 0.34, 0.35, 0.42, 0.37),
-    "chronus": (0.42, 0.42, 0.40, 0.37, 0.40, 0.39, 0.42, 0.50, 0.53),
-    "ef-accessctrl": (0.74, 0.67, 0.67, 0.69, 0.68, 0.76, 0.82, 0.92, 0.95),
-}
-PUBLISHED_11B: Final = {
-    "edf": (0.05, 0.05, 0.05, 0.05, 0.07, 0.07, 0.08, 0.08, 0.10),
-    "gandiva": (1.0,) * 9,
-    "dlas-gpu": (1.44, 1.39, 1.33, 1.31, 1.26, 1.27, 1.28, 1.30, 1.45),
-    "themis": (1.37, 1.36, 1.34, 1.32, 1.26, 1.27, 1.29, 1.29, 1.46),
-    "chronus": (1.50, 1.45, 1.40, 1.38, 1.29, 1.29, 1.28, 1.29, 1.44),
-    "ef-accessctrl": (1.60, 1.37, 1.18, 1.11, 1.27, 1.24, 1.19, 1.16, 1.31),
-}
+#: the values printed in the paper, by figure and schedule: a ratio, or one ratio per trace, cluster or share
+PUBLISHED: Final[Mapping[str, Mapping[str, Any]]] = json.loads(
+    Path(__file__).with_name("published.json").read_text(encoding="utf-8")
+)["figures"]
 #: cluster of each trace of figure 8(b)
 CLUSTERS_8B: Final = {
     **{
@@ -130,20 +93,20 @@ class Job:
 
 def play(job: Job) -> Outcome:
     """Make one run."""
-    world = _world(job)
-    record = Record(world)
+    policy = schedulers().get(job.schedule)(**_parameters(job))
+    assert isinstance(policy, Schedule)
+    setting = replace(_setting(job), applications=policy.applications())
+    record = Record(setting)
     record.seeks_remedies = False
-    recipe = schedulers().get(job.schedule)(**_parameters(job))
-    assert isinstance(recipe, Schedule)
-    run(recipe.rules(world, record))
+    run_rules(policy.rules(setting, record))
     return outcome(record, keep_events=job.keep_events)
 
 
 def _parameters(job: Job) -> dict[str, Any]:
-    """Pollux trains by goodput where its T4 applications were measured; the others need nothing beyond the world."""
+    """Pollux trains by goodput where its T4 applications were measured; the others need nothing beyond the setting."""
     if job.schedule != "pollux" or job.gpu_type != "T4":
         return {}
-    from forerun.domains.cluster.public import public_path
+    from forerun.replication.elasticflow.public import public_path
 
     found: dict[str, Any] = {"measurements": str(public_path("pollux_t4"))}
     if job.searched:
@@ -151,21 +114,21 @@ def _parameters(job: Job) -> dict[str, Any]:
     return found
 
 
-def _world(job: Job) -> World:
+def _setting(job: Job) -> Setting:
     corrected = ALL if job.corrected else NONE
     if job.drawn is None:
-        made = public_world(
+        made = public_setting(
             job.trace, job.cluster, job.slot_s, job.gpu_type, first=job.first, corrected=corrected
         )
         return replace(made, seed=job.seed)
-    from forerun.domains.cluster.generate import published
-    from forerun.domains.cluster.inputs import jobs_of, read_cluster
-    from forerun.domains.cluster.public import public_path
+    from forerun.domains.cluster.inputs.files import jobs_of, read_cluster
+    from forerun.domains.cluster.traces.published import published
+    from forerun.replication.elasticflow.public import public_path
 
     count, gap_s, share, seed = job.drawn
     profile = public_profile(job.gpu_type)
     drawn = published(count, gap_s, profile, best_effort_share=share, seed=0, slack_seed=seed)
-    return World(
+    return Setting(
         jobs=jobs_of(drawn.table(), profile),
         cluster=read_cluster(public_path(f"cluster_specs/{job.cluster}.csv"), job.gpu_type),
         profile=profile,
@@ -177,7 +140,7 @@ def _world(job: Job) -> World:
 
 def outcome(record: Record, *, keep_events: bool = False) -> Outcome:
     """What figures need of a run."""
-    jobs = record.world.jobs
+    jobs = record.setting.jobs
     with_deadline = jobs.has_deadline
     total = max(1, int(np.count_nonzero(with_deadline)))
     met = np.count_nonzero(with_deadline & (record.end_s >= 0) & (record.end_s <= jobs.deadline_s))
@@ -354,7 +317,7 @@ def fig6a(progress: Progress) -> Reproduced:
     jobs = [Job(name, "elasticflow_traces/195job.csv", "n4g8", 240, first=25) for name in SIX]
     compat, corrected = both(jobs, progress)
     exact = {"edf": 0.005, "dlas-gpu": 0.005, "themis": 0.005}
-    published = [PUBLISHED_6A[job.schedule] for job in jobs]
+    published = [PUBLISHED["6a"][job.schedule] for job in jobs]
     notes = [
         "testbed run; the 25-job trace was never published: the first 25 rows of the 195-job trace stand in"
         for _ in jobs
@@ -384,7 +347,7 @@ def fig8a(progress: Progress) -> Reproduced:
         "pollux": "a random search in the original; here a deterministic one, ef-fig8a-pollux has both over seeds",
     }
     rows = rows_of(
-        jobs, compat, corrected, [PUBLISHED_8A[n] for n in names], [tolerance.get(n) for n in names],
+        jobs, compat, corrected, [PUBLISHED["8a"][n] for n in names], [tolerance.get(n) for n in names],
         [note.get(n, "") for n in names],
     )  # fmt: skip
     caption = "Figure 8(a): 195 jobs on 64 T4 GPUs, published bars and ours."
@@ -453,7 +416,7 @@ def pollux_searches(
         low="low",
         high="high",
         order=("published", "deterministic search", "random search"),
-        caption=f"Pollux in the world of figure 8(a); the random search's mean and 95 % interval over {seeds} seeds.",
+        caption=f"Pollux in the setting of figure 8(a); the random search's mean and 95 % interval over {seeds} seeds.",
     )
     return Reproduced(tuple(rows), (figure,), ())
 
@@ -472,7 +435,7 @@ def fig8b(progress: Progress, *, only: Sequence[str] = ()) -> Reproduced:
         number = list(CLUSTERS_8B).index(job.trace)
         short = _short(job.trace)
         philly = short == "philly"
-        published = PUBLISHED_8B[job.schedule][number]
+        published = PUBLISHED["8b"][job.schedule][number]
         rows.append(
             Row(
                 f"{LABEL[job.schedule].lower()} deadline ratio, {short if philly else f'cluster {short}'}",
@@ -523,7 +486,7 @@ def fig9(progress: Progress, *, seeds: int = 20) -> Reproduced:
     The generator's slack was unseeded, so the paper's draw cannot be had; one draw that the authors' generator made is
     public and played as well, in both modes.
     """
-    names, clusters = tuple(PUBLISHED_9), ("n8g8", "n16g8", "n32g8")
+    names, clusters = tuple(PUBLISHED["9"]), ("n8g8", "n16g8", "n32g8")
     trace = "generated/fig9_1000job_1500lam_gseed9.csv"
     pairs = [(name, cluster) for name in names for cluster in clusters]
     drawn = [
@@ -540,7 +503,7 @@ def fig9(progress: Progress, *, seeds: int = 20) -> Reproduced:
     sizes = {"n8g8": "64 GPUs", "n16g8": "128 GPUs", "n32g8": "256 GPUs"}
     rows, ours, printed = [], [], []
     for at, (name, cluster) in enumerate(pairs):
-        published = PUBLISHED_9[name][clusters.index(cluster)]
+        published = PUBLISHED["9"][name][clusters.index(cluster)]
         mean, half = float(ratio[at].mean()), half_interval(ratio[at])
         what = f"{LABEL[name].lower()} deadline ratio, {sizes[cluster]}"
         note = f"mean of {seeds} draws of an unseeded generator, 95 % interval ±{half:.3f}, range {np.ptp(ratio[at]):.3f}"
@@ -569,9 +532,11 @@ def fig10(progress: Progress) -> Reproduced:
     trace = "generated/fig10_100jobs_1500lam_seed1.csv"
     jobs = [Job(name, trace, "n16g8", 240, keep_events=True) for name in SIX]
     compat, corrected = both(jobs, progress)
-    published = [PUBLISHED_10.get(job.schedule) for job in jobs]
-    tolerances = [0.0005 if job.schedule in PUBLISHED_10 else None for job in jobs]
-    notes = ["the authors' shipped logs" if job.schedule in PUBLISHED_10 else "not shipped" for job in jobs]
+    published = [PUBLISHED["10"].get(job.schedule) for job in jobs]
+    tolerances = [0.0005 if job.schedule in PUBLISHED["10"] else None for job in jobs]
+    notes = [
+        "the authors' shipped logs" if job.schedule in PUBLISHED["10"] else "not shipped" for job in jobs
+    ]
     rows = rows_of(jobs, compat, corrected, published, tolerances, notes)
     times = np.concatenate([found.times_s for found in compat])
     figure = Figure(
@@ -613,8 +578,8 @@ def fig11(progress: Progress, *, seeds: int = 20) -> Reproduced:
     for at, (name, share) in enumerate(keys):
         gain = base[share] / jct[at]
         for part, kind, values, table in (
-            ("a", "deadline ratio", ratio[at], PUBLISHED_11A),
-            ("b", "completion time gain", gain, PUBLISHED_11B),
+            ("a", "deadline ratio", ratio[at], PUBLISHED["11a"]),
+            ("b", "completion time gain", gain, PUBLISHED["11b"]),
         ):
             half, mean = half_interval(values), float(values.mean())
             published = table[name][share - 1]

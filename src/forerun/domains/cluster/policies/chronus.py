@@ -15,11 +15,12 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 import numpy as np
 
-from forerun.domains.cluster.eventlog import EventLog
-from forerun.domains.cluster.leases import Claim, LeaseBook, fill_backwards, packs
-from forerun.domains.cluster.model import NO_DEADLINE_S, World
-from forerun.domains.cluster.policy import QuietRules, Rules, Schedule, Step
-from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.engine.event_log import EventLog
+from forerun.domains.cluster.engine.leases import Claim, LeaseBook, fill_backwards, packs
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Rules, Step
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Setting
+from forerun.domains.cluster.policy import Schedule
 
 _LEASE_S: Final = 240
 _RESTART_S: Final = 0.5
@@ -48,9 +49,9 @@ class Chronus(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     guarantees: ClassVar[str] = "an admitted job gets the leases its estimate needs before its deadline"
     cost: ClassVar[str] = "O(batch x horizon) per lease; an integer program per lease with solver: highs"
 
-    def rules(self, world: World, record: Record) -> Rules:
-        """The schedule at work on a world."""
-        return ChronusRules(self, world, record)
+    def rules(self, setting: Setting, record: Record) -> Rules:
+        """The schedule at work on a setting."""
+        return ChronusRules(self, setting, record)
 
 
 class Rank(IntEnum):
@@ -97,43 +98,43 @@ def bin_of(gpus: int) -> int:
     return 4 if gpus in (3, 4) else 8 if 5 <= gpus <= 7 else gpus
 
 
-def _written_deadlines_s(world: World) -> list[int]:
+def _written_deadlines_s(setting: Setting) -> list[int]:
     """Deadlines as the trace gives them, also to best-effort jobs; without any, the generator's loosest.
 
     The published conversion forgets which jobs are best effort, so they compete with the deadline of their row.
     """
-    jobs = world.jobs
+    jobs = setting.jobs
     written = jobs.written_deadline_s
     loosest = jobs.submit_s + 3 * jobs.duration_s // 2
     deadlines: list[int] = np.where(written < NO_DEADLINE_S, written, loosest).tolist()
     return deadlines
 
 
-class ChronusRules(QuietRules):
+class ChronusRules(Rules):
     """A tick counts work; on a lease boundary all running jobs are put back and leases handed out; on a backfill slot
     newcomers are admitted and spare GPUs given away."""
 
     order: tuple[Step, ...] = (Step.ADVANCE, Step.ROUND, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
 
-    def __init__(self, recipe: Chronus, world: World, record: Record) -> None:
-        from forerun.domains.cluster.lease_program import Limits
+    def __init__(self, policy: Chronus, setting: Setting, record: Record) -> None:
+        from forerun.domains.cluster.engine.lease_program import Limits
 
-        self.recipe, self.world, self.record = recipe, world, record
+        self.policy, self.setting, self.record = policy, setting, record
         self.log = EventLog(record)
-        self.lease_s = recipe.lease_s
-        self.tick_s = math.gcd(world.slot_s, recipe.lease_s)
-        self.slot_s = self.tick_s if world.is_corrected("chronus_slot_constant") else recipe.lease_s
-        self.keeps_refused = not world.is_corrected("chronus_refused_stay")
-        self.waiting_counts = not world.is_corrected("chronus_waiting_counts")
-        self.knows_best_effort = world.is_corrected("chronus_best_effort_lost")
-        self.limits = Limits(recipe.solver_nodes, recipe.solver_gap, recipe.solver_columns)
-        self.submit_s: list[int] = world.jobs.submit_s.tolist()
-        self.deadline_s: list[int] = world.jobs.deadline_s.tolist()
-        self.written_deadline_s = _written_deadlines_s(world)
+        self.lease_s = policy.lease_s
+        self.tick_s = math.gcd(setting.slot_s, policy.lease_s)
+        self.slot_s = self.tick_s if setting.is_corrected("chronus_slot_constant") else policy.lease_s
+        self.keeps_refused = not setting.is_corrected("chronus_refused_stay")
+        self.waiting_counts = not setting.is_corrected("chronus_waiting_counts")
+        self.knows_best_effort = setting.is_corrected("chronus_best_effort_lost")
+        self.limits = Limits(policy.solver_nodes, policy.solver_gap, policy.solver_columns)
+        self.submit_s: list[int] = setting.jobs.submit_s.tolist()
+        self.deadline_s: list[int] = setting.jobs.deadline_s.tolist()
+        self.written_deadline_s = _written_deadlines_s(setting)
         self.arrived = 0
         self.pending: list[LeaseJob] = []
         self.running: list[LeaseJob] = []
-        self.book = LeaseBook(world.cluster.gpus)
+        self.book = LeaseBook(setting.cluster.gpus)
         self.lease = 0  # number of the next lease to be handed out
         self.now_s = 0
         self.spare_waiting = False
@@ -142,18 +143,22 @@ class ChronusRules(QuietRules):
         self.held = [0] * len(self.submit_s)
         self._skip_idle()
 
+    def flush(self) -> None:
+        """Hand the events gathered so far to the record."""
+        self.log.flush()
+
     def next_moment(self) -> int | None:
         """The next tick; idle stretches are skipped on the grid."""
         if self.arrived < len(self.submit_s) or self.running:
             return self.now_s
-        if any(job.gpus <= self.world.cluster.gpus for job in self.pending):
+        if any(job.gpus <= self.setting.cluster.gpus for job in self.pending):
             return self.now_s
         if self.pending:
             self.record.ended_because = f"{len(self.pending)} waiting jobs can never be placed"
         if self.solved:
             counts = ", ".join(f"{count} {proof.lower()}" for proof, count in sorted(self.solved.items()))
             self.record.notes.append(f"lease plans by how they were found: {counts}")
-        self.log.flush()
+        self.flush()
         return None
 
     def advance(self, now_s: int) -> None:
@@ -210,7 +215,7 @@ class ChronusRules(QuietRules):
         if now_s % self.slot_s == 0:
             self._judge(now_s)
             self.pending.sort(key=lambda job: (job.rank, job.urgency, job.submit_s), reverse=True)
-            free = self.world.cluster.gpus - sum(job.gpus for job in self.running)
+            free = self.setting.cluster.gpus - sum(job.gpus for job in self.running)
             if free > 0:
                 self._backfill(free, now_s)
             jobs = (*self.pending, *self.running)
@@ -279,7 +284,7 @@ class ChronusRules(QuietRules):
         newly = [job for job in self.pending if self._wants_plan(job)]
         for job in sorted(newly, key=self._plan_order):
             self._plan(job)
-        if self.recipe.solver == "highs":
+        if self.policy.solver == "highs":
             self._solve()
 
     def _plan_order(self, job: LeaseJob) -> tuple[int, int, int]:
@@ -301,7 +306,7 @@ class ChronusRules(QuietRules):
 
     def _solve(self) -> None:
         """Plan all admitted jobs anew, starting from the plans they have."""
-        from forerun.domains.cluster.lease_program import best_plan
+        from forerun.domains.cluster.engine.lease_program import best_plan
 
         jobs = [job for job in self.pending if job.rank is Rank.LEASED and job.may_lease and job.still > 0]
         if not jobs:
@@ -309,7 +314,7 @@ class ChronusRules(QuietRules):
         incumbent = [job.plan for job in jobs]
         planned = best_plan(
             [self._claim(job) for job in jobs],
-            self.world.cluster.gpus,
+            self.setting.cluster.gpus,
             use_now=not self.spare_waiting,
             incumbent=incumbent,
             limits=self.limits,
@@ -356,7 +361,7 @@ class ChronusRules(QuietRules):
 
     def _newcomer(self, row: int) -> LeaseJob:
         """A job as it is at arrival: its estimate allows for a restart and a tenth more."""
-        jobs = self.world.jobs
+        jobs = self.setting.jobs
         duration_s, gpus = int(jobs.duration_s[row]), int(jobs.gpus[row])
         weight = 1.0 + math.log2(gpus)
         estimate_s = int(duration_s * (1.0 + _RESTART_S * weight / self.lease_s) * _ESTIMATE)

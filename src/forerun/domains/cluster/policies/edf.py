@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from forerun.domains.cluster.model import World
-from forerun.domains.cluster.policy import Rules, Schedule
-from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Rules
+from forerun.domains.cluster.inputs.setting import Setting
+from forerun.domains.cluster.policy import Schedule
 
 
 class EarliestDeadlineFirst(Schedule, tag="edf", frozen=True, kw_only=True):
@@ -17,8 +18,8 @@ class EarliestDeadlineFirst(Schedule, tag="edf", frozen=True, kw_only=True):
     guarantees: ClassVar[str] = "none"
     cost: ClassVar[str] = "O(jobs · keys) an event"
 
-    def rules(self, world: World, record: Record) -> Rules:
+    def rules(self, setting: Setting, record: Record) -> Rules:
         """The schedule at work."""
-        from forerun.domains.cluster.deadline_first import EdfRules
+        from forerun.domains.cluster.engine.deadline_first import EdfRules
 
-        return EdfRules(world, record)
+        return EdfRules(setting, record)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from forerun.domains.cluster.model import World
-from forerun.domains.cluster.policy import Rules, Schedule
-from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Rules
+from forerun.domains.cluster.inputs.setting import Setting
+from forerun.domains.cluster.policy import Schedule
 
 
 class AdmittingEdf(Schedule, tag="edf-accessctrl", frozen=True, kw_only=True):
@@ -17,8 +18,8 @@ class AdmittingEdf(Schedule, tag="edf-accessctrl", frozen=True, kw_only=True):
     guarantees: ClassVar[str] = "every admitted job has a plan that meets its deadline"
     cost: ClassVar[str] = "O(arrivals · jobs · keys) an event"
 
-    def rules(self, world: World, record: Record) -> Rules:
+    def rules(self, setting: Setting, record: Record) -> Rules:
         """The schedule at work."""
-        from forerun.domains.cluster.deadline_first import AdmittingEdfRules
+        from forerun.domains.cluster.engine.deadline_first import AdmittingEdfRules
 
-        return AdmittingEdfRules(world, record)
+        return AdmittingEdfRules(setting, record)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from forerun.domains.cluster.model import World
-from forerun.domains.cluster.policy import Rules, Schedule
-from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Rules
+from forerun.domains.cluster.inputs.setting import Setting
+from forerun.domains.cluster.policy import Schedule
 
 
 class ElasticScaling(Schedule, tag="ef", frozen=True, kw_only=True):
@@ -20,8 +21,8 @@ class ElasticScaling(Schedule, tag="ef", frozen=True, kw_only=True):
     guarantees: ClassVar[str] = "none: a late job takes what it can"
     cost: ClassVar[str] = "O(jobs² · keys) an event"
 
-    def rules(self, world: World, record: Record) -> Rules:
+    def rules(self, setting: Setting, record: Record) -> Rules:
         """The schedule at work."""
-        from forerun.domains.cluster.elastic import OpenRules
+        from forerun.domains.cluster.engine.elastic import OpenRules
 
-        return OpenRules(world, record)
+        return OpenRules(setting, record)

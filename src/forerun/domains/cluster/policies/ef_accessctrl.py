@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from forerun.domains.cluster.model import World
-from forerun.domains.cluster.policy import Rules, Schedule
-from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Rules
+from forerun.domains.cluster.inputs.setting import Setting
+from forerun.domains.cluster.policy import Schedule
 
 
 class ElasticFlow(Schedule, tag="ef-accessctrl", frozen=True, kw_only=True):
@@ -22,14 +23,14 @@ class ElasticFlow(Schedule, tag="ef-accessctrl", frozen=True, kw_only=True):
     )
     cost: ClassVar[str] = "O(jobs² · keys) an event, nearly all in trials of one more level"
 
-    def rules(self, world: World, record: Record) -> Rules:
-        """The schedule at work; with every accident put right that touches them, plans are promises."""
-        from forerun.domains.cluster.promises import NEEDED
+    def rules(self, setting: Setting, record: Record) -> Rules:
+        """The schedule at work; where every known bug that touches them is fixed, plans are promises."""
+        from forerun.domains.cluster.engine.promises import NEEDED
 
-        if world.corrected >= NEEDED:
-            from forerun.domains.cluster.promises import PromisingRules
+        if setting.corrected >= NEEDED:
+            from forerun.domains.cluster.engine.promises import PromisingRules
 
-            return PromisingRules(world, record)
-        from forerun.domains.cluster.elastic import AdmittingRules
+            return PromisingRules(setting, record)
+        from forerun.domains.cluster.engine.elastic import AdmittingRules
 
-        return AdmittingRules(world, record)
+        return AdmittingRules(setting, record)

@@ -11,13 +11,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from forerun.domains.cluster.arrivals import Arrivals
-from forerun.domains.cluster.costs import restart_costs_s, uses_table
-from forerun.domains.cluster.eventlog import EventLog
-from forerun.domains.cluster.model import NO_DEADLINE_S, World
-from forerun.domains.cluster.policy import QuietRules, Rules, Schedule, Step
-from forerun.domains.cluster.record import Record
-from forerun.domains.cluster.standstill import Standstill
+from forerun.domains.cluster.engine.arrivals import Arrivals
+from forerun.domains.cluster.engine.event_log import EventLog
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Rules, Step
+from forerun.domains.cluster.engine.standstill import Standstill
+from forerun.domains.cluster.inputs.costs import restart_costs_s, uses_table
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Setting
+from forerun.domains.cluster.policy import Schedule
 
 _TURN_S: Final = 60
 
@@ -30,54 +31,54 @@ class Gandiva(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     guarantees: ClassVar[str] = "none; early feedback to every job by time slicing"
     cost: ClassVar[str] = "O(active jobs) per event"
 
-    def rules(self, world: World, record: Record) -> Rules:
-        """The schedule at work on a world."""
-        return GandivaRules(world, record)
+    def rules(self, setting: Setting, record: Record) -> Rules:
+        """The schedule at work on a setting."""
+        return GandivaRules(setting, record)
 
 
 @dataclass(slots=True, eq=False)
 class GpuSet:
-    """Whole nodes lent to jobs of one size: the first `room` of `jobs` run, the rest wait for their turn.
+    """Whole nodes lent to jobs of one size: the first `capacity` of `jobs` run, the rest wait for their turn.
 
     `added` counts the jobs ever put here: the published measure of how busy a set is.
     """
 
     nodes: int
-    room: int
+    capacity: int
     added: int = 0
     jobs: list[int] = field(default_factory=list)
 
 
-class GandivaRules(QuietRules):
+class GandivaRules(Rules):
     """Rebalance the classes, run until now, take in arrivals, look ahead.
 
     As published the clock goes from arrival to arrival and frees GPUs only there; after the last arrival it goes slot
     by slot; and the time gone by is credited to whoever has a turn after the rebalancing, not to who held the GPUs.
-    Acting in between puts that right too: work is counted first. `free_nodes` plus the nodes of all sets is the cluster,
+    Acting in between fixes that too: work is counted first. `free_nodes` plus the nodes of all sets is the cluster,
     always.
     """
 
     order: tuple[Step, ...] = (Step.ROUND, Step.ADVANCE, Step.ARRIVE, Step.WAKE, Step.DECIDE, Step.CHARGE)
 
-    def __init__(self, world: World, record: Record) -> None:
-        jobs, cluster = world.jobs, world.cluster
+    def __init__(self, setting: Setting, record: Record) -> None:
+        jobs, cluster = setting.jobs, setting.cluster
         self.record, self.log, self.standstill = record, EventLog(record), Standstill(record)
-        self.slot_s, self.total_gpus, self.node_gpus = world.slot_s, cluster.gpus, cluster.gpus_per_node
+        self.slot_s, self.total_gpus, self.node_gpus = setting.slot_s, cluster.gpus, cluster.gpus_per_node
         self.free_nodes = cluster.gpus // cluster.gpus_per_node
-        self.full_room = world.is_corrected("gandiva_strict")
-        self.rank_present = world.is_corrected("gandiva_util")
-        self.acts_between = world.is_corrected("gandiva_between_arrivals")
+        self.full_capacity = setting.is_corrected("gandiva_strict")
+        self.rank_present = setting.is_corrected("gandiva_util")
+        self.acts_between = setting.is_corrected("gandiva_between_arrivals")
         if self.acts_between:
             self.order = (Step.ADVANCE, Step.ROUND, *self.order[2:])
-        self.counts_growth = world.is_corrected("gandiva_loop_variable")
-        self.scans_all = world.is_corrected("gandiva_pending_scan")
-        self.pays_changes_only = world.is_corrected("overhead_when_unchanged")
+        self.counts_growth = setting.is_corrected("gandiva_loop_variable")
+        self.scans_all = setting.is_corrected("gandiva_pending_scan")
+        self.pays_changes_only = setting.is_corrected("overhead_when_unchanged")
         self.gpus: list[int] = jobs.gpus.tolist()
         self.duration_s: list[int] = jobs.duration_s.tolist()
         self.deadline_s: list[int] = jobs.deadline_s.tolist()
         #: what a restart costs each job, on ordinary events and where all groups are rebuilt
-        self.restart_s = restart_costs_s(world)
-        self.by_table = uses_table(world)
+        self.restart_s = restart_costs_s(setting)
+        self.by_table = uses_table(setting)
         self.arrivals = Arrivals(jobs.submit_s)
         self.sets: defaultdict[int, list[GpuSet]] = defaultdict(list)
         self.running: dict[int, None] = {}  # placed in a set, whether or not it is their turn
@@ -92,6 +93,10 @@ class GandivaRules(QuietRules):
         self.now_s = self.arrivals.next_s or 0
         self.passed_s = 0
 
+    def flush(self) -> None:
+        """Hand the events gathered so far to the record."""
+        self.log.flush()
+
     def next_moment(self) -> int | None:
         """The instant the last one chose; None once nobody is left or nothing can change any more."""
         if self.pending and not (self.arrivals or self.running or self.placed):
@@ -100,7 +105,7 @@ class GandivaRules(QuietRules):
             (self.pending or self.running) and not self.standstill.check(self.now_s, self._done)
         ):
             return self.now_s
-        self.log.flush()
+        self.flush()
         return None
 
     def _done(self) -> tuple[int, int, int]:
@@ -124,10 +129,10 @@ class GandivaRules(QuietRules):
         for gpus, sets in self.sets.items():
             emptied = False
             for s in sets:
-                turn = s.jobs[: s.room]
+                turn = s.jobs[: s.capacity]
                 done = [row for row in turn if self._work(row, now_s)]
-                if len(s.jobs) > s.room and now_s % _TURN_S == 0:
-                    s.jobs = s.jobs[s.room :] + turn
+                if len(s.jobs) > s.capacity and now_s % _TURN_S == 0:
+                    s.jobs = s.jobs[s.capacity :] + turn
                 for row in done:
                     s.jobs.remove(row)
                 if not s.jobs:
@@ -167,7 +172,7 @@ class GandivaRules(QuietRules):
     def decide(self, now_s: int) -> None:
         """Record who is having a turn."""
         gpus = self.gpus
-        held = {row: gpus[row] for sets in self.sets.values() for s in sets for row in s.jobs[: s.room]}
+        held = {row: gpus[row] for sets in self.sets.values() for s in sets for row in s.jobs[: s.capacity]}
         before = self.held
         self.fresh = [row for row in held if row not in before]
         gone = [row for row in before if row not in held]
@@ -229,7 +234,7 @@ class GandivaRules(QuietRules):
         if sets:
             first = sets.pop(0)
             sets.append(first)
-            if self._load(first) + (not self.full_room) < first.room:
+            if self._load(first) + (not self.full_capacity) < first.capacity:
                 return self._add(sets, first, row)
         if self._nodes_of(gpus) <= self.free_nodes:
             return self._add(sets, self._open(gpus), row)
@@ -253,7 +258,7 @@ class GandivaRules(QuietRules):
 
     def _open(self, gpus: int) -> GpuSet:
         nodes = self._nodes_of(gpus)
-        opened = GpuSet(nodes=nodes, room=nodes * self.node_gpus // gpus)
+        opened = GpuSet(nodes=nodes, capacity=nodes * self.node_gpus // gpus)
         self.free_nodes -= nodes
         self.sets[gpus].append(opened)
         return opened

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from forerun.domains.cluster.allocator import Allocation, Allocator, Cook, View
-from forerun.domains.cluster.model import F64, I64
+from forerun.domains.cluster.inputs.setting import F64, I64
+from forerun.domains.cluster.policy import Allocation, Allocator, Scheduler, View
 
 
 class GavelMaxMin(Allocator, tag="gavel-maxmin", frozen=True, kw_only=True):
@@ -27,12 +27,12 @@ class GavelMaxMin(Allocator, tag="gavel-maxmin", frozen=True, kw_only=True):
         """Shares of time need rounds."""
         return [] if self.round_s > 0 else [("round_s", f"is {self.round_s:g}; shares of time need rounds")]
 
-    def build(self, rng: np.random.Generator) -> Cook:
-        """A cook that remembers the time each job has had on each type."""
-        return GavelCook(self.round_s)
+    def build(self, rng: np.random.Generator) -> Scheduler:
+        """A scheduler that remembers the time each job has had on each type."""
+        return GavelScheduler(self.round_s)
 
 
-class GavelCook:
+class GavelScheduler:
     """Solves for shares when jobs come or go, and serves those furthest behind their share each round."""
 
     def __init__(self, round_s: float) -> None:

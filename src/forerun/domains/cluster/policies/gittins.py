@@ -12,8 +12,8 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
-from forerun.domains.cluster.allocator import Allocation, Allocator, Cook, OracleAllocator, OracleView, View
-from forerun.domains.cluster.model import F64
+from forerun.domains.cluster.inputs.setting import F64
+from forerun.domains.cluster.policy import Allocation, Allocator, OracleAllocator, OracleView, Scheduler, View
 
 
 class Gittins(Allocator, tag="gittins", frozen=True, kw_only=True):
@@ -32,9 +32,9 @@ class Gittins(Allocator, tag="gittins", frozen=True, kw_only=True):
     guarantees: ClassVar[str] = "least mean completion time on one GPU, if the sample is the distribution"
     cost: ClassVar[str] = "O(active jobs x sample) a decision"
 
-    def build(self, rng: np.random.Generator) -> Cook:
-        """A cook that has seen nothing finish."""
-        return GittinsCook(self.quantum_s, self.least_sample, self.most_sample)
+    def build(self, rng: np.random.Generator) -> Scheduler:
+        """A scheduler that has seen nothing finish."""
+        return GittinsScheduler(self.quantum_s, self.least_sample, self.most_sample)
 
 
 class GittinsOracle(OracleAllocator, tag="gittins-oracle", frozen=True, kw_only=True):
@@ -48,9 +48,9 @@ class GittinsOracle(OracleAllocator, tag="gittins-oracle", frozen=True, kw_only=
     guarantees: ClassVar[str] = "least mean completion time on one GPU, if the sample is the distribution"
     cost: ClassVar[str] = "O(active jobs x sample) a decision"
 
-    def build(self, rng: np.random.Generator) -> Cook:
-        """A cook that has seen nobody arrive."""
-        return GittinsOracleCook(self.quantum_s, self.most_sample)
+    def build(self, rng: np.random.Generator) -> Scheduler:
+        """A scheduler that has seen nobody arrive."""
+        return GittinsOracleScheduler(self.quantum_s, self.most_sample)
 
 
 class Sample:
@@ -81,7 +81,7 @@ class Sample:
         return self._values
 
 
-class GittinsCook:
+class GittinsScheduler:
     """Remembers what each job had and was given when last seen; who is gone has finished with it."""
 
     def __init__(self, quantum_s: float, least_sample: int, most_sample: int) -> None:
@@ -116,7 +116,7 @@ class GittinsCook:
                 self._sample.add(served + gpus * (view.now_s - self._seen_s))
 
 
-class GittinsOracleCook:
+class GittinsOracleScheduler:
     """Knows the work of every job that has arrived."""
 
     def __init__(self, quantum_s: float, most_sample: int) -> None:
@@ -135,7 +135,7 @@ class GittinsOracleCook:
 
 def _index(sample: Sample, view: View, quantum_s: float) -> F64:
     """The index of each job of a view, which will hold its GPUs for a quantum at least."""
-    from forerun.domains.cluster.kernels.gittins import gittins_index
+    from forerun.domains.cluster.engine.kernels.gittins import gittins_index
 
     served = np.ascontiguousarray(view.served_gpu_s)
     index: F64 = gittins_index(sample.values, served, quantum_s * view.gpus.astype(np.float64))

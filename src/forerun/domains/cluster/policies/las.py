@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from forerun.domains.cluster.allocator import Allocation, Allocator, Cook, View
+from forerun.domains.cluster.policy import Allocation, Allocator, Scheduler, View
 
 
 class Las(Allocator, tag="las", frozen=True, kw_only=True):
@@ -21,12 +21,12 @@ class Las(Allocator, tag="las", frozen=True, kw_only=True):
     cost: ClassVar[str] = "O(jobs log jobs) a round"
     round_s: float = 60.0
 
-    def build(self, rng: np.random.Generator) -> Cook:
-        """A cook without memory."""
-        return LasCook()
+    def build(self, rng: np.random.Generator) -> Scheduler:
+        """A scheduler without memory."""
+        return LasScheduler()
 
 
-class LasCook:
+class LasScheduler:
     """Serves the least served first."""
 
     def allocate(self, view: View) -> Allocation:

@@ -8,18 +8,20 @@ have to restart for it counts less the younger it is and the more often it has r
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 import numpy as np
 
-from forerun.domains.cluster.eventlog import EventLog
-from forerun.domains.cluster.model import F64, I64, NO_DEADLINE_S, World
-from forerun.domains.cluster.policy import QuietRules, Rules, Schedule, Step
-from forerun.domains.cluster.pollux_data import Application, read_applications
-from forerun.domains.cluster.pollux_training import FixedTraining, MeasuredTraining, Training
-from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.engine.event_log import EventLog
+from forerun.domains.cluster.engine.pollux_training import FixedTraining, MeasuredTraining, Training
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Rules, Step
+from forerun.domains.cluster.inputs.applications import Application, read_applications
+from forerun.domains.cluster.inputs.setting import F64, I64, NO_DEADLINE_S, Setting
+from forerun.domains.cluster.policy import Schedule
 from forerun.rng import stream_key
 
 
@@ -49,13 +51,16 @@ class Pollux(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         "greedy O(active jobs x GPUs) a move; evolution O(population x generations x jobs x nodes)"
     )
 
-    def rules(self, world: World, record: Record) -> Rules:
-        """The schedule at work on a world. Raises ProfileError if the measurements cannot be read."""
-        known = read_applications(Path(self.measurements)) if self.measurements else {}
-        return PolluxRules(self, world, record, known)
+    def applications(self) -> Mapping[str, Application]:
+        """The measured applications of the folder, by model; none without one."""
+        return read_applications(Path(self.measurements)) if self.measurements else {}
+
+    def rules(self, setting: Setting, record: Record) -> Rules:
+        """The schedule at work on a setting."""
+        return PolluxRules(self, setting, record)
 
 
-class PolluxRules(QuietRules):
+class PolluxRules(Rules):
     """Every tick: count progress epoch by epoch, take in arrivals, and share the cluster out anew if anything changed.
 
     Arrays have one element a job of the trace; `rows[j]` are the GPUs of job j on each node.
@@ -63,15 +68,15 @@ class PolluxRules(QuietRules):
 
     order: tuple[Step, ...] = (Step.ADVANCE, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
 
-    def __init__(self, recipe: Pollux, world: World, record: Record, known: dict[str, Application]) -> None:
-        jobs, count = world.jobs, len(world.jobs)
-        self.recipe, self.world, self.record = recipe, world, record
+    def __init__(self, policy: Pollux, setting: Setting, record: Record) -> None:
+        jobs, count = setting.jobs, len(setting.jobs)
+        self.policy, self.setting, self.record = policy, setting, record
         self.log = EventLog(record)
-        self.node_gpus = world.cluster.node_gpus()
-        self.total_gpus = world.cluster.gpus
+        self.node_gpus = setting.cluster.node_gpus()
+        self.total_gpus = setting.cluster.gpus
         self.submit_s: list[int] = jobs.submit_s.tolist()
         self.deadline_s: list[int] = jobs.deadline_s.tolist()
-        self.training = _trainings(world, known)
+        self.training = _trainings(setting)
         self.rows: I64 = np.zeros((count, len(self.node_gpus)), np.int64)
         self.progress: F64 = np.zeros(count)
         self.target: F64 = np.array([t.target for t in self.training])
@@ -89,8 +94,12 @@ class PolluxRules(QuietRules):
         self.dirty = True
         self.quiet_ticks = 0
         self.stuck = False
-        self.random = np.array([stream_key(world.seed, "pollux search") & (2**64 - 1)], np.uint64)
+        self.random = np.array([stream_key(setting.seed, "pollux search") & (2**64 - 1)], np.uint64)
         self.now_s = self._first_tick(0)
+
+    def flush(self) -> None:
+        """Hand the events gathered so far to the record."""
+        self.log.flush()
 
     def next_moment(self) -> int | None:
         """The next tick; idle stretches are skipped on the grid."""
@@ -98,7 +107,7 @@ class PolluxRules(QuietRules):
             self.record.ended_because = f"{len(self.active)} waiting jobs can never be placed"
         elif self.active or self.arrived < len(self.submit_s):
             return self.now_s
-        self.log.flush()
+        self.flush()
         return None
 
     def advance(self, now_s: int) -> None:
@@ -106,10 +115,10 @@ class PolluxRules(QuietRules):
         if not self.active:
             return
         rows = np.array(self.active)
-        paused = np.minimum(self.pause_s[rows], self.recipe.tick_s)
+        paused = np.minimum(self.pause_s[rows], self.policy.tick_s)
         self.pause_s[rows] -= paused
         self.record.overhead_s[rows] += paused
-        work_s = self.recipe.tick_s - paused
+        work_s = self.policy.tick_s - paused
         reached = self.progress[rows] + self.rate[rows] * work_s
         ends = reached >= self.target[rows]
         self.progress[rows[~ends]] = reached[~ends]
@@ -127,7 +136,7 @@ class PolluxRules(QuietRules):
     def decide(self, now_s: int) -> None:
         """Share the cluster out anew, if anything changed or it has been a while."""
         self.quiet_ticks += 1
-        if self.active and (self.dirty or self.quiet_ticks >= self.recipe.patience_ticks):
+        if self.active and (self.dirty or self.quiet_ticks >= self.policy.patience_ticks):
             self.dirty, self.quiet_ticks = False, 0
             rows = np.array(self.active)
             plan = self._search(rows, now_s)
@@ -141,12 +150,12 @@ class PolluxRules(QuietRules):
 
     def charge(self, now_s: int) -> None:
         """The clock goes on by a tick."""
-        self.now_s = self._first_tick(now_s + self.recipe.tick_s)
+        self.now_s = self._first_tick(now_s + self.policy.tick_s)
 
     def _first_tick(self, at_s: int) -> int:
         if self.active or self.arrived == len(self.submit_s):
             return at_s
-        ahead = -(-self.submit_s[self.arrived] // self.recipe.tick_s) * self.recipe.tick_s
+        ahead = -(-self.submit_s[self.arrived] // self.policy.tick_s) * self.policy.tick_s
         return max(at_s, ahead)
 
     def _epochs(self, row: int, seconds: float, now_s: int) -> None:
@@ -178,16 +187,16 @@ class PolluxRules(QuietRules):
 
     def _search(self, rows: I64, now_s: int) -> I64:
         """The plan of the chosen search for the active jobs, never worse than changing nothing."""
-        from forerun.domains.cluster.kernels import pollux as kernels
+        from forerun.domains.cluster.engine.kernels import pollux as kernels
 
         within, across, caps = self._worths(rows)
         now = self.rows[rows]
         age_s = now_s - np.array(self.submit_s)[rows]
-        pause_s = self.recipe.restart_s
+        pause_s = self.policy.restart_s
         lost_s = age_s - pause_s * self.restarts[rows]
         restart = np.maximum(lost_s, 0.0) / np.maximum(age_s + pause_s, 1.0)
         idle = 0.5 / self.total_gpus
-        if self.recipe.search == "evolution":
+        if self.policy.search == "evolution":
             plan: I64 = kernels.evolve(
                 now,
                 within,
@@ -196,8 +205,8 @@ class PolluxRules(QuietRules):
                 idle,
                 caps,
                 self.node_gpus,
-                self.recipe.population,
-                self.recipe.generations,
+                self.policy.population,
+                self.policy.generations,
                 self.random,
             )
             return plan
@@ -230,7 +239,7 @@ class PolluxRules(QuietRules):
 
     def _cut_to_legal(self, plan: I64, within: F64, across: F64) -> None:
         """Take away GPUs a job could not use: counts that are no level of its table."""
-        from forerun.domains.cluster.kernels.pollux import worth_of
+        from forerun.domains.cluster.engine.kernels.pollux import worth_of
 
         gpus, every = plan.sum(axis=1), np.arange(len(plan))
         worth = np.maximum(within[every, gpus], across[every, gpus])
@@ -249,7 +258,7 @@ class PolluxRules(QuietRules):
             self.restarts[row] += 1
             self.record.restarts[row] += 1
             self.record.preempts[row] += int(gpus == 0)
-        self.pause_s[row] = self.recipe.restart_s if gpus else 0.0
+        self.pause_s[row] = self.policy.restart_s if gpus else 0.0
         self.training[row].configure(placement.tolist())
         self.rate[row] = self.training[row].rate
         self.reach[row] = 0
@@ -257,10 +266,10 @@ class PolluxRules(QuietRules):
         self.changed[row] = gpus
 
 
-def _trainings(world: World, known: dict[str, Application]) -> list[Training]:
+def _trainings(setting: Setting) -> list[Training]:
     """How each job trains: by its application's measurements, its row of the profile, or rigidly."""
-    jobs = world.jobs
-    table = world.profile.rate_at() if world.profile is not None else np.zeros((0, 1))
+    jobs, known = setting.jobs, setting.applications
+    table = setting.profile.rate_at() if setting.profile is not None else np.zeros((0, 1))
     trainings: list[Training] = []
     for row in range(len(jobs)):
         kind, gpus = int(jobs.kind[row]), int(jobs.gpus[row])

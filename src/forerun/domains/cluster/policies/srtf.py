@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from forerun.domains.cluster.allocator import OracleView
-from forerun.domains.cluster.model import F64
-from forerun.domains.cluster.priority import PriorityPolicy
+from forerun.domains.cluster.inputs.setting import F64
+from forerun.domains.cluster.policy import OracleView, PriorityPolicy
 
 
 class Srtf(PriorityPolicy, tag="srtf", frozen=True, kw_only=True):

@@ -12,10 +12,11 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import msgspec
 import numpy as np
 
-from forerun.domains.cluster.costs import restart_costs_s, uses_table
-from forerun.domains.cluster.model import F64, NO_DEADLINE_S, World
-from forerun.domains.cluster.policy import QuietRules, Rules, Schedule, Step
-from forerun.domains.cluster.record import Record
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Rules, Step
+from forerun.domains.cluster.inputs.costs import restart_costs_s, uses_table
+from forerun.domains.cluster.inputs.setting import F64, NO_DEADLINE_S, Setting
+from forerun.domains.cluster.policy import Schedule
 
 _BLOCK_EVENTS: Final = 8192
 _ORDERS: Final = ("centre", "least", "leximin")
@@ -39,37 +40,37 @@ class Themis(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     )
     cost: ClassVar[str] = "O(active jobs x 60) per slot"
 
-    def rules(self, world: World, record: Record) -> Rules:
-        """The schedule at work on a world."""
-        return ThemisSlots(self, world, record)
+    def rules(self, setting: Setting, record: Record) -> Rules:
+        """The schedule at work on a setting."""
+        return ThemisSlots(self, setting, record)
 
 
-def requested_rate(world: World) -> F64:
+def requested_rate(setting: Setting) -> F64:
     """Iterations per second of each job on the GPUs it asks for: the profile's, else what its duration implies."""
-    jobs = world.jobs
+    jobs = setting.jobs
     implied = np.maximum(jobs.iterations, 1) / np.maximum(jobs.duration_s, 1)
-    if world.profile is None or not len(jobs):
+    if setting.profile is None or not len(jobs):
         return implied
-    table = world.profile.rate_at()
+    table = setting.profile.rate_at()
     known = (jobs.kind >= 0) & (jobs.gpus < table.shape[1])
     rate = np.where(known, table[np.where(known, jobs.kind, 0), np.where(known, jobs.gpus, 0)], 0.0)
     return np.where(rate > 0, rate, implied)
 
 
-class ThemisSlots(QuietRules):
+class ThemisSlots(Rules):
     """Blocks of slots, each played by one kernel call; the clock is the slot the kernel stopped at."""
 
     order: tuple[Step, ...] = (Step.DECIDE, Step.FINISH)
 
-    def __init__(self, recipe: Themis, world: World, record: Record) -> None:
-        from forerun.domains.cluster.kernels import themis as kernels
+    def __init__(self, policy: Themis, setting: Setting, record: Record) -> None:
+        from forerun.domains.cluster.engine.kernels import themis as kernels
 
-        jobs, count = world.jobs, len(world.jobs)
+        jobs, count = setting.jobs, len(setting.jobs)
         self.record = record
         self.advance_kernel = kernels.advance
         self.deadline_s = jobs.deadline_s
-        restart_s = np.array(restart_costs_s(world)[False], np.int64)
-        self.jobs = kernels.ThemisJobs(jobs.submit_s, jobs.gpus, requested_rate(world), restart_s)
+        restart_s = np.array(restart_costs_s(setting)[False], np.int64)
+        self.jobs = kernels.ThemisJobs(jobs.submit_s, jobs.gpus, requested_rate(setting), restart_s)
         work = np.maximum(jobs.iterations, 1).astype(np.float64)
         self.state = kernels.ThemisState(
             clock=np.zeros(7, np.int64),
@@ -93,21 +94,21 @@ class ThemisSlots(QuietRules):
         self.now_at, self.active_at = kernels.NOW_S, kernels.ACTIVE
         self.ended_at, self.over_at = kernels.ENDED, kernels.OVER
         self.rules = kernels.ThemisRules(
-            total_gpus=world.cluster.gpus,
-            slot_s=world.slot_s,
-            order_by=_ORDERS.index(recipe.themis_order),
-            unit_is_throughput=world.is_corrected("themis_unit"),
-            now_is_present=world.is_corrected("themis_now"),
-            restarts_cost=world.is_corrected("themis_overhead"),
-            first_free=uses_table(world),
+            total_gpus=setting.cluster.gpus,
+            slot_s=setting.slot_s,
+            order_by=_ORDERS.index(policy.themis_order),
+            unit_is_throughput=setting.is_corrected("themis_unit"),
+            now_is_present=setting.is_corrected("themis_now"),
+            restarts_cost=setting.is_corrected("themis_overhead"),
+            first_free=uses_table(setting),
         )
-        self.block = self._block_of(recipe.block_events)
+        self.block = self._block_of(policy.block_events)
         self.seen = 0
         record.admitted[:] = 1
 
     def _block_of(self, events: int) -> Any:
         """Room for so many events."""
-        from forerun.domains.cluster.kernels.themis import EventBlock
+        from forerun.domains.cluster.engine.kernels.themis import EventBlock
 
         changes = max(1 << 16, 4 * len(self.deadline_s))
         sizes = (events, events, events + 1, changes, changes)
@@ -130,7 +131,7 @@ class ThemisSlots(QuietRules):
         count = self.advance_kernel(self.jobs, self.state, self.rules, self.block)
         block = self.block
         changed = block.first[count]
-        self.record.block(
+        self.record.add_events(
             block.time_s[:count],
             block.pending[:count],
             block.first[: count + 1],

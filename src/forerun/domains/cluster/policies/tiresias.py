@@ -12,13 +12,14 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from forerun.domains.cluster.arrivals import Arrivals
-from forerun.domains.cluster.costs import restart_costs_s, uses_table
-from forerun.domains.cluster.eventlog import EventLog
-from forerun.domains.cluster.model import NO_DEADLINE_S, World
-from forerun.domains.cluster.policy import QuietRules, Rules, Schedule, Step
-from forerun.domains.cluster.record import Record
-from forerun.domains.cluster.standstill import Standstill
+from forerun.domains.cluster.engine.arrivals import Arrivals
+from forerun.domains.cluster.engine.event_log import EventLog
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Rules, Step
+from forerun.domains.cluster.engine.standstill import Standstill
+from forerun.domains.cluster.inputs.costs import restart_costs_s, uses_table
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Setting
+from forerun.domains.cluster.policy import Schedule
 
 _NEVER_S: Final = 1 << 62
 _FITTED_SHARES: Final = (1 / 3, 2 / 3)
@@ -51,38 +52,40 @@ class Tiresias(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             found.append(("promote_after", f"must be positive, not {self.promote_after:g}"))
         return found
 
-    def rules(self, world: World, record: Record) -> Rules:
-        """The schedule at work on a world."""
-        return TiresiasRules(self, world, record)
+    def rules(self, setting: Setting, record: Record) -> Rules:
+        """The schedule at work on a setting."""
+        return TiresiasRules(self, setting, record)
 
 
-def fitted_limits_gpu_s(world: World) -> tuple[float, float]:
+def fitted_limits_gpu_s(setting: Setting) -> tuple[float, float]:
     """Queue limits that split the trace's jobs into three equal parts by their GPU-seconds."""
-    size_gpu_s = world.jobs.gpus * world.jobs.duration_s
+    size_gpu_s = setting.jobs.gpus * setting.jobs.duration_s
     first, second = np.quantile(size_gpu_s, _FITTED_SHARES) if len(size_gpu_s) else (1.0, 2.0)
     return float(first), float(max(second, first + 1.0))
 
 
-class TiresiasRules(QuietRules):
+class TiresiasRules(Rules):
     """The clock stops at arrivals, at the earliest predicted end, and when a job is due to change queue."""
 
     order: tuple[Step, ...] = (Step.FINISH, Step.ARRIVE, Step.ADVANCE, Step.DECIDE, Step.CHARGE)
 
-    def __init__(self, recipe: Tiresias, world: World, record: Record) -> None:
-        jobs, total_gpus = world.jobs, world.cluster.gpus
+    def __init__(self, policy: Tiresias, setting: Setting, record: Record) -> None:
+        jobs, total_gpus = setting.jobs, setting.cluster.gpus
         self.record, self.log, self.standstill = record, EventLog(record), Standstill(record)
-        self.slot_s, self.total_gpus = world.slot_s, total_gpus
+        self.slot_s, self.total_gpus = setting.slot_s, total_gpus
         self.limits = (
-            fitted_limits_gpu_s(world) if world.is_corrected("queue_limits") else recipe.queue_limits_gpu_s
+            fitted_limits_gpu_s(setting)
+            if setting.is_corrected("queue_limits")
+            else policy.queue_limits_gpu_s
         )
-        self.promote_after = recipe.promote_after if world.is_corrected("tiresias_promotion") else math.inf
-        self.overhead_in_end = world.is_corrected("tiresias_overhead_in_end")
+        self.promote_after = policy.promote_after if setting.is_corrected("tiresias_promotion") else math.inf
+        self.overhead_in_end = setting.is_corrected("tiresias_overhead_in_end")
         self.gpus: list[int] = jobs.gpus.tolist()
         self.duration_s: list[int] = jobs.duration_s.tolist()
         self.deadline_s: list[int] = jobs.deadline_s.tolist()
         #: what a restart costs each job, on ordinary events and where all groups are rebuilt
-        self.restart_s = restart_costs_s(world)
-        self.by_table = uses_table(world)
+        self.restart_s = restart_costs_s(setting)
+        self.by_table = uses_table(setting)
         count = len(jobs)
         self.arrivals = Arrivals(jobs.submit_s)
         self.runnable: list[int] = []
@@ -102,11 +105,15 @@ class TiresiasRules(QuietRules):
         self.changed: dict[int, int] = {}
         self.scheduled = 0
 
+    def flush(self) -> None:
+        """Hand the events gathered so far to the record."""
+        self.log.flush()
+
     def next_moment(self) -> int | None:
         """The next arrival or predicted end, unless a queue change comes first."""
         arrival_s = self.arrivals.next_s
         if arrival_s is None and self.standstill.check(min(self.jump_s, self.ending_s), self._done):
-            self.log.flush()
+            self.flush()
             return None
         arrival_s = _NEVER_S if arrival_s is None else arrival_s
         now_s = min(arrival_s, self.ending_s)
@@ -116,7 +123,7 @@ class TiresiasRules(QuietRules):
         if now_s == _NEVER_S:
             if self.runnable:
                 self.record.ended_because = f"{len(self.runnable)} waiting jobs can never be placed"
-            self.log.flush()
+            self.flush()
             return None
         self.due = self.ending if self.ending_s == now_s else []
         return now_s

@@ -1,0 +1,543 @@
+"""Policies that decide through a view: the clock that calls them, and what becomes of their answers.
+
+A compiled kernel advances arrivals and ends; between its calls the policy is shown a view and answers with an allocation,
+which is checked, placed on nodes, charged for restarts, and recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.cluster.engine.kernels import allocator as ak
+from forerun.domains.cluster.engine.record import Record, runs_of
+from forerun.domains.cluster.engine.rules import Rules, Step
+from forerun.domains.cluster.inputs.setting import BOOL, F64, I64, NO_DEADLINE_S, Setting, ThroughputTable
+from forerun.domains.cluster.policy import AbsentJob, Allocation, Allocator, Scheduler
+from forerun.errors import PolicyError, ScenarioError
+
+#: placements by name, as scenarios say them; `anywhere` does not look at nodes
+PLACEMENTS: Final = ("anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random")
+
+#: decisions without any GPU held and nothing left to arrive, after which a run is given up
+MOST_IDLE_ROUNDS: Final = 1000
+
+#: stretches whose GPUs are remembered, for the drawing
+MOST_PLACES: Final = 60_000
+
+_FAULTS: Final = {
+    1: "was given {gpus} GPUs; a count is not negative",
+    2: "was given {gpus} GPUs of {type}, a count it cannot run on",
+    3: "was given {gpus} GPUs, which with the jobs before it are more than the {size} of {type}",
+}
+
+
+#: nobody's nodes are named
+_NO_NAMES: Final = (np.zeros((2, 0), np.int64), np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a scenario adds around a policy that decides through a view.
+
+    `placement`: one of `PLACEMENTS`; restart, growing and shrinking cost seconds; `penalty[n]`: speed on n nodes;
+    `quota`: GPUs a user, and at the end 1 if what is idle may be borrowed.
+    """
+
+    placement: str = "anywhere"
+    restart_s: float = 0.0
+    grow_s: float = 0.0
+    shrink_s: float = 0.0
+    penalty: tuple[float, ...] = (1.0, 1.0)
+    quota: I64 | None = None
+
+
+class AllocatorRules(Rules):
+    """A setting under an allocator. Finished jobs and arrivals are played by a kernel; the policy decides in between."""
+
+    order = (Step.ADVANCE, Step.DECIDE)
+
+    def __init__(
+        self, setting: Setting, record: Record, policy: Allocator, scheduler: Scheduler, terms: Terms
+    ) -> None:
+        if not 0 <= policy.round_s < math.inf:
+            raise ScenarioError.at(
+                "$.policy.round_s", f"is {policy.round_s:g}; 0 (at every arrival and end) or more is wanted"
+            )
+        self.setting, self.record, self.policy, self.scheduler = setting, record, policy, scheduler
+        self.terms = terms
+        profiles = setting.profiles or ((setting.profile,) if setting.profile else ())
+        self.types = _type_names(setting)
+        if policy.places and terms.placement == "anywhere":
+            terms = self.terms = replace(terms, placement="first-fit")
+        self.state = build_state(setting, profiles, self.types, terms)
+        count = len(setting.jobs)
+        self.view = policy.sees(setting.cluster.gpus, self.state.rate, self.state.type_size, count)
+        self.view.quota = terms.quota
+        if len(self.state.owner):
+            self.view.node_gpus = np.diff(self.state.node_first)
+            self.view.node_type = self.state.node_type
+            self.view.nodes_of_job = self._on_nodes
+        self.unplaced: I64 = np.zeros(count, np.int64)
+        self.placement = PLACEMENTS.index(terms.placement)
+        self.now_s = 0.0
+        self.coming_s = float(setting.jobs.submit_s[0])
+        self.wake_s = math.inf
+        self.idle_rounds = 0
+        self.stuck_rounds = 0
+        self.left_s = math.inf
+        self.paused_s = 0.0
+        self.lull = (0, 0.0, (-1, -1))
+        self.blocked: I64 = np.zeros(0, np.int64)
+        self.capped: I64 = np.zeros(0, np.int64)
+        self.spread_free = 0
+        #: decisions whose changes of GPUs are not in the record yet: (end in the log, jobs waiting)
+        self.undrawn: list[tuple[int, int]] = []
+
+    def next_moment(self) -> float | None:
+        """The next arrival or end, or the next round at which anybody is there; None when nothing can change."""
+        moment = self._next_moment()
+        if moment is None:
+            self.flush()
+        return moment
+
+    def _next_moment(self) -> float | None:
+        if self.state.meta[ak.ENDED] == len(self.setting.jobs):
+            return None
+        running = int(self.state.meta[ak.RUNNING])
+        if self.stuck_rounds > MOST_IDLE_ROUNDS:
+            self.record.ended_because = (
+                f"at {self.now_s:g} s: the policy restarted jobs at {MOST_IDLE_ROUNDS} decisions in a row before any of "
+                f"them did any work; {int(self.state.meta[ak.ACTIVE])} jobs are unfinished"
+            )
+            return None
+        if not running and math.isinf(self.coming_s):
+            self.idle_rounds += 1
+            if (not self.policy.round_s and math.isinf(self.wake_s)) or self.idle_rounds > MOST_IDLE_ROUNDS:
+                self._starved()
+                return None
+        else:
+            self.idle_rounds = 0
+        if self.policy.round_s:
+            step = self.policy.round_s
+            waiting = int(self.state.meta[ak.ACTIVE]) > 0
+            after = self.now_s + step if waiting else self.coming_s
+            return step * math.ceil(after / step - 1e-9)
+        return min(self.coming_s, self.wake_s)
+
+    def advance(self, now_s: float) -> None:
+        """Play arrivals and ends up to now."""
+        self._count_blocked(now_s - self.now_s)
+        if 2 * int(self.state.meta[ak.LOGGED]) > len(self.state.log_row):
+            self.flush()  # what is left holds any end, stop and start until the next instant
+        while True:
+            self.coming_s = ak.advance(self.state, now_s)
+            if self.coming_s > now_s:
+                break
+            self._decided(0)
+            self.flush()
+        self.now_s = now_s
+
+    def decide(self, now_s: float) -> None:
+        """Ask the policy and carry its answer out."""
+        try:
+            self._decide(now_s)
+        except PolicyError:
+            self._decided(0)
+            self.flush()  # the run so far stays readable
+            raise
+
+    def _decide(self, now_s: float) -> None:
+        state, view = self.state, self.view
+        view.now_s = now_s
+        view.count = ak.gather(state, now_s, view.float_columns, view.int_columns)
+        view.free = int(state.type_free.sum())
+        self._look_for_progress()
+        self._count_lull(now_s)
+        if not view.count:
+            self.wake_s = math.inf
+            self._decided(0)
+            return
+        if len(state.owner):
+            view.node_free = np.add.reduceat(state.owner < 0, state.node_first[:-1]).astype(np.int64)
+        answer = self._ask(now_s)
+        gpus = np.asarray(answer.gpus)
+        if gpus.shape != (view.count,) or gpus.dtype.kind not in "iu":
+            if gpus.dtype.kind == "f" and np.isnan(gpus).any():
+                raise self._wrong(now_s, int(np.argmax(np.isnan(gpus))), "was given nan GPUs")
+            raise PolicyError.at(
+                f"t={now_s:g} s",
+                f"the allocation is {gpus.dtype} of shape {gpus.shape}; int64[{view.count}] is wanted",
+            )
+        gpus = gpus.astype(np.int64)
+        free_choice = answer.gpu_type is None and not answer.nodes
+        if free_choice and len(self.types) > 1 and 0 <= gpus.min() <= gpus.sum() <= view.total:
+            answer = self._on_some_type(gpus)
+            gpus = answer.gpus
+        types = view.gpu_type.copy() if answer.gpu_type is None else np.asarray(answer.gpu_type, np.int64)
+        rows = view.job
+        beyond = self._beyond_quota(gpus)
+        gpus[beyond] = 0
+        named, named_first = _NO_NAMES
+        if answer.nodes:
+            named, named_first = self._named(now_s, answer, gpus, types)
+        fault, at = ak.check(state, rows, gpus, types, view.count)
+        if fault:
+            name = self.types[types[at]] or "the cluster"
+            what = _FAULTS[fault].format(gpus=int(gpus[at]), type=name, size=int(state.type_size[types[at]]))
+            raise self._wrong(now_s, at, what)
+        missing = ak.apply(
+            state, now_s, rows, gpus, types, view.count, self.placement, self.setting.seed, self.unplaced,
+            named, named_first,
+        )  # fmt: skip
+        self.wake_s = answer.wake_s if answer.wake_s > now_s else math.inf
+        self.blocked = rows[self.unplaced[: view.count] == 1].copy() if missing else self.blocked[:0]
+        self.spread_free = int(state.type_free.sum()) if missing else 0
+        if view.quota is not None:
+            refused = (
+                view.over_quota[: view.count] == 1
+                if len(view.over_quota) == view.count
+                else np.zeros_like(beyond)
+            )
+            self.capped = rows[refused | beyond].copy()
+        waiting = int(np.count_nonzero(state.i[ak.HELD, rows] == 0))
+        self._name_places(now_s)
+        self.coming_s = (
+            min(self.coming_s, state.f[ak.END, state.end_order[0]])
+            if state.meta[ak.RUNNING]
+            else self.coming_s
+        )
+        self._decided(waiting)
+
+    def _ask(self, now_s: float) -> Allocation:
+        try:
+            answer = self.scheduler.allocate(self.view)
+        except PolicyError:
+            raise
+        except AbsentJob as error:
+            raise self._absent(now_s, error) from None
+        except Exception as error:  # a policy is somebody else's code
+            raise PolicyError.at(
+                f"t={now_s:g} s", f"the policy raised {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(answer, Allocation):
+            raise PolicyError.at(
+                f"t={now_s:g} s", f"the policy answered {type(answer).__name__}; an Allocation is wanted"
+            )
+        return answer
+
+    def _wrong(self, now_s: float, at: int, what: str) -> PolicyError:
+        job = self.setting.jobs.id[int(self.view.job[at])]
+        found = PolicyError.at(f"t={now_s:g} s, job {job}", what)
+        assert isinstance(found, PolicyError)
+        return found
+
+    def _on_nodes(self, row: int) -> dict[int, int]:
+        """GPUs by node that a job holds."""
+        held = np.flatnonzero(self.state.owner == row)
+        node = np.searchsorted(self.state.node_first, held, side="right") - 1
+        where, count = np.unique(node, return_counts=True)
+        return dict(zip(where.tolist(), count.tolist(), strict=True))
+
+    def _named(self, now_s: float, answer: Allocation, gpus: I64, types: I64) -> tuple[I64, I64]:
+        """The nodes that an answer names, for jobs that are not there yet; `types` follows them.
+
+        Raises PolicyError for nodes that do not exist, are of two types, or are given more than they have room for.
+        """
+        assert answer.nodes is not None
+        state, view = self.state, self.view
+        if not len(state.owner):
+            raise PolicyError.at(
+                f"t={now_s:g} s",
+                "the policy names nodes, of which none are kept account; set `places = True` in its class, or "
+                "a placement in the scenario",
+            )
+        if not isinstance(answer.nodes, Mapping) or not all(
+            isinstance(wanted, Mapping) for wanted in answer.nodes.values()
+        ):
+            raise PolicyError.at(
+                f"t={now_s:g} s", "the nodes named are no mapping of positions to {node: GPUs}"
+            )
+        sizes = view.node_gpus
+        names: dict[int, dict[int, int]] = {}
+        for at, wanted in answer.nodes.items():
+            if not 0 <= at < view.count:
+                raise PolicyError.at(
+                    f"t={now_s:g} s", f"nodes are named for position {at}; the view has {view.count} jobs"
+                )
+            if gpus[at] == 0 and answer.gpus[at] > 0:
+                continue  # a quota took them
+            names[at] = self._checked_names(now_s, at, wanted, int(gpus[at]))
+            if names[at]:
+                types[at] = state.node_type[next(iter(names[at]))]
+        held_s = {at: self._on_nodes(int(view.job[at])) for at in names}
+        moving = {at: wanted for at, wanted in names.items() if wanted and wanted != held_s[at]}
+        free = sizes.copy()
+        for at in np.flatnonzero((view.held > 0) & (gpus == view.held) & (types == view.gpu_type)).tolist():
+            if at not in moving:
+                for node, count in (
+                    held_s[at] if at in held_s else self._on_nodes(int(view.job[at]))
+                ).items():
+                    free[node] -= count
+        for at, wanted in moving.items():
+            for node, count in wanted.items():
+                if count > free[node]:
+                    what = f"was given {count} GPUs of node {node}, which has {sizes[node]}"
+                    rest = f" and {max(int(free[node]), 0)} left beside those that others keep or were given"
+                    raise self._wrong(now_s, at, what + (rest if free[node] < sizes[node] else ""))
+                free[node] -= count
+        lengths = np.zeros(view.count, np.int64)
+        for at, wanted in moving.items():
+            lengths[at] = len(wanted)
+        pairs = [pair for at in sorted(moving) for pair in moving[at].items()]
+        named = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
+        return named, np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+
+    def _checked_names(self, now_s: float, at: int, wanted: Mapping[int, int], gpus: int) -> dict[int, int]:
+        """The nodes named for one job, as plain numbers."""
+        state, nodes = self.state, len(self.view.node_gpus)
+        found: dict[int, int] = {}
+        for node, count in wanted.items():
+            if not isinstance(node, (int, np.integer)) or not 0 <= node < nodes:
+                raise self._wrong(
+                    now_s, at, f"was given GPUs of node {node}; nodes are numbered 0 to {nodes - 1}"
+                )
+            if not isinstance(count, (int, np.integer)) or count < 0:
+                raise self._wrong(now_s, at, f"was given {count} GPUs of node {node}; a count is wanted")
+            if count:
+                found[int(node)] = int(count)
+        if sum(found.values()) != gpus:
+            raise self._wrong(
+                now_s,
+                at,
+                f"was given {gpus} GPUs, but {sum(found.values())} on its nodes; they must be as many",
+            )
+        if len({int(state.node_type[node]) for node in found}) > 1:
+            raise self._wrong(
+                now_s, at, f"was given nodes {', '.join(map(str, found))}, of several GPU types"
+            )
+        return found
+
+    def _on_some_type(self, gpus: I64) -> Allocation:
+        """The same with a GPU type for each job, where the policy names none: those that run keep theirs first.
+
+        A job that no single type has room for keeps waiting.
+        """
+        return self.view.on_types(np.argsort(self.view.held == 0, kind="stable"), gpus)
+
+    def _beyond_quota(self, gpus: I64) -> BOOL:
+        """Which jobs a hard quota keeps from what the policy gives them: those that run go first, then by submission."""
+        view = self.view
+        beyond = np.zeros(view.count, np.bool_)
+        if view.quota is None or view.quota[-1]:
+            return beyond
+        used = np.zeros(len(view.quota) - 1, np.int64)
+        users = view.user
+        for at in np.argsort(view.held == 0, kind="stable").tolist():
+            beyond[at] = gpus[at] > 0 and used[users[at]] + gpus[at] > view.quota[users[at]]
+            if not beyond[at]:
+                used[users[at]] += gpus[at]
+        return beyond
+
+    def _absent(self, now_s: float, error: AbsentJob) -> PolicyError:
+        jobs = self.setting.jobs
+        row = error.job
+        if not 0 <= row < len(jobs):
+            where, what = f"job number {row}", f"does not exist; there are {len(jobs)}"
+        elif self.state.i[ak.STATE, row] == ak.DONE:
+            where, what = f"job {jobs.id[row]}", f"ended at {self.state.f[ak.END, row]:g} s"
+        else:
+            where, what = f"job {jobs.id[row]}", f"is not submitted before {jobs.submit_s[row]} s"
+        found = PolicyError.at(f"t={now_s:g} s, {where}", f"was given {error.gpus} GPUs, but {what}")
+        assert isinstance(found, PolicyError)
+        return found
+
+    def _count_lull(self, now_s: float) -> None:
+        """Refuse to be asked again and again while time stands still."""
+        happened = (int(self.state.meta[ak.ARRIVED]), int(self.state.meta[ak.ENDED]))
+        decisions, from_s, before = self.lull
+        if happened != before or decisions == MOST_IDLE_ROUNDS:
+            if happened == before and now_s - from_s < 1.0:
+                raise PolicyError.at(
+                    f"t={now_s:g} s",
+                    f"the policy decided {MOST_IDLE_ROUNDS} times within a second in which no job came or ended",
+                )
+            decisions, from_s = 0, now_s
+        self.lull = (decisions + 1, from_s, happened)
+
+    def _look_for_progress(self) -> None:
+        """Count decisions that restarted jobs while none came, ended or did any work in between."""
+        count = self.view.count
+        left_s = float(self.view.float_columns[4, :count].sum()) + count
+        if left_s != self.left_s:
+            self.left_s, self.stuck_rounds = left_s, 0
+            return
+        paused_s = float(self.state.f[ak.PAUSED].sum())
+        self.stuck_rounds += paused_s > self.paused_s
+        self.paused_s = paused_s
+
+    def _name_places(self, now_s: float) -> None:
+        """Which GPUs the jobs hold whose allocation just changed."""
+        state = self.state
+        if not len(state.owner) or len(self.record.places) > MOST_PLACES:
+            return
+        for row in set(state.log_row[: state.meta[ak.LOGGED]].tolist()):
+            if held := int(state.i[ak.HELD, row]):
+                self.record.places[row, now_s] = runs_of(np.flatnonzero(state.owner == row))
+                if held == self.record.held[row]:
+                    self.record.moves.append((now_s, row, held))
+
+    def _count_blocked(self, elapsed_s: float) -> None:
+        """Seconds in which jobs waited because free GPUs were spread, or a quota was used up."""
+        self.record.fragmentation_s[self.blocked] += elapsed_s
+        self.record.quota_s[self.capped] += elapsed_s
+        self.record.fragmented_gpu_s += self.spread_free * elapsed_s
+
+    def _decided(self, waiting: int) -> None:
+        """A decision is over: its changes of GPUs, and those of ends before it, are events of their own."""
+        self.undrawn.append((int(self.state.meta[ak.LOGGED]), waiting))
+        if len(self.state.owner):
+            self.flush()  # places are named by what the record holds
+
+    def flush(self) -> None:
+        """Hand changes of GPUs to the record, as events, and jobs that ended; a decision without change is no event."""
+        state, record = self.state, self.record
+        undrawn, self.undrawn = self.undrawn, []
+        record.admitted[: state.meta[ak.ARRIVED]] = 1
+        count = int(state.meta[ak.LOGGED])
+        if not count:
+            return
+        times, rows, gpus = (
+            state.log_time[:count],
+            state.log_row[:count].copy(),
+            state.log_gpus[:count].copy(),
+        )
+        ends, waiting = np.array(undrawn, np.int64).T
+        fresh = np.zeros(count + 1, np.bool_)
+        fresh[0] = True
+        fresh[1:count] = times[1:] != times[:-1]
+        fresh[ends] = True  # decisions at one instant are events apart
+        first = np.flatnonzero(fresh[:count])
+        pending = waiting[np.searchsorted(ends, first, side="right")]
+        record.add_events(times[first], pending, np.append(first, count), rows, gpus)
+        state.meta[ak.LOGGED] = 0
+        touched = np.unique(rows)
+        record.preempts[touched] = state.i[ak.PREEMPTS, touched]
+        # a job's last change is its end, if it has ended
+        backwards = rows[::-1]
+        latest, back = np.unique(backwards, return_index=True)
+        ended = state.i[ak.STATE, latest] == ak.DONE
+        done = latest[ended][np.argsort(count - back[ended], kind="stable")]
+        deadline_s = self.setting.jobs.deadline_s[done]
+        end_s = state.f[ak.END, done]
+        late = (end_s > deadline_s) & (deadline_s < NO_DEADLINE_S)
+        record.finish_all(done, end_s, late)
+        record.accepted += int(np.count_nonzero(~late & (deadline_s < NO_DEADLINE_S)))
+        record.useful_gpu_s[done] = state.f[ak.USEFUL, done]
+        record.worked_s[done] = state.f[ak.WORKED, done]
+
+    def _starved(self) -> None:
+        waiting = len(self.setting.jobs) - int(self.state.meta[ak.ENDED])
+        self.record.ended_because = (
+            f"at {self.now_s:g} s nothing runs, nothing arrives and the policy gives GPUs to none of "
+            f"{waiting} waiting jobs"
+        )
+
+
+def _type_names(setting: Setting) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(setting.cluster.node_types()))
+
+
+def build_state(
+    setting: Setting, profiles: tuple[ThroughputTable, ...], types: tuple[str, ...], terms: Terms
+) -> ak.AllocatorState:
+    """The packed state at the start of a run.
+
+    Work is in seconds at the requested count. Raises ScenarioError if a job asks for more than the cluster has, or a
+    GPU type has no profile.
+    """
+    jobs = setting.jobs
+    count, total = len(jobs), setting.cluster.gpus
+    node_gpus = setting.cluster.node_gpus()
+    node_type = np.array([types.index(name) for name in setting.cluster.node_types()], np.int64)
+    type_size = np.bincount(node_type, node_gpus, len(types)).astype(np.int64)
+    too_large = np.flatnonzero(jobs.gpus > type_size.max())
+    if len(too_large):
+        row = int(too_large[0])
+        more = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
+        there = f"the cluster has {total}"
+        if len(types) > 1:
+            there += f", at most {type_size.max()} of one type"
+        raise ScenarioError.at(f"job {jobs.id[row]}", f"asks for {jobs.gpus[row]} GPUs, {there}{more}")
+    rate, scale, work = _speeds(setting, profiles, types)
+    f = np.zeros((ak.FLOATS, count))
+    i = np.zeros((ak.INTS, count), np.int64)
+    f[ak.SUBMIT] = jobs.submit_s
+    f[ak.DEADLINE] = np.where(jobs.deadline_s < NO_DEADLINE_S, jobs.deadline_s, np.inf)
+    f[ak.LEFT] = f[ak.WORK] = work
+    f[ak.SCALE] = scale
+    i[ak.WANT] = jobs.gpus
+    i[ak.KIND] = np.where(scale > 0, jobs.kind, -1)
+    users = {name: number for number, name in enumerate(dict.fromkeys(jobs.user))}
+    i[ak.USER] = [users[name] for name in jobs.user]
+    i[ak.EFFORT] = jobs.best_effort
+    if setting.costs is not None:
+        i[ak.COSTS] = setting.costs.row
+    placed = terms.placement != "anywhere"
+    capacity = 8 * total + 4 * min(count, 1 << 14) + 4096
+    return ak.AllocatorState(
+        f=f,
+        i=i,
+        active=np.zeros(count, np.int64),
+        end_order=np.zeros(total + 1, np.int64),
+        end_key=np.zeros(total + 1),
+        end_at=np.full(count, -1, np.int64),
+        rate=rate,
+        type_free=type_size.copy(),
+        type_size=type_size,
+        owner=np.full(total if placed else 0, -1, np.int64),
+        node_first=np.concatenate(([0], np.cumsum(node_gpus))).astype(np.int64),
+        node_type=node_type,
+        cost=setting.costs.curves(int(max(total, 1))) if setting.costs else _plain_costs(terms),
+        penalty=np.array(terms.penalty),
+        meta=np.zeros(8, np.int64),
+        log_time=np.zeros(capacity),
+        log_row=np.zeros(capacity, np.int64),
+        log_gpus=np.zeros(capacity, np.int64),
+    )
+
+
+def _plain_costs(terms: Terms) -> F64:
+    """The same seconds for all: [restart, grow, shrink, move], moving is restarting."""
+    return np.array([terms.restart_s, terms.grow_s, terms.shrink_s, terms.restart_s]).reshape(1, 4, 1)
+
+
+def _speeds(
+    setting: Setting, profiles: tuple[ThroughputTable, ...], types: tuple[str, ...]
+) -> tuple[F64, F64, F64]:
+    """`rate[type, kind, gpus]`, and by job the factor from it to speed (0: rigid) and the work in seconds."""
+    jobs = setting.jobs
+    duration = jobs.duration_s.astype(np.float64)
+    if not profiles:
+        return np.zeros((len(types), 1, 1)), np.zeros(len(jobs)), duration
+    named = {profile.gpu_type: profile for profile in profiles}
+    chosen = [named.get(name, profiles[0] if len(profiles) == 1 else None) for name in types]
+    for name, profile in zip(types, chosen, strict=True):
+        if profile is None:
+            raise ScenarioError.at(
+                "machines", f"GPU type {name!r} has no profile; known: {', '.join(sorted(named))}"
+            )
+    tables = [profile.rate_at() for profile in chosen if profile is not None]
+    rate = np.zeros((len(types), len(tables[0]), max(table.shape[1] for table in tables)))
+    for at, table in enumerate(tables):
+        rate[at, :, : table.shape[1]] = table
+    top = rate.shape[2] - 1
+    base = np.where(jobs.kind >= 0, rate[0, jobs.kind, np.minimum(jobs.gpus, top)], 0.0)
+    base = np.where(jobs.gpus <= top, base, 0.0)
+    scale = np.divide(1.0, base, out=np.zeros(len(jobs)), where=base > 0)
+    work = np.where((scale > 0) & (jobs.iterations > 0), jobs.iterations * scale, duration)
+    return rate, scale, work

@@ -1,0 +1,55 @@
+"""Submissions as the published simulators keep them: one batch an instant, merged when they fall within a slot."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from forerun.domains.cluster.inputs.setting import I64
+
+
+class Arrivals:
+    """Batches of jobs (rows, in order of submission) by instant, consumed from the front.
+
+    Batches less than a slot ahead are postponed to the end of that slot and become one; the last batch of all is
+    never postponed. That is the published merging rule, and why a trace's end can change a run's beginning.
+    """
+
+    def __init__(self, submit_s: I64) -> None:
+        at, first = np.unique(submit_s, return_index=True)
+        ends = [*first[1:].tolist(), len(submit_s)]
+        self._batches = deque(
+            [time_s, list(range(start, end))]
+            for time_s, start, end in zip(at.tolist(), first.tolist(), ends, strict=True)
+        )
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def next_s(self) -> int | None:
+        """When the next batch is due, None after the last."""
+        return self._batches[0][0] if self._batches else None
+
+    def take(self, now_s: int) -> list[int]:
+        """The jobs of the batch due at this very instant, taken away; none if nothing is due."""
+        if self._batches and self._batches[0][0] == now_s:
+            rows: list[int] = self._batches.popleft()[1]
+            return rows
+        return []
+
+    def merge(self, now_s: int, slot_s: int) -> None:
+        """Join what comes within a slot of now into one batch at its end."""
+        batches = self._batches
+        if not batches:
+            return
+        front = batches[0]
+        next_s = front[0]
+        while next_s - now_s <= slot_s and len(batches) > 1:
+            front[0] = now_s + slot_s
+            if batches[1][0] - now_s > slot_s:
+                break
+            next_s = batches[1][0]
+            front[1] += batches[1][1]
+            del batches[1]

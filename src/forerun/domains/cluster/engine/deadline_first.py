@@ -1,0 +1,157 @@
+"""Published EDF at work, with and without admission control."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forerun.domains.cluster.engine.kernels import deadline_first as dk
+from forerun.domains.cluster.engine.kernels import plan_state as mk
+from forerun.domains.cluster.engine.plan_ahead import PlanAheadRules, by_column, require_plannable, sort_by
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Step
+from forerun.domains.cluster.inputs.setting import BOOL, I64, Setting
+
+
+class DeadlineFirstRules(PlanAheadRules):
+    """What both forms of EDF share: planning everybody in deadline order, placing."""
+
+    def __init__(self, setting: Setting, record: Record) -> None:
+        super().__init__(setting, record, by_column(setting, require_plannable(setting)))
+        self.exact = setting.is_corrected("edf_key_overwrite")
+        self.reserve_s: I64 = np.zeros(len(setting.jobs), np.int64)
+        if setting.is_corrected("admission_overhead"):
+            self.reserve_s = self.restart_reserve_s()
+        self.gpus: I64 = np.zeros(len(setting.jobs), np.int64)
+        self.ends: I64 = np.zeros(len(setting.jobs), np.int64)
+
+    #: whether the planned ends of all jobs are asked for, or only those of jobs that have run
+    judges_plans = True
+
+    def plan(self, rows: I64, now_s: int) -> None:
+        """Plan jobs in deadline order (sorting them); the plans wait in `gpus` and `ends`."""
+        sort_by(rows, self.m.j[mk.DEADLINE, rows])
+        slot_s, exact, whole = self.setting.slot_s, self.exact, self.judges_plans
+        dk.plan_everybody(self.m, rows, len(rows), now_s, slot_s, exact, whole, self.gpus, self.ends)
+
+    def make_room(self) -> None:
+        """These plans are not kept: nothing to make room for."""
+
+    def would_be_late(self, rows: I64) -> BOOL:
+        """Which of some jobs would miss their deadlines by the plan just made."""
+        late: BOOL = (self.ends[rows] + self.reserve_s[rows] > self.m.j[mk.DEADLINE, rows]) & (
+            self.m.j[mk.SLO, rows] == 1
+        )
+        return late
+
+
+class EdfRules(DeadlineFirstRules):
+    """EDF without admission control: late means declined, nobody is refused."""
+
+    judges_plans = False
+
+    order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
+
+    def finish(self, now_s: int) -> None:
+        """Jobs that are done leave."""
+        self.leave(now_s, late_by_plan=False)
+
+    def arrive(self, now_s: int) -> None:
+        """Plan everybody with the newcomers; they are taken in."""
+        newcomers = np.array(self.arrivals, np.int64)
+        if len(newcomers):
+            self.plan(np.concatenate((self.runnable(), newcomers)), now_s)
+        else:
+            self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
+        for row in newcomers:
+            self.admit(int(row))
+
+    def decide(self, now_s: int) -> None:
+        """Everybody takes what the plan gives now, largest jobs are placed first."""
+        self.release(self.runnable(), everybody=True)
+        dk.take_plans(self.m, self.gpus, self.ends, True, False, False)
+        largest_first = self.runnable()[self.m.j[mk.GPUS, self.runnable()] > 0]
+        sort_by(largest_first, -self.m.j[mk.GPUS, largest_first])
+        self.place(largest_first, now_s)
+        self.note(now_s)
+
+    def charge(self, now_s: int) -> None:
+        """Scaling is free as published; the scheduling event is counted."""
+        if self.setting.is_corrected("edf_overhead"):
+            rows = self.m.lists[mk.RUNNING, : self.m.meta[mk.RUNNING]]
+            self.learn_groups(rows)
+            self.pay(rows)
+        else:
+            mk.tick(self.places, self.setting.slot_s)
+
+
+class AdmittingEdfRules(DeadlineFirstRules):
+    """EDF that takes newcomers one by one, if nobody would be late by the plan."""
+
+    order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
+
+    def finish(self, now_s: int) -> None:
+        """Jobs that are done leave; everybody's GPUs are given back."""
+        rows = self.runnable()
+        self.m.j[mk.OLD_END, rows] = self.m.j[mk.END, rows]
+        self.leave(now_s, late_by_plan=False)
+        self.release(self.runnable(), everybody=True)
+
+    def arrive(self, now_s: int) -> None:
+        """Each newcomer is planned with everybody and taken in if all would be in time."""
+        accepted = False
+        for row in self.arrivals:
+            everybody = np.append(self.runnable(), row)
+            self.plan(everybody, now_s)
+            late = everybody[self.would_be_late(everybody)]
+            if len(late) and self.setting.is_corrected("late_incumbent"):
+                alone = self.runnable().copy()
+                self.plan(alone, now_s)
+                late = np.setdiff1d(late, alone[self.would_be_late(alone)])
+                self.plan(everybody, now_s)
+            if len(late):
+                self.refuse(row, self._because(row, late, now_s))
+                continue
+            accepted = True
+            self.admit(row)
+            dk.take_plans(self.m, self.gpus, self.ends, False, False, True)
+        if not accepted:
+            self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
+            dk.take_plans(self.m, self.gpus, self.ends, False, True, True)
+
+    def _because(self, row: int, late: I64, now_s: int) -> str:
+        """Why a newcomer is refused: its own speed, capacity up to its deadline, or whom it meets."""
+        m, names = self.m, self.setting.jobs.id
+        deadline_s = int(m.j[mk.DEADLINE, row])
+        over_s = int(self.ends[row] + self.reserve_s[row]) - deadline_s
+        alone, everybody = self.runnable().copy(), np.append(self.runnable(), row)
+        self.plan(alone, now_s)
+        anyway = alone[self.would_be_late(alone)]
+        best_s = now_s + m.left[row] / m.rate[m.j[mk.KIND, row], : m.j[mk.TOP, row]].max()
+        if row in late and best_s > deadline_s:
+            what = f"own speed: alone at its best count it would end {best_s - deadline_s:.0f} s after its deadline"
+        elif row in late:
+            what = (
+                f"capacity in [{now_s}, {deadline_s}] s: planned with the others it would end {over_s} s late"
+            )
+        elif len(both := np.intersect1d(late, anyway)):
+            what = f"job {names[both[0]]}, admitted before, is predicted late in any case"
+        else:
+            what = f"it would make job {names[late[0]]} late"
+        excused = anyway if self.setting.is_corrected("late_incumbent") else anyway[:0]
+
+        def admits() -> bool:
+            self.plan(everybody, now_s)
+            return not len(np.setdiff1d(everybody[self.would_be_late(everybody)], excused))
+
+        return what + self.would_admit(row, admits, alone=False)
+
+    def decide(self, now_s: int) -> None:
+        """Jobs are placed in list order, and the groups learnt."""
+        rows = self.m.lists[mk.RUNNABLE, : self.runnable_count]
+        self.place(rows, now_s)
+        self.learn_groups(rows)
+        self.note(now_s)
+
+    def charge(self, now_s: int) -> None:
+        """Running jobs that hold GPUs pay."""
+        self.pay(self.m.lists[mk.RUNNING, : self.m.meta[mk.RUNNING]])

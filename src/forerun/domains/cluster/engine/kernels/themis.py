@@ -1,0 +1,292 @@
+"""Themis slot by slot: finish-time fairness in closed form, then a greedy fill.
+
+Notation of the paper's objective: job i has waited a_i seconds, needs b_i more seconds on its n_i GPUs, and would by now
+and to its end take D_i on its fair share of the cluster. With a fraction x_i of every slot it ends rho_i times later
+than alone: rho_i = (a_i + b_i / x_i) / D_i. The schedule minimises the largest rho under sum(n x) <= N, 0 <= x <= 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from forerun.domains.cluster.engine.kernels.order import rank_descending
+from forerun.kernels.jit import kernel
+
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+
+CENTRE, LEAST, LEXIMIN = 0, 1, 2
+
+NOW_S, EVENT_S, ARRIVED, ACTIVE, ENDING, ENDED, OVER = range(7)
+
+
+class ThemisJobs(NamedTuple):
+    """What the schedule knows of the jobs, one element a job in order of submission."""
+
+    submit_s: I64
+    gpus: I64
+    rate: F64  # iterations per second on the requested GPUs
+    restart_s: I64
+
+
+class ThemisState(NamedTuple):
+    """Where a run stands; changed in place.
+
+    `order[:clock[ACTIVE]]` are the active jobs, most deserving first. `rate` x seconds drives `left`; `remaining_s`
+    counts down beside it, as published. `isolated` is the work the job would have done alone on its share.
+    """
+
+    clock: I64  # NOW_S, EVENT_S (time of the last event), ARRIVED, ACTIVE, ENDING, ENDED, OVER (1: finished)
+    order: I64
+    held: I64  # GPUs held in the last slot
+    begun: I64  # 1: it has held GPUs
+    left: F64  # iterations
+    remaining_s: F64
+    isolated: F64
+    left_before: F64
+    share_before: F64
+    overhead_s: F64
+    judged_s: F64  # when it was taken in
+    end_s: F64  # -1 until known
+    ended: I64  # rows in order of completion
+    ended_at_s: I64
+
+
+class ThemisRules(NamedTuple):
+    """Parameters of the schedule: cluster, slot, how to order within the optimum, and which known bugs are fixed."""
+
+    total_gpus: int
+    slot_s: int
+    order_by: int
+    unit_is_throughput: bool
+    now_is_present: bool
+    restarts_cost: bool
+    first_free: bool
+
+
+class EventBlock(NamedTuple):
+    """Room for events: event i changed `rows[first[i]:first[i + 1]]` to `gpus[...]`."""
+
+    time_s: I64
+    pending: I64
+    first: I64
+    rows: I64
+    gpus: I64
+
+
+@kernel
+def share_at(rho: float, a: float, b: float, d: float) -> float:
+    """The least x with which a job ends at most rho times later than alone, at most 1."""
+    bracket = rho * d - a
+    return 1.0 if bracket <= 0.0 else min(1.0, b / bracket)
+
+
+@kernel
+def demand_at(rho: float, a: F64, b: F64, d: F64, n: F64) -> float:
+    """GPUs needed for everybody to be at most rho times later than alone."""
+    total = 0.0
+    for i in range(len(a)):
+        total += n[i] * share_at(rho, a[i], b[i], d[i])
+    return total
+
+
+@kernel
+def least_rho(low: float, a: F64, b: F64, d: F64, n: F64, total_gpus: float) -> float:
+    """The least rho above `low` whose demand fits the cluster: 200 halvings, the feasible end."""
+    high = max(low, 1e-300)
+    while demand_at(high, a, b, d, n) > total_gpus:
+        high *= 2.0
+    for _ in range(200):
+        middle = (low + high) / 2.0
+        if demand_at(middle, a, b, d, n) > total_gpus:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+@kernel
+def centre_at(mu: float, n: F64, least: F64, x: F64) -> float:
+    """Maximise sum(log(x - m) + log(1 - x)) - mu sum(n x), per job in closed form, into `x`; returns sum(n x).
+
+    `least` holds m. With w = 1 - m and c = mu n: x = m + ((c w + 2) - sqrt((c w)^2 + 4)) / (2 c).
+    """
+    total = 0.0
+    for i in range(len(n)):
+        w = 1.0 - least[i]
+        c = mu * n[i]
+        cw = c * w
+        if w == 0.0:
+            x[i] = least[i]
+        elif cw < 1e-9:
+            x[i] = least[i] + w / 2.0
+        else:
+            x[i] = least[i] + ((cw + 2.0) - math.sqrt(cw * cw + 4.0)) / (2.0 * c)
+        total += n[i] * x[i]
+    return total
+
+
+@kernel
+def analytic_centre(n: F64, least: F64, total_gpus: float, x: F64) -> None:
+    """The point an interior method leaves: maximise sum(log(x-m) + log(1-x)) + log(N - sum(n x)), into `x`.
+
+    mu (N - sum(n x)) = 1 at the optimum; log10 mu is bisected in [-12, 12], 60 halvings, upper end.
+    """
+    low, high = -12.0, 12.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        mu = 10.0**middle
+        if mu * (total_gpus - centre_at(mu, n, least, x)) >= 1.0:
+            high = middle
+        else:
+            low = middle
+    centre_at(10.0**high, n, least, x)
+
+
+@kernel
+def shares(a: F64, b: F64, d: F64, n: F64, total_gpus: float, order_by: int, x: F64) -> None:
+    """A point x that minimises the largest rho, into `x`.
+
+    Where the worst job alone fixes rho the optimum is a set: `order_by` picks its analytic centre, its least point
+    or the one that goes on lowering the next-worst rho (leximin).
+    """
+    rho = (a[0] + b[0]) / d[0]
+    for i in range(1, len(a)):
+        rho = max(rho, (a[i] + b[i]) / d[i])
+    crowded = demand_at(rho, a, b, d, n) > total_gpus
+    if crowded:
+        rho = least_rho(rho, a, b, d, n, total_gpus)
+    elif order_by == LEXIMIN:
+        rho = least_rho(0.0, a, b, d, n, total_gpus)
+    for i in range(len(a)):
+        x[i] = share_at(rho, a[i], b[i], d[i])
+    if not crowded and order_by == CENTRE:
+        least = np.empty(len(a))
+        for i in range(len(a)):
+            least[i] = x[i]
+        analytic_centre(n, least, total_gpus, x)
+
+
+@kernel
+def _take_events(jobs: ThemisJobs, state: ThemisState) -> None:
+    """Jobs that ended in the last slot leave, jobs submitted since it join at the end of the order."""
+    clock, order = state.clock, state.order
+    now_s = clock[NOW_S]
+    if clock[ENDING]:
+        kept = 0
+        for i in range(clock[ACTIVE]):
+            row = order[i]
+            if state.end_s[row] < 0:
+                order[kept] = row
+                kept += 1
+            else:
+                state.ended[clock[ENDED]] = row
+                state.ended_at_s[clock[ENDED]] = now_s
+                clock[ENDED] += 1
+        clock[ACTIVE], clock[ENDING], clock[EVENT_S] = kept, 0, now_s
+    while clock[ARRIVED] < len(jobs.submit_s) and jobs.submit_s[clock[ARRIVED]] <= now_s:
+        order[clock[ACTIVE]] = clock[ARRIVED]
+        state.judged_s[clock[ARRIVED]] = now_s
+        clock[ACTIVE] += 1
+        clock[ARRIVED] += 1
+        clock[EVENT_S] = now_s
+
+
+@kernel
+def _rank(jobs: ThemisJobs, state: ThemisState, rules: ThemisRules) -> None:
+    """Sort the active jobs by their share of the fair optimum, largest first; equal ones keep their order."""
+    active = state.clock[ACTIVE]
+    judged_s = state.clock[NOW_S] if rules.now_is_present else state.clock[EVENT_S]
+    a, b, d = np.empty(active), np.empty(active), np.empty(active)
+    n, x, rows = np.empty(active), np.empty(active), np.empty(active, np.int64)
+    fair_gpus = -(-rules.total_gpus // active)
+    for i in range(active):
+        row = state.order[i]
+        share = min(1.0, fair_gpus / jobs.gpus[row])
+        if rules.unit_is_throughput:
+            share *= jobs.rate[row]
+        state.isolated[row] += (state.left_before[row] - state.left[row]) / state.share_before[row]
+        state.left_before[row] = state.left[row]
+        state.share_before[row] = share
+        a[i] = judged_s - jobs.submit_s[row]
+        b[i] = state.left[row] / jobs.rate[row]
+        d[i] = state.isolated[row] + state.left[row] / share
+        n[i] = jobs.gpus[row]
+    shares(a, b, d, n, float(rules.total_gpus), rules.order_by, x)
+    by_share = rank_descending(x)
+    for i in range(active):
+        rows[i] = state.order[i]
+    for i in range(active):
+        state.order[i] = rows[by_share[i]]
+
+
+@kernel
+def _run(jobs: ThemisJobs, state: ThemisState, rules: ThemisRules, row: int) -> None:
+    """One job holds its GPUs for a slot; one that will be done by the slot's end is marked."""
+    now_s, slot_s = state.clock[NOW_S], rules.slot_s
+    worked_s = float(slot_s)
+    if rules.restarts_cost and state.held[row] == 0:
+        lost_s = min(float(jobs.restart_s[row]), worked_s)
+        if rules.first_free and state.begun[row] == 0:
+            lost_s = 0.0
+        worked_s -= lost_s
+        state.remaining_s[row] += lost_s
+        state.overhead_s[row] += lost_s
+    state.begun[row] = 1
+    end_s = now_s + state.remaining_s[row]
+    state.remaining_s[row] = max(0.0, state.remaining_s[row] - slot_s)
+    state.left[row] -= worked_s * jobs.rate[row]
+    if state.left[row] <= 0.0:
+        state.remaining_s[row] = 0.0
+        end_s = float(now_s + slot_s)
+    if end_s <= now_s + slot_s:
+        state.end_s[row] = end_s
+        state.clock[ENDING] += 1
+
+
+@kernel
+def advance(jobs: ThemisJobs, state: ThemisState, rules: ThemisRules, block: EventBlock) -> int:
+    """Play slots until the block is full or the run is over; the number of events written.
+
+    Every slot is an event, idle ones too. Cutting a run into blocks of any size does not change it.
+    """
+    clock = state.clock
+    count, used = 0, 0
+    while count < len(block.time_s) and used + 2 * len(jobs.gpus) <= len(block.rows) and not clock[OVER]:
+        _take_events(jobs, state)
+        active = clock[ACTIVE]
+        leaving_from = clock[ENDED]
+        while leaving_from > 0 and state.ended_at_s[leaving_from - 1] == clock[NOW_S]:
+            leaving_from -= 1
+        for i in range(leaving_from, clock[ENDED]):
+            row = state.ended[i]
+            block.rows[used], block.gpus[used] = row, 0
+            state.held[row] = 0
+            used += 1
+        if active:
+            _rank(jobs, state, rules)
+        free, waiting = rules.total_gpus, 0
+        for i in range(active):
+            row = state.order[i]
+            if jobs.gpus[row] <= free:
+                free -= jobs.gpus[row]
+                _run(jobs, state, rules, row)
+                granted = jobs.gpus[row]
+            else:
+                granted = 0
+                waiting += 1
+            if granted != state.held[row]:
+                block.rows[used], block.gpus[used] = row, granted
+                state.held[row] = granted
+                used += 1
+        block.time_s[count], block.pending[count] = clock[NOW_S], waiting
+        count += 1
+        block.first[count] = used
+        if clock[ARRIVED] == len(jobs.submit_s) and clock[ENDING] == 0 and free == rules.total_gpus:
+            clock[OVER] = 1  # nobody left, or only jobs larger than the cluster
+        clock[NOW_S] += rules.slot_s
+    return count

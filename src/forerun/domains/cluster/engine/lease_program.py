@@ -1,0 +1,297 @@
+"""The best plan of leases: an integer program, shrunk, and mostly decided by its structure.
+
+The full program has a binary for every claim and lease: maximise value granted, plus or minus the share of the cluster
+used in the lease now beginning (a term smaller than any value), so that no lease holds more GPUs than there are.
+Between two deadlines leases differ in nothing, so a claim needs one count a segment. Counts that respect the segment's
+total may still not fit lease by lease (a large job and a small one that wants every lease): then that segment alone is
+written out lease by lease and the program is solved again. The result is optimal for the full program, or the
+incumbent plan where a limit is met. Limits count nodes and gaps, never seconds, so results do not depend on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from forerun.domains.cluster.engine.leases import Claim
+
+
+class Proof(Enum):
+    """Why a plan is taken."""
+
+    STRUCTURE = "it meets a bound that no plan can pass"
+    SOLVED = "the integer program was solved to its gap"
+    FALLBACK = "a limit was met first; the plan the run already had is kept"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When the solver gives up: nodes of its search, relative gap, size of the program, rounds of writing out."""
+
+    nodes: int = 200
+    gap: float = 1e-6
+    columns: int = 600
+    refinements: int = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan: per claim the leases it gets (ascending, 0 is now), None if it gets none; and why this one."""
+
+    leases: tuple[Sequence[int] | None, ...]
+    proof: Proof
+
+
+Incumbent = Sequence[Sequence[int] | None]
+
+
+def best_plan(
+    claims: Sequence[Claim],
+    total_gpus: int,
+    *,
+    use_now: bool,
+    incumbent: Incumbent,
+    limits: Limits,
+    now: int = 0,
+) -> Planned:
+    """The plan of greatest value; among those, most (`use_now`) or fewest GPUs in the lease now beginning.
+
+    `incumbent` is a feasible plan to start from and to fall back on. Plans count leases so that `now` is the one now
+    beginning; those that stay as they are are the incumbent's own objects.
+    """
+    shifted = shift_now(claims, total_gpus, use_now=use_now, incumbent=incumbent, now=now)
+    if shifted is not None:
+        return Planned(shifted, Proof.STRUCTURE)
+    given = tuple(incumbent)
+    incumbent = [None if plan is None else [lease - now for lease in plan] for plan in incumbent]
+    split: set[int] = set()
+    ends = _segment_ends(claims)
+    for _ in range(limits.refinements):
+        counts = _solve(claims, total_gpus, ends, split, use_now=use_now, incumbent=incumbent, limits=limits)
+        if counts is None:
+            break
+        plans, broken = _expand(claims, total_gpus, counts)
+        if not broken:
+            moved = tuple(None if plan is None else tuple(lease + now for lease in plan) for plan in plans)
+            return Planned(moved, Proof.SOLVED)
+        split |= broken
+    return Planned(given, Proof.FALLBACK)
+
+
+def objective(
+    claims: Sequence[Claim], plans: Sequence[Sequence[int] | None], total_gpus: int, *, use_now: bool
+) -> float:
+    """What the program maximises, for a given plan."""
+    value = sum(claim.value for claim, plan in zip(claims, plans, strict=True) if plan is not None)
+    now = sum(claim.size for claim, plan in zip(claims, plans, strict=True) if plan and plan[0] == 0)
+    return value + (now if use_now else -now) / total_gpus
+
+
+def shift_now(
+    claims: Sequence[Claim], total_gpus: int, *, use_now: bool, incumbent: Incumbent, now: int = 0
+) -> tuple[Sequence[int], ...] | None:
+    """An optimal plan made from the incumbent by moving single leases, or None if that cannot be proved.
+
+    Applies if the incumbent grants everybody. Moving a later lease of a claim to now never breaks the later ones, so
+    most GPUs now is a packing question; fewest now is bounded by the claims without slack.
+    """
+    plans = [plan for plan in incumbent if plan is not None]
+    if len(plans) < len(claims):
+        return None
+    holds = [bool(plan) and plan[0] == now for plan in plans]
+    used = sum(claim.size for claim, held in zip(claims, holds, strict=True) if held)
+    if use_now:
+        bound = _fill(sorted((c.size for c in claims if c.wanted and c.within > 0), reverse=True), total_gpus)
+        order = sorted(range(len(claims)), key=lambda i: (-claims[i].size, i)) if used < bound else []
+        for at in order:
+            claim = claims[at]
+            if not holds[at] and claim.wanted and claim.within > 0 and claim.size <= total_gpus - used:
+                plans[at] = [now, *plans[at][:-1]]
+                used += claim.size
+        return tuple(plans) if used >= bound else None
+    bound = sum(claim.size for claim in claims if claim.wanted and claim.wanted >= claim.within)
+    if used > bound:
+        used -= _postpone(claims, plans, total_gpus, now)
+    return tuple(plans) if used <= bound else None
+
+
+def _fill(sizes: Sequence[int], total_gpus: int) -> int:
+    """An upper bound on GPUs used by a subset: exact where sizes divide one another, else what the cluster has."""
+    divide = all(large % small == 0 for large, small in pairwise(sizes))
+    if not divide:
+        return min(total_gpus, sum(sizes))
+    free = total_gpus
+    for size in sizes:
+        free -= size if size <= free else 0
+    return total_gpus - free
+
+
+def _postpone(claims: Sequence[Claim], plans: list[Sequence[int]], total_gpus: int, now: int) -> int:
+    """Move leases from now to later ones with room, largest first; the GPUs freed now."""
+    horizon = max((claim.within for claim in claims), default=0)
+    free = np.full(max(horizon, 0) + 1, total_gpus, np.int64)
+    for claim, plan in zip(claims, plans, strict=True):
+        free[np.asarray(plan, np.int64) - now] -= claim.size
+    freed = 0
+    for at in sorted(range(len(claims)), key=lambda i: (-claims[i].size, i)):
+        claim, plan = claims[at], plans[at]
+        if not plan or plan[0] != now:
+            continue
+        capacity = free[: claim.within] >= claim.size
+        capacity[np.asarray(plan, np.int64) - now] = False
+        later = np.flatnonzero(capacity)
+        if len(later):
+            plans[at] = sorted([*plan[1:], int(later[-1]) + now])
+            free[later[-1]] -= claim.size
+            freed += claim.size
+    return freed
+
+
+def _segment_ends(claims: Sequence[Claim]) -> list[int]:
+    """Ends (open) of the segments: the lease now beginning, then the leases up to each deadline."""
+    return sorted({1, *(claim.within for claim in claims if claim.within > 1)})
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """A solution: leases of each claim in each segment; segments as (start, end)."""
+
+    granted: tuple[bool, ...]
+    segments: tuple[tuple[int, int], ...]
+    count: np.ndarray[Any, np.dtype[np.int64]]
+
+
+def _segments(ends: Sequence[int], split: set[int]) -> list[tuple[int, int]]:
+    """Segments as (start, end); those whose start is in `split` are written out lease by lease."""
+    segments = []
+    for start, end in zip([0, *ends], ends, strict=False):
+        if start in split:
+            segments += [(lease, lease + 1) for lease in range(start, end)]
+        else:
+            segments.append((start, end))
+    return segments
+
+
+def _solve(
+    claims: Sequence[Claim],
+    total_gpus: int,
+    ends: Sequence[int],
+    split: set[int],
+    *,
+    use_now: bool,
+    incumbent: Incumbent,
+    limits: Limits,
+) -> _Counts | None:
+    """The shrunk program by HiGHS, one thread, fixed seed; None if a limit is met before it is solved.
+
+    Columns: one a claim (granted or not), then one a claim and segment it may use. Rows: a claim's counts sum to what
+    it wants if granted; in each segment, per size s, jobs of at least s GPUs fill at most floor(N / s) places a lease.
+    """
+    import highspy
+
+    segments = _segments(ends, split)
+    pairs = [
+        (i, k) for i, claim in enumerate(claims) for k, (_, end) in enumerate(segments) if end <= claim.within
+    ]
+    if len(claims) + len(pairs) > limits.columns:
+        return None
+    sizes = sorted({claim.size for claim in claims})
+    now_sign = (1.0 if use_now else -1.0) / total_gpus
+    cost = [claim.value for claim in claims]
+    cost += [now_sign * claims[i].size if segments[k][0] == 0 else 0.0 for i, k in pairs]
+    upper = [1.0] * len(claims) + [float(segments[k][1] - segments[k][0]) for _, k in pairs]
+    starts: list[int] = []
+    index: list[int] = []
+    value: list[float] = []
+    for i, claim in enumerate(claims):
+        starts.append(len(index))
+        index.append(i)
+        value.append(-float(claim.wanted))
+    for i, k in pairs:
+        starts.append(len(index))
+        index.append(i)
+        value.append(1.0)
+        for at, size in enumerate(sizes):
+            if claims[i].size >= size:
+                index.append(len(claims) + k * len(sizes) + at)
+                value.append(float(claims[i].size // size))
+    starts.append(len(index))
+    capacity = [float((end - start) * (total_gpus // size)) for start, end in segments for size in sizes]
+
+    program = highspy.HighsLp()
+    program.num_col_, program.num_row_ = len(cost), len(claims) + len(capacity)
+    program.col_cost_ = np.array(cost)
+    program.col_lower_ = np.zeros(len(cost))
+    program.col_upper_ = np.array(upper)
+    program.row_lower_ = np.array([0.0] * len(claims) + [-np.inf] * len(capacity))
+    program.row_upper_ = np.array([0.0] * len(claims) + capacity)
+    program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    program.a_matrix_.start_ = np.array(starts, np.int32)
+    program.a_matrix_.index_ = np.array(index, np.int32)
+    program.a_matrix_.value_ = np.array(value)
+    program.sense_ = highspy.ObjSense.kMaximize
+    program.integrality_ = [highspy.HighsVarType.kInteger] * len(cost)
+    solver = highspy.Highs()
+    for option, setting in (
+        ("output_flag", False),
+        ("threads", 1),
+        ("random_seed", 0),
+        ("mip_max_nodes", limits.nodes),
+        ("mip_rel_gap", limits.gap),
+    ):
+        solver.setOptionValue(option, setting)
+    solver.passModel(program)
+    start = highspy.HighsSolution()
+    start.col_value = _start_values(claims, segments, pairs, incumbent)
+    solver.setSolution(start)
+    solver.run()
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    solved = np.rint(np.array(solver.getSolution().col_value)).astype(np.int64)
+    count = np.zeros((len(claims), len(segments)), np.int64)
+    for (i, k), leases in zip(pairs, solved[len(claims) :].tolist(), strict=True):
+        count[i, k] = leases
+    return _Counts(tuple(bool(granted) for granted in solved[: len(claims)]), tuple(segments), count)
+
+
+def _start_values(
+    claims: Sequence[Claim],
+    segments: Sequence[tuple[int, int]],
+    pairs: Sequence[tuple[int, int]],
+    incumbent: Incumbent,
+) -> list[float]:
+    """The incumbent in the program's columns."""
+    granted = [float(plan is not None) for plan in incumbent]
+    held = [np.array([] if plan is None else plan, np.int64) for plan in incumbent]
+    return granted + [
+        float(np.count_nonzero((held[i] >= segments[k][0]) & (held[i] < segments[k][1]))) for i, k in pairs
+    ]
+
+
+def _expand(
+    claims: Sequence[Claim], total_gpus: int, counts: _Counts
+) -> tuple[tuple[tuple[int, ...] | None, ...], set[int]]:
+    """Counts a segment as leases: large jobs first, those with most leases first, each into the emptiest leases.
+
+    Also the starts of segments in which that does not fit.
+    """
+    plans: list[list[int] | None] = [[] if granted else None for granted in counts.granted]
+    broken: set[int] = set()
+    for k, (start, end) in enumerate(counts.segments):
+        free = np.full(end - start, total_gpus, np.int64)
+        users = [i for i in range(len(claims)) if counts.count[i, k]]
+        for i in sorted(users, key=lambda i: (-claims[i].size, -counts.count[i, k], i)):
+            emptiest = np.argsort(-free, kind="stable")[: counts.count[i, k]]
+            if free[emptiest[-1]] < claims[i].size:
+                broken.add(start)
+                break
+            free[emptiest] -= claims[i].size
+            plan = plans[i]
+            assert plan is not None
+            plan += (np.sort(emptiest) + start).tolist()
+    return tuple(None if plan is None else tuple(plan) for plan in plans), broken

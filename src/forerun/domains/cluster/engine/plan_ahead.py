@@ -1,0 +1,540 @@
+"""The published machine, built from a setting: what the elastic and deadline-first schedules run on.
+
+`PlanAheadRules` holds the compiled machine's arrays and the steps that these four schedules share; each schedule adds
+its own way of admitting, planning and starting jobs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.cluster.engine.kernels import plan_state as mk
+from forerun.domains.cluster.engine.kernels.common import overhead_s
+from forerun.domains.cluster.engine.kernels.costs import charge_each
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Rules
+from forerun.domains.cluster.engine.standstill import Standstill
+from forerun.domains.cluster.inputs.costs import CostTable
+from forerun.domains.cluster.inputs.setting import BOOL, I64, NO_DEADLINE_S, Setting, ThroughputTable
+from forerun.errors import PolicyError, Problem, ProfileError, ScenarioError, TraceError
+
+#: largest useful GPU counts that the published ElasticFlow code fixes by hand, by GPU type, model and batch
+_A100_LIMITS: Final = {
+    ("gpt2", 128): 16,
+    ("gpt2", 256): 32,
+    ("bert", 64): 8,
+    ("inception3", 64): 16,
+    ("inception3", 128): 32,
+    ("resnet50", 64): 32,
+    ("vgg16", 64): 32,
+}
+_T4_LIMITS: Final = {"bert": 16, "cifar10": 16, "yolov3": 4, "ncf": 1}
+
+
+def fixed_limit(gpu_type: str, model: str, batch: int) -> int:
+    """The GPU count beyond which the published ElasticFlow code never scales a job."""
+    if gpu_type == "T4":
+        return 32 if (model, batch) == ("deepspeech2", 320) else _T4_LIMITS.get(model, 64)
+    if model == "bert":
+        return _A100_LIMITS.get((model, batch), 16)
+    return _A100_LIMITS.get((model, batch), batch if model == "deepspeech2" else min(batch, 64))
+
+
+def usable_levels(profile: ThroughputTable, counts: I64) -> I64:
+    """How many of the profile's levels lie within each of some GPU counts."""
+    levels: I64 = np.searchsorted(profile.levels, counts, side="right").astype(np.int64)
+    return levels
+
+
+def least_levels(profile: ThroughputTable) -> I64:
+    """The first level with throughput, per kind."""
+    levels: I64 = np.argmax(np.nan_to_num(profile.rate, nan=0.0) > 0, axis=1).astype(np.int64)
+    return levels
+
+
+def fastest_levels(profile: ThroughputTable) -> I64:
+    """How many levels to use so that the last is the one of greatest throughput, per kind (the least of equals)."""
+    levels: I64 = np.argmax(np.nan_to_num(profile.rate, nan=-1.0), axis=1).astype(np.int64) + 1
+    return levels
+
+
+def working_levels(profile: ThroughputTable) -> I64:
+    """How many levels to use so that all from the first with throughput on have some, per kind.
+
+    A schedule never scales a job across a hole or a 0.
+    """
+    works = np.nan_to_num(profile.rate, nan=0.0) > 0
+    works |= np.arange(works.shape[1]) < least_levels(profile)[:, None]
+    levels: I64 = np.where(works.all(axis=1), works.shape[1], np.argmin(works, axis=1)).astype(np.int64)
+    return levels
+
+
+def build_state(setting: Setting, profile: ThroughputTable, top: I64) -> mk.PlanState:
+    """The machine at the start of a run. `top`: int64[jobs], how many levels each job may use."""
+    jobs, total = setting.jobs, setting.cluster.gpus
+    count, nodes = len(jobs), setting.cluster.nodes
+    levels = profile.levels
+    floor_level = np.searchsorted(levels, np.arange(total + 1), side="right").astype(np.int64) - 1
+    slots, keys = 64, 160
+    meta = np.zeros(16, np.int64)
+    meta[mk.FREE_NODES] = nodes
+
+    def zeros(size: int) -> I64:
+        return np.zeros(size, np.int64)
+
+    columns = np.full((mk.COLUMNS, count), -1, np.int64)
+    columns[mk.SUBMIT] = jobs.submit_s
+    columns[mk.DEADLINE] = jobs.deadline_s
+    columns[mk.SLO] = jobs.deadline_s < NO_DEADLINE_S
+    columns[mk.KIND] = jobs.kind
+    columns[mk.TOP] = top
+    columns[[mk.GPUS, mk.CHARGED, mk.STATE, mk.LAST_GPUS, mk.HIT]] = 0
+    return mk.PlanState(
+        j=columns,
+        left=jobs.iterations.astype(np.float64),
+        useful=np.zeros(count),
+        rate=np.nan_to_num(profile.rate, nan=0.0),
+        meta=meta,
+        lists=np.zeros((4, 2 * count), np.int64),
+        wakes=zeros(4 * count + 1024),
+        free_slots=np.concatenate(([slots], np.arange(slots))).astype(np.int64),
+        plans=np.zeros((2, slots, keys), np.int64),
+        plan_n=zeros(slots),
+        free=np.zeros((2, 2 * keys), np.int64),
+        levels=levels.copy(),
+        floor_level=floor_level,
+    )
+
+
+def sort_by(rows: I64, keys: I64) -> None:
+    """Sort a list of rows in place by their keys, one a row, least first; equals keep their order."""
+    rows[:] = rows[np.argsort(keys, kind="stable")]
+
+
+def build_places(setting: Setting, machine: mk.PlanState) -> mk.Places:
+    """The empty nodes at the start of a run."""
+    nodes, gpus_per_node = setting.cluster.nodes, setting.cluster.gpus_per_node
+    classes = len(mk.CLASSES)
+    sets = np.zeros((5, nodes + 1), np.int64)
+    sets[mk.CLASS] = -1
+    return mk.Places(
+        j=machine.j,
+        meta=machine.meta,
+        node_turn=np.concatenate([np.arange(group.count) for group in setting.cluster.groups]).astype(
+            np.int64
+        ),
+        free_nodes=np.arange(nodes, dtype=np.int64),
+        node_set=np.full(nodes, -1, np.int64),
+        sets=sets,
+        set_nodes=np.zeros(nodes + 1, np.int64),
+        set_jobs=np.zeros((nodes + 1, gpus_per_node + 1), np.int64),
+        class_sets=np.zeros((classes, nodes + 1), np.int64),
+        class_n=np.zeros(classes, np.int64),
+        known=np.zeros((setting.cluster.gpus, len(machine.levels)), np.bool_),
+    )
+
+
+def require_plannable(setting: Setting) -> ThroughputTable:
+    """The profile, once it is sure that the published machine can play this setting.
+
+    Raises ScenarioError, TraceError or ProfileError with everything that stands against it.
+    """
+    if setting.profile is None:
+        raise ProfileError.at(
+            "profile", "elastic schedules need throughput: give a table or the analytic profile"
+        )
+    problems: list[Problem] = []
+    if not setting.cluster.is_uniform:
+        problems.append(
+            Problem("cluster", "the published schedules know one kind of node; these nodes differ")
+        )
+    if problems:
+        raise ScenarioError(*problems)
+    jobs = setting.jobs
+    for row in np.flatnonzero(jobs.kind < 0)[:20]:
+        problems.append(
+            Problem(f"job {jobs.id[row]}", "has no model with throughput, which elastic schedules need")
+        )
+    for row in np.flatnonzero((jobs.kind >= 0) & (jobs.iterations < 1))[:20]:
+        problems.append(Problem(f"job {jobs.id[row]}", "has no iterations, which elastic schedules need"))
+    if problems:
+        raise TraceError(*problems)
+    rate = np.nan_to_num(setting.profile.rate, nan=0.0)
+    for kind in np.unique(jobs.kind):
+        if not (rate[kind] > 0).any():
+            model, batch = setting.profile.kinds[kind]
+            problems.append(Problem(f"{model} at batch {batch}", "has no throughput on any GPU count"))
+    if problems:
+        raise ProfileError(*problems)
+    return setting.profile
+
+
+#: jobs in the cluster above which nothing is sought that would admit a refused job: each trial plans everybody anew
+MOST_TRIED: Final = 40
+
+
+def least_that(admits: Callable[[int], bool], step: int, most: int) -> int:
+    """The least amount that admits, to a step, found by doubling and halving; 0 if none up to `most` does."""
+    low, high = 0, step
+    while not admits(high):
+        low, high = high, 2 * high
+        if high > most:
+            return 0
+    while high - low > step:
+        middle = low + (high - low) // (2 * step) * step
+        low, high = (low, middle) if admits(middle) else (middle, high)
+    return high
+
+
+#: restarts that a plan keeps time for, where overhead is reserved at admission
+RESERVED_RESTARTS: Final = 4
+
+
+class PlanAheadRules(Rules):
+    """The steps that the four schedules of the published machine have in common.
+
+    `late_by_plan`: lateness is judged by the planned end instead of the real one. Subclasses decide.
+    """
+
+    def __init__(self, setting: Setting, record: Record, top: I64) -> None:
+        self.setting = setting
+        self.record, self.standstill = record, Standstill(record)
+        self.profile = require_plannable(setting)
+        works = working_levels(self.profile)
+        for kind in np.unique(setting.jobs.kind[top > works[setting.jobs.kind]]).tolist():
+            model, batch = self.profile.kinds[kind]
+            counts = self.profile.levels
+            record.notes.append(
+                f"{model} batch {batch}: no throughput on {counts[works[kind]]} GPUs; elastic plans use at most "
+                f"{counts[works[kind] - 1]}"
+            )
+        # who must have more than the limit that a schedule has for all may have it
+        top = np.clip(top, least_levels(self.profile)[setting.jobs.kind] + 1, works[setting.jobs.kind])
+        self.m = build_state(setting, self.profile, top)
+        self.places = build_places(setting, self.m)
+        self.now_s = int(setting.jobs.submit_s[0])
+        self.elapsed_s = 0
+        self.started = False
+        self.held: I64 = np.zeros(0, np.int64)
+        self.gpus_per_node = setting.cluster.gpus_per_node
+        self.groups: set[tuple[int, ...]] = set()
+        #: the job on each GPU where jobs are placed by count; empty: the buddy placement's sets say it
+        self.owner: I64 = np.zeros(0, np.int64)
+        #: GPUs of jobs on more nodes than they need, since the last placement
+        self.spread_gpus = 0
+        self.placed_s = self.now_s
+        self.table = setting.costs if setting.is_corrected("cost_table") else None
+        self.begun: BOOL = np.zeros(len(setting.jobs), np.bool_)
+
+    @property
+    def arrivals(self) -> range:
+        """The rows submitted at this instant."""
+        return range(int(self.m.meta[mk.FIRST]), int(self.m.meta[mk.ARRIVED]))
+
+    @property
+    def runnable_count(self) -> int:
+        """Jobs that wait or run."""
+        return int(self.m.meta[mk.RUNNABLE])
+
+    def runnable(self) -> I64:
+        """Jobs that wait or run, in the schedule's own order."""
+        return self.m.lists[mk.RUNNABLE, : self.m.meta[mk.RUNNABLE]]
+
+    def next_moment(self) -> int | None:
+        """Events within a slot are drawn together to its end; a lone last event is not postponed."""
+        slot_s = self.setting.slot_s if self.started else 0
+        everybody_came = self.m.meta[mk.ARRIVED] == len(self.setting.jobs)
+        if everybody_came and self.standstill.check(self.now_s, self._done):
+            return None
+        moment = mk.merge(self.m, self.now_s, slot_s)
+        if moment < 0:
+            return None
+        self.elapsed_s = moment - self.now_s if self.started else 0
+        self.started = True
+        self.now_s = moment
+        self.make_room()
+        return int(moment)
+
+    def _done(self) -> tuple[int, int, float]:
+        return int(self.m.meta[mk.FINISHED]), int(self.m.meta[mk.RUNNING]), float(self.m.left.sum())
+
+    def make_room(self) -> None:
+        """Enlarge the tables of plans before an instant that may need more."""
+        active = self.runnable_count + len(self.arrivals)
+        _, slots, keys = self.m.plans.shape
+        if active < slots and 2 * active + 16 < keys:
+            return
+        self.enlarge(max(slots, 2 * active), max(keys, 4 * active + 32))
+
+    def enlarge(self, new_slots: int, new_keys: int) -> None:
+        """Give the tables of plans room for so many jobs and instants."""
+        _, slots, keys = self.m.plans.shape
+        plans = np.zeros((2, new_slots, new_keys), np.int64)
+        plans[:, :slots, :keys] = self.m.plans
+        plan_n = np.zeros(new_slots, np.int64)
+        plan_n[:slots] = self.m.plan_n
+        free_slots = np.zeros(new_slots + 1, np.int64)
+        spare = int(self.m.free_slots[0])
+        free_slots[1 : spare + 1] = self.m.free_slots[1 : spare + 1]
+        free_slots[spare + 1 : spare + 1 + new_slots - slots] = np.arange(slots, new_slots)
+        free_slots[0] = spare + new_slots - slots
+        free = np.zeros((2, 2 * new_keys), np.int64)
+        free[:, : self.m.free.shape[1]] = self.m.free
+        self.m = self.m._replace(plans=plans, plan_n=plan_n, free_slots=free_slots, free=free)
+
+    def advance(self, now_s: int) -> None:
+        """Count the work done since the last instant."""
+        mk.progress(self.m, self.elapsed_s, now_s)
+
+    def leave(self, now_s: int, late_by_plan: bool) -> None:
+        """Jobs whose end event this is leave and are written down."""
+        m = self.m
+        for row in m.lists[mk.ENDING, : m.meta[mk.ENDS]].tolist():
+            if m.j[mk.SET_OF, row] < 0:
+                continue
+            for which in (mk.RUNNABLE, mk.RUNNING):
+                self.drop(which, row)
+            self.release(np.array([row], np.int64))
+            m.j[mk.STATE, row] = mk.GONE
+            m.j[mk.EVENT_AT, row] = -1
+            self.give_slot(row)
+            end_s, planned_s = int(m.j[mk.END, row]), int(m.j[mk.PLANNED, row])
+            judged_s = planned_s if late_by_plan else end_s
+            late = bool(m.j[mk.SLO, row]) and judged_s > m.j[mk.DEADLINE, row]
+            m.meta[mk.ACCEPTED] -= late
+            m.meta[mk.FINISHED] += 1
+            if planned_s >= 0:
+                self.record.real_end_s[row] = planned_s
+            self.record.useful_gpu_s[row] = m.useful[row]
+            self.record.finish(row, end_s, declined=late, log_time_s=now_s)
+
+    def drop(self, which: int, row: int) -> None:
+        """Take a job out of a list of the machine, keeping its order."""
+        rows = self.m.lists[which, : self.m.meta[which]]
+        kept = rows[rows != row]
+        rows[: len(kept)] = kept
+        self.m.meta[which] = len(kept)
+
+    def give_slot(self, row: int) -> None:
+        """Take a job's plan row back."""
+        m = self.m
+        if m.j[mk.SLOT, row] >= 0:
+            m.free_slots[0] += 1
+            m.free_slots[m.free_slots[0]] = m.j[mk.SLOT, row]
+            m.j[mk.SLOT, row] = -1
+
+    def release(self, rows: I64, *, everybody: bool = False) -> None:
+        """Take jobs off their nodes; `everybody`: nobody else is on any."""
+        mk.release(self.places, rows, len(rows), self.gpus_per_node, everybody)
+
+    def place(self, rows: I64, now_s: int) -> None:
+        """Put all jobs on nodes, in the order given; where one does not fit, anew with the largest first.
+
+        Where the buddy placement fails even so, corrected, all are placed by their number of GPUs alone.
+        """
+        self.record.spread_gpu_s += self.spread_gpus * (now_s - self.placed_s)
+        self.spread_gpus, self.placed_s = 0, now_s
+        self.owner = self.owner[:0]
+        if mk.place_in_order(self.places, rows, len(rows), self.gpus_per_node):
+            return
+        self.release(rows, everybody=True)
+        largest_first = rows.copy()
+        sort_by(largest_first, -np.minimum(self.m.j[mk.GPUS, rows], self.gpus_per_node))
+        if mk.place_in_order(self.places, largest_first, len(rows), self.gpus_per_node):
+            return
+        planned, total = int(self.m.j[mk.GPUS, rows].sum()), self.setting.cluster.gpus
+        if planned <= total and self.setting.is_corrected("buddy_only"):
+            self.release(rows, everybody=True)
+            self._place_by_count(largest_first)
+            return
+        node = self.gpus_per_node
+        odd = "" if node & (node - 1) == 0 else f" (nodes of {node} GPUs cannot be halved down to one)"
+        raise PolicyError.at(
+            f"t={now_s} s",
+            f"the buddy placement, by halves of nodes and whole nodes, has none for {planned} planned GPUs of "
+            f"{total}{odd}; compat.buddy_only: corrected also spreads jobs over nodes",
+        )
+
+    def _place_by_count(self, rows: I64) -> None:
+        """Jobs take free GPUs wherever they are, on few nodes each; for the machine all nodes are one set then."""
+        places, j, node = self.places, self.m.j, self.gpus_per_node
+        held, sets, total = rows[j[mk.GPUS, rows] > 0], places.sets, self.setting.cluster.gpus
+        self.owner = np.empty(total, np.int64)
+        mk.place_by_count(j, held, len(held), node, self.owner)
+        if places.set_jobs.shape[1] <= len(held):
+            wider = np.zeros((len(places.set_jobs), total + 1), np.int64)
+            places = self.places = places._replace(set_jobs=wider)
+        nodes = int(places.meta[mk.FREE_NODES])
+        assert nodes * node == total, "a node is occupied by a job that is not to be placed"
+        places.set_nodes[:nodes] = places.free_nodes
+        places.set_jobs[0, : len(held)] = held
+        places.node_set[:] = 0
+        places.meta[[mk.FREE_NODES, mk.SETS]] = 0, 1
+        used = int(j[mk.GPUS, held].sum())
+        sets[[mk.CAP, mk.USED, mk.FIRST_NODE, mk.JOBS_IN, mk.CLASS], 0] = total, used, 0, len(held), -1
+        mk.move_class(sets, places.class_sets, places.class_n, 0, mk.class_of(total - used))
+        j[mk.SET_OF, held] = 0
+        on_nodes = np.unique(self.owner[self.owner >= 0] * nodes + np.flatnonzero(self.owner >= 0) // node)
+        spans = np.bincount(on_nodes // nodes, minlength=j.shape[1])[held]
+        wide = spans > -(-j[mk.GPUS, held] // node)
+        self.spread_gpus = int(j[mk.GPUS, held[wide]].sum())
+        self.record.spread_rows.update(held[wide].tolist())
+        self.record.most_nodes = max(self.record.most_nodes, int(spans[wide].max(initial=0)))
+
+    def refuse(self, row: int, because: str) -> None:
+        """Turn a job away."""
+        self.m.j[mk.STATE, row] = mk.GONE
+        self.record.refuse(row, because, self.now_s)
+
+    def admit(self, row: int) -> None:
+        """Take a job in, waiting."""
+        m = self.m
+        for which in (mk.RUNNABLE, mk.PENDING):
+            m.lists[which, m.meta[which]] = row
+            m.meta[which] += 1
+        m.j[mk.STATE, row] = mk.WAITING
+        self.record.admit(row, self.now_s)
+
+    def note(self, now_s: int) -> None:
+        """Write the scheduling event down: who holds what from now on."""
+        holding = self.runnable()
+        holding = holding[self.m.j[mk.GPUS, holding] > 0]
+        before = self.held
+        gone = before[(self.m.j[mk.STATE, before] == mk.GONE) | (self.m.j[mk.GPUS, before] == 0)]
+        rows = np.concatenate((holding, gone))
+        gpus = np.concatenate((self.m.j[mk.GPUS, holding], np.zeros(len(gone), np.int64)))
+        self.record.add_event(now_s, rows, gpus, int(self.m.meta[mk.PENDING]))
+        self.record.accepted = int(self.m.meta[mk.ACCEPTED])
+        self.held = holding.copy()
+
+    def learn_groups(self, rows: I64) -> None:
+        """Find out whose communication groups are known, then know them all."""
+        if len(self.owner):
+            self._learn_groups_by_count(rows)
+            return
+        if not self.setting.is_corrected("rank_cache"):
+            mk.learn_groups(self.places, rows, len(rows), self.gpus_per_node)
+            return
+        m, places = self.m, self.places
+        met = set()
+        for row in rows[m.j[mk.GPUS, rows] > 0].tolist():
+            which = m.j[mk.SET_OF, row]
+            first, nodes = places.sets[mk.FIRST_NODE, which], places.sets[mk.CAP, which] // self.gpus_per_node
+            mates = places.set_jobs[which, : places.sets[mk.JOBS_IN, which]]
+            offset = int(m.j[mk.GPUS, mates[: int(np.argmax(mates == row))]].sum())
+            group = (*places.set_nodes[first : first + nodes].tolist(), -1, offset, int(m.j[mk.GPUS, row]))
+            m.j[mk.HIT, row] = group in self.groups
+            met.add(group)
+        self.groups |= met
+
+    def _learn_groups_by_count(self, rows: I64) -> None:
+        """As `learn_groups`, of jobs placed by count."""
+        m, node = self.m, self.gpus_per_node
+        exact = self.setting.is_corrected("rank_cache")
+        holding = rows[m.j[mk.GPUS, rows] > 0]
+        gpus = [np.flatnonzero(self.owner == row) for row in holding]
+        ranks, levels = np.array([mine[0] for mine in gpus], np.int64), m.j[mk.LEVEL, holding]
+        # a group on one node is named as `learn_groups` names it
+        groups = [
+            (int(mine[0]) // node, -1, int(mine[0]) % node, len(mine))
+            if mine[0] // node == mine[-1] // node
+            else (*mine.tolist(), -1)
+            for mine in gpus
+        ]
+        m.j[mk.HIT, rows] = 0
+        m.j[mk.HIT, holding] = (
+            [group in self.groups for group in groups] if exact else self.places.known[ranks, levels]
+        )
+        self.groups.update(groups)
+        self.places.known[ranks, levels] = True
+
+    def pay(self, rows: I64) -> None:
+        """Jobs pay for their restarts; on some events all communication groups are forgotten first."""
+        rebuilt = mk.tick(self.places, self.setting.slot_s)
+        if rebuilt:
+            self.groups.clear()
+        if self.table is not None:
+            self._pay_by_table(self.table, rows)
+            return
+        unchanged_free = self.setting.is_corrected("overhead_when_unchanged")
+        mk.charge(self.m, rows, len(rows), rebuilt, unchanged_free, self.setting.cluster.gpus)
+
+    def _pay_by_table(self, table: CostTable, rows: I64) -> None:
+        """Jobs whose GPUs changed pay what the table says, rounded up to whole seconds; first starts are free."""
+        m = self.m
+        cost_s = np.zeros(len(rows), np.int64)
+        for at, row in enumerate(rows.tolist()):
+            gpus, before = int(m.j[mk.GPUS, row]), int(m.j[mk.LAST_GPUS, row])
+            if gpus and gpus != before and self.begun[row]:
+                cost_s[at] = math.ceil(table.change_s(row, before, gpus) - 1e-9)
+            self.begun[row] |= gpus > 0
+        charge_each(m, rows, cost_s)
+
+    def would_admit(self, row: int, admits: Callable[[], bool], *, alone: bool) -> str:
+        """What would have a refused job admitted, as far as it was tried: a later deadline, more GPUs (whole nodes).
+
+        `admits` plans it with everybody in the cluster; `alone`: it was refused with others that came with it.
+        """
+        if not self.record.seeks_remedies or self.runnable_count > MOST_TRIED:
+            return ""
+        machine, slot_s = self.m, self.setting.slot_s
+        deadlines = machine.j[mk.DEADLINE]
+        written = int(deadlines[row])
+        if alone and admits():
+            return "; alone it would be admitted"
+
+        def later(slack_s: int) -> bool:
+            deadlines[row] = written + slack_s
+            return admits()
+
+        def larger(gpus: int) -> bool:
+            counts = np.arange(self.setting.cluster.gpus + gpus + 1)
+            floor_level = np.searchsorted(machine.levels, counts, side="right").astype(np.int64) - 1
+            self.m = machine._replace(floor_level=floor_level)
+            return admits()
+
+        slack_s = least_that(later, slot_s, slot_s << 14)
+        deadlines[row] = written
+        gpus = least_that(larger, self.gpus_per_node, 8 * self.setting.cluster.gpus)
+        self.m = machine
+        found = [f"with a deadline {slack_s} s later"] * (slack_s > 0) + [f"with {gpus} more GPUs"] * (
+            gpus > 0
+        )
+        if not found:
+            return ""
+        return f"; {'alone, ' if alone else ''}{' or '.join(found)} it would be admitted"
+
+    def restart_reserve_s(self, restarts: int = RESERVED_RESTARTS) -> I64:
+        """Seconds per job that a plan keeps for overhead: restarts at the job's largest count, all groups new."""
+        largest = self.m.levels[np.maximum(self.m.j[mk.TOP] - 1, 0)]
+        if self.table is not None:
+            return np.ceil(restarts * self.table.worst_s(largest)).astype(np.int64)
+        total = self.setting.cluster.gpus
+        each = {int(gpus): overhead_s(int(gpus), False, False, total) for gpus in np.unique(largest)}
+        return np.array([restarts * each[int(gpus)] for gpus in largest], np.int64)
+
+    def on_round(self, now_s: int) -> None:
+        """These schedules have no rounds."""
+
+    def wake(self, now_s: int) -> None:
+        """A wake-up needs nothing of its own: every instant replans everybody."""
+
+
+def by_column(setting: Setting, profile: ThroughputTable) -> I64:
+    """Usable levels by the published rule for EDF: the largest column not literally `nan`, within 64 and the batch."""
+    if setting.is_corrected("max_gpus_rule"):
+        return fastest_levels(profile)[setting.jobs.kind]
+    most = np.minimum(np.minimum(profile.largest_column[setting.jobs.kind], 64), setting.jobs.batch)
+    return usable_levels(profile, most)
+
+
+def by_fixed_limit(setting: Setting, profile: ThroughputTable) -> I64:
+    """Usable levels by the published ElasticFlow code's table."""
+    limits = np.array(
+        [fixed_limit(setting.gpu_type, model, batch) for model, batch in profile.kinds], np.int64
+    )
+    return usable_levels(profile, limits)[setting.jobs.kind]

@@ -1,0 +1,133 @@
+"""Rigid priority policies in a compiled queue: FIFO, SJF, SRTF, EDF.
+
+Without nodes, quotas, costs and backfill the queue runs the whole trace by the policy's `kernel_key`. Otherwise the policy
+decides at every event through a view (`engine.allocator`), with the same order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forerun.domains.cluster.engine.allocator import Terms
+from forerun.domains.cluster.engine.kernels import priority as qk
+from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Rules, Step
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Setting
+from forerun.domains.cluster.policy import PriorityPolicy
+from forerun.errors import ScenarioError
+
+
+class PriorityRules(Rules):
+    """A whole run by the compiled queue, in stretches as long as its log, or instant by instant for observers."""
+
+    order = (Step.DECIDE,)
+
+    def __init__(self, setting: Setting, record: Record, policy: PriorityPolicy, terms: Terms) -> None:
+        jobs = setting.jobs
+        too_large = np.flatnonzero(jobs.gpus > setting.cluster.gpus)
+        if len(too_large):
+            row = int(too_large[0])
+            more = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
+            raise ScenarioError.at(
+                f"job {jobs.id[row]}",
+                f"asks for {jobs.gpus[row]} GPUs, the cluster has {setting.cluster.gpus}{more}",
+            )
+        self.setting, self.record, self.policy, self.terms = setting, record, policy, terms
+        self.queue = build_queue(setting, policy.kernel_key, 1 << 16)
+        self.coming_s = float(jobs.submit_s[0])
+        self.each_instant = False
+
+    def stop_at_each_instant(self) -> None:
+        """Play one event at a time, and keep the record up to date with each."""
+        self.each_instant = True
+
+    def next_moment(self) -> float | None:
+        """The next event; None when nothing is left."""
+        return self.coming_s if np.isfinite(self.coming_s) else None
+
+    def decide(self, now_s: float) -> None:
+        """Play until the log is full or the run is over, or the one event of now; and write it down."""
+        until_s = float(np.nextafter(now_s, np.inf)) if self.each_instant else np.inf
+        self.coming_s = qk.advance(
+            self.queue, self.policy.kernel_key, self.policy.preemptive, self.terms.restart_s, until_s
+        )
+        if self.each_instant:
+            self._note_jobs()
+        self._take_log()
+        if not np.isfinite(self.coming_s):
+            self._close()
+
+    def _note_jobs(self) -> None:
+        """Who has come, given way or ended by now."""
+        queue, record, jobs = self.queue, self.record, self.setting.jobs
+        touched = np.unique(queue.log_row[: queue.meta[qk.LOGGED]])
+        record.admitted[: queue.meta[qk.ARRIVED]] = 1
+        record.preempts[touched] = queue.preempts[touched]
+        ended = touched[queue.end[touched] >= 0]
+        timed = jobs.deadline_s[ended] < NO_DEADLINE_S
+        late = timed & (queue.end[ended] > jobs.deadline_s[ended])
+        record.finish_all(ended, queue.end[ended], late)
+        record.accepted += int(np.count_nonzero(timed & ~late))
+        record.useful_gpu_s[ended] = (jobs.duration_s * jobs.gpus).astype(np.float64)[ended]
+
+    def _take_log(self) -> None:
+        queue, meta = self.queue, self.queue.meta
+        events, count = int(meta[qk.EVENTS]), int(meta[qk.LOGGED])
+        self.record.add_events(
+            queue.event_time[:events],
+            queue.event_pending[:events],
+            queue.event_first[: events + 1].copy(),
+            queue.log_row[:count].copy(),
+            queue.log_gpus[:count].copy(),
+        )
+        meta[qk.EVENTS] = meta[qk.LOGGED] = 0
+
+    def _close(self) -> None:
+        queue, record, jobs = self.queue, self.record, self.setting.jobs
+        record.admitted[:] = 1
+        record.end_s[:] = queue.end
+        record.logged_s[:] = queue.end
+        record.completed = np.argsort(queue.end, kind="stable").tolist()
+        has_deadline = jobs.deadline_s < NO_DEADLINE_S
+        record.declined[:] = has_deadline & (queue.end > jobs.deadline_s)
+        record.accepted = int(np.count_nonzero(has_deadline & ~record.declined))
+        record.preempts[:] = queue.preempts
+        record.useful_gpu_s[:] = (jobs.duration_s * jobs.gpus).astype(np.float64)
+
+
+def build_queue(setting: Setting, key: int, capacity: int) -> qk.Queue:
+    """The compiled queue at the start of a run. `capacity`: entries of its log."""
+    jobs, total = setting.jobs, setting.cluster.gpus
+    count = len(jobs)
+    work = jobs.duration_s.astype(np.float64)
+    fixed = {
+        qk.BY_SUBMISSION: jobs.submit_s,
+        qk.BY_DURATION: work,
+        qk.BY_AREA: work * jobs.gpus,
+        qk.BY_REMAINING: work,
+        qk.BY_DEADLINE: np.where(jobs.deadline_s < NO_DEADLINE_S, jobs.deadline_s, np.inf),
+    }[key].astype(np.float64)
+    meta = np.zeros(8, np.int64)
+    meta[qk.FREE] = total
+    capacity = max(capacity, 8 * total + 256)
+    slots = np.zeros((7, total + 1), np.int64)
+    slots[qk.SPARE] = np.arange(total + 1)
+    return qk.Queue(
+        submit=jobs.submit_s.astype(np.float64),
+        gpus=jobs.gpus.copy(),
+        fixed=fixed,
+        left=work,
+        first_start=np.full(count, -1.0),
+        end=np.full(count, -1.0),
+        preempts=np.zeros(count, np.int64),
+        waiting=np.zeros(count, np.int64),
+        waiting_key=np.zeros(count),
+        slots=slots,
+        slot_times=np.zeros((4, total + 1)),
+        meta=meta,
+        log_row=np.zeros(capacity, np.int64),
+        log_gpus=np.zeros(capacity, np.int64),
+        event_time=np.zeros(capacity),
+        event_pending=np.zeros(capacity, np.int64),
+        event_first=np.zeros(capacity + 1, np.int64),
+    )

@@ -1,0 +1,254 @@
+"""What a job loses when its GPUs change: seconds by model and kind of change.
+
+A table has a row a model and a column a change: `1->2` (growing), `16->8` (shrinking), `migrate` (other GPUs, the same
+number) and `restart` (after it held none). Between measured counts the cost goes with the logarithm of the larger count,
+beyond them the nearest measured one holds; what is not given for restarts is that for migrating. The row `*` is for all
+other models. Jobs without a model have the scenario's plain seconds.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from forerun.domains.cluster.inputs.setting import F64, I64, Jobs, Setting
+from forerun.errors import Problem, ScenarioError, known_names
+from forerun.regular import read_regular, unreadable
+
+#: the four kinds of change, in the order of the kernels' arrays
+KINDS: Final = ("restart", "grow", "shrink", "move")
+ANY_MODEL: Final = "*"
+_CHANGE: Final = re.compile(r"(\d+)\s*(?:->|→)\s*(\d+)")
+
+#: median seconds measured on A100 servers with the elastic runtime (Gu et al., ElasticFlow, ASPLOS'23, figure 12(b));
+#: migrations are of 8 GPUs. The row of deepspeech2 is as given; the published plot labels it otherwise.
+PRESETS: Final[dict[str, dict[str, dict[str, float]]]] = {
+    "elasticflow": {
+        "resnet50": {"1->2": 1.884, "2->1": 1.659, "8->16": 1.666, "16->8": 1.787, "migrate": 0.887},
+        "vgg16": {"1->2": 1.82, "2->1": 1.629, "8->16": 2.407, "16->8": 2.354, "migrate": 3.209},
+        "inception3": {"1->2": 1.819, "2->1": 1.099, "8->16": 1.738, "16->8": 1.733, "migrate": 0.69},
+        "gpt2": {"1->2": 2.344, "2->1": 3.101, "8->16": 3.203, "16->8": 3.198, "migrate": 2.119},
+        "bert": {"1->2": 3.904, "2->1": 2.611, "8->16": 4.239, "16->8": 4.222, "migrate": 3.191},
+        "deepspeech2": {"1->2": 1.573, "2->1": 1.131, "8->16": 1.757, "16->8": 1.636, "migrate": 2.429},
+    }
+}
+SOURCES: Final = {
+    "elasticflow": "published medians (Gu et al., ElasticFlow, ASPLOS'23, figure 12(b))",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CostTable:
+    """Costs of each job's changes.
+
+    `row[jobs]`: which row of the curves a job has; `points[row][kind]`: (log2 of a count, seconds), ascending.
+    """
+
+    row: I64
+    points: tuple[dict[str, tuple[tuple[float, float], ...]], ...]
+    source: str = ""
+
+    def change_s(self, job: int, before: int, after: int) -> float:
+        """Seconds a job loses when it goes from `before` to `after` GPUs; `before` 0: it starts again."""
+        kind = "move" if before == after else "grow" if after > before else "shrink"
+        kind = "restart" if before == 0 else kind
+        return _at(self.points[int(self.row[job])][kind], max(before, after))
+
+    def curves(self, most: int) -> F64:
+        """Seconds by row, kind of change and larger count, float64[rows, 4, most + 1]; 0 at count 0."""
+        out = np.zeros((len(self.points), len(KINDS), most + 1))
+        for row, kinds in enumerate(self.points):
+            for at, kind in enumerate(KINDS):
+                out[row, at, 1:] = [_at(kinds[kind], count) for count in range(1, most + 1)]
+        return out
+
+    def between(self, levels: I64) -> F64:
+        """Seconds by row, level before and level after (0: none, then `levels`), float64[rows, 1 + levels, 1 + levels]."""
+        curves = self.curves(int(levels[-1]))
+        counts = [0, *levels.tolist()]
+        out = np.zeros((len(self.points), len(counts), len(counts)))
+        for i, before in enumerate(counts):
+            for k, after in enumerate(counts[1:], 1):
+                kind = 0 if before == 0 else 3 if before == after else 1 if after > before else 2
+                out[:, i, k] = curves[:, kind, max(before, after)]
+        return out
+
+    def worst_s(self, most: I64) -> F64:
+        """The most a single change can cost each job on up to `most[jobs]` GPUs."""
+        curves = self.curves(int(most.max(initial=1)))
+        worst: F64 = np.maximum.accumulate(curves.max(axis=1), axis=1)[self.row, most]
+        return worst
+
+    def restart_s(self, gpus: I64) -> I64:
+        """Whole seconds, rounded up, that each job loses when it starts again on its GPUs."""
+        seconds = [self.change_s(job, 0, count) for job, count in enumerate(gpus.tolist())]
+        return np.ceil(np.array(seconds) - 1e-9).astype(np.int64)
+
+
+def _at(points: Sequence[tuple[float, float]], count: int) -> float:
+    if len(points) == 1:
+        return points[0][1]
+    return float(np.interp(math.log2(count), [x for x, _ in points], [y for _, y in points]))
+
+
+def read_costs(path: Path) -> dict[str, dict[str, float]]:
+    """The costs of a CSV file, `model,1->2,2->1,8->16,16->8,migrate`; seconds, empty cells are not measured."""
+    try:
+        text = read_regular(path).decode("utf-8-sig")
+    except OSError as fault:
+        raise ScenarioError.at(str(path), unreadable(fault)) from fault
+    except UnicodeDecodeError as fault:
+        line = fault.object.count(b"\n", 0, fault.start) + 1
+        raise ScenarioError.at(f"{path}:{line}", "is no UTF-8 text") from fault
+    reader = csv.reader(io.StringIO(text, newline=""))
+    rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
+    if not rows or rows[0][1][0] != "model" or len(rows) < 2:
+        raise ScenarioError.at(
+            f"{path.name}:1",
+            "is no table of costs; the header is model,1->2,2->1,8->16,16->8,migrate, then a row a model",
+        )
+    header = rows[0][1][1:]
+    problems: list[Problem] = []
+    found: dict[str, dict[str, float]] = {}
+    for line, cells in rows[1:]:
+        where = f"{path.name}:{line}"
+        if len(cells) != len(header) + 1:
+            problems.append(Problem(where, f"has {len(cells)} fields, the header has {len(header) + 1}"))
+            continue
+        if cells[0] in found:
+            problems.append(Problem(where, f"model {cells[0]!r} has a row already"))
+        row: dict[str, float] = {}
+        for change, cell in zip(header, cells[1:], strict=True):
+            if not cell:
+                continue
+            try:
+                row[change] = float(cell)
+            except ValueError:
+                problems.append(Problem(where, f"{change} is {cell!r}; seconds are wanted, or nothing"))
+        found[cells[0]] = row
+        problems += [Problem(where, what) for what in faults(row)]
+    if problems:
+        raise ScenarioError(*problems)
+    return found
+
+
+def faults(changes: Mapping[str, float]) -> list[str]:
+    """What is wrong with a model's costs: changes that are none, seconds that cannot be, kinds without any."""
+    problems = []
+    kinds: set[str] = set()
+    for change, seconds in changes.items():
+        if (kind := _kind_of(change)) is None:
+            problems.append(
+                f"{change!r} is no change; known: migrate, restart, and counts of GPUs as 1->2 or 16->8"
+            )
+            continue
+        kinds.add(kind)
+        if not 0 <= seconds < math.inf:
+            problems.append(f"{change} is {seconds:g} s; a finite number from 0 is wanted")
+    if missing := [
+        name
+        for name, kind in (("growing (1->2)", "grow"), ("shrinking (2->1)", "shrink"))
+        if kind not in kinds
+    ]:
+        problems.append(f"has no seconds for {' and '.join(missing)}")
+    return problems
+
+
+def _kind_of(change: str) -> str | None:
+    if change in ("restart", "migrate"):
+        return {"restart": "restart", "migrate": "move"}[change]
+    if (match := _CHANGE.fullmatch(change)) is None:
+        return None
+    before, after = int(match[1]), int(match[2])
+    if before == after or not before or not after:
+        return None
+    return "grow" if after > before else "shrink"
+
+
+def _points(changes: Mapping[str, float]) -> dict[str, tuple[tuple[float, float], ...]]:
+    """The curves of a model: seconds at the logarithm of the larger count."""
+    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
+    for change, seconds in changes.items():
+        kind = _kind_of(change)
+        assert kind is not None, change
+        match = _CHANGE.fullmatch(change)
+        count = max(int(match[1]), int(match[2])) if match else 1
+        found[kind].append((math.log2(count), seconds))
+    found["move"] = found["move"] or found["restart"] or found["grow"]
+    found["restart"] = found["restart"] or found["move"]
+    return {kind: tuple(sorted(points)) for kind, points in found.items()}
+
+
+def plain(restart_s: float, grow_s: float, shrink_s: float) -> dict[str, tuple[tuple[float, float], ...]]:
+    """Curves of jobs that all cost the same; moving is restarting."""
+    seconds = {"restart": restart_s, "grow": grow_s, "shrink": shrink_s, "move": restart_s}
+    return {kind: ((0.0, amount),) for kind, amount in seconds.items()}
+
+
+def cost_table(
+    models: Mapping[str, Mapping[str, float]],
+    jobs: Jobs,
+    otherwise: Mapping[str, tuple[tuple[float, float], ...]],
+    where: str,
+    source: str = "",
+) -> CostTable:
+    """Each job's costs by its model; jobs without a model have `otherwise`.
+
+    Raises ScenarioError at `where` for a model of the jobs that is not in the table, if it has no row `*`.
+    """
+    names = list(models)
+    row_of = {name: at for at, name in enumerate(names)}
+    unknown = _unknown(row_of, jobs.model)
+    if unknown:
+        raise ScenarioError(
+            *(
+                Problem(where, f"has no costs of model {model!r} ({count} jobs); {known_names(model, names)}")
+                for model, count in unknown.items()
+            )
+        )
+    last = len(names)
+    row = [last if not model else row_of.get(model, row_of.get(ANY_MODEL, last)) for model in jobs.model]
+    points = (*(_points(models[name]) for name in names), dict(otherwise))
+    return CostTable(np.array(row, np.int64), points, source)
+
+
+def _unknown(known: Mapping[str, int], models: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for model in models:
+        if model and model not in known and ANY_MODEL not in known:
+            found[model] = found.get(model, 0) + 1
+    return found
+
+
+def uses_table(setting: Setting) -> bool:
+    """Whether published schedules charge what a table of costs says."""
+    return setting.costs is not None and setting.is_corrected("cost_table")
+
+
+def restart_costs_s(setting: Setting) -> dict[bool, list[int]]:
+    """Whole seconds each rigid job of a published schedule loses at a start, by whether all groups are rebuilt then.
+
+    The simulator's formula; or, where that is corrected and the scenario has a table, the table's (nothing is rebuilt then,
+    and first starts are free).
+    """
+    from forerun.domains.cluster.engine.kernels.common import overhead_s
+
+    jobs = setting.jobs
+    if uses_table(setting):
+        assert setting.costs is not None
+        return {False: setting.costs.restart_s(jobs.gpus).tolist()}
+    found = {}
+    for tick in (False, True):
+        each = {
+            gpus: int(overhead_s(gpus, tick, False, setting.cluster.gpus)) for gpus in set(jobs.gpus.tolist())
+        }
+        found[tick] = [each[gpus] for gpus in jobs.gpus.tolist()]
+    return found

@@ -1,0 +1,302 @@
+"""Our own file formats: cluster specification, job log, throughput tables.
+
+Every reader reports all problems of a file at once, each with its line and field. Repairs that keep the meaning
+(unsorted rows, a deadline that cannot be met) are counted in notes; nothing else is changed silently.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Cluster, Jobs, NodeGroup, ThroughputTable
+from forerun.errors import Problem, ProfileError, ScenarioError, TraceError, known_names
+from forerun.regular import read_regular, unreadable
+from forerun.trace.readers.cluster_jobs import NO_DEADLINE, job_name, job_rows
+from forerun.trace.repair import RepairLog
+from forerun.trace.source import Source
+
+_SPEC_FIELDS: Final = ("num_switch", "num_node_p_switch", "num_gpu_p_node", "num_cpu_p_node", "mem_p_node")
+
+
+@dataclass(frozen=True, slots=True)
+class JobTable:
+    """A job log before it meets a profile: one tuple a column, in the order of the file.
+
+    `user` is who submitted a job (the virtual cluster where the log names no user), `vc` its virtual cluster or partition.
+    `read_as` names the reader of a foreign log; `most_held` is the most GPUs it held at once (0: not recorded).
+    """
+
+    source: str
+    job_id: tuple[int | str, ...]
+    submit_s: tuple[int, ...]
+    iterations: tuple[int, ...]
+    model: tuple[str, ...]
+    deadline_s: tuple[int, ...]
+    batch: tuple[int, ...]
+    gpus: tuple[int, ...]
+    duration_s: tuple[int, ...]
+    best_effort: tuple[bool, ...]
+    user: tuple[str, ...]
+    vc: tuple[str, ...]
+    written_deadline_s: tuple[int, ...]
+    line: tuple[int, ...]
+    read_as: str = ""
+    most_held: float = 0.0
+
+    def columns(self) -> dict[str, tuple[Any, ...]]:
+        """The columns by name."""
+        return {name: value for name in self.__slots__ if isinstance(value := getattr(self, name), tuple)}
+
+
+def read_cluster(path: Path, gpu_type: str = "") -> Cluster:
+    """The cluster of a specification file: `.csv` with commas, `.txt` with spaces; one row of whole numbers.
+
+    GPUs are the product of the first three; processors and memory are read and never bind.
+    """
+    rows = _rows(path, ScenarioError, delimiter=" " if path.suffix == ".txt" else ",")
+    if len(rows) < 2:
+        raise ScenarioError.at(
+            path.name, f"holds no cluster; one row under {','.join(_SPEC_FIELDS)} is wanted"
+        )
+    header = [name.strip() for name in rows[0][1]]
+    missing = [name for name in _SPEC_FIELDS[:3] if name not in header]
+    if missing:
+        raise ScenarioError.at(
+            f"{path.name}:1", f"misses {', '.join(missing)}; the header is {','.join(_SPEC_FIELDS)}"
+        )
+    if len(rows) > 2:
+        raise ScenarioError.at(f"{path.name}:{rows[2][0]}", "has a second cluster; one row is wanted")
+    line, cells = rows[1]
+    problems: list[Problem] = []
+    sizes = {}
+    for name, cell in zip(header, cells, strict=False):
+        sizes[name] = _integer(
+            cell, f"{path.name}:{line}", name, problems, least=0 if name.startswith(("mem", "num_cpu")) else 1
+        )
+    if len(cells) < len(header):
+        problems.append(Problem(f"{path.name}:{line}", f"has {len(cells)} of {len(header)} fields"))
+    if problems:
+        raise ScenarioError(*problems)
+    return Cluster.uniform(sizes["num_switch"], sizes["num_node_p_switch"], sizes["num_gpu_p_node"], gpu_type)
+
+
+def cluster_of(groups: Iterable[NodeGroup]) -> Cluster:
+    """A cluster of named groups of nodes; racks count as switches."""
+    listed = tuple(groups)
+    racks = {group.rack or group.name for group in listed}
+    return Cluster(listed, max(1, len(racks)))
+
+
+def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
+    """The jobs of a log with one of the four published headers (or ours), in the order of the file.
+
+    Whole seconds since the collection began; deadlines absolute; `best_effort` 1 takes the deadline away. Ids made of
+    digits become numbers. Columns for model, iterations, batch and deadline may be absent or empty: such jobs run rigid
+    for their duration and have no deadline. Reads as the trace format `cluster_jobs` does.
+    """
+    notes = RepairLog() if notes is None else notes
+    _, rows = job_rows(Source(path, repairs=notes, name=path.name))
+    count, columns = len(rows), {name: tuple(values.tolist()) for name, values in rows.columns.items()}
+    deadlines = columns.get("deadline_s", (NO_DEADLINE,) * count)
+    written_s = tuple(NO_DEADLINE_S if at == NO_DEADLINE else at for at in deadlines)
+    effort = columns.get("best_effort", (0,) * count)
+    deadline_s = tuple(NO_DEADLINE_S if alone else at for at, alone in zip(written_s, effort, strict=True))
+    nothing, unnamed = (0,) * count, ("",) * count
+    vcs, users = columns.get("vc", unnamed), columns.get("user", unnamed)
+    return JobTable(
+        source=path.name,
+        job_id=tuple(map(job_name, columns["job_id"])),
+        submit_s=columns["submit_s"],
+        iterations=columns.get("iterations", nothing),
+        model=columns.get("model", unnamed),
+        deadline_s=deadline_s,
+        batch=columns.get("batch", nothing),
+        gpus=columns["gpus"],
+        duration_s=columns["duration_s"],
+        best_effort=tuple(at == NO_DEADLINE_S for at in deadline_s),
+        user=users if any(users) else vcs,
+        vc=vcs,
+        written_deadline_s=written_s,
+        line=tuple(rows.lines.tolist()),
+    )
+
+
+def jobs_of(table: JobTable, profile: ThroughputTable | None, notes: RepairLog | None = None) -> Jobs:
+    """The jobs of a log, sorted stably by submission, each tied to its row of the profile.
+
+    Raises TraceError for a model or batch that the profile does not know. Jobs without a model stay rigid.
+    """
+    notes = RepairLog() if notes is None else notes
+    problems: list[Problem] = []
+    kinds = {kind: row for row, kind in enumerate(profile.kinds)} if profile else {}
+    kind = np.full(len(table.job_id), -1, np.int64)
+    for row, (model, batch) in enumerate(zip(table.model, table.batch, strict=True)):
+        if not model or profile is None:
+            continue
+        if (model, batch) in kinds:
+            kind[row] = kinds[model, batch]
+        else:
+            problems.append(Problem(f"{table.source}:{table.line[row]}", _unknown_kind(model, batch, kinds)))
+    if problems:
+        raise TraceError(*problems)
+    submit = np.array(table.submit_s, np.int64)
+    order = np.argsort(submit, kind="stable")
+    if (np.diff(submit) < 0).any():
+        where = f"{table.source}:{table.line[int(np.flatnonzero(np.diff(submit) < 0)[0]) + 1]}"
+        notes.note("rows out of order (sorted by submission)", where)
+    return Jobs(
+        file_row=np.arange(len(submit)),
+        id=table.job_id,
+        submit_s=submit,
+        deadline_s=np.array(table.deadline_s, np.int64),
+        iterations=np.array(table.iterations, np.int64),
+        kind=kind,
+        model=table.model,
+        batch=np.array(table.batch, np.int64),
+        gpus=np.array(table.gpus, np.int64),
+        duration_s=np.array(table.duration_s, np.int64),
+        best_effort=np.array(table.best_effort, np.bool_),
+        user=table.user,
+        written_deadline_s=np.array(table.written_deadline_s, np.int64),
+    ).take(order)
+
+
+def _unknown_kind(model: str, batch: int, kinds: Mapping[tuple[str, int], int]) -> str:
+    models = sorted({name for name, _ in kinds})
+    if model not in models:
+        return f"model {model!r} has no throughput; {known_names(model, models)}"
+    if not batch:
+        return f"has a model, {model}, and no batch, by which throughput is told"
+    batches = ", ".join(str(known) for name, known in sorted(kinds) if name == model)
+    return f"batch_size {batch} of {model} has no throughput; measured: {batches}"
+
+
+def read_profile(folder: Path, gpu_type: str) -> ThroughputTable:
+    """The throughput tables of a folder, one `<model>.csv` a model: `global_batch_size,1,2,4,...`, iterations/s.
+
+    `nan` and empty cells are counts nobody measured, 0 is a count the job cannot run on. All tables share their
+    columns; a column that one lacks counts as not measured there.
+    """
+    files = sorted(folder.glob("*.csv"))
+    if not files:
+        raise ProfileError.at(folder.name, "holds no <model>.csv with throughput")
+    return read_tables(files, gpu_type, folder.name)
+
+
+def read_tables(files: Sequence[Path], gpu_type: str, name: str = "") -> ThroughputTable:
+    """The throughput tables of some files, one a model, as `read_profile` reads a folder's."""
+    problems: list[Problem] = []
+    tables = [_throughput(path, problems) for path in files]
+    if problems:
+        raise ProfileError(*problems)
+    levels = sorted({level for _, table in tables for cells in table.values() for level in cells})
+    kinds, rates, largest = [], [], []
+    for model, table in tables:
+        for batch, cells in table.items():
+            kinds.append((model, batch))
+            rates.append([_rate(cells.get(level, "nan")) for level in levels])
+            present = [level for level, cell in cells.items() if cell.lower() != "nan"]
+            largest.append(min(max(present, default=0), 64))
+    return ThroughputTable(
+        gpu_type=gpu_type,
+        kinds=tuple(kinds),
+        levels=np.array(levels, np.int64),
+        rate=np.array(rates, np.float64),
+        largest_column=np.array(largest, np.int64),
+        source=f"measured ({label})" if (label := name or gpu_type) else "measured",
+    )
+
+
+def _throughput(path: Path, problems: list[Problem]) -> tuple[str, dict[int, dict[int, str]]]:
+    rows = _rows(path, ProfileError)
+    if not rows or [cell.strip() for cell in rows[0][1]][:1] != ["global_batch_size"]:
+        raise ProfileError.at(
+            f"{path.name}:1", "the header starts with global_batch_size, then one GPU count a column"
+        )
+    header = rows[0][1][1:]
+    levels = [_integer(cell, f"{path.name}:1", "GPU count", problems, least=1) for cell in header]
+    if levels != sorted(set(levels)):
+        problems.append(Problem(f"{path.name}:1", "GPU counts are not ascending"))
+    table: dict[int, dict[int, str]] = {}
+    for line, cells in rows[1:]:
+        where = f"{path.name}:{line}"
+        batch = _integer(cells[0], where, "global_batch_size", problems, least=1)
+        if len(cells) > len(header) + 1:
+            problems.append(Problem(where, f"has {len(cells)} fields, the header has {len(header) + 1}"))
+        values = dict(zip(levels, (cell.strip() for cell in cells[1:]), strict=False))
+        for level, cell in values.items():
+            if (fault := _rate_fault(cell)) is not None:
+                problems.append(Problem(where, f"throughput at {level} GPUs {fault}"))
+        if batch in table:
+            problems.append(Problem(where, f"global_batch_size {batch} appears twice"))
+        table[batch] = values
+    return path.stem, table
+
+
+def _rate(cell: str) -> float:
+    return float(cell) if cell and cell.lower() != "nan" else math.nan
+
+
+def _rate_fault(cell: str) -> str | None:
+    try:
+        value = _rate(cell)
+    except ValueError:
+        return f"is {cell!r}, a number, nan or nothing is wanted"
+    if value < 0 or math.isinf(value):
+        return f"is {cell}, a finite number not below 0 is wanted"
+    return None
+
+
+def _integer(cell: str, where: str, name: str, problems: list[Problem], *, least: int) -> int:
+    text = cell.strip()
+    try:
+        value = int(text)
+    except ValueError:
+        problems.append(Problem(where, f"{name} is {text!r}, {_integer_hint(text)}"))
+        return max(least, 1)
+    if value < least or value >= 1 << 53:
+        problems.append(Problem(where, f"{name} is {value}, a whole number from {least} is wanted"))
+        return max(least, 1)
+    return value
+
+
+def _integer_hint(text: str) -> str:
+    if not text:
+        return "a whole number is wanted (the field is empty)"
+    if "," in text:
+        return "a whole number is wanted (decimal commas and thousands separators are not read)"
+    try:
+        float(text)
+    except ValueError:
+        return "a whole number is wanted"
+    return "a whole number is wanted, not a fraction"
+
+
+def _rows(
+    path: Path, error: type[TraceError] | type[ProfileError] | type[ScenarioError], delimiter: str = ","
+) -> list[tuple[int, list[str]]]:
+    """The non-empty rows of a text file with their line numbers; any of UTF-8, with mark, or UTF-16."""
+    try:
+        data = read_regular(path)
+    except OSError as fault:
+        raise error.at(str(path), unreadable(fault)) from fault
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as fault:
+        line = data.count(b"\n", 0, fault.start) + 1
+        raise error.at(
+            f"{path.name}:{line}", f"is no {encoding.upper()} text: {fault.reason} at byte {fault.start}"
+        ) from fault
+    if ";" in text.split("\n", 1)[0] and "," not in text.split("\n", 1)[0]:
+        raise error.at(f"{path.name}:1", "separates fields by semicolons; commas are wanted")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=delimiter == " ")
+    return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]

@@ -1,0 +1,276 @@
+"""The jobs of a run: read or generated, tied to throughput, and checked against the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from forerun.domains.cluster.inputs.files import JobTable, read_jobs
+from forerun.domains.cluster.inputs.setting import BOOL, NO_DEADLINE_S, Cluster, Jobs, ThroughputTable
+from forerun.domains.cluster.inputs.throughput import anchored, filled, held_rigid, joined, rigid
+from forerun.domains.cluster.scenario import Scenario, TraceSpec
+from forerun.domains.cluster.traces.generate import generate
+from forerun.domains.cluster.traces.published import from_log, published
+from forerun.domains.cluster.traces.resample import resampled
+from forerun.errors import Problem, ScenarioError, TraceError
+from forerun.rng import stream
+from forerun.scenario.spec import Input
+from forerun.trace.jobs import demand
+from forerun.trace.reader import head_of, read_trace, readers
+from forerun.trace.repair import RepairLog
+from forerun.trace.table import Trace
+
+
+def table_from(trace: TraceSpec, profile: ThroughputTable | None, seed: int, repairs: RepairLog) -> JobTable:
+    """The jobs of a scenario's trace, before they meet the profile."""
+    if trace.generate is not None:
+        return generate(trace.generate, profile, seed).table()
+    if trace.published is not None:
+        made = trace.published
+        return published(
+            made.jobs,
+            made.mean_gap_s,
+            _needed(profile),
+            least_slack=made.least_slack,
+            most_slack=made.most_slack,
+            best_effort_share=made.best_effort_share,
+            seed=seed,
+            slack_seed=made.slack_seed,
+        ).table()
+    if trace.resample is not None:
+        again = trace.resample
+        whole = table_of_file(Path(again.file.path), again.format, repairs)
+        return resampled(whole, block_s=again.block_s, blocks=again.blocks, seed=seed)
+    assert isinstance(trace.file, Input)
+    path = Path(trace.file.path)
+    if trace.draw_models:
+        log = read_trace(path, "cluster_jobs" if trace.format == "native" else trace.format, repairs=repairs)
+        return from_log(log, _needed(profile), seed=seed, repairs=repairs).table(path.name)
+    return table_of_file(path, trace.format, repairs)
+
+
+def table_of_file(path: Path, format: str, repairs: RepairLog) -> JobTable:
+    """The jobs of a file. format: `native` for our own headers, else a reader's name; empty: recognised from the content.
+
+    A file that no reader recognises is read as `native`, so that problems name its header.
+    """
+    if not format:
+        head, known = head_of(path), readers()
+        found = [name for name in known.names() if known.get(name).recognises(head)]
+        format = found[0] if len(found) == 1 and found[0] != "cluster_jobs" else "native"
+    if format == "native":
+        return read_jobs(path, repairs)
+    return table_of_log(read_trace(path, format, repairs=repairs), path.name, repairs)
+
+
+def table_of_log(log: Trace, source: str, repairs: RepairLog) -> JobTable:
+    """A foreign job log as rigid jobs without deadlines: whole seconds, whole GPUs (fractions rounded up, counted).
+
+    Raises TraceError for a log of another kind and for counts and times that no integer holds exactly.
+    """
+    if log.kind != "jobs":
+        raise TraceError.at(source, f"holds {log.kind}; a job log is wanted")
+    for column in ("gpus", "submit_s", "duration_s"):
+        values = np.asarray(log[column], np.float64)
+        if len(rows := np.flatnonzero(~(np.abs(values) <= 2**53))):
+            place = f"{source}:{log.lines[rows[0]]}" if log.lines is not None else source
+            raise TraceError.at(f"{place}:{column}", f"{values[rows[0]]:g} is more than {2**53:g}")
+    gpus = np.asarray(log["gpus"], np.float64)
+    whole = np.ceil(gpus - 1e-9).astype(np.int64)
+    fractions = np.flatnonzero(whole != gpus)
+    places = [f"{source}:{log.lines[row]}" if log.lines is not None else source for row in fractions[:3]]
+    repairs.note_many("fraction of a GPU rounded up", places, len(fractions))
+    submit = np.floor(np.asarray(log["submit_s"], np.float64)).astype(np.int64)
+    duration = np.maximum(1, np.rint(np.asarray(log["duration_s"], np.float64))).astype(np.int64)
+    count = len(submit)
+    vcs = tuple(str(vc or "") for vc in log["vc"].tolist()) if "vc" in log else ("",) * count
+    users = tuple(str(user or "") for user in log["user"].tolist()) if "user" in log else ("",) * count
+    return JobTable(
+        source=source,
+        job_id=tuple(str(name) for name in log["job_id"]),
+        submit_s=tuple(submit.tolist()),
+        iterations=(0,) * count,
+        model=("",) * count,
+        deadline_s=(NO_DEADLINE_S,) * count,
+        batch=(0,) * count,
+        gpus=tuple(whole.tolist()),
+        duration_s=tuple(duration.tolist()),
+        best_effort=(True,) * count,
+        user=users if any(users) else vcs,
+        vc=vcs,
+        written_deadline_s=(NO_DEADLINE_S,) * count,
+        line=(0,) * count if log.lines is None else tuple(log.lines.tolist()),
+        read_as=str(log.provenance.format),
+        most_held=float(demand(log)[1].max(initial=0.0)) if "start_s" in log else 0.0,
+    )
+
+
+def _needed(profile: ThroughputTable | None) -> ThroughputTable:
+    if profile is None:
+        raise ScenarioError.at(
+            "profile", "drawing jobs with models needs throughput: give tables or analytic: balanced"
+        )
+    return profile
+
+
+def with_iterations(jobs: Jobs, profile: ThroughputTable, table: JobTable) -> tuple[Jobs, tuple[str, ...]]:
+    """The jobs, those with a model and without iterations with what their duration comes to on the GPUs they ask for.
+
+    Raises TraceError where no throughput is known there.
+    """
+    lacking = np.flatnonzero((jobs.kind >= 0) & (jobs.iterations < 1))
+    if not len(lacking):
+        return jobs, ()
+    rate = filled(profile, set(jobs.gpus[lacking].tolist())).rate_at()
+    rates = rate[jobs.kind[lacking], jobs.gpus[lacking]]
+    problems = [
+        Problem(
+            f"{table.source}:{table.line[int(jobs.file_row[row])]}: job {jobs.id[row]}",
+            f"has no iterations, and {jobs.model[row]} no throughput on {jobs.gpus[row]} GPUs to tell them by",
+        )
+        for row in lacking[~(rates > 0)][:20].tolist()
+    ]
+    if problems:
+        raise TraceError(*problems)
+    iterations = jobs.iterations.copy()
+    iterations[lacking] = np.maximum(1, np.rint(jobs.duration_s[lacking] * rates)).astype(np.int64)
+    note = f"iterations of {len(lacking)} of {len(jobs)} jobs are what their duration comes to on the GPUs they ask for"
+    return replace(jobs, iterations=iterations), (note,)
+
+
+def with_deadlines(jobs: Jobs, trace: TraceSpec, seed: int) -> Jobs:
+    """The jobs, each without a written deadline due so many durations after its submission."""
+    without = jobs.written_deadline_s >= NO_DEADLINE_S
+    draws = stream(seed, "deadline slack").random(len(jobs))
+    slack = trace.slack + draws * (max(trace.most_slack, trace.slack) - trace.slack)
+    due = jobs.submit_s + np.ceil(slack * jobs.duration_s).astype(np.int64)
+    deadline_s = np.where(without, due, jobs.deadline_s)
+    return replace(
+        jobs,
+        deadline_s=deadline_s,
+        best_effort=jobs.best_effort & ~without,
+        written_deadline_s=np.where(without, due, jobs.written_deadline_s),
+    )
+
+
+def scaled_from_durations(
+    jobs: Jobs, preset: str, cluster: Cluster, *, keeps: bool
+) -> tuple[Jobs, ThroughputTable, tuple[str, ...]]:
+    """The jobs with an invented scaling: each takes its recorded duration on the GPUs it asks for, other counts by a curve.
+
+    Elastic schedules scale by powers of two; others (`keeps`) also know the counts asked for.
+    """
+    powers = [1 << at for at in range(max(cluster.gpus.bit_length(), 1)) if 1 << at <= max(cluster.gpus, 1)]
+    asked = sorted(set(jobs.gpus.tolist()))
+    profile = anchored(
+        asked,
+        preset,
+        [*powers, *asked] if keeps else powers,
+        gpus_per_node=cluster.gpus_per_node,
+        gpu_type=cluster.node_types()[0] or "",
+    )
+    kind = np.searchsorted(asked, jobs.gpus).astype(np.int64)
+    note = (
+        f"no throughput is known: jobs take their recorded duration on the GPUs they ask for, and scale to other counts by "
+        f"an invented model (analytic: {preset}; nobody measured it)"
+    )
+    return replace(jobs, kind=kind, iterations=jobs.duration_s.copy(), batch=64 * jobs.gpus), profile, (note,)
+
+
+def on_what_they_ask_for(
+    jobs: Jobs, profile: ThroughputTable | None, cluster: Cluster
+) -> tuple[Jobs, ThroughputTable, tuple[str, ...]]:
+    """The jobs for an elastic schedule, those without a model with a single count on which they take their duration."""
+    alone = np.flatnonzero(jobs.kind < 0)
+    asked = sorted(set(jobs.gpus[alone].tolist()))
+    made = rigid(asked, cluster, cluster.node_types()[0] or "")
+    kind, iterations, batch = jobs.kind.copy(), jobs.iterations.copy(), jobs.batch.copy()
+    known = 0 if profile is None else len(profile.kinds)
+    kind[alone] = known + np.searchsorted(asked, jobs.gpus[alone])
+    iterations[alone], batch[alone] = jobs.duration_s[alone], jobs.gpus[alone]
+    notes = [rigid_note(len(alone), len(jobs))]
+    more = {count: held for count in asked if (held := held_rigid(count, cluster)) > count}
+    if more:
+        instead = ", ".join(f"{held} for {count}" for count, held in more.items())
+        notes.append(
+            f"elastic schedules place jobs in halves of nodes and in whole nodes: jobs hold {instead} GPUs"
+        )
+    jobs = replace(jobs, kind=kind, iterations=iterations, batch=batch)
+    return jobs, made if profile is None else joined(profile, made), tuple(notes)
+
+
+def rigid_note(rigid: int, jobs: int) -> str:
+    return f"{rigid} of {jobs} jobs have no model: they run rigid, at their recorded duration"
+
+
+def fitting(
+    jobs: Jobs,
+    table: JobTable,
+    profiles: tuple[ThroughputTable, ...],
+    cluster: Cluster,
+    scenario: Scenario,
+    repairs: RepairLog,
+) -> Jobs:
+    """The jobs that can run at all. Raises TraceError naming line and job for those that cannot.
+
+    Under policies that keep to requests that is: not more GPUs than the cluster has of one type, and throughput there;
+    under elastic ones: throughput on some count.
+    """
+    keeps = scenario.policy.keeps_requests
+    types = cluster.node_types()
+    sizes = np.bincount([list(dict.fromkeys(types)).index(name) for name in types], cluster.node_gpus())
+    most = int(sizes.max())
+    larger = jobs.gpus > most if keeps else _rigid_beyond(jobs, profiles, most)
+
+    def where(row: int) -> str:
+        line = table.line[int(jobs.file_row[row])]
+        written = scenario.trace.file is not None and not scenario.trace.draw_models and line > 0
+        return (
+            f"{table.source}:{line}: job {jobs.id[row]}" if written else f"{table.source}: job {jobs.id[row]}"
+        )
+
+    rows = np.flatnonzero(larger).tolist()
+    if rows and scenario.trace.larger == "drop":
+        rule = f"job that asks for more than {most} GPUs left out"
+        repairs.note_many(rule, [where(row) for row in rows[:3]], len(rows))
+        jobs = jobs.take(np.flatnonzero(~larger))
+        larger, rows = np.zeros(len(jobs), np.bool_), []
+    there = f"the cluster has {cluster.gpus}" + (f", at most {most} of one type" if len(sizes) > 1 else "")
+    problems = [
+        Problem(
+            where(row), f"asks for {jobs.gpus[row]} GPUs, {there} (trace.larger: drop leaves such jobs out)"
+        )
+        for row in rows
+    ]
+    if profiles:
+        can = _counts_that_run(profiles, int(jobs.gpus.max(initial=1)), most)
+        fit = can[jobs.kind, jobs.gpus] if keeps else larger | can[jobs.kind, 1 : most + 1].any(axis=1)
+        for row in np.flatnonzero((jobs.kind >= 0) & ~fit & (jobs.gpus <= most if keeps else True)).tolist():
+            wanted = f"{jobs.gpus[row]} GPUs, which it asks for" if keeps else f"up to {most} GPUs"
+            known = ", ".join(map(str, np.flatnonzero(can[jobs.kind[row]]).tolist())) or "none"
+            what = f"{jobs.model[row]} with batch {jobs.batch[row]} has no throughput on {wanted}"
+            problems.append(Problem(where(row), f"{what}; counts with throughput: {known}"))
+    if problems:
+        more = [Problem("", f"and {len(problems) - 20} jobs more")] if len(problems) > 20 else []
+        raise TraceError(*problems[:20], *more)
+    if not len(jobs):
+        raise TraceError.at(table.source, "no job is left; " + "; ".join(repairs.lines()))
+    return jobs
+
+
+def _rigid_beyond(jobs: Jobs, profiles: tuple[ThroughputTable, ...], most: int) -> BOOL:
+    """Which jobs without a model run on more GPUs than there are, or not at all."""
+    least = profiles[0].levels[np.argmax(np.nan_to_num(profiles[0].rate, nan=0.0) > 0, axis=1)]
+    beyond: BOOL = (least[jobs.kind] > most) & np.array([not model for model in jobs.model], np.bool_)
+    return beyond
+
+
+def _counts_that_run(profiles: tuple[ThroughputTable, ...], asked: int, most: int) -> BOOL:
+    """Whether a kind has throughput on a count, on any GPU type: bool[kinds, counts]."""
+    rates = [profile.rate_at() for profile in profiles]
+    can = np.zeros((len(rates[0]), max(asked, most, *(rate.shape[1] for rate in rates)) + 1), np.bool_)
+    for rate in rates:
+        can[:, : rate.shape[1]] |= rate > 0
+    return can

@@ -1,0 +1,286 @@
+"""From a scenario to the inputs of its run: every file is read here, once, and every problem of a file is reported here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from forerun.domains.cluster.inputs.costs import PRESETS, SOURCES, CostTable, cost_table, plain, read_costs
+from forerun.domains.cluster.inputs.files import JobTable, cluster_of, jobs_of, read_cluster, read_tables
+from forerun.domains.cluster.inputs.jobs import (
+    fitting,
+    on_what_they_ask_for,
+    rigid_note,
+    scaled_from_durations,
+    table_from,
+    table_of_file,
+    with_deadlines,
+    with_iterations,
+)
+from forerun.domains.cluster.inputs.setting import F64, Cluster, Jobs, NodeGroup, Setting, ThroughputTable
+from forerun.domains.cluster.inputs.step_use import StepUse, slowed, stretched
+from forerun.domains.cluster.inputs.throughput import analytic, filled
+from forerun.domains.cluster.policy import Schedule
+from forerun.domains.cluster.scenario import RIGID, ProfileSpec, Quota, Scenario, TraceSpec
+from forerun.errors import Problem, ScenarioError, known_names
+from forerun.registry import member_name
+from forerun.rng import stream
+from forerun.trace.readers.cluster_jobs import UNMEETABLE
+from forerun.trace.repair import RepairLog
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """A scenario whose files are read.
+
+    setting: jobs, cluster and throughput as arrays. notes: what was assumed, repaired or ignored, for the result.
+    step_use: what a step is made of, where the scenario limits power, loads data or has a bill; None otherwise.
+    """
+
+    scenario: Scenario
+    setting: Setting
+    notes: tuple[str, ...]
+    step_use: StepUse | None = None
+
+
+def prepare(scenario: Scenario) -> Inputs:
+    """Read the files that a scenario names and resolve it into arrays.
+
+    Raises TraceError, ProfileError or ScenarioError, each naming everything that is wrong with a file.
+    """
+    repairs = RepairLog(strict=scenario.trace.strict)
+    cluster = cluster_from(scenario)
+    profiles = tuple(profile_from(spec, cluster) for spec in scenario.profile if not spec.scales_durations)
+    _one_order_of_kinds(profiles)
+    profile = profiles[0] if profiles else None
+    table = table_from(scenario.trace, profile, scenario.seed, repairs)
+    if scenario.quota is not None:
+        _check_quota_names(scenario.quota, table, scenario.trace)
+        table = replace(table, user=_owners(table, scenario.quota.per))
+    policy = scenario.policy
+    keeps = policy.keeps_requests
+    if profile is not None and keeps and (counts := _unmeasured(table, profile)):
+        extrapolate = scenario.profile[0].extrapolate
+        profiles = tuple(filled(each, counts, extrapolate=extrapolate) for each in profiles)
+        profile = profiles[0]
+    jobs = jobs_of(table, profile, repairs)
+    assumed: tuple[str, ...] = ()
+    if profile is not None:
+        jobs, assumed = with_iterations(jobs, profile, table)
+    if scenario.trace.slack:
+        jobs = with_deadlines(jobs, scenario.trace, scenario.seed)
+    if preset := _preset_for(scenario, profile):
+        jobs, profile, assumed = scaled_from_durations(jobs, preset, cluster, keeps=keeps)
+        profiles = (profile,)
+    elif not keeps and "iterations" in policy.needs and (jobs.kind < 0).any():
+        jobs, profile, rigid = on_what_they_ask_for(jobs, profile, cluster)
+        profiles, assumed = (profile,), (*assumed, *rigid)
+    step_use: StepUse | None = None
+    slower: tuple[str, ...] = ()
+    if profile is not None and (scenario.loading or scenario.bill is not None):
+        # Only now: random deadlines are drawn for jobs whose data arrive in time.
+        before, (profile, step_use, slower) = profile, slowed(profile, scenario, cluster)
+        jobs, profiles = stretched(jobs, before, profile), (profile, *profiles[1:])
+    if scenario.trace.first:
+        jobs = jobs.take(np.arange(min(scenario.trace.first, len(jobs))))
+    if profiles or keeps:
+        jobs = fitting(jobs, table, profiles, cluster, scenario, repairs)
+    repairs.finish()
+    setting = Setting(
+        jobs=jobs,
+        cluster=cluster,
+        profile=profile,
+        slot_s=scenario.slot_s,
+        gpu_type=cluster.node_types()[0] or (profile.gpu_type if profile else ""),
+        corrected=scenario.corrected,
+        seed=scenario.seed,
+        profiles=profiles if len(profiles) > 1 else (),
+        costs=costs_of(scenario, jobs),
+        slowness=slowness_of(scenario, len(jobs)),
+        applications=policy.applications(),
+    )
+    notes = (
+        *_notes(setting, {repair.rule for repair in repairs.repairs}),
+        *assumed,
+        *_ignored(scenario, setting),
+        *_log_notes(table, cluster),
+        *slower,
+        *(str(repair) for repair in repairs.repairs),
+    )
+    return Inputs(scenario, setting, notes, step_use)
+
+
+def cluster_from(scenario: Scenario) -> Cluster:
+    """The machines of a scenario."""
+    machines = scenario.machines
+    gpu_type = scenario.profile[0].gpu_type if scenario.profile else ""
+    if machines.file is not None:
+        return read_cluster(Path(machines.file.path), gpu_type)
+    return cluster_of(
+        NodeGroup(node.name or f"group{at}", node.count, node.gpus, node.gpu_type or gpu_type, node.rack)
+        for at, node in enumerate(machines.nodes)
+    )
+
+
+def profile_from(spec: ProfileSpec, cluster: Cluster) -> ThroughputTable:
+    """One profile of a scenario."""
+    gpu_type = spec.gpu_type or cluster.node_types()[0]
+    if spec.analytic:
+        made = analytic(spec.kinds, spec.analytic, gpus_per_node=cluster.gpus_per_node)
+        made = replace(made, gpu_type=gpu_type)
+    else:
+        made = read_tables([Path(table.path) for table in spec.tables], gpu_type)
+    return filled(made, spec.levels, extrapolate=spec.extrapolate) if spec.levels else made
+
+
+def costs_of(scenario: Scenario, jobs: Jobs) -> CostTable | None:
+    """The costs by model of a scenario, tied to its jobs; None where it has no table."""
+    costs = scenario.costs
+    otherwise = plain(costs.restart_s, costs.grow_s, costs.shrink_s)
+    if costs.preset:
+        return cost_table(PRESETS[costs.preset], jobs, otherwise, "$.costs.preset", SOURCES[costs.preset])
+    if costs.file is not None:
+        path = Path(costs.file.path)
+        return cost_table(read_costs(path), jobs, otherwise, path.name, path.name)
+    if costs.models:
+        return cost_table(costs.models, jobs, otherwise, "$.costs.models", "the scenario's own")
+    return None
+
+
+def slowness_of(scenario: Scenario, jobs: int) -> F64 | None:
+    """How many times as long as planned each job's work takes, drawn; None where nothing is asked."""
+    slowdown = scenario.slowdown
+    if slowdown is None:
+        return None
+    slow, factor = stream(scenario.seed, "slowdown").random((jobs, 2)).T
+    drawn = slowdown.least + factor * (slowdown.most - slowdown.least)
+    return np.where(slow < slowdown.share, drawn, 1.0)
+
+
+def _owners(table: JobTable, per: Literal["user", "vc"]) -> tuple[str, ...]:
+    """Whose quota each job counts against."""
+    return table.user if per == "user" else table.vc
+
+
+def _check_quota_names(quota: Quota, table: JobTable, trace: TraceSpec) -> None:
+    """Raises ScenarioError for a quota of somebody who has no job in the log."""
+    tables = [table]
+    if trace.resample is not None and not set(quota.gpus) <= set(_owners(table, quota.per)):
+        # Who was not drawn may be in the log all the same.
+        tables.append(table_of_file(Path(trace.resample.file.path), trace.resample.format, RepairLog()))
+    users, vcs = ({name for one in tables for name in _owners(one, per)} - {""} for per in ("user", "vc"))
+    known, others = (users, vcs) if quota.per == "user" else (vcs, users)
+    other = "user" if quota.per == "vc" else "vc"
+    words = {"user": "user", "vc": "virtual cluster or partition"}
+    problems = []
+    for name in quota.gpus:
+        if name not in known:
+            hint = known_names(name, sorted(known)) if known else "the log names none"
+            if name in others:
+                hint = f"it is a {words[other]}, whose quotas come with quota.per: {other}"
+            problems.append(
+                Problem(f"$.quota.gpus.{name}", f"no {words[quota.per]} {name!r} in {table.source}; {hint}")
+            )
+    if problems:
+        raise ScenarioError(*problems[:20])
+
+
+def _preset_for(scenario: Scenario, profile: ThroughputTable | None) -> str:
+    """The analytic curve by which jobs of known duration scale; empty: they need none, or are to have none."""
+    if scenario.profile and scenario.profile[0].scales_durations:
+        preset = scenario.profile[0].analytic
+        return "" if preset == RIGID else preset
+    elastic = not scenario.policy.keeps_requests and "iterations" in scenario.policy.needs
+    return "balanced" if elastic and profile is None else ""
+
+
+def _one_order_of_kinds(profiles: tuple[ThroughputTable, ...]) -> None:
+    if any(each.kinds != profiles[0].kinds for each in profiles[1:]):
+        raise ScenarioError.at(
+            "profile", "GPU types are profiled for different models and batches; the same are wanted"
+        )
+
+
+def _unmeasured(table: JobTable, profile: ThroughputTable) -> list[int]:
+    """Requested counts that interpolation may fill: between the measured levels, or holes at one."""
+    if not any(table.model):
+        return []
+    top, levels = int(profile.levels[-1]), {count: at for at, count in enumerate(profile.levels.tolist())}
+    found = {count for count in table.gpus if count not in levels and count < top}
+    kinds = {kind: row for row, kind in enumerate(profile.kinds)}
+    for model, batch, count in zip(table.model, table.batch, table.gpus, strict=True):
+        row = kinds.get((model, batch))
+        if row is not None and count in levels and np.isnan(profile.rate[row, levels[count]]):
+            found.add(count)
+    return sorted(found)
+
+
+def _notes(setting: Setting, repaired: Set[str]) -> list[str]:
+    jobs = setting.jobs
+    notes = []
+    if setting.profile is not None:
+        notes.append(f"throughput: {setting.profile.source}")
+        notes += [note for note in setting.profile.notes if note != setting.profile.source][:8]
+    rigid = int(np.count_nonzero(jobs.kind < 0))
+    if rigid:
+        notes.append(rigid_note(rigid, len(jobs)))
+    if setting.costs is not None:
+        notes.append(f"costs of restarting, scaling and moving: {setting.costs.source}")
+    unmeetable = int(np.count_nonzero(jobs.deadline_s <= jobs.submit_s))
+    if unmeetable and UNMEETABLE not in repaired:
+        notes.append(f"{UNMEETABLE}: {unmeetable} of {len(jobs)}")
+    return notes
+
+
+def _ignored(scenario: Scenario, setting: Setting) -> list[str]:
+    """What a scenario asks for that its published schedule ignores."""
+    if not isinstance(scenario.policy, Schedule):
+        return []
+    name, costs = member_name(type(scenario.policy)), scenario.costs
+    asked = {
+        "quota": scenario.quota is not None,
+        "placement": scenario.placement != "anywhere",
+        "multi_node_penalty": scenario.multi_node_penalty != (1.0,),
+        "costs": bool(costs.restart_s or costs.grow_s or costs.shrink_s) and setting.costs is None,
+    }
+    given = [key for key, there in asked.items() if there]
+    notes = []
+    if given:
+        notes.append(
+            f"{name} plays its published rules, which know no {', '.join(given)}: that is for policies with a view "
+            "(fifo, srtf, las, yours)"
+        )
+    if not setting.cluster.is_uniform:
+        node = setting.cluster.gpus_per_node
+        notes.append(
+            f"{name} takes all GPUs for alike, and nodes for such of {node} GPUs; these nodes differ"
+        )
+    return notes
+
+
+def _log_notes(table: JobTable, cluster: Cluster) -> list[str]:
+    """How a foreign log was read, and whether it can have run here at all."""
+    if not table.read_as:
+        return []
+    notes = [
+        f"{table.source} was read as {table.read_as}; such logs have no deadlines (a time limit is none)"
+    ]
+    sizes = Counter(vc for vc in table.vc if vc)
+    if len(sizes) > 1:
+        largest = ", ".join(f"{vc}: {count}" for vc, count in sizes.most_common(3))
+        more = f" and {len(sizes) - 3} more" if len(sizes) > 3 else ""
+        notes.append(
+            f"{table.source} has jobs of {len(sizes)} partitions or virtual clusters ({largest}{more}): here they share one "
+            "cluster"
+        )
+    if table.most_held > cluster.gpus:
+        notes.append(
+            f"this trace cannot have run on this cluster: it held up to {table.most_held:g} GPUs at once, "
+            f"{cluster.gpus} are there"
+        )
+    return notes

@@ -1,0 +1,206 @@
+"""What a run depends on: jobs, nodes, throughput, and all of them as one `Setting`.
+
+All are frozen. Times are whole seconds since the trace's own origin, GPUs are counted, throughput is in iterations
+per second; columns are numpy arrays with one element a job, jobs sorted stably by submission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from forerun.domains.cluster.inputs.applications import Application
+    from forerun.domains.cluster.inputs.costs import CostTable
+
+I64 = npt.NDArray[np.int64]
+I8 = npt.NDArray[np.int8]
+F64 = npt.NDArray[np.float64]
+BOOL = npt.NDArray[np.bool_]
+
+#: the deadline of a job that has none; far beyond any trace, small enough that sums stay in 64 bits
+NO_DEADLINE_S: Final = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """A job log as columns, sorted stably by `submit_s`.
+
+    `file_row` is the row number in the file (from 0); `deadline_s` is absolute, NO_DEADLINE_S where there is none;
+    `iterations` counts steps of the global batch; `kind` is the row of the profile for (model, batch), -1 for a job
+    without one, which then runs rigid for `duration_s` on `gpus` GPUs. `written_deadline_s` is the deadline in the file,
+    also for best-effort jobs, whose `deadline_s` is none.
+    """
+
+    file_row: I64
+    id: tuple[int | str, ...]
+    submit_s: I64
+    deadline_s: I64
+    iterations: I64
+    kind: I64
+    model: tuple[str, ...]
+    batch: I64
+    gpus: I64
+    duration_s: I64
+    best_effort: BOOL
+    user: tuple[str, ...]
+    written_deadline_s: I64
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    @property
+    def has_deadline(self) -> BOOL:
+        """Which jobs have a deadline."""
+        return self.deadline_s < NO_DEADLINE_S
+
+    def take(self, rows: Sequence[int] | I64) -> Jobs:
+        """The jobs of some rows, in that order (the caller keeps it sorted by submission)."""
+        index = np.asarray(rows, np.int64)
+        return Jobs(
+            file_row=self.file_row[index],
+            id=tuple(self.id[row] for row in index),
+            submit_s=self.submit_s[index],
+            deadline_s=self.deadline_s[index],
+            iterations=self.iterations[index],
+            kind=self.kind[index],
+            model=tuple(self.model[row] for row in index),
+            batch=self.batch[index],
+            gpus=self.gpus[index],
+            duration_s=self.duration_s[index],
+            best_effort=self.best_effort[index],
+            user=tuple(self.user[row] for row in index),
+            written_deadline_s=self.written_deadline_s[index],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputTable:
+    """Throughput per (model, global batch) and GPU count, for one GPU type.
+
+    `rate`: float64[kinds, levels], iterations per second with GPUs placed together; nan where nobody measured, 0 where
+    the job cannot run. `levels` are the only legal GPU counts. `largest_column` is, per kind, the largest count whose
+    cell is not literally `nan` (an empty or zero cell counts): the published rule for schedules other than
+    ElasticFlow's.
+    """
+
+    gpu_type: str
+    kinds: tuple[tuple[str, int], ...]
+    levels: I64
+    rate: F64
+    largest_column: I64
+    source: str = "measured"
+    notes: tuple[str, ...] = ()
+
+    def rate_at(self) -> F64:
+        """Throughput indexed by GPU count: float64[kinds, top + 1], 0 where the count is no level or not measured."""
+        table = np.zeros((len(self.kinds), int(self.levels[-1]) + 1))
+        table[:, self.levels] = np.nan_to_num(self.rate, nan=0.0)
+        return table
+
+    def kind_of(self, model: str, batch: int) -> int:
+        """The row of (model, batch), -1 if the profile does not know it."""
+        try:
+            return self.kinds.index((model, batch))
+        except ValueError:
+            return -1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """`count` equal nodes of `gpus` GPUs of one type, in one rack (a switch)."""
+
+    name: str
+    count: int
+    gpus: int
+    gpu_type: str = ""
+    rack: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The machines: groups of equal nodes, in order.
+
+    The published schedules know one kind of node: for them `switches` x `nodes_per_switch` x `gpus_per_node`.
+    """
+
+    groups: tuple[NodeGroup, ...]
+    switches: int = 1
+
+    @classmethod
+    def uniform(cls, switches: int, nodes_per_switch: int, gpus_per_node: int, gpu_type: str = "") -> Cluster:
+        """`switches` switches with equal nodes; node numbers restart in each switch."""
+        groups = tuple(
+            NodeGroup(f"switch{s}", nodes_per_switch, gpus_per_node, gpu_type, f"switch{s}")
+            for s in range(switches)
+        )
+        return cls(groups, switches)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all nodes have the same GPUs, of one type."""
+        return len({(group.gpus, group.gpu_type) for group in self.groups}) == 1
+
+    @property
+    def nodes(self) -> int:
+        """Nodes in all."""
+        return sum(group.count for group in self.groups)
+
+    @property
+    def nodes_per_switch(self) -> int:
+        """Nodes in the first switch; all switches of a uniform cluster are equal."""
+        return self.groups[0].count
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of the largest node; of every node in a uniform cluster."""
+        return max(group.gpus for group in self.groups)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return sum(group.count * group.gpus for group in self.groups)
+
+    def node_gpus(self) -> I64:
+        """GPUs of each node, int64[nodes]."""
+        return np.repeat(
+            [group.gpus for group in self.groups], [group.count for group in self.groups]
+        ).astype(np.int64)
+
+    def node_types(self) -> tuple[str, ...]:
+        """GPU type of each node."""
+        return tuple(group.gpu_type for group in self.groups for _ in range(group.count))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Everything a run depends on, resolved into arrays.
+
+    `profile` is the throughput of the GPU type the published schedules run on; `profiles` has one a type where nodes
+    differ. `corrected` names the switches that are off the published behaviour. `costs`: of changes of GPUs, where a table
+    gives them. `slowness`, float64[jobs]: how many times as long as its profile says each job's work takes, which no policy
+    knows beforehand (None: 1).
+    """
+
+    jobs: Jobs
+    cluster: Cluster
+    profile: ThroughputTable | None
+    slot_s: int
+    gpu_type: str = "A100"
+    corrected: frozenset[str] = frozenset()
+    seed: int = 0
+    profiles: tuple[ThroughputTable, ...] = field(default=())
+    costs: CostTable | None = None
+    slowness: F64 | None = None
+    applications: Mapping[str, Application] = field(default_factory=dict)
+
+    def is_corrected(self, switch: str) -> bool:
+        """Whether a switch is corrected in this run (see `engine.known_bugs`)."""
+        from forerun.domains.cluster.engine.known_bugs import SWITCHES
+
+        assert switch in SWITCHES, switch
+        return switch in self.corrected

@@ -1,0 +1,39 @@
+"""The sentence that says what decided the outcome of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forerun.domains.cluster.summary.waits import Waits
+from forerun.registry import member_name
+from forerun.result.ledger import Ledger
+from forerun.scenario.spec import Recipe
+
+
+def why_of(
+    summary: dict[str, Any], waits: Waits, ledger: Ledger, policy: Recipe, refused_because: str
+) -> str:
+    """One sentence: what decided the outcome. refused_because: the constraints of refused jobs, most frequent first."""
+    name = member_name(type(policy))
+    causes = {
+        "GPUs in use by others": float(waits.capacity.sum()),
+        "the policy's choice": float(waits.policy.sum()),
+        "fragmentation": float(waits.fragmentation.sum()),
+        "quotas": float(waits.quota.sum()),
+        "restarts and slot ends": float(waits.reconfiguration.sum()),
+    }
+    total = sum(causes.values())
+    shares = ledger.shares()
+    used = f"{100 * shares['useful']:.0f} % of the GPU time was useful"
+    also = ""
+    if number := summary["refused_jobs"]:
+        also += f"; {number} {'job was' if number == 1 else 'jobs were'} refused"
+        also += f" ({refused_because})" if refused_because else ""
+    if number := summary["unfinished_jobs"]:
+        also += f"; {number} {'job' if number == 1 else 'jobs'} never ended"
+    if not summary["finished_jobs"]:
+        return f"under {name} no job ended, {used}{also}"
+    if total <= 0:
+        return f"under {name} nobody waited, {used}{also}"
+    worst = max(causes, key=lambda cause: causes[cause])
+    return f"under {name} {100 * causes[worst] / total:.0f} % of all waiting was for {worst}, {used}{also}"

@@ -1,0 +1,1 @@
+"""Job traces: generated, fitted, resampled and described (`traces.TRACES`)."""
