@@ -155,7 +155,7 @@ def _counts(now: int, *, fewer: bool) -> Iterable[int]:
 
 
 def permuted(jobs: Jobs, seed: int, number: int) -> Jobs:
-    """The jobs with those of each second in another order: reversed in order 0, drawn in the others.
+    """The jobs with those of each second in another order: reversed in order 0, random in the others.
 
     A job keeps its id and all that is known of it; row numbers follow the new order, as if the log had it.
     """

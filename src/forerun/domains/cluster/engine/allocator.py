@@ -23,7 +23,7 @@ from forerun.errors import PolicyError, ScenarioError
 #: placements by name, as scenarios say them; `anywhere` does not look at nodes
 PLACEMENTS: Final = ("anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random")
 
-#: decisions without any GPU held and nothing left to arrive, after which a run is given up
+#: decisions with no GPU in use and no job to come after which a run is ended
 MOST_IDLE_ROUNDS: Final = 1000
 
 #: stretches whose GPUs are remembered, for the drawing
@@ -57,7 +57,10 @@ class Terms:
 
 
 class AllocatorRules(Rules):
-    """A setting under an allocator. Finished jobs and arrivals are played by a kernel; the policy decides in between."""
+    """A run under a policy that decides through a view.
+
+    A kernel advances arrivals and ends; the policy decides in between.
+    """
 
     order = (Step.ADVANCE, Step.DECIDE)
 
@@ -325,7 +328,7 @@ class AllocatorRules(Rules):
     def _on_some_type(self, gpus: I64) -> Allocation:
         """The same with a GPU type for each job, where the policy names none: those that run keep theirs first.
 
-        A job that no single type has room for keeps waiting.
+        A job that needs more than the free GPUs of any single type keeps waiting.
         """
         return self.view.on_types(np.argsort(self.view.held == 0, kind="stable"), gpus)
 

@@ -34,7 +34,7 @@ class DeadlineFirstRules(PlanAheadRules):
         dk.plan_everybody(self.m, rows, len(rows), now_s, slot_s, exact, whole, self.gpus, self.ends)
 
     def make_room(self) -> None:
-        """These plans are not kept: nothing to make room for."""
+        """Plans are not stored, so the tables need no enlarging."""
 
     def would_be_late(self, rows: I64) -> BOOL:
         """Which of some jobs would miss their deadlines by the plan just made."""
@@ -56,7 +56,7 @@ class EdfRules(DeadlineFirstRules):
         self.leave(now_s, late_by_plan=False)
 
     def arrive(self, now_s: int) -> None:
-        """Plan everybody with the newcomers; they are taken in."""
+        """Plan all jobs with the new ones, which are all admitted."""
         newcomers = np.array(self.arrivals, np.int64)
         if len(newcomers):
             self.plan(np.concatenate((self.runnable(), newcomers)), now_s)
@@ -97,7 +97,7 @@ class AdmittingEdfRules(DeadlineFirstRules):
         self.release(self.runnable(), everybody=True)
 
     def arrive(self, now_s: int) -> None:
-        """Each newcomer is planned with everybody and taken in if all would be in time."""
+        """Plan all jobs with each new one in turn, and admit it if all would be in time."""
         accepted = False
         for row in self.arrivals:
             everybody = np.append(self.runnable(), row)

@@ -20,8 +20,8 @@ from forerun.domains.cluster.engine.rules import Step
 from forerun.domains.cluster.inputs.setting import BOOL, I64, Setting
 
 #: what a plan keeps free before a deadline, where overhead is reserved: restarts, and slots. Chosen from six settings on
-#: the first 200 of 400 drawn worlds (none of 1,377 admitted jobs late there; with four restarts and no slot 119 of
-#: 1,825); over all 400, one of 2,609 is late, by 48 s. No proof, and it costs admissions
+#: the first 200 of 400 random clusters and traces (none of 1,377 admitted jobs late there; with four restarts and no
+#: slot 119 of 1,825); over all 400, one of 2,609 is late, by 48 s. No proof, and it costs admissions
 RESTARTS_KEPT: Final = 8
 SLOTS_KEPT: Final = 2
 
@@ -39,7 +39,7 @@ class ElasticRules(PlanAheadRules):
         self.flags[ek.ANCHOR_ZERO] = setting.is_corrected("grid_anchor")
         self.reserving = setting.is_corrected("admission_overhead")
         self.reserve_s: I64 = np.zeros(len(setting.jobs), np.int64)
-        #: kept to the end: an event may be drawn to the end of its slot, and so may the one that acts on it
+        #: reserved up to the end: an event may be postponed to the end of its slot, and so may the one that acts on it
         self.least_reserve_s = SLOTS_KEPT * setting.slot_s
         if self.reserving:
             # where overhead falls due at every event, no number of restarts is enough
@@ -201,7 +201,7 @@ class OpenRules(ElasticRules):
         self.leave(now_s, late_by_plan=False)
 
     def arrive(self, now_s: int) -> None:
-        """Everybody is taken in, and everybody planned."""
+        """Admit all new jobs and plan all jobs."""
         for row in self.arrivals:
             self.admit(row)
         self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)

@@ -26,7 +26,7 @@ class EventLog:
         self._gpus: list[int] = []
 
     def add(self, now_s: int, rows: list[int], gpus: list[int], pending: int) -> None:
-        """One event: `rows` hold `gpus` from now on, the others what they held; `pending` jobs wait."""
+        """One event: jobs `rows` have `gpus` from now on, the others what they had; `pending` jobs wait."""
         self._times_s.append(now_s)
         self._pending.append(pending)
         self._rows += rows

@@ -132,7 +132,7 @@ def _fill(sizes: Sequence[int], total_gpus: int) -> int:
 
 
 def _postpone(claims: Sequence[Claim], plans: list[Sequence[int]], total_gpus: int, now: int) -> int:
-    """Move leases from now to later ones with room, largest first; the GPUs freed now."""
+    """Move leases from now to later ones with enough free GPUs, largest first; returns the GPUs freed now."""
     horizon = max((claim.within for claim in claims), default=0)
     free = np.full(max(horizon, 0) + 1, total_gpus, np.int64)
     for claim, plan in zip(claims, plans, strict=True):

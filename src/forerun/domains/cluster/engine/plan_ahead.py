@@ -1,7 +1,7 @@
-"""The published machine, built from a setting: what the elastic and deadline-first schedules run on.
+"""Schedules that plan the future of every job: ElasticFlow and EDF, as published and corrected.
 
-`PlanAheadRules` holds the compiled machine's arrays and the steps that these four schedules share; each schedule adds
-its own way of admitting, planning and starting jobs.
+`PlanAheadRules` has the compiled state and the steps that these four schedules share; each schedule adds how it admits,
+plans and starts jobs.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def working_levels(profile: ThroughputTable) -> I64:
 
 
 def build_state(setting: Setting, profile: ThroughputTable, top: I64) -> mk.PlanState:
-    """The machine at the start of a run. `top`: int64[jobs], how many levels each job may use."""
+    """The state at the start of a run. `top`: int64[jobs], how many levels each job may use."""
     jobs, total = setting.jobs, setting.cluster.gpus
     count, nodes = len(jobs), setting.cluster.nodes
     levels = profile.levels
@@ -139,7 +139,7 @@ def build_places(setting: Setting, machine: mk.PlanState) -> mk.Places:
 
 
 def require_plannable(setting: Setting) -> ThroughputTable:
-    """The profile, once it is sure that the published machine can play this setting.
+    """The profile of a setting that these schedules can run.
 
     Raises ScenarioError, TraceError or ProfileError with everything that stands against it.
     """
@@ -178,7 +178,7 @@ MOST_TRIED: Final = 40
 
 
 def least_that(admits: Callable[[int], bool], step: int, most: int) -> int:
-    """The least amount that admits, to a step, found by doubling and halving; 0 if none up to `most` does."""
+    """The least amount that admits, to a step, by doubling and halving; 0 if none up to `most` does."""
     low, high = 0, step
     while not admits(high):
         low, high = high, 2 * high
@@ -195,7 +195,7 @@ RESERVED_RESTARTS: Final = 4
 
 
 class PlanAheadRules(Rules):
-    """The steps that the four schedules of the published machine have in common.
+    """What the four schedules have in common.
 
     `late_by_plan`: lateness is judged by the planned end instead of the real one. Subclasses decide.
     """
@@ -245,7 +245,7 @@ class PlanAheadRules(Rules):
         return self.m.lists[mk.RUNNABLE, : self.m.meta[mk.RUNNABLE]]
 
     def next_moment(self) -> int | None:
-        """Events within a slot are drawn together to its end; a lone last event is not postponed."""
+        """Events within a slot are postponed to its end; a single last event is not."""
         slot_s = self.setting.slot_s if self.started else 0
         everybody_came = self.m.meta[mk.ARRIVED] == len(self.setting.jobs)
         if everybody_came and self.standstill.check(self.now_s, self._done):
@@ -271,7 +271,7 @@ class PlanAheadRules(Rules):
         self.enlarge(max(slots, 2 * active), max(keys, 4 * active + 32))
 
     def enlarge(self, new_slots: int, new_keys: int) -> None:
-        """Give the tables of plans room for so many jobs and instants."""
+        """Enlarge the tables of plans to so many jobs and instants."""
         _, slots, keys = self.m.plans.shape
         plans = np.zeros((2, new_slots, new_keys), np.int64)
         plans[:, :slots, :keys] = self.m.plans

@@ -2,7 +2,7 @@
 
 A committed plan is a promise. It holds the work and what its changes of GPUs cost (`kernels.promises`), and is carried out
 to the second: plans change on one grid of slots, and so does the cluster. At each instant everybody is planned afresh,
-earliest deadline first; where a fresh plan would be late, the promises are kept instead. Newcomers are admitted if they can
+earliest deadline first; where a fresh plan would be late, the promises stay in force. New jobs are admitted if they can
 be promised something, with everybody planned afresh or beside the promises as they stand; spare GPUs go only where the
 promise still holds. So at every instant there is a set of plans that fit together and are in time, and by induction
 nobody admitted is late.
@@ -49,7 +49,7 @@ SLIP_S: Final = 1e-6
 
 
 class PromisingRules(ElasticRules):
-    """Admission control whose plans are kept."""
+    """Admission control whose plans are promises."""
 
     order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
 
@@ -147,7 +147,7 @@ class PromisingRules(ElasticRules):
         self.make_room()
 
     def make_room(self, keys: int = 0) -> None:
-        """Plans that were kept change at instants that fresh ones would not: more room than the published machine's."""
+        """Enlarge the tables of plans. Old plans change at instants that fresh ones would not, so they need more entries."""
         active = self.runnable_count + len(self.arrivals)
         _, slots, capacity = self.m.plans.shape
         if active < slots and max(6 * active + 32, 2 * keys) < capacity:

@@ -139,12 +139,12 @@ class Record:
         self.completed += rows.tolist()
 
     def admit(self, row: int, now_s: float) -> None:
-        """A job was taken in."""
+        """A job was admitted."""
         self.admitted[row] = 1
         self.judged_s[row] = now_s
 
     def refuse(self, row: int, because: str, now_s: float) -> None:
-        """A job was turned away; `because` names the constraint that binds."""
+        """A job was refused; `because` names the constraint that binds."""
         self.admitted[row] = 0
         self.judged_s[row] = now_s
         self.declined[row] = True

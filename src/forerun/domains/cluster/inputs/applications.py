@@ -70,7 +70,7 @@ class Application:
         """Measured seconds of a step and of its exchange, linear in the local batch.
 
         A placement that was not profiled is estimated: linear along the batch, along replicas, then along nodes, the
-        latter two held at the ends. Raises ProfileError outside the measured local batches of a profiled placement.
+        latter two constant beyond the ends. Raises ProfileError outside the measured local batches of a profiled placement.
         """
         known = self.placements.get(smallest_rotation(placement))
         if known is not None:

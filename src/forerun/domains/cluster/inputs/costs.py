@@ -1,7 +1,7 @@
 """What a job loses when its GPUs change: seconds by model and kind of change.
 
 A table has a row a model and a column a change: `1->2` (growing), `16->8` (shrinking), `migrate` (other GPUs, the same
-number) and `restart` (after it held none). Between measured counts the cost goes with the logarithm of the larger count,
+number) and `restart` (after it had none). Between measured counts the cost goes with the logarithm of the larger count,
 beyond them the nearest measured one holds; what is not given for restarts is that for migrating. The row `*` is for all
 other models. Jobs without a model have the scenario's plain seconds.
 """

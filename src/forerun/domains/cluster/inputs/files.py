@@ -31,7 +31,7 @@ class JobTable:
     """A job log before it meets a profile: one tuple a column, in the order of the file.
 
     `user` is who submitted a job (the virtual cluster where the log names no user), `vc` its virtual cluster or partition.
-    `read_as` names the reader of a foreign log; `most_held` is the most GPUs it held at once (0: not recorded).
+    `read_as` names the reader of a foreign log; `most_held` is the most GPUs in use at once (0: not recorded).
     """
 
     source: str

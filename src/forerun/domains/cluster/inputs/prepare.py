@@ -153,7 +153,7 @@ def costs_of(scenario: Scenario, jobs: Jobs) -> CostTable | None:
 
 
 def slowness_of(scenario: Scenario, jobs: int) -> F64 | None:
-    """How many times as long as planned each job's work takes, drawn; None where nothing is asked."""
+    """How many times as long as planned each job's work takes, at random; None without a `slowdown`."""
     slowdown = scenario.slowdown
     if slowdown is None:
         return None
@@ -171,7 +171,7 @@ def _check_quota_names(quota: Quota, table: JobTable, trace: TraceSpec) -> None:
     """Raises ScenarioError for a quota of somebody who has no job in the log."""
     tables = [table]
     if trace.resample is not None and not set(quota.gpus) <= set(_owners(table, quota.per)):
-        # Who was not drawn may be in the log all the same.
+        # A user without a job in the sample may still be in the log.
         tables.append(table_of_file(Path(trace.resample.file.path), trace.resample.format, RepairLog()))
     users, vcs = ({name for one in tables for name in _owners(one, per)} - {""} for per in ("user", "vc"))
     known, others = (users, vcs) if quota.per == "user" else (vcs, users)

@@ -33,7 +33,7 @@ _FEWEST_POINTS: Final = 3
 class Curve:
     """Throughput over GPU counts for one kind of job, through its measured points.
 
-    `gpus` ascending and `rate` positive, as measured; `blocked` are counts measured as 0: the curve is not drawn
+    `gpus` ascending and `rate` positive, as measured; `blocked` are counts measured as 0: there is no curve
     across them. `error` is the largest relative error made when one inner level is left out, nan with fewer than
     three; `typical_error` their median.
     """
@@ -107,7 +107,7 @@ def leave_one_out(gpus: F64, rate: F64) -> F64:
 def _interpolated(x: F64, y: F64, at: float) -> float:
     """The monotone piecewise cubic of Fritsch and Carlson through (x, y); straight beyond the ends.
 
-    Between two points it never leaves their range, so throughput does not overshoot. Beyond the ends the slope is kept
+    Between two points it never leaves their range, so throughput does not overshoot. Beyond the ends the slope stays
     between 0 and 1 (no gain, linear gain).
     """
     if len(x) == 1:

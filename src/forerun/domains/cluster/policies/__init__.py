@@ -1,1 +1,1 @@
-"""Scheduling policies, one a file. A file's class is found by its tag; nothing is listed by hand."""
+"""Scheduling policies, one per file. The registry finds a policy by its tag; nothing is listed by hand."""

@@ -24,7 +24,7 @@ _TURN_S: Final = 60
 
 
 class Gandiva(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="gandiva"):
-    """Node sets per job size, shared out by demand; jobs beyond a set's room take turns of a minute."""
+    """Node sets per job size, shared out by demand; jobs beyond a set's capacity take turns of a minute."""
 
     paper: ClassVar[str] = "Gandiva: Introspective Cluster Scheduling for Deep Learning, OSDI'18"
     needs: ClassVar[tuple[str, ...]] = ("gpus", "duration")
@@ -53,9 +53,9 @@ class GandivaRules(Rules):
     """Rebalance the classes, run until now, take in arrivals, look ahead.
 
     As published the clock goes from arrival to arrival and frees GPUs only there; after the last arrival it goes slot
-    by slot; and the time gone by is credited to whoever has a turn after the rebalancing, not to who held the GPUs.
-    Acting in between fixes that too: work is counted first. `free_nodes` plus the nodes of all sets is the cluster,
-    always.
+    by slot; and the time gone by is credited to the jobs that have a turn after the rebalancing, not to those that had
+    the GPUs. Acting in between fixes that too: work is counted first. `free_nodes` plus the nodes of all sets is the
+    cluster, always.
     """
 
     order: tuple[Step, ...] = (Step.ROUND, Step.ADVANCE, Step.ARRIVE, Step.WAKE, Step.DECIDE, Step.CHARGE)
@@ -228,7 +228,7 @@ class GandivaRules(Rules):
         return True
 
     def _place(self, row: int) -> bool:
-        """Into the next set with room, else onto free nodes, else into a set to take turns."""
+        """Into the next set with free capacity, else onto free nodes, else into a set to take turns."""
         gpus = self.gpus[row]
         sets = self.sets[gpus]
         if sets:

@@ -103,7 +103,7 @@ class GittinsScheduler:
         return answer
 
     def _learn(self, view: View) -> None:
-        """A job that is no longer there held its GPUs until now, as decisions fall on every end.
+        """A job that is no longer there had its GPUs until now, as there is a decision at every end.
 
         Where nobody seen before is left the cluster may have stood empty since: those ends were not seen and teach
         nothing.

@@ -10,7 +10,7 @@ from forerun.domains.cluster.policy import Allocation, Allocator, Scheduler, Vie
 
 
 class Las(Allocator, tag="las", frozen=True, kw_only=True):
-    """The jobs that have held the fewest GPU-seconds run, others give way; judged anew every `round_s` seconds.
+    """The jobs that have had the fewest GPU-seconds run, others give way; decided anew every `round_s` seconds.
 
     Gu et al., Tiresias, NSDI'19, section 3: two-dimensional attained service, without its discretised queues.
     """
@@ -30,5 +30,5 @@ class LasScheduler:
     """Serves the least served first."""
 
     def allocate(self, view: View) -> Allocation:
-        """Jobs by GPU-seconds held so far."""
+        """Serve jobs by the GPU-seconds that they have had so far."""
         return view.take(np.argsort(view.served_gpu_s, kind="stable"))

@@ -1,7 +1,7 @@
 """Themis: finish-time fairness [Mahajan et al., NSDI'20, section 3], as published for comparison.
 
 Each slot the jobs that would most lose against running alone on their share of the cluster go first. The published
-simulator asks a convex solver; here the same optimum is found in closed form (docstring of the kernel), so that it
+simulator calls a convex solver; here the same optimum is computed in closed form (docstring of the kernel), so that it
 does not depend on a solver's version.
 """
 
@@ -58,7 +58,7 @@ def requested_rate(setting: Setting) -> F64:
 
 
 class ThemisSlots(Rules):
-    """Blocks of slots, each played by one kernel call; the clock is the slot the kernel stopped at."""
+    """Blocks of slots, each one kernel call; the clock is the slot at which the kernel stopped."""
 
     order: tuple[Step, ...] = (Step.DECIDE, Step.FINISH)
 

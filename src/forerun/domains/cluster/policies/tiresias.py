@@ -170,7 +170,7 @@ class TiresiasRules(Rules):
             self.since_s[row] = now_s
 
     def decide(self, now_s: int) -> None:
-        """Serve the queues in order; whoever does not fit waits, whoever comes later may still fit."""
+        """Serve the queues in order; a job that does not fit waits, later ones may still fit."""
         tick = self._tick()
         free = self.total_gpus
         started, stopped = [], []

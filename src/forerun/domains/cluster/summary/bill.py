@@ -71,7 +71,7 @@ def _with_data_wait(result: Result, scenario: Scenario, waits: Waits, waiting: f
 
 
 def _working(record: Record, stretches: Stretches, waits: Waits) -> F64:
-    """Share of the GPU time each job held in which it worked."""
+    """Share of its GPU time in which each job worked."""
     held = stretches.gpu_s(len(record.setting.jobs))
     useful = useful_gpu_s(record, stretches, waits)
     share: F64 = np.divide(useful, held, out=np.zeros(len(held)), where=held > 0)

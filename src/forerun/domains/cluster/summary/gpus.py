@@ -16,9 +16,9 @@ MOST_TRACKED: Final = 60_000
 
 
 def nodes_of(record: Record, stretches: Stretches) -> list[list[tuple[int, int]]] | None:
-    """GPUs (first, count runs) each stretch is drawn on; None for very long runs.
+    """GPUs of each stretch, as runs (first, count); None for very long runs.
 
-    Where a placement names GPUs these are they. Schedules that do not name nodes are packed here, only to be drawn: first
+    These are the GPUs that the placement names. Schedules that name no nodes are packed here, only for the timeline: first
     free ones, in time order; a job that keeps its GPUs is not moved.
     """
     if len(stretches.row) > MOST_TRACKED:
@@ -45,7 +45,7 @@ def nodes_of(record: Record, stretches: Stretches) -> list[list[tuple[int, int]]
 def timeline_of(
     record: Record, stretches: Stretches, places: list[list[tuple[int, int]]] | None
 ) -> Timeline | None:
-    """One track a GPU: which job held it, from when to when. Left out for very long runs."""
+    """One track per GPU: the jobs on it, from when to when. Left out for very long runs."""
     if places is None:
         return None
     cluster, jobs = record.setting.cluster, record.setting.jobs

@@ -52,7 +52,7 @@ def because(found: Iterable[Refused]) -> str:
 
 
 def sentences(found: Iterable[Refused]) -> tuple[str, ...]:
-    """A sentence for each constraint, with the first job that it kept out."""
+    """A sentence for each constraint, with the first job refused for it."""
     return tuple(
         f"refused for {one.bound}: {one.jobs} job{'s' * (one.jobs > 1)}, such as job {one.example} ({one.reason})"
         for one in found

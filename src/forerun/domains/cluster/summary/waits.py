@@ -21,12 +21,12 @@ class Stretches:
     gpus: I64
 
     def held_s(self, jobs: int) -> F64:
-        """Seconds each job held GPUs."""
+        """Seconds in which each job had GPUs."""
         held: F64 = np.bincount(self.row, self.to_s - self.from_s, jobs).astype(np.float64)
         return held
 
     def gpu_s(self, jobs: int) -> F64:
-        """GPU time each job held."""
+        """GPU time of each job."""
         held: F64 = np.bincount(self.row, (self.to_s - self.from_s) * self.gpus, jobs).astype(np.float64)
         return held
 
@@ -63,7 +63,7 @@ def horizon_of(record: Record) -> tuple[float, float]:
 
 
 def stretches_of(record: Record) -> Stretches:
-    """Stretches in which jobs held a constant number of GPUs."""
+    """The stretches in which jobs had a constant number of GPUs."""
     times, rows, gpus = record.changes()
     if record.moves:
         moved = [np.array(column) for column in zip(*record.moves, strict=True)]
@@ -103,7 +103,7 @@ def waits_of(record: Record, stretches: Stretches) -> Waits:
 
 
 def _useful_s(record: Record, stretches: Stretches, held: F64) -> F64:
-    """Seconds each job worked while it held GPUs."""
+    """Seconds in which each job worked."""
     count = len(held)
     gpu_s = stretches.gpu_s(count)
     known = ~np.isnan(record.useful_gpu_s)
@@ -117,7 +117,7 @@ def _seconds_with_enough_free(record: Record, row: I64, low: F64, high: F64, sub
     """Seconds each job waited, from `submit` on, while as many GPUs were free as it could start with.
 
     Elastic schedules can start a job on one GPU; others need what it asked for. With T(t) the time up to t in which
-    enough were free, the waiting time is T over the job's life less T over the stretches it held GPUs.
+    enough were free, the waiting time is T over the job's life less T over its stretches.
     """
     times, _, _, free, _ = record.events()
     jobs = record.setting.jobs

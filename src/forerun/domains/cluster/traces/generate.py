@@ -96,7 +96,7 @@ class JobGenerator(Spec, frozen=True, kw_only=True):
 
     Arrivals are Poisson with a rate that follows `hourly_rates` (relative, one value an hour of the day or of the
     week, repeated; none: constant) around a mean gap. Durations are a mixture of log-normals, cut at
-    [`least_duration_s`, `most_duration_s`]. Sizes are drawn from `sizes`, templates from the profile's kinds (or
+    [`least_duration_s`, `most_duration_s`]. Sizes are random from `sizes`, templates from the profile's kinds (or
     `templates`) that can run on the size, in proportion to `template_shares` (none: uniformly). Deadlines are
     `least_slack` to `most_slack` durations from the submission, uniformly. Without a profile jobs have no model: they run
     rigid for their duration; and have a deadline only if slack is given (with a profile: 0.5 to 1.5, if it is not).
@@ -162,9 +162,9 @@ class JobGenerator(Spec, frozen=True, kw_only=True):
 
 
 def generate(spec: JobGenerator, profile: ThroughputTable | None, seed: int) -> MadeJobs:
-    """Jobs drawn from a description; the first n of more jobs are the n of fewer.
+    """Random jobs from a description; the first n jobs are the same however many there are.
 
-    Without a profile they have no model. Raises ProfileError if no template can run on a size that was drawn,
+    Without a profile they have no model. Raises ProfileError if no template can run on a random size,
     ScenarioError for templates without a profile.
     """
     if profile is None and spec.templates:
@@ -251,7 +251,7 @@ def _durations_s(spec: JobGenerator, factor: F64, hump: F64, u: F64) -> F64:
 
 
 def choose_kinds(spec: JobGenerator, profile: ThroughputTable, gpus: I64, u: F64) -> I64:
-    """A row of the profile for each job, drawn among those that can run on its GPUs with a batch of at least one
+    """A random row of the profile for each job, among those that can run on its GPUs with a batch of at least one
     sample a GPU."""
     rate = profile.rate_at()
     kinds = [profile.kind_of(model, batch) for model, batch in spec.templates] or list(

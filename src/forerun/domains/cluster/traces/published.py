@@ -112,10 +112,10 @@ def from_log(
     best_effort_share: float = 0.0,
     least_duration_s: float = 600.0,
 ) -> MadeJobs:
-    """The jobs of a raw log with models, iterations and deadlines drawn for them.
+    """The jobs of a raw log with random models, iterations and deadlines.
 
     As the published conversion does, jobs that failed, with 3, 5, 6, 7 or more than 64 GPUs, or shorter than ten
-    minutes are left out (all counted); a template is drawn among those with a batch of at least a sample a GPU.
+    minutes are left out (all counted); a template is random among those with a batch of at least a sample a GPU.
     """
     gpus = np.asarray(trace["gpus"], np.float64)
     duration_s = np.asarray(trace["duration_s"], np.float64)

@@ -17,7 +17,7 @@ from forerun.trace.table import Trace
 
 
 class Resample(Spec, frozen=True, kw_only=True):
-    """A log's own jobs again, in whole blocks of time drawn with replacement: bursts, sessions and days stay together.
+    """A log made of random blocks of time of another log, with replacement: bursts, sessions and days stay together.
 
     `format` as for a trace's file. `blocks` 0: as many as the log has.
     """
@@ -44,7 +44,7 @@ def unknown_format(name: str) -> str:
 
 
 def bootstrap(trace: Trace, *, block_s: float, blocks: int, seed: int) -> Trace:
-    """A log made of whole blocks of another, drawn with replacement: keeps bursts, sessions and days together."""
+    """A log made of random blocks of another, with replacement: bursts, sessions and days stay together."""
     if not block_s > 0 or blocks < 1:
         raise TraceError.at(
             "bootstrap", f"wants a positive block and at least one of them, not {block_s:g}, {blocks}"
@@ -61,7 +61,7 @@ def bootstrap(trace: Trace, *, block_s: float, blocks: int, seed: int) -> Trace:
 
 
 def _drawn_blocks(submit_s: F64, block_s: float, blocks: int, seed: int) -> tuple[I64, F64]:
-    """Rows of the blocks drawn, one block after the other, and the seconds by which each row moves."""
+    """Rows of the chosen blocks, one block after the other, and the seconds by which each row moves."""
     first_s = float(submit_s.min())
     block_of = ((submit_s - first_s) // block_s).astype(np.int64)
     there = int(block_of.max()) + 1
@@ -77,7 +77,7 @@ def _drawn_blocks(submit_s: F64, block_s: float, blocks: int, seed: int) -> tupl
 def resampled(table: JobTable, *, block_s: float, blocks: int, seed: int) -> JobTable:
     """A job log made of whole blocks of another, as `bootstrap`; deadlines move with their jobs, ids get a number.
 
-    Raises TraceError if the blocks drawn hold no job.
+    Raises TraceError if the chosen blocks have no job.
     """
     submit_s = np.asarray(table.submit_s, np.float64)
     index, moved_s = _drawn_blocks(submit_s, float(math.ceil(block_s)), blocks, seed)

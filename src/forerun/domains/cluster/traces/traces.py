@@ -64,7 +64,7 @@ class _Described(Spec, frozen=True, kw_only=True):
 
 
 class _FitSettings(Spec, frozen=True, kw_only=True):
-    """How a log is fitted: humps of the duration distribution (0: chosen); traces drawn to judge the likeness."""
+    """How a log is fitted: humps of the duration distribution (0: chosen); random traces to judge the likeness."""
 
     humps: int = 0
     traces: int = 40
@@ -78,7 +78,7 @@ class _FitSettings(Spec, frozen=True, kw_only=True):
 
 
 class _StatsSettings(Spec, frozen=True, kw_only=True):
-    """What a log is held against: GPUs of a cluster (0: none)."""
+    """What a log is compared with: GPUs of a cluster (0: nothing)."""
 
     gpus: int = 0
 
@@ -198,7 +198,7 @@ def _described(description: str, settings: Sequence[str]) -> tuple[_Described, l
 def _assumed_profile(
     given: Mapping[str, Any], source: str, wanted: Sequence[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """A profile where jobs with models are to be drawn and none is named: the analytic one, for their models."""
+    """The profile of random jobs with models where none is named: the analytic one, for their models."""
     if given.get("profile"):
         return {}, []
     trace = given.get("trace")
@@ -257,7 +257,7 @@ def _with_jobs(spec: TraceSpec, count: int) -> TraceSpec:
 def _until(
     spec: TraceSpec, profile: ThroughputTable | None, seed: int, repairs: RepairLog, horizon_s: float
 ) -> tuple[TraceSpec, JobTable]:
-    """A trace that reaches an instant: as many jobs are drawn as it takes, since more change none before."""
+    """A trace that reaches an instant: as many jobs as it takes, since more jobs change none before."""
     drawn = spec.resample is None and spec.file is None
     count = 64
     while True:

@@ -1,7 +1,7 @@
 """The state of a run under a policy that decides through a view: arrivals, ends, progress, GPUs on nodes.
 
 Packed state: `f[column, job]` floats and `i[column, job]` integers, so that a call from Python passes few arrays. A
-policy decides between calls: `advance` plays to the next decision, `gather` lays the jobs out as a view, `apply` carries
+policy decides between calls: `advance` goes to the next decision, `gather` lays the jobs out as a view, `apply` carries
 an allocation out. GPU number g belongs to `owner[g]` (-1: free); node n has the GPUs `node_first[n]` up to
 `node_first[n + 1]`; where nodes do not matter `owner` is empty.
 """
@@ -21,10 +21,10 @@ LEFT: Final = 0  # seconds of work left, at the requested count
 SINCE: Final = 1  # when work was last counted, or when the restart is over
 SPEED: Final = 2  # work done in a second
 END: Final = 3
-SERVED: Final = 4  # GPU-seconds held
+SERVED: Final = 4  # GPU time it has had, in GPU-seconds
 USEFUL: Final = 5  # GPU-seconds of work
 PAUSED: Final = 6  # seconds of restarting
-CHANGED: Final = 7  # when the GPUs held last changed
+CHANGED: Final = 7  # when its GPUs last changed
 SUBMIT: Final = 8
 DEADLINE: Final = 9
 WORK: Final = 10
@@ -43,7 +43,7 @@ USER: Final = 6
 EFFORT: Final = 7
 PREEMPTS: Final = 8
 COSTS: Final = 9  # row of the costs
-BEFORE: Final = 10  # GPUs held before the present decision, by jobs that go on with others
+BEFORE: Final = 10  # GPUs before the present decision, of jobs that go on with others
 INTS: Final = 11
 
 # what a change of GPUs is, by which it costs
@@ -191,7 +191,7 @@ def _log(s: AllocatorState, now: float, job: int) -> None:
 def gather(s: AllocatorState, now: float, view_f: F64, view_i: I64) -> int:
     """Lay the waiting and running jobs out in order of submission; how many there are.
 
-    Rows of `view_f`: submit, deadline, GPU-seconds held, seconds waiting or running since the last change, work left,
+    Rows of `view_f`: submit, deadline, GPU-seconds had, seconds waiting or running since the last change, work left,
     work in all. Rows of `view_i`: job, GPUs requested, held, kind, user, best effort, type.
     """
     count = 0
@@ -423,7 +423,7 @@ def _start(
     elif s.type_free[gpu_type] < gpus:
         nodes = 0
     if nodes == 0:
-        if s.i[STATE, job] == HOLDING:  # it was stopped to be moved and found no place
+        if s.i[STATE, job] == HOLDING:  # it was stopped to be moved, and there is no place for it
             s.i[STATE, job] = WAITING
             s.i[PREEMPTS, job] += 1
             _log(s, now, job)
@@ -530,7 +530,7 @@ def _fewest_nodes(s: AllocatorState, job: int, gpus: int, gpu_type: int) -> int:
 
 @kernel
 def choose_node(s: AllocatorState, gpus: int, gpu_type: int, placement: int, seed: int) -> int:
-    """The node for a job (or a rest) that fits on one, -1 if none has room."""
+    """The node for a job (or a rest) that fits on one node, -1 if none has enough free GPUs."""
     best, most_free, fitting = -1, 0, 0
     for node in range(len(s.node_type)):
         if s.node_type[node] != gpu_type:

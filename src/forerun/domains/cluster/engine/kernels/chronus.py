@@ -12,7 +12,7 @@ I64 = npt.NDArray[np.int64]
 
 @kernel
 def fits(claims: I64, left: I64) -> bool:
-    """Whether claims fit one after another, each into the last leases with room before its end.
+    """Whether claims fit one after another, each into the last leases with enough free GPUs before its end.
 
     `claims`: rows of size, leases wanted, leases within; `left`: free GPUs of each lease, used up in place.
     """

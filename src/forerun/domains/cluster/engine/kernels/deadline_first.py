@@ -49,7 +49,7 @@ def plan_greedily(
     """Plan a job at its largest count, or the largest free: (GPUs now, end, entries of the profile left).
 
     The profile that remains goes to `new_t, new_g`. Unless `exact`, the free count at the end is written at the end's
-    slot, which may be another key of the profile: the published oddity.
+    slot, which may be another key of the profile: a known bug.
     """
     total = len(floor_level) - 1
     for i in range(free_n):

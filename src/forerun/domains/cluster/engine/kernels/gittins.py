@@ -13,7 +13,8 @@ F64 = npt.NDArray[np.float64]
 @kernel
 def gittins_index(sample: F64, attained: F64, least: F64) -> F64:
     """For each attained service a: the best ratio of the chance to finish within some more service to its expected
-    amount, max over D of P(X <= a + D | X > a) / E[min(X - a, D) | X > a], X drawn from `sample` (ascending).
+    amount, max over D of P(X <= a + D | X > a) / E[min(X - a, D) | X > a], where X has the distribution of `sample`
+    (ascending).
 
     D is at least `least`, what a job is given before anybody decides again; without that bound a finite sample sees
     a spike at every size. Beyond it only D that reach a size can be best, so each is tried, with running sums:

@@ -191,7 +191,7 @@ def set_end(m: PlanState, job: int) -> None:
 
 @kernel
 def merge(m: PlanState, now_s: int, slot_s: int) -> int:
-    """The next instant: events within a slot of now are drawn together to the slot's end; -1 if no event is left.
+    """The next instant: events within a slot of now are postponed to the slot's end; -1 if no event is left.
 
     A lone last event is not postponed. Fills `ends` with the rows that end then, in order, and moves `FIRST` and
     `ARRIVED` around the rows that arrive then.
@@ -243,7 +243,7 @@ def two_least(first: int, second: int, time_s: int) -> tuple[int, int]:
 
 @kernel
 def _collect_ends(m: PlanState, moment: int) -> None:
-    """The rows whose end events were drawn to this moment, by (instant, turn)."""
+    """The rows whose end events were postponed to this moment, by (instant, turn)."""
     count = 0
     for i in range(m.meta[RUNNABLE]):
         job = m.lists[RUNNABLE, i]
@@ -372,7 +372,7 @@ def move_class(sets: I64, class_sets: I64, class_n: I64, which: int, to: int) ->
 
 @kernel
 def place_in_order(m: Places, rows: I64, count: int, gpus_per_node: int) -> bool:
-    """Find room for jobs one after another; false if the nodes do not suffice.
+    """Place jobs one after another; false if the nodes do not suffice.
 
     A job goes to the GPU sets of its own class, then of larger ones downwards; else fresh nodes are opened.
     """
@@ -558,7 +558,7 @@ def tick(m: Places, slot_s: int) -> bool:
 def charge(m: PlanState, rows: I64, count: int, rebuilt: bool, unchanged_free: bool, total_gpus: int) -> int:
     """Jobs that hold GPUs pay for their restart: their end moves by the overhead. The seconds charged in all.
 
-    `unchanged_free`: a job that holds what it held at the last event pays nothing.
+    `unchanged_free`: a job whose GPUs are those of the last event pays nothing.
     """
     paid = 0
     for i in range(count):

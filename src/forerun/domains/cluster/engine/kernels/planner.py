@@ -28,7 +28,7 @@ class Planned(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A plan in time, or `found` false and how far the search for one came: what `late` goes on from."""
+    """A plan in time; or `found` false and the state of the search, from which `late` continues."""
 
     plan: Planned
     found: bool
@@ -175,7 +175,7 @@ def plan_in_time(
         for i in range(limit + 1, start):
             out_g[i] = held  # the deadline's slot lies inside the segment and is no entry of the plan
 
-    # the smallest share that meets the deadline, and the instant from which it is held
+    # the smallest share that meets the deadline, and the instant from which the job has it
     switch = -1
     chosen = -1
     longest_s = (deadline_s - new_t[start] + slot_s) * (1.0 + 1e-9)
@@ -258,7 +258,7 @@ def plan(
     `rate`: float64[levels], iterations/s; `top`: how many of the levels the job may use; `floor_level[x]`: the largest
     level within x GPUs; `anchor_s`: what the slot grid hangs on, below 0 for the moment of planning; `assign`: a level
     that the job holds from now to the first change of the profile (a boost trial), or -1. The job's plan goes to
-    `out_t, out_g`, the profile that remains to `new_t, new_g`; both need room for two more entries than the profile.
+    `out_t, out_g`, the profile that remains to `new_t, new_g`; both must be two entries longer than the profile.
     """
     tried = plan_in_time(
         left,

@@ -59,7 +59,7 @@ class Costs(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A plan, and whether it can be kept: in time, with all its changes paid for, and within the tables."""
+    """A plan, and whether it is feasible: in time, with all its changes paid for, and within the tables."""
 
     plan: Planned
     kept: bool
@@ -82,11 +82,11 @@ def plan_promise(
     new_t: I64,
     new_g: I64,
 ) -> Found:
-    """Plan a job's work and what its changes cost: again with more, until what is held is enough."""
+    """Plan a job's work and what its changes cost: again with more, until the planned GPU time is enough."""
     rate, floor_level = m.rate[m.j[KIND, job]], m.floor_level
     seconds = costs.seconds[costs.row[job]]
     last, has_begun = m.j[LAST_GPUS, job], costs.begun[job]
-    # what is left of a restart is lost at the rate of the GPUs held
+    # what is left of a restart is lost at the rate of the present GPUs
     owed = pause_s[job] * rate[floor_level[last]] if last > 0 else 0.0
     extra = owed
     turn = 0
@@ -113,7 +113,7 @@ def plan_promise(
         found = tried.plan
         if not tried.found:
             return Found(found, False)
-        lost = 0.0  # iterations that the plan's changes of GPUs cost, counted from what the job held last
+        lost = 0.0  # iterations that the plan's changes of GPUs cost, counted from the GPUs that the job had last
         held, begun = last, has_begun
         for i in range(found.entries):
             gpus = out_g[i]
@@ -137,7 +137,7 @@ def plan_promise(
 def plan_promises(
     m: PlanState, costs: Costs, pause_s: F64, rows: I64, count: int, now_s: int, slot_s: int, fresh: bool
 ) -> int:
-    """Plan jobs in order and commit; how many were planned before one could not be kept (`count`: all).
+    """Plan jobs in order and commit; how many were planned before one had no feasible plan (`count`: all).
 
     `fresh`: on an empty cluster; else on the profile as it stands.
     """

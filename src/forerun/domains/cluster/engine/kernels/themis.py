@@ -42,15 +42,15 @@ class ThemisState(NamedTuple):
 
     clock: I64  # NOW_S, EVENT_S (time of the last event), ARRIVED, ACTIVE, ENDING, ENDED, OVER (1: finished)
     order: I64
-    held: I64  # GPUs held in the last slot
-    begun: I64  # 1: it has held GPUs
+    held: I64  # GPUs in the last slot
+    begun: I64  # 1: it has had GPUs
     left: F64  # iterations
     remaining_s: F64
     isolated: F64
     left_before: F64
     share_before: F64
     overhead_s: F64
-    judged_s: F64  # when it was taken in
+    judged_s: F64  # when it was admitted
     end_s: F64  # -1 until known
     ended: I64  # rows in order of completion
     ended_at_s: I64
