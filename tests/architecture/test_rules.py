@@ -158,6 +158,6 @@ def test_every_part_that_a_domain_may_add_is_documented() -> None:
     """What `Domain` lets a domain add is what the page for authors of domains lists."""
     required = {"prepare", "run", "summarize", "name", "scenario_type", "observer_type", "policy_kinds"}
     parts = {name for name in vars(Domain) if not name.startswith("_")}
-    page = (ROOT / "docs" / "extending.md").read_text()
+    page = (ROOT / "docs" / "development" / "extending.md").read_text()
     listed = set(re.findall(r"^\| `(\w+)", page[page.index("## A domain") :], re.MULTILINE))
     assert parts - required - {"with_policy", "about", "folder"} == listed

@@ -509,8 +509,8 @@ def test_the_picture_of_each_gpu_shows_what_was_held() -> None:
 
 
 def test_the_page_tells_every_policy() -> None:
-    """docs/rooms/cluster.md: one table row names each policy; each class tells its paper, needs, guarantee and cost."""
-    page = (Path(__file__).parents[2] / "docs" / "rooms" / "cluster.md").read_text()
+    """One row of the page's table names each policy; each class documents its paper, needs, guarantee and cost."""
+    page = (Path(__file__).parents[2] / "docs" / "domains" / "cluster-reference.md").read_text()
     table = page[page.index("| name | source | needs |") : page.index("## Your own policy")]
     for name in schedulers().names():
         assert f"`{name}`" in table, name

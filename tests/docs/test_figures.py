@@ -191,7 +191,7 @@ def test_the_list_of_results_is_the_programs() -> None:
 def test_switches_do_what_their_record_says() -> None:
     """Jobs accepted and mean completion times, as published and with a switch: every full row of the room's table."""
     found, compared = record("cluster-switches"), 0
-    rows = table_rows((ROOT / "docs" / "rooms" / "cluster.md").read_text(encoding="utf-8"))
+    rows = table_rows((ROOT / "docs" / "domains" / "cluster-reference.md").read_text(encoding="utf-8"))
     for schedule, label, accepted, mean_s in (row.cells for row in rows if row.head == "schedule"):
         switch = " + ".join(re.findall(r"`(\w+)`", label)) or label
         if switch not in found.get(schedule, {}):

@@ -31,7 +31,7 @@ def read_golden(name: str) -> Any:
 
 def on_the_page(head: str, label: str) -> list[str]:
     """The numbers that the room's page shows in a row of one of its tables, behind the row's name."""
-    page = (ROOT / "docs" / "rooms" / "loading.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "domains" / "loading-reference.md").read_text(encoding="utf-8")
     (row,) = (row for row in table_rows(page) if row.head == head and row.cells[0] == label)
     return NUMBER.findall(" ".join(row.cells[1:]))
 

@@ -1,7 +1,7 @@
 """Defects that public traces really have, each with a small file that shows it and the data set it is known from.
 
 What forerun says to an exhibit is not written down here: reading tells. `python -m tests.museum.exhibits` prints the
-table of docs/museum.md, and a test compares the two.
+table of docs/development/malformed-inputs.md, and a test compares the two.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ from __future__ import annotations
 from ..conftest import ROOT
 from .exhibits import EXHIBITS, rows, table
 
-PAGE = ROOT / "docs" / "museum.md"
+PAGE = ROOT / "docs" / "development" / "malformed-inputs.md"
 
 
 def test_the_page_tells_what_is_said_to_every_exhibit() -> None:
-    """To renew it: python -m tests.museum.exhibits, and put the table into docs/museum.md."""
+    """To renew it: python -m tests.museum.exhibits, and put the table into docs/development/malformed-inputs.md."""
     told = table()
     page = PAGE.read_text()
     for line in told.splitlines():

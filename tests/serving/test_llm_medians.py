@@ -48,7 +48,7 @@ def test_points_left_out_are_told_from_their_neighbours() -> None:
     prompt, prompt_p90, token, token_p90 = quantiles(found)
     assert len(found) == 132 and len({one.key for one in found}) == 12
     assert prompt <= 0.06 and token <= 0.03
-    page = (ROOT / "docs" / "rooms" / "serving-llm.md").read_text()
+    page = (ROOT / "docs" / "domains" / "serving-llm-reference.md").read_text()
     row = re.search(r"\| all \| 132 \| ([\d.]+) % \| ([\d.]+) % \| ([\d.]+) % \| ([\d.]+) % \|", page)
     assert row is not None
     assert [float(x) for x in row.groups()] == pytest.approx(

@@ -87,7 +87,7 @@ def test_the_model_predicts_the_run(data_folder: Path) -> None:
 
 
 def test_the_figures_of_the_page(data_folder: Path) -> None:
-    """What docs/rooms/spot.md tells of the run; and by its counts a minute most of its reconfigurations, not all."""
+    """The page's figures of the run; by its counts a minute, most of its reconfigurations, not all."""
     folder = data_folder / "bamboo/run-86"
     run = read_run(folder)
     model, notebook = model_run(run, run.profile, delay_s=START_DELAY_S), model_run(run, ROUNDED)

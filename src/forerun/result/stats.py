@@ -1,7 +1,7 @@
 """The statistics of every domain: quantiles, confidence intervals and tests, one method for each kind of quantity.
 
-Which method belongs to which quantity, and what each assumes, is in docs/design/statistics.md. scipy is not imported (its
-statistics module takes several times as long to import as the command line needs to answer); the tests compare with it.
+Which method belongs to which quantity, and what each assumes, is in docs/development/statistics.md. scipy is not imported
+(its statistics module takes several times as long to import as the command line needs to answer); the tests compare with it.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ from forerun.replication.elasticflow.reproduce import SIX
 
 from ..claims import Claim, constant, record
 
-PAGE: Final = "docs/rooms/cluster.md"
+PAGE: Final = "docs/domains/cluster-reference.md"
 
 
 def claims() -> Iterator[Claim]:
-    page, bench, took = "docs/rooms/cluster.md", record("cluster-bench"), record("cluster-figures")["wall_s"]
+    page, bench, took = PAGE, record("cluster-bench"), record("cluster-figures")["wall_s"]
     srtf, edf, growth = bench["Srtf"], bench["EdfRigid"], bench["growth"]
     yield Claim(
         page,
@@ -119,7 +119,7 @@ MEDIANS: Final = "tests/cluster/test_costs.py::test_the_published_medians_on_the
 #: what the named test holds
 TESTED: Final[dict[tuple[str, str], str]] = {
     (
-        "docs/rooms/cluster.md",
+        "docs/domains/cluster-reference.md",
         "| schedule |",
     ): "tests/docs/test_figures.py::test_switches_do_what_their_record_says",
     (PAGE, "the 195-job trace, corrected,"): MEDIANS,

@@ -11,7 +11,7 @@ from ..claims import Claim, record
 def claims() -> Iterator[Claim]:
     from forerun.study.compare import FIRST_SEEDS
 
-    page, found = "docs/design/statistics.md", record("statistics-intervals")
+    page, found = "docs/development/statistics.md", record("statistics-intervals")
     shares = found["held_percent"]
     looked = {
         (law, start): [share for name, share in shares[law][f"from {start}"].items() if name != "fixed"]
@@ -100,17 +100,17 @@ def _best_of_several(page: str) -> Iterator[Claim]:
 #: what the named test holds
 TESTED: Final[dict[tuple[str, str], str]] = {
     (
-        "docs/design/statistics.md",
+        "docs/development/statistics.md",
         "Over 1,000 truths with a twentieth of the cells missing the two-level interval holds 93 to 97 %, where t over all "
         "cells as if "
         "they were independent holds less than 80 %",
     ): "tests/study/test_paths.py::test_two_level_intervals_of_studies_cover",
     (
-        "docs/design/statistics.md",
+        "docs/development/statistics.md",
         "over 1,000 synthetic truths each, and ask for 95 %",
     ): "tests/house/test_stats.py::test_mean_intervals_cover",
     (
-        "docs/design/statistics.md",
+        "docs/development/statistics.md",
         "agree with scipy to 1e-12",
     ): "tests/house/test_stats.py::test_student_distribution_agrees_with_scipy",
 }

@@ -15,7 +15,7 @@ from ..claims import Claim, record, shown_as
 
 
 def claims() -> Iterator[Claim]:
-    page, found = "docs/rooms/energy.md", record("energy-bench")
+    page, found = "docs/domains/energy-reference.md", record("energy-bench")
     race, marks = found["race"], found["marks"]
     theirs = [one["reference_ms_per_attempt"] for one in race]
     ours = [one["compiled_us_per_attempt"] for one in race]
@@ -139,7 +139,7 @@ def _drawn(page: str) -> Iterator[Claim]:
     )
 
 
-PAGE: Final = "docs/rooms/energy.md"
+PAGE: Final = "docs/domains/energy-reference.md"
 
 #: what the named test holds
 TESTED: Final[dict[tuple[str, str], str]] = {

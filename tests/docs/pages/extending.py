@@ -11,7 +11,7 @@ from ..claims import ROOT, Claim
 
 def claims() -> Iterator[Claim]:
     """How long the shown policies are; the first without its imports."""
-    page = "docs/extending.md"
+    page = "docs/development/extending.md"
     policy, scheduler = re.findall(
         r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL
     )

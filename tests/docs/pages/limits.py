@@ -30,7 +30,7 @@ def claims() -> Iterator[Claim]:
     )
     yield Claim(page, "Above {} slices each track keeps its longest ones", (MAX_SLICES,))
     yield Claim(
-        "docs/museum.md",
+        "docs/development/malformed-inputs.md",
         "more than {} members, and what unpacks to more than {} times its size are refused",
         (DEFAULT_LIMITS.members, DEFAULT_LIMITS.expansion),
     )
@@ -41,7 +41,7 @@ def claims() -> Iterator[Claim]:
 #: what the named test holds
 TESTED: Final[dict[tuple[str, str], str]] = {
     (
-        "docs/museum.md",
+        "docs/development/malformed-inputs.md",
         "| defect |",
     ): "tests/museum/test_museum_page.py::test_the_page_tells_what_is_said_to_every_exhibit",
     ("docs/reproducing.md", "| id |"): "tests/docs/test_figures.py::test_the_list_of_results_is_the_programs",

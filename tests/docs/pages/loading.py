@@ -23,7 +23,7 @@ from forerun.measure.loading.study import (
 
 from ..claims import RESULTS, Claim, constant, record
 
-PAGE: Final = "docs/rooms/loading.md"
+PAGE: Final = "docs/domains/loading-reference.md"
 
 
 def claims() -> Iterator[Claim]:

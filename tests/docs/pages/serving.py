@@ -18,7 +18,7 @@ from forerun.measure.serving.fidelity import MOST_LAG_MS
 
 from ..claims import ROOT, Claim, constant, record
 
-PAGE: Final = "docs/rooms/serving.md"
+PAGE: Final = "docs/domains/serving-reference.md"
 
 
 def claims() -> Iterator[Claim]:

@@ -9,7 +9,7 @@ from forerun.domains.serving.llm.cells import PER_OCTAVE
 
 from ..claims import Claim, Within, record
 
-PAGE: Final = "docs/rooms/serving-llm.md"
+PAGE: Final = "docs/domains/serving-llm-reference.md"
 
 
 def claims() -> Iterator[Claim]:

@@ -12,7 +12,7 @@ from ..claims import Claim, Within, constant, record, row
 
 
 def claims() -> Iterator[Claim]:
-    page, bench, rows = "docs/rooms/spot.md", record("spot-bench"), record("spot-notebook")
+    page, bench, rows = "docs/domains/spot-reference.md", record("spot-bench"), record("spot-notebook")
 
     def rounded(name: str) -> float:
         return float(rows[name]["corrected"])
@@ -226,7 +226,7 @@ def _zones(page: str) -> Iterator[Claim]:
 
 
 LINES: Final = ("useful", "stall", "lost", "reconfig", "idle")
-PAGE: Final = "docs/rooms/spot.md"
+PAGE: Final = "docs/domains/spot-reference.md"
 RUN86: Final = "tests/spot/test_measured.py::test_the_figures_of_the_page"
 
 #: what the named test holds

@@ -1,6 +1,6 @@
 """Draws one picture a room for the README, on light and on dark ground.
 
-    python docs/figures/rooms.py
+    python docs/figures/domains.py
 
 Published results that come out again where the room has one to show (they want the public data, see `forerun data`), a
 picture of the embedded demonstration elsewhere.
