@@ -37,6 +37,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff check src tests benchmarks examples validation
 	$(BIN)/ruff format --check src tests benchmarks examples validation
 	$(BIN)/mypy
+	MYPYPATH=src:examples/domain-plugin/src $(BIN)/mypy -p forerun_evaluation
 	$(BIN)/lint-imports --no-cache
 
 bench: $(VENV)/.installed-test
