@@ -21,11 +21,11 @@ from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
-from forerun.domains.spot.policies.bamboo.ring import HourlyFleet, run_ring
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.scenario.processes import Burst, Poisson, Tick, generate
 from forerun.replication.bamboo.published import BAMBOO_JOBS
 from forerun.replication.bamboo.reproduce import NOTEBOOK_JOB
+from forerun.replication.bamboo.ring import HourlyFleet, run_ring
 from forerun.replication.bamboo.tick_machine import CORRECTED, run_ticks
 
 MENDED = replace(CORRECTED, tick_s=5.0)

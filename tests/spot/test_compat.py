@@ -15,17 +15,11 @@ from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.scenario.processes import (
-    Burst,
-    GeneratorStopped,
-    Marks,
-    Tick,
-    TickDefects,
-    generate,
-    tick_rows,
-)
-from forerun.domains.spot.traces.measured_run import RUN86, read_run
+from forerun.domains.spot.scenario.processes import Burst, Marks, Tick, generate
+from forerun.domains.spot.traces.measured_run import read_run
 from forerun.domains.spot.traces.statistics import fleet_statistics
+from forerun.replication.bamboo.generator import GeneratorBugs, GeneratorStopped, tick_rows
+from forerun.replication.bamboo.published import RUN86
 from forerun.replication.bamboo.tick_machine import CORRECTED, MEASURED, Switches, job_of, run_ticks
 
 
@@ -88,7 +82,17 @@ def test_the_measured_job_is_that_of_the_logs(data_folder: Path) -> None:
     assert read_run(data_folder / "bamboo/run-86").profile == RUN86
 
 
-def test_generator_defects_one_by_one() -> None:
+def test_the_generator_without_bugs_is_the_process() -> None:
+    """The notebook's generator with only the stops corrected draws the fleets of the process `tick`."""
+    process = Tick(
+        removals_per_min=0.8, adds_per_min=1.2, add_batch=Marks(mean=2.0, std=2.0), start=8, cap=40
+    )
+    for seed in range(20):
+        rows = tick_rows(process, seed, 7200.0)
+        assert Membership.from_rows(rows) == generate(process, seed=seed, horizon_s=7200.0), seed
+
+
+def test_generator_bugs_one_by_one() -> None:
     """What each does to a fleet that is small, full and often asked for more than it has."""
     process = Tick(
         removals_per_min=1.0,
@@ -100,10 +104,8 @@ def test_generator_defects_one_by_one() -> None:
         cap=6,
     )
 
-    def fleets(**defects: bool) -> list[Membership]:
-        return [
-            Membership.from_rows(tick_rows(process, s, 7200.0, TickDefects(**defects))) for s in range(30)
-        ]
+    def fleets(**bugs: bool) -> list[Membership]:
+        return [Membership.from_rows(tick_rows(process, s, 7200.0, GeneratorBugs(**bugs))) for s in range(30)]
 
     with pytest.raises(GeneratorStopped, match="TypeError"):
         fleets(sample_set=True)
@@ -125,7 +127,7 @@ def test_generator_defects_one_by_one() -> None:
             size
             for s in range(20)
             for size in fleet_statistics(
-                Membership.from_rows(tick_rows(roomy, s, 7200.0, TickDefects(marks=marks)))
+                Membership.from_rows(tick_rows(roomy, s, 7200.0, GeneratorBugs(marks=marks)))
             ).removal_batches
         )
         for marks in (True, False)
@@ -136,7 +138,7 @@ def test_generator_defects_one_by_one() -> None:
             size
             for s in range(20)
             for size in fleet_statistics(
-                Membership.from_rows(tick_rows(roomy, s, 7200.0, TickDefects(big_share=share)))
+                Membership.from_rows(tick_rows(roomy, s, 7200.0, GeneratorBugs(big_share=share)))
             ).add_batches
         )
         for share in (True, False)

@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 
 from forerun.domain import simulate
-from forerun.domains.spot.traces.measured_run import (
-    ROUNDED,
-    START_DELAY_S,
-    MeasuredProfile,
-    model_run,
-    read_run,
-)
+from forerun.domains.spot.traces.measured_run import START_DELAY_S, MeasuredProfile, model_run, read_run
+from forerun.replication.bamboo.published import ROUNDED
 from forerun.scenarios import loads
 
 Golden = Callable[[str], Any]

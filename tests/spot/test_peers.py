@@ -18,9 +18,9 @@ from forerun.domains.spot.engine.job import BackToBack, TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.policies.bamboo import Bamboo
-from forerun.domains.spot.policies.bamboo.ring import HOUR_MS, MENDED, Defects, HourlyFleet, RingJob, run_ring
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policy import Setting
+from forerun.replication.bamboo.ring import HOUR_MS, NO_BUGS, HourlyFleet, KnownBugs, PublishedJob, run_ring
 from forerun.replication.oobleck.simulator import Checkpoints, ElasticJob, hours, run_elastic
 
 from .conftest import many
@@ -29,10 +29,10 @@ from .test_exact import close, world_of
 Golden = Callable[[str], Any]
 
 
-def ring_job(profiles: Any, model: str) -> RingJob:
+def ring_job(profiles: Any, model: str) -> PublishedJob:
     bamboo = profiles["bamboo"]
     steps = bamboo["step_ms_by_pipelines"][model]
-    return RingJob(
+    return PublishedJob(
         stages=steps["stages"],
         step_ms={int(n): ms for n, ms in steps.items() if n.isdigit()},
         samples_per_step=bamboo["samples_per_step"][model],
@@ -91,7 +91,7 @@ def test_nodes_alive_at_the_stop_have_lived_until_then() -> None:
 def test_a_run_out_of_events_ends_at_its_last_event_as_published() -> None:
     """One node never makes a pipeline: its last event is the end of the rendezvous, 75 s after it was added."""
     assert run_ring(SMALL, [(0, True, "node0")], stop_ms=100_000).lifetimes_ms == [75_000]
-    assert run_ring(SMALL, [(0, True, "node0")], defects=MENDED, stop_ms=100_000).lifetimes_ms == [100_000]
+    assert run_ring(SMALL, [(0, True, "node0")], bugs=NO_BUGS, stop_ms=100_000).lifetimes_ms == [100_000]
 
 
 @pytest.mark.parametrize("p", ["0.25", "0.5"])
@@ -154,17 +154,17 @@ def elastic_job(model: Any, system: str, trace: Any) -> tuple[ElasticJob, Any, C
 
 # --------------------------------------------------------------------- mended
 
-SMALL = RingJob(stages=2, step_ms={1: 10_000, 2: 6_000}, samples_per_step=8, capacity=4, local_ms=5_000)
+SMALL = PublishedJob(stages=2, step_ms={1: 10_000, 2: 6_000}, samples_per_step=8, capacity=4, local_ms=5_000)
 
 
 def test_mended_ring_accounts_for_every_millisecond(golden: Golden, data_folder: Path) -> None:
     job = ring_job(golden("peer_profiles.json"), "BERT")
     for seed in range(1, 6):
-        done = run_ring(job, HourlyFleet(remove=[0.5] * 24, seed=seed), defects=MENDED, goal_steps=3000)
+        done = run_ring(job, HourlyFleet(remove=[0.5] * 24, seed=seed), bugs=NO_BUGS, goal_steps=3000)
         assert sum(done.wall_ms.values()) == done.end_ms
         assert done.wall_ms["slowdown"] > 0
     done = run_ring(
-        job, rows_of(data_folder / "bamboo/traces/p3-trace.csv"), defects=MENDED, stop_ms=12 * HOUR_MS
+        job, rows_of(data_folder / "bamboo/traces/p3-trace.csv"), bugs=NO_BUGS, stop_ms=12 * HOUR_MS
     )
     assert min(done.wall_ms.values()) >= 0
 
@@ -172,10 +172,10 @@ def test_mended_ring_accounts_for_every_millisecond(golden: Golden, data_folder:
 def test_a_neighbour_takes_over_and_a_second_loss_is_fatal() -> None:
     """Four nodes, two pipelines: one loss stretches steps, the loss of the neighbour too stops training."""
     start = [(0, True, f"node{i}") for i in range(4)]
-    calm = run_ring(SMALL, start, defects=MENDED, stop_ms=400_000)
-    one = run_ring(SMALL, [*start, (200_000, False, "node1")], defects=MENDED, stop_ms=400_000)
+    calm = run_ring(SMALL, start, bugs=NO_BUGS, stop_ms=400_000)
+    one = run_ring(SMALL, [*start, (200_000, False, "node1")], bugs=NO_BUGS, stop_ms=400_000)
     both = run_ring(
-        SMALL, [*start, (200_000, False, "node1"), (201_000, False, "node0")], defects=MENDED, stop_ms=400_000
+        SMALL, [*start, (200_000, False, "node1"), (201_000, False, "node0")], bugs=NO_BUGS, stop_ms=400_000
     )
     assert (calm.fatal, one.fatal, both.fatal) == (0, 0, 1)
     assert calm.steps > one.steps > both.steps
@@ -250,7 +250,7 @@ def test_who_comes_first_hangs_on_the_heap_only_as_published() -> None:
             rows = [(0, True, f"node{at}") for at in range(count)] + [(200_000, False, f"node{victim}")]
             later = [(500_000, True, f"late{at}") for at in range(coming)]
             one, other = (
-                run_ring(SMALL, [*rows, *more], defects=Defects(heap_ties=as_published), stop_ms=400_000)
+                run_ring(SMALL, [*rows, *more], bugs=KnownBugs(heap_ties=as_published), stop_ms=400_000)
                 for more in ([], later)
             )
             same.append(one.step_end_ms == other.step_end_ms)
@@ -259,7 +259,7 @@ def test_who_comes_first_hangs_on_the_heap_only_as_published() -> None:
 
 def test_each_defect_changes_a_run() -> None:
     """No switch is idle: each changes the outcome of some run."""
-    job = RingJob(
+    job = PublishedJob(
         stages=3,
         step_ms={n: 30_000 // n for n in range(1, 5)},
         samples_per_step=8,
@@ -271,6 +271,6 @@ def test_each_defect_changes_a_run() -> None:
         for seed in range(12):
             fleet = HourlyFleet(remove=[0.9] * 24, add=[0.9] * 24, seed=seed)
             one = run_ring(job, fleet, stop_ms=4 * HOUR_MS)
-            other = run_ring(job, fleet, defects=Defects(**{name: False}), stop_ms=4 * HOUR_MS)
+            other = run_ring(job, fleet, bugs=KnownBugs(**{name: False}), stop_ms=4 * HOUR_MS)
             differs = differs or one.steps != other.steps or one.versions != other.versions
         assert differs, name

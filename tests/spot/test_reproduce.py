@@ -1,4 +1,4 @@
-"""The room's reproductions: their rows hold, and each can fail."""
+"""Reproductions of results about spot instances: their rows agree, and each can fail."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
+from forerun.replication import reproduction
 from forerun.replication.bamboo import published, reproduce
+from forerun.replication.cant_be_late import published as deadline_published
+from forerun.replication.cant_be_late.reproduce import cant_be_late
+from forerun.replication.oobleck import published as elastic_published
 from forerun.result.reproduction import silent
 
 
@@ -19,11 +23,10 @@ def mirror(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("mirror")
 def test_run86_and_oobleck_hold() -> None:
-    for entry in reproduce.REPRODUCTIONS:
-        if entry.id in ("bamboo-run86", "oobleck-throughput"):
-            found = entry.run(silent)
-            assert not found.failed, [row.name for row in found.failed]
-            assert sum(row.ok is True for row in found.rows) >= 7
+    for identifier in ("bamboo-run86", "oobleck-throughput"):
+        found = reproduction(identifier).run(silent)
+        assert not found.failed, [row.name for row in found.failed]
+        assert sum(row.ok is True for row in found.rows) >= 7
 
 
 @pytest.mark.usefixtures("mirror")
@@ -70,23 +73,23 @@ def test_published_tables_are_the_reference(golden: Callable[[str], Any]) -> Non
     for case in golden("elastic_runs.json"):
         if case["system"] != "bamboo":
             assert (
-                published.ELASTIC_RESULTS[case["system"]][case["model"]][case["trace"]]
+                elastic_published.ELASTIC_RESULTS[case["system"]][case["model"]][case["trace"]]
                 == case["average_performance"]
             )
     for name, cell in golden("deadline_costs.json")["cells"].items():
         policy, rate = name.split("/")
-        assert published.DEADLINE_COSTS[policy][float(rate)] == (cell["mean"], cell["n"])
+        assert deadline_published.DEADLINE_COSTS[policy][float(rate)] == (cell["mean"], cell["n"])
     assert golden("trace_stats.json")["notebook_printed"] == published.NOTEBOOK_PRINTED
 
 
 def test_deadline_reproduction_on_a_few_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean of few traces is not the published one, and the row says so: the comparison can fail."""
     costs = {
-        "greedy": {0.3: (published.DEADLINE_COSTS["greedy"][0.3][0], 20)},
+        "greedy": {0.3: (deadline_published.DEADLINE_COSTS["greedy"][0.3][0], 20)},
         "on_demand": {0.3: (147.39, 2)},
     }
-    monkeypatch.setattr(published, "DEADLINE_COSTS", costs)
-    found = reproduce.cant_be_late(silent)
+    monkeypatch.setattr(deadline_published, "DEADLINE_COSTS", costs)
+    found = cant_be_late(silent)
     assert [row.ok for row in found.rows] == [False, True, True]
     assert found.rows[1].name == "greedy at 0.3/h deadlines missed" and found.rows[1].compat == 0
 

@@ -12,7 +12,7 @@ from forerun.result.reproduction import Attempt, Progress, Reproduced, Reproduct
 from forerun.study.executors.apart import apart
 
 #: the systems whose results are regenerated: by domain, in the order of the domains' names
-SYSTEMS: Final = ("elasticflow", "zeus", "cndlsys", "inferline", "bamboo")
+SYSTEMS: Final = ("elasticflow", "zeus", "cndlsys", "inferline", "bamboo", "oobleck", "cant_be_late")
 #: minutes above which a reproduction without a quick form is left out of quick runs
 QUICK_MINUTES: Final = 0.8
 

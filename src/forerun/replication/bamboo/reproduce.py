@@ -14,30 +14,16 @@ from forerun.domains.spot.engine.job import BackToBack, TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
-from forerun.domains.spot.inputs.recorded import of_membership
-from forerun.domains.spot.policies.bamboo.ring import MENDED, HourlyFleet, run_ring
 from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.policies.lazy import Lazy
-from forerun.domains.spot.policies.oobleck import Oobleck
-from forerun.domains.spot.policies.varuna import Varuna
-from forerun.domains.spot.policy import DeadlineJob, Setting, deadline_rules, growth_rules
-from forerun.domains.spot.scenario.processes import (
-    Burst,
-    GeneratorStopped,
-    Marks,
-    Poisson,
-    Tick,
-    TickDefects,
-    generate,
-    tick_rows,
-)
+from forerun.domains.spot.policy import growth_rules
+from forerun.domains.spot.scenario.processes import Burst, Marks, Poisson, Tick, generate
 from forerun.domains.spot.traces import beside, statistics
-from forerun.domains.spot.traces.measured_run import ROUNDED, RUN86, START_DELAY_S, model_run, read_run
+from forerun.domains.spot.traces.measured_run import START_DELAY_S, model_run, read_run
 from forerun.replication.bamboo import published
+from forerun.replication.bamboo.generator import GeneratorBugs, GeneratorStopped, tick_rows
+from forerun.replication.bamboo.published import ROUNDED, RUN86
+from forerun.replication.bamboo.ring import NO_BUGS, HourlyFleet, run_ring
 from forerun.replication.bamboo.tick_machine import AS_PUBLISHED, MEASURED, Switches, job_of, run_ticks
-from forerun.replication.cant_be_late.bound import offline_bound
-from forerun.replication.cant_be_late.traces import hourly_rate_trace, runs
-from forerun.replication.oobleck.simulator import Checkpoints, ElasticJob, run_elastic
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
@@ -255,7 +241,7 @@ def _generator_rows(traces: statistics.CountTraces) -> list[Row]:
         add_batch=Marks(mean=values["regular_add_mean"], std=values["regular_add_std"]),
         add_burst=Burst(probability=values["probability_big_add"], low=11, high=32),
     )
-    mended = TickDefects(rate_over_12=False, marks=False)
+    mended = GeneratorBugs(rate_over_12=False, marks=False)
     drifting = replace(mended, marks=True)
     none, marked = _generated(process, mended), _generated(process, drifting)
     rows = []
@@ -281,7 +267,7 @@ class _Generated:
     means: dict[str, float]
 
 
-def _generated(process: Tick, defects: TickDefects) -> _Generated:
+def _generated(process: Tick, defects: GeneratorBugs) -> _Generated:
     stopped, figures = 0, []
     for seed in range(GENERATED):
         try:
@@ -411,7 +397,7 @@ def bamboo_table(progress: Progress) -> Reproduced:
             goal = published.BAMBOO_GOAL_STEPS
             printed.append(run_ring(job, fleet, goal_steps=goal).summary(published.SPOT_USD_PER_H))
             if seed <= 10:
-                one = run_ring(job, fleet, defects=MENDED, goal_steps=goal)
+                one = run_ring(job, fleet, bugs=NO_BUGS, goal_steps=goal)
                 mended.append(one.summary(published.SPOT_USD_PER_H) | {"average_instances": one.mean_nodes})
         rows += [
             Row(
@@ -442,140 +428,6 @@ def bamboo_table(progress: Progress) -> Reproduced:
     return Reproduced(tuple(rows), (figure,))
 
 
-# --------------------------------------------------------------------------- oobleck-throughput
-
-
-def oobleck_throughput(progress: Progress) -> Reproduced:
-    """The Oobleck artefact: throughput of four models on six traces under Oobleck and Varuna."""
-    from forerun.trace.reader import read_trace
-
-    rows = []
-    drawn: dict[str, dict[str, list[Any]]] = {
-        model: {"minutes": [], "samples_per_s": [], "system": []} for model in published.ELASTIC_JOBS
-    }
-    for name in published.ELASTIC_TRACES:
-        progress(f"trace {name}")
-        fleet = of_membership(read_trace(_data(f"oobleck/{name}.csv"), "spot_membership"))
-        changes = [(round(t_s * 1000), is_add, node) for t_s, is_add, node in fleet.rows()]
-        # The artefact takes additions of an instant in file order and has no removal beside them at 0.
-        for model, (oobleck, varuna, checkpoint_ms) in published.ELASTIC_JOBS.items():
-            every = published.VARUNA_EVERY_STEPS
-            free = Checkpoints(every_steps=every, checkpoint_ms=checkpoint_ms, free=True)
-            paid = Checkpoints(every_steps=every, checkpoint_ms=checkpoint_ms)
-            done = {
-                "oobleck": run_elastic(oobleck, changes),
-                "varuna": run_elastic(varuna, changes, paid),
-                "varuna_nockpt": run_elastic(varuna, changes, free),
-            }
-            meant = {
-                "oobleck": _corrected_rate(fleet, oobleck, 0, Oobleck(pause_s=oobleck.pause_ms / 1000)),
-                "varuna": _corrected_rate(fleet, varuna, checkpoint_ms, Varuna(every_steps=every)),
-            }
-            rows += [
-                Row(
-                    f"{system} {model} {name} samples/s",
-                    published.ELASTIC_RESULTS[system][model][name],
-                    run.samples_per_s,
-                    meant.get(system),
-                    1e-6,
-                )
-                for system, run in done.items()
-            ]
-            minutes = float(name[:-1]) * (60 if name.endswith("h") else 1)
-            for system, rate in (
-                *((system, run.samples_per_s) for system, run in done.items()),
-                *((f"{system}, corrected", rate) for system, rate in meant.items()),
-            ):
-                for column, shown in zip(drawn[model], (minutes, rate, system), strict=True):
-                    drawn[model][column].append(shown)
-    pictures = tuple(_oobleck_figure(model, data) for model, data in drawn.items())
-    note = "corrected: the room's exact semantics; the artefact lets steps complete during pauses"
-    return Reproduced(tuple(rows), pictures, (note,))
-
-
-def _oobleck_figure(model: str, data: dict[str, list[Any]]) -> Figure:
-    return Figure(
-        id=f"elastic-{model}",
-        title=f"{model}: throughput by how often a node fails",
-        kind="line",
-        x=Axis("minutes", "time between failures", "min", log=True),
-        y=Axis("samples_per_s", "throughput", "samples/s"),
-        data=data,
-        series="system",
-        order=("oobleck", "varuna_nockpt", "varuna", "oobleck, corrected", "varuna, corrected"),
-        caption="As the artefact's simulators have it, and by the room's exact semantics (corrected).",
-    )
-
-
-def _corrected_rate(
-    fleet: Membership, job: ElasticJob, checkpoint_ms: int, policy: Oobleck | Varuna
-) -> float:
-    """Samples a second until the last row of the trace, by the exact semantics."""
-    sizes = range(job.min_nodes, max(job.step_ms) + 1)
-    exact = TrainingJob(
-        depth=1,
-        max_pipelines=max(job.step_ms),
-        min_pipelines=job.min_nodes,
-        step_s={n: job.nearest(job.step_ms, n) / 1000 for n in sizes},
-        reconfig_s=job.pause_ms / 1000,
-        prep_s=job.ready_ms / 1000,
-        write_s=checkpoint_ms / 1000,
-        stall_s=0.0,
-        checkpoint=BackToBack(),
-        horizon_s=fleet.end_s,
-        warm_start=False,
-    )
-    setting = Setting(fleet=fleet, job=exact, growth=Lazy(), outlook=Observed())
-    done = policy.replay(setting)
-    return done.steps_completed * job.samples_per_step / done.end_s
-
-
-# --------------------------------------------------------------------------- cant-be-late
-
-
-def cant_be_late(progress: Progress) -> Reproduced:
-    """Deadline policies on the paper's traces: 48 hours of work within 52, and the best in hindsight."""
-    job, patient = DeadlineJob(), DeadlineJob(deadline_s=1000 * 3600.0)
-    rows: list[Row] = []
-    drawn: dict[str, list[Any]] = {"policy": [], "rate": [], "cost_usd": []}
-    for policy, by_rate in published.DEADLINE_COSTS.items():
-        progress(policy)
-        for rate, (mean, count) in by_rate.items():
-            late = 0
-            if policy == "offline_bound":
-                found = [
-                    offline_bound(job, hourly_rate_trace(rate, 314, job.tick_s, i)).cost_usd
-                    for i in range(count)
-                ]
-            else:
-                one = patient if policy in ("spot_only", "on_demand") else job
-                rule = deadline_rules().get(policy)()
-                done = list(runs(one, rule, rate, count, until_s=150 * 3600.0))
-                found = [run.cost_usd for run in done]
-                late = sum(run.finish_s > job.deadline_s for run in done)
-            rows.append(
-                Row(f"{policy} at {rate}/h mean cost usd", mean, fmean(found), None, 1e-6, f"{count} traces")
-            )
-            if policy in ("greedy", "uniform_progress"):
-                rows.append(
-                    Row(f"{policy} at {rate}/h deadlines missed", 0.0, late, None, 1e-6, "by design none")
-                )
-            for column, value in zip(drawn, (policy, rate, fmean(found)), strict=True):
-                drawn[column].append(value)
-    figure = Figure(
-        id="deadline-costs",
-        title="What 48 hours of work within 52 cost",
-        kind="line",
-        x=Axis("rate", "preemptions an hour, as a probability", "1/h"),
-        y=Axis("cost_usd", "mean cost", "$"),
-        data=drawn,
-        series="policy",
-        order=tuple(published.DEADLINE_COSTS),
-        caption="spot_only has no deadline; offline_bound knows the trace. Means over the paper's traces.",
-    )
-    return Reproduced(tuple(rows), (figure,))
-
-
 REPRODUCTIONS = (
     Reproduction(
         "bamboo-notebook",
@@ -597,21 +449,6 @@ REPRODUCTIONS = (
         "Bamboo's simulator: BERT under five removal probabilities",
         "Thorpe et al., Bamboo, NSDI'23, the simulator published with the paper",
         bamboo_table,
-        minutes=0.7,
-    ),
-    Reproduction(
-        "oobleck-throughput",
-        "Oobleck and Varuna: throughput under six rates of failure",
-        "Jang et al., Oobleck, SOSP'23, the artefact's simulators",
-        oobleck_throughput,
-        datasets=("oobleck",),
-        minutes=0.2,
-    ),
-    Reproduction(
-        "cant-be-late",
-        "Spot under a deadline: greedy, uniform progress, on-demand and the bound",
-        "Wu et al., Can't be late, NSDI'24",
-        cant_be_late,
         minutes=0.7,
     ),
 )

@@ -1,8 +1,8 @@
-"""The tick machine of the 2021 notebook, defect by defect.
+"""The tick machine of the simulation notebook of 2021, known bug by known bug.
 
 It walks the clock in ticks, looks at the last row of its own log to know what the job is doing, and completes
 at most one step a tick.  Every departure from the exact semantics is one field of `Switches`, so that each
-can be turned off alone; with all of them off and a short tick the machine approaches `simulate.replay`.
+can be turned off alone; with all of them off and a short tick the machine approaches the event loop of the spot domain.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from forerun.domains.spot.engine.membership import Membership
-from forerun.domains.spot.traces.measured_run import ROUNDED, RUN86
+from forerun.replication.bamboo.published import ROUNDED, RUN86
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switches:
-    """The tick machine's defects; the defaults are the notebook's.
+    """The tick machine's known bugs; the defaults are the notebook's.
 
     strict: completions need time *after* their end, and topping up needs one node too many.
     extend: an event during a reconfiguration adds a whole reconfiguration to the old end.
@@ -30,7 +30,7 @@ class Switches:
     tick_s: the clock's step.
 
     `rounded` and `no_stall` choose a job where none is given.  The defects of the notebook's generator are
-    `fleet.TickDefects`, those of its time stamps `statistics.stamp_effects`.
+    `generator.GeneratorBugs`, those of its time stamps `statistics.stamp_effects`.
     """
 
     strict: bool = True
@@ -45,9 +45,9 @@ class Switches:
 
 AS_PUBLISHED = Switches()
 CORRECTED = Switches(strict=False, extend=False, initial0=False, missing_ws=False, row_ws=False, tick_s=1.0)
-"""The loop mended; its job is still the notebook's, rounded and without stall."""
+"""The loop corrected; its job is still the notebook's, rounded and without stall."""
 MEASURED = replace(CORRECTED, rounded=False, no_stall=False)
-"""The loop mended, and the job as it was measured."""
+"""The loop corrected, and the job as it was measured."""
 
 
 @dataclass(frozen=True, slots=True)

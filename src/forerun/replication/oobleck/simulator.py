@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from forerun.domains.spot.policies.bamboo.ring import (
     ADD,
     GLOBAL_TIMEOUT,
-    HOUR_MS,
     READY,
     REMOVE,
     STEP,
@@ -25,6 +24,7 @@ from forerun.domains.spot.policies.bamboo.ring import (
 )
 
 CHECKPOINT = 8
+HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

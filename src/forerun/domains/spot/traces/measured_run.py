@@ -79,18 +79,6 @@ class MeasuredProfile:
     stall_s: float
 
 
-ROUNDED = MeasuredProfile({16: 18.0, 32: 11.0, 48: 9.0, 64: 8.0}, 88.0, 89.0, 47.0, 0.0)
-"""The notebook's profile: rounded, and without the stall."""
-RUN86 = MeasuredProfile(
-    {16: 17.994171783779606, 32: 11.380824764730477, 48: 9.318327348709106, 64: 8.282614257155346},
-    87.87109575271606,
-    88.99610565625704,
-    46.83130866289139,
-    8.909869420528413,
-)
-"""The means of run 86's own logs, as `read_run` finds them."""
-
-
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
     """Segments, profile and where the time went."""

@@ -6,14 +6,13 @@ from typing import Final, Literal
 
 from forerun.domains.spot.engine.history import NODE_LINES, Counts, NodeSpell, Replay, Spell
 from forerun.domains.spot.policies.bamboo.ring import (
-    MENDED,
     Change,
     NodeStatus,
+    Ring,
     RingJob,
     RingRun,
     RingStatus,
     Stretch,
-    run_ring,
 )
 from forerun.domains.spot.policy import RecoveryPolicy, Setting
 
@@ -45,8 +44,6 @@ class Bamboo(RecoveryPolicy, frozen=True, kw_only=True, tag="bamboo"):
         ring = RingJob(
             stages=job.depth,
             step_ms={size // job.depth: round(seconds * 1000) for size, seconds in job.step_s.items()},
-            samples_per_step=setting.samples_per_step,
-            capacity=10**9,
             local_ms=round(self.local_s * 1000),
             global_ms=round(self.global_s * 1000),
             ready_ms=round(job.prep_s * 1000),
@@ -60,9 +57,7 @@ class Bamboo(RecoveryPolicy, frozen=True, kw_only=True, tag="bamboo"):
             for is_add, nodes in ((False, instant.removed), (True, instant.added))
             for node in nodes
         ]
-        done = run_ring(
-            ring, rows, defects=MENDED, goal_steps=setting.goal_steps, stop_ms=round(job.horizon_s * 1000)
-        )
+        done = Ring(ring).run(rows, round(job.horizon_s * 1000), setting.goal_steps)
         return _replay(done, setting)
 
 
@@ -115,7 +110,7 @@ def _replay(done: RingRun, setting: Setting) -> Replay:
         removed_active=done.removed["running"],
         removed_standby=done.removed["waiting"],
         removed_provisioning=done.removed["creating"],
-        adds=len(done.lifetimes_ms),
+        adds=done.added,
         idle_spells=sum(spell.state == "idle" for spell in spells),
     )
     return Replay(
