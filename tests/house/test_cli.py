@@ -394,12 +394,12 @@ def test_a_full_disk_under_a_table_is_named(tmp_path: Path) -> None:
     """Parquet is written by a library with errors of its own."""
     import polars
 
+    from forerun.atomic_write import write_file
     from forerun.errors import StoreError
-    from forerun.whole import whole_file
 
     def write(_: Path) -> None:
         with Path("/dev/full").open("wb") as full:
             polars.DataFrame({"a": list(range(100_000))}).write_parquet(full)
 
     with pytest.raises(StoreError, match=r"t\.parquet: cannot be written: .*No space left on device"):
-        whole_file(tmp_path / "t.parquet", write)
+        write_file(tmp_path / "t.parquet", write)

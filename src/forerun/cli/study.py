@@ -211,13 +211,13 @@ def _figures(point: Point) -> dict[str, object]:
 
 
 def _write_cells(store: Path, out: Path) -> None:
+    from forerun.atomic_write import write_file
     from forerun.study.store import Store
     from forerun.study.summary import cells_table
-    from forerun.whole import whole_file
 
     with Store(store) as opened:
         table = cells_table(opened.stored_plan(), opened.outcomes())
-    whole_file(out, table.write_csv if out.suffix == ".csv" else table.write_parquet)
+    write_file(out, table.write_csv if out.suffix == ".csv" else table.write_parquet)
 
 
 @contextmanager

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import TypeVar
 
+from forerun.atomic_write import write_text
 from forerun.errors import ProfileError, ScenarioError
 from forerun.scenario.decode import decode
 from forerun.scenario.spec import Input, Spec, file_digest, yaml_text
 from forerun.scenario.text import read_document
-from forerun.whole import whole_text
 
 SPEC_VERSION = 1
 
@@ -54,4 +54,4 @@ def profile_text(profile: Spec) -> str:
 
 def write_profile(profile: Spec, path: str | os.PathLike[str]) -> Path:
     """Write a profile; the file appears whole or not at all. Raises StoreError if it cannot be written."""
-    return whole_text(Path(path), profile_text(profile))
+    return write_text(Path(path), profile_text(profile))

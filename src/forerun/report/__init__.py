@@ -65,27 +65,27 @@ def write_page(
     >>> forerun.write_page([result], "report.html").name
     'report.html'
     """
-    from forerun.report.compose import write_text
+    from forerun.report.compose import write_html
 
-    return write_text(html_page(items, questions=questions), path)
+    return write_html(html_page(items, questions=questions), path)
 
 
 def write_reproduction(entry: Reproduction, found: Reproduced, path: str | os.PathLike[str]) -> Path:
     """Write the page of a reproduction: published numbers beside ours, and its figures."""
-    from forerun.report.compose import write_text
+    from forerun.report.compose import write_html
     from forerun.report.published import reproduction_page
 
-    return write_text(reproduction_page(entry, found), path)
+    return write_html(reproduction_page(entry, found), path)
 
 
 def write_reproductions(
     attempts: Sequence[Attempt], path: str | os.PathLike[str], *, quick: bool = False
 ) -> Path:
     """Write the page of many reproductions, those that could not run with the reason."""
-    from forerun.report.compose import write_text
+    from forerun.report.compose import write_html
     from forerun.report.published import all_page
 
-    return write_text(all_page(attempts, quick=quick), path)
+    return write_html(all_page(attempts, quick=quick), path)
 
 
 def write_pictures(

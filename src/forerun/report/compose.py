@@ -10,6 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
+from forerun.atomic_write import write_text
 from forerun.errors import Problem, StoreError, UsageError
 from forerun.regular import open_regular
 from forerun.report import compare, documents, sections
@@ -37,7 +38,6 @@ from forerun.report.sections import Section
 from forerun.result.figures import Figure
 from forerun.result.run import TIMELINE_FILE, Result, SavedRun
 from forerun.study.saved import SavedStudy
-from forerun.whole import whole_text
 
 #: runs that fit beside each other in a table
 MOST_RUNS: Final = 12
@@ -291,7 +291,7 @@ def _not_too_many(items: Sequence[Item]) -> None:
         raise UsageError(Problem("report", f"{len(items)} runs were given; a page holds at most {MOST_RUNS}"))
 
 
-def write_text(text: str, path: str | os.PathLike[str]) -> Path:
+def write_html(text: str, path: str | os.PathLike[str]) -> Path:
     """Write a page; it appears whole or not at all, and replaces only a page of ours.
 
     Raises StoreError if something else is there, or it cannot be written.
@@ -304,7 +304,7 @@ def write_text(text: str, path: str | os.PathLike[str]) -> Path:
             raise StoreError.at(target, "already holds something that is not a forerun page")
     except OSError as error:
         raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
-    return whole_text(target, text)
+    return write_text(target, text)
 
 
 def _is_ours(path: Path) -> bool:

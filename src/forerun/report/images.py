@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from forerun.atomic_write import write_bytes
 from forerun.errors import StoreError
 from forerun.report.bundle import VEGA_LITE
 from forerun.report.drawing import draw
 from forerun.report.palette import LIGHT, Palette
 from forerun.result.figures import Figure
-from forerun.whole import whole_bytes
 
 Format = Literal["png", "svg"]
 
@@ -51,7 +51,7 @@ def write_images(
         for name, figure in zip(stems(drawn), drawn):
             path = folder / f"{name}.{kind}"
             content = png(figure, palette) if kind == "png" else svg(figure, palette).encode()
-            written.append(whole_bytes(path, content))
+            written.append(write_bytes(path, content))
     except OSError as error:
         raise StoreError.at(folder, f"pictures cannot be written: {error.strerror}") from error
     return written

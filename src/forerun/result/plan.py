@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import forerun
+from forerun.atomic_write import write_text
 from forerun.errors import CheckFailed, ForerunError, StoreError, UsageError
 from forerun.regular import read_regular, unreadable
 from forerun.result import notebook
 from forerun.result.numbers import format_number
 from forerun.result.tables import Table
 from forerun.scenario.spec import Spec, to_data
-from forerun.whole import whole_text
 
 S = TypeVar("S", bound=Spec)
 
@@ -146,7 +146,7 @@ def document(plan: Plan, scenario: Spec, objective: str, options: Mapping[str, A
 
 def write_document(found: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
     """Write a plan file; it appears whole or not at all. Raises StoreError if it cannot be written."""
-    return whole_text(Path(path), json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return write_text(Path(path), json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _other(source: Path) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import forerun
+from forerun.atomic_write import beside, system_reason
 from forerun.errors import StoreError
 from forerun.regular import read_regular, unreadable
 from forerun.result import notebook
@@ -26,7 +27,6 @@ from forerun.result.tables import Table, read_parquet
 from forerun.result.timeline import Timeline
 from forerun.scenario.arguments import path_of, wrong_type
 from forerun.scenario.spec import Spec, content_id, to_data
-from forerun.whole import beside, system_reason
 
 if TYPE_CHECKING:
     import polars

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
+from forerun.atomic_write import write_text
 from forerun.errors import StoreError
 from forerun.regular import read_regular
 from forerun.study.compare import Comparison
-from forerun.whole import whole_text
 
 #: what a comparison file says it is
 COMPARISON_FORMAT: Final = "forerun.comparison/1"
@@ -31,7 +31,7 @@ def save_comparison(found: Comparison, path: str | os.PathLike[str]) -> Path:
     text = json.dumps(
         {"format": COMPARISON_FORMAT, **asdict(found)}, indent=1, ensure_ascii=False, allow_nan=False
     )
-    return whole_text(target, text + "\n")
+    return write_text(target, text + "\n")
 
 
 def comparison_of(data: Mapping[str, Any], name: str) -> Comparison:

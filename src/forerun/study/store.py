@@ -24,12 +24,12 @@ from types import TracebackType
 from typing import Any, Final, Literal
 
 import forerun
+from forerun.atomic_write import lock_file
 from forerun.errors import ForerunError, StoreError
 from forerun.regular import followed, open_regular
 from forerun.scenario.spec import canonical_json
 from forerun.study.cell import Done, Failed, Outcome
 from forerun.study.expand import Plan
-from forerun.whole import lock_file
 
 STORE_FORMAT: Final = 1
 

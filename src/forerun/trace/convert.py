@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forerun.atomic_write import refuse_foreign, write_text
 from forerun.errors import InputError, Problem, TraceError
 from forerun.registry import member_name
 from forerun.trace.files import save_trace
 from forerun.trace.reader import reader_for
 from forerun.trace.repair import Repair, RepairLog
 from forerun.trace.table import Trace
-from forerun.whole import refuse_foreign, whole_text
 
 LOG_SUFFIX = ".repairs.json"
 
@@ -114,5 +114,5 @@ def import_trace(
     refuse_foreign(beside.parent, [beside.name], marker=beside.name, sign=b'"repairs": [')
     save_trace(trace, target)
     text = json.dumps({"source": str(Path(path).name), "repairs": log.rows()}, indent=2, ensure_ascii=False)
-    whole_text(beside, text + "\n", error=TraceError)
+    write_text(beside, text + "\n", error=TraceError)
     return Imported(trace, not format, log.repairs, target, beside)

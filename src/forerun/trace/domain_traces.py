@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from forerun.atomic_write import write_text
 from forerun.errors import TraceError, UsageError
 from forerun.scenario.decode import decode
 from forerun.scenario.resolve import apply_overrides, resolve
@@ -20,7 +21,6 @@ from forerun.scenario.text import Document, read_document
 from forerun.trace.reader import read_trace
 from forerun.trace.repair import Repair, RepairLog
 from forerun.trace.table import Trace
-from forerun.whole import whole_text
 
 S = TypeVar("S", bound=Spec)
 
@@ -156,4 +156,4 @@ def save_description(data: Mapping[str, Any], path: str | Path, *, comments: Ite
         raise UsageError.at(str(path), f"a description ends in .yaml or .yml, not {target.suffix!r}")
     head = "".join(f"# {line}\n" for line in comments)
     text = head + yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, default_flow_style=None)
-    whole_text(target, text, error=TraceError)
+    write_text(target, text, error=TraceError)

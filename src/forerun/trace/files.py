@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from forerun.atomic_write import write_file
 from forerun.errors import TraceError, UsageError
 from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Chunk, Field, Kind, gathered, parse_json, read_rows
 from forerun.trace.source import Source, is_parquet
 from forerun.trace.table import Array, Column, Provenance, Trace
-from forerun.whole import whole_file
 
 MARK = "# forerun trace "
 VERSION = 1
@@ -47,7 +47,7 @@ def save_trace(trace: Trace, path: str | Path) -> None:
     writers: dict[str, Callable[[Trace, Path], None]] = {".parquet": _write_parquet, ".csv": _write_csv}
     if target.suffix not in writers:
         raise UsageError.at(str(path), f"a trace file ends in {' or '.join(writers)}, not {target.suffix!r}")
-    whole_file(target, lambda beside: writers[target.suffix](trace, beside), error=TraceError)
+    write_file(target, lambda beside: writers[target.suffix](trace, beside), error=TraceError)
 
 
 def load_trace(path: str | Path, repairs: RepairLog | None = None) -> Trace:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import forerun
+from forerun.atomic_write import refuse_foreign
 from forerun.measure.energy.limits import Gpu, clocks_mhz, current_w, restored, set_limit, settable
 from forerun.measure.energy.meters import Meter, NoMeter, NvmlMeter, SampledNvmlMeter, find_meter
 from forerun.measure.energy.training import Epochs, Trainer
 from forerun.measure.progress import Steps, stops_like_ctrl_c
 from forerun.result.stats import mean_interval, student_quantile
-from forerun.whole import refuse_foreign
 
 #: how long the idle draw is watched
 IDLE_S: Final = 1.0

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 import forerun
+from forerun.atomic_write import refuse_foreign
 from forerun.domains.serving.inputs import prepare
 from forerun.domains.serving.model import Floats, Pipeline, Service
 from forerun.domains.serving.policies.fixed import Fixed
@@ -31,7 +32,6 @@ from forerun.measure.serving.profiling import (
 )
 from forerun.measure.serving.testbed import Testbed
 from forerun.scenario.spec import to_data
-from forerun.whole import refuse_foreign
 
 #: what built-in pipelines call the machine they are measured on, and what one replica costs there
 HERE: Final = "here"

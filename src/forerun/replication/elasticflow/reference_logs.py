@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from forerun.atomic_write import refuse_foreign, write_text
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S
 from forerun.domains.cluster.summary.gpus import nodes_of
 from forerun.domains.cluster.summary.waits import stretches_of
 from forerun.errors import UsageError
-from forerun.whole import refuse_foreign, whole_text
 
 JOB_COLUMNS: Final = (
     "time",
@@ -61,7 +61,7 @@ class Logs:
         for name, text in made.items():
             refuse_foreign(folder, [name], marker=name, sign=text.partition("\n")[0].encode())
         for name, text in made.items():
-            whole_text(folder / name, text)
+            write_text(folder / name, text)
         return tuple(folder / name for name in made)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from forerun.atomic_write import write_text
 from forerun.domains.cluster.inputs.files import JobTable
 from forerun.domains.cluster.inputs.jobs import table_from
 from forerun.domains.cluster.inputs.prepare import profile_from
@@ -38,7 +39,6 @@ from forerun.trace.fit import Feature
 from forerun.trace.jobs import cannot_have_run_on, demand
 from forerun.trace.repair import RepairLog
 from forerun.trace.table import Trace
-from forerun.whole import whole_text
 
 #: generators by name, and what each starts from; `--set` and `-n` change it
 STARTS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -279,7 +279,7 @@ def _csv_writer(text: str) -> Callable[[Path], None]:
     def save(path: Path) -> None:
         if path.suffix != ".csv":
             raise UsageError.at(str(path), f"jobs are written as .csv, not {path.suffix!r}")
-        whole_text(path, text, error=TraceError)
+        write_text(path, text, error=TraceError)
 
     return save
 

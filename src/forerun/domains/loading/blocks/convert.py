@@ -9,6 +9,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Literal, get_args
 
+from forerun.atomic_write import working_folder
 from forerun.domains.loading.blocks.container import MANIFEST, Blocks
 from forerun.domains.loading.blocks.mds import INDEX as MDS_INDEX
 from forerun.domains.loading.blocks.mds import read_mds, write_mds, write_rows
@@ -26,7 +27,6 @@ from forerun.domains.loading.blocks.shards import refuse_shards
 from forerun.domains.loading.blocks.tar import member_names, read_tar, write_tar
 from forerun.errors import DataError, StoreError, UsageError, known_names
 from forerun.regular import read_regular, unreadable
-from forerun.whole import working_folder
 
 Kind = Literal["files", "blocks", "tar", "mds"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

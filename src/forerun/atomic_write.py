@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all: written beside their place, then moved there.
+"""Atomic writes: a file is written under a temporary name in the same folder, then moved to its final name.
 
-Whatever goes wrong, an interrupt too, leaves neither half a file nor the one beside. Modes are those that the user's
-umask gives any new file.
+An error or an interrupt leaves neither a partial file nor the temporary one. File modes follow the user's umask, as for
+any new file.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Final
 from forerun.errors import ForerunError, StoreError
 from forerun.regular import open_regular
 
-_OF_THE_SYSTEM: Final = re.compile(r"([^:]+) \(os error \d+\)")
+_SYSTEM_ERROR: Final = re.compile(r"([^:]+) \(os error \d+\)")
 
 
 def beside(path: Path) -> Path:
-    """A hidden name in the folder of `path` that nothing has; short, however long the name of `path` is."""
+    """An unused hidden name in the folder of `path`; short, however long the name of `path` is."""
     return path.with_name(f".forerun-{secrets.token_hex(6)}{path.suffix}")
 
 
 def lock_file(file: int) -> None:
-    """Lock an open file until it is closed or the process ends. Raises OSError if another process holds the lock."""
+    """Lock an open file until it is closed or the process ends. Raises OSError if another process has the lock."""
     if sys.platform == "win32":
         import msvcrt
 
@@ -40,16 +40,16 @@ def lock_file(file: int) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-#: what says that a folder beside a target is of this program
+#: first bytes of the file that marks a working folder as this program's own
 _SIGN: Final = b"forerun: files of a conversion that is under way\n"
 
 
 @contextlib.contextmanager
 def working_folder(target: Path) -> Iterator[Path]:
-    """An empty folder beside `target`, of this process alone, gone at the end; every process finds the same one.
+    """An empty temporary folder next to `target`, used by one process at a time and removed at the end.
 
-    What a killed process left in it is removed first. Raises StoreError if a process that lives works in it, or if the
-    folder is of another program, and OSError where it cannot be made.
+    Its name depends on `target` alone, so what a killed process left in it is removed first. Raises StoreError if another
+    process is using it or if the folder belongs to another program, OSError if it cannot be created.
     """
     name = hashlib.sha256(os.fsencode(target.name)).hexdigest()[:12]
     folder = target.with_name(f".forerun-converting-{name}")
@@ -80,9 +80,9 @@ def working_folder(target: Path) -> Iterator[Path]:
 
 
 def refuse_foreign(folder: Path, names: Iterable[str], *, marker: str, sign: bytes) -> None:
-    """Raise StoreError if a folder holds files of these names that were not written by this program.
+    """Raise StoreError if a folder contains files with these names that another program wrote.
 
-    They were if the file `marker` in that folder has `sign` among its first bytes.
+    The files are this program's own if the file `marker` in that folder has `sign` among its first 64 KiB.
     """
     present = [name for name in names if os.path.lexists(folder / name)]
     if not present:
@@ -97,26 +97,26 @@ def refuse_foreign(folder: Path, names: Iterable[str], *, marker: str, sign: byt
 
 
 def system_reason(failure: Exception) -> str | None:
-    """Why the system refused to write, such as a full disk; None for any other failure.
+    """Why the operating system failed to write, such as a full disk; None for any other failure.
 
-    Polars has errors of its own for it, which only their text tells from others.
+    Polars wraps such errors in its own exceptions, which can be recognized only by their text.
     """
     if isinstance(failure, OSError):
         return failure.strerror or str(failure)
-    said = _OF_THE_SYSTEM.search(str(failure)) if type(failure).__module__.startswith("polars") else None
-    return said[1] if said else None
+    matched = _SYSTEM_ERROR.search(str(failure)) if type(failure).__module__.startswith("polars") else None
+    return matched[1] if matched else None
 
 
-def whole_file(path: Path, write: Callable[[Path], None], *, error: type[ForerunError] = StoreError) -> Path:
-    """Have `write` fill a file beside `path`, in a folder that is made if absent, then move it there.
+def write_file(path: Path, write: Callable[[Path], None], *, error: type[ForerunError] = StoreError) -> Path:
+    """Call `write` with a temporary path next to `path`, then move the file to `path`. Creates the folder if absent.
 
     Raises `error` if it cannot be written, and whatever `write` raises.
     """
-    building = beside(path)
+    temporary = beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(building)
-        building.replace(path)
+        write(temporary)
+        temporary.replace(path)
     except Exception as failure:
         why = system_reason(failure)
         if why is None:
@@ -124,22 +124,22 @@ def whole_file(path: Path, write: Callable[[Path], None], *, error: type[Forerun
         raise error.at(path, f"cannot be written: {why}") from failure
     finally:
         with contextlib.suppress(OSError):
-            building.unlink()
+            temporary.unlink()
     return path
 
 
-def whole_text(path: Path, text: str, *, error: type[ForerunError] = StoreError) -> Path:
-    """Write a text as UTF-8, as `whole_file` does.
+def write_text(path: Path, text: str, *, error: type[ForerunError] = StoreError) -> Path:
+    """Write a text as UTF-8, as `write_file` does.
 
-    Names from broken file systems may hold lone surrogates, which are no UTF-8: they become question marks.
+    Lone surrogates, as in file names that are not valid UTF-8, become question marks.
     """
-    return whole_bytes(path, text.encode("utf-8", "replace"), error=error)
+    return write_bytes(path, text.encode("utf-8", "replace"), error=error)
 
 
-def whole_bytes(path: Path, content: bytes, *, error: type[ForerunError] = StoreError) -> Path:
-    """Write bytes, as `whole_file` does."""
+def write_bytes(path: Path, content: bytes, *, error: type[ForerunError] = StoreError) -> Path:
+    """Write bytes, as `write_file` does."""
 
     def fill(file: Path) -> None:
         file.write_bytes(content)
 
-    return whole_file(path, fill, error=error)
+    return write_file(path, fill, error=error)
