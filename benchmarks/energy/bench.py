@@ -23,17 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.energy.batch import run_many
-from forerun.domains.energy.generate import group_rows
-from forerun.domains.energy.model import GroupRow, Rules
-from forerun.domains.energy.pipeline_frontier import Program
-from forerun.domains.energy.pipeline_plan import synthetic
+from forerun.domains.energy.engine.batch import Work, run_many
+from forerun.domains.energy.inputs.workload import Submission
+from forerun.domains.energy.plan.frontier import Program
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.public import GPUS, JOBS, public_file, public_workload
+from forerun.domains.energy.scenario import Rules
+from forerun.domains.energy.traces.groups import group_rows
+from forerun.domains.energy.traces.pipelines import synthetic
 from forerun.errors import ForerunError
+from forerun.replication.zeus.public import GPUS, JOBS, public_file, public_workload
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = [word for word in sys.argv[1:] if word != "--json"]
@@ -59,7 +60,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - start, result
 
 
-def reference_run(gpu: str, dataset: str, n: int, rows: list[GroupRow]) -> tuple[float, int]:
+def reference_run(gpu: str, dataset: str, n: int, rows: list[Submission]) -> tuple[float, int]:
     """CPU seconds and attempts of one run of the reference, reading excluded."""
     import pandas
     from zeus._legacy.job import Job
@@ -88,21 +89,15 @@ def reference_run(gpu: str, dataset: str, n: int, rows: list[GroupRow]) -> tuple
     return seconds, len(history)
 
 
-def ours_run(gpu: str, dataset: str, n: int, rows: list[GroupRow], seeds: int, compile_above: int) -> float:
+def ours_run(gpu: str, dataset: str, n: int, rows: list[Submission], seeds: int, compile_above: int) -> float:
     """CPU seconds per attempt."""
     workload = public_workload(gpu, dataset, COMPAT)
     recipe = Pair(batch_size=PruningGts(concurrency=bool(rows)), limit=Jit())
 
     def work(count: int) -> list[Any]:
         return run_many(
-            workload,
-            recipe,
-            eta=0.5,
-            beta=2.0,
-            rules=COMPAT,
-            seeds=range(1, count + 1),
-            recurrences=n,
-            rows=rows,
+            Work(workload, recipe, eta=0.5, beta=2.0, rules=COMPAT, recurrences=n, rows=rows),
+            range(1, count + 1),
             compile_above=compile_above,
         )
 
@@ -179,13 +174,15 @@ def _sweep() -> None:
         for dataset in JOBS:
             workload = public_workload(gpu, dataset, COMPAT)
             run_many(
-                workload,
-                Pair(batch_size=PruningGts(), limit=Jit()),
-                eta=0.5,
-                beta=2.0,
-                rules=COMPAT,
-                seeds=range(200),
-                recurrences=workload.recurrences(),
+                Work(
+                    workload,
+                    Pair(batch_size=PruningGts(), limit=Jit()),
+                    eta=0.5,
+                    beta=2.0,
+                    rules=COMPAT,
+                    recurrences=workload.recurrences(),
+                ),
+                range(200),
                 compile_above=0,
             )
 

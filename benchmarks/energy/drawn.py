@@ -22,16 +22,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from forerun.domains.energy.batch import run_many
-from forerun.domains.energy.model import Rules
+from forerun.domains.energy.engine.batch import Work, run_many
+from forerun.domains.energy.inputs.workload import Workload, join
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.public import GPUS, JOBS, public_file, public_job, public_power, public_train
-from forerun.domains.energy.runs import of_attempts, reference
-from forerun.domains.energy.workload import Workload, join
+from forerun.domains.energy.scenario import Rules
+from forerun.domains.energy.summary.savings import of_attempts, reference
 from forerun.errors import ForerunError
+from forerun.replication.zeus.public import GPUS, JOBS, public_file, public_job, public_power, public_train
 
 ROOT = Path(__file__).resolve().parents[2]
 os.environ.setdefault(
@@ -95,13 +95,8 @@ def over_oracle(setting: Setting, recipe: Any, seeds: range) -> float:
     workload = setting.workload()
     against, n = reference(workload, setting.eta), workload.recurrences()
     logs = run_many(
-        workload,
-        recipe,
-        eta=setting.eta,
-        beta=BETA,
-        rules=COMPAT,
-        seeds=seeds,
-        recurrences=n,
+        Work(workload, recipe, eta=setting.eta, beta=BETA, rules=COMPAT, recurrences=n),
+        seeds,
         compile_above=1000,
     )
     return float(np.mean([of_attempts(log, n, against).cost_ratio for log in logs]))

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.domains.energy.model import Rules
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import KnobRecipe, Pair
-from forerun.domains.energy.public import public_file
+from forerun.domains.energy.policy import KnobSpec, Pair
+from forerun.domains.energy.scenario import Rules
 from forerun.errors import ForerunError
+from forerun.replication.zeus.public import public_file
 from forerun.replication.zeus.reproduce import DRIFTS, drift_excess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ os.environ.setdefault(
 COMPAT = Rules.of("compat")
 SEEDS = range(10_001, 10_021)
 WATCHING = "joint, detect_drift"
-POLICIES: dict[str, KnobRecipe] = {
+POLICIES: dict[str, KnobSpec] = {
     WATCHING: Joint(detect_drift=True),
     **{
         f"pruning-gts, window {window}": Pair(batch_size=PruningGts(window=window), limit=Jit())

@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.energy.batch import run_many
-from forerun.domains.energy.model import Rules
+from forerun.domains.energy.engine.batch import Work, run_many
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.public import GPUS, JOBS, public_file, public_workload
-from forerun.domains.energy.runs import of_attempts, reference
+from forerun.domains.energy.scenario import Rules
+from forerun.domains.energy.summary.savings import of_attempts, reference
 from forerun.errors import ForerunError
+from forerun.replication.zeus.public import GPUS, JOBS, public_file, public_workload
 
 ROOT = Path(__file__).resolve().parents[2]
 os.environ.setdefault(
@@ -44,7 +44,7 @@ def over_oracle(recipe: Any, gpu: str, dataset: str, eta: float, beta: float, se
     workload = public_workload(gpu, dataset, COMPAT)
     against, n = reference(workload, eta), workload.recurrences()
     chosen = range(FIRST_SEED, FIRST_SEED + seeds)
-    logs = run_many(workload, recipe, eta=eta, beta=beta, rules=COMPAT, seeds=chosen, recurrences=n)
+    logs = run_many(Work(workload, recipe, eta=eta, beta=beta, rules=COMPAT, recurrences=n), chosen)
     return float(np.mean([of_attempts(log, n, against).cost_ratio for log in logs]))
 
 

@@ -21,15 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.energy.batch import run_many
-from forerun.domains.energy.model import Rules
+from forerun.domains.energy.engine.batch import Work, run_many
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.public import GPUS, JOBS, public_file, public_workload
-from forerun.domains.energy.runs import of_attempts, reference
+from forerun.domains.energy.scenario import Rules
+from forerun.domains.energy.summary.savings import of_attempts, reference
 from forerun.errors import ForerunError
+from forerun.replication.zeus.public import GPUS, JOBS, public_file, public_workload
 from forerun.replication.zeus.reproduce import DRIFT_AT, DRIFT_RECURRENCES, DRIFTS, drift_excess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,7 +89,7 @@ def known_curve() -> dict[str, float]:
 
 
 def run(workload: Any, recipe: Any, recurrences: int) -> Any:
-    return run_many(workload, recipe, eta=0.5, beta=2.0, rules=COMPAT, seeds=SEEDS, recurrences=recurrences)
+    return run_many(Work(workload, recipe, eta=0.5, beta=2.0, rules=COMPAT, recurrences=recurrences), SEEDS)
 
 
 def main() -> int:

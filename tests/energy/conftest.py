@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.energy.model import GroupRow, Job, Rules
+from forerun.domains.energy.engine.loops import group, sequence
+from forerun.domains.energy.engine.simulation import History, Simulation
+from forerun.domains.energy.inputs.workload import Submission, Workload, join
 from forerun.domains.energy.policies.gts import Gts
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.simulate import Run, Shop, group, sequence
-from forerun.domains.energy.workload import Workload, join
+from forerun.domains.energy.scenario import Job, Rules
 from forerun.trace.readers.energy_power import PowerTrace, read_power
 from forerun.trace.readers.energy_train import TrainTrace, read_train
 
@@ -185,11 +186,11 @@ def pair(options: dict[str, Any]) -> Pair:
 
 
 @pytest.fixture(scope="session")
-def play() -> Callable[..., tuple[Run, Shop]]:
+def play() -> Callable[..., tuple[History, Simulation]]:
     """Run a recorded case's configuration through the readable loops."""
 
-    def run(config: dict[str, Any], workload: Workload, recipe: Pair) -> tuple[Run, Shop]:
-        shop = Shop(
+    def run(config: dict[str, Any], workload: Workload, recipe: Pair) -> tuple[History, Simulation]:
+        simulation = Simulation(
             workload,
             recipe,
             eta=config["eta"],
@@ -199,8 +200,10 @@ def play() -> Callable[..., tuple[Run, Shop]]:
             policy_seed=(config.get("bso") or {}).get("seed", config["seed"]),
         )
         if config["mode"] == "one_job":
-            return sequence(shop, config.get("num_recurrence") or workload.recurrences()), shop
-        rows = [GroupRow(row["start_time"], row["end_time"], row["runtime_ratio"]) for row in config["group"]]
-        return group(shop, rows), shop
+            return sequence(simulation, config.get("num_recurrence") or workload.recurrences()), simulation
+        rows = [
+            Submission(row["start_time"], row["end_time"], row["runtime_ratio"]) for row in config["group"]
+        ]
+        return group(simulation, rows), simulation
 
     return run

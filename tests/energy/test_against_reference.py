@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.energy.generate import group_rows
-from forerun.domains.energy.model import GroupRow, Job, Rules
+from forerun.domains.energy.engine.loops import group, sequence
+from forerun.domains.energy.engine.simulation import Simulation
+from forerun.domains.energy.inputs.workload import Submission, Workload
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.simulate import Shop, group, sequence
-from forerun.domains.energy.workload import Workload
+from forerun.domains.energy.scenario import Job, Rules
+from forerun.domains.energy.traces.groups import group_rows
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The 'float_precision' argument"),
@@ -84,7 +85,7 @@ def test_sequences(
 ) -> None:
     workload = public(gpu, dataset)
     theirs = reference(gpu, workload.job, seed=seed, beta=beta, eta=eta, n=30)
-    shop = Shop(
+    simulation = Simulation(
         workload,
         Pair(batch_size=PruningGts(), limit=Jit()),
         eta=eta,
@@ -92,7 +93,7 @@ def test_sequences(
         rules=Rules.of("compat"),
         seed=seed,
     )
-    _same(theirs, sequence(shop, 30).history())
+    _same(theirs, sequence(simulation, 30).started())
 
 
 @pytest.mark.parametrize(
@@ -103,9 +104,9 @@ def test_groups(
 ) -> None:
     workload = public("v100", dataset)
     rows = group_rows(24, 5000.0, seed=seed, load=load, burst=burst)
-    rows = [GroupRow(round(row.start_s, 3), round(row.end_s, 3), row.runtime_ratio) for row in rows]
+    rows = [Submission(round(row.start_s, 3), round(row.end_s, 3), row.runtime_ratio) for row in rows]
     theirs = reference("v100", workload.job, seed=seed, beta=2.0, eta=0.5, rows=rows)
-    shop = Shop(
+    simulation = Simulation(
         workload,
         Pair(batch_size=PruningGts(concurrency=True), limit=Jit()),
         eta=0.5,
@@ -113,7 +114,7 @@ def test_groups(
         rules=Rules.of("compat"),
         seed=seed,
     )
-    _same(theirs, group(shop, rows).history())
+    _same(theirs, group(simulation, rows).started())
 
 
 def _same(theirs: Any, ours: Any) -> None:

@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.energy.failures import (
+from forerun.domains.energy.engine.loops import group, sequence
+from forerun.domains.energy.engine.simulation import Simulation
+from forerun.domains.energy.inputs.workload import Submission, Workload, join
+from forerun.domains.energy.policies.default import Default
+from forerun.domains.energy.policies.fixed import Fixed
+from forerun.domains.energy.policies.gts import Gts
+from forerun.domains.energy.policies.jit import Jit
+from forerun.domains.energy.policies.pruning_gts import PruningGts
+from forerun.domains.energy.policy import KnobSpec, Pair
+from forerun.domains.energy.policy.failures import (
     AllPruned,
     BestNotProfiled,
     DefaultDidNotReach,
@@ -19,15 +28,8 @@ from forerun.domains.energy.failures import (
     TriesExhausted,
     WindowTooSmall,
 )
-from forerun.domains.energy.model import GroupRow, Job, Outcome, Rules
-from forerun.domains.energy.policies.default import Default
-from forerun.domains.energy.policies.fixed import Fixed
-from forerun.domains.energy.policies.gts import Gts
-from forerun.domains.energy.policies.jit import Jit
-from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import KnobRecipe, Pair
-from forerun.domains.energy.simulate import Shop, group, sequence
-from forerun.domains.energy.workload import Workload, join
+from forerun.domains.energy.policy.view import AttemptOutcome
+from forerun.domains.energy.scenario import Job, Rules
 from forerun.errors import ForerunError, TraceError
 
 COMPAT, CORRECTED = Rules.of("compat"), Rules.of("corrected")
@@ -39,40 +41,40 @@ EPOCHS = {
 PUBLISHED = Pair(batch_size=PruningGts(concurrency=True), limit=Jit())
 
 
-def shop(
+def simulation(
     workload: Workload,
     rules: Rules,
-    recipe: KnobRecipe = PUBLISHED,
+    recipe: KnobSpec = PUBLISHED,
     *,
     beta: float = 2.0,
     eta: float = 0.5,
     seed: int = 1,
-) -> Shop:
-    return Shop(workload, recipe, eta=eta, beta=beta, rules=rules, seed=seed)
+) -> Simulation:
+    return Simulation(workload, recipe, eta=eta, beta=beta, rules=rules, seed=seed)
 
 
-def overlapping(n: int, every_s: float = 10.0, length_s: float = 35.0) -> list[GroupRow]:
-    return [GroupRow(i * every_s, i * every_s + length_s) for i in range(n)]
+def overlapping(n: int, every_s: float = 10.0, length_s: float = 35.0) -> list[Submission]:
+    return [Submission(i * every_s, i * every_s + length_s) for i in range(n)]
 
 
-def outcome(size: int, cost: float, ended: str = "reached") -> Outcome:
-    return Outcome(size, 200.0, 3, cost, 1.0, cost, cost, math.inf, ended)  # type: ignore[arg-type]
+def outcome(size: int, cost: float, ended: str = "reached") -> AttemptOutcome:
+    return AttemptOutcome(size, 200.0, 3, cost, 1.0, cost, cost, math.inf, ended)  # type: ignore[arg-type]
 
 
 def test_b1_an_attempt_that_never_ran_is_no_bargain(recorded: Any, play: Any) -> None:
     case, workload, recipe = recorded("t02_never_ran_in_TS_group_zero_cost")
     _run, at = play(case["config"], workload, recipe)
     assert [o.observed_j for o in at.finished if o.ended_by == "never_ran"] == [0.0]
-    rows = [GroupRow(r["start_time"], r["end_time"], r["runtime_ratio"]) for r in case["config"]["group"]]
+    rows = [Submission(r["start_time"], r["end_time"], r["runtime_ratio"]) for r in case["config"]["group"]]
     never = 0
     for seed in range(40):
-        at = shop(workload, CORRECTED, recipe, beta=1.5, seed=seed)
+        at = simulation(workload, CORRECTED, recipe, beta=1.5, seed=seed)
         with contextlib.suppress(AllPruned):
             group(at, rows)
         never += sum(o.ended_by == "never_ran" for o in at.finished)
         assert all(o.observed_j > 0 for o in at.finished)
         assert all(o.observed_j == o.bound_j for o in at.finished if o.ended_by == "never_ran")
-    strict = shop(workload, CORRECTED, Fixed(batch_size=16, limit_w=200.0))
+    strict = simulation(workload, CORRECTED, Fixed(batch_size=16, limit_w=200.0))
     world = workload.epoch_j[0]
     assert strict._cap(0.1 * float(world), float(world)) == 0
 
@@ -83,7 +85,7 @@ def test_b1_in_sequence_the_penalty_is_the_bound_not_a_hundred(make_toy: Callabl
         {16: [1], 32: [1]}, {16: {200.0: (100.0, 150.0)}, 32: {200.0: (1.0, 150.0)}}, default=32
     )
     for rules, expected in ((COMPAT, 100.0 * 2.0 * 175.0), (CORRECTED, 2.0 * 175.0)):
-        at = shop(workload, rules)
+        at = simulation(workload, rules)
         sequence(at, 4)
         never = [o for o in at.finished if o.ended_by == "never_ran"]
         assert never and never[0].observed_j == pytest.approx(expected)
@@ -93,19 +95,19 @@ def test_b1_in_sequence_the_penalty_is_the_bound_not_a_hundred(make_toy: Callabl
 def test_b2_retries_end(make_toy: Callable[..., Workload]) -> None:
     """The default never reaches and something always runs: compat retries it for ever."""
     workload = make_toy({16: [3] * 4, 32: [None] * 4, 64: [4] * 4}, EPOCHS, default=32)
-    rows = [GroupRow(0.0, 40.0), GroupRow(10.0, 50.0)]
+    rows = [Submission(0.0, 40.0), Submission(10.0, 50.0)]
     with pytest.raises(Livelock, match="retried under a bound"):
-        group(shop(workload, COMPAT), rows)
-    run = group(shop(workload, CORRECTED), rows)
+        group(simulation(workload, COMPAT), rows)
+    run = group(simulation(workload, CORRECTED), rows)
     assert sum(line.outcome.reached for line in run.attempts) == 2
     assert {line.outcome.batch_size for line in run.attempts if line.outcome.reached} <= {16, 64}
 
 
 def test_b2_a_hopeless_submission_ends_by_name(make_toy: Callable[..., Workload]) -> None:
     workload = make_toy({16: [None], 32: [None]}, {s: EPOCHS[s] for s in (16, 32)}, default=32)
-    at = shop(workload, CORRECTED, Default())
+    at = simulation(workload, CORRECTED, Default())
     with pytest.raises(TriesExhausted, match="20 attempts failed"):
-        group(at, [GroupRow(0.0, 10.0)])
+        group(at, [Submission(0.0, 10.0)])
     assert len(at.finished) == 20
 
 
@@ -115,12 +117,12 @@ def test_b3_concurrent_submissions_leave_pruned_sizes(make_toy: Callable[..., Wo
     Ten submissions alone finish the exploration; sixty that overlap follow.
     """
     workload = make_toy({16: [4, 40, 40, 40], 32: [9] * 4, 64: [14] * 4}, EPOCHS, default=32)
-    rows = [GroupRow(100.0 * i, 100.0 * i + 20.0) for i in range(10)]
-    rows += [GroupRow(1000.0 + row.start_s, 1000.0 + row.end_s) for row in overlapping(60)]
+    rows = [Submission(100.0 * i, 100.0 * i + 20.0) for i in range(10)]
+    rows += [Submission(1000.0 + row.start_s, 1000.0 + row.end_s) for row in overlapping(60)]
     at_pruned = {COMPAT: [], CORRECTED: []}
     for rules, counts in at_pruned.items():
         for seed in range(40):
-            at = shop(workload, rules, seed=seed)
+            at = simulation(workload, rules, seed=seed)
             with contextlib.suppress(Livelock, AllPruned):
                 run = group(at, rows)
                 arms = at.policy.batch_size.bandit.arms  # type: ignore[attr-defined]
@@ -134,16 +136,16 @@ def test_b3_concurrent_submissions_leave_pruned_sizes(make_toy: Callable[..., Wo
 def test_b4_a_bound_of_exactly_ten_epochs_allows_ten(make_toy: Callable[..., Workload]) -> None:
     workload = make_toy({32: [3]}, {32: EPOCHS[32]}, default=32)
     for rules, expected in ((COMPAT, 9), (CORRECTED, 10)):
-        at = shop(workload, rules)
+        at = simulation(workload, rules)
         assert at._cap(1.0, 0.1) == expected
-        assert at.run.fired["B4"] == 1
+        assert at.history.known_bugs["B4"] == 1
         assert at._cap(7.0, 2.0) == 3
-        assert at.run.fired["B4"] == 1
+        assert at.history.known_bugs["B4"] == 1
 
 
 def test_b5_one_lucky_run_does_not_set_the_bound(make_toy: Callable[..., Workload]) -> None:
     workload = make_toy({16: [3], 32: [3]}, {s: EPOCHS[s] for s in (16, 32)}, default=32)
-    at = shop(workload, CORRECTED, Default())
+    at = simulation(workload, CORRECTED, Default())
     assert at.bound_j == math.inf
     at.learn(outcome(32, 100.0))
     assert at.bound_j == 2.0 * 100.0
@@ -152,7 +154,7 @@ def test_b5_one_lucky_run_does_not_set_the_bound(make_toy: Callable[..., Workloa
     at.learn(outcome(32, 300.0))
     assert at.bound_j == 2.0 * 200.0
     assert at.standing[16].mean_j == 700.0
-    compat = shop(workload, COMPAT)
+    compat = simulation(workload, COMPAT)
     compat.least_j = 100.0
     assert compat.bound_j == 200.0
 
@@ -180,7 +182,7 @@ def test_b7_the_profiling_epoch_is_charged(make_toy: Callable[..., Workload]) ->
     epochs = {16: {200.0: (10.0, 100.0), 100.0: (200.0, 100.0)}, 32: {200.0: (10.0, 110.0)}}
     workload = make_toy({16: [5], 32: [5]}, epochs, default=32)
     for rules, ended in ((COMPAT, "reached"), (CORRECTED, "never_ran")):
-        at = shop(workload, rules, beta=2.0)
+        at = simulation(workload, rules, beta=2.0)
         sequence(at, 3)
         second = at.finished[1]
         assert (second.batch_size, second.ended_by) == (16, ended)
@@ -189,17 +191,17 @@ def test_b7_the_profiling_epoch_is_charged(make_toy: Callable[..., Workload]) ->
             assert all(o.cost_j <= o.bound_j * (1 + 1e-9) for o in at.finished)
         else:
             assert second.cost_j > second.bound_j
-            assert at.run.fired["B7"] == 1
+            assert at.history.known_bugs["B7"] == 1
 
 
 def test_b8_a_window_of_one_lives_on_pooled_variance(make_toy: Callable[..., Workload]) -> None:
     workload = make_toy({16: [3, 4], 32: [6, 7], 64: [10, 11]}, EPOCHS, default=32)
     narrow = Pair(batch_size=PruningGts(window=1), limit=Jit())
     with pytest.raises(WindowTooSmall, match="a variance needs two"):
-        sequence(shop(workload, COMPAT, narrow), 30)
-    at = shop(workload, CORRECTED, narrow)
+        sequence(simulation(workload, COMPAT, narrow), 30)
+    at = simulation(workload, CORRECTED, narrow)
     sequence(at, 30)
-    assert at.run.fired["B8"] >= 1
+    assert at.history.known_bugs["B8"] >= 1
     assert all(math.isfinite(sd) and sd > 0 for _, _, sd, _ in at.policy.batch_size.beliefs())  # type: ignore[attr-defined]
 
 
@@ -226,7 +228,7 @@ def test_b16_the_error_names_what_ran(make_toy: Callable[..., Workload]) -> None
     first = {**dict.fromkeys(COMPAT.__struct_fields__, False)}
     for rules, blamed in ((Rules(**first), 32), (Rules(**{**first, "blame_what_ran": True}), 16)):
         with pytest.raises(DefaultDidNotReach, match=f"batch size {blamed} did not"):
-            sequence(shop(workload, rules, Fixed(batch_size=16)), 3)
+            sequence(simulation(workload, rules, Fixed(batch_size=16)), 3)
 
 
 def test_b17_sizes_without_the_target_are_left_out(make_traces: Any) -> None:
@@ -247,15 +249,15 @@ def test_b17_sizes_without_the_target_are_left_out(make_traces: Any) -> None:
     compat, corrected = join(train, power, job, COMPAT), join(train, power, job, CORRECTED)
     assert (compat.sizes.tolist(), corrected.sizes.tolist()) == ([8, 16], [8])
     with pytest.raises(TargetNotInTrace, match="batch size 16"):
-        sequence(shop(compat, COMPAT), 5)
-    assert sequence(shop(corrected, CORRECTED), 5).fired["B17"] == 1
+        sequence(simulation(compat, COMPAT), 5)
+    assert sequence(simulation(corrected, CORRECTED), 5).known_bugs["B17"] == 1
 
 
 def test_b18_the_first_recurrence_may_retry(make_toy: Callable[..., Workload]) -> None:
     workload = make_toy({16: [3] * 2, 32: [None] * 2, 64: [5] * 2}, EPOCHS, default=32)
     with pytest.raises(DefaultDidNotReach):
-        sequence(shop(workload, COMPAT), 5)
-    run = sequence(shop(workload, CORRECTED), 5)
+        sequence(simulation(workload, COMPAT), 5)
+    run = sequence(simulation(workload, CORRECTED), 5)
     assert sum(line.outcome.reached for line in run.attempts) == 5
     assert [line.outcome.batch_size for line in run.attempts if line.recurrence == 0] == [32, 64]
 
@@ -265,7 +267,7 @@ def test_b19_failed_tries_do_not_raise_the_bar(make_toy: Callable[..., Workload]
     workload = make_toy({16: [None], 32: [6], 64: [5]}, EPOCHS, default=32)
     least = {}
     for rules in (COMPAT, COMPAT.with_(least_by_attempt=True)):
-        at = shop(workload, rules)
+        at = simulation(workload, rules)
         sequence(at, 2)
         last = at.finished[-1]
         assert [o.batch_size for o in at.finished] == [32, 16, 64]
@@ -278,7 +280,7 @@ def test_b20_a_stopped_attempt_is_a_lower_limit(make_toy: Callable[..., Workload
     workload = make_toy({16: [3], 32: [3]}, {s: EPOCHS[s] for s in (16, 32)}, default=32)
     means = {}
     for rules in (COMPAT, CORRECTED):
-        at = shop(workload, rules)
+        at = simulation(workload, rules)
         cook = at.policy.batch_size  # type: ignore[attr-defined]
         view = at.view(0, 0)
         for _ in range(4):
@@ -298,23 +300,23 @@ def test_b21_an_unprofiled_size_beside_others(make_toy: Callable[..., Workload])
     recipe = Pair(batch_size=Gts(learn_precision=True), limit=Jit())
     seed = next(s for s in range(50) if _first_choice(workload, recipe, s) == 16)
     with pytest.raises(BestNotProfiled, match="batch size 32"):
-        group(shop(workload, COMPAT, recipe, seed=seed), overlapping(4))
-    run = group(shop(workload, CORRECTED, recipe, seed=seed), overlapping(4))
+        group(simulation(workload, COMPAT, recipe, seed=seed), overlapping(4))
+    run = group(simulation(workload, CORRECTED, recipe, seed=seed), overlapping(4))
     assert sum(line.outcome.reached for line in run.attempts) == 4
 
 
 def _first_choice(workload: Workload, recipe: Pair, seed: int) -> int:
-    at = shop(workload, COMPAT, recipe, seed=seed)
+    at = simulation(workload, COMPAT, recipe, seed=seed)
     return at.policy.choose(at.view(0, 0)).batch_size
 
 
 def test_b22_without_variance_learning_goes_on(recorded: Any) -> None:
     _case, workload, recipe = recorded("t06_zero_variance")
-    compat = shop(workload, COMPAT, recipe)
+    compat = simulation(workload, COMPAT, recipe)
     sequence(compat, 40)
     assert {o.batch_size for o in compat.finished[6:]} == {32}
     assert all(sd == 0 for _, _, sd, _ in compat.policy.batch_size.beliefs())  # type: ignore[attr-defined]
-    corrected = shop(workload, CORRECTED, recipe)
+    corrected = simulation(workload, CORRECTED, recipe)
     sequence(corrected, 40)
     assert all(sd > 0 for _, _, sd, _ in corrected.policy.batch_size.beliefs())  # type: ignore[attr-defined]
 
@@ -333,10 +335,10 @@ def test_nothing_hangs_in_corrected_groups(make_toy: Callable[..., Workload]) ->
         }
         workload = make_toy(paths, EPOCHS, default=int(rng.choice([16, 32, 64])), rules=CORRECTED)
         rows = sorted(
-            (GroupRow(float(s), float(s + rng.integers(0, 60))) for s in rng.integers(0, 300, 25)),
+            (Submission(float(s), float(s + rng.integers(0, 60))) for s in rng.integers(0, 300, 25)),
             key=lambda row: row.start_s,
         )
-        at = shop(workload, CORRECTED, beta=float(rng.choice([1.0, 1.3, 2.0])), seed=trial)
+        at = simulation(workload, CORRECTED, beta=float(rng.choice([1.0, 1.3, 2.0])), seed=trial)
         try:
             run = group(at, rows)
         except ForerunError as error:

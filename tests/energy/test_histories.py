@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.energy import batch
-from forerun.domains.energy.failures import FAILURES
-from forerun.domains.energy.model import GroupRow, Rules
+from forerun.domains.energy.engine import batch
+from forerun.domains.energy.inputs.workload import Submission, Workload
 from forerun.domains.energy.policies.gts import Gts
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.sampler import ExploreThenSample
-from forerun.domains.energy.workload import Workload
+from forerun.domains.energy.policy.failures import FAILURES
+from forerun.domains.energy.policy.sampler import ExploreThenSample
+from forerun.domains.energy.scenario import Rules
 
 HISTORIES = [
     "s01_librispeech_v100_default",
@@ -58,7 +58,7 @@ ERRORS = [
 def test_the_readable_loop_replays_the_recording(name: str, recorded: Any, play: Any) -> None:
     case, workload, recipe = recorded(name)
     run, shop = play(case["config"], workload, recipe)
-    history, seen = case["result"]["history"], run.history()
+    history, seen = case["result"]["history"], run.started()
     assert [line.outcome.batch_size for line in seen] == history["bs"]
     assert [line.outcome.limit_w for line in seen] == history["pl"]
     assert [line.outcome.reached for line in seen] == history["reached"]
@@ -108,18 +108,20 @@ def test_the_compiled_loop_replays_the_recording(name: str, recorded: Any) -> No
     case, workload, recipe = recorded(name)
     config, history = case["config"], case["result"]["history"]
     rows = [
-        GroupRow(row["start_time"], row["end_time"], row["runtime_ratio"])
+        Submission(row["start_time"], row["end_time"], row["runtime_ratio"])
         for row in config.get("group") or ()
     ]
     (log,) = batch.run_many(
-        workload,
-        recipe,
-        eta=config["eta"],
-        beta=float(config["beta"]),
-        rules=Rules.of("compat"),
-        seeds=[config["seed"]],
-        recurrences=config.get("num_recurrence") or workload.recurrences(),
-        rows=rows,
+        batch.Work(
+            workload,
+            recipe,
+            eta=config["eta"],
+            beta=float(config["beta"]),
+            rules=Rules.of("compat"),
+            recurrences=config.get("num_recurrence") or workload.recurrences(),
+            rows=rows,
+        ),
+        [config["seed"]],
         compile_above=0,
     )
     ran = log.ended != batch.ENDINGS.index("never_ran")
@@ -150,7 +152,7 @@ def test_customary_recurrences(recorded: Any) -> None:
 
 
 def test_coverage_of_a_group_with_retries(recorded: Any, play: Any) -> None:
-    """The recording counts how often each branch fired; ours must have gone the same ways."""
+    """The recording counts how often each branch ran; ours must have gone the same ways."""
     case, workload, recipe = recorded("a04_overlap_retries_cifar100_v100_beta1.2")
     run, _ = play(case["config"], workload, recipe)
     stages = Counter("retry" if line.attempt else "submit" for line in run.attempts)
@@ -191,20 +193,22 @@ def test_long_runs_agree_whatever_sums_the_compiled_loop_keeps(
     for number, paths in enumerate(worlds):
         power = {size: {250.0: (0.1 * (10 + number), 201.7), 125.0: (1.3, 119.3)} for size in paths}
         workload = make_toy(paths, power, default=16, rules=Rules.of("compat"))
-        for rows in ([], [GroupRow(100.0 * i, 100.0 * i + 120.0 * (i % 3 == 0), 1.0) for i in range(700)]):
+        for rows in ([], [Submission(100.0 * i, 100.0 * i + 120.0 * (i % 3 == 0), 1.0) for i in range(700)]):
             if rows and policy != "pruning-gts":
                 continue
             chosen = Pair(batch_size=PruningGts(concurrency=True), limit=Jit()) if rows else recipe
             pair_of = [
                 batch.run_many(
-                    workload,
-                    chosen,
-                    eta=0.5,
-                    beta=2.0,
-                    rules=Rules.of("compat"),
-                    seeds=[3],
-                    recurrences=700,
-                    rows=rows,
+                    batch.Work(
+                        workload,
+                        chosen,
+                        eta=0.5,
+                        beta=2.0,
+                        rules=Rules.of("compat"),
+                        recurrences=700,
+                        rows=rows,
+                    ),
+                    [3],
                     compile_above=above,
                 )[0]
                 for above in (0, 10**9)

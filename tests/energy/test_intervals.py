@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from forerun.domains.energy.batch import run_many
-from forerun.domains.energy.model import Rules
+from forerun.domains.energy.engine.batch import Work, run_many
+from forerun.domains.energy.inputs.resampling import resampled_workload
+from forerun.domains.energy.inputs.workload import Workload
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.runs import of_attempts, reference
-from forerun.domains.energy.stats import drawn_world
-from forerun.domains.energy.workload import Workload
+from forerun.domains.energy.scenario import Rules
+from forerun.domains.energy.summary.savings import of_attempts, reference
 from forerun.errors import ForerunError
 
 RECIPE = Pair(batch_size=PruningGts(), limit=Jit())
@@ -31,13 +31,7 @@ def savings(workload: Workload, seeds: range) -> list[float]:
     for seed in seeds:
         try:
             (log,) = run_many(
-                workload,
-                RECIPE,
-                eta=0.5,
-                beta=2.0,
-                rules=Rules(),
-                seeds=[seed],
-                recurrences=RECURRENCES,
+                Work(workload, RECIPE, eta=0.5, beta=2.0, rules=Rules(), recurrences=RECURRENCES), [seed]
             )
         except ForerunError:
             continue
@@ -71,7 +65,7 @@ def coverage(make_toy: Callable[..., Workload], worlds: int, trials: int) -> tup
         both = [
             value
             for number in range(trials)
-            for value in savings(drawn_world(recorded, rng), range(number, number + 1))
+            for value in savings(resampled_workload(recorded, rng), range(number, number + 1))
         ]
         for name, values in (("seeds", savings(recorded, range(trials))), ("two-level", both)):
             covered[name] += min(values) <= deployed[0] <= max(values)

@@ -11,12 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.energy import kernels
-from forerun.domains.energy.bandit import GaussianThompson, pooled_log_variance, precision_of, uncensored
-from forerun.domains.energy.explorer import Explorer
-from forerun.domains.energy.failures import FAILURES, ObservedOutOfOrder
-from forerun.domains.energy.model import Job, scaled_learning_rate
-from forerun.domains.energy.workload import compensated_mean
+from forerun.domains.energy.inputs.workload import compensated_mean
+from forerun.domains.energy.policy.bandit import (
+    GaussianThompson,
+    pooled_log_variance,
+    precision_of,
+    uncensored,
+)
+from forerun.domains.energy.policy.explorer import Explorer
+from forerun.domains.energy.policy.failures import FAILURES, ObservedOutOfOrder
+from forerun.domains.energy.scenario import Job
+from forerun.replication.zeus import kernels
 
 
 def test_facts_of_the_public_trace(golden: Any, train: Any, powers: Any, public: Any) -> None:
@@ -239,13 +244,6 @@ def test_stopped_costs_are_raised_to_their_conditional_mean() -> None:
     assert abs(filled.mean()) < 3 / math.sqrt(2000)
     assert np.log(cut).mean() < -0.35
     assert (filled[stopped] > 0).all()
-
-
-def test_learning_rates_scale_by_optimizer() -> None:
-    assert scaled_learning_rate("adamw", 1e-3, 64, 16) == pytest.approx(2e-3)
-    assert scaled_learning_rate("sgd", 1e-3, 64, 16) == pytest.approx(4e-3)
-    with pytest.raises(ValueError, match="rmsprop"):
-        scaled_learning_rate("rmsprop", 1.0, 2, 1)
 
 
 def test_job_text() -> None:

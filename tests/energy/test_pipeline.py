@@ -13,12 +13,13 @@ import pytest
 
 import forerun
 from forerun.cli.main import run
-from forerun.domains.energy.drawings import plan_figures
-from forerun.domains.energy.explain import what_ifs
+from forerun.domains.energy.explain import EnergyExplainer
 from forerun.domains.energy.figures import figures
-from forerun.domains.energy.pipeline import KINDS, Choices, Pipeline
-from forerun.domains.energy.pipeline_frontier import Program, best_within, enumerated, frontier
-from forerun.domains.energy.pipeline_plan import PipelinePlan, plan, synthetic
+from forerun.domains.energy.figures.plans import plan_figures
+from forerun.domains.energy.inputs.pipeline import KINDS, Choices, Pipeline
+from forerun.domains.energy.plan.frontier import Program, best_within, enumerated, frontier
+from forerun.domains.energy.plan.pipeline import PipelinePlan
+from forerun.domains.energy.traces.pipelines import synthetic
 from forerun.errors import CheckFailed, Infeasible, ScenarioError, TraceError
 from forerun.trace.readers.energy_pipeline import read_pipeline
 
@@ -187,23 +188,23 @@ def scenario(tmp_path: Path) -> Callable[..., Any]:
 
 
 def test_goals(scenario: Callable[..., Any]) -> None:
-    free = plan(scenario(extra="goal: {minimise: energy}\n"))
-    same = plan(scenario(extra="goal: {minimise: energy, max_slowdown: 1}\n"))
+    free = forerun.plan(scenario(extra="goal: {minimise: energy}\n"))
+    same = forerun.plan(scenario(extra="goal: {minimise: energy, max_slowdown: 1}\n"))
     assert same.chosen.makespan_s <= same.highest.makespan_s * (1 + 1e-9)
     assert free.chosen == free.frontier[-1] and same.chosen == free.frontier[0]
     assert free.chosen.energy_j < same.chosen.energy_j < same.highest.energy_j
-    fast = plan(scenario(extra=f"goal: {{minimise: time, max_energy_j: {same.chosen.energy_j}}}\n"))
+    fast = forerun.plan(scenario(extra=f"goal: {{minimise: time, max_energy_j: {same.chosen.energy_j}}}\n"))
     assert fast.chosen.makespan_s == same.chosen.makespan_s
     middle = (same.chosen.makespan_s + free.chosen.makespan_s) / 2
-    bounded = plan(scenario(extra=f"goal: {{minimise: energy, max_time_s: {middle}}}\n"))
+    bounded = forerun.plan(scenario(extra=f"goal: {{minimise: energy, max_time_s: {middle}}}\n"))
     inside = [point for point in free.frontier if point.makespan_s <= middle]
     assert bounded.chosen == inside[-1]
-    tastes = [plan(scenario(extra=f"eta: {eta}\n")).chosen.makespan_s for eta in (0, 0.5, 1)]
+    tastes = [forerun.plan(scenario(extra=f"eta: {eta}\n")).chosen.makespan_s for eta in (0, 0.5, 1)]
     assert tastes == sorted(tastes) and tastes[0] < tastes[2]
     with pytest.raises(Infeasible, match=r"goal.max_time_s: no plan keeps makespan_s <= 1; the least is"):
-        plan(scenario(extra="goal: {max_time_s: 1}\n"))
+        forerun.plan(scenario(extra="goal: {max_time_s: 1}\n"))
     with pytest.raises(Infeasible, match="the plans found draw at least"):
-        plan(scenario(extra=f"goal: {{max_slowdown: 1, max_energy_j: {free.chosen.energy_j}}}\n"))
+        forerun.plan(scenario(extra=f"goal: {{max_slowdown: 1, max_energy_j: {free.chosen.energy_j}}}\n"))
 
 
 def test_a_result_with_ledgers_timeline_and_figures(scenario: Callable[..., Any], tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def test_a_result_with_ledgers_timeline_and_figures(scenario: Callable[..., Any]
     assert result.tables["stages"]["energy_j"].sum() == pytest.approx(energy.whole)
     drawn_ids = [figure.id for figure in figures(result)]
     assert drawn_ids == ["energy-passes-highest", "energy-passes-chosen", "energy-pipeline-frontier"]
-    assert [lever.path for lever in what_ifs(given, result)] == ["goal.max_slowdown"]
+    assert [what_if.path for what_if in EnergyExplainer().what_ifs(given, result)] == ["goal.max_slowdown"]
     folder = result.save(tmp_path / "run")
     again = forerun.load(folder / "scenario.json")
     assert forerun.simulate(again).summary == result.summary
@@ -246,7 +247,7 @@ def test_the_command_line(
 
 
 def test_a_forged_plan_is_refused(scenario: Callable[..., Any]) -> None:
-    found = plan(scenario(extra="goal: {minimise: energy}\n"))
+    found = forerun.plan(scenario(extra="goal: {minimise: energy}\n"))
     from dataclasses import replace
 
     cheaper = replace(found.frontier[0], energy_j=0.5 * found.frontier[0].energy_j)
@@ -273,12 +274,12 @@ BAD_ROWS = {
 @pytest.mark.parametrize("rows", BAD_ROWS)
 def test_bad_profiles_name_the_row(scenario: Callable[..., Any], rows: str) -> None:
     with pytest.raises(TraceError, match=BAD_ROWS[rows]) as caught:
-        plan(scenario(rows))
+        forerun.plan(scenario(rows))
     assert caught.value.exit_code == 2
 
 
 def test_identical_rows_are_dropped_and_said(scenario: Callable[..., Any], tmp_path: Path) -> None:
-    found = plan(scenario(ROWS + ROWS.splitlines()[0] + "\n"))
+    found = forerun.plan(scenario(ROWS + ROWS.splitlines()[0] + "\n"))
     assert any("duplicate row, dropped" in note for note in found.notes)
     assert len(read_pipeline(tmp_path / "pipe.csv")) == 12
 
@@ -303,8 +304,8 @@ def test_a_job_or_a_pipeline_is_needed(scenario: Callable[..., Any], tmp_path: P
     assert "the key 'trace' is missing" in str(caught.value)
     with pytest.raises(ScenarioError, match=r"microbatches.*0 is not between 1 and 10,000"):
         scenario(microbatches=0)
-    from forerun.domains.energy.world import read_world
+    from forerun.domains.energy.inputs import read_job
 
     with pytest.raises(ScenarioError, match="has a pipeline"):
-        read_world(scenario())
-    assert math.isfinite(plan(scenario()).chosen.energy_j)
+        read_job(scenario())
+    assert math.isfinite(forerun.plan(scenario()).chosen.energy_j)

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forerun
-from forerun.domains.energy.model import Rules
-from forerun.domains.energy.plan import Plan, knee, pareto, plan, verify
-from forerun.domains.energy.selectors import least_cost, least_energy, least_time, max_slowdown
-from forerun.domains.energy.signals import amount, best_pieces, best_start
-from forerun.domains.energy.stats import mean_epochs_interval
-from forerun.domains.energy.workload import Workload
+from forerun.domains.energy.inputs.resampling import resampled_mean_epochs
+from forerun.domains.energy.inputs.workload import Workload
+from forerun.domains.energy.plan.job import JobPlan, knee, pareto, verify
+from forerun.domains.energy.plan.signals import amount, best_pieces, best_start
+from forerun.domains.energy.policy.selectors import least_cost, least_energy, least_time, max_slowdown
+from forerun.domains.energy.scenario import Rules
 from forerun.errors import CheckFailed, Infeasible, UnknownName, UsageError
 from forerun.trace.signal import Signal
 
@@ -85,7 +85,7 @@ def test_recorded_frontiers_and_optima(golden: Any, data: Path) -> None:
             f"default_batch_size: {entry['job']['default_bs']}}}\n"
             f"trace: {{train: summary_train.csv, power: {{v100: summary_power_v100.csv}}}}\n"
         )
-        found = plan(forerun.loads(text, base=data))
+        found = forerun.plan(forerun.loads(text, base=data))
         assert found.default is not None, dataset
         assert [(p.batch_size, p.limit_w) for p in found.frontier] == [
             (p["bs"], p["pl"]) for p in entry["pareto"]
@@ -99,7 +99,7 @@ def test_recorded_frontiers_and_optima(golden: Any, data: Path) -> None:
 
 @pytest.mark.parametrize("name", ["max_time_s", "max_energy_j", "max_slowdown", "power_cap_w"])
 def test_bounds_hold_and_the_best_within_them_is_chosen(small: Any, name: str) -> None:
-    free = plan(small(PATHS, POWER))
+    free = forerun.plan(small(PATHS, POWER))
     figure = {"max_time_s": "time_s", "max_energy_j": "energy_j", "power_cap_w": "power_w"}.get(
         name, "time_s"
     )
@@ -109,7 +109,7 @@ def test_bounds_hold_and_the_best_within_them_is_chosen(small: Any, name: str) -
         limit = middle / free.default.time_s if name == "max_slowdown" else middle
         if name == "max_slowdown" and limit < 1:
             continue
-        bounded = plan(small(PATHS, POWER, f"goal: {{{name}: {limit!r}}}\n"))
+        bounded = forerun.plan(small(PATHS, POWER, f"goal: {{{name}: {limit!r}}}\n"))
         inside = [point for point in bounded.points if point.value(figure) <= middle * (1 + 1e-12)]
         assert bounded.chosen.cost_j == min(point.cost_j for point in inside)
 
@@ -118,20 +118,20 @@ def test_what_cannot_be_had_says_which_bound_binds(small: Any) -> None:
     with pytest.raises(
         Infeasible, match=r"goal.max_time_s: no configuration keeps time_s <= 1; the least is"
     ):
-        plan(small(PATHS, POWER, "goal: {max_time_s: 1}\n"))
-    fast = min(p.time_s for p in plan(small(PATHS, POWER)).points)
-    least = min(p.energy_j for p in plan(small(PATHS, POWER)).points)
+        forerun.plan(small(PATHS, POWER, "goal: {max_time_s: 1}\n"))
+    fast = min(p.time_s for p in forerun.plan(small(PATHS, POWER)).points)
+    least = min(p.energy_j for p in forerun.plan(small(PATHS, POWER)).points)
     with pytest.raises(Infeasible, match="not max_time_s and max_energy_j together"):
-        plan(small(PATHS, POWER, f"goal: {{max_time_s: {fast}, max_energy_j: {least}}}\n"))
+        forerun.plan(small(PATHS, POWER, f"goal: {{max_time_s: {fast}, max_energy_j: {least}}}\n"))
     with pytest.raises(Infeasible, match="no carbon signal"):
-        plan(small(PATHS, POWER, "goal: {minimise: gco2}\n"))
+        forerun.plan(small(PATHS, POWER, "goal: {minimise: gco2}\n"))
 
 
 def test_a_bound_that_the_data_do_not_carry_is_said(small: Any) -> None:
-    free = plan(small(PATHS, POWER))
-    tight = plan(small(PATHS, POWER, f"goal: {{max_time_s: {free.chosen.time_s * 1.0001}}}\n"))
+    free = forerun.plan(small(PATHS, POWER))
+    tight = forerun.plan(small(PATHS, POWER, f"goal: {{max_time_s: {free.chosen.time_s * 1.0001}}}\n"))
     assert any("only with probability" in note for note in tight.notes)
-    loose = plan(small(PATHS, POWER, f"goal: {{max_time_s: {free.chosen.time_s * 3}}}\n"))
+    loose = forerun.plan(small(PATHS, POWER, f"goal: {{max_time_s: {free.chosen.time_s * 3}}}\n"))
     assert not any("only with probability" in note for note in loose.notes)
 
 
@@ -175,10 +175,10 @@ def _against_brute_force(scenario: Any, paths: Any, power: Any, eta: float, limi
     inside = [point for point in every if point[1] <= limit * (1 + 1e-12)]
     if not inside:
         with pytest.raises(Infeasible):
-            plan(scenario)
+            forerun.plan(scenario)
         return
     preferred = [point for point in inside if point[3]] or inside
-    found = plan(scenario)
+    found = forerun.plan(scenario)
     verify(found.certificate)
     assert found.chosen.cost_j == pytest.approx(min(preferred)[0], rel=1e-9)
     certain = [point for point in every if point[3]] or every
@@ -195,7 +195,7 @@ def _against_brute_force(scenario: Any, paths: Any, power: Any, eta: float, limi
 
 
 def test_a_forged_certificate_is_refused(small: Any) -> None:
-    found = plan(small(PATHS, POWER, "goal: {max_time_s: 900}\n"))
+    found = forerun.plan(small(PATHS, POWER, "goal: {max_time_s: 900}\n"))
     good = found.certificate
     worst = max(range(len(good.points)), key=lambda at: good.points[at].cost_j)
     slow = max(range(len(good.points)), key=lambda at: good.points[at].time_s)
@@ -212,7 +212,7 @@ def test_a_forged_certificate_is_refused(small: Any) -> None:
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 8)), min_size=1, max_size=25))
 @settings(max_examples=150)
 def test_frontier_agrees_with_all_pairs(raw: list[tuple[int, int]]) -> None:
-    from forerun.domains.energy.plan import Point
+    from forerun.domains.energy.plan.job import Point
 
     points = [Point("g", i, 1.0, 1.0, float(t), float(e), 0.0, 1.0) for i, (t, e) in enumerate(raw)]
     frontier, dominated = pareto(points, range(len(points)))
@@ -228,9 +228,9 @@ def test_frontier_agrees_with_all_pairs(raw: list[tuple[int, int]]) -> None:
 
 def test_several_gpus_are_planned_over(small: Any) -> None:
     cheaper = {key: (s * 0.5, w * 0.5) for key, (s, w) in POWER.items()}
-    found = plan(small(PATHS, POWER, second=cheaper, extra="gpu: gpu_a\n"))
+    found = forerun.plan(small(PATHS, POWER, second=cheaper, extra="gpu: gpu_a\n"))
     assert {point.gpu for point in found.points} == {"gpu_a"}
-    both = plan(small(PATHS, POWER, second=cheaper, extra="gpu: gpu_a\ngoal: {all_gpus: true}\n"))
+    both = forerun.plan(small(PATHS, POWER, second=cheaper, extra="gpu: gpu_a\ngoal: {all_gpus: true}\n"))
     assert {point.gpu for point in both.points} == {"gpu_a", "gpu_b"}
     assert both.chosen.gpu == "gpu_b"
     assert both.default is not None and both.default.gpu == "gpu_a"
@@ -240,14 +240,16 @@ def test_several_gpus_are_planned_over(small: Any) -> None:
 
 
 @pytest.mark.parametrize("paths", [5, 10])
-def test_intervals_of_a_mean_cover_the_truth(paths: int) -> None:
-    """1,000 worlds of log-normal epochs: Student's t on m + s^2 / 2 covers the mean in 93 to 97 %."""
+def test_intervals_of_a_mean_cover_the_truth(paths: int, make_toy: Callable[..., Workload]) -> None:
+    """1,000 jobs with log-normal epochs: the 95 % interval of a plan covers the mean in 93 to 97 %."""
     rng = np.random.default_rng(paths)
+    toy = make_toy({8: [50] * paths}, {8: {200.0: (1.0, 100.0)}}, default=8, max_epochs=1000)
     inside = 0
     for _ in range(1000):
         sd = rng.uniform(0.05, 0.3)
         epochs = np.exp(rng.normal(4.0, sd, paths))
-        low, high = mean_epochs_interval(epochs.tolist())
+        draws = resampled_mean_epochs(replace(toy, epochs=epochs), 0, rng, 2000) * epochs.mean()
+        low, high = np.quantile(draws, [0.025, 0.975])
         inside += low <= math.exp(4.0 + sd**2 / 2) <= high
     assert 930 <= inside <= 970
 
@@ -256,7 +258,7 @@ def test_the_chosen_point_is_best_with_the_stated_probability(small: Any) -> Non
     """Two sizes with equal laws and equal epochs: each is the best in half of the draws."""
     paths: dict[int, list[int | None]] = {16: [18, 20, 22, 24], 32: [18, 20, 22, 24]}
     power = {(16, 200.0): (10.0, 150.0), (32, 200.0): (10.0, 150.0)}
-    found = plan(small(paths, power))
+    found = forerun.plan(small(paths, power))
     assert abs(found.confidence.best - 0.5) < 0.05
     assert found.confidence.keeps == {}
 
@@ -360,7 +362,7 @@ def test_waiting_for_a_cleaner_hour(small: Any) -> None:
         "signals: {carbon: {steps: [[0, 400], [3600, 100], [7200, 400]]}, price: {steps: [[0, 0.2]]}}\n"
         "goal: {minimise: gco2, deadline_s: 3h}\n"
     )
-    found = plan(small(PATHS, POWER, extra))
+    found = forerun.plan(small(PATHS, POWER, extra))
     assert found.chosen.start_s >= 3600.0 - found.chosen.time_s
     assert found.chosen.gco2 < found.chosen.gco2_now
     assert found.chosen.usd == pytest.approx(0.2 * found.chosen.energy_j / 3.6e6)
@@ -400,14 +402,15 @@ def test_a_slowdown_against_the_fastest_is_stricter() -> None:
 
 def test_worked_line_of_the_specification(make_toy: Callable[..., Workload]) -> None:
     """Paths of 7 epochs, limits 100 W (10 s, 85 W) and 200 W (7 s, 160 W), eta 0.5, max power 200 W."""
+    from forerun.domains.energy.engine.loops import sequence
+    from forerun.domains.energy.engine.simulation import Simulation
     from forerun.domains.energy.policies.jit import Jit
     from forerun.domains.energy.policies.pruning_gts import PruningGts
     from forerun.domains.energy.policy import Pair
-    from forerun.domains.energy.simulate import Shop, sequence
 
     workload = make_toy({32: [7, 7]}, {32: {100.0: (10.0, 85.0), 200.0: (7.0, 160.0)}}, default=32)
     assert workload.measured(0).epoch_cost_j(0.5) == [1260.0, 1425.0]
-    shop = Shop(
+    simulation = Simulation(
         workload,
         Pair(batch_size=PruningGts(), limit=Jit()),
         eta=0.5,
@@ -415,23 +418,25 @@ def test_worked_line_of_the_specification(make_toy: Callable[..., Workload]) -> 
         rules=Rules.of("compat"),
         seed=1,
     )
-    first = sequence(shop, 2).attempts[0].outcome
+    first = sequence(simulation, 2).attempts[0].outcome
     assert (first.limit_w, first.energy_j, first.time_s, first.cost_j) == (200.0, 7705.0, 50.5, 8902.5)
 
 
 def test_the_objective_may_be_named(small: Any) -> None:
     scenario = small(PATHS, POWER)
-    assert plan(scenario, "time").chosen.time_s == min(p.time_s for p in plan(scenario).points)
-    assert plan(scenario, "energy").why.startswith("gpu_a batch size")
+    assert forerun.plan(scenario, "time").chosen.time_s == min(
+        p.time_s for p in forerun.plan(scenario).points
+    )
+    assert forerun.plan(scenario, "energy").why.startswith("gpu_a batch size")
     with pytest.raises(UnknownName, match="no objective named 'joules'"):
-        plan(scenario, "joules")
+        forerun.plan(scenario, "joules")
 
 
 def test_plans_are_plain_data(small: Any) -> None:
     import json
 
-    found = plan(small(PATHS, POWER))
-    assert isinstance(found, Plan)
+    found = forerun.plan(small(PATHS, POWER))
+    assert isinstance(found, JobPlan)
     text = json.dumps(found.data(), allow_nan=False)
     assert '"why"' in text
     assert len(found.tables["points"]) == len(found.points) == 6

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from forerun.domains.energy import public
-from forerun.domains.energy.generate import by_mean_runtime, fitted, group_rows, group_sizes
-from forerun.domains.energy.public import GPUS, JOBS
-from forerun.replication.zeus import reproduce
+from forerun.domains.energy.traces.groups import by_mean_runtime, fitted, group_rows, group_sizes
+from forerun.replication.zeus import public, reproduce
+from forerun.replication.zeus.public import GPUS, JOBS
 from forerun.replication.zeus.reproduce import REPRODUCTIONS, last_five, mean_ratios, potential
 from forerun.result.reproduction import silent
 

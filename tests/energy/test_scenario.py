@@ -12,14 +12,14 @@ import pytest
 
 import forerun
 from forerun.domains.energy import DOMAIN
+from forerun.domains.energy.engine.loops import group, sequence
+from forerun.domains.energy.engine.simulation import Simulation
 from forerun.domains.energy.figures import figures
-from forerun.domains.energy.model import GroupRow, Rules
+from forerun.domains.energy.inputs.workload import Submission, Workload
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import KnobRecipe, LimitRecipe, Pair
-from forerun.domains.energy.scenario import paired
-from forerun.domains.energy.simulate import Shop, group, sequence
-from forerun.domains.energy.workload import Workload
+from forerun.domains.energy.policy import KnobSpec, LimitSpec, Pair
+from forerun.domains.energy.scenario import Rules, paired
 from forerun.errors import ForerunError, InputError, ScenarioError, TraceError
 from forerun.trace.reader import read_trace, sniff
 from forerun.trace.readers.energy_power import read_power
@@ -179,13 +179,13 @@ CHOICES: dict[str, dict[str, Any]] = {
 }
 
 
-def _recipes() -> list[tuple[str, KnobRecipe]]:
-    found: list[tuple[str, KnobRecipe]] = []
+def _recipes() -> list[tuple[str, KnobSpec]]:
+    found: list[tuple[str, KnobSpec]] = []
     for name in DOMAIN.policy_kinds["policy"]:
         recipe = DOMAIN.policy_kinds["policy"].get(name)(**CHOICES.get(name, {}))
         found.append((name, paired(recipe, Jit())))
     for name in DOMAIN.policy_kinds["limit_policy"]:
-        limit: LimitRecipe = DOMAIN.policy_kinds["limit_policy"].get(name)(**CHOICES.get(name, {}))
+        limit: LimitSpec = DOMAIN.policy_kinds["limit_policy"].get(name)(**CHOICES.get(name, {}))
         found.append((f"pruning-gts with {name}", Pair(batch_size=PruningGts(), limit=limit)))
     return found
 
@@ -198,39 +198,39 @@ RUNS = {8: [20, 21, 24], 16: [21, 22, 24], 32: [30, 45, 41]}
 @pytest.mark.parametrize(("name", "recipe"), RECIPES, ids=[name for name, _ in RECIPES])
 @pytest.mark.parametrize("mode", ["compat", "corrected"])
 def test_every_policy_keeps_the_laws(
-    make_toy: Callable[..., Workload], name: str, recipe: KnobRecipe, mode: Any
+    make_toy: Callable[..., Workload], name: str, recipe: KnobSpec, mode: Any
 ) -> None:
     rules = Rules.of(mode).with_(first_may_retry=True)
     workload = make_toy(RUNS, POWERS, default=16, rules=rules)
-    shop = Shop(workload, recipe, eta=0.5, beta=2.0, rules=rules, seed=4)
-    run = sequence(shop, 25)
-    _laws(run, shop, workload)
-    again = sequence(Shop(workload, recipe, eta=0.5, beta=2.0, rules=rules, seed=4), 25)
+    simulation = Simulation(workload, recipe, eta=0.5, beta=2.0, rules=rules, seed=4)
+    run = sequence(simulation, 25)
+    _laws(run, simulation, workload)
+    again = sequence(Simulation(workload, recipe, eta=0.5, beta=2.0, rules=rules, seed=4), 25)
     assert [line.outcome for line in again.attempts] == [line.outcome for line in run.attempts]
-    rows = [GroupRow(40.0 * i, 40.0 * i + 300.0, 1.0 + i % 2) for i in range(25)]
-    beside = Shop(workload, recipe, eta=0.5, beta=2.0, rules=rules, seed=4)
+    rows = [Submission(40.0 * i, 40.0 * i + 300.0, 1.0 + i % 2) for i in range(25)]
+    beside = Simulation(workload, recipe, eta=0.5, beta=2.0, rules=rules, seed=4)
     if name == "gts" and mode == "compat":
         return  # the reference has no limit for the size it repeats beside others (rule B21, tested there)
     if isinstance(recipe, Pair) and type(recipe.batch_size) is PruningGts and mode == "compat":
         recipe = Pair(batch_size=PruningGts(concurrency=True), limit=recipe.limit)
-        beside = Shop(workload, recipe, eta=0.5, beta=2.0, rules=rules, seed=4)
+        beside = Simulation(workload, recipe, eta=0.5, beta=2.0, rules=rules, seed=4)
     grouped = group(beside, rows)
     assert sum(line.outcome.reached for line in grouped.attempts) == len(rows)
     ends = [line.end_s for line in grouped.attempts]
     assert ends == sorted(ends)
 
 
-def _laws(run: Any, shop: Shop, workload: Workload) -> None:
+def _laws(run: Any, simulation: Simulation, workload: Workload) -> None:
     recorded = set(np.round(workload.epoch_j / workload.epoch_s, 6).tolist())
     reached = [line.recurrence for line in run.attempts if line.outcome.reached]
     assert reached == list(range(25))
     for line in run.attempts:
         done = line.outcome
-        cost = shop.eta * done.energy_j + (1 - shop.eta) * workload.max_power_w * done.time_s
+        cost = simulation.eta * done.energy_j + (1 - simulation.eta) * workload.max_power_w * done.time_s
         assert done.cost_j == pytest.approx(cost, rel=1e-12)
         assert 0 <= done.epochs <= workload.job.max_epochs
         unprofiled_j, unprofiled_s = done.energy_j - done.profiling_j, done.time_s - done.profiling_s
-        over = shop.eta * unprofiled_j + (1 - shop.eta) * workload.max_power_w * unprofiled_s
+        over = simulation.eta * unprofiled_j + (1 - simulation.eta) * workload.max_power_w * unprofiled_s
         assert over <= done.bound_j * (1 + 1e-9)
         if done.profiling_s == 0 and done.time_s > 0:
             assert round(done.energy_j / done.time_s, 6) in recorded
@@ -244,7 +244,7 @@ def test_every_policy_answers_differently(make_toy: Callable[..., Workload]) -> 
     workload = make_toy(RUNS, POWERS, default=32, rules=Rules())
     histories = {}
     for name, recipe in RECIPES:
-        run = sequence(Shop(workload, recipe, eta=0.5, beta=2.0, rules=Rules(), seed=4), 20)
+        run = sequence(Simulation(workload, recipe, eta=0.5, beta=2.0, rules=Rules(), seed=4), 20)
         outcomes = [line.outcome for line in run.attempts]
         histories[name] = tuple((done.batch_size, done.limit_w, done.ended_by) for done in outcomes)
     assert histories["default"] == ((32, 250.0, "reached"),) * 20
@@ -266,7 +266,7 @@ def test_paths_do_not_depend_on_the_policy(make_toy: Callable[..., Workload]) ->
     seen = {}
     for name in ("default", "grid", "pruning-gts"):
         recipe = dict(RECIPES)[name]
-        run = sequence(Shop(workload, recipe, eta=0.5, beta=99.0, rules=Rules(), seed=8), 30)
+        run = sequence(Simulation(workload, recipe, eta=0.5, beta=99.0, rules=Rules(), seed=8), 30)
         seen[name] = [line.outcome.epochs for line in run.attempts if line.outcome.batch_size == 16]
     shortest = min(len(epochs) for epochs in seen.values())
     assert shortest >= 2
@@ -283,8 +283,10 @@ def test_scaling_all_times_or_powers_scales_the_history(
     k = power_of_two
 
     def play(world: Workload) -> list[Any]:
-        shop = Shop(world, dict(RECIPES)["pruning-gts"], eta=0.5, beta=2.0, rules=Rules.of("compat"), seed=3)
-        return [line.outcome for line in sequence(shop, 40).attempts]
+        simulation = Simulation(
+            world, dict(RECIPES)["pruning-gts"], eta=0.5, beta=2.0, rules=Rules.of("compat"), seed=3
+        )
+        return [line.outcome for line in sequence(simulation, 40).attempts]
 
     plain = play(workload)
     slower = replace(
@@ -323,9 +325,10 @@ def test_scaling_all_times_or_powers_scales_the_history(
 def test_a_group_that_never_overlaps_equals_the_sequence(public: Callable[..., Workload]) -> None:
     workload = public("v100", "squad")
     recipe = Pair(batch_size=PruningGts(concurrency=True), limit=Jit())
-    rows = [GroupRow(100.0 * i, 100.0 * i + 50.0, 2.0) for i in range(40)]
+    rows = [Submission(100.0 * i, 100.0 * i + 50.0, 2.0) for i in range(40)]
     shops = [
-        Shop(workload, recipe, eta=0.5, beta=math.inf, rules=Rules.of("compat"), seed=6) for _ in range(2)
+        Simulation(workload, recipe, eta=0.5, beta=math.inf, rules=Rules.of("compat"), seed=6)
+        for _ in range(2)
     ]
     alone, apart = sequence(shops[0], 40), group(shops[1], rows)
     assert [line.outcome for line in alone.attempts] == [line.outcome for line in apart.attempts]
@@ -333,10 +336,10 @@ def test_a_group_that_never_overlaps_equals_the_sequence(public: Callable[..., W
 
 def test_attempts_under_a_bound_are_geometric(make_toy: Callable[..., Workload]) -> None:
     """Half of the paths fit under the bound: attempts a recurrence have mean 1 / q = 2 and variance (1 - q) / q^2 = 2."""
-    from forerun.domains.energy.model import Knobs
+    from forerun.domains.energy.policy.view import Knobs
 
     workload = make_toy({16: [10, 50]}, {16: {200.0: (10.0, 150.0)}}, default=16)
-    shop = Shop(
+    simulation = Simulation(
         workload,
         dict(RECIPES)["default"],
         eta=0.5,
@@ -345,24 +348,25 @@ def test_attempts_under_a_bound_are_geometric(make_toy: Callable[..., Workload])
         seed=2,
     )
     bound = 20 * float(0.5 * workload.epoch_j[0] + 0.5 * 200.0 * workload.epoch_s[0])
-    shop.policy.choose = lambda view: Knobs(16, 200.0, bound)  # type: ignore[method-assign]
-    run = sequence(shop, 2000)
+    simulation.policy.choose = lambda view: Knobs(16, 200.0, bound)  # type: ignore[method-assign]
+    run = sequence(simulation, 2000)
     tries = np.bincount([line.recurrence for line in run.attempts])
     assert abs(tries.mean() - 2.0) < 3.3 * math.sqrt(2.0 / 2000)
 
 
 def test_fixed_knobs_cost_the_mean_of_their_paths(make_toy: Callable[..., Workload]) -> None:
     """The 95 % interval of 200 runs covers the mean of the paths in 93 to 97 % (binomial band) of 200 worlds."""
-    from forerun.domains.energy.stats import mean_interval
+    from forerun.result.stats import mean_interval
 
     workload = make_toy({16: [10, 13, 17, 12, 19]}, {16: {200.0: (10.0, 150.0)}}, default=16)
     truth = np.mean([10, 13, 17, 12, 19]) * 10.0
     covered = 0
     for seed in range(200):
         run = sequence(
-            Shop(workload, dict(RECIPES)["default"], eta=0.5, beta=2.0, rules=Rules(), seed=seed), 40
+            Simulation(workload, dict(RECIPES)["default"], eta=0.5, beta=2.0, rules=Rules(), seed=seed), 40
         )
-        low, high = mean_interval([line.outcome.time_s for line in run.attempts])
+        interval = mean_interval([line.outcome.time_s for line in run.attempts])
+        low, high = interval.low, interval.high
         covered += low <= truth <= high
     assert 181 <= covered <= 199
 

@@ -242,7 +242,7 @@ def room_seeds() -> Iterator[Seed]:
     """What rooms and the house read besides traces."""
     from forerun.domains.cluster.inputs import files as cluster
     from forerun.domains.cluster.inputs.applications import read_applications
-    from forerun.domains.energy.windows import read_windows
+    from forerun.domains.energy.traces.windows import read_windows
     from forerun.domains.loading.blocks.tar import read_tar
     from forerun.domains.loading.notebook import read_long_series
     from forerun.domains.loading.notebook import read_run as read_loading_run

@@ -13,7 +13,7 @@ import pytest
 
 import forerun
 from forerun.domain import get_domain
-from forerun.domains.energy.runs import _why
+from forerun.domains.energy.summary import _why
 from forerun.domains.loading import laws
 from forerun.result.figures import Figure
 from forerun.result.numbers import quantity
@@ -42,7 +42,7 @@ def fixed_texts() -> list[tuple[str, str]]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not (isinstance(node, ast.keyword) and node.arg in ("caption", "title")):
                 continue
-            texts = [one.value for one in ast.walk(node.value) if isinstance(one, ast.Constant)]
+            texts = [one.value for one in ast.walk(node.value) if isinstance(one, ast.ConstantPolicy)]
             where = f"{path.relative_to(ROOT)}:{node.value.lineno}"
             found += [(where, text) for text in texts if isinstance(text, str) and " " in text]
     return found
@@ -212,7 +212,7 @@ def test_the_reason_of_an_energy_run_follows_the_figures(
 
 
 def pipeline_captions(tmp_path: Path, slower: str) -> tuple[dict[str, str], Result]:
-    from forerun.domains.energy.pipeline_plan import synthetic
+    from forerun.domains.energy.traces.pipelines import synthetic
 
     pipeline = synthetic((1.0, 1.2), 4, (900, 1200, 1410))
     rows = [

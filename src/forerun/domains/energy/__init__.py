@@ -17,28 +17,33 @@ from typing import TYPE_CHECKING, Any
 
 from forerun.domain import Domain
 from forerun.domains.energy.observer import Observer
-from forerun.domains.energy.policy import choosers, limit_policies
+from forerun.domains.energy.policy import limit_policy_registry, policy_registry
 from forerun.domains.energy.scenario import Scenario
 from forerun.registry import Registry
 from forerun.result.objective import Objective
 
 if TYPE_CHECKING:
+    from forerun.domains.energy.engine import Outcome
     from forerun.domains.energy.explain import EnergyExplainer
+    from forerun.domains.energy.inputs import Inputs
     from forerun.domains.energy.plan import EnergyPlanner
     from forerun.result.figures import Figure
     from forerun.result.run import Result, SavedRun
     from forerun.scenario.spec import Spec
 
-__all__ = ["DOMAIN", "Observer", "Scenario"]
+__all__ = ["DOMAIN", "Energy", "Observer", "Scenario"]
 
 
-class Energy(Domain[Scenario, Scenario, "Result"]):
+class Energy(Domain[Scenario, "Inputs", "Outcome"]):
     """See the package's docstring."""
 
     name = "energy"
     scenario_type = Scenario
     observer_type = Observer
-    policy_kinds: Mapping[str, Registry[Any]] = {"policy": choosers(), "limit_policy": limit_policies()}
+    policy_kinds: Mapping[str, Registry[Any]] = {
+        "policy": policy_registry(),
+        "limit_policy": limit_policy_registry(),
+    }
     objectives = (
         Objective("cost_j", "lower", "cost"),
         Objective("energy_j", "lower", "energy"),
@@ -48,29 +53,30 @@ class Energy(Domain[Scenario, Scenario, "Result"]):
     )
     environment = ("trace", "job", "gpu", "drift", "signals")
 
-    def prepare(self, scenario: Scenario) -> Scenario:
+    def prepare(self, scenario: Scenario) -> Inputs:
         """Read the scenario's files."""
-        from forerun.domains.energy.files import read
+        from forerun.domains.energy.inputs import prepare
 
-        read(scenario)
-        return scenario
+        return prepare(scenario)
 
-    def run(self, inputs: Scenario, *, observers: Sequence[Any] = ()) -> Result:
-        """Simulate."""
-        from forerun.domains.energy.runs import run_scenario
+    def run(self, inputs: Inputs, *, observers: Sequence[Any] = ()) -> Outcome:
+        """Simulate a job, or plan a pipeline."""
+        from forerun.domains.energy.engine import run
 
-        return run_scenario(inputs, watch=observers)
+        return run(inputs, observers=observers)
 
-    def summarize(self, outcome: Result) -> Result:
-        """The result."""
-        return outcome
+    def summarize(self, outcome: Outcome) -> Result:
+        """Make the result."""
+        from forerun.domains.energy.summary import summarize
+
+        return summarize(outcome)
 
     def not_observable(self, scenario: Scenario) -> str:
         """A pipeline is planned, not simulated."""
         return "a pipeline, which is planned and not simulated," if scenario.pipeline is not None else ""
 
     def without_intervals(self, scenario: Scenario) -> Scenario:
-        """The scenario without the further seeds and worlds that its intervals need."""
+        """The scenario without the further seeds and resampled paths behind its intervals."""
         return scenario.with_(trials=0)
 
     def figures(self, run: Result | SavedRun) -> tuple[Figure, ...]:
@@ -81,13 +87,13 @@ class Energy(Domain[Scenario, Scenario, "Result"]):
 
     def plan_figures(self, plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
         """The figures of a plan file."""
-        from forerun.domains.energy.drawings import plan_figures
+        from forerun.domains.energy.figures.plans import plan_figures
 
         return plan_figures(plan, scenario)
 
     def measured_figures(self, measured: Mapping[str, Any]) -> tuple[Figure, ...]:
         """The figures of a measurement file."""
-        from forerun.domains.energy.drawings import measured_figures
+        from forerun.domains.energy.figures.plans import measured_figures
 
         return measured_figures(measured)
 

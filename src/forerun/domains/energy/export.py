@@ -1,4 +1,4 @@
-"""What this room offers the others: the watts a GPU draws, and how much slower a power limit makes it.
+"""The power profile that other domains read: what a GPU draws, and how much slower a power limit makes it.
 
 Both are read off the measured epochs: mean draw, and the highest limit's epoch time over the limit's own.
 """
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from forerun.domains.energy.inputs import read_job
 from forerun.domains.energy.scenario import Scenario
-from forerun.domains.energy.world import read_world
 from forerun.errors import UsageError
 from forerun.profile.power import Draw, Power
 
@@ -20,7 +20,7 @@ def export(scenario: Scenario, at: Sequence[int] = ()) -> Power:
 
     Raises UsageError for batch sizes that were not measured, TraceError for unusable files.
     """
-    workload = read_world(scenario).workload
+    workload = read_job(scenario).workload
     known = workload.sizes.tolist()
     if unknown := [size for size in at if size not in known]:
         measured = ", ".join(map(str, known))

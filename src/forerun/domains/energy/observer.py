@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from forerun.domains.energy.simulate import Attempt
+    from forerun.domains.energy.engine.simulation import Attempt
 
 
 class Observer(Protocol):

@@ -1,28 +1,121 @@
-"""What a run of this room depends on, as data."""
+"""The records of a scenario file of the energy domain."""
 
 from __future__ import annotations
 
 import zlib
 from typing import Annotated, Final, Literal
 
-from forerun.domains.energy.model import Job, Mode, Rules
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import (
-    BatchSizeRecipe,
-    Chooser,
-    KnobRecipe,
-    LimitRecipe,
+    BatchSizeSpec,
+    KnobSpec,
+    LimitSpec,
     Pair,
-    choosers,
-    limit_policies,
+    PolicySpec,
+    limit_policy_registry,
+    policy_registry,
 )
 from forerun.scenario.spec import Input, Spec, recipe
 from forerun.trace.steps import Steps
 
 #: microbatches of an iteration that are planned
 MOST_MICROBATCHES: Final = 10_000
-#: stands where a scenario has none
+
+Mode = Literal["compat", "corrected"]
+
+
+class Job(Spec, frozen=True, kw_only=True):
+    """A training job that recurs.
+
+    dataset, network, optimizer, target_metric: which rows of files with several jobs are meant (default: files of one job,
+    which need no such columns). max_epochs: epochs after which an attempt has failed. default_batch_size: the team's own
+    choice (default 0: it has none).
+    """
+
+    dataset: str = ""
+    network: str = ""
+    optimizer: str = ""
+    target_metric: float = 0.0
+    max_epochs: int
+    default_batch_size: int = 0
+
+    def __str__(self) -> str:
+        size = f",bs{self.default_batch_size}" if self.default_batch_size else ""
+        return f"Job({self.dataset},{self.network},{self.optimizer},{self.target_metric}{size}~{self.max_epochs})"
+
+    @property
+    def workload(self) -> tuple[str, str, str]:
+        """What the traces are keyed by, beside the batch size: dataset, network, optimizer."""
+        return self.dataset, self.network, self.optimizer
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Epochs and batch sizes are counts."""
+        found = []
+        if self.max_epochs < 1:
+            found.append(
+                ("max_epochs", f"{self.max_epochs} is below 1: an attempt must be allowed one epoch")
+            )
+        if self.default_batch_size < 0:
+            found.append(("default_batch_size", f"{self.default_batch_size} is negative"))
+        return found
+
+
+class Rules(Spec, frozen=True, kw_only=True):
+    """The known bugs of the published simulator, one switch each: true (the default) fixes it, false keeps it.
+
+    `Rules.of("compat")` has all off and repeats that simulator exactly, `Rules.of("corrected")` has all on. The letter
+    and number beside a switch lead to its row in `KNOWN_BUGS`.
+    """
+
+    never_ran_censored: bool = True  # B1
+    retries_limited: bool = True  # B2
+    best_by_mean: bool = True  # B3
+    bound_tolerant: bool = True  # B4
+    bound_by_mean: bool = True  # B5
+    one_max_power: bool = True  # B6
+    profiling_charged: bool = True  # B7
+    window_pooled: bool = True  # B8
+    duplicates_dropped: bool = True  # B14
+    blame_what_ran: bool = True  # B16
+    unmeasured_left_out: bool = True  # B17
+    first_may_retry: bool = True  # B18
+    least_by_attempt: bool = True  # B19
+    censored_costs: bool = True  # B20
+    profile_on_demand: bool = True  # B21
+    pooled_variance: bool = True  # B22
+    named_streams: bool = True  # paths and policies draw from random streams of their own
+
+    @classmethod
+    def of(cls, mode: Mode) -> Rules:
+        """All switches off (compat) or on (corrected)."""
+        return cls(**dict.fromkeys(cls.__struct_fields__, mode == "corrected"))
+
+
+#: every known bug: what the situation is in which the published simulator and the corrected rules differ
+KNOWN_BUGS: Final[dict[str, str]] = {
+    "B1": "an attempt whose first epoch would have crossed its bound never ran",
+    "B2": "a submission of a group used up 20 attempts",
+    "B3": "the luckiest batch size differs from the one with the lowest mean cost, or was pruned",
+    "B4": "a bound was an exact multiple of an epoch's cost, so that rounding decides one epoch",
+    "B5": "the lowest single cost, not the lowest mean, bounds attempts",
+    "B6": "the job's own top limit differs from the trace's",
+    "B7": "a profiling epoch fell outside the bound, or was learned without having run",
+    "B8": "a window left fewer than two observations for an arm",
+    "B12": "a measured power exceeds its limit",
+    "B14": "power rows are duplicated",
+    "B16": "the first attempt failed at another batch size than the default",
+    "B17": "a batch size has no rows for the target",
+    "B18": "the first recurrence failed at first",
+    "B19": "failed tries were added to the cost that sets the bound",
+    "B20": "a stopped attempt's cost, which is only a lower limit, entered the beliefs",
+    "B21": "a concurrent submission met a batch size without a known limit",
+    "B22": "an arm's costs did not vary",
+    "holes": "a batch size was not measured at all limits",
+}
+
+
+#: the job of a scenario that has none
 NO_JOB: Final = Job(dataset="", network="", optimizer="", target_metric=0.0, max_epochs=1)
 
 
@@ -42,9 +135,10 @@ class Measurements(Spec, frozen=True, kw_only=True):
 
 
 class Group(Spec, frozen=True, kw_only=True):
-    """Submissions that may overlap: a group trace and the group in it (empty: the file holds one).
+    """Submissions that may overlap.
 
-    `seed_from_id` seeds the run with the Adler-32 sum of the id, as the published group runs do.
+    file: a trace of groups. id: the group in it (default: the only one). seed_from_id: seed the run with the Adler-32 sum
+    of the id, as the published runs of groups do (default no).
     """
 
     file: Input
@@ -53,7 +147,11 @@ class Group(Spec, frozen=True, kw_only=True):
 
 
 class Drift(Spec, frozen=True, kw_only=True):
-    """From `from_recurrence` on, the epochs of a batch size b are multiplied by (b / pivot) ** exponent."""
+    """A change of the job: from a recurrence on, the epochs of batch size b are multiplied by (b / pivot) ** exponent.
+
+    from_recurrence: the first recurrence after the change, at least 1. exponent: below 0, large batches gain. pivot: the
+    batch size that does not change.
+    """
 
     from_recurrence: int
     exponent: float
@@ -66,24 +164,24 @@ class Drift(Spec, frozen=True, kw_only=True):
 
 
 class Signals(Spec, frozen=True, kw_only=True):
-    """What energy costs over time: `price` [$/kWh] and `carbon` [g/kWh]."""
+    """What energy costs over time. price: [$/kWh] (default: unknown). carbon: [g/kWh] (default: unknown)."""
 
     price: Steps | None = None
     carbon: Steps | None = None
 
 
 class Pausing(Spec, frozen=True, kw_only=True):
-    """A run may stop and go on later, at the price of a checkpoint each time it goes on."""
+    """A training that may pause. checkpoint_s, checkpoint_j: what each resumption takes [s], [J] (default 0)."""
 
     checkpoint_s: float = 0.0
     checkpoint_j: float = 0.0
 
 
 class PipelineProfile(Spec, frozen=True, kw_only=True):
-    """A pipeline-parallel training: what each stage's passes take at each frequency, and how it is run.
+    """A pipeline-parallel training: what each pass of each stage takes at each frequency.
 
-    `file` has the columns `stage,instruction,frequency,time_s,energy_j`. `microbatches` an iteration;
-    `blocked_power_w` is what a stage draws while it does not compute.
+    file: CSV with the columns `stage,instruction,frequency,time_s,energy_j`. microbatches: of one iteration.
+    blocked_power_w: draw of a stage that does not compute [W].
     """
 
     file: Input
@@ -102,12 +200,13 @@ class PipelineProfile(Spec, frozen=True, kw_only=True):
 
 
 class Goal(Spec, frozen=True, kw_only=True):
-    """What a plan must keep (0: no bound) and what it minimises.
+    """What a plan minimises, and the bounds of one training to the target (default 0: no bound).
 
-    `minimise` cost (the taste `eta`), time, energy, usd or gco2. Bounds: `max_time_s`, `max_energy_j`, `max_slowdown`
-    (times the default configuration's), `power_cap_w` on the average draw of all `gpus` GPUs, `max_usd`, `max_gco2`,
-    each on one training to the target. `deadline_s` allows waiting for a cheaper or cleaner hour;
-    `all_gpus` chooses among all GPU types measured.
+    minimise: cost (weighed by `eta`, the default), time, energy, usd or gco2. max_time_s, max_energy_j, max_usd, max_gco2:
+    bounds in s, J, $ and g. max_slowdown: times the default configuration's time. power_cap_w: bound on the mean draw of
+    all GPUs [W]. deadline_s: latest end [s], which allows waiting for a cheaper hour. gpus: number of GPUs (default 1).
+    all_gpus: choose among all measured GPU types (default no). confidence: a note names each bound that
+    holds with a lower probability (default 0.95). pausing: whether the training may pause (default no).
     """
 
     minimise: Literal["cost", "time", "energy", "usd", "gco2"] = "cost"
@@ -140,14 +239,19 @@ class Goal(Spec, frozen=True, kw_only=True):
 
 
 class Scenario(Spec, frozen=True, kw_only=True):
-    """A recurring training job, what was measured of it, and who chooses its knobs; or one pipeline's iteration.
+    """A recurring training job, what was measured of it, and who chooses its knobs; or one iteration of a pipeline.
 
-    `policy` chooses the batch size, and `limit_policy` the power limit; a policy for both knobs needs no second.
-    `eta` weighs energy against time in costs; `beta` times the lowest cost stops an attempt, unless `early_stopping`
-    is off. `recurrences` 0 is the customary number, twice the batch sizes times the limits. `rules` overrides single
-    switches of the mode. `max_power_w` 0 takes the trace's top limit. `trials` seeds give the intervals.
+    job, trace: the job and its measurements. gpu: the GPU type (default: the only one measured). mode: corrected (default),
+    or compat, which keeps the published simulator's known bugs; rules: single switches of the mode. eta: weight of energy
+    against time in costs, from 0 to 1 (default 0.5). beta: an attempt is stopped at this many times the lowest cost
+    (default 2), unless `early_stopping` is off; allow_small_beta: compat mode may have less than 1. recurrences:
+    submissions in sequence (default 0: twice the batch sizes times the limits). group: submissions that may overlap
+    instead. policy: who chooses the batch size, or both knobs. limit_policy: who chooses the power limit; a policy for both
+    knobs needs none. max_power_w: price of a second in costs [W] (default 0: the highest limit of the trace). drift:
+    changes of the job. signals: price and carbon of energy over time. goal: of a plan. trials: seeds behind the intervals
+    (default 20). seed: of the run (default 0).
 
-    With a `pipeline` there is no job: an iteration's frequencies are planned for the `goal`.
+    With a `pipeline` there is no job: the frequencies of one iteration are planned for the `goal`.
     """
 
     domain: Literal["energy"] = "energy"
@@ -165,8 +269,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
     allow_small_beta: bool = False
     recurrences: int = 0
     group: Group | None = None
-    policy: Annotated[Chooser, recipe(choosers)] = PruningGts()
-    limit_policy: Annotated[LimitRecipe, recipe(limit_policies)] = Jit()
+    policy: Annotated[PolicySpec, recipe(policy_registry)] = PruningGts()
+    limit_policy: Annotated[LimitSpec, recipe(limit_policy_registry)] = Jit()
     max_power_w: float = 0.0
     drift: tuple[Drift, ...] = ()
     signals: Signals = Signals()
@@ -175,7 +279,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     seed: int = 0
 
     def problems(self) -> list[tuple[str, str]]:
-        """Taste in [0, 1], a bound of at least the best cost, a GPU that was measured."""
+        """eta is in [0, 1], beta at least 1, and the GPU was measured."""
         if self.pipeline is not None:
             return self._pipeline_problems()
         found = [
@@ -243,18 +347,18 @@ class Scenario(Spec, frozen=True, kw_only=True):
 
     @property
     def switches(self) -> Rules:
-        """The mode's rules with single switches overridden."""
+        """Which known bugs are fixed: the mode's rules with single switches overridden."""
         return Rules.of(self.mode).with_(**self.rules)
 
     @property
-    def chooser(self) -> KnobRecipe:
-        """Who chooses both knobs: the policy, or the pair that it makes with the limit policy."""
+    def knob_policy(self) -> KnobSpec:
+        """Who chooses both knobs: the policy, or the pair of it and the limit policy."""
         return paired(self.policy, self.limit_policy)
 
 
-def paired(policy: Chooser, limit: LimitRecipe) -> KnobRecipe:
-    """A policy for both knobs: itself, or a batch size policy beside a limit policy."""
-    if isinstance(policy, KnobRecipe):
+def paired(policy: PolicySpec, limit: LimitSpec) -> KnobSpec:
+    """The policy for both knobs: `policy` itself, or the pair of it and the limit policy."""
+    if isinstance(policy, KnobSpec):
         return policy
-    assert isinstance(policy, BatchSizeRecipe), f"{policy} chooses no batch size"
+    assert isinstance(policy, BatchSizeSpec), f"{policy} chooses no batch size"
     return Pair(batch_size=policy, limit=limit)

@@ -8,22 +8,22 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.energy.batch import Attempts, run_many
-from forerun.domains.energy.generate import REGIMES, regime
-from forerun.domains.energy.model import Floats, Rules
+from forerun.domains.energy.engine.batch import Attempts, Work, run_many
+from forerun.domains.energy.inputs.workload import Workload
 from forerun.domains.energy.policies.default import Default
 from forerun.domains.energy.policies.grid import Grid
 from forerun.domains.energy.policies.grid_bounded import GridBounded
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import KnobRecipe, Pair
-from forerun.domains.energy.public import GPUS, JOBS, SOURCE, public_workload
-from forerun.domains.energy.runs import Reference, Savings, of_attempts, reference
-from forerun.domains.energy.simulate import Drift
-from forerun.domains.energy.workload import Workload
+from forerun.domains.energy.policy import KnobSpec, Pair
+from forerun.domains.energy.policy.view import Floats
+from forerun.domains.energy.scenario import Drift, Rules
+from forerun.domains.energy.summary.savings import Reference, Savings, of_attempts, reference
+from forerun.domains.energy.traces.groups import REGIMES, regime
 from forerun.errors import Infeasible
 from forerun.replication.zeus import reproduce_hardware
+from forerun.replication.zeus.public import GPUS, JOBS, SOURCE, public_workload
 from forerun.result.figures import Axis, Figure, Rule
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
@@ -41,7 +41,7 @@ UNKNOWN: Final = "the paper's seeds and way of averaging are not public"
 
 def _runs(
     workload: Workload,
-    recipe: KnobRecipe,
+    recipe: KnobSpec,
     seeds: Sequence[int],
     rules: Rules,
     *,
@@ -49,13 +49,8 @@ def _runs(
     beta: float = BETA,
 ) -> list[Attempts]:
     return run_many(
-        workload,
-        recipe,
-        eta=eta,
-        beta=beta,
-        rules=rules,
-        seeds=seeds,
-        recurrences=workload.recurrences(),
+        Work(workload, recipe, eta=eta, beta=beta, rules=rules, recurrences=workload.recurrences()),
+        seeds,
         compile_above=1000,
     )
 
@@ -192,7 +187,7 @@ def _choices(workload: Workload, log: Attempts) -> Figure:
 # --- regret ------------------------------------------------------------------------------------------------------
 
 #: recipe, rules and seeds of each policy
-REGRET_POLICIES: Final[dict[str, tuple[KnobRecipe, Rules, int]]] = {
+REGRET_POLICIES: Final[dict[str, tuple[KnobSpec, Rules, int]]] = {
     "pruning-gts": (PUBLISHED, COMPAT, 200),
     "joint": (Joint(), COMPAT, 10),
     "default": (Default(), BASELINE, 10),
@@ -282,7 +277,7 @@ def _groups(progress: Progress) -> Reproduced:
     return Reproduced(tuple(rows), notes=("groups are drawn, not the published ones",))
 
 
-def group_saving(dataset: str, name: str, rules: Rules, recipe: KnobRecipe, seeds: Sequence[int]) -> float:
+def group_saving(dataset: str, name: str, rules: Rules, recipe: KnobSpec, seeds: Sequence[int]) -> float:
     """Mean energy saved in a synthetic group of 120 submissions, percent; seeds that end in a failure are left out."""
     workload = public_workload("v100", dataset, rules)
     against = reference(workload, ETA)
@@ -292,13 +287,8 @@ def group_saving(dataset: str, name: str, rules: Rules, recipe: KnobRecipe, seed
         rows = regime(name, 120, against.default.time_s, seed)  # type: ignore[arg-type]
         try:
             (log,) = run_many(
-                workload,
-                recipe,
-                eta=ETA,
-                beta=BETA,
-                rules=rules,
-                seeds=[seed],
-                rows=rows,
+                Work(workload, recipe, eta=ETA, beta=BETA, rules=rules, rows=rows),
+                [seed],
                 compile_above=10**9,
             )
         except Infeasible:
@@ -313,7 +303,7 @@ def group_saving(dataset: str, name: str, rules: Rules, recipe: KnobRecipe, seed
 
 
 def _pareto(progress: Progress) -> Reproduced:
-    from forerun.domains.energy.plan import Point, knee, pareto
+    from forerun.domains.energy.plan.job import Point, knee, pareto
 
     rows, figures = [], []
     for dataset in JOBS:
@@ -386,7 +376,7 @@ def _sensitivity(progress: Progress, *, seeds: int = 50) -> Reproduced:
     )
 
 
-def _ratio(workload: Workload, recipe: KnobRecipe, beta: float, seeds: int) -> float | None:
+def _ratio(workload: Workload, recipe: KnobSpec, beta: float, seeds: int) -> float | None:
     against, n = reference(workload, ETA), workload.recurrences()
     found = []
     for seed in range(1, seeds + 1):
@@ -409,23 +399,17 @@ DRIFT_AT, DRIFT_RECURRENCES = 120, 240
 
 
 def drift_excess(
-    world: tuple[str, str, float, float], recipe: KnobRecipe, rules: Rules, seeds: Sequence[int]
+    world: tuple[str, str, float, float], recipe: KnobSpec, rules: Rules, seeds: Sequence[int]
 ) -> list[float]:
     """Cost after the change over the new optimum's, minus one, one a seed."""
     gpu, dataset, exponent, pivot = world
     workload = public_workload(gpu, dataset, rules)
     after = reference(workload.drifted(exponent, pivot), ETA).oracle
     assert after is not None
-    change = (Drift(DRIFT_AT, exponent, pivot),)
+    change = (Drift(from_recurrence=DRIFT_AT, exponent=exponent, pivot=pivot),)
     logs = run_many(
-        workload,
-        recipe,
-        eta=ETA,
-        beta=BETA,
-        rules=rules,
-        seeds=seeds,
-        recurrences=DRIFT_RECURRENCES,
-        drift=change,
+        Work(workload, recipe, eta=ETA, beta=BETA, rules=rules, recurrences=DRIFT_RECURRENCES, drift=change),
+        seeds,
     )
     costs = [log.per_recurrence(log.cost_j, DRIFT_RECURRENCES)[DRIFT_AT:] for log in logs]
     return [float(cost.mean()) / after.cost_j - 1 for cost in costs]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 
-from forerun.domains.energy.model import Knobs, Measured, Outcome, View
-from forerun.domains.energy.policy import KnobPolicy, KnobRecipe, Setting
+from forerun.domains.energy.policy import KnobPolicy, KnobSpec, Setting
+from forerun.domains.energy.policy.view import AttemptOutcome, Knobs, MeasuredLimits, View
 
 
-class Default(KnobRecipe, frozen=True, kw_only=True, tag="default"):
+class Default(KnobSpec, frozen=True, kw_only=True, tag="default"):
     """The default batch size at its highest limit, without a bound."""
 
     def build(self, setting: Setting) -> KnobPolicy:
         """A cook without memory. Raises DefaultMissing or DefaultNotInRange."""
-        return Constant(setting.default(), 0.0)
+        return ConstantPolicy(setting.default(), 0.0)
 
 
-class Constant:
+class ConstantPolicy:
     """One configuration, for ever; limit 0 stands for the highest measured."""
 
     def __init__(self, batch_size: int, limit_w: float) -> None:
@@ -27,9 +27,9 @@ class Constant:
         limit = self._limit_w or view.limits_w[self._batch_size][0]
         return Knobs(self._batch_size, limit, math.inf)
 
-    def profiled(self, view: View, measured: Measured) -> float:
+    def profiled(self, view: View, measured: MeasuredLimits) -> float:
         """Never asked: a constant does not profile."""
         raise AssertionError("a constant policy profiles nothing")
 
-    def learn(self, outcome: Outcome) -> None:
+    def learn(self, outcome: AttemptOutcome) -> None:
         """Nothing is learned."""

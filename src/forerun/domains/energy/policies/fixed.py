@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from forerun.domains.energy.policies.default import Constant
-from forerun.domains.energy.policy import KnobPolicy, KnobRecipe, Setting
+from forerun.domains.energy.policies.default import ConstantPolicy
+from forerun.domains.energy.policy import KnobPolicy, KnobSpec, Setting
 
 
-class Fixed(KnobRecipe, frozen=True, kw_only=True, tag="fixed"):
+class Fixed(KnobSpec, frozen=True, kw_only=True, tag="fixed"):
     """Always `batch_size` at `limit_w` [W] (0: the highest measured), without a bound."""
 
     batch_size: int
@@ -14,4 +14,4 @@ class Fixed(KnobRecipe, frozen=True, kw_only=True, tag="fixed"):
 
     def build(self, setting: Setting) -> KnobPolicy:
         """A cook without memory."""
-        return Constant(self.batch_size, self.limit_w)
+        return ConstantPolicy(self.batch_size, self.limit_w)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from forerun.domains.energy.model import Measured, View
-from forerun.domains.energy.policy import LimitPolicy, LimitRecipe, Setting
+from forerun.domains.energy.policy import LimitPolicy, LimitSpec, Setting
+from forerun.domains.energy.policy.view import MeasuredLimits, View
 
 
-class FixedLimit(LimitRecipe, frozen=True, kw_only=True, tag="fixed-limit"):
+class FixedLimit(LimitSpec, frozen=True, kw_only=True, tag="fixed-limit"):
     """Always `limit_w` [W]."""
 
     limit_w: float
@@ -17,10 +17,10 @@ class FixedLimit(LimitRecipe, frozen=True, kw_only=True, tag="fixed-limit"):
 
     def build(self, setting: Setting) -> LimitPolicy:
         """A cook without memory."""
-        return FixedLimitCook(self.limit_w)
+        return FixedLimitPolicy(self.limit_w)
 
 
-class FixedLimitCook:
+class FixedLimitPolicy:
     """Knows one number."""
 
     def __init__(self, limit_w: float) -> None:
@@ -30,5 +30,5 @@ class FixedLimitCook:
         """The limit."""
         return self._limit_w
 
-    def profiled(self, measured: Measured) -> None:
+    def profiled(self, measured: MeasuredLimits) -> None:
         """Nothing is learned."""

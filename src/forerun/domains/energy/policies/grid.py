@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from forerun.domains.energy.model import Knobs, Measured, Outcome, View
-from forerun.domains.energy.policy import KnobPolicy, KnobRecipe, Setting
+from forerun.domains.energy.policy import KnobPolicy, KnobSpec, Setting
+from forerun.domains.energy.policy.view import AttemptOutcome, Knobs, MeasuredLimits, View
 from forerun.errors import Infeasible, Problem
 
 
-class Grid(KnobRecipe, frozen=True, kw_only=True, tag="grid"):
+class Grid(KnobSpec, frozen=True, kw_only=True, tag="grid"):
     """Batch sizes ascending, limits descending, no bound; a batch size that fails is dropped."""
 
     def build(self, setting: Setting) -> KnobPolicy:
         """A cook with the whole grid before it."""
-        return GridCook(setting, bounded=False)
+        return GridPolicy(setting, bounded=False)
 
 
-class GridCook:
+class GridPolicy:
     """`ahead` are the configurations not tried yet; `best` the cheapest seen, as (cost J, batch size, limit W)."""
 
     def __init__(self, setting: Setting, *, bounded: bool) -> None:
@@ -53,11 +53,11 @@ class GridCook:
             raise Infeasible(Problem(str(self._job), f"no batch size of {tried} reached the target"))
         return Knobs(alive[0], view.limits_w[alive[0]][0], bound, exploring=True)
 
-    def profiled(self, view: View, measured: Measured) -> float:
+    def profiled(self, view: View, measured: MeasuredLimits) -> float:
         """Never asked: nothing is profiled."""
         raise AssertionError("a grid profiles nothing")
 
-    def learn(self, outcome: Outcome) -> None:
+    def learn(self, outcome: AttemptOutcome) -> None:
         """Remember the cheapest; drop a size that failed before it ever was the cheapest."""
         if outcome.reached:
             self._best = min(self._best, (outcome.cost_j, outcome.batch_size, outcome.limit_w))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from forerun.domains.energy.policies.grid import GridCook
-from forerun.domains.energy.policy import KnobPolicy, KnobRecipe, Setting
+from forerun.domains.energy.policies.grid import GridPolicy
+from forerun.domains.energy.policy import KnobPolicy, KnobSpec, Setting
 
 
-class GridBounded(KnobRecipe, frozen=True, kw_only=True, tag="grid-bounded"):
+class GridBounded(KnobSpec, frozen=True, kw_only=True, tag="grid-bounded"):
     """The default at its highest limit first, then as `grid`, under the simulator's bound."""
 
     def build(self, setting: Setting) -> KnobPolicy:
         """A cook with the whole grid before it. Raises DefaultMissing or DefaultNotInRange."""
-        return GridCook(setting, bounded=True)
+        return GridPolicy(setting, bounded=True)

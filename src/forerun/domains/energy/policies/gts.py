@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
-from forerun.domains.energy.bandit import GaussianThompson, pooled_log_variance, precision_of
-from forerun.domains.energy.model import Outcome, View
-from forerun.domains.energy.policy import BatchSizePolicy, BatchSizeRecipe, Setting
+from forerun.domains.energy.policy import BatchSizePolicy, BatchSizeSpec, Setting
+from forerun.domains.energy.policy.bandit import GaussianThompson, pooled_log_variance, precision_of
+from forerun.domains.energy.policy.view import AttemptOutcome, View
 from forerun.errors import PolicyError, Problem
 
 
-class Gts(BatchSizeRecipe, frozen=True, kw_only=True, tag="gts"):
+class Gts(BatchSizeSpec, frozen=True, kw_only=True, tag="gts"):
     """One bandit over all sizes; whether an attempt reached its target is ignored.
 
     `learn_precision` estimates each arm's reward precision from its rewards, else `reward_precision` [1/J^2] is
@@ -26,10 +26,10 @@ class Gts(BatchSizeRecipe, frozen=True, kw_only=True, tag="gts"):
 
     def build(self, setting: Setting) -> BatchSizePolicy:
         """A cook that knows nothing."""
-        return GtsCook(self, setting)
+        return GtsPolicy(self, setting)
 
 
-class GtsCook:
+class GtsPolicy:
     """`history` holds (batch size, reward) of every observation, in order."""
 
     def __init__(self, recipe: Gts, setting: Setting) -> None:
@@ -37,7 +37,7 @@ class GtsCook:
         self.exploring = True
         self.bound_j: float | None = None
         self._pool = setting.rules.pooled_variance
-        self._fired = setting.fired
+        self._known_bugs = setting.known_bugs
         self.history: list[tuple[int, float]] = []
         self._rewards: dict[int, list[float]] = defaultdict(list)
         self.bandit = GaussianThompson(
@@ -55,7 +55,7 @@ class GtsCook:
         self.exploring = self.bandit.observations[size] < self._recipe.explorations
         return size
 
-    def learn(self, outcome: Outcome) -> None:
+    def learn(self, outcome: AttemptOutcome) -> None:
         """One reward more. Raises PolicyError for a size that is no arm."""
         size, reward = outcome.batch_size, -outcome.observed_j
         if size not in self.bandit.mean:
@@ -75,7 +75,7 @@ class GtsCook:
 
     def _precision(self, size: int) -> float:
         precision = precision_of(self._rewards[size])
-        self._fired["B22"] += math.isinf(precision)
+        self._known_bugs["B22"] += math.isinf(precision)
         if not (self._pool and math.isinf(precision)):
             return precision
         rewards = self._rewards[size]

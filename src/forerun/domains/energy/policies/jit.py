@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from forerun.domains.energy.model import Measured
-from forerun.domains.energy.policy import LimitPolicy, LimitRecipe, Setting
-from forerun.domains.energy.profiling import ProfileThenKeep
+from forerun.domains.energy.policy import LimitPolicy, LimitSpec, Setting
+from forerun.domains.energy.policy.profiling import ProfileThenKeep
+from forerun.domains.energy.policy.view import MeasuredLimits
 
 
-class Jit(LimitRecipe, frozen=True, kw_only=True, tag="jit"):
+class Jit(LimitSpec, frozen=True, kw_only=True, tag="jit"):
     """Just in time: the first epoch of a new batch size is split over all its limits; the cheapest stays.
 
     The cost of a limit is (eta * power + (1 - eta) * max power) * epoch time; the highest limit wins ties.
@@ -16,7 +16,7 @@ class Jit(LimitRecipe, frozen=True, kw_only=True, tag="jit"):
     def build(self, setting: Setting) -> LimitPolicy:
         """A cook that knows no limit yet."""
 
-        def cheapest(measured: Measured) -> float:
+        def cheapest(measured: MeasuredLimits) -> float:
             costs = measured.epoch_cost_j(setting.eta)
             return measured.limits_w[costs.index(min(costs))]
 

@@ -8,15 +8,22 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.energy.curve import CostCurve, CurvePrior, Shapes
-from forerun.domains.energy.model import Floats, Knobs, Measured, Outcome, Profile, View
-from forerun.domains.energy.policy import KnobPolicy, KnobRecipe, Setting
+from forerun.domains.energy.policy import KnobPolicy, KnobSpec, Setting
+from forerun.domains.energy.policy.curve import CostCurve, CurvePrior, Shapes
+from forerun.domains.energy.policy.view import (
+    AttemptOutcome,
+    Floats,
+    Knobs,
+    MeasuredLimits,
+    ProfileLimits,
+    View,
+)
 
 #: standard deviation of the error of rounding to whole numbers: what it adds to log cost, times the number of epochs
 ROUNDING: Final = 1 / math.sqrt(12)
 
 
-class Joint(KnobRecipe, frozen=True, kw_only=True, tag="joint"):
+class Joint(KnobSpec, frozen=True, kw_only=True, tag="joint"):
     """Thompson sampling on a cost curve over log batch size that follows from what epochs cost and how many it takes.
 
     One profile tells all limits of a batch size, so only batch sizes are explored; what is learned at one says
@@ -88,10 +95,10 @@ class Joint(KnobRecipe, frozen=True, kw_only=True, tag="joint"):
 
     def build(self, setting: Setting) -> KnobPolicy:
         """A cook that starts at the default. Raises DefaultMissing or DefaultNotInRange."""
-        return JointCook(self, setting)
+        return JointPolicy(self, setting)
 
 
-class JointCook:
+class JointPolicy:
     """`best` maps a batch size to its limit [W], `measured` to its profile.
 
     `gave_up` are sizes that never reached; `surprised` says that an attempt contradicted the curve.
@@ -113,7 +120,7 @@ class JointCook:
         self.alarms = 0
         self.surprised = False
         self.best: dict[int, float] = {}
-        self.measured: dict[int, Measured] = {}
+        self.measured: dict[int, MeasuredLimits] = {}
 
     def choose(self, view: View) -> Knobs:
         """A sample of the curve, its lowest point among what may be tried; for a retry the best that has reached."""
@@ -132,7 +139,7 @@ class JointCook:
         mean, _ = self._curve.posterior()
         return min(view.bound_j, self._recipe.stop_first_at * math.exp(min(mean[at] for at in known)))
 
-    def _limit(self, at: int, view: View) -> float | Profile:
+    def _limit(self, at: int, view: View) -> float | ProfileLimits:
         """The limit kept at this size, or those to profile: those that are likely by the nearest size profiled."""
         size = self._sizes[at]
         if size in self.best:
@@ -140,14 +147,14 @@ class JointCook:
         offered = view.limits_w[size]
         several = [found for found in self.measured.values() if len(found.limits_w) > 1]
         if not several:
-            return Profile(offered)
+            return ProfileLimits(offered)
         near = min(several, key=lambda found: abs(math.log2(found.batch_size) - self._octaves[at]))
         costs = near.epoch_cost_j(self._eta)
         most = min(costs) * (1 + self._recipe.profile_within)
         likely = [limit for limit, cost in zip(near.limits_w, costs) if cost <= most]
         between = [p for p, limit in enumerate(offered) if min(likely) <= limit <= max(likely)]
         # One limit beyond on either side: the best moves from size to size, and a limit left out stays unknown.
-        return Profile(offered[max(0, between[0] - 1) : between[-1] + 2] if between else offered)
+        return ProfileLimits(offered[max(0, between[0] - 1) : between[-1] + 2] if between else offered)
 
     def _pick(self, view: View) -> int:
         allowed = self._allowed()
@@ -219,14 +226,14 @@ class JointCook:
         ]
         return near
 
-    def profiled(self, view: View, measured: Measured) -> float:
+    def profiled(self, view: View, measured: MeasuredLimits) -> float:
         """Keep the cheapest limit; the highest wins ties."""
         costs = measured.epoch_cost_j(self._eta)
         self.best[measured.batch_size] = measured.limits_w[costs.index(min(costs))]
         self.measured[measured.batch_size] = measured
         return self.best[measured.batch_size]
 
-    def learn(self, outcome: Outcome) -> None:
+    def learn(self, outcome: AttemptOutcome) -> None:
         """One point of the curve, without the profiling epoch's surcharge; a stopped attempt is a lower limit."""
         at = self._sizes.index(outcome.batch_size)
         if outcome.measured is not None and outcome.epochs:
@@ -265,12 +272,12 @@ class JointCook:
         sd = math.sqrt(covariance[at, at] + self._curve.noise_variance(at))
         return (log_cost - float(mean[at])) / sd
 
-    def _learn_epoch(self, at: int, measured: Measured) -> None:
+    def _learn_epoch(self, at: int, measured: MeasuredLimits) -> None:
         """The cost of an epoch, and how much of it the GPU seems to wait: it draws far less than it may."""
         busy = min(1.0, measured.power_w[0] / measured.limits_w[0] / self._recipe.busy_share)
         self._curve.add_epoch(at, math.log(min(measured.epoch_cost_j(self._eta))), 1 - busy)
 
-    def _plain_cost(self, outcome: Outcome) -> float:
+    def _plain_cost(self, outcome: AttemptOutcome) -> float:
         """Epochs times the epoch's cost at the kept limit: what the attempt would cost without profiling."""
         measured = self.measured.get(outcome.batch_size)
         if measured is None or outcome.limit_w not in measured.limits_w:

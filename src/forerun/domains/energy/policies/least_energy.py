@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from forerun.domains.energy.policy import LimitPolicy, LimitRecipe, Setting
-from forerun.domains.energy.profiling import ProfileThenKeep
-from forerun.domains.energy.selectors import least_energy
+from forerun.domains.energy.policy import LimitPolicy, LimitSpec, Setting
+from forerun.domains.energy.policy.profiling import ProfileThenKeep
+from forerun.domains.energy.policy.selectors import least_energy
 
 
-class LeastEnergy(LimitRecipe, frozen=True, kw_only=True, tag="least-energy"):
+class LeastEnergy(LimitSpec, frozen=True, kw_only=True, tag="least-energy"):
     """The limit with the fewest joules an epoch, whatever the time; the highest wins ties."""
 
     def build(self, setting: Setting) -> LimitPolicy:

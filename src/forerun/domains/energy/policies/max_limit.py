@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from forerun.domains.energy.model import Measured, View
-from forerun.domains.energy.policy import LimitPolicy, LimitRecipe, Setting
+from forerun.domains.energy.policy import LimitPolicy, LimitSpec, Setting
+from forerun.domains.energy.policy.view import MeasuredLimits, View
 
 
-class MaxLimit(LimitRecipe, frozen=True, kw_only=True, tag="max-limit"):
+class MaxLimit(LimitSpec, frozen=True, kw_only=True, tag="max-limit"):
     """The highest limit measured for the batch size."""
 
     def build(self, setting: Setting) -> LimitPolicy:
         """A cook without memory."""
-        return MaxLimitCook()
+        return MaxLimitPolicy()
 
 
-class MaxLimitCook:
+class MaxLimitPolicy:
     """Knows nothing and needs nothing."""
 
     def choose(self, view: View, batch_size: int) -> float:
         """The top."""
         return view.limits_w[batch_size][0]
 
-    def profiled(self, measured: Measured) -> None:
+    def profiled(self, measured: MeasuredLimits) -> None:
         """Nothing is learned."""

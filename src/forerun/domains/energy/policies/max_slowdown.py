@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from forerun.domains.energy.policy import LimitPolicy, LimitRecipe, Setting
-from forerun.domains.energy.profiling import ProfileThenKeep
-from forerun.domains.energy.selectors import max_slowdown
+from forerun.domains.energy.policy import LimitPolicy, LimitSpec, Setting
+from forerun.domains.energy.policy.profiling import ProfileThenKeep
+from forerun.domains.energy.policy.selectors import max_slowdown
 
 
-class MaxSlowdown(LimitRecipe, frozen=True, kw_only=True, tag="max-slowdown"):
+class MaxSlowdown(LimitSpec, frozen=True, kw_only=True, tag="max-slowdown"):
     """The lowest limit whose epoch takes at most `factor` times that of the highest limit, or of the fastest.
 
     The highest limit need not be the fastest: measured times are not monotone.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from forerun.domains.energy.model import OracleView
-from forerun.domains.energy.policies.default import Constant
-from forerun.domains.energy.policy import KnobPolicy, KnobRecipe, Setting
+from forerun.domains.energy.policies.default import ConstantPolicy
+from forerun.domains.energy.policy import KnobPolicy, KnobSpec, Setting
+from forerun.domains.energy.policy.view import OracleView
 from forerun.errors import Infeasible, Problem
 
 
-class Oracle(KnobRecipe, frozen=True, kw_only=True, tag="oracle"):
+class Oracle(KnobSpec, frozen=True, kw_only=True, tag="oracle"):
     """The configuration with the least expected cost among those whose recorded paths all reach the target."""
 
     omniscient: ClassVar[bool] = True
@@ -18,7 +18,7 @@ class Oracle(KnobRecipe, frozen=True, kw_only=True, tag="oracle"):
     def build(self, setting: Setting) -> KnobPolicy:
         """A cook that has looked at the recorded paths. Raises Infeasible if no configuration always reaches."""
         size, limit = best_configuration(setting.oracle, str(setting.job))
-        return Constant(size, limit)
+        return ConstantPolicy(size, limit)
 
 
 def best_configuration(view: OracleView, job: str) -> tuple[int, float]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from forerun.domains.energy.policy import BatchSizePolicy, BatchSizeRecipe, Setting
-from forerun.domains.energy.sampler import ExploreThenSample, Style
+from forerun.domains.energy.policy import BatchSizePolicy, BatchSizeSpec, Setting
+from forerun.domains.energy.policy.sampler import ExploreThenSample, SamplerOptions
 
 
-class PruningGts(BatchSizeRecipe, frozen=True, kw_only=True, tag="pruning-gts"):
+class PruningGts(BatchSizeSpec, frozen=True, kw_only=True, tag="pruning-gts"):
     """Walk twice over the batch sizes from the default, dropping those that fail; then sample the survivors.
 
     `prior_mean` [J], `prior_precision` [1/J^2] of an arm's reward; `window` the number of latest rewards that count,
@@ -30,7 +30,7 @@ class PruningGts(BatchSizeRecipe, frozen=True, kw_only=True, tag="pruning-gts"):
     def build(self, setting: Setting) -> BatchSizePolicy:
         """A cook at the start of its exploration. Raises DefaultMissing or DefaultNotInRange."""
         rules = setting.rules
-        style = Style(
+        style = SamplerOptions(
             prior_mean=self.prior_mean,
             prior_precision=self.prior_precision,
             window=self.window,

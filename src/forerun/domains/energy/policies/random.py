@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from forerun.domains.energy.model import Knobs, Measured, Outcome, View
-from forerun.domains.energy.policy import KnobPolicy, KnobRecipe, Setting
+from forerun.domains.energy.policy import KnobPolicy, KnobSpec, Setting
+from forerun.domains.energy.policy.view import AttemptOutcome, Knobs, MeasuredLimits, View
 
 
-class Random(KnobRecipe, frozen=True, kw_only=True, tag="random"):
+class Random(KnobSpec, frozen=True, kw_only=True, tag="random"):
     """Each attempt draws one of all measured configurations; the simulator's bound holds."""
 
     def build(self, setting: Setting) -> KnobPolicy:
         """A cook with a stream of its own."""
-        return RandomCook(setting)
+        return RandomPolicy(setting)
 
 
-class RandomCook:
+class RandomPolicy:
     """Draws one integer a choice."""
 
     def __init__(self, setting: Setting) -> None:
@@ -26,9 +26,9 @@ class RandomCook:
         size, limit = grid[int(self._rng.integers(len(grid)))]
         return Knobs(size, limit, exploring=True)
 
-    def profiled(self, view: View, measured: Measured) -> float:
+    def profiled(self, view: View, measured: MeasuredLimits) -> float:
         """Never asked: nothing is profiled."""
         raise AssertionError("random knobs profile nothing")
 
-    def learn(self, outcome: Outcome) -> None:
+    def learn(self, outcome: AttemptOutcome) -> None:
         """Nothing is learned."""

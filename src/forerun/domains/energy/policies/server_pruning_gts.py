@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from forerun.domains.energy.policy import BatchSizePolicy, BatchSizeRecipe, Setting
-from forerun.domains.energy.sampler import ExploreThenSample, Style
+from forerun.domains.energy.policy import BatchSizePolicy, BatchSizeSpec, Setting
+from forerun.domains.energy.policy.sampler import ExploreThenSample, SamplerOptions
 
 
-class ServerPruningGts(BatchSizeRecipe, frozen=True, kw_only=True, tag="server-pruning-gts"):
+class ServerPruningGts(BatchSizeSpec, frozen=True, kw_only=True, tag="server-pruning-gts"):
     """The published policy for submissions that overlap: rounds, window and explorations to choose.
 
     `rounds` walks over the sizes; `explorations` pulls of each survivor before beliefs decide; `early_stopping` off
@@ -30,7 +30,7 @@ class ServerPruningGts(BatchSizeRecipe, frozen=True, kw_only=True, tag="server-p
 
     def build(self, setting: Setting) -> BatchSizePolicy:
         """A cook at the start of its exploration. Raises DefaultMissing or DefaultNotInRange."""
-        style = Style(
+        style = SamplerOptions(
             prior_mean=self.prior_mean,
             prior_precision=self.prior_precision,
             window=self.window,

@@ -1,0 +1,106 @@
+"""Resampling the recorded paths: what other trainings of the job might have taken.
+
+Two hundred seeds on five recorded paths give a tight and wrong interval, because the paths themselves are a small
+sample. So the epochs to the target have a log-normal distribution a batch size, with the posterior of its mean and
+spread under the usual non-informative prior, from which new paths are drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from forerun.domains.energy.inputs.workload import Workload
+from forerun.domains.energy.policy.view import Floats
+
+#: least standard deviation of log epochs: whole numbers of epochs hide smaller ones
+LEAST_LOG_SD = 0.02
+
+
+def resampled_workload(workload: Workload, rng: np.random.Generator, paths: int = 60) -> Workload:
+    """The job with other paths: `paths` new ones a size (default 60), from a distribution drawn from its posterior.
+
+    The share that never reaches the target is drawn too. Measured seconds and joules stay.
+    """
+    laws = _laws(workload)
+    pooled = _pooled_log_variance(workload)
+    sizes, limits = workload.count.shape
+    start, count = np.zeros((sizes, limits), np.int64), np.zeros((sizes, limits), np.int64)
+    epochs: list[Floats] = []
+    seconds: list[Floats] = []
+    joules: list[Floats] = []
+    total = 0
+    for s in range(sizes):
+        new = _drawn_paths(laws[s], workload.job.max_epochs, pooled, rng, paths)
+        for p in np.flatnonzero(workload.count[s]):
+            first = workload.start[s, p]
+            start[s, p], count[s, p] = total, paths
+            total += paths
+            epochs.append(new)
+            seconds.append(np.full(paths, workload.epoch_s[first]))
+            joules.append(np.full(paths, workload.epoch_j[first]))
+    return replace(
+        workload,
+        start=start,
+        count=count,
+        epochs=np.concatenate(epochs).astype(np.int64),
+        epoch_s=np.concatenate(seconds),
+        epoch_j=np.concatenate(joules),
+    )
+
+
+def _laws(workload: Workload) -> list[np.ndarray]:
+    return [workload.paths_of(size) for size in range(len(workload.sizes))]
+
+
+def _pooled_log_variance(workload: Workload) -> float:
+    squares, freedom = 0.0, 0
+    for paths in _laws(workload):
+        logs = np.log(paths[paths > 0])
+        if len(logs) > 1:
+            squares += float(((logs - logs.mean()) ** 2).sum())
+            freedom += len(logs) - 1
+    return max(squares / freedom if freedom else 0.0, LEAST_LOG_SD**2)
+
+
+def _drawn_paths(
+    recorded: np.ndarray, max_epochs: int, pooled: float, rng: np.random.Generator, paths: int
+) -> np.ndarray:
+    """Epochs of `paths` new runs; 0 where a run never reaches."""
+    reached = np.log(recorded[recorded > 0])
+    n = len(reached)
+    if not n:
+        return np.zeros(paths, np.int64)
+    variance = float(reached.var(ddof=1)) if n > 1 else pooled
+    variance = max(variance, LEAST_LOG_SD**2)
+    drawn = variance * (n - 1) / rng.chisquare(n - 1) if n > 1 else variance
+    mean = rng.normal(float(reached.mean()), math.sqrt(drawn / n))
+    epochs = np.maximum(1, np.round(np.exp(rng.normal(mean, math.sqrt(drawn), paths)))).astype(np.int64)
+    never = len(recorded) - n
+    if never:
+        epochs[rng.random(paths) < rng.beta(never + 0.5, n + 0.5)] = 0
+    return epochs
+
+
+def resampled_mean_epochs(workload: Workload, size: int, rng: np.random.Generator, draws: int) -> Floats:
+    """Draws of a size's expected epochs (retries counted) over the recorded mean, from the posterior of its law."""
+    recorded, cap = workload.paths_of(size), workload.job.max_epochs
+    good = recorded[(recorded > 0) & (recorded <= cap)]
+    n, failed = len(good), len(recorded) - len(good)
+    if not n:
+        return np.full(draws, math.inf)
+    logs = np.log(good)
+    pooled = _pooled_log_variance(workload)
+    variance = max(float(logs.var(ddof=1)) if n > 1 else pooled, LEAST_LOG_SD**2)
+    drawn = variance * (n - 1) / rng.chisquare(n - 1, draws) if n > 1 else np.full(draws, variance)
+    mean = rng.normal(float(logs.mean()), np.sqrt(drawn / n))
+    # Two or three paths leave the variance so open that some draws overflow: 50 is beyond any training already.
+    epochs = np.exp(np.minimum(mean + drawn / 2, 50.0))
+    recorded_mean = float(good.mean())
+    if failed:
+        share = rng.beta(n + 0.5, failed + 0.5, draws)
+        epochs = epochs + (1 - share) / share * cap
+        recorded_mean += failed / n * cap
+    return np.asarray(epochs / recorded_mean)

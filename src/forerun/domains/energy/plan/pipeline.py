@@ -1,0 +1,268 @@
+"""The plan of a pipeline: the frequencies of least cost for the goal, and what they save."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.domains.energy.inputs import PipelineInputs
+from forerun.domains.energy.inputs.pipeline import KINDS, Frequencies, Pipeline, Timed
+from forerun.domains.energy.plan.frontier import FrequencyPlan, best_within, frontier
+from forerun.domains.energy.scenario import Scenario
+from forerun.errors import CheckFailed, Infeasible, Problem
+from forerun.result.plan import ShownPlan
+from forerun.result.tables import Column, Table, TableSchema
+
+STAGES: Final = TableSchema(
+    "stages",
+    (
+        Column("stage", "", "stage, from 0"),
+        Column("forward_mhz", "MHz", "mean frequency of its forward passes"),
+        Column("backward_mhz", "MHz", "mean frequency of its backward passes"),
+        Column("busy_s", "s", "time it computes"),
+        Column("blocked_s", "s", "time it waits"),
+        Column("energy_j", "J", "energy, waiting included"),
+        Column("highest_energy_j", "J", "energy with every pass at its highest frequency"),
+    ),
+    "one stage of the pipeline",
+)
+FRONTIER: Final = TableSchema(
+    "frontier",
+    (
+        Column("makespan_s", "s", "time of an iteration"),
+        Column("energy_j", "J", "energy of an iteration"),
+        Column("at_least_j", "J", "what no plan within that time goes below"),
+        Column("chosen", "", "whether the goal chose it"),
+    ),
+    "plans of which none is better in time and energy, by time",
+)
+OPERATIONS: Final = TableSchema(
+    "operations",
+    (
+        Column("plan", "", "highest (every pass at its highest frequency) or chosen"),
+        Column("stage", "", "stage, from 0"),
+        Column("instruction", "", "forward or backward"),
+        Column("microbatch", "", "microbatch, from 0"),
+        Column("frequency_mhz", "MHz", "clock it runs at"),
+        Column("start_s", "s", "when it begins"),
+        Column("end_s", "s", "when it ends"),
+        Column("energy_j", "J", "energy it draws"),
+    ),
+    "one pass of one microbatch through one stage",
+)
+
+
+@dataclass(frozen=True, repr=False)
+class PipelinePlan(ShownPlan):
+    """The answer: the chosen point beside the frontier and beside every pass at its highest frequency."""
+
+    scenario: Scenario
+    pipeline: Pipeline
+    frontier: tuple[FrequencyPlan, ...]
+    chosen: FrequencyPlan
+    highest: Timed
+    notes: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """One sentence: what the plan saves, and how far below it no plan can go."""
+        slower = 100 * (self.chosen.makespan_s / self.highest.makespan_s - 1)
+        saved = 100 * (1 - self.chosen.energy_j / self.highest.energy_j)
+        left = 100 * (1 - self.chosen.at_least_j / self.chosen.energy_j)
+        proved = (
+            "no plan within its time draws less"
+            if left < 1e-7
+            else f"none within its time draws more than {left:.2f} % less"
+        )
+        return (
+            f"slower passes save {saved:.1f} % of the energy at the highest frequencies for {slower:.1f} % more time; "
+            f"{proved}"
+        )
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Flat figures, names with units."""
+        shortest, cheapest = self.frontier[0], self.frontier[-1]
+        return {
+            "makespan_s": self.chosen.makespan_s,
+            "energy_j": self.chosen.energy_j,
+            "energy_at_least_j": self.chosen.at_least_j,
+            "energy_saved_percent": 100 * (1 - self.chosen.energy_j / self.highest.energy_j),
+            "time_saved_percent": 100 * (1 - self.chosen.makespan_s / self.highest.makespan_s),
+            "highest_makespan_s": self.highest.makespan_s,
+            "highest_energy_j": self.highest.energy_j,
+            "shortest_makespan_s": shortest.makespan_s,
+            "shortest_energy_j": shortest.energy_j,
+            "least_energy_j": cheapest.energy_j,
+            "least_energy_makespan_s": cheapest.makespan_s,
+            "frontier_points": len(self.frontier),
+        }
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """Stages, frontier, and each operation before and after."""
+        points = [(p.makespan_s, p.energy_j, p.at_least_j, p == self.chosen) for p in self.frontier]
+        return {
+            "stages": Table.of_rows(STAGES, self._stages()),
+            "frontier": Table.of_rows(FRONTIER, points),
+            "operations": Table.of_rows(
+                OPERATIONS,
+                [
+                    *self._operations("highest", self.pipeline.all_highest),
+                    *self._operations("chosen", self.chosen.frequencies),
+                ],
+            ),
+        }
+
+    def _stages(self) -> list[tuple[Any, ...]]:
+        pipeline, at = self.pipeline, self.chosen.frequencies
+        found = []
+        for stage in range(pipeline.stages):
+            mine = [place for place, op in enumerate(pipeline.operations) if op.stage == stage]
+            clocks = [
+                float(
+                    np.mean(
+                        [
+                            pipeline.of(p).frequency_mhz[at[p]]
+                            for p in mine
+                            if pipeline.operations[p].kind == kind
+                        ]
+                    )
+                )
+                for kind in KINDS
+            ]
+            busy, joules = pipeline.sums(mine, at)
+            top_busy, top_joules = pipeline.sums(mine, pipeline.all_highest)
+            blocked = self.chosen.makespan_s - busy
+            energy = joules + pipeline.blocked_power_w * blocked
+            top = top_joules + pipeline.blocked_power_w * (self.highest.makespan_s - top_busy)
+            found.append((stage, *clocks, busy, blocked, energy, top))
+        return found
+
+    def _operations(self, name: str, at: Frequencies) -> list[tuple[Any, ...]]:
+        done = self.pipeline.run(at)
+        found = []
+        for place, op in enumerate(self.pipeline.operations):
+            choices = self.pipeline.of(place)
+            row = (name, op.stage, op.kind, op.microbatch, float(choices.frequency_mhz[at[place]]))
+            found.append((*row, done.start_s[place], done.end_s[place], float(choices.energy_j[at[place]])))
+        return found
+
+    def check(self) -> PipelinePlan:
+        """Run every stated plan again, and compare all pairs; returns self. Raises CheckFailed."""
+        for point in self.frontier:
+            done = self.pipeline.run(point.frequencies)
+            for what, stated, found in (
+                ("time", point.makespan_s, done.makespan_s),
+                ("energy", point.energy_j, done.energy_j),
+            ):
+                if not math.isclose(stated, found, rel_tol=1e-9):
+                    raise CheckFailed.at("frontier", f"states {what} {stated!r}, run again it is {found!r}")
+            if point.energy_j < point.at_least_j * (1 - 1e-6):
+                raise CheckFailed.at(
+                    "frontier", f"{point.energy_j!r} J is below its bound {point.at_least_j!r} J"
+                )
+        for one, other in itertools.pairwise(self.frontier):
+            if not (one.makespan_s < other.makespan_s and one.energy_j > other.energy_j):
+                raise CheckFailed.at("frontier", f"the plan of {other.makespan_s!r} s is dominated")
+        for name, figure, limit in _bounds(self.scenario, self.highest):
+            if getattr(self.chosen, figure) > limit * (1 + 1e-9):
+                raise CheckFailed.at(f"goal.{name}", "the chosen plan breaks it")
+        return self
+
+    def data(self) -> dict[str, Any]:
+        """As plain data (`--json`)."""
+        ops = self._operations("chosen", self.chosen.frequencies)
+        return {
+            "domain": "energy",
+            "summary": self.summary,
+            "why": self.why,
+            "notes": list(self.notes),
+            "frontier": [
+                {"makespan_s": p.makespan_s, "energy_j": p.energy_j, "at_least_j": p.at_least_j}
+                for p in self.frontier
+            ],
+            "operations": [
+                dict(zip([column.name for column in OPERATIONS.columns][1:], row[1:])) for row in ops
+            ],
+        }
+
+
+def plan_pipeline(inputs: PipelineInputs) -> PipelinePlan:
+    """The plan of a pipeline's goal. Raises Infeasible naming the bound that cannot be met."""
+    scenario, pipeline = inputs.scenario, inputs.pipeline
+    highest = pipeline.run(pipeline.all_highest)
+    points = frontier(pipeline)
+    bounds = _bounds(scenario, highest)
+    _feasible(scenario, pipeline, points, bounds)
+    longest = min((limit for _, figure, limit in bounds if figure == "makespan_s"), default=math.inf)
+    # The longest time that the bounds allow is itself a point worth having: the program is solved there too.
+    if points[0].makespan_s < longest < points[-1].makespan_s:
+        points = _merged(points, best_within(pipeline, longest))
+    value = _figure(scenario, pipeline)
+    inside = [
+        p for p in points if all(getattr(p, figure) <= limit * (1 + 1e-9) for _, figure, limit in bounds)
+    ]
+    chosen = min(inside, key=value)
+    return PipelinePlan(scenario, pipeline, points, chosen, highest, inputs.repairs).check()
+
+
+def _merged(points: tuple[FrequencyPlan, ...], other: FrequencyPlan) -> tuple[FrequencyPlan, ...]:
+    """The frontier with one more plan, unless another makes it pointless."""
+    kept: list[FrequencyPlan] = []
+    for point in sorted([*points, other], key=lambda p: (p.makespan_s, p.energy_j)):
+        if not kept or point.energy_j < kept[-1].energy_j:
+            kept.append(point)
+    return tuple(kept)
+
+
+def _bounds(scenario: Scenario, highest: Timed) -> list[tuple[str, str, float]]:
+    """The goal's bounds: name, figure of a point, limit."""
+    goal, found = scenario.goal, []
+    if goal.max_time_s:
+        found.append(("max_time_s", "makespan_s", goal.max_time_s))
+    if goal.max_slowdown:
+        found.append(("max_slowdown", "makespan_s", goal.max_slowdown * highest.makespan_s))
+    if goal.max_energy_j:
+        found.append(("max_energy_j", "energy_j", goal.max_energy_j))
+    return found
+
+
+def _feasible(
+    scenario: Scenario,
+    pipeline: Pipeline,
+    points: tuple[FrequencyPlan, ...],
+    bounds: list[tuple[str, str, float]],
+) -> None:
+    problems = []
+    for name, figure, limit in bounds:
+        least = min(getattr(point, figure) for point in points)
+        if least > limit * (1 + 1e-9):
+            what = f"no plan keeps {figure} <= {limit:g}; the least is {least:.6g}"
+            problems.append(Problem(f"goal.{name}", what))
+    longest = min((limit for _, figure, limit in bounds if figure == "makespan_s"), default=math.inf)
+    dearest = min((limit for _, figure, limit in bounds if figure == "energy_j"), default=math.inf)
+    if not problems and dearest < math.inf and longest < math.inf:
+        inside = [point.energy_j for point in points if point.makespan_s <= longest * (1 + 1e-9)]
+        least_j = min([best_within(pipeline, longest).energy_j, *inside])
+        if least_j > dearest * (1 + 1e-9):
+            what = f"within {longest:g} s the plans found draw at least {least_j:.6g} J, {dearest:g} J is the bound"
+            problems.append(Problem("goal", what))
+    if problems:
+        raise Infeasible(*problems)
+
+
+def _figure(scenario: Scenario, pipeline: Pipeline) -> Callable[[FrequencyPlan], float]:
+    """What the goal minimises; in costs a second of all stages is priced at the highest draw, as in recurring jobs."""
+    if scenario.goal.minimise == "time":
+        return lambda point: point.makespan_s
+    if scenario.goal.minimise == "energy":
+        return lambda point: point.energy_j
+    draws = [float((c.energy_j / c.time_s).max()) for stage in pipeline.choices for c in stage.values()]
+    top = pipeline.stages * (scenario.max_power_w or max(draws))
+    return lambda point: scenario.eta * point.energy_j + (1 - scenario.eta) * top * point.makespan_s

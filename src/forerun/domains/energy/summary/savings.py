@@ -1,0 +1,68 @@
+"""What a run saves against the default configuration and costs over the oracle's."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from forerun.domains.energy.engine.batch import Attempts
+from forerun.domains.energy.inputs.workload import Workload
+from forerun.domains.energy.policy.view import Expected, Floats
+
+#: recurrences at the end of a run, when a policy has learned
+LAST: Final = 5
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a run is compared with: the default configuration and the oracle's, None where there is none."""
+
+    default: Expected | None
+    oracle: Expected | None
+
+
+def reference(workload: Workload, eta: float) -> Reference:
+    """The default configuration at its top limit, and the cheapest one that always reaches."""
+    points = workload.expected(eta)
+    mine = [point for point in points if point.batch_size == workload.job.default_batch_size]
+    certain = [point for point in points if point.reach == 1]
+    default = max(mine, key=lambda point: point.limit_w) if mine else None
+    if default is not None and default.reach == 0:
+        default = None
+    return Reference(default, min(certain, key=lambda point: point.cost_j) if certain else None)
+
+
+@dataclass(frozen=True)
+class Savings:
+    """Change against the default configuration, in percent (positive: saved), and cost over the oracle's."""
+
+    energy: float
+    time: float
+    energy_last: float
+    time_last: float
+    cost_ratio: float
+
+
+def savings(energy_j: Floats, time_s: Floats, cost_j: Floats, against: Reference) -> Savings:
+    """Savings of float64[recurrences] totals; nan where there is nothing to compare with."""
+    e0 = against.default.energy_j if against.default else math.nan
+    t0 = against.default.time_s if against.default else math.nan
+    c0 = against.oracle.cost_j if against.oracle else math.nan
+
+    def saved(values: Floats, base: float) -> float:
+        return 100 * (1 - float(values.mean()) / base)
+
+    return Savings(
+        saved(energy_j, e0),
+        saved(time_s, t0),
+        saved(energy_j[-LAST:], e0),
+        saved(time_s[-LAST:], t0),
+        float(cost_j.mean()) / c0,
+    )
+
+
+def of_attempts(log: Attempts, recurrences: int, against: Reference) -> Savings:
+    """Savings of one run given as columns."""
+    totals = [log.per_recurrence(values, recurrences) for values in (log.energy_j, log.time_s, log.cost_j)]
+    return savings(totals[0], totals[1], totals[2], against)

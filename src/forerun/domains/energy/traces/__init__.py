@@ -1,0 +1,1 @@
+"""Synthetic groups and pipelines, and the reader of measured windows."""

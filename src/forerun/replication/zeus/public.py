@@ -1,0 +1,66 @@
+"""The public trace of recurring jobs (Zeus, NSDI 2023) and its six jobs, for reproductions and examples."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from forerun.data import dataset
+from forerun.domains.energy.inputs.workload import Workload, join
+from forerun.domains.energy.scenario import Job, Rules
+from forerun.trace.readers.energy_power import PowerTrace, read_power
+from forerun.trace.readers.energy_train import TrainTrace, read_train
+
+GPUS: Final = ("v100", "a40", "rtx6000", "p100")
+#: the six jobs with their customary targets; the default batch size is clipped to what a GPU can hold
+JOBS: Final = {
+    name: Job(
+        dataset=name,
+        network=network,
+        optimizer=optimizer,
+        target_metric=target,
+        max_epochs=max_epochs,
+        default_batch_size=default,
+    )
+    for name, network, optimizer, target, max_epochs, default in (
+        ("cifar100", "shufflenetv2", "adadelta", 0.6, 100, 1024),
+        ("imagenet", "resnet50", "adadelta", 0.65, 100, 256),
+        ("squad", "bert_base_uncased", "adamw", 84.0, 6, 32),
+        ("librispeech", "deepspeech2", "adamw", 40.0, 16, 256),
+        ("movielens-1m", "ncf", "adam", 0.41, 100, 1024),
+        ("sentiment140", "bert_base_uncased", "adamw", 0.84, 10, 128),
+    )
+}
+#: the source in the registry of public data, and that of windows measured while jobs trained
+SOURCE: Final = "zeus"
+WINDOWS_SOURCE: Final = "zeus_power_profiles"
+
+
+def public_file(name: str) -> Path:
+    """A file of the public trace, verified. Raises DataError saying where it could come from."""
+    return dataset(f"energy/{name}")
+
+
+@cache
+def public_train() -> TrainTrace:
+    """The public trainings."""
+    return read_train(public_file("summary_train.csv"))
+
+
+@cache
+def public_power(gpu: str) -> PowerTrace:
+    """The public measured epochs of a GPU type."""
+    return read_power(public_file(f"summary_power_{gpu}.csv"))
+
+
+def public_job(gpu: str, dataset: str) -> Job:
+    """One of the six jobs, its default batch size clipped to the largest measured on this GPU."""
+    job, power = JOBS[dataset], public_power(gpu)
+    largest = max(size for size, key in zip(power.batch_size.tolist(), power.workload) if key == job.workload)
+    return job.with_(default_batch_size=min(job.default_batch_size, largest))
+
+
+def public_workload(gpu: str, dataset: str, rules: Rules) -> Workload:
+    """One of the 24 public workloads."""
+    return join(public_train(), public_power(gpu), public_job(gpu, dataset), rules)
