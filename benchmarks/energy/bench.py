@@ -92,11 +92,11 @@ def reference_run(gpu: str, dataset: str, n: int, rows: list[Submission]) -> tup
 def ours_run(gpu: str, dataset: str, n: int, rows: list[Submission], seeds: int, compile_above: int) -> float:
     """CPU seconds per attempt."""
     workload = public_workload(gpu, dataset, COMPAT)
-    recipe = Pair(batch_size=PruningGts(concurrency=bool(rows)), limit=Jit())
+    spec = Pair(batch_size=PruningGts(concurrency=bool(rows)), limit=Jit())
 
     def work(count: int) -> list[Any]:
         return run_many(
-            Work(workload, recipe, eta=0.5, beta=2.0, rules=COMPAT, recurrences=n, rows=rows),
+            Work(workload, spec, eta=0.5, beta=2.0, rules=COMPAT, recurrences=n, rows=rows),
             range(1, count + 1),
             compile_above=compile_above,
         )
@@ -152,14 +152,14 @@ def marks() -> dict[str, float]:
 def scaling() -> dict[str, dict[str, float]]:
     """Seconds of groups of 10,000 and 100,000 submissions; one line a shape."""
     workload = public_workload("v100", "librispeech", COMPAT)
-    recipe = Pair(batch_size=PruningGts(concurrency=True), limit=Jit())
+    spec = Pair(batch_size=PruningGts(concurrency=True), limit=Jit())
     options: dict[str, Any] = {"eta": 0.5, "beta": 2.0, "rules": COMPAT, "seeds": [1], "compile_above": 0}
     found = {}
     for name, shape in SHAPES.items():
         took = []
         for n in (10_000, 100_000):
             rows = group_rows(n, 9000.0, seed=5, **shape)
-            work = functools.partial(run_many, workload, recipe, rows=rows, **options)
+            work = functools.partial(run_many, workload, spec, rows=rows, **options)
             took.append(min(timed(work)[0] for _ in range(3)))
         found[name] = {
             "10,000 rows, s": took[0],

@@ -90,12 +90,12 @@ class Setting(NamedTuple):
         return join(public_train(), public_power(self.gpu), job, COMPAT)
 
 
-def over_oracle(setting: Setting, recipe: Any, seeds: range) -> float:
+def over_oracle(setting: Setting, spec: Any, seeds: range) -> float:
     """Mean cost over the oracle's of one policy in one setting. Raises where a seed does not complete."""
     workload = setting.workload()
     against, n = reference(workload, setting.eta), workload.recurrences()
     logs = run_many(
-        Work(workload, recipe, eta=setting.eta, beta=BETA, rules=COMPAT, recurrences=n),
+        Work(workload, spec, eta=setting.eta, beta=BETA, rules=COMPAT, recurrences=n),
         seeds,
         compile_above=1000,
     )

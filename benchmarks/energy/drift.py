@@ -55,8 +55,8 @@ def main() -> int:
         print(f"skipped: {error}", file=sys.stderr)
         return 0
     excess = {
-        name: [float(np.mean(drift_excess(world, recipe, COMPAT, SEEDS))) for world in DRIFTS]
-        for name, recipe in POLICIES.items()
+        name: [float(np.mean(drift_excess(world, spec, COMPAT, SEEDS))) for world in DRIFTS]
+        for name, spec in POLICIES.items()
     }
     worlds = [f"{gpu} {dataset} {exponent:+g}" for gpu, dataset, exponent, _ in DRIFTS]
     if given.json:

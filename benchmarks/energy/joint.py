@@ -39,12 +39,12 @@ SETTINGS = ((0.5, 2.0, 60), (0.0, 2.0, 20), (1.0, 2.0, 20), (0.5, 1.5, 20), (0.5
 RECIPES: dict[str, Any] = {"joint": Joint(), "pruning_gts": Pair(batch_size=PruningGts(), limit=Jit())}
 
 
-def over_oracle(recipe: Any, gpu: str, dataset: str, eta: float, beta: float, seeds: int) -> float:
+def over_oracle(spec: Any, gpu: str, dataset: str, eta: float, beta: float, seeds: int) -> float:
     """Mean cost over the oracle's of one policy on one workload."""
     workload = public_workload(gpu, dataset, COMPAT)
     against, n = reference(workload, eta), workload.recurrences()
     chosen = range(FIRST_SEED, FIRST_SEED + seeds)
-    logs = run_many(Work(workload, recipe, eta=eta, beta=beta, rules=COMPAT, recurrences=n), chosen)
+    logs = run_many(Work(workload, spec, eta=eta, beta=beta, rules=COMPAT, recurrences=n), chosen)
     return float(np.mean([of_attempts(log, n, against).cost_ratio for log in logs]))
 
 
@@ -52,9 +52,9 @@ def measure(eta: float, beta: float, seeds: int) -> dict[str, float]:
     """One row: means over workloads, on how many the joint policy is cheaper, and its worst against the published."""
     found = {
         name: np.array(
-            [over_oracle(recipe, gpu, dataset, eta, beta, seeds) for gpu in GPUS for dataset in JOBS]
+            [over_oracle(spec, gpu, dataset, eta, beta, seeds) for gpu in GPUS for dataset in JOBS]
         )
-        for name, recipe in RECIPES.items()
+        for name, spec in RECIPES.items()
     }
     joint, published = found["joint"], found["pruning_gts"]
     return {

@@ -80,16 +80,16 @@ def known_curve() -> dict[str, float]:
         for gpu in GPUS[1:]:
             workload = public_workload(gpu, dataset, COMPAT)
             against, n = reference(workload, 0.5), workload.recurrences()
-            for name, recipe in (("cold", Joint()), ("known", Joint(known_curve=tuple(best.items())))):
-                ratios = [of_attempts(log, n, against).cost_ratio for log in run(workload, recipe, n)]
+            for name, spec in (("cold", Joint()), ("known", Joint(known_curve=tuple(best.items())))):
+                ratios = [of_attempts(log, n, against).cost_ratio for log in run(workload, spec, n)]
                 found[name].append(float(np.mean(ratios)))
     return {name: float(np.mean(ratios)) for name, ratios in found.items()} | {
         "workloads": len(found["cold"])
     }
 
 
-def run(workload: Any, recipe: Any, recurrences: int) -> Any:
-    return run_many(Work(workload, recipe, eta=0.5, beta=2.0, rules=COMPAT, recurrences=recurrences), SEEDS)
+def run(workload: Any, spec: Any, recurrences: int) -> Any:
+    return run_many(Work(workload, spec, eta=0.5, beta=2.0, rules=COMPAT, recurrences=recurrences), SEEDS)
 
 
 def main() -> int:

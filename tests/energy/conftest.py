@@ -189,10 +189,10 @@ def pair(options: dict[str, Any]) -> Pair:
 def play() -> Callable[..., tuple[History, Simulation]]:
     """Run a recorded case's configuration through the readable loops."""
 
-    def run(config: dict[str, Any], workload: Workload, recipe: Pair) -> tuple[History, Simulation]:
+    def run(config: dict[str, Any], workload: Workload, spec: Pair) -> tuple[History, Simulation]:
         simulation = Simulation(
             workload,
-            recipe,
+            spec,
             eta=config["eta"],
             beta=float(config["beta"]),
             rules=Rules.of("compat"),

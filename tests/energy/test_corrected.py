@@ -1,4 +1,4 @@
-"""Each oddity of the reference in both modes: what compat replays and what corrected does instead."""
+"""Each known bug of the published simulator in both modes: compat keeps it, corrected fixes it."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ PUBLISHED = Pair(batch_size=PruningGts(concurrency=True), limit=Jit())
 def simulation(
     workload: Workload,
     rules: Rules,
-    recipe: KnobSpec = PUBLISHED,
+    spec: KnobSpec = PUBLISHED,
     *,
     beta: float = 2.0,
     eta: float = 0.5,
     seed: int = 1,
 ) -> Simulation:
-    return Simulation(workload, recipe, eta=eta, beta=beta, rules=rules, seed=seed)
+    return Simulation(workload, spec, eta=eta, beta=beta, rules=rules, seed=seed)
 
 
 def overlapping(n: int, every_s: float = 10.0, length_s: float = 35.0) -> list[Submission]:
@@ -62,13 +62,13 @@ def outcome(size: int, cost: float, ended: str = "reached") -> AttemptOutcome:
 
 
 def test_b1_an_attempt_that_never_ran_is_no_bargain(recorded: Any, play: Any) -> None:
-    case, workload, recipe = recorded("t02_never_ran_in_TS_group_zero_cost")
-    _run, at = play(case["config"], workload, recipe)
+    case, workload, spec = recorded("t02_never_ran_in_TS_group_zero_cost")
+    _run, at = play(case["config"], workload, spec)
     assert [o.observed_j for o in at.finished if o.ended_by == "never_ran"] == [0.0]
     rows = [Submission(r["start_time"], r["end_time"], r["runtime_ratio"]) for r in case["config"]["group"]]
     never = 0
     for seed in range(40):
-        at = simulation(workload, CORRECTED, recipe, beta=1.5, seed=seed)
+        at = simulation(workload, CORRECTED, spec, beta=1.5, seed=seed)
         with contextlib.suppress(AllPruned):
             group(at, rows)
         never += sum(o.ended_by == "never_ran" for o in at.finished)
@@ -281,42 +281,42 @@ def test_b20_a_stopped_attempt_is_a_lower_limit(make_toy: Callable[..., Workload
     means = {}
     for rules in (COMPAT, CORRECTED):
         at = simulation(workload, rules)
-        cook = at.policy.batch_size  # type: ignore[attr-defined]
+        policy = at.policy.batch_size  # type: ignore[attr-defined]
         view = at.view(0, 0)
         for _ in range(4):
-            size = cook.choose(view)
-            cook.learn(outcome(size, 100.0 + size))
-        cook.choose(view)
+            size = policy.choose(view)
+            policy.learn(outcome(size, 100.0 + size))
+        policy.choose(view)
         for cost in (110.0, 118.0):
-            cook.learn(outcome(16, cost))
-        cook.learn(outcome(16, 150.0, "bound"))
-        means[rules.censored_costs] = next(mean for size, mean, _, _ in cook.beliefs() if size == 16)
+            policy.learn(outcome(16, cost))
+        policy.learn(outcome(16, 150.0, "bound"))
+        means[rules.censored_costs] = next(mean for size, mean, _, _ in policy.beliefs() if size == 16)
     assert means[False] == pytest.approx(np.mean([116.0, 116.0, 110.0, 118.0, 150.0]))
     assert means[True] > means[False]
 
 
 def test_b21_an_unprofiled_size_beside_others(make_toy: Callable[..., Workload]) -> None:
     workload = make_toy({16: [3] * 3, 32: [4] * 3}, {s: EPOCHS[s] for s in (16, 32)}, default=32)
-    recipe = Pair(batch_size=Gts(learn_precision=True), limit=Jit())
-    seed = next(s for s in range(50) if _first_choice(workload, recipe, s) == 16)
+    spec = Pair(batch_size=Gts(learn_precision=True), limit=Jit())
+    seed = next(s for s in range(50) if _first_choice(workload, spec, s) == 16)
     with pytest.raises(BestNotProfiled, match="batch size 32"):
-        group(simulation(workload, COMPAT, recipe, seed=seed), overlapping(4))
-    run = group(simulation(workload, CORRECTED, recipe, seed=seed), overlapping(4))
+        group(simulation(workload, COMPAT, spec, seed=seed), overlapping(4))
+    run = group(simulation(workload, CORRECTED, spec, seed=seed), overlapping(4))
     assert sum(line.outcome.reached for line in run.attempts) == 4
 
 
-def _first_choice(workload: Workload, recipe: Pair, seed: int) -> int:
-    at = simulation(workload, COMPAT, recipe, seed=seed)
+def _first_choice(workload: Workload, spec: Pair, seed: int) -> int:
+    at = simulation(workload, COMPAT, spec, seed=seed)
     return at.policy.choose(at.view(0, 0)).batch_size
 
 
 def test_b22_without_variance_learning_goes_on(recorded: Any) -> None:
-    _case, workload, recipe = recorded("t06_zero_variance")
-    compat = simulation(workload, COMPAT, recipe)
+    _case, workload, spec = recorded("t06_zero_variance")
+    compat = simulation(workload, COMPAT, spec)
     sequence(compat, 40)
     assert {o.batch_size for o in compat.finished[6:]} == {32}
     assert all(sd == 0 for _, _, sd, _ in compat.policy.batch_size.beliefs())  # type: ignore[attr-defined]
-    corrected = simulation(workload, CORRECTED, recipe)
+    corrected = simulation(workload, CORRECTED, spec)
     sequence(corrected, 40)
     assert all(sd > 0 for _, _, sd, _ in corrected.policy.batch_size.beliefs())  # type: ignore[attr-defined]
 

@@ -56,8 +56,8 @@ ERRORS = [
 
 @pytest.mark.parametrize("name", HISTORIES)
 def test_the_readable_loop_replays_the_recording(name: str, recorded: Any, play: Any) -> None:
-    case, workload, recipe = recorded(name)
-    run, shop = play(case["config"], workload, recipe)
+    case, workload, spec = recorded(name)
+    run, simulation = play(case["config"], workload, spec)
     history, seen = case["result"]["history"], run.started()
     assert [line.outcome.batch_size for line in seen] == history["bs"]
     assert [line.outcome.limit_w for line in seen] == history["pl"]
@@ -67,35 +67,35 @@ def test_the_readable_loop_replays_the_recording(name: str, recorded: Any, play:
     assert len(run.attempts) - len(seen) == case["result"]["never_ran"]
     offered = case["result"].get("batch_size_range")
     assert offered is None or workload.sizes.tolist() == offered
-    _same_beliefs(case["result"]["final_state"], shop)
+    _same_beliefs(case["result"]["final_state"], simulation)
 
 
-def _same_beliefs(final: dict[str, Any], shop: Any) -> None:
-    cook = shop.policy.batch_size
-    assert isinstance(cook, ExploreThenSample)
-    assert [[size, reward] for size, reward in cook.history] == final["bso_history"]
-    explorer = cook.explorer
+def _same_beliefs(final: dict[str, Any], simulation: Any) -> None:
+    sampler = simulation.policy.batch_size
+    assert isinstance(sampler, ExploreThenSample)
+    assert [[size, reward] for size, reward in sampler.history] == final["bso_history"]
+    explorer = sampler.explorer
     assert (list(explorer.sizes), explorer.default) == (
         final["pruning"]["batch_sizes"],
         final["pruning"]["default"],
     )
     assert explorer.expecting == final["pruning"]["expecting"]
-    limits = shop.policy.limit
+    limits = simulation.policy.limit
     assert {str(size): limit for size, limit in limits.best.items()} == final["plo"]["best_pl"]
     for size, measured in limits.measured.items():
         assert len(measured.limits_w) == final["plo"]["observe_count"][str(size)]
-        cost = min(measured.epoch_cost_j(shop.eta))
+        cost = min(measured.epoch_cost_j(simulation.eta))
         assert cost == pytest.approx(final["plo"]["best_cost"][str(size)], rel=1e-12)
     if not final.get("mab"):
-        assert cook.bandit is None
+        assert sampler.bandit is None
         return
-    cook.refresh()
-    assert cook.bandit is not None and cook.bandit.arms == final["mab"]["arms"]
+    sampler.refresh()
+    assert sampler.bandit is not None and sampler.bandit.arms == final["mab"]["arms"]
     for mine, theirs in (
-        (cook.bandit.mean, "mean"),
-        (cook.bandit.precision, "prec"),
-        (cook.bandit.reward_precision, "reward_prec"),
-        (cook.bandit.observations, "nobs"),
+        (sampler.bandit.mean, "mean"),
+        (sampler.bandit.precision, "prec"),
+        (sampler.bandit.reward_precision, "reward_prec"),
+        (sampler.bandit.observations, "nobs"),
     ):
         expected = {int(size): float(value) for size, value in final["mab"][theirs].items()}
         assert mine.keys() == expected.keys()
@@ -105,7 +105,7 @@ def _same_beliefs(final: dict[str, Any], shop: Any) -> None:
 
 @pytest.mark.parametrize("name", HISTORIES)
 def test_the_compiled_loop_replays_the_recording(name: str, recorded: Any) -> None:
-    case, workload, recipe = recorded(name)
+    case, workload, spec = recorded(name)
     config, history = case["config"], case["result"]["history"]
     rows = [
         Submission(row["start_time"], row["end_time"], row["runtime_ratio"])
@@ -114,7 +114,7 @@ def test_the_compiled_loop_replays_the_recording(name: str, recorded: Any) -> No
     (log,) = batch.run_many(
         batch.Work(
             workload,
-            recipe,
+            spec,
             eta=config["eta"],
             beta=float(config["beta"]),
             rules=Rules.of("compat"),
@@ -139,8 +139,8 @@ def test_what_the_reference_cannot_do_is_a_named_error(
 ) -> None:
     kind = golden(f"{name}.json")["result"]["error"]["kind"]
     with pytest.raises(FAILURES) as caught:
-        case, workload, recipe = recorded(name)
-        play(case["config"], workload, recipe)
+        case, workload, spec = recorded(name)
+        play(case["config"], workload, spec)
     assert caught.value.kind == kind  # type: ignore[attr-defined]
     assert caught.value.exit_code in (2, 3)
 
@@ -153,8 +153,8 @@ def test_customary_recurrences(recorded: Any) -> None:
 
 def test_coverage_of_a_group_with_retries(recorded: Any, play: Any) -> None:
     """The recording counts how often each branch ran; ours must have gone the same ways."""
-    case, workload, recipe = recorded("a04_overlap_retries_cifar100_v100_beta1.2")
-    run, _ = play(case["config"], workload, recipe)
+    case, workload, spec = recorded("a04_overlap_retries_cifar100_v100_beta1.2")
+    run, _ = play(case["config"], workload, spec)
     stages = Counter("retry" if line.attempt else "submit" for line in run.attempts)
     coverage = case["result"]["coverage"]
     assert stages["submit"] == coverage["concurrent_submit"] + coverage["solo_submit"]
@@ -163,9 +163,9 @@ def test_coverage_of_a_group_with_retries(recorded: Any, play: Any) -> None:
 
 def test_a_bound_of_zero_times_infinity_stops_at_once(recorded: Any, play: Any) -> None:
     """The reference accepts beta 0 in library calls; its bound is then not a number and nothing reaches."""
-    case, workload, recipe = recorded("s02_cifar100_v100")
+    case, workload, spec = recorded("s02_cifar100_v100")
     with pytest.raises(FAILURES) as caught:
-        play({**case["config"], "beta": 0.0}, workload, recipe)
+        play({**case["config"], "beta": 0.0}, workload, spec)
     assert caught.value.kind == "default_did_not_reach"  # type: ignore[attr-defined]
     assert math.isnan(0.0 * math.inf)
 
@@ -179,7 +179,7 @@ def test_long_runs_agree_whatever_sums_the_compiled_loop_keeps(
     Costs that vary little, costs that never vary, and two sizes that cost the same to the last bit, so that samples
     tie and only exact sums tell them apart.
     """
-    recipe = Pair(
+    spec = Pair(
         batch_size=Gts(learn_precision=True)
         if policy == "gts"
         else PruningGts(window=200 if policy == "window" else 0),
@@ -196,7 +196,7 @@ def test_long_runs_agree_whatever_sums_the_compiled_loop_keeps(
         for rows in ([], [Submission(100.0 * i, 100.0 * i + 120.0 * (i % 3 == 0), 1.0) for i in range(700)]):
             if rows and policy != "pruning-gts":
                 continue
-            chosen = Pair(batch_size=PruningGts(concurrency=True), limit=Jit()) if rows else recipe
+            chosen = Pair(batch_size=PruningGts(concurrency=True), limit=Jit()) if rows else spec
             pair_of = [
                 batch.run_many(
                     batch.Work(

@@ -17,7 +17,7 @@ from forerun.domains.energy.scenario import Rules
 from forerun.domains.energy.summary.savings import of_attempts, reference
 from forerun.errors import ForerunError
 
-RECIPE = Pair(batch_size=PruningGts(), limit=Jit())
+SPEC = Pair(batch_size=PruningGts(), limit=Jit())
 RECURRENCES, TRIALS, RECORDED = 24, 16, 5
 POWER = {
     size: {250.0: (seconds, 225.0), 125.0: (1.3 * seconds, 119.0)}
@@ -31,7 +31,7 @@ def savings(workload: Workload, seeds: range) -> list[float]:
     for seed in seeds:
         try:
             (log,) = run_many(
-                Work(workload, RECIPE, eta=0.5, beta=2.0, rules=Rules(), recurrences=RECURRENCES), [seed]
+                Work(workload, SPEC, eta=0.5, beta=2.0, rules=Rules(), recurrences=RECURRENCES), [seed]
             )
         except ForerunError:
             continue
@@ -42,7 +42,7 @@ def savings(workload: Workload, seeds: range) -> list[float]:
 def coverage(make_toy: Callable[..., Workload], worlds: int, trials: int) -> tuple[int, dict[str, int]]:
     """Worlds with log-normal epochs of a log-sd between 0.05 and 0.3, of which five runs a size were recorded.
 
-    How many had a deployment, which meets the true law; and in how many of those each interval held it.
+    How many had a deployment, which meets the true law; and in how many of those each interval contained it.
     """
     rng = np.random.default_rng(0)
     covered = {"seeds": 0, "two-level": 0}

@@ -54,13 +54,13 @@ def test_it_beats_the_published_policy_on_the_same_seeds(public: Callable[..., W
                     [
                         of_attempts(log, n, against).cost_ratio
                         for log in run_many(
-                            Work(workload, recipe, eta=0.5, beta=2.0, rules=COMPAT, recurrences=n),
+                            Work(workload, spec, eta=0.5, beta=2.0, rules=COMPAT, recurrences=n),
                             seeds,
                             compile_above=0,
                         )
                     ]
                 )
-                for recipe in (Joint(), PUBLISHED)
+                for spec in (Joint(), PUBLISHED)
             ]
             mine[gpu, dataset], theirs[gpu, dataset] = ratios[0].mean(), ratios[1].mean()
             differences.append(ratios[0] - ratios[1])
@@ -114,13 +114,11 @@ def test_a_curve_known_from_another_gpu_helps(public: Callable[..., Workload]) -
         for dataset in JOBS:
             target = public(gpu, dataset)
             against, n = reference(target, 0.5), target.recurrences()
-            for name, recipe in (
+            for name, spec in (
                 ("cold", Joint()),
                 ("warm", Joint(known_curve=known_curve(public("v100", dataset)))),
             ):
-                logs = run_many(
-                    Work(target, recipe, eta=0.5, beta=2.0, rules=COMPAT, recurrences=n), range(3)
-                )
+                logs = run_many(Work(target, spec, eta=0.5, beta=2.0, rules=COMPAT, recurrences=n), range(3))
                 found = [of_attempts(log, n, against).cost_ratio for log in logs]
                 ratio[name].append(float(np.mean(found)))
     assert np.mean(ratio["warm"]) <= 1.02
@@ -221,11 +219,11 @@ def test_it_is_not_behind_where_few_runs_take_very_long(
             [
                 of_attempts(log, n, against).cost_ratio
                 for log in run_many(
-                    Work(workload, recipe, eta=eta, beta=2.0, rules=COMPAT, recurrences=n), range(20)
+                    Work(workload, spec, eta=eta, beta=2.0, rules=COMPAT, recurrences=n), range(20)
                 )
             ]
         )
-        for recipe in (Joint(), PUBLISHED)
+        for spec in (Joint(), PUBLISHED)
     )
     assert mine <= 1.03 * theirs
 
@@ -258,8 +256,8 @@ def test_a_contradiction_walks_as_the_published_policy_would(make_toy: Callable[
     epochs = {4: 40, 8: 24, 16: 46, 32: 44, 64: 44, 128: 44, 256: 12}
     workload = make_toy({size: [n, n] for size, n in epochs.items()}, power, default=16, max_epochs=1000)
     sizes = {}
-    for name, recipe in (("walks", Joint()), ("does not", Joint(surprise_at=1e9))):
-        run = sequence(Simulation(workload, recipe, eta=0.5, beta=2.5, rules=COMPAT, seed=3), 40)
+    for name, spec in (("walks", Joint()), ("does not", Joint(surprise_at=1e9))):
+        run = sequence(Simulation(workload, spec, eta=0.5, beta=2.5, rules=COMPAT, seed=3), 40)
         sizes[name] = [line.outcome.batch_size for line in run.attempts]
     assert sizes["walks"][-5:] == [256] * 5
     assert 256 not in sizes["does not"]
@@ -278,11 +276,11 @@ def test_a_stopped_attempt_moves_the_belief_up_and_only_up() -> None:
     assert low.posterior()[0][1] == pytest.approx(before, abs=0.15)
 
 
-def test_forgetting_starts_from_what_is_kept() -> None:
+def test_a_restart_begins_from_the_given_observations() -> None:
     curve = CostCurve((8, 16), CurvePrior())
     for value in (5.0, 5.1, 4.9):
         curve.add(0, value, completed=True)
-    curve.forget([(1, 2.0, True)])
+    curve.restart([(1, 2.0, True)])
     fresh = CostCurve((8, 16), CurvePrior())
     fresh.add(1, 2.0, completed=True)
     assert curve.posterior()[0] == pytest.approx(fresh.posterior()[0])

@@ -1,4 +1,4 @@
-"""Real measurement: counters that wrap, limits that come back, honest refusals, files that the room reads."""
+"""Real measurement: counters that wrap, limits that are restored, reasons for missing joules, files that `simulate` reads."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_zone_that_holds_no_number_is_unreadable(tmp_path: Path, monkeypatch: 
     (zone / "energy_uj").write_text("denied\n")
     monkeypatch.setattr(meters, "RAPL_ROOT", tmp_path)
     found = meters.find_meter("cpu")
-    assert isinstance(found, NoMeter) and "holds 'denied', no number" in found.reasons[0]
+    assert isinstance(found, NoMeter) and "is 'denied', not a number" in found.reasons[0]
 
 
 def test_several_packages_are_summed(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def scenario(folder: Path) -> Any:
     return forerun.loads(text, base=folder)
 
 
-def test_assumed_watts_are_labelled_and_the_room_reads_the_files(faked: None, tmp_path: Path) -> None:
+def test_assumed_watts_are_labelled_and_the_domain_reads_the_files(faked: None, tmp_path: Path) -> None:
     profile = measure(
         campaigns.Campaign(**{**_fields(SMALL), "assume_power_w": 45.0}), tmp_path, lambda _: None
     )
@@ -408,7 +408,7 @@ def test_windows_span_many_updates_and_lost_ones_are_counted(monkeypatch: pytest
     ("at", "points", "trainings"),
     [("batch size 32", 1, 0), ("training to the target, batch size 16, seed 2", 2, 1)],
 )
-def test_what_was_measured_before_an_interrupt_is_kept(
+def test_an_interrupt_writes_what_was_measured(
     faked: None, tmp_path: Path, at: str, points: int, trainings: int
 ) -> None:
     said: list[str] = []

@@ -127,7 +127,7 @@ def _one_integer(rng: np.random.Generator, below: int) -> int:
 
 
 def walk(sizes: list[int], default: int) -> Generator[int, tuple[float, bool], list[int]]:
-    """The exploration as one page of plain loops: the twin of the state machine."""
+    """The exploration as one page of plain loops: the reference implementation of the state machine."""
     for _ in range(2):
         kept, best = [], math.inf
         start = default
@@ -151,7 +151,7 @@ def test_recorded_explorations(golden: Any) -> None:
         try:
             for size, cost, reached in case["results"]:
                 assert explorer.ask() == size
-                explorer.tell(size, cost, reached)
+                explorer.answer(size, cost, reached)
             assert explorer.ask() is None
             assert explorer.sizes == case["survivors"]
         except FAILURES as error:
@@ -163,16 +163,16 @@ def test_recorded_explorations(golden: Any) -> None:
 def test_exploration_agrees_with_plain_loops(data: st.DataObject) -> None:
     sizes = sorted(data.draw(st.sets(st.integers(1, 64), min_size=1, max_size=8)))
     default = data.draw(st.sampled_from(sizes))
-    explorer, twin = Explorer(sizes, default), walk(sizes, default)
+    explorer, reference = Explorer(sizes, default), walk(sizes, default)
     mine = explorer.ask()
-    theirs = next(twin)
+    theirs = next(reference)
     while True:
         assert mine == theirs
         result = (data.draw(st.sampled_from([1.0, 2.0, 3.0])), data.draw(st.booleans()))
         assert mine is not None
-        explorer.tell(mine, *result)
+        explorer.answer(mine, *result)
         try:
-            theirs = twin.send(result)
+            theirs = reference.send(result)
         except StopIteration as done:
             assert explorer.ask() is None
             assert explorer.sizes == done.value
@@ -187,15 +187,15 @@ def test_exploration_agrees_with_plain_loops(data: st.DataObject) -> None:
 def test_exploration_refuses_what_it_did_not_ask_for() -> None:
     explorer = Explorer([8, 16], 8)
     with pytest.raises(ObservedOutOfOrder, match="waits for nothing"):
-        explorer.tell(8, 1.0, True)
+        explorer.answer(8, 1.0, True)
     assert explorer.ask() == 8
     with pytest.raises(ObservedOutOfOrder, match="not been answered"):
         explorer.ask()
     with pytest.raises(ObservedOutOfOrder, match="waits for batch size 8"):
-        explorer.tell(16, 1.0, True)
-    explorer.tell(8, 1.0, True)
+        explorer.answer(16, 1.0, True)
+    explorer.answer(8, 1.0, True)
     with pytest.raises(ObservedOutOfOrder):
-        explorer.tell(8, 1.0, True)
+        explorer.answer(8, 1.0, True)
 
 
 # --- beliefs -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Pipelines: recorded frontiers, the order of passes by a slow twin, bounds that hold, plans from files, bad input."""
+"""Pipelines: recorded frontiers, the order of passes against a slow reference implementation, bounds, plans, bad input."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_drawn_up_profile_is_the_recorded_one(golden: Callable[[str], Any]) 
 
 
 def test_the_drawn_up_profile_is_planned_as_the_page_says() -> None:
-    """Four stages and eight microbatches, as docs/domains/energy-reference.md tells."""
+    """Four stages and eight microbatches, as docs/domains/energy-reference.md says."""
     pipeline = synthetic((1.0, 1.05, 1.05, 1.25), 8, tuple(range(600, 1411, 30)))
     found, highest = frontier(pipeline), pipeline.run(pipeline.all_highest)
     assert max(point.energy_j / point.at_least_j for point in found) - 1 < 0.003
@@ -134,7 +134,7 @@ def slow_twin(pipeline: Pipeline, at: tuple[int, ...]) -> tuple[float, float]:
     return makespan, joules + pipeline.blocked_power_w * (pipeline.stages * makespan - busy)
 
 
-def test_random_pipelines_against_a_slow_twin_and_enumeration() -> None:
+def test_random_pipelines_against_a_slow_reference_and_enumeration() -> None:
     rng = np.random.default_rng(5)
     for number in range(30):
         pipeline = drawn(rng, 1 + number % 3, 3 if number % 3 < 2 else 2)

@@ -104,8 +104,8 @@ def test_windowed_learning_under_drift() -> None:
     world = reproduce.DRIFTS[0]
     excess = {}
     for window in (0, 3):
-        recipe = Pair(batch_size=PruningGts(window=window), limit=Jit())
-        excess[window] = float(np.mean(reproduce.drift_excess(world, recipe, reproduce.COMPAT, range(1, 13))))
+        spec = Pair(batch_size=PruningGts(window=window), limit=Jit())
+        excess[window] = float(np.mean(reproduce.drift_excess(world, spec, reproduce.COMPAT, range(1, 13))))
     assert excess[0] == pytest.approx(0.60, abs=0.06)
     assert excess[3] == pytest.approx(0.29, abs=0.08)
 

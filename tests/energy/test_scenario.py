@@ -34,7 +34,7 @@ POWER = f"{HEAD},power_limit,time_per_epoch,average_power\n"
 
 @pytest.fixture
 def files(tmp_path: Path) -> Callable[..., Any]:
-    """A scenario over given CSV texts; three sizes and two limits unless told."""
+    """A scenario over given CSV texts; three sizes and two limits unless given."""
 
     def make(train: str = "", power: str = "", extra: str = "", job: str = "", **job_changes: Any) -> Any:
         rows = "".join(
@@ -147,7 +147,7 @@ def test_drift_changes_the_job_half_way(files: Callable[..., Any]) -> None:
     assert (after[20:] == 2 * before[20:]).all()
 
 
-def test_policies_and_objectives_are_found() -> None:
+def test_policies_and_objectives_are_listed() -> None:
     assert set(DOMAIN.policy_kinds["policy"]) == {
         "default",
         "fixed",
@@ -182,8 +182,8 @@ CHOICES: dict[str, dict[str, Any]] = {
 def _recipes() -> list[tuple[str, KnobSpec]]:
     found: list[tuple[str, KnobSpec]] = []
     for name in DOMAIN.policy_kinds["policy"]:
-        recipe = DOMAIN.policy_kinds["policy"].get(name)(**CHOICES.get(name, {}))
-        found.append((name, paired(recipe, Jit())))
+        spec = DOMAIN.policy_kinds["policy"].get(name)(**CHOICES.get(name, {}))
+        found.append((name, paired(spec, Jit())))
     for name in DOMAIN.policy_kinds["limit_policy"]:
         limit: LimitSpec = DOMAIN.policy_kinds["limit_policy"].get(name)(**CHOICES.get(name, {}))
         found.append((f"pruning-gts with {name}", Pair(batch_size=PruningGts(), limit=limit)))
@@ -195,25 +195,25 @@ POWERS = {b: {250.0: (s, 225.0), 125.0: (1.3 * s, 119.0)} for b, s in ((8, 30.0)
 RUNS = {8: [20, 21, 24], 16: [21, 22, 24], 32: [30, 45, 41]}
 
 
-@pytest.mark.parametrize(("name", "recipe"), RECIPES, ids=[name for name, _ in RECIPES])
+@pytest.mark.parametrize(("name", "spec"), RECIPES, ids=[name for name, _ in RECIPES])
 @pytest.mark.parametrize("mode", ["compat", "corrected"])
 def test_every_policy_keeps_the_laws(
-    make_toy: Callable[..., Workload], name: str, recipe: KnobSpec, mode: Any
+    make_toy: Callable[..., Workload], name: str, spec: KnobSpec, mode: Any
 ) -> None:
     rules = Rules.of(mode).with_(first_may_retry=True)
     workload = make_toy(RUNS, POWERS, default=16, rules=rules)
-    simulation = Simulation(workload, recipe, eta=0.5, beta=2.0, rules=rules, seed=4)
+    simulation = Simulation(workload, spec, eta=0.5, beta=2.0, rules=rules, seed=4)
     run = sequence(simulation, 25)
     _laws(run, simulation, workload)
-    again = sequence(Simulation(workload, recipe, eta=0.5, beta=2.0, rules=rules, seed=4), 25)
+    again = sequence(Simulation(workload, spec, eta=0.5, beta=2.0, rules=rules, seed=4), 25)
     assert [line.outcome for line in again.attempts] == [line.outcome for line in run.attempts]
     rows = [Submission(40.0 * i, 40.0 * i + 300.0, 1.0 + i % 2) for i in range(25)]
-    beside = Simulation(workload, recipe, eta=0.5, beta=2.0, rules=rules, seed=4)
+    beside = Simulation(workload, spec, eta=0.5, beta=2.0, rules=rules, seed=4)
     if name == "gts" and mode == "compat":
         return  # the reference has no limit for the size it repeats beside others (rule B21, tested there)
-    if isinstance(recipe, Pair) and type(recipe.batch_size) is PruningGts and mode == "compat":
-        recipe = Pair(batch_size=PruningGts(concurrency=True), limit=recipe.limit)
-        beside = Simulation(workload, recipe, eta=0.5, beta=2.0, rules=rules, seed=4)
+    if isinstance(spec, Pair) and type(spec.batch_size) is PruningGts and mode == "compat":
+        spec = Pair(batch_size=PruningGts(concurrency=True), limit=spec.limit)
+        beside = Simulation(workload, spec, eta=0.5, beta=2.0, rules=rules, seed=4)
     grouped = group(beside, rows)
     assert sum(line.outcome.reached for line in grouped.attempts) == len(rows)
     ends = [line.end_s for line in grouped.attempts]
@@ -243,8 +243,8 @@ def test_every_policy_answers_differently(make_toy: Callable[..., Workload]) -> 
     """
     workload = make_toy(RUNS, POWERS, default=32, rules=Rules())
     histories = {}
-    for name, recipe in RECIPES:
-        run = sequence(Simulation(workload, recipe, eta=0.5, beta=2.0, rules=Rules(), seed=4), 20)
+    for name, spec in RECIPES:
+        run = sequence(Simulation(workload, spec, eta=0.5, beta=2.0, rules=Rules(), seed=4), 20)
         outcomes = [line.outcome for line in run.attempts]
         histories[name] = tuple((done.batch_size, done.limit_w, done.ended_by) for done in outcomes)
     assert histories["default"] == ((32, 250.0, "reached"),) * 20
@@ -265,8 +265,8 @@ def test_paths_do_not_depend_on_the_policy(make_toy: Callable[..., Workload]) ->
     )
     seen = {}
     for name in ("default", "grid", "pruning-gts"):
-        recipe = dict(RECIPES)[name]
-        run = sequence(Simulation(workload, recipe, eta=0.5, beta=99.0, rules=Rules(), seed=8), 30)
+        spec = dict(RECIPES)[name]
+        run = sequence(Simulation(workload, spec, eta=0.5, beta=99.0, rules=Rules(), seed=8), 30)
         seen[name] = [line.outcome.epochs for line in run.attempts if line.outcome.batch_size == 16]
     shortest = min(len(epochs) for epochs in seen.values())
     assert shortest >= 2
@@ -324,11 +324,10 @@ def test_scaling_all_times_or_powers_scales_the_history(
 
 def test_a_group_that_never_overlaps_equals_the_sequence(public: Callable[..., Workload]) -> None:
     workload = public("v100", "squad")
-    recipe = Pair(batch_size=PruningGts(concurrency=True), limit=Jit())
+    spec = Pair(batch_size=PruningGts(concurrency=True), limit=Jit())
     rows = [Submission(100.0 * i, 100.0 * i + 50.0, 2.0) for i in range(40)]
     shops = [
-        Simulation(workload, recipe, eta=0.5, beta=math.inf, rules=Rules.of("compat"), seed=6)
-        for _ in range(2)
+        Simulation(workload, spec, eta=0.5, beta=math.inf, rules=Rules.of("compat"), seed=6) for _ in range(2)
     ]
     alone, apart = sequence(shops[0], 40), group(shops[1], rows)
     assert [line.outcome for line in alone.attempts] == [line.outcome for line in apart.attempts]

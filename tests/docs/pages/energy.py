@@ -1,4 +1,4 @@
-"""The energy room."""
+"""The page of the energy domain."""
 
 from __future__ import annotations
 

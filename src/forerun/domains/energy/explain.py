@@ -41,7 +41,7 @@ class EnergyExplainer(Explainer[Scenario]):
 
     def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
         """The weight of energy, the bound, the number of recurrences, the GPU type, and the policies."""
-        found = []
+        what_ifs = []
         if scenario.pipeline is not None:
             slowdown = scenario.goal.max_slowdown
             return (
@@ -54,10 +54,10 @@ class EnergyExplainer(Explainer[Scenario]):
             )
         eta = scenario.eta
         etas = sorted({0.0, 0.25, 0.5, 0.75, 1.0} - {eta}, key=lambda other: abs(other - eta))
-        found.append(WhatIf("eta", eta, tuple(etas), "weight of energy against time"))
+        what_ifs.append(WhatIf("eta", eta, tuple(etas), "weight of energy against time"))
         if scenario.early_stopping:
             bounds = (scenario.beta * share for share in (1.25, 1.5, 2.0, 0.75, 0.6))
-            found.append(
+            what_ifs.append(
                 WhatIf(
                     "beta",
                     scenario.beta,
@@ -68,19 +68,19 @@ class EnergyExplainer(Explainer[Scenario]):
         if scenario.group is None:
             now = int(run.summary["recurrences"])
             times = tuple(dict.fromkeys(max(1, round(now * share)) for share in (1.5, 2, 4, 8, 0.5)))
-            found.append(
+            what_ifs.append(
                 WhatIf("recurrences", now, tuple(count for count in times if count != now), "recurrences")
             )
         policy = member_name(type(scenario.policy))
-        found.append(WhatIf("policy", policy, tuple(name for name in OTHERS if name != policy), "policy"))
+        what_ifs.append(WhatIf("policy", policy, tuple(name for name in OTHERS if name != policy), "policy"))
         if not isinstance(scenario.policy, KnobSpec):
             limit = member_name(type(scenario.limit_policy))
             names = tuple(name for name in LIMITS if name != limit)
-            found.append(WhatIf("limit_policy", limit, names, "power limit policy"))
+            what_ifs.append(WhatIf("limit_policy", limit, names, "power limit policy"))
         gpus = tuple(name for name in scenario.trace.power if name != scenario.gpu_type)
         if gpus:
-            found.append(WhatIf("gpu", scenario.gpu_type, gpus, "GPU type"))
-        return tuple(found)
+            what_ifs.append(WhatIf("gpu", scenario.gpu_type, gpus, "GPU type"))
+        return tuple(what_ifs)
 
     def changes(self, scenario: Scenario, run: Result | SavedRun) -> tuple[Change, ...]:
         """In compat mode, each known bug of the published simulator fixed by itself."""

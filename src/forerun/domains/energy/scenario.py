@@ -51,14 +51,14 @@ class Job(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Epochs and batch sizes are counts."""
-        found = []
+        problems = []
         if self.max_epochs < 1:
-            found.append(
+            problems.append(
                 ("max_epochs", f"{self.max_epochs} is below 1: an attempt must be allowed one epoch")
             )
         if self.default_batch_size < 0:
-            found.append(("default_batch_size", f"{self.default_batch_size} is negative"))
-        return found
+            problems.append(("default_batch_size", f"{self.default_batch_size} is negative"))
+        return problems
 
 
 class Rules(Spec, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ class Rules(Spec, frozen=True, kw_only=True):
 KNOWN_BUGS: Final[dict[str, str]] = {
     "B1": "an attempt whose first epoch would have crossed its bound never ran",
     "B2": "a submission of a group used up 20 attempts",
-    "B3": "the luckiest batch size differs from the one with the lowest mean cost, or was pruned",
+    "B3": "the batch size with the cheapest single run differs from the one with the lowest mean cost, or was pruned",
     "B4": "a bound was an exact multiple of an epoch's cost, so that rounding decides one epoch",
     "B5": "the lowest single cost, not the lowest mean, bounds attempts",
     "B6": "the job's own top limit differs from the trace's",
@@ -159,8 +159,10 @@ class Drift(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """A change happens after the start, around a positive batch size."""
-        found = [] if self.from_recurrence >= 1 else [("from_recurrence", "is below 1: drift needs a before")]
-        return found + ([] if self.pivot > 0 else [("pivot", f"{self.pivot:g} is not above 0")])
+        problems = (
+            [] if self.from_recurrence >= 1 else [("from_recurrence", "is below 1: drift needs a before")]
+        )
+        return problems + ([] if self.pivot > 0 else [("pivot", f"{self.pivot:g} is not above 0")])
 
 
 class Signals(Spec, frozen=True, kw_only=True):
@@ -190,13 +192,13 @@ class PipelineProfile(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """At least one microbatch; a draw is not negative."""
-        found = []
+        problems = []
         if not 1 <= self.microbatches <= MOST_MICROBATCHES:
             what = f"{self.microbatches} is not between 1 and {MOST_MICROBATCHES:,}: each takes several milliseconds"
-            found.append(("microbatches", what))
+            problems.append(("microbatches", what))
         if not self.blocked_power_w >= 0:
-            found.append(("blocked_power_w", f"{self.blocked_power_w:g} is negative"))
-        return found
+            problems.append(("blocked_power_w", f"{self.blocked_power_w:g} is negative"))
+        return problems
 
 
 class Goal(Spec, frozen=True, kw_only=True):
@@ -224,18 +226,18 @@ class Goal(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Bounds are not negative; a slowdown is at least one."""
-        found = [
+        problems = [
             (name, f"{getattr(self, name):g} is negative; 0 is no bound")
             for name in ("max_time_s", "max_energy_j", "power_cap_w", "max_usd", "max_gco2", "deadline_s")
             if getattr(self, name) < 0
         ]
         if self.max_slowdown and self.max_slowdown < 1:
-            found.append(("max_slowdown", f"{self.max_slowdown:g} is below 1: faster than the default"))
+            problems.append(("max_slowdown", f"{self.max_slowdown:g} is below 1: faster than the default"))
         if not 0.5 <= self.confidence < 1:
-            found.append(("confidence", f"{self.confidence:g} is not in [0.5, 1)"))
+            problems.append(("confidence", f"{self.confidence:g} is not in [0.5, 1)"))
         if self.gpus < 1:
-            found.append(("gpus", f"{self.gpus} is below 1"))
-        return found
+            problems.append(("gpus", f"{self.gpus} is below 1"))
+        return problems
 
 
 class Scenario(Spec, frozen=True, kw_only=True):
@@ -282,49 +284,49 @@ class Scenario(Spec, frozen=True, kw_only=True):
         """eta is in [0, 1], beta at least 1, and the GPU was measured."""
         if self.pipeline is not None:
             return self._pipeline_problems()
-        found = [
+        problems = [
             ("", f"the key {name!r} is missing")
             for name, given in (("job", self.job != NO_JOB), ("trace", self.trace.train is not None))
             if not given
         ]
-        if found:
-            return found
+        if problems:
+            return problems
         if not 0 <= self.eta <= 1:
-            found.append(("eta", f"{self.eta:g} is outside [0, 1]: 0 counts time alone, 1 energy alone"))
+            problems.append(("eta", f"{self.eta:g} is outside [0, 1]: 0 counts time alone, 1 energy alone"))
         small = self.allow_small_beta and self.mode == "compat" and self.beta >= 0
         if not self.beta >= 1 and not small:
-            found.append(("beta", f"{self.beta:g} is below 1: even the best cost seen would be stopped"))
+            problems.append(("beta", f"{self.beta:g} is below 1: even the best cost seen would be stopped"))
         if self.gpu not in self.trace.power and (self.gpu or len(self.trace.power) != 1):
             known = ", ".join(sorted(self.trace.power))
-            found.append(("gpu", f"no GPU {self.gpu!r} was measured; name one of: {known}"))
+            problems.append(("gpu", f"no GPU {self.gpu!r} was measured; name one of: {known}"))
         unknown = sorted(set(self.rules) - set(Rules.__struct_fields__))
         if unknown:
             known = ", ".join(Rules.__struct_fields__)
-            found.append((f"rules.{unknown[0]}", f"no rule {unknown[0]!r}; known: {known}"))
+            problems.append((f"rules.{unknown[0]}", f"no rule {unknown[0]!r}; known: {known}"))
         for name in ("recurrences", "trials", "max_power_w"):
             if getattr(self, name) < 0:
-                found.append((name, f"{getattr(self, name):g} is negative"))
+                problems.append((name, f"{getattr(self, name):g} is negative"))
         if self.group is not None and self.recurrences:
-            found.append(("recurrences", "a group's rows are its recurrences; leave one of the two out"))
+            problems.append(("recurrences", "a group's rows are its recurrences; leave one of the two out"))
         if self.group is not None and not self.job.default_batch_size:
-            found.append(("job.default_batch_size", "a group starts from a default batch size"))
+            problems.append(("job.default_batch_size", "a group starts from a default batch size"))
         if self.mode == "compat" and isinstance(self.policy, PruningGts) and self.policy.window == 1:
-            found.append(("policy.window", "1 leaves one cost a size; compat mode needs two"))
-        return found
+            problems.append(("policy.window", "1 leaves one cost a size; compat mode needs two"))
+        return problems
 
     def _pipeline_problems(self) -> list[tuple[str, str]]:
         """What a pipeline's plan knows: time, energy and their blend."""
-        found = []
+        problems = []
         if self.job != NO_JOB or self.trace.train is not None:
-            found.append(("pipeline", "an iteration of a pipeline is planned without job and trace"))
+            problems.append(("pipeline", "an iteration of a pipeline is planned without job and trace"))
         if not 0 <= self.eta <= 1:
-            found.append(("eta", f"{self.eta:g} is outside [0, 1]: 0 counts time alone, 1 energy alone"))
+            problems.append(("eta", f"{self.eta:g} is outside [0, 1]: 0 counts time alone, 1 energy alone"))
         if self.goal.minimise not in ("cost", "time", "energy"):
-            found.append(
+            problems.append(
                 ("goal.minimise", f"{self.goal.minimise!r} is not known of a pipeline: cost, time or energy")
             )
         unknown = ("max_usd", "max_gco2", "deadline_s", "all_gpus", "pausing")
-        return found + [
+        return problems + [
             (f"goal.{name}", "is not known of a pipeline") for name in unknown if getattr(self.goal, name)
         ]
 

@@ -1,4 +1,4 @@
-"""One measuring campaign: what to measure, and the files it leaves."""
+"""One measurement campaign: what to measure, and the files it writes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ from forerun.measure.energy.training import Epochs, Trainer
 from forerun.measure.progress import Steps, stops_like_ctrl_c
 from forerun.result.stats import mean_interval, student_quantile
 
-#: how long the idle draw is watched
+#: how long the idle draw is measured [s]
 IDLE_S: Final = 1.0
-#: a change of the first point's seconds that is worth a note, beyond its interval
+#: relative change of the first point's seconds from which on a note reports it, beyond its interval
 DRIFT_SHARE: Final = 0.05
 KEY: Final = ("boundary", "two_layers", "sgd")
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """What to measure. `assume_power_w` above 0 stands in for watts that cannot be read, and is labelled.
+    """What to measure.
 
-    `cool_down_s` seconds pass between points, so that one does not heat the next.
+    device: cpu or cuda. batch_sizes: samples a step. limits_w: power limits of a GPU [W] (empty: the present one). targets:
+    accuracies to reach. seeds: trainings a batch size. repeats: timed windows a point. max_epochs: epochs after which a
+    training has failed. assume_power_w: replaces watts that cannot be read, labelled [W] (default 0: they stay empty).
+    cool_down_s: pause between points, so that one does not heat the next [s] (default 0).
     """
 
     device: str
@@ -47,24 +50,28 @@ class Campaign:
 
 
 def measure(
-    campaign: Campaign, folder: Path, tell: Callable[[str], None], rest: Callable[[float], None] = time.sleep
+    campaign: Campaign,
+    folder: Path,
+    progress: Callable[[str], None],
+    rest: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
     """Measure, write train.csv, power.csv and profile.json into the folder, and return the profile.
 
-    If it is interrupted once a point is measured, what there is is written and returned, with `stopped` in words. Raises
-    UsageError without torch or without the device asked for, KeyboardInterrupt if no point was measured yet.
+    progress: receives one line a step. rest: waits for so many seconds. An interrupt after the first point writes and
+    returns what was measured, with `stopped` in words. Raises UsageError without torch or without the device asked for,
+    KeyboardInterrupt if no point was measured yet.
     """
     refuse_foreign(
         folder, ("train.csv", "power.csv", "profile.json"), marker="profile.json", sign=b"forerun.measurement"
     )
     trainer = Trainer(campaign.device)
-    found = find_meter(campaign.device)
+    sensor = find_meter(campaign.device)
     notes: list[str] = []
     meter: Meter | None = None
-    if isinstance(found, NoMeter):
-        notes += [f"no joules: {reason}" for reason in found.reasons]
+    if isinstance(sensor, NoMeter):
+        notes += [f"no joules: {reason}" for reason in sensor.reasons]
     else:
-        meter = found
+        meter = sensor
     idle_w = _idle_w(meter, rest)
     epochs: list[Epochs] = []
     clocks: dict[str, int] = {}
@@ -73,9 +80,9 @@ def measure(
     stopped = ""
     try:
         with stops_like_ctrl_c():
-            _epochs(campaign, trainer, meter, notes, tell, rest, epochs, clocks)
-            _tell_drift(campaign, trainer, epochs, notes)
-            steps = Steps(tell, [0.0] * len(runs))
+            _epochs(campaign, trainer, meter, notes, progress, rest, epochs, clocks)
+            _note_drift(campaign, trainer, epochs, notes)
+            steps = Steps(progress, [0.0] * len(runs))
             for size, seed in runs:
                 steps.begin(f"training to the target, batch size {size}, seed {seed}")
                 paths[size, seed] = trainer.epochs_to(campaign.targets, size, seed, campaign.max_epochs)
@@ -100,7 +107,7 @@ def measure(
     _write_power(epochs, campaign.assume_power_w if assumed else math.nan, folder / "power.csv")
     if not metered and not assumed:
         notes.append(
-            "power.csv has no watts: the energy room reads it once they are there (or with --assume-power)"
+            "power.csv has no watts: the energy domain reads it once they are there (or with --assume-power)"
         )
     profile = {
         "format": "forerun.measurement/1",
@@ -146,13 +153,15 @@ def _epochs(
     trainer: Trainer,
     meter: Meter | None,
     notes: list[str],
-    tell: Callable[[str], None],
+    progress: Callable[[str], None],
     rest: Callable[[float], None],
-    found: list[Epochs],
+    timed: list[Epochs],
     clocks: dict[str, int],
 ) -> None:
-    """Timed epochs of every point into `found`, and clocks while training into `clocks`; limits are set back whatever
-    happens."""
+    """Add the timed epochs of every point to `timed`, and the clocks while training to `clocks`.
+
+    The limit is restored whatever happens.
+    """
     limits = [0.0]
     guard: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     gpu = Gpu(meter.nvml, meter.handle) if isinstance(meter, (NvmlMeter, SampledNvmlMeter)) else None
@@ -162,22 +171,22 @@ def _epochs(
         notes += [reason] if reason else []
     elif campaign.limits_w:
         notes.append("power limits are a GPU's: none was set here")
-    steps = Steps(tell, [0.0] * (len(limits) * len(campaign.batch_sizes)))
+    steps = Steps(progress, [0.0] * (len(limits) * len(campaign.batch_sizes)))
     with guard:
         for limit in limits:
             if gpu is not None and limit != current_w(gpu):
                 set_limit(gpu, limit)
             for size in campaign.batch_sizes:
-                if found and campaign.cool_down_s:
+                if timed and campaign.cool_down_s:
                     rest(campaign.cool_down_s)
                 steps.begin(f"batch size {size}" + (f" at {limit:g} W" if limit else ""))
-                found.append(trainer.timed(size, limit, campaign.repeats, meter))
+                timed.append(trainer.timed(size, limit, campaign.repeats, meter))
                 if gpu is not None and not clocks:
                     clocks.update(clocks_mhz(gpu))
 
 
-def _tell_drift(campaign: Campaign, trainer: Trainer, epochs: list[Epochs], notes: list[str]) -> None:
-    """Measure the first point's seconds again: what warmed up or was disturbed since shows there."""
+def _note_drift(campaign: Campaign, trainer: Trainer, epochs: list[Epochs], notes: list[str]) -> None:
+    """Measure the first point's seconds again: a difference shows a machine that warmed up or was disturbed."""
     first = epochs[0]
     if any(each.limit_w != first.limit_w for each in epochs):
         return  # the first limit is no longer set
@@ -193,8 +202,8 @@ def _tell_drift(campaign: Campaign, trainer: Trainer, epochs: list[Epochs], note
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Student's 95 % interval of a mean."""
-    found = mean_interval(values)
-    return max(found.low, 0.0), found.high
+    mean = mean_interval(values)
+    return max(mean.low, 0.0), mean.high
 
 
 def _point(each: Epochs) -> dict[str, Any]:
@@ -215,21 +224,21 @@ def _point(each: Epochs) -> dict[str, Any]:
 
 
 def compared(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
-    """Seconds an epoch that an earlier profile predicts beside those measured now, one a point that both hold.
+    """Seconds an epoch that an earlier profile predicts beside those measured now, one a point of both.
 
     `predicted_s` is the interval in which the mean of as many new windows falls in 95 % (Student's t); `inside` says
     whether it did.
     """
-    held = {(point["batch_size"], point["power_limit_w"]): point for point in before["points"]}
-    found = []
+    earlier = {(point["batch_size"], point["power_limit_w"]): point for point in before["points"]}
+    rows = []
     for point in now["points"]:
-        old = held.get((point["batch_size"], point["power_limit_w"]))
+        old = earlier.get((point["batch_size"], point["power_limit_w"]))
         if old is None:
             continue
         n, m = old["repeats"], point["repeats"]
         half = student_quantile(0.975, n - 1) * old["epoch_s_sd"] * math.sqrt(1 / n + 1 / m)
         low, high = old["epoch_s"] - half, old["epoch_s"] + half
-        found.append(
+        rows.append(
             {
                 "batch_size": point["batch_size"],
                 "power_limit_w": point["power_limit_w"],
@@ -238,7 +247,7 @@ def compared(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]
                 "inside": low <= point["epoch_s"] <= high,
             }
         )
-    return found
+    return rows
 
 
 def _write_train(campaign: Campaign, paths: dict[tuple[int, int], dict[float, int]], path: Path) -> None:
@@ -265,7 +274,7 @@ def _write_train(campaign: Campaign, paths: dict[tuple[int, int], dict[float, in
 
 
 def _write_power(epochs: list[Epochs], assumed_w: float, path: Path) -> None:
-    """Watts stay empty where nothing was read and nothing assumed; without a limit the draw stands as limit."""
+    """Watts stay empty if nothing was read or assumed; without a limit the draw is written as the limit."""
     dataset, network, optimizer = KEY
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")

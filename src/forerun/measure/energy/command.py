@@ -1,4 +1,4 @@
-"""`forerun measure energy`: train something small for real, and write what the energy room reads."""
+"""`forerun measure energy`: train something small for real, and write what the energy domain reads."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def command(
     quiet: bool,
     out: Path,
 ) -> None:
-    """Measure seconds an epoch, epochs to targets, and joules where they can be read; keep them in DIR.
+    """Measure seconds an epoch, epochs to targets, and joules where they can be read; write them to DIR.
 
     DIR gets train.csv, power.csv (seconds; watts empty where nothing could be read) and profile.json.
     """
@@ -66,12 +66,12 @@ def command(
 
     def numbers(text: str, option: str) -> tuple[float, ...]:
         try:
-            found = tuple(float(part) for part in text.split(",") if part.strip())
+            values = tuple(float(part) for part in text.split(",") if part.strip())
         except ValueError as error:
             raise UsageError.at(option, f"{text!r} is not a list of numbers such as 32,128") from error
-        if any(not value > 0 for value in found):
-            raise UsageError.at(option, f"{text!r} holds a number that is not above 0")
-        return found
+        if any(not value > 0 for value in values):
+            raise UsageError.at(option, f"{text!r} has a number that is not above 0")
+        return values
 
     sizes = numbers(batch_sizes, "--batch-sizes")
     if not sizes or any(size != int(size) for size in sizes):
@@ -92,10 +92,10 @@ def command(
     earlier = read_document(against) if against is not None else None
     if earlier is not None and not isinstance(earlier.get("points"), list):
         raise UsageError.at(
-            "--against", f"{against} is no profile of `forerun measure energy`: it holds no points"
+            "--against", f"{against} is no profile of `forerun measure energy`: it has no points"
         )
-    tell = (lambda message: None) if quiet or as_json else (lambda message: click.echo(message, err=True))
-    profile = measure(campaign, out, tell)
+    progress = (lambda message: None) if quiet or as_json else (lambda message: click.echo(message, err=True))
+    profile = measure(campaign, out, progress)
     if earlier is not None:
         try:
             profile = {**profile, "compared": compared(earlier, profile)}
@@ -106,7 +106,7 @@ def command(
     else:
         _show(profile, out)
     if "stopped" in profile:
-        click.echo(f"forerun: interrupted; what was measured is kept in {out}", err=True)
+        click.echo(f"forerun: interrupted; what was measured is in {out}", err=True)
         raise click.exceptions.Exit(130)
     missed = [row for row in profile.get("compared", ()) if not row["inside"]]
     if missed:
@@ -137,4 +137,4 @@ def _show(profile: dict[str, Any], out: Path) -> None:
         click.echo(
             f"batch size {row['batch_size']}: {row['measured_s']:.4f} s, {verdict} the predicted [{low:.4f}, {high:.4f}]"
         )
-    click.echo(f"kept in {out}")
+    click.echo(f"written to {out}")

@@ -1,4 +1,4 @@
-"""Power limits of a GPU: which can be set, and always put back."""
+"""Power limits of a GPU: which can be set, and how they are restored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU behind NVML."""
+    """A GPU. nvml: the module of NVML. handle: its handle of the device."""
 
     nvml: Any
     handle: Any
@@ -38,7 +38,7 @@ def restored(gpu: Gpu) -> Iterator[None]:
 
 
 def _leave(number: int, _frame: object) -> None:
-    """End as after an interrupt, so that what stands in `finally` is done."""
+    """End as after an interrupt, so that `finally` blocks run."""
     raise SystemExit(128 + number)
 
 

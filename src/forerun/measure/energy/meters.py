@@ -1,4 +1,4 @@
-"""Joules, read where the machine offers a counter, and never made up.
+"""Meters of energy: joules from a counter of the machine, never invented.
 
 `find_meter` tries NVML's total-energy counter, then sampled power of GPUs without one; RAPL for processors. Where none
 can be read it says why and what would help.
@@ -23,7 +23,7 @@ SAMPLE_S: Final = 0.02
 
 
 class CounterReset(OSError):
-    """A counter began again from zero, so that nothing can be said of the window it fell in."""
+    """A counter began again from zero, so that its window gives no joules."""
 
 
 class Meter(Protocol):
@@ -34,7 +34,7 @@ class Meter(Protocol):
         """What is read, in words."""
 
     def read_j(self) -> float:
-        """Joules counted so far; differences of two readings are what was used between them.
+        """Joules counted so far; differences of two readings are the energy used between them.
 
         Raises CounterReset if the counter began again since the last reading, OSError if it cannot be read.
         """
@@ -89,7 +89,7 @@ def _number(path: Path) -> int:
     """The whole number in a file of the kernel. Raises OSError naming the file."""
     text = path.read_text().strip()
     if not text.isdigit():
-        raise OSError(0, f"holds {text[:40]!r}, no number", str(path))
+        raise OSError(0, f"is {text[:40]!r}, not a number", str(path))
     return int(text)
 
 
@@ -121,7 +121,7 @@ class NvmlMeter:
 
 @dataclass
 class SampledNvmlMeter:
-    """Power of a GPU without a counter of energy, sampled and summed as trapezoids: an estimate, and said to be one.
+    """Power of a GPU without a counter of energy, sampled and summed as trapezoids: an estimate, labelled as one.
 
     Sampling runs between `start` and `stop`; `sample` may also be called by hand.
     """
@@ -158,7 +158,7 @@ class SampledNvmlMeter:
     def read_j(self) -> float:
         """Joules since the first sample."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._keep_sampling, daemon=True)
+            self._thread = threading.Thread(target=self._sample_until_stopped, daemon=True)
             self._thread.start()
         return self.sample()
 
@@ -166,7 +166,7 @@ class SampledNvmlMeter:
         """End the sampling."""
         self._ending.set()
 
-    def _keep_sampling(self) -> None:
+    def _sample_until_stopped(self) -> None:
         while not self._ending.wait(SAMPLE_S):
             with contextlib.suppress(OSError):
                 self.sample()
@@ -200,7 +200,7 @@ def _nvml(index: int) -> Meter | NoMeter:
             continue
         return meter
     return NoMeter(
-        (f"NVML: {name} tells neither its energy nor its power ({problem}); another driver might help",)
+        (f"NVML: {name} reports neither its energy nor its power ({problem}); another driver might help",)
     )
 
 

@@ -26,7 +26,7 @@ WINDOW_S = 1.0
 class Epochs:
     """Timed epochs of one configuration: seconds of each; where there is a meter, joules beside their seconds.
 
-    `lost` says of each window that gave no joules why.
+    `lost` names the reason of each window that gave no joules.
     """
 
     batch_size: int
@@ -63,8 +63,8 @@ class Trainer:
             )
         self.device = device
         torch = self.torch
-        drawn = torch.Generator().manual_seed(1)
-        x = torch.randn(SAMPLES + HELD_OUT, INPUTS, generator=drawn)
+        generator = torch.Generator().manual_seed(1)
+        x = torch.randn(SAMPLES + HELD_OUT, INPUTS, generator=generator)
         y = ((x[:, :4] ** 2).sum(1) + x[:, 4] * x[:, 5] > 4.0).long()
         self._train = x[:SAMPLES].to(device), y[:SAMPLES].to(device)
         self._held_out = x[SAMPLES:].to(device), y[SAMPLES:].to(device)
@@ -96,7 +96,7 @@ class Trainer:
             self.torch.cuda.synchronize()
 
     def accuracy(self, model: Any) -> float:
-        """Share of held-out samples that are right."""
+        """Share of held-out samples that are classified correctly."""
         x, y = self._held_out
         with self.torch.no_grad():
             return float((model(x).argmax(1) == y).float().mean())
@@ -104,16 +104,16 @@ class Trainer:
     def epochs_to(self, targets: Sequence[float], batch_size: int, seed: int, most: int) -> dict[float, int]:
         """First epoch at which each target was reached; targets that were not are absent."""
         model, optimizer, order = self.start(batch_size, seed)
-        found: dict[float, int] = {}
+        reached_at: dict[float, int] = {}
         for number in range(1, most + 1):
             self.epoch(model, optimizer, order, batch_size)
             reached = self.accuracy(model)
             for target in targets:
                 if reached >= target:
-                    found.setdefault(target, number)
-            if len(found) == len(targets):
+                    reached_at.setdefault(target, number)
+            if len(reached_at) == len(targets):
                 break
-        return found
+        return reached_at
 
     def timed(
         self,

@@ -552,7 +552,7 @@ def sequence(
 
 @kernel
 def grown(log: F64, rewards: F64) -> tuple[F64, F64, F64]:
-    """Log and rewards with twice the room, and scratch to match."""
+    """Log and rewards with twice the space, and scratch to match."""
     n = len(log)
     more, longer = np.zeros((2 * n, log.shape[1])), np.empty((len(rewards), 2 * n))
     more[:n], longer[:, :n] = log, rewards

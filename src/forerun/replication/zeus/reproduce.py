@@ -24,6 +24,7 @@ from forerun.domains.energy.traces.groups import REGIMES, regime
 from forerun.errors import Infeasible
 from forerun.replication.zeus import reproduce_hardware
 from forerun.replication.zeus.public import GPUS, JOBS, SOURCE, public_workload
+from forerun.replication.zeus.published import published
 from forerun.result.figures import Axis, Figure, Rule
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
@@ -36,12 +37,12 @@ ETA, BETA = 0.5, 2.0
 PUBLISHED: Final = Pair(batch_size=PruningGts(), limit=Jit())
 CURVES: Final = "the paper shows this as a curve or bars, without numbers"
 RANGE: Final = "the paper gives the range over its jobs only"
-UNKNOWN: Final = "the paper's seeds and way of averaging are not public"
+UNKNOWN: Final = "the paper's seeds and averaging are not public"
 
 
 def _runs(
     workload: Workload,
-    recipe: KnobSpec,
+    spec: KnobSpec,
     seeds: Sequence[int],
     rules: Rules,
     *,
@@ -49,7 +50,7 @@ def _runs(
     beta: float = BETA,
 ) -> list[Attempts]:
     return run_many(
-        Work(workload, recipe, eta=eta, beta=beta, rules=rules, recurrences=workload.recurrences()),
+        Work(workload, spec, eta=eta, beta=beta, rules=rules, recurrences=workload.recurrences()),
         seeds,
         compile_above=1000,
     )
@@ -78,14 +79,14 @@ def potential(gpu: str, dataset: str, rules: Rules) -> dict[str, float]:
     if default is None:
         raise Infeasible.at(str(workload.job), "the default never reaches the target")
     certain = [point for point in workload.expected(ETA) if point.reach == 1]
-    found = {
+    candidates = {
         "joint": certain,
         "power limit only": [point for point in certain if point.batch_size == default.batch_size],
         "batch size only": [point for point in certain if point.limit_w == default.limit_w],
     }
     return {
         name: 100 * (min(point.energy_j for point in points) / default.energy_j - 1)
-        for name, points in found.items()
+        for name, points in candidates.items()
     }
 
 
@@ -93,22 +94,23 @@ def _potential(progress: Progress) -> Reproduced:
     rows, bars = [], []
     table = {dataset: potential("v100", dataset, COMPAT) for dataset in JOBS}
     again = {dataset: potential("v100", dataset, CORRECTED) for dataset in JOBS}
-    for knob, low, high in (("joint", 23.8, 74.7), ("power limit only", 3.0, 31.5)):
-        for which, published, pick in (("least", low, min), ("most", high, max)):
-            ours = pick(-found[knob] for found in table.values())
-            mine = pick(-found[knob] for found in again.values())
+    for knob in ("joint", "power limit only"):
+        stated = published("zeus-savings-potential", knob)
+        for which, pick in (("least", min), ("most", max)):
+            ours = pick(-change[knob] for change in table.values())
+            mine = pick(-change[knob] for change in again.values())
             rows.append(
                 Row(
                     f"{knob}: {which} energy saved, percent",
-                    published,
+                    stated[which],
                     ours,
                     mine,
                     WITHIN_POINTS,
                     "range over six jobs",
                 )
             )
-    for dataset, found in table.items():
-        for knob, change in found.items():
+    for dataset, changes in table.items():
+        for knob, change in changes.items():
             rows.append(
                 _ours(f"{dataset}, {knob}: energy change percent", change, again[dataset][knob], note=RANGE)
             )
@@ -143,11 +145,12 @@ def _single(progress: Progress) -> Reproduced:
         progress(f"zeus-single: {dataset}")
         compat[dataset] = last_five("v100", dataset, COMPAT, range(1, 201))
         corrected[dataset] = last_five("v100", dataset, CORRECTED, range(1, 21))
-    for which, published, pick in (("least", 15.3, min), ("most", 75.8, max)):
-        ours = pick(_mean(found, "energy_last") for found in compat.values())
-        mine = pick(_mean(found, "energy_last") for found in corrected.values())
+    stated = published("zeus-single", "energy")
+    for which, pick in (("least", min), ("most", max)):
+        ours = pick(_mean(runs, "energy_last") for runs in compat.values())
+        mine = pick(_mean(runs, "energy_last") for runs in corrected.values())
         rows.append(
-            Row(f"{which} energy saved in the last five, percent", published, ours, mine, None, UNKNOWN)
+            Row(f"{which} energy saved in the last five, percent", stated[which], ours, mine, None, UNKNOWN)
         )
     for dataset, saved in compat.items():
         again = corrected[dataset]
@@ -186,7 +189,7 @@ def _choices(workload: Workload, log: Attempts) -> Figure:
 
 # --- regret ------------------------------------------------------------------------------------------------------
 
-#: recipe, rules and seeds of each policy
+#: spec, rules and seeds of each policy
 REGRET_POLICIES: Final[dict[str, tuple[KnobSpec, Rules, int]]] = {
     "pruning-gts": (PUBLISHED, COMPAT, 200),
     "joint": (Joint(), COMPAT, 10),
@@ -198,15 +201,15 @@ REGRET_POLICIES: Final[dict[str, tuple[KnobSpec, Rules, int]]] = {
 
 def mean_ratios(name: str, seeds: int = 0) -> dict[tuple[str, str], float]:
     """Mean cost over the oracle's of one policy on each of the 24 public workloads, in compat."""
-    recipe, rules, usual = REGRET_POLICIES[name]
-    found = {}
+    spec, rules, usual = REGRET_POLICIES[name]
+    ratios = {}
     for gpu in GPUS:
         for dataset in JOBS:
             workload = public_workload(gpu, dataset, COMPAT)
             against, n = reference(workload, ETA), workload.recurrences()
-            logs = _runs(workload, recipe, range(1, (seeds or usual) + 1), rules)
-            found[gpu, dataset] = _mean([of_attempts(log, n, against) for log in logs], "cost_ratio")
-    return found
+            logs = _runs(workload, spec, range(1, (seeds or usual) + 1), rules)
+            ratios[gpu, dataset] = _mean([of_attempts(log, n, against) for log in logs], "cost_ratio")
+    return ratios
 
 
 def _regret(progress: Progress, *, part: int = 1) -> Reproduced:
@@ -229,10 +232,10 @@ def _regret_figure(dataset: str) -> Figure:
     columns: dict[str, list[float | str]] = {
         name: [] for name in ("recurrence", "regret", "low", "high", "policy")
     }
-    for name, (recipe, rules, seeds) in REGRET_POLICIES.items():
+    for name, (spec, rules, seeds) in REGRET_POLICIES.items():
         if name == "grid":
             continue
-        curves = regret_curves(_runs(workload, recipe, range(1, max(seeds, 20) + 1), rules), n, against)
+        curves = regret_curves(_runs(workload, spec, range(1, max(seeds, 20) + 1), rules), n, against)
         low, middle, high = np.percentile(curves, [5, 50, 95], axis=0)
         columns["recurrence"] += list(range(1, n + 1))
         columns["regret"] += middle.tolist()
@@ -265,19 +268,19 @@ def regret_curves(logs: Sequence[Attempts], recurrences: int, against: Reference
 def _groups(progress: Progress) -> Reproduced:
     rows = []
     note = "synthetic groups: the published group trace is not obtainable; paper: 7 to 52 % energy over real groups"
-    recipe = Pair(batch_size=PruningGts(concurrency=True), limit=Jit())
+    spec = Pair(batch_size=PruningGts(concurrency=True), limit=Jit())
     for name in REGIMES:
         progress(f"zeus-groups: {name}")
         for dataset in JOBS:
-            found = {}
+            saved = {}
             for rules, label in ((COMPAT, "compat"), (CORRECTED, "corrected")):
-                found[label] = group_saving(dataset, name, rules, recipe, seeds=range(1, 6))
+                saved[label] = group_saving(dataset, name, rules, spec, seeds=range(1, 6))
             text = f"{dataset}, {name}: energy saved, percent"
-            rows.append(_ours(text, found["compat"], found["corrected"], note=note))
-    return Reproduced(tuple(rows), notes=("groups are drawn, not the published ones",))
+            rows.append(_ours(text, saved["compat"], saved["corrected"], note=note))
+    return Reproduced(tuple(rows), notes=("groups are synthetic, not the published ones",))
 
 
-def group_saving(dataset: str, name: str, rules: Rules, recipe: KnobSpec, seeds: Sequence[int]) -> float:
+def group_saving(dataset: str, name: str, rules: Rules, spec: KnobSpec, seeds: Sequence[int]) -> float:
     """Mean energy saved in a synthetic group of 120 submissions, percent; seeds that end in a failure are left out."""
     workload = public_workload("v100", dataset, rules)
     against = reference(workload, ETA)
@@ -287,7 +290,7 @@ def group_saving(dataset: str, name: str, rules: Rules, recipe: KnobSpec, seeds:
         rows = regime(name, 120, against.default.time_s, seed)  # type: ignore[arg-type]
         try:
             (log,) = run_many(
-                Work(workload, recipe, eta=ETA, beta=BETA, rules=rules, rows=rows),
+                Work(workload, spec, eta=ETA, beta=BETA, rules=rules, rows=rows),
                 [seed],
                 compile_above=10**9,
             )
@@ -344,8 +347,8 @@ def _gpus(progress: Progress) -> Reproduced:
     for gpu in GPUS[1:]:
         for dataset in JOBS:
             progress(f"zeus-gpus: {gpu} {dataset}")
-            found, mine = potential(gpu, dataset, COMPAT), potential(gpu, dataset, CORRECTED)
-            for knob, change in found.items():
+            compat, mine = potential(gpu, dataset, COMPAT), potential(gpu, dataset, CORRECTED)
+            for knob, change in compat.items():
                 rows.append(_ours(f"{gpu} {dataset}, {knob}: energy change percent", change, mine[knob]))
             saved = last_five(gpu, dataset, COMPAT, range(1, 201))
             for label, what in (("energy", "energy_last"), ("time", "time_last")):
@@ -376,15 +379,15 @@ def _sensitivity(progress: Progress, *, seeds: int = 50) -> Reproduced:
     )
 
 
-def _ratio(workload: Workload, recipe: KnobSpec, beta: float, seeds: int) -> float | None:
+def _ratio(workload: Workload, spec: KnobSpec, beta: float, seeds: int) -> float | None:
     against, n = reference(workload, ETA), workload.recurrences()
-    found = []
+    logs = []
     for seed in range(1, seeds + 1):
         try:
-            found += _runs(workload, recipe, [seed], COMPAT, beta=beta)
+            logs += _runs(workload, spec, [seed], COMPAT, beta=beta)
         except Infeasible:
             continue
-    return _mean([of_attempts(log, n, against) for log in found], "cost_ratio") if found else None
+    return _mean([of_attempts(log, n, against) for log in logs], "cost_ratio") if logs else None
 
 
 #: GPU, data set, exponent, pivot of the five synthetic changes
@@ -399,16 +402,16 @@ DRIFT_AT, DRIFT_RECURRENCES = 120, 240
 
 
 def drift_excess(
-    world: tuple[str, str, float, float], recipe: KnobSpec, rules: Rules, seeds: Sequence[int]
+    case: tuple[str, str, float, float], spec: KnobSpec, rules: Rules, seeds: Sequence[int]
 ) -> list[float]:
     """Cost after the change over the new optimum's, minus one, one a seed."""
-    gpu, dataset, exponent, pivot = world
+    gpu, dataset, exponent, pivot = case
     workload = public_workload(gpu, dataset, rules)
     after = reference(workload.drifted(exponent, pivot), ETA).oracle
     assert after is not None
     change = (Drift(from_recurrence=DRIFT_AT, exponent=exponent, pivot=pivot),)
     logs = run_many(
-        Work(workload, recipe, eta=ETA, beta=BETA, rules=rules, recurrences=DRIFT_RECURRENCES, drift=change),
+        Work(workload, spec, eta=ETA, beta=BETA, rules=rules, recurrences=DRIFT_RECURRENCES, drift=change),
         seeds,
     )
     costs = [log.per_recurrence(log.cost_j, DRIFT_RECURRENCES)[DRIFT_AT:] for log in logs]
@@ -417,14 +420,12 @@ def drift_excess(
 
 def _drift(progress: Progress) -> Reproduced:
     rows = []
-    for world in DRIFTS:
+    for case in DRIFTS:
         for window in (0, 10, 3):
-            progress(f"zeus-drift: {world[0]} {world[1]} window {window}")
-            recipe = Pair(batch_size=PruningGts(window=window), limit=Jit())
-            excess = float(np.mean(drift_excess(world, recipe, COMPAT, range(1, 21))))
-            name = (
-                f"{world[0]} {world[1]}, exponent {world[2]}, window {window}: excess cost after the change"
-            )
+            progress(f"zeus-drift: {case[0]} {case[1]} window {window}")
+            spec = Pair(batch_size=PruningGts(window=window), limit=Jit())
+            excess = float(np.mean(drift_excess(case, spec, COMPAT, range(1, 21))))
+            name = f"{case[0]} {case[1]}, exponent {case[2]}, window {window}: excess cost after the change"
             rows.append(_ours(name, excess, note="synthetic change, 20 seeds"))
     return Reproduced(
         tuple(rows), notes=("the paper's drifting data set is not public; the change here is synthetic",)
@@ -458,7 +459,7 @@ REPRODUCTIONS: tuple[Reproduction, ...] = (
     _entry("zeus-gpus", "Potential and savings on three more GPU types", "evaluation", _gpus, 0.3),
     _entry(
         "zeus-sensitivity",
-        "Taste, early stopping and window",
+        "Weight of energy, early stopping and window",
         "evaluation",
         _sensitivity,
         0.3,

@@ -1,4 +1,4 @@
-"""What a report of this room shows, as data."""
+"""The figures of a run, as data."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     scenario = to_data(run.scenario)
     if scenario.get("pipeline"):
         return (*_passes(run), _frontier(run))
-    found = [_plane(run, scenario), _choices(run), _regret(run), _costs(run)]
+    shown = [_plane(run, scenario), _choices(run), _regret(run), _costs(run)]
     savings = _savings(run)
     if savings is not None:
-        found.append(savings)
+        shown.append(savings)
     if scenario.get("group"):
-        found.append(_slots(run))
-    return tuple(found)
+        shown.append(_slots(run))
+    return tuple(shown)
 
 
 def _plane(run: Result | SavedRun, scenario: dict[str, Any]) -> Figure:
@@ -184,7 +184,7 @@ def _slots(run: Result | SavedRun) -> Figure:
 def _passes(run: Result | SavedRun) -> tuple[Figure, Figure]:
     """What each stage does when, at the highest frequencies and as chosen; on the same axis of time."""
     table = run.tables["operations"]
-    found = []
+    passes = []
     for which, title in (
         ("highest", "An iteration with every pass at its highest frequency"),
         ("chosen", "The iteration as planned"),
@@ -193,7 +193,7 @@ def _passes(run: Result | SavedRun) -> tuple[Figure, Figure]:
         clock = table["frequency_mhz"][mine]
         top = float(table["frequency_mhz"].max())
         slowed = int(np.count_nonzero(clock < top))
-        found.append(
+        passes.append(
             Figure(
                 id=f"energy-passes-{which}",
                 title=title,
@@ -215,7 +215,7 @@ def _passes(run: Result | SavedRun) -> tuple[Figure, Figure]:
                 rules=(Rule(float(table["end_s"][mine].max()), "end"),),
             )
         )
-    return found[0], found[1]
+    return passes[0], passes[1]
 
 
 CLOCKS = ("highest", "90 % or more of it", "75 to 90 %", "below 75 %")

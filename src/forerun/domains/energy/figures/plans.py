@@ -1,4 +1,4 @@
-"""What the report draws of this room's plan files and measurements."""
+"""The figures of plan files and measurements, as data."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
     """The frontier of time and energy with the plan, the knee and the default on it; the plan at each weight."""
     if plan.get("operations"):
         return _of_a_pipeline(plan)
-    found = []
-    # What stands out lies on top: it comes last.
+    figures = []
+    # Highlighted points are drawn last, on top of the others.
     marked = [
         *(("frontier", point) for point in plan.get("frontier") or ()),
         ("default", plan.get("default")),
@@ -23,7 +23,7 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
     ]
     rows = [(name, point) for name, point in marked if point and point.get("time_s") is not None]
     if rows:
-        found.append(
+        figures.append(
             Figure(
                 id="plan-frontier",
                 title="Time and energy to the target",
@@ -42,7 +42,7 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
         )
     weights = plan.get("by_eta") or ()
     if weights:
-        found.append(
+        figures.append(
             Figure(
                 id="plan-by-eta",
                 title="The plan's energy by its weight",
@@ -56,7 +56,7 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
                 caption="Weight 0 counts time alone, 1 energy alone; the configuration changes at the steps.",
             )
         )
-    return tuple(found)
+    return tuple(figures)
 
 
 def _of_a_pipeline(plan: Mapping[str, Any]) -> tuple[Figure, ...]:

@@ -137,7 +137,7 @@ def _submissions(scenario: Scenario, repairs: RepairLog) -> tuple[Submission, ..
     if len(groups) > 1:
         known = ", ".join(groups[:20]) + (", ..." if len(groups) > 20 else "")
         raise TraceError(
-            Problem(scenario.group.file.path, f"holds several groups, name one as group.id: {known}")
+            Problem(scenario.group.file.path, f"has several groups, name one as group.id: {known}")
         )
     columns = (trace["start_s"].tolist(), trace["end_s"].tolist(), trace["runtime_ratio"].tolist())
     return tuple(Submission(*row) for row in zip(*columns))

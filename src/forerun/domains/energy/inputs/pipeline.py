@@ -78,14 +78,14 @@ class Pipeline:
     def waits_for(self) -> tuple[tuple[int, ...], ...]:
         """Positions of the operations that must have ended before each begins."""
         at = {op: place for place, op in enumerate(self.operations)}
-        found = []
+        waits = []
         for place, op in enumerate(self.operations):
             before = [place - 1] if place and self.operations[place - 1].stage == op.stage else []
             beside = op.stage + (-1 if op.kind == "forward" else 1)
             if 0 <= beside < self.stages:
                 before.append(at[Operation(beside, op.kind, op.microbatch)])
-            found.append(tuple(before))
-        return tuple(found)
+            waits.append(tuple(before))
+        return tuple(waits)
 
     @cached_property
     def topological(self) -> tuple[int, ...]:
@@ -142,8 +142,8 @@ class Pipeline:
 def _order(stage: int, stages: int, microbatches: int) -> list[Operation]:
     """What a stage runs, in order."""
     ahead = min(stages - stage, microbatches)
-    found = [Operation(stage, "forward", m) for m in range(ahead)]
+    operations = [Operation(stage, "forward", m) for m in range(ahead)]
     for m in range(microbatches - ahead):
-        found += [Operation(stage, "backward", m), Operation(stage, "forward", ahead + m)]
-    found += [Operation(stage, "backward", m) for m in range(microbatches - ahead, microbatches)]
-    return found
+        operations += [Operation(stage, "backward", m), Operation(stage, "forward", ahead + m)]
+    operations += [Operation(stage, "backward", m) for m in range(microbatches - ahead, microbatches)]
+    return operations

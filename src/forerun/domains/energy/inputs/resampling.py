@@ -2,7 +2,7 @@
 
 Two hundred seeds on five recorded paths give a tight and wrong interval, because the paths themselves are a small
 sample. So the epochs to the target have a log-normal distribution a batch size, with the posterior of its mean and
-spread under the usual non-informative prior, from which new paths are drawn.
+spread under the usual non-informative prior, from which new paths are sampled.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ LEAST_LOG_SD = 0.02
 
 
 def resampled_workload(workload: Workload, rng: np.random.Generator, paths: int = 60) -> Workload:
-    """The job with other paths: `paths` new ones a size (default 60), from a distribution drawn from its posterior.
+    """The job with other paths: `paths` new ones a size (default 60), from a distribution sampled from its posterior.
 
-    The share that never reaches the target is drawn too. Measured seconds and joules stay.
+    The share that never reaches the target is sampled too. Measured seconds and joules stay.
     """
     laws = _laws(workload)
     pooled = _pooled_log_variance(workload)
@@ -33,7 +33,7 @@ def resampled_workload(workload: Workload, rng: np.random.Generator, paths: int 
     joules: list[Floats] = []
     total = 0
     for s in range(sizes):
-        new = _drawn_paths(laws[s], workload.job.max_epochs, pooled, rng, paths)
+        new = _sampled_paths(laws[s], workload.job.max_epochs, pooled, rng, paths)
         for p in np.flatnonzero(workload.count[s]):
             first = workload.start[s, p]
             start[s, p], count[s, p] = total, paths
@@ -65,7 +65,7 @@ def _pooled_log_variance(workload: Workload) -> float:
     return max(squares / freedom if freedom else 0.0, LEAST_LOG_SD**2)
 
 
-def _drawn_paths(
+def _sampled_paths(
     recorded: np.ndarray, max_epochs: int, pooled: float, rng: np.random.Generator, paths: int
 ) -> np.ndarray:
     """Epochs of `paths` new runs; 0 where a run never reaches."""
@@ -75,9 +75,9 @@ def _drawn_paths(
         return np.zeros(paths, np.int64)
     variance = float(reached.var(ddof=1)) if n > 1 else pooled
     variance = max(variance, LEAST_LOG_SD**2)
-    drawn = variance * (n - 1) / rng.chisquare(n - 1) if n > 1 else variance
-    mean = rng.normal(float(reached.mean()), math.sqrt(drawn / n))
-    epochs = np.maximum(1, np.round(np.exp(rng.normal(mean, math.sqrt(drawn), paths)))).astype(np.int64)
+    sampled = variance * (n - 1) / rng.chisquare(n - 1) if n > 1 else variance
+    mean = rng.normal(float(reached.mean()), math.sqrt(sampled / n))
+    epochs = np.maximum(1, np.round(np.exp(rng.normal(mean, math.sqrt(sampled), paths)))).astype(np.int64)
     never = len(recorded) - n
     if never:
         epochs[rng.random(paths) < rng.beta(never + 0.5, n + 0.5)] = 0
@@ -94,10 +94,10 @@ def resampled_mean_epochs(workload: Workload, size: int, rng: np.random.Generato
     logs = np.log(good)
     pooled = _pooled_log_variance(workload)
     variance = max(float(logs.var(ddof=1)) if n > 1 else pooled, LEAST_LOG_SD**2)
-    drawn = variance * (n - 1) / rng.chisquare(n - 1, draws) if n > 1 else np.full(draws, variance)
-    mean = rng.normal(float(logs.mean()), np.sqrt(drawn / n))
+    sampled = variance * (n - 1) / rng.chisquare(n - 1, draws) if n > 1 else np.full(draws, variance)
+    mean = rng.normal(float(logs.mean()), np.sqrt(sampled / n))
     # Two or three paths leave the variance so open that some draws overflow: 50 is beyond any training already.
-    epochs = np.exp(np.minimum(mean + drawn / 2, 50.0))
+    epochs = np.exp(np.minimum(mean + sampled / 2, 50.0))
     recorded_mean = float(good.mean())
     if failed:
         share = rng.beta(n + 0.5, failed + 0.5, draws)

@@ -120,11 +120,11 @@ class Workload:
 
         Where some paths fail at `max_epochs`, a job is retried until it reaches: failures cost the full cap.
         """
-        found = []
+        points = []
         for s, p in zip(*np.nonzero(self.count)):
             rows = slice(self.start[s, p], self.start[s, p] + self.count[s, p])
-            found.append(self._expected(int(s), int(p), rows, eta))
-        return tuple(found)
+            points.append(self._expected(int(s), int(p), rows, eta))
+        return tuple(points)
 
     def _expected(self, s: int, p: int, rows: slice, eta: float) -> Expected:
         cap = self.job.max_epochs

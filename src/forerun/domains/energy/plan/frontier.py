@@ -72,21 +72,21 @@ def enumerated(pipeline: Pipeline) -> tuple[FrequencyPlan, ...]:
         busy_s += pipeline.of(place).time_s[pick]
     makespan = np.max(list(end.values()), axis=0)
     energy = joules + pipeline.blocked_power_w * (pipeline.stages * makespan - busy_s)
-    kept: list[FrequencyPlan] = []
+    undominated: list[FrequencyPlan] = []
     # Sums differ in their last bits with the order of summation: what is equal but for those counts as equal.
     for at in np.lexsort((energy, np.round(makespan, 12))).tolist():
-        if kept and energy[at] >= kept[-1].energy_j * (1 - 1e-12):
+        if undominated and energy[at] >= undominated[-1].energy_j * (1 - 1e-12):
             continue
         chosen = tuple(int(_digit(np.array([at]), counts, place)[0]) for place in range(len(counts)))
         done = pipeline.run(chosen)
-        kept.append(FrequencyPlan(chosen, done.makespan_s, done.energy_j, done.energy_j))
-    return tuple(kept)
+        undominated.append(FrequencyPlan(chosen, done.makespan_s, done.energy_j, done.energy_j))
+    return tuple(undominated)
 
 
 def _digit(plan: Ints, counts: Sequence[int], place: int) -> Ints:
     """The frequency of one operation in the plans of these numbers."""
-    found: Ints = plan // math.prod(counts[place + 1 :]) % counts[place]
-    return found
+    digit: Ints = plan // math.prod(counts[place + 1 :]) % counts[place]
+    return digit
 
 
 class Program:
@@ -113,14 +113,14 @@ class Program:
         span = cheapest.makespan_s - self.least_s
         # Energy falls steeply at first: times lie closer together there.
         wanted = self.least_s + span * (np.arange(times) / max(times - 1, 1)) ** 1.5
-        kept: list[FrequencyPlan] = []
+        undominated: list[FrequencyPlan] = []
         for plan in sorted(
             [self.within(float(time_s)) for time_s in wanted] + [cheapest],
             key=lambda plan: (plan.makespan_s, plan.energy_j),
         ):
-            if not kept or plan.energy_j < kept[-1].energy_j:
-                kept.append(plan)
-        return tuple(kept)
+            if not undominated or plan.energy_j < undominated[-1].energy_j:
+                undominated.append(plan)
+        return tuple(undominated)
 
     def within(self, time_s: float) -> FrequencyPlan:
         """The cheapest plan found within a time of at least `least_s` [s], and what none can go below."""
@@ -204,8 +204,8 @@ class Program:
             best, saved = None, 0.0
             for place, curve in enumerate(self._curves):
                 now_s, now_j = float(curve.choices.time_s[at[place]]), float(curve.all_extra_j[at[place]])
-                room = curve.choices.time_s <= now_s + slack[place] + 1e-12 * now_s
-                other = int(np.argmin(np.where(room, curve.all_extra_j, np.inf)))
+                affordable = curve.choices.time_s <= now_s + slack[place] + 1e-12 * now_s
+                other = int(np.argmin(np.where(affordable, curve.all_extra_j, np.inf)))
                 if now_j - float(curve.all_extra_j[other]) > saved + 1e-9:
                     best, saved = (place, other), now_j - float(curve.all_extra_j[other])
             if best is None:

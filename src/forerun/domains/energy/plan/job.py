@@ -1,8 +1,8 @@
 """Which batch size, power limit, GPU and hour, read off the measurements without any learning.
 
 Every measured configuration becomes a point: expected time, energy, cost, and money and carbon where signals are
-given. The plan is the cheapest point within the bounds; beside it stand the frontier of time against energy, its knee,
-the optimum for every taste, how sure the recorded paths make all this, and a certificate that a small checker
+given. The plan is the cheapest point within the bounds; beside it are the frontier of time against energy, its knee,
+the optimum for every weight of energy, the confidence that the recorded paths allow, and a certificate that a small checker
 re-verifies.
 """
 
@@ -42,7 +42,7 @@ POINTS: Final = TableSchema(
         Column("reach_share", "", "share of recorded paths that reach the target"),
         Column("time_s", "s", "expected time to the target"),
         Column("energy_j", "J", "expected energy to the target"),
-        Column("cost_j", "J", "expected cost at the scenario's taste"),
+        Column("cost_j", "J", "expected cost at the scenario's weight of energy"),
         Column("power_w", "W", "average draw of all GPUs"),
         Column("usd", "$", "money at the chosen start (nan: no price)"),
         Column("gco2", "g", "carbon at the chosen start (nan: no carbon signal)"),
@@ -77,7 +77,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        """As people say it."""
+        """In words."""
         return f"{self.gpu} batch size {self.batch_size} at {self.limit_w:g} W"
 
     def value(self, of: str) -> float:
@@ -157,7 +157,7 @@ class JobPlan(ShownPlan):
     @property
     def summary(self) -> dict[str, Any]:
         """Flat figures, names with units."""
-        found: dict[str, Any] = {
+        figures: dict[str, Any] = {
             "gpu": self.chosen.gpu,
             "batch_size": self.chosen.batch_size,
             "power_limit_w": self.chosen.limit_w,
@@ -172,13 +172,13 @@ class JobPlan(ShownPlan):
             "frontier_points": len(self.frontier),
         }
         if not math.isnan(self.chosen.usd):
-            found |= {"cost_usd": self.chosen.usd, "cost_usd_if_started_now": self.chosen.usd_now}
+            figures |= {"cost_usd": self.chosen.usd, "cost_usd_if_started_now": self.chosen.usd_now}
         if not math.isnan(self.chosen.gco2):
-            found |= {"carbon_gco2": self.chosen.gco2, "carbon_gco2_if_started_now": self.chosen.gco2_now}
+            figures |= {"carbon_gco2": self.chosen.gco2, "carbon_gco2_if_started_now": self.chosen.gco2_now}
         if self.default is not None:
-            found["energy_saved_percent"] = 100 * (1 - self.chosen.energy_j / self.default.energy_j)
-            found["time_saved_percent"] = 100 * (1 - self.chosen.time_s / self.default.time_s)
-        return found
+            figures["energy_saved_percent"] = 100 * (1 - self.chosen.energy_j / self.default.energy_j)
+            figures["time_saved_percent"] = 100 * (1 - self.chosen.time_s / self.default.time_s)
+        return figures
 
     @property
     def tables(self) -> dict[str, Table]:
@@ -243,7 +243,7 @@ def enumerate_points(
 ) -> tuple[Point, ...]:
     """Every configuration that can reach the target; time is priced at the highest limit of all GPU types."""
     top = scenario.max_power_w or max(workload.max_power_w for workload in workloads.values())
-    found = []
+    points = []
     for gpu, workload in workloads.items():
         for at in workload.expected(scenario.eta):
             if at.reach == 0:
@@ -251,10 +251,10 @@ def enumerate_points(
             cost = scenario.eta * at.energy_j + (1 - scenario.eta) * top * at.time_s
             power = goal.gpus * at.energy_j / at.time_s
             totals = (at.reach, at.time_s, at.energy_j, cost, power)
-            found.append(_timed(Point(gpu, at.batch_size, at.limit_w, *totals), goal, price, carbon))
-    if not found:
+            points.append(_timed(Point(gpu, at.batch_size, at.limit_w, *totals), goal, price, carbon))
+    if not points:
         raise Infeasible(Problem(str(scenario.job), "no measured configuration ever reaches the target"))
-    return tuple(found)
+    return tuple(points)
 
 
 def _timed(point: Point, goal: Goal, price: Signal | None, carbon: Signal | None) -> Point:
@@ -341,7 +341,7 @@ def _default_point(scenario: Scenario, points: Sequence[Point]) -> Point | None:
 
 
 def _bounds(goal: Goal, default: Point | None) -> tuple[Bound, ...]:
-    found = [
+    bounds = [
         Bound(name, figure, getattr(goal, name))
         for name, figure in (
             ("max_time_s", "time_s"),
@@ -353,15 +353,15 @@ def _bounds(goal: Goal, default: Point | None) -> tuple[Bound, ...]:
         if getattr(goal, name)
     ]
     if goal.deadline_s:
-        found.append(Bound("deadline_s", "time_s", goal.deadline_s))
+        bounds.append(Bound("deadline_s", "time_s", goal.deadline_s))
     if goal.max_slowdown:
         if default is None:
             what = "needs the default configuration, which never reaches the target or was not measured"
             raise Infeasible(Problem("goal.max_slowdown", what))
-        found.append(
+        bounds.append(
             Bound(f"max_slowdown {goal.max_slowdown:g}", "time_s", goal.max_slowdown * default.time_s)
         )
-    return tuple(found)
+    return tuple(bounds)
 
 
 def _infeasible(scenario: Scenario, points: Sequence[Point], bounds: Sequence[Bound]) -> Infeasible:
@@ -375,7 +375,7 @@ def _infeasible(scenario: Scenario, points: Sequence[Point], bounds: Sequence[Bo
             problems.append(Problem(f"goal.{bound.name}", what))
     if not problems:
         together = " and ".join(bound.name for bound in bounds)
-        problems.append(Problem("goal", f"each bound can be kept, but not {together} together"))
+        problems.append(Problem("goal", f"each bound can be met, but not {together} together"))
     return Infeasible(*problems)
 
 
@@ -416,11 +416,11 @@ def _by_eta(
     scenario: Scenario, workloads: dict[str, Workload], points: Sequence[Point], certain: Sequence[int]
 ) -> tuple[tuple[float, Point], ...]:
     top = scenario.max_power_w or max(workload.max_power_w for workload in workloads.values())
-    found = []
+    best_by_eta = []
     for eta in ETAS:
         best = min(certain, key=lambda at: eta * points[at].energy_j + (1 - eta) * top * points[at].time_s)
-        found.append((eta, points[best]))
-    return tuple(found)
+        best_by_eta.append((eta, points[best]))
+    return tuple(best_by_eta)
 
 
 def _confidence(
@@ -446,14 +446,14 @@ def _confidence(
         factor[:, at] = laws[point.batch_size]
     base = np.array([point.value(figure) for point in points])
     values = base * factor
-    kept: NDArray[np.bool_] = np.ones((DRAWS, len(points)), bool)
+    within: NDArray[np.bool_] = np.ones((DRAWS, len(points)), bool)
     keeps = {}
     for bound in bounds:
         scale = factor if bound.figure != "power_w" else np.ones_like(factor)
         good = np.array([point.value(bound.figure) for point in points]) * scale <= bound.limit * (1 + 1e-12)
-        kept &= good
+        within &= good
         keeps[bound.name] = float(good[:, chosen].mean())
-    values = np.where(kept & ~np.isnan(values), values, math.inf)
+    values = np.where(within & ~np.isnan(values), values, math.inf)
     winner = np.argmin(values, axis=1)
     best = np.bincount(winner[np.isfinite(values.min(axis=1))], minlength=len(points)) / DRAWS
     inside = np.quantile(factor[:, chosen], [0.025, 0.975])
@@ -478,22 +478,22 @@ def _change(saved_percent: float) -> str:
 def _doubts(
     goal: Goal, sure: Confidence, chosen: Point, points: Sequence[Point], certain: Sequence[int]
 ) -> list[str]:
-    found = [
-        f"{name} is kept in expectation, but only with probability {share:.0%} over the recorded paths"
+    notes = [
+        f"{name} holds in expectation, but only with probability {share:.0%} over the recorded paths"
         for name, share in sure.keeps.items()
         if share < goal.confidence
     ]
     if chosen.reach < 1:
-        found.append(
+        notes.append(
             f"{chosen.name} reaches the target in {chosen.reach:.0%} of its recorded paths; retries are counted"
         )
     if len(certain) == len(points) and any(point.reach < 1 for point in points):
-        found.append("no configuration reaches the target in all its recorded paths")
+        notes.append("no configuration reaches the target in all its recorded paths")
     if sure.best < 0.5:
-        found.append(
+        notes.append(
             f"the data leave {1 - sure.best:.0%} for another configuration to be the best: see probability_best"
         )
-    return found
+    return notes
 
 
 def verify(certificate: Certificate) -> None:
@@ -527,7 +527,7 @@ def _dominates(one: Point, other: Point) -> bool:
 
 
 def _plain(point: Point) -> dict[str, Any]:
-    kept = {
+    fields = {
         "gpu": point.gpu,
         "batch_size": point.batch_size,
         "power_limit_w": point.limit_w,
@@ -543,5 +543,5 @@ def _plain(point: Point) -> dict[str, Any]:
     }
     return {
         name: None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in kept.items()
+        for name, value in fields.items()
     }

@@ -121,7 +121,7 @@ class PipelinePlan(ShownPlan):
 
     def _stages(self) -> list[tuple[Any, ...]]:
         pipeline, at = self.pipeline, self.chosen.frequencies
-        found = []
+        rows = []
         for stage in range(pipeline.stages):
             mine = [place for place, op in enumerate(pipeline.operations) if op.stage == stage]
             clocks = [
@@ -141,28 +141,30 @@ class PipelinePlan(ShownPlan):
             blocked = self.chosen.makespan_s - busy
             energy = joules + pipeline.blocked_power_w * blocked
             top = top_joules + pipeline.blocked_power_w * (self.highest.makespan_s - top_busy)
-            found.append((stage, *clocks, busy, blocked, energy, top))
-        return found
+            rows.append((stage, *clocks, busy, blocked, energy, top))
+        return rows
 
     def _operations(self, name: str, at: Frequencies) -> list[tuple[Any, ...]]:
         done = self.pipeline.run(at)
-        found = []
+        rows = []
         for place, op in enumerate(self.pipeline.operations):
             choices = self.pipeline.of(place)
             row = (name, op.stage, op.kind, op.microbatch, float(choices.frequency_mhz[at[place]]))
-            found.append((*row, done.start_s[place], done.end_s[place], float(choices.energy_j[at[place]])))
-        return found
+            rows.append((*row, done.start_s[place], done.end_s[place], float(choices.energy_j[at[place]])))
+        return rows
 
     def check(self) -> PipelinePlan:
         """Run every stated plan again, and compare all pairs; returns self. Raises CheckFailed."""
         for point in self.frontier:
             done = self.pipeline.run(point.frequencies)
-            for what, stated, found in (
+            for what, stated, run_again in (
                 ("time", point.makespan_s, done.makespan_s),
                 ("energy", point.energy_j, done.energy_j),
             ):
-                if not math.isclose(stated, found, rel_tol=1e-9):
-                    raise CheckFailed.at("frontier", f"states {what} {stated!r}, run again it is {found!r}")
+                if not math.isclose(stated, run_again, rel_tol=1e-9):
+                    raise CheckFailed.at(
+                        "frontier", f"states {what} {stated!r}, run again it is {run_again!r}"
+                    )
             if point.energy_j < point.at_least_j * (1 - 1e-6):
                 raise CheckFailed.at(
                     "frontier", f"{point.energy_j!r} J is below its bound {point.at_least_j!r} J"
@@ -214,23 +216,23 @@ def plan_pipeline(inputs: PipelineInputs) -> PipelinePlan:
 
 def _merged(points: tuple[FrequencyPlan, ...], other: FrequencyPlan) -> tuple[FrequencyPlan, ...]:
     """The frontier with one more plan, unless another makes it pointless."""
-    kept: list[FrequencyPlan] = []
+    undominated: list[FrequencyPlan] = []
     for point in sorted([*points, other], key=lambda p: (p.makespan_s, p.energy_j)):
-        if not kept or point.energy_j < kept[-1].energy_j:
-            kept.append(point)
-    return tuple(kept)
+        if not undominated or point.energy_j < undominated[-1].energy_j:
+            undominated.append(point)
+    return tuple(undominated)
 
 
 def _bounds(scenario: Scenario, highest: Timed) -> list[tuple[str, str, float]]:
     """The goal's bounds: name, figure of a point, limit."""
-    goal, found = scenario.goal, []
+    goal, bounds = scenario.goal, []
     if goal.max_time_s:
-        found.append(("max_time_s", "makespan_s", goal.max_time_s))
+        bounds.append(("max_time_s", "makespan_s", goal.max_time_s))
     if goal.max_slowdown:
-        found.append(("max_slowdown", "makespan_s", goal.max_slowdown * highest.makespan_s))
+        bounds.append(("max_slowdown", "makespan_s", goal.max_slowdown * highest.makespan_s))
     if goal.max_energy_j:
-        found.append(("max_energy_j", "energy_j", goal.max_energy_j))
-    return found
+        bounds.append(("max_energy_j", "energy_j", goal.max_energy_j))
+    return bounds
 
 
 def _feasible(

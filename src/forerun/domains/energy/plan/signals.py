@@ -54,7 +54,7 @@ def best_start(
     starts = np.concatenate([[from_s, last], steps, steps - seconds])
     starts = np.unique(starts[(starts >= from_s) & (starts <= last)])
     amounts = watts * signal.integral(starts, starts + seconds) / KWH_J
-    # Among amounts equal to rounding the earliest start is kept: waiting must be worth something.
+    # Among amounts equal to rounding the earliest start wins: waiting must save something.
     best = float(amounts.min())
     at = int(np.argmax(amounts <= best * (1 + 1e-12)))
     return Slot(float(amounts[at]), float(starts[at]), amount(signal, from_s, seconds, watts))
@@ -84,9 +84,9 @@ def best_pieces(
     bound = _cheapest_seconds(signal, seconds, watts, from_s, deadline_s)
     best = Pieces(one.amount, ((one.start_s, one.start_s + seconds),), bound)
     cell = _cell_length(signal, from_s, deadline_s, seconds, cells)
-    found = _by_cells(signal, seconds, watts, from_s, deadline_s, checkpoint_s, checkpoint_j, cell)
-    if found is not None and found[0] < best.amount * (1 - 1e-12):
-        return Pieces(found[0], found[1], bound)
+    pieces = _by_cells(signal, seconds, watts, from_s, deadline_s, checkpoint_s, checkpoint_j, cell)
+    if pieces is not None and pieces[0] < best.amount * (1 - 1e-12):
+        return Pieces(pieces[0], pieces[1], bound)
     return best
 
 
@@ -157,7 +157,7 @@ def _stretches(
     busy: Floats, idle: Floats, price: Floats, extra: int, owed: int, slots: int
 ) -> list[list[int]]:
     """Follow the least amounts back: (first cell, cell after the last) of each stretch, in order."""
-    found: list[list[int]] = []
+    stretches: list[list[int]] = []
     t, k = slots, owed
     while k:
         while idle[t - 1, k] <= busy[t, k]:
@@ -166,9 +166,9 @@ def _stretches(
         while k > 1 and busy[t, k] == busy[t - 1, k - 1] + price[t - 1]:
             t, k = t - 1, k - 1
         first = t - 1 if k == 1 else t - 1 - extra
-        found.append([first, end])
+        stretches.append([first, end])
         t, k = first, k - 1
-    return found[::-1]
+    return stretches[::-1]
 
 
 def _trimmed(

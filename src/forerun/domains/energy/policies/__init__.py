@@ -1,1 +1,1 @@
-"""The policies of the energy room, one a file."""
+"""The policies of the energy domain, one a file."""

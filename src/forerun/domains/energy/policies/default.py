@@ -12,7 +12,7 @@ class Default(KnobSpec, frozen=True, kw_only=True, tag="default"):
     """The default batch size at its highest limit, without a bound."""
 
     def build(self, setting: Setting) -> KnobPolicy:
-        """A cook without memory. Raises DefaultMissing or DefaultNotInRange."""
+        """A policy without state. Raises DefaultMissing or DefaultNotInRange."""
         return ConstantPolicy(setting.default(), 0.0)
 
 

@@ -7,7 +7,7 @@ from forerun.domains.energy.policy.view import MeasuredLimits, View
 
 
 class FixedLimit(LimitSpec, frozen=True, kw_only=True, tag="fixed-limit"):
-    """Always `limit_w` [W]."""
+    """Always the same power limit. limit_w: above 0 [W]."""
 
     limit_w: float
 
@@ -16,7 +16,7 @@ class FixedLimit(LimitSpec, frozen=True, kw_only=True, tag="fixed-limit"):
         return [] if self.limit_w > 0 else [("limit_w", f"{self.limit_w:g} W is not above 0")]
 
     def build(self, setting: Setting) -> LimitPolicy:
-        """A cook without memory."""
+        """A policy without state."""
         return FixedLimitPolicy(self.limit_w)
 
 

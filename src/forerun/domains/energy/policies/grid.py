@@ -14,7 +14,7 @@ class Grid(KnobSpec, frozen=True, kw_only=True, tag="grid"):
     """Batch sizes ascending, limits descending, no bound; a batch size that fails is dropped."""
 
     def build(self, setting: Setting) -> KnobPolicy:
-        """A cook with the whole grid before it."""
+        """A policy at the start of the grid."""
         return GridPolicy(setting, bounded=False)
 
 

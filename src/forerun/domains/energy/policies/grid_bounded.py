@@ -10,5 +10,5 @@ class GridBounded(KnobSpec, frozen=True, kw_only=True, tag="grid-bounded"):
     """The default at its highest limit first, then as `grid`, under the simulator's bound."""
 
     def build(self, setting: Setting) -> KnobPolicy:
-        """A cook with the whole grid before it. Raises DefaultMissing or DefaultNotInRange."""
+        """A policy at the start of the grid. Raises DefaultMissing or DefaultNotInRange."""
         return GridPolicy(setting, bounded=True)

@@ -12,10 +12,11 @@ from forerun.errors import PolicyError, Problem
 
 
 class Gts(BatchSizeSpec, frozen=True, kw_only=True, tag="gts"):
-    """One bandit over all sizes; whether an attempt reached its target is ignored.
+    """One bandit over all batch sizes; whether an attempt reached its target is ignored.
 
-    `learn_precision` estimates each arm's reward precision from its rewards, else `reward_precision` [1/J^2] is
-    used; `prior_mean` [J], `prior_precision` [1/J^2]; `explorations` pulls of each arm before beliefs decide.
+    learn_precision: estimate each arm's reward precision from its rewards (default no: `reward_precision` is used).
+    reward_precision: [1/J^2] (default 0). prior_mean: mean reward before any is seen [J] (default 0). prior_precision:
+    [1/J^2] (default 0). explorations: pulls of each arm before beliefs decide (default 1).
     """
 
     learn_precision: bool = False
@@ -25,15 +26,15 @@ class Gts(BatchSizeSpec, frozen=True, kw_only=True, tag="gts"):
     explorations: int = 1
 
     def build(self, setting: Setting) -> BatchSizePolicy:
-        """A cook that knows nothing."""
+        """A policy without beliefs."""
         return GtsPolicy(self, setting)
 
 
 class GtsPolicy:
-    """`history` holds (batch size, reward) of every observation, in order."""
+    """`history` lists (batch size, reward) of every observation, in order."""
 
-    def __init__(self, recipe: Gts, setting: Setting) -> None:
-        self._recipe = recipe
+    def __init__(self, spec: Gts, setting: Setting) -> None:
+        self._spec = spec
         self.exploring = True
         self.bound_j: float | None = None
         self._pool = setting.rules.pooled_variance
@@ -43,16 +44,16 @@ class GtsPolicy:
         self.bandit = GaussianThompson(
             setting.sizes,
             setting.rng,
-            reward_precision=recipe.reward_precision,
-            prior_mean=recipe.prior_mean,
-            prior_precision=recipe.prior_precision,
-            explorations=recipe.explorations,
+            reward_precision=spec.reward_precision,
+            prior_mean=spec.prior_mean,
+            prior_precision=spec.prior_precision,
+            explorations=spec.explorations,
         )
 
     def choose(self, view: View) -> int:
         """The bandit's draw."""
         size = self.bandit.choose()
-        self.exploring = self.bandit.observations[size] < self._recipe.explorations
+        self.exploring = self.bandit.observations[size] < self._spec.explorations
         return size
 
     def learn(self, outcome: AttemptOutcome) -> None:
@@ -62,7 +63,7 @@ class GtsPolicy:
             arms = ", ".join(map(str, self.bandit.arms))
             raise PolicyError(Problem(f"batch size {size}", f"is no arm of gts; arms: {arms}"))
         self.history.append((size, reward))
-        if not self._recipe.learn_precision:
+        if not self._spec.learn_precision:
             self.bandit.fit(size, [reward], reset=False)
             return
         self._rewards[size].append(reward)

@@ -14,7 +14,7 @@ class Jit(LimitSpec, frozen=True, kw_only=True, tag="jit"):
     """
 
     def build(self, setting: Setting) -> LimitPolicy:
-        """A cook that knows no limit yet."""
+        """A policy that has profiled nothing yet."""
 
         def cheapest(measured: MeasuredLimits) -> float:
             costs = measured.epoch_cost_j(setting.eta)

@@ -26,28 +26,29 @@ ROUNDING: Final = 1 / math.sqrt(12)
 class Joint(KnobSpec, frozen=True, kw_only=True, tag="joint"):
     """Thompson sampling on a cost curve over log batch size that follows from what epochs cost and how many it takes.
 
-    One profile tells all limits of a batch size, so only batch sizes are explored; what is learned at one says
+    One profile measures all limits of a batch size, so only batch sizes are explored; what is learned at one says
     something about the others. Every epoch's cost is known exactly once it was measured. How far a GPU draws below
-    its highest limit says how much of an epoch it waits: a step has overhead then, and larger batches save it. A GPU
-    that draws `busy_share` of its limit does not wait. `shape_sd` is how far log cost may leave what that explains,
-    smoothly over `length_octaves`, `own_sd` each size by itself; `boldness` scales the spread of the samples.
-    `reach_octaves` is how far from a success the next trial may be once two sizes are known; until `known_first` are
-    known only new ones are tried. A first trial is stopped at `stop_first_at` times the best known cost.
+    its highest limit says how much of an epoch it waits: a step has overhead then, and larger batches save it.
 
-    Both neighbours of the size that looks best are tried before it is kept. The curve may be wrong: once an attempt
-    is further than `surprise_at` standard deviations from it, every size is tried that the exploration of the
-    published policy would try, down from the default and up from it until a size fails (not with a `known_curve`).
+    Both neighbours of the size that looks best are tried before it is settled on. The curve may be wrong: after an attempt
+    far from it, every size is tried that the exploration of the published policy would try, down from the default and
+    up from it until a size fails (not with a `known_curve`). At a new size only those limits are profiled that are near the
+    least cost at the nearest size profiled, those between them, and one beyond on either side.
 
-    At a new size only limits are profiled that cost at most `profile_within` above the least at the nearest size
-    profiled, those between them, and one beyond on either side.
+    With `detect_drift` a two-sided CUSUM watches standardised residuals, and an alarm starts again from the latest runs. A
+    change may leave the best size as it was, so a neighbour of it is tried from time to time.
 
-    `detect_drift` watches standardised residuals with a two-sided CUSUM (`cusum_slack`, `cusum_alarm`, in standard
-    deviations) and starts again from the latest runs on an alarm. A change may leave the best size as it was, so
-    every `probe_every` recurrences a neighbour of it is tried, and one residual beyond `probe_alarm` there is an
-    alarm too.
-
-    `known_curve` gives (batch size, cost) of a similar job or another GPU type, up to a factor; `known_curve_sd` is
-    how far log cost may differ from its shape.
+    shape_sd: how far log cost may leave what epochs explain (default 0.15), smoothly over length_octaves (default 4).
+    own_sd: deviation of each size by itself (default 0.02). noise_sd: of one run (default 0.05), worth noise_weight
+    observations (default 3). boldness: scales the spread of the samples (default 0.6). surprise_at: standard deviations from
+    the curve that contradict it (default 3.5). reach_octaves: how far from a success a trial may be once two sizes are
+    known (default 2). known_first: only new sizes are tried until so many are known (default 3). stop_first_at: bound of a
+    first trial, in best known costs (default 1.9). busy_share: draw over limit of a GPU that does not wait (default 0.6).
+    profile_within: excess cost up to which limits are profiled (default 0.1). detect_drift: default no. cusum_slack,
+    cusum_alarm: in standard deviations (default 0.75, 5). probe_every: recurrences between trials of a neighbour (default
+    60). probe_alarm: residual of such a trial that is an alarm (default 4). known_curve: (batch size, cost) of a similar job
+    or another GPU type, up to a factor (default: none). known_curve_sd: how far log cost may differ from its shape
+    (default 0.25).
     """
 
     shape_sd: float = 0.15
@@ -82,34 +83,35 @@ class Joint(KnobSpec, frozen=True, kw_only=True, tag="joint"):
             "cusum_alarm",
             "known_curve_sd",
         )
-        found = [
+        problems = [
             (name, f"{getattr(self, name):g} is not above 0") for name in names if not getattr(self, name) > 0
         ]
         if not self.stop_first_at >= 1:
-            found.append(
+            problems.append(
                 ("stop_first_at", f"{self.stop_first_at:g} is below 1: even the best known would be stopped")
             )
         if any(size < 1 or not cost > 0 for size, cost in self.known_curve):
-            found.append(("known_curve", "batch sizes and costs are positive"))
-        return found
+            problems.append(("known_curve", "batch sizes and costs are positive"))
+        return problems
 
     def build(self, setting: Setting) -> KnobPolicy:
-        """A cook that starts at the default. Raises DefaultMissing or DefaultNotInRange."""
+        """A policy that starts at the default. Raises DefaultMissing or DefaultNotInRange."""
         return JointPolicy(self, setting)
 
 
 class JointPolicy:
-    """`best` maps a batch size to its limit [W], `measured` to its profile.
+    """The joint policy of one run.
 
-    `gave_up` are sizes that never reached; `surprised` says that an attempt contradicted the curve.
+    `best` maps a batch size to its limit [W], `measured` to its profile. `gave_up` are sizes that never reached;
+    `surprised` says that an attempt contradicted the curve; `alarms` counts detected changes of the job.
     """
 
-    def __init__(self, recipe: Joint, setting: Setting) -> None:
-        self._recipe, self._eta, self._rng = recipe, setting.eta, setting.rng
+    def __init__(self, spec: Joint, setting: Setting) -> None:
+        self._spec, self._eta, self._rng = spec, setting.eta, setting.rng
         self._sizes = setting.sizes
         self._octaves = np.log2(np.array(setting.sizes, dtype=np.float64))
         self._first = setting.sizes.index(setting.default())
-        self._curve = CostCurve(setting.sizes, _prior(recipe), _shapes(recipe, setting.sizes))
+        self._curve = CostCurve(setting.sizes, _prior(spec), _shapes(spec, setting.sizes))
         self._recent: deque[tuple[int, float, bool]] = deque(maxlen=60)
         self._up = self._down = 0.0
         self._since_up = self._since_down = 0
@@ -137,20 +139,20 @@ class JointPolicy:
         if not known:
             return None
         mean, _ = self._curve.posterior()
-        return min(view.bound_j, self._recipe.stop_first_at * math.exp(min(mean[at] for at in known)))
+        return min(view.bound_j, self._spec.stop_first_at * math.exp(min(mean[at] for at in known)))
 
     def _limit(self, at: int, view: View) -> float | ProfileLimits:
-        """The limit kept at this size, or those to profile: those that are likely by the nearest size profiled."""
+        """The limit chosen at this size, or those to profile: the likely ones by the nearest size profiled."""
         size = self._sizes[at]
         if size in self.best:
             return self.best[size]
         offered = view.limits_w[size]
-        several = [found for found in self.measured.values() if len(found.limits_w) > 1]
+        several = [profile for profile in self.measured.values() if len(profile.limits_w) > 1]
         if not several:
             return ProfileLimits(offered)
-        near = min(several, key=lambda found: abs(math.log2(found.batch_size) - self._octaves[at]))
+        near = min(several, key=lambda profile: abs(math.log2(profile.batch_size) - self._octaves[at]))
         costs = near.epoch_cost_j(self._eta)
-        most = min(costs) * (1 + self._recipe.profile_within)
+        most = min(costs) * (1 + self._spec.profile_within)
         likely = [limit for limit, cost in zip(near.limits_w, costs) if cost <= most]
         between = [p for p, limit in enumerate(offered) if min(likely) <= limit <= max(likely)]
         # One limit beyond on either side: the best moves from size to size, and a limit left out stays unknown.
@@ -169,33 +171,33 @@ class JointPolicy:
         # A single known size says nothing about the others, however often it is repeated: look beside it first.
         known = [at for at in allowed if self._curve.completed[at] or self._curve.stopped[at]]
         fresh = [at for at in allowed if at not in known]
-        if len(known) + len(self.gave_up) < self._recipe.known_first and fresh:
+        if len(known) + len(self.gave_up) < self._spec.known_first and fresh:
             among = np.array(fresh)
         else:
             best = min(reached, key=lambda at: mean[at])
             first = {at for at in fresh if abs(at - best) == 1} | self._unwalked()
             among = np.array(sorted(at for at in first if self._sizes[at] not in view.in_flight) or allowed)
         root = np.linalg.cholesky(covariance[np.ix_(among, among)] + 1e-9 * np.eye(len(among)))
-        drawn = mean[among] + self._recipe.boldness * (root @ self._rng.normal(size=len(among)))
-        return int(among[np.argmin(drawn)])
+        samples = mean[among] + self._spec.boldness * (root @ self._rng.normal(size=len(among)))
+        return int(among[np.argmin(samples)])
 
     def _unwalked(self) -> set[int]:
         """Once surprised: the next size of a walk down and of one up from the default, each until a size fails.
 
         This is what the exploration of the published policy tries, whatever the curve says.
         """
-        found: set[int] = set()
+        sizes: set[int] = set()
         for walk in (range(self._first - 1, -1, -1), range(self._first + 1, len(self._sizes))):
             ahead = next((at for at in walk if not self._curve.completed[at]), None)
             failed = ahead is None or self._curve.stopped[ahead] or ahead in self.gave_up
             if self.surprised and ahead is not None and not failed:
-                found.add(ahead)
-        return found
+                sizes.add(ahead)
+        return sizes
 
     def _due(self, view: View) -> bool:
         """Whether a neighbour of the best should be looked at again, in case the job has changed."""
-        due = view.recurrence - self._probed_at >= self._recipe.probe_every and not view.attempt
-        self._probing = self._recipe.detect_drift and due and any(self._curve.completed)
+        due = view.recurrence - self._probed_at >= self._spec.probe_every and not view.attempt
+        self._probing = self._spec.detect_drift and due and any(self._curve.completed)
         return self._probing
 
     def _probe(self, view: View) -> int:
@@ -214,7 +216,7 @@ class JointPolicy:
         reached = [at for at in alive if self._curve.completed[at]]
         if not reached or not alive:
             return alive or list(range(len(self._sizes)))
-        reach = self._recipe.reach_octaves if len(reached) > 1 else 1.0
+        reach = self._spec.reach_octaves if len(reached) > 1 else 1.0
         near = [
             at
             for at in alive
@@ -250,7 +252,7 @@ class JointPolicy:
         point = (at, math.log(value), outcome.reached)
         self._recent.append(point)
         if (
-            self._recipe.detect_drift
+            self._spec.detect_drift
             and outcome.reached
             and self._curve.completed[at]
             and self._alarm(*point[:2])
@@ -261,10 +263,10 @@ class JointPolicy:
 
     def _contradicted(self, at: int, log_cost: float, completed: bool) -> bool:
         """Whether an attempt cost more or less than the curve leaves likely; a stopped one, at least as much."""
-        if self._recipe.known_curve or not any(self._curve.completed):
+        if self._spec.known_curve or not any(self._curve.completed):
             return False
         away = self._residual(at, log_cost)
-        return away > self._recipe.surprise_at or (completed and away < -self._recipe.surprise_at)
+        return away > self._spec.surprise_at or (completed and away < -self._spec.surprise_at)
 
     def _residual(self, at: int, log_cost: float) -> float:
         """An attempt's log cost against what the curve says of it, in standard deviations."""
@@ -274,11 +276,11 @@ class JointPolicy:
 
     def _learn_epoch(self, at: int, measured: MeasuredLimits) -> None:
         """The cost of an epoch, and how much of it the GPU seems to wait: it draws far less than it may."""
-        busy = min(1.0, measured.power_w[0] / measured.limits_w[0] / self._recipe.busy_share)
+        busy = min(1.0, measured.power_w[0] / measured.limits_w[0] / self._spec.busy_share)
         self._curve.add_epoch(at, math.log(min(measured.epoch_cost_j(self._eta))), 1 - busy)
 
     def _plain_cost(self, outcome: AttemptOutcome) -> float:
-        """Epochs times the epoch's cost at the kept limit: what the attempt would cost without profiling."""
+        """Epochs times the epoch's cost at the chosen limit: what the attempt would cost without profiling."""
         measured = self.measured.get(outcome.batch_size)
         if measured is None or outcome.limit_w not in measured.limits_w:
             return outcome.cost_j
@@ -288,14 +290,14 @@ class JointPolicy:
     def _alarm(self, at: int, log_cost: float) -> bool:
         """Two-sided CUSUM of standardised residuals; on an alarm the runs since its start are all that stays."""
         residual = self._residual(at, log_cost)
-        slack = self._recipe.cusum_slack
+        slack = self._spec.cusum_slack
         self._up, self._since_up = _summed(self._up, self._since_up, residual - slack)
         self._down, self._since_down = _summed(self._down, self._since_down, -residual - slack)
-        surprising = self._probing and abs(residual) > self._recipe.probe_alarm
-        if max(self._up, self._down) < self._recipe.cusum_alarm and not surprising:
+        surprising = self._probing and abs(residual) > self._spec.probe_alarm
+        if max(self._up, self._down) < self._spec.cusum_alarm and not surprising:
             return False
         since = 3 if surprising else self._since_up if self._up > self._down else self._since_down
-        self._curve.forget(list(self._recent)[-max(1, since) :])
+        self._curve.restart(list(self._recent)[-max(1, since) :])
         self.gave_up.clear()
         self.surprised = False
         self._up = self._down = 0.0
@@ -307,13 +309,13 @@ class JointPolicy:
     def beliefs(self) -> list[tuple[int, float, float, int]]:
         """Batch size, median cost [J], its standard deviation [J] and runs completed, where anything was seen."""
         mean, covariance = self._curve.posterior()
-        found = []
+        rows = []
         for at, size in enumerate(self._sizes):
             if self._curve.completed[at] or self._curve.stopped[at]:
                 cost = math.exp(mean[at])
                 spread = cost * math.sqrt(covariance[at, at])
-                found.append((size, cost, spread, len(self._curve.completed[at])))
-        return found
+                rows.append((size, cost, spread, len(self._curve.completed[at])))
+        return rows
 
 
 def _summed(total: float, since: int, step: float) -> tuple[float, int]:
@@ -322,27 +324,27 @@ def _summed(total: float, since: int, step: float) -> tuple[float, int]:
     return raised, since + 1 if raised else 0
 
 
-def _prior(recipe: Joint) -> CurvePrior:
+def _prior(spec: Joint) -> CurvePrior:
     return CurvePrior(
-        shape_sd=recipe.known_curve_sd if recipe.known_curve else recipe.shape_sd,
-        length_octaves=recipe.length_octaves,
-        own_sd=recipe.own_sd,
-        noise_sd=recipe.noise_sd,
-        noise_weight=recipe.noise_weight,
+        shape_sd=spec.known_curve_sd if spec.known_curve else spec.shape_sd,
+        length_octaves=spec.length_octaves,
+        own_sd=spec.own_sd,
+        noise_sd=spec.noise_sd,
+        noise_weight=spec.noise_weight,
         rounding=ROUNDING,
     )
 
 
-def _shapes(recipe: Joint, sizes: tuple[int, ...]) -> Shapes:
+def _shapes(spec: Joint, sizes: tuple[int, ...]) -> Shapes:
     """What costs may look like: the known curve where there is one, else all trade-offs."""
-    if recipe.known_curve:
-        return Shapes.known(_known(recipe, np.log2(np.array(sizes, dtype=np.float64))))
+    if spec.known_curve:
+        return Shapes.known(_known(spec, np.log2(np.array(sizes, dtype=np.float64))))
     return Shapes.trade_offs(sizes)
 
 
-def _known(recipe: Joint, octaves: Floats) -> Floats:
+def _known(spec: Joint, octaves: Floats) -> Floats:
     """The known curve at our sizes: linear between its points, its end slopes continued beyond."""
-    points = sorted(recipe.known_curve)
+    points = sorted(spec.known_curve)
     x = np.log2([size for size, _ in points])
     y = np.log([cost for _, cost in points])
     inside: Floats = np.interp(octaves, x, y)

@@ -11,7 +11,9 @@ class LeastEnergy(LimitSpec, frozen=True, kw_only=True, tag="least-energy"):
     """The limit with the fewest joules an epoch, whatever the time; the highest wins ties."""
 
     def build(self, setting: Setting) -> LimitPolicy:
-        """A cook that knows no limit yet."""
+        """A policy that has profiled nothing yet."""
         return ProfileThenKeep(
-            lambda found: least_energy(found.limits_w, [p * t for p, t in zip(found.power_w, found.epoch_s)])
+            lambda profile: least_energy(
+                profile.limits_w, [p * t for p, t in zip(profile.power_w, profile.epoch_s)]
+            )
         )

@@ -10,7 +10,7 @@ class MaxLimit(LimitSpec, frozen=True, kw_only=True, tag="max-limit"):
     """The highest limit measured for the batch size."""
 
     def build(self, setting: Setting) -> LimitPolicy:
-        """A cook without memory."""
+        """A policy without state."""
         return MaxLimitPolicy()
 
 

@@ -10,9 +10,10 @@ from forerun.domains.energy.policy.selectors import max_slowdown
 
 
 class MaxSlowdown(LimitSpec, frozen=True, kw_only=True, tag="max-slowdown"):
-    """The lowest limit whose epoch takes at most `factor` times that of the highest limit, or of the fastest.
+    """The lowest limit whose epoch takes at most `factor` times that of another limit.
 
-    The highest limit need not be the fastest: measured times are not monotone.
+    factor: at least 1 (default 1.1). of: the other limit, the highest (default) or the fastest; the highest need not be the
+    fastest, since measured times are not monotone.
     """
 
     factor: float = 1.1
@@ -27,7 +28,7 @@ class MaxSlowdown(LimitSpec, frozen=True, kw_only=True, tag="max-slowdown"):
         )
 
     def build(self, setting: Setting) -> LimitPolicy:
-        """A cook that knows no limit yet."""
+        """A policy that has profiled nothing yet."""
         return ProfileThenKeep(
-            lambda found: max_slowdown(found.limits_w, found.epoch_s, factor=self.factor, of=self.of)
+            lambda profile: max_slowdown(profile.limits_w, profile.epoch_s, factor=self.factor, of=self.of)
         )

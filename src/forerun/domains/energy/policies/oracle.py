@@ -16,7 +16,7 @@ class Oracle(KnobSpec, frozen=True, kw_only=True, tag="oracle"):
     omniscient: ClassVar[bool] = True
 
     def build(self, setting: Setting) -> KnobPolicy:
-        """A cook that has looked at the recorded paths. Raises Infeasible if no configuration always reaches."""
+        """The best configuration of the recorded paths, for ever. Raises Infeasible if no configuration always reaches."""
         size, limit = best_configuration(setting.oracle, str(setting.job))
         return ConstantPolicy(size, limit)
 

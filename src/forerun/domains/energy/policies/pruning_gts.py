@@ -9,8 +9,8 @@ from forerun.domains.energy.policy.sampler import ExploreThenSample, SamplerOpti
 class PruningGts(BatchSizeSpec, frozen=True, kw_only=True, tag="pruning-gts"):
     """Walk twice over the batch sizes from the default, dropping those that fail; then sample the survivors.
 
-    `prior_mean` [J], `prior_precision` [1/J^2] of an arm's reward; `window` the number of latest rewards that count,
-    0 for all; `concurrency` lets a submission that runs beside others answer for the exploration.
+    prior_mean, prior_precision: of an arm's reward [J], [1/J^2] (default 0, 0). window: number of latest rewards that count
+    (default 0: all). concurrency: let a submission that runs beside others answer for the exploration (default no).
     """
 
     prior_mean: float = 0.0
@@ -20,15 +20,15 @@ class PruningGts(BatchSizeSpec, frozen=True, kw_only=True, tag="pruning-gts"):
 
     def problems(self) -> list[tuple[str, str]]:
         """A window is a count, a precision not negative."""
-        found = []
+        problems = []
         if self.window < 0:
-            found.append(("window", f"{self.window} is negative; 0 keeps all rewards"))
+            problems.append(("window", f"{self.window} is negative; 0 keeps all rewards"))
         if not self.prior_precision >= 0:
-            found.append(("prior_precision", f"{self.prior_precision} is negative"))
-        return found
+            problems.append(("prior_precision", f"{self.prior_precision} is negative"))
+        return problems
 
     def build(self, setting: Setting) -> BatchSizePolicy:
-        """A cook at the start of its exploration. Raises DefaultMissing or DefaultNotInRange."""
+        """A policy at the start of its exploration. Raises DefaultMissing or DefaultNotInRange."""
         rules = setting.rules
         style = SamplerOptions(
             prior_mean=self.prior_mean,

@@ -7,10 +7,10 @@ from forerun.domains.energy.policy.view import AttemptOutcome, Knobs, MeasuredLi
 
 
 class Random(KnobSpec, frozen=True, kw_only=True, tag="random"):
-    """Each attempt draws one of all measured configurations; the simulator's bound holds."""
+    """Each attempt draws one of all measured configurations; under the simulator's bound."""
 
     def build(self, setting: Setting) -> KnobPolicy:
-        """A cook with a stream of its own."""
+        """A policy with its own random stream."""
         return RandomPolicy(setting)
 
 

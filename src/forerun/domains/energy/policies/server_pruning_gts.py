@@ -7,11 +7,14 @@ from forerun.domains.energy.policy.sampler import ExploreThenSample, SamplerOpti
 
 
 class ServerPruningGts(BatchSizeSpec, frozen=True, kw_only=True, tag="server-pruning-gts"):
-    """The published policy for submissions that overlap: rounds, window and explorations to choose.
+    """The published policy for submissions that overlap.
 
-    `rounds` walks over the sizes; `explorations` pulls of each survivor before beliefs decide; `early_stopping` off
-    lets every attempt run to its end. While a result of the exploration is pending, other submissions get the
-    cheapest size known; rewards that do not vary borrow the variance of the other sizes.
+    While a result of the exploration is pending, other submissions get the cheapest size known; rewards that do not vary
+    borrow the variance of the other sizes.
+
+    rounds: walks over the sizes (default 2). window: number of latest rewards that count (default 0: all). explorations:
+    pulls of each survivor before beliefs decide (default 2). early_stopping: stop attempts at the simulator's bound
+    (default yes). prior_mean, prior_precision: of an arm's reward [J], [1/J^2] (default 0, 0).
     """
 
     rounds: int = 2
@@ -23,13 +26,15 @@ class ServerPruningGts(BatchSizeSpec, frozen=True, kw_only=True, tag="server-pru
 
     def problems(self) -> list[tuple[str, str]]:
         """Counts are counts."""
-        found = [("rounds", f"{self.rounds} is below 1")] if self.rounds < 1 else []
+        problems = [("rounds", f"{self.rounds} is below 1")] if self.rounds < 1 else []
         if self.window < 0 or self.explorations < 0:
-            found.append(("window", "window and explorations are not negative; window 0 keeps all rewards"))
-        return found
+            problems.append(
+                ("window", "window and explorations are not negative; window 0 keeps all rewards")
+            )
+        return problems
 
     def build(self, setting: Setting) -> BatchSizePolicy:
-        """A cook at the start of its exploration. Raises DefaultMissing or DefaultNotInRange."""
+        """A policy at the start of its exploration. Raises DefaultMissing or DefaultNotInRange."""
         style = SamplerOptions(
             prior_mean=self.prior_mean,
             prior_precision=self.prior_precision,

@@ -73,12 +73,12 @@ class GaussianThompson:
 
     def beliefs(self) -> list[tuple[int, float, float, int]]:
         """Arm, mean cost, its standard deviation (nan before anything is known) and observations."""
-        found = []
+        rows = []
         for arm in self.arms:
             precision = self.precision[arm]
             sd = math.sqrt(1 / precision) if precision else math.nan
-            found.append((arm, -self.mean[arm], sd, self.observations[arm]))
-        return found
+            rows.append((arm, -self.mean[arm], sd, self.observations[arm]))
+        return rows
 
 
 def precision_of(rewards: Sequence[float]) -> float:

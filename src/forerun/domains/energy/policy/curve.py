@@ -86,7 +86,7 @@ class Shapes:
 
 
 class CostCurve:
-    """The belief. `completed`, `stopped` hold the log costs seen at each size, the stopped as lower limits.
+    """The belief. `completed`, `stopped` list the log costs seen at each size, the stopped as lower limits.
 
     `epochs` is the fewest that a training took (infinite before any). Without `shapes` costs are flat but for the
     process.
@@ -122,14 +122,14 @@ class CostCurve:
         self._log_epoch[size], self._waiting[size] = log_cost, waiting
         self._posterior = None
 
-    def forget(self, kept: list[tuple[int, float, bool]]) -> None:
+    def restart(self, observations: list[tuple[int, float, bool]]) -> None:
         """Start again from these observations: (index, log cost, completed). What an epoch costs stays known."""
         for store in (self.completed, self.stopped):
             for values in store:
                 values.clear()
         self._sums[:] = 0
         self._level, self._posterior = math.nan, None
-        for size, log_cost, completed in kept:
+        for size, log_cost, completed in observations:
             self.add(size, log_cost, completed=completed)
 
     def noise_variance(self, size: int) -> float:
@@ -167,11 +167,11 @@ class CostCurve:
             noise = self._noise
             precision = counts / noise
             weighted = np.where(counts > 0, precision * log_mean, 0.0)
-            found = self._given(precision, weighted)
+            posterior = self._given(precision, weighted)
             if any(cut and not done for cut, done in zip(self.stopped, self.completed)):
-                more, sums = self._from_stopped(*found, noise)
-                found = self._given(precision + more, weighted + sums)
-            self._posterior = found
+                more, sums = self._from_stopped(*posterior, noise)
+                posterior = self._given(precision + more, weighted + sums)
+            self._posterior = posterior
         return self._posterior
 
     def _given(self, precision: Floats, weighted: Floats) -> tuple[Floats, Floats]:

@@ -17,7 +17,7 @@ ROUNDS: Final = 2
 
 
 class Explorer:
-    """One exploration: `ask` hands out a batch size (None when all rounds are over), `tell` takes its result.
+    """One exploration: `ask` hands out a batch size (None when all rounds are over), `answer` takes its result.
 
     `sizes` are those of the current round, the survivors at the end; `expecting` is the size handed out last and not
     answered yet, 0 if none.
@@ -53,7 +53,7 @@ class Explorer:
         self.expecting = self._ahead[0]
         return self.expecting
 
-    def tell(self, batch_size: int, cost_j: float, reached: bool) -> None:
+    def answer(self, batch_size: int, cost_j: float, reached: bool) -> None:
         """The result of the batch size that was handed out."""
         if not self.expecting or batch_size != self.expecting:
             waiting = f"waits for batch size {self.expecting}" if self.expecting else "waits for nothing"
@@ -71,7 +71,7 @@ class Explorer:
 
     @property
     def in_play(self) -> tuple[int, ...]:
-        """Sizes not dropped so far: those kept in this round and those still to be tried."""
+        """Sizes not dropped so far: those that reached in this round and those still to be tried."""
         ahead = [] if self._turned else self._above
         return tuple(sorted({*self._kept, *self._ahead, *ahead}))
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a recurring job, by name.
+"""The named failures of a recurring job.
 
 Each failure carries `kind`, a stable word for scripts and tests; the text says job, recurrence, batch size, bound and
 what is still possible. Those that blame the input exit with 2, those that say "it cannot be done" with 3.
@@ -24,7 +24,7 @@ class DefaultNotInRange(ScenarioError):
 
 
 class NoBatchSizes(ScenarioError):
-    """The trace holds no row of this workload."""
+    """The trace has no row of this workload."""
 
     kind: ClassVar[str] = "no_batch_sizes"
 

@@ -1,7 +1,7 @@
-"""Finding a power limit while a job trains: a machine of four states, driven by step beginnings and epoch ends.
+"""Choosing a power limit while a job trains: a state machine driven by the starts of steps and the ends of epochs.
 
-It touches no GPU and reads no clock: it asks for limits to be set and windows to be opened and closed, and is told
-what a window took. The same machine runs behind a real training and in a test.
+It touches no GPU and reads no clock: a `Device` sets limits, and opens and closes windows. The same machine runs behind
+a real training and in a test.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Window:
 
 
 class Device(Protocol):
-    """What the machine asks of the world."""
+    """What the machine needs: GPUs whose limits can be set, and a meter."""
 
     def set_limit(self, limit_w: float) -> None:
         """Limit all GPUs of the job [W]."""
@@ -71,10 +71,11 @@ class Device(Protocol):
 
 
 class LimitProfiler:
-    """Measures every limit for some steps, then keeps the selector's choice.
+    """Measures every limit for some steps, then keeps the selector's choice. On exit as a context it sets the top limit.
 
-    `limits_w` from the top down; `select` maps the windows, in the order measured, to a limit [W]. `saved` windows
-    skip the measuring. Used as a context, it puts the top limit back on the way out.
+    limits_w: from the top down [W]. device: sets limits and measures. select: maps the windows, in the order measured, to a
+    limit [W]. wait_steps: steps before the first limit is set (default 1). warmup_steps, measure_steps: steps at each limit
+    before and in its window (default 10 and 40). saved: windows of an earlier profile, which replace the measuring.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class LimitProfiler:
                     self._finish()
 
     def epoch_ends(self) -> None:
-        """Validation follows: what was being measured is void and begins again in the next epoch."""
+        """Validation follows: the current measurement is discarded and starts again in the next epoch."""
         match self.state:
             case Warmup(limit) | Measuring(limit):
                 if isinstance(self.state, Measuring):

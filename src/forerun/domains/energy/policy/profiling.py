@@ -1,4 +1,4 @@
-"""The cook behind limits that are chosen from a profile: profile a batch size once, then keep the selector's choice."""
+"""The limit policy of specs that choose from a profile: profile a batch size once, then keep the selector's choice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from forerun.domains.energy.policy.view import MeasuredLimits, ProfileLimits, Vi
 
 
 class ProfileThenKeep:
-    """`best` maps a batch size to the limit kept [W]; `measured` to what its profile found."""
+    """select: chooses a limit [W] from what was measured.
+
+    `best` maps a batch size to the chosen limit [W], `measured` to its profile.
+    """
 
     def __init__(self, select: Callable[[MeasuredLimits], float]) -> None:
         self._select = select
@@ -16,7 +19,7 @@ class ProfileThenKeep:
         self.measured: dict[int, MeasuredLimits] = {}
 
     def choose(self, view: View, batch_size: int) -> float | ProfileLimits:
-        """The limit that was found, or a profile over all of them."""
+        """The chosen limit, or a profile of all limits."""
         known = self.best.get(batch_size)
         return ProfileLimits(view.limits_w[batch_size]) if known is None else known
 

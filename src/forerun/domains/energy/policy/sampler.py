@@ -1,4 +1,4 @@
-"""The cook behind the exploring samplers: first an exploration that prunes, then Thompson sampling of the survivors."""
+"""The batch size policy that explores first, pruning sizes that fail, and then samples the survivors."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ from forerun.errors import Problem
 class SamplerOptions:
     """How to explore and sample.
 
-    `concurrency`: an observation counts for the exploration only if it waits for that size. `cheapest_beside_others`:
-    submissions beside a pending exploration get the cheapest size known. `short_window`: windows of one are allowed.
-    `pool_variance`: costs that do not vary borrow the pooled variance of log cost. `censor`: the cost of a stopped
-    attempt is a lower limit.
+    prior_mean, prior_precision: belief about each reward before any is seen [J], [1/J^2] (default 0, 0). window: latest
+    rewards a size that count (default 0: all). rounds: walks over the sizes (default 2). explorations: pulls of each
+    survivor before beliefs decide (default 2). concurrency: an observation counts for the exploration only if it waits for
+    that size. cheapest_beside_others: submissions beside a pending exploration get the cheapest size known. short_window:
+    windows of one are allowed. pool_variance: costs that do not vary borrow the pooled variance of log cost. censor: the
+    cost of a stopped attempt is a lower limit (these five: default no). bound_j: cost that stops an attempt [J] (default
+    None: the simulator's).
     """
 
     prior_mean: float = 0.0
@@ -45,7 +48,7 @@ class SamplerOptions:
 class ExploreThenSample:
     """Exploring until `bandit` is there, then sampling.
 
-    `history` holds (batch size, reward) of every observation, in order. Beliefs are refitted when next needed:
+    `history` lists (batch size, reward) of every observation, in order. Beliefs are refitted when next needed:
     refitting draws nothing, so this is the same as refitting at each observation.
     """
 
@@ -63,7 +66,7 @@ class ExploreThenSample:
 
     @property
     def exploring(self) -> bool:
-        """Whether survivors are still to be found."""
+        """Whether the exploration goes on."""
         return self.bandit is None
 
     def choose(self, view: View) -> int:
@@ -94,7 +97,7 @@ class ExploreThenSample:
         self._stopped[size].append(not outcome.reached)
         self._stale[size] = None
         if self.bandit is None and (not self._style.concurrency or size == self.explorer.expecting):
-            self.explorer.tell(size, outcome.observed_j, outcome.reached)
+            self.explorer.answer(size, outcome.observed_j, outcome.reached)
 
     def refresh(self) -> None:
         """Refit the beliefs about sizes that were observed since."""

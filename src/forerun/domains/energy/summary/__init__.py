@@ -48,7 +48,7 @@ def summarize(outcome: Outcome) -> Result:
         "oddities": tables.known_bugs_table(history),
     }
     summary = _summary(history, made, against) | _priced(outcome)
-    found, medians = intervals(outcome, against)
+    confidence, medians = intervals(outcome, against)
     summary |= medians
     return Result(
         scenario=scenario,
@@ -58,7 +58,7 @@ def summarize(outcome: Outcome) -> Result:
         timeline=tables.timeline(history),
         why=_why(summary, against),
         notes=_notes(outcome),
-        intervals=found,
+        intervals=confidence,
         headline=tuple(name for name in HEADLINE if name in summary),
         next_steps=("forerun plan {scenario}", "forerun compare {scenario}"),
     ).check()

@@ -48,13 +48,13 @@ def _savings(work: Work, seed: int) -> list[Savings]:
     return [of_attempts(log, work.recurrences, reference(work.workload, work.eta))]
 
 
-def _named(found: list[Savings], suffix: str, method: str) -> tuple[dict[str, Interval], dict[str, float]]:
+def _named(runs: list[Savings], suffix: str, method: str) -> tuple[dict[str, Interval], dict[str, float]]:
     names = {
-        "energy_saved_percent": [saved.energy for saved in found],
-        "time_saved_percent": [saved.time for saved in found],
-        "energy_saved_last5_percent": [saved.energy_last for saved in found],
-        "time_saved_last5_percent": [saved.time_last for saved in found],
-        "cost_ratio_to_oracle": [saved.cost_ratio for saved in found],
+        "energy_saved_percent": [saved.energy for saved in runs],
+        "time_saved_percent": [saved.time for saved in runs],
+        "energy_saved_last5_percent": [saved.energy_last for saved in runs],
+        "time_saved_last5_percent": [saved.time_last for saved in runs],
+        "cost_ratio_to_oracle": [saved.cost_ratio for saved in runs],
     }
     intervals, centres = {}, {}
     for name, values in names.items():

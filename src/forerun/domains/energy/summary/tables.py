@@ -72,7 +72,7 @@ LIMITS: Final = TableSchema(
         Column("power_w", "W", "average draw"),
         Column("epoch_s", "s", "time of an epoch"),
         Column("epoch_cost_j", "J", "cost of an epoch"),
-        Column("kept", "", "whether this limit was kept"),
+        Column("kept", "", "whether this limit was chosen"),
     ),
     "what profiles have measured",
 )

@@ -1,7 +1,7 @@
-"""Windows that a live power-limit profiler has measured, as the Zeus project keeps them.
+"""Windows measured by a live profiler of power limits, in the format of the Zeus project.
 
 One row a window, `start_time,window_name,elapsed_time,gpu0_energy,...`: the same number of training steps each, the
-limit in watts at the end of the name, highest first; joules a GPU. Other windows in the file are passed over.
+limit in watts at the end of the name, highest first; joules a GPU. Other windows in the file are ignored.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_windows(path: str | Path, repairs: RepairLog | None = None) -> Windows:
     complaints = Complaints()
     rows = gathered(read_rows(source, fields, complaints=complaints))
     total = np.sum([rows.columns[gpu] for gpu in gpus], axis=0)
-    found = []
+    windows = []
     for at, name in enumerate(rows.columns["window_name"].tolist()):
         limit = _LIMIT.search(name)
         if limit is None:
@@ -55,17 +55,17 @@ def read_windows(path: str | Path, repairs: RepairLog | None = None) -> Windows:
         for value, column in ((seconds, "elapsed_time"), (joules, gpus[0])):
             if not value > 0:
                 complaints.add(source.at(int(rows.lines[at]), column), f"{value:g} is not above 0")
-        found.append(Window(float(limit.group(1)), joules, seconds))
+        windows.append(Window(float(limit.group(1)), joules, seconds))
     complaints.finish()
-    if not found:
+    if not windows:
         raise TraceError(
             Problem(source.name, "has no window whose name ends in a limit, such as profile_250")
         )
-    return Windows(tuple(found), len(gpus))
+    return Windows(tuple(windows), len(gpus))
 
 
 def _header(path: Path) -> str:
-    """The first line, empty if there is none that can be read; what is wrong with the file the rows will tell."""
+    """The first line, empty if there is none that can be read; reading the rows reports what is wrong with the file."""
     try:
         with open_regular(path) as file:
             return file.readline(1 << 16).decode("utf-8", "replace")
