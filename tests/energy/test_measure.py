@@ -1,4 +1,4 @@
-"""Real measurement: counters that wrap, limits that are restored, reasons for missing joules, files that `simulate` reads."""
+"""Real measurement: counters that wrap, limits that are restored, reasons for missing joules, files for `simulate`."""
 
 from __future__ import annotations
 

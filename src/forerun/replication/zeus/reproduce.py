@@ -306,7 +306,7 @@ def group_saving(dataset: str, name: str, rules: Rules, spec: KnobSpec, seeds: S
 
 
 def _pareto(progress: Progress) -> Reproduced:
-    from forerun.domains.energy.plan.job import Point, knee, pareto
+    from forerun.domains.energy.plan.points import Point, knee, pareto
 
     rows, figures = [], []
     for dataset in JOBS:

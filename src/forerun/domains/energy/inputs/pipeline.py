@@ -56,7 +56,11 @@ class Timed:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What was measured of a pipeline: `choices[stage][kind]`, microbatches, and the draw of a waiting stage [W]."""
+    """A measured pipeline.
+
+    choices: what each stage measured for each kind of pass. microbatches: of one iteration. blocked_power_w: draw of a
+    waiting stage [W].
+    """
 
     choices: tuple[dict[Kind, Choices], ...]
     microbatches: int

@@ -31,7 +31,11 @@ SAME: Final = 1e-9
 
 @dataclass(frozen=True, repr=False)
 class FrequencyPlan(ShownPlan):
-    """A frequency an operation with what it takes; no plan within its time draws less than `at_least_j`."""
+    """A frequency for each operation of a pipeline.
+
+    frequencies: index into each operation's choices. makespan_s, energy_j: what an iteration takes. at_least_j: lower
+    bound on the energy of any plan within that time.
+    """
 
     frequencies: Frequencies
     makespan_s: float
@@ -40,7 +44,10 @@ class FrequencyPlan(ShownPlan):
 
 
 def frontier(pipeline: Pipeline, times: int = TIMES) -> tuple[FrequencyPlan, ...]:
-    """Plans of which none is better in both: exact for small pipelines, else at `times` times. Ascending in time."""
+    """Plans of which none is better in both time and energy, ascending in time: exact for small pipelines.
+
+    times: for how many times a larger pipeline is planned (default 120).
+    """
     return enumerated(pipeline) if _few(pipeline) else Program(pipeline).frontier(times)
 
 

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from forerun.domains.energy.inputs import read_job
 from forerun.domains.energy.inputs.resampling import resampled_mean_epochs
 from forerun.domains.energy.inputs.workload import Workload
+from forerun.domains.energy.plan.points import Bound, Certificate, Point, knee, pareto, verify
 from forerun.domains.energy.plan.signals import amount, best_pieces, best_start
 from forerun.domains.energy.policy.view import Floats
 from forerun.domains.energy.scenario import Goal, Scenario
-from forerun.errors import CheckFailed, Infeasible, Problem
+from forerun.errors import Infeasible, Problem
 from forerun.result.numbers import format_number
 from forerun.result.plan import ShownPlan
 from forerun.result.tables import Column, Table, TableSchema
@@ -50,69 +51,19 @@ POINTS: Final = TableSchema(
         Column("on_frontier", "", "nothing is better in time or energy without being worse in the other"),
         Column("feasible", "", "within all bounds in expectation"),
         Column("violates", "", "the bounds it breaks"),
-        Column("probability_best", "", "over path laws"),
+        Column("probability_best", "", "over the posterior of the recorded paths"),
     ),
     "every measured configuration",
 )
 
 
 @dataclass(frozen=True)
-class Point:
-    """One configuration with what it is expected to take. `usd`, `gco2` are nan without a signal."""
-
-    gpu: str
-    batch_size: int
-    limit_w: float
-    reach: float
-    time_s: float
-    energy_j: float
-    cost_j: float
-    power_w: float
-    usd: float = math.nan
-    gco2: float = math.nan
-    start_s: float = 0.0
-    usd_now: float = math.nan
-    gco2_now: float = math.nan
-    stretches: tuple[tuple[float, float], ...] = ()
-
-    @property
-    def name(self) -> str:
-        """In words."""
-        return f"{self.gpu} batch size {self.batch_size} at {self.limit_w:g} W"
-
-    def value(self, of: str) -> float:
-        """The figure that a goal minimises."""
-        return float(getattr(self, {"time": "time_s", "energy": "energy_j", "cost": "cost_j"}.get(of, of)))
-
-
-@dataclass(frozen=True)
-class Bound:
-    """One bound: the figure of a point must not exceed `limit`."""
-
-    name: str
-    figure: str
-    limit: float
-
-    def broken_by(self, point: Point) -> bool:
-        """Whether the point's expectation breaks the bound (an unknown figure does)."""
-        return not point.value(self.figure) <= self.limit * (1 + 1e-12)
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """What a checker needs: all points, the bounds, who dominates whom, and the claims."""
-
-    points: tuple[Point, ...]
-    bounds: tuple[Bound, ...]
-    minimise: str
-    frontier: tuple[int, ...]
-    dominated_by: dict[int, int]
-    chosen: int
-
-
-@dataclass(frozen=True)
 class Confidence:
-    """Probabilities over path laws: that the chosen point is the best, and that it keeps each bound."""
+    """How sure a plan is, over the posterior of the recorded paths.
+
+    best: probability that the chosen point is the best. keeps: probability that it meets each bound. time_s, energy_j: 95 %
+    intervals of what it takes.
+    """
 
     best: float
     keeps: dict[str, float]
@@ -122,7 +73,13 @@ class Confidence:
 
 @dataclass(frozen=True, repr=False)
 class JobPlan(ShownPlan):
-    """The answer. `points` are in the order GPU, size, limit; `frontier` ascends in time."""
+    """The plan of a recurring job.
+
+    scenario: with the goal that was planned. points: every configuration, in the order GPU, size, limit. frontier: ascending
+    in time. knee: the frontier point where it bends most. default: the default configuration, if it reaches. chosen: the
+    answer. by_eta: the best point at each weight of energy. confidence: how sure it is. certificate: for the checker.
+    probability_best: float64[points]. notes: repairs and doubts.
+    """
 
     scenario: Scenario
     points: tuple[Point, ...]
@@ -383,35 +340,6 @@ def _or_infinite(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
 
-def pareto(points: Sequence[Point], among: Sequence[int]) -> tuple[list[int], dict[int, int]]:
-    """Indices of the frontier of time against energy, by time; and for each dominated point one that dominates it.
-
-    A point is dominated if another is no worse in both and better in one; equal points stay together.
-    """
-    order = sorted(among, key=lambda at: (points[at].time_s, points[at].energy_j))
-    frontier: list[int] = []
-    dominated_by: dict[int, int] = {}
-    for at in order:
-        if frontier:
-            last = points[frontier[-1]]
-            same = (last.time_s, last.energy_j) == (points[at].time_s, points[at].energy_j)
-            if points[at].energy_j >= last.energy_j and not same:
-                dominated_by[at] = frontier[-1]
-                continue
-        frontier.append(at)
-    return frontier, dominated_by
-
-
-def knee(points: Sequence[Point], frontier: Sequence[int]) -> int:
-    """The frontier point farthest below the chord of its ends, in log time and log energy, each scaled to [0, 1]."""
-    x = np.log([points[at].time_s for at in frontier])
-    y = np.log([points[at].energy_j for at in frontier])
-    if len(frontier) < 3 or x[-1] == x[0] or y[0] == y[-1]:
-        return frontier[int(np.argmin(x + y))] if len(frontier) else -1
-    scaled = (x - x[0]) / (x[-1] - x[0]) + (y - y[-1]) / (y[0] - y[-1])
-    return frontier[int(np.argmin(scaled))]
-
-
 def _by_eta(
     scenario: Scenario, workloads: dict[str, Workload], points: Sequence[Point], certain: Sequence[int]
 ) -> tuple[tuple[float, Point], ...]:
@@ -431,19 +359,19 @@ def _confidence(
     figure: str,
     chosen: int,
 ) -> tuple[Confidence, Floats]:
-    """Draw the laws of the paths, scale every point with its size's mean epochs, and count.
+    """Sample the posterior of the paths, scale every point with its size's mean epochs, and count.
 
-    Money and carbon scale with energy: starts are not chosen anew in each draw.
+    Money and carbon scale with energy: starts are not chosen again for each sample.
     """
     rng = stream(scenario.seed, "confidence", str(scenario.job))
     factor = np.ones((DRAWS, len(points)))
-    laws: dict[int, Floats] = {}
+    samples: dict[int, Floats] = {}
     for workload in workloads.values():
         for at, size in enumerate(workload.sizes.tolist()):
-            if size not in laws:
-                laws[size] = resampled_mean_epochs(workload, at, rng, DRAWS)
+            if size not in samples:
+                samples[size] = resampled_mean_epochs(workload, at, rng, DRAWS)
     for at, point in enumerate(points):
-        factor[:, at] = laws[point.batch_size]
+        factor[:, at] = samples[point.batch_size]
     base = np.array([point.value(figure) for point in points])
     values = base * factor
     within: NDArray[np.bool_] = np.ones((DRAWS, len(points)), bool)
@@ -494,36 +422,6 @@ def _doubts(
             f"the data leave {1 - sure.best:.0%} for another configuration to be the best: see probability_best"
         )
     return notes
-
-
-def verify(certificate: Certificate) -> None:
-    """Check a certificate by itself, pair by pair and bound by bound. Raises CheckFailed."""
-    points = certificate.points
-    for at in certificate.frontier:
-        for other in (*certificate.frontier, *certificate.dominated_by):
-            if _dominates(points[other], points[at]):
-                raise CheckFailed(
-                    Problem("frontier", f"{points[at].name} is dominated by {points[other].name}")
-                )
-    for at, by in certificate.dominated_by.items():
-        if not _dominates(points[by], points[at]):
-            raise CheckFailed(Problem("frontier", f"{points[by].name} does not dominate {points[at].name}"))
-    chosen = points[certificate.chosen]
-    for bound in certificate.bounds:
-        if bound.broken_by(chosen):
-            raise CheckFailed(Problem(f"goal.{bound.name}", f"the chosen {chosen.name} breaks it"))
-    for point in points:
-        if any(bound.broken_by(point) for bound in certificate.bounds) or point.reach < chosen.reach == 1:
-            continue
-        if point.value(certificate.minimise) < chosen.value(certificate.minimise):
-            raise CheckFailed(
-                Problem(f"goal.minimise {certificate.minimise}", f"{point.name} is better than the chosen")
-            )
-
-
-def _dominates(one: Point, other: Point) -> bool:
-    no_worse = one.time_s <= other.time_s and one.energy_j <= other.energy_j
-    return no_worse and (one.time_s < other.time_s or one.energy_j < other.energy_j)
 
 
 def _plain(point: Point) -> dict[str, Any]:

@@ -59,7 +59,11 @@ OPERATIONS: Final = TableSchema(
 
 @dataclass(frozen=True, repr=False)
 class PipelinePlan(ShownPlan):
-    """The answer: the chosen point beside the frontier and beside every pass at its highest frequency."""
+    """The plan of a pipeline.
+
+    scenario: with the goal that was planned. pipeline: what was measured. frontier: ascending in time. chosen: the answer.
+    highest: the iteration with every pass at its highest frequency. notes: repairs of the profile.
+    """
 
     scenario: Scenario
     pipeline: Pipeline

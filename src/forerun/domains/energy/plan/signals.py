@@ -22,7 +22,10 @@ KWH_J = 3.6e6
 
 @dataclass(frozen=True)
 class Slot:
-    """A run without pause: `amount` in the signal's money or grams, from `start_s` on; `now` the amount at once."""
+    """A run without pause.
+
+    amount: what it takes, in $ or g. start_s: when it starts. now: the amount if it starts at once.
+    """
 
     amount: float
     start_s: float
@@ -31,7 +34,11 @@ class Slot:
 
 @dataclass(frozen=True)
 class Pieces:
-    """A run with pauses: the stretches (from, to) [s] it works in, and the amount, checkpoints included."""
+    """A run with pauses.
+
+    amount: what it takes, checkpoints included, in $ or g. stretches: (from, to) in which it works [s]. lower_bound: what no
+    schedule goes below.
+    """
 
     amount: float
     stretches: tuple[tuple[float, float], ...]

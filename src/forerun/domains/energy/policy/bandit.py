@@ -16,9 +16,11 @@ from forerun.domains.energy.policy.curve import hazard
 
 
 class GaussianThompson:
-    """Beliefs over arms. Draws: one permutation of the arms a choice, then one normal an arm, in arm order.
+    """Beliefs over arms. A choice draws one permutation of the arms, then one normal an arm, in arm order.
 
-    `explorations` is how often each arm must be tried before beliefs decide.
+    arms: their names. rng: of the draws. reward_precision: of each arm's rewards (default 0). prior_mean, prior_precision:
+    belief before any reward (default 0, 0). explorations: how often each arm must be tried before beliefs decide
+    (default 1).
     """
 
     def __init__(

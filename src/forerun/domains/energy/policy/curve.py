@@ -25,11 +25,11 @@ from forerun.domains.energy.policy.view import Floats
 class CurvePrior:
     """How costs differ between sizes before any is seen; standard deviations are of log cost.
 
-    `level_sd` of the common level, `shape_sd` of the smooth process with correlation length `length_octaves`, `own_sd`
-    of each size's deviation; `noise_sd` of one run, worth `noise_weight` observations, as much as what all sizes vary
-    is worth to a single one. Whole epochs add `rounding` over their number to both `own_sd` and `noise_sd`.
-    `epoch_sd` of measured log epoch costs around a shape's, `waiting_sd` of the share of an epoch that a GPU waits
-    around a shape's.
+    level_sd: of the common level (default 1). shape_sd: of the smooth process (default 0.6), whose correlation length is
+    length_octaves (default 4). own_sd: of each size's deviation (default 0.05). noise_sd: of one run (default 0.05), worth
+    noise_weight observations (default 3). rounding: whole epochs add this over their number to `own_sd` and `noise_sd`
+    (default 0). epoch_sd: of measured log epoch costs around a shape's (default 0.05). waiting_sd: of the share of an epoch
+    that a GPU waits, around a shape's (default 0.3).
     """
 
     level_sd: float = 1.0
@@ -86,10 +86,12 @@ class Shapes:
 
 
 class CostCurve:
-    """The belief. `completed`, `stopped` list the log costs seen at each size, the stopped as lower limits.
+    """The belief about log cost at each batch size.
 
-    `epochs` is the fewest that a training took (infinite before any). Without `shapes` costs are flat but for the
-    process.
+    sizes: ascending. prior: spreads before anything is seen. shapes: curves that costs may follow (default: flat).
+
+    `completed`, `stopped` list the log costs seen at each size, the stopped ones as lower limits. `epochs` is the
+    fewest that a training took (infinite before any).
     """
 
     def __init__(self, sizes: tuple[int, ...], prior: CurvePrior, shapes: Shapes | None = None) -> None:

@@ -35,7 +35,11 @@ def reference(workload: Workload, eta: float) -> Reference:
 
 @dataclass(frozen=True)
 class Savings:
-    """Change against the default configuration, in percent (positive: saved), and cost over the oracle's."""
+    """What a run saves and costs.
+
+    energy, time: saved against the default configuration [%]; energy_last, time_last: in the last five recurrences.
+    cost_ratio: cost over the oracle's. NaN where there is nothing to compare with.
+    """
 
     energy: float
     time: float
@@ -45,7 +49,7 @@ class Savings:
 
 
 def savings(energy_j: Floats, time_s: Floats, cost_j: Floats, against: Reference) -> Savings:
-    """Savings of float64[recurrences] totals; nan where there is nothing to compare with."""
+    """Savings of totals a recurrence, float64[recurrences]."""
     e0 = against.default.energy_j if against.default else math.nan
     t0 = against.default.time_s if against.default else math.nan
     c0 = against.oracle.cost_j if against.oracle else math.nan

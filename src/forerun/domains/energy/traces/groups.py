@@ -35,11 +35,13 @@ def group_rows(
     zero_length_share: float = 0.0,
     purpose: str = "group",
 ) -> list[Submission]:
-    """`n` submissions sorted by start. `mean_s` the mean length [s]; `load` the mean number running at once.
+    """A synthetic group, sorted by start.
 
-    `burst` submissions start at one instant; `overlap` off makes each wait for the one before; `tie_grid_s` rounds
-    starts and ends to a grid, so that they tie; `zero_length_share` of them take no time. Runtime ratios are
-    log-normal with mean 1 over the group.
+    n: number of submissions. mean_s: mean length [s]. seed: of the draws. load: mean number that run at once (default 0.5).
+    burst: submissions that start at one instant (default 1). tie_grid_s: rounds starts and ends to a grid, so that they tie
+    [s] (default 0: no grid). overlap: off makes each wait for the one before (default on). ratio_log_sd: spread of the
+    runtime ratios, which are log-normal with mean 1 over the group (default 0.3). zero_length_share: submissions that
+    take no time (default 0). purpose: names the random stream.
     """
     rng = stream(seed, "energy group", purpose)
     lengths = mean_s * np.exp(rng.normal(-(LENGTH_LOG_SD**2) / 2, LENGTH_LOG_SD, n))
