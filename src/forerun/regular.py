@@ -1,8 +1,8 @@
 """Files that a user names, opened only if they are regular files.
 
-Opening a pipe waits for a writer and reading a device such as /dev/zero never ends. Here both are refused, after the file
-is open, so that nothing can take its place between the check and the first byte. All refusals are OSErrors, whose
-`strerror` says what is wrong: callers treat them as they treat a file that cannot be read.
+Opening a pipe waits for a writer, and reading a device such as /dev/zero never ends. Both are rejected here, after the
+file is open, so that nothing can replace it between the check and the first byte. Every rejection is an OSError whose
+`strerror` says what is wrong: callers handle it as a file that cannot be read.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from typing import BinaryIO
 def open_regular(path: str | os.PathLike[str], *, buffering: int = -1) -> BinaryIO:
     """A regular file, open for reading bytes.
 
-    buffering: as for `open`. Raises OSError for everything else: a name that cannot be one, a folder, a pipe, a socket,
-    a device, a loop of symbolic links, a file that is absent or not ours to read.
+    buffering: as for `open`. Raises OSError for everything else: an impossible name, a folder, a pipe, a socket,
+    a device, a loop of symbolic links, a file that is absent or may not be read.
     """
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except ValueError as error:
-        raise _refused(path, f"is not a path: {error}") from None
+        raise _rejected(path, f"is not a path: {error}") from None
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket
-            raise _refused(path, _what(stat.S_IFSOCK)) from None
+            raise _rejected(path, _what(stat.S_IFSOCK)) from None
         raise
     mode = os.fstat(handle).st_mode
     if not stat.S_ISREG(mode):
         os.close(handle)
-        raise _refused(path, _what(mode))
+        raise _rejected(path, _what(mode))
     return os.fdopen(handle, "rb", buffering=buffering)
 
 
@@ -40,10 +40,10 @@ def read_regular(path: str | os.PathLike[str], *, most_bytes: int | None = None)
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if most_bytes is not None and size > most_bytes:
-            raise _refused(path, f"has {size} bytes; at most {most_bytes} are read")
+            raise _rejected(path, f"has {size} bytes; at most {most_bytes} are read")
         content = file.read() if most_bytes is None else file.read(most_bytes + 1)
     if most_bytes is not None and len(content) > most_bytes:
-        raise _refused(path, f"has more than {most_bytes} bytes, the most that is read")
+        raise _rejected(path, f"has more than {most_bytes} bytes, the most that is read")
     return content
 
 
@@ -55,7 +55,7 @@ def resolved_path(text: str, base: Path) -> Path:
     try:
         path = Path(text).expanduser()
     except RuntimeError as error:
-        raise _refused(text, f"is not a path: {str(error).rstrip('.').lower()}") from None
+        raise _rejected(text, f"is not a path: {str(error).rstrip('.').lower()}") from None
     return followed(path if path.is_absolute() else base / path)
 
 
@@ -64,15 +64,15 @@ def followed(path: Path) -> Path:
     try:
         return path.resolve()
     except ValueError as error:
-        raise _refused(path, f"is not a path: {error}") from None
-    except RuntimeError:  # what Python before 3.13 calls a loop
+        raise _rejected(path, f"is not a path: {error}") from None
+    except RuntimeError:  # a loop, before Python 3.13
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path)) from None
 
 
 def unreadable(error: OSError) -> str:
     """Why a file cannot be read, as the end of a sentence that begins with its name.
 
-    Our own reasons are such sentences ("is a pipe or device"), those of the system are not ("Permission denied").
+    Reasons of this module are such sentences ("is a pipe or device"), those of the system are not ("Permission denied").
     """
     why = error.strerror or str(error)
     return why if why.startswith(("is ", "has ")) else f"cannot be read: {why}"
@@ -84,5 +84,5 @@ def _what(mode: int) -> str:
     return "is a pipe or device; a regular file is needed"
 
 
-def _refused(path: str | os.PathLike[str], what: str) -> OSError:
+def _rejected(path: str | os.PathLike[str], what: str) -> OSError:
     return OSError(errno.EINVAL, what, os.fspath(path))

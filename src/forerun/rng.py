@@ -1,7 +1,7 @@
 """One seed, many named streams.
 
 `stream(seed, "arrivals")` and `stream(seed, "failures", 7)` are independent generators that depend on nothing but
-their names: a new consumer of randomness shifts nobody, and policies compared in a study meet the same arrivals.
+their names: a new consumer of randomness changes no other, and policies compared in a study see the same arrivals.
 Philox is counter-based, so a stream is fixed by its key alone, on any machine and at any worker count.
 """
 
@@ -13,7 +13,10 @@ import numpy as np
 
 
 def stream(seed: int, *purpose: str | int) -> np.random.Generator:
-    """The generator of one purpose: keyed by the seed, the purpose's name and, where given, the entity's."""
+    """The random generator of one purpose.
+
+    seed: not negative. purpose: its name and, if there are several of a kind, the entity. Raises as `stream_key`.
+    """
     return np.random.Generator(np.random.Philox(key=stream_key(seed, *purpose)))
 
 
@@ -28,7 +31,7 @@ def stream_key(seed: int, *purpose: str | int) -> int:
         raise ValueError("a stream needs the name of its purpose")
     digest = hashlib.blake2b(digest_size=16, person=b"forerun stream")
     for part in (seed, *purpose):
-        # A type mark and a length keep ("a", "bc") and ("ab", "c"), or 1 and "1", apart.
+        # A type mark and a length distinguish ("a", "bc") from ("ab", "c"), and 1 from "1".
         text = str(part).encode()
         digest.update(b"i" if isinstance(part, int) else b"s")
         digest.update(len(text).to_bytes(8, "little"))

@@ -1,6 +1,6 @@
-"""Units: the suffixes that names carry, and quantities as people write them.
+"""Units: the suffixes of names, and quantities with units in files.
 
-A field named `slo_ms` holds milliseconds. Where people write values they may write units: `350ms`, `0.35 s`,
+A field named `slo_ms` is in milliseconds. Values in files may have units: `350ms`, `0.35 s`,
 `30min`, `10Gbps`, `250W`, `$2.4/h`. `parse_quantity(text, unit)` turns such a text into a number of `unit`.
 """
 
@@ -103,7 +103,7 @@ _SCALE: Final[dict[str, tuple[str, float]]] = {
     "share": ("share", 1.0),
 }
 
-#: name suffixes (longest first) and the unit they stand for
+#: unit of each name suffix, longest first
 SUFFIX_UNIT: Final[dict[str, str]] = {
     "_bytes_per_s": "bytes_per_s",
     "_usd_per_kwh": "usd_per_kwh",
@@ -132,7 +132,7 @@ SUFFIX_UNIT: Final[dict[str, str]] = {
     "_j": "j",
 }
 
-#: units as printed, where that is not their name
+#: printed form of units, if not their name
 _SHOWN: Final = {
     "w": "W",
     "j": "J",
@@ -159,7 +159,7 @@ _SHOWN: Final = {
 #: words that are printed in capitals
 _ACRONYMS: Final = {"slo", "gpu", "cpu", "jct", "ttft", "tpot", "id", "io", "ssd"}
 
-#: words that are printed otherwise
+#: words with another printed form
 _SPELT: Final = {"last5": "last five"}
 
 _PERCENT: Final = re.compile(r"_percent(?=_|$)")
@@ -180,7 +180,7 @@ def whole_number(text: str, most_digits: int = 18) -> int | None:
 
 @functools.cache
 def unit_of(field_name: str) -> str | None:
-    """The unit that a name's suffix stands for, or None: `slo_ms` -> `ms`, `replicas` -> None."""
+    """The unit of a name's suffix, or None: `slo_ms` -> `ms`, `replicas` -> None."""
     for suffix, unit in SUFFIX_UNIT.items():
         if field_name.endswith(suffix):
             return unit
@@ -197,13 +197,13 @@ def stem(field_name: str) -> str:
 
 
 def readable_unit(unit: str) -> str:
-    """A unit as printed: `usd_per_h` -> `USD/h`; what is unknown stays as it is."""
+    """The printed form of a unit: `usd_per_h` -> `USD/h`; an unknown unit is unchanged."""
     return _SHOWN.get(unit, unit)
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Label and unit of a name that carries its unit: `latency_p99_ms` -> ("latency p99", "ms")."""
-    if _PERCENT.search(name):  # also before what tells ways of counting apart: `saved_percent_two_level`
+    """Label and unit of a name that ends in its unit: `latency_p99_ms` -> ("latency p99", "ms")."""
+    if _PERCENT.search(name):  # also in the middle of a name: `saved_percent_two_level`
         return _words(_PERCENT.sub("", name)), "%"
     unit = unit_of(name)
     if unit is None:
@@ -224,7 +224,8 @@ def parse_quantity(text: str, unit: str) -> float:
     >>> parse_quantity("$2.4/h", "usd_per_h")
     2.4
 
-    Raises ValueError with what is known if the text is no quantity, has no unit, or one of another dimension.
+    unit: a key of the table of units, which gives the dimension. Raises ValueError, with the known units, for a text that is
+    no quantity, has no unit, or has one of another dimension.
     """
     match = _QUANTITY.match(text)
     if match is None:
@@ -235,8 +236,8 @@ def parse_quantity(text: str, unit: str) -> float:
     dimension, size = _SCALE[unit]
     if given not in _SCALE:
         known = ", ".join(name for name, (dim, _) in _SCALE.items() if dim == dimension)
-        found = f"has the unknown unit {given!r}" if given else "has no unit"
-        raise ValueError(f"{text!r} {found}; known here: {known}")
+        problem = f"has the unknown unit {given!r}" if given else "has no unit"
+        raise ValueError(f"{text!r} {problem}; known here: {known}")
     given_dimension, given_size = _SCALE[given]
     if given_dimension != dimension:
         raise ValueError(

@@ -122,8 +122,8 @@ def test_a_loss_at_the_instant_of_a_step(tmp_path: Path) -> None:
 
 
 def test_submissions_of_one_instant_change_places() -> None:
-    from forerun.domains.energy.inputs.workload import Submission
     from forerun.domains.energy.explain import permuted as rows_in
+    from forerun.domains.energy.inputs.workload import Submission
 
     rows = (Submission(0.0, 9.0, 1.0), Submission(10.0, 30.0, 1.5), Submission(10.0, 20.0, 0.5))
     ratios = set()

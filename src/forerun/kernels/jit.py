@@ -3,13 +3,13 @@
 A kernel is a plain function on numbers and arrays, decorated with `@kernel`. The policy is deterministic (no fast
 math, one division rule), releases the interpreter lock and caches compiled code on disk.
 
-The disk cache has a trap: numba notices an edit of the kernel's own file, but not of a file it calls into, and then
+The disk cache has a pitfall: numba notices an edit of the kernel's own file, but not of a file it calls into, and then
 runs stale code. So the cache folder is named by a digest of everything a kernel may reach: the Python and library
 versions, the shared kernels, and the kernel modules of the package it lives in. A kernel module may import only
 numpy, numba and other kernel modules (the architecture tests check it), so that digest misses nothing.
 
 The folder is `$FORERUN_CACHE_DIR/kernels`, else `cache/kernels` in the virtual environment if that has one, else the
-user's cache folder; where none can be written, a private temporary folder; where that fails too, nothing is cached. With
+user's cache folder; if none can be written, a private temporary folder; if that fails too, nothing is cached. With
 NUMBA_DISABLE_JIT=1 kernels run as plain Python.
 """
 
@@ -31,7 +31,7 @@ import numpy as np
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-#: a module that contains this text holds kernels and belongs to the digest
+#: a module with this text has kernels and belongs to the digest
 KERNEL_MARK: Final = "forerun.kernels"
 
 
@@ -44,8 +44,8 @@ def kernel(
 ) -> _F | Callable[[_F], _F]:
     """Compile a function on first use, under the project's policy.
 
-    `parallel` admits `numba.prange`; results must not depend on the number of threads. `inline` pastes the function
-    into its callers, for small functions in hot loops whose call numba would not remove by itself.
+    parallel: allow `numba.prange` (default no); results must not depend on the number of threads. inline: copy the function
+    into its callers (default no), for small functions in hot loops that numba does not inline by itself.
     """
     if function is None:
         return functools.partial(_compile, parallel=parallel, inline=inline)
@@ -69,15 +69,15 @@ def _compile(function: _F, *, parallel: bool, inline: bool) -> _F:
 
 @functools.cache
 def cache_root() -> Path | None:
-    """The folder compiled kernels are kept in, or None where nothing can be written."""
+    """The folder of compiled kernels, or None if no folder can be written."""
     named = os.environ.get("FORERUN_CACHE_DIR")
     candidates = [Path(named)] if named else [*_beside_installation(), _user_cache()]
     for candidate in candidates:
         if _usable(candidate / "kernels"):
             return candidate / "kernels"
-    # Compiled code is loaded by unpickling: a shared folder is only safe if it is ours alone.
+    # Compiled code is loaded by unpickling: a folder is safe only if no other user can write to it.
     private = Path(tempfile.gettempdir()) / f"forerun-kernels-{_user_id()}"
-    return private if _usable(private) and _ours_alone(private) else None
+    return private if _usable(private) and _is_private(private) else None
 
 
 @functools.cache
@@ -103,17 +103,17 @@ def _digest(scope: tuple[Path, ...]) -> str:
 def _package_of(source: Path) -> tuple[Path, ...]:
     """The files that a kernel in `source` may reach: the shared kernels and its own package."""
     shared = Path(__file__).parent
-    rooms = shared.parent / "domains"
+    domains = shared.parent / "domains"
     files = set(shared.glob("*.py"))
-    if source.is_relative_to(rooms):
-        files |= set((rooms / source.relative_to(rooms).parts[0]).rglob("*.py"))
+    if source.is_relative_to(domains):
+        files |= set((domains / source.relative_to(domains).parts[0]).rglob("*.py"))
     else:
         files |= set(source.parent.glob("*.py"))
     return tuple(sorted(files))
 
 
 def _beside_installation() -> list[Path]:
-    """The folder in the virtual environment where `make` keeps compiled kernels, if it has: what `make demo` compiled."""
+    """The folder of kernels in the virtual environment, if `make` made one."""
     folder = Path(sys.prefix) / "cache"
     return [folder] if sys.prefix != sys.base_prefix and (folder / "kernels").is_dir() else []
 
@@ -137,7 +137,7 @@ def _usable(folder: Path) -> bool:
         return False
 
 
-def _ours_alone(folder: Path) -> bool:
+def _is_private(folder: Path) -> bool:
     state = folder.lstat()
     return stat.S_ISDIR(state.st_mode) and state.st_uid == _user_id() and not state.st_mode & 0o077
 

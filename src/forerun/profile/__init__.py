@@ -1,7 +1,7 @@
-"""What one room found, as a file that another room reads.
+"""Profiles: results of one domain, as files that other domains read.
 
-The rooms do not know each other; they know these profiles. `Supply` (from the loading room) says how many samples a
-second reach so many readers: the cluster and the spot room slow their steps down to it. `Power` (from the energy room)
-says what a GPU draws at a batch size and a power limit, and how much slower the limit makes it: the cluster room turns
-its GPU-seconds into joules, money and CO2e with it.
+Domains do not import each other; they share these records. `Supply`, exported by loading, gives the samples per second
+that a number of readers receive; cluster and spot slow their steps down to it. `Power`, exported by energy, gives the
+draw of a GPU at a batch size and a power limit, and the slowdown of that limit; cluster converts its GPU-seconds into
+joules, money and CO2e with it.
 """

@@ -1,4 +1,4 @@
-"""Profile files: one record each, read as strictly as a scenario and written so that reading gives it back."""
+"""Profile files: one record each, read as strictly as a scenario and written so that reading restores it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ P = TypeVar("P", bound=Spec)
 def read_profile(given: Input | str | os.PathLike[str], kind: type[P]) -> P:
     """The profile of a file.
 
-    Raises ProfileError, with file and line, for another kind of profile, another version, or what does not hold
-    together; and if the file is not the one that a resolved scenario was pinned to.
+    given: the file, or an input with the digest that it must have. kind: the record. Raises ProfileError, with file and
+    line, for another kind of profile, another version or inconsistent values; and for a file with another digest.
     """
     pinned = given if isinstance(given, Input) else Input(path=os.fspath(given))
     path = Path(pinned.path)
@@ -30,9 +30,9 @@ def read_profile(given: Input | str | os.PathLike[str], kind: type[P]) -> P:
     try:
         document = read_document(path)
         wanted = kind.__name__.lower()
-        found = document.data.get("profile") if isinstance(document.data, dict) else None
-        if found != wanted:
-            what = "is no profile" if found is None else f"is a {found!r} profile"
+        stated = document.data.get("profile") if isinstance(document.data, dict) else None
+        if stated != wanted:
+            what = "is no profile" if stated is None else f"is a {stated!r} profile"
             raise ProfileError.at(
                 document.where(()), f"{what}; one that begins with `profile: {wanted}` is wanted"
             )
@@ -53,5 +53,5 @@ def profile_text(profile: Spec) -> str:
 
 
 def write_profile(profile: Spec, path: str | os.PathLike[str]) -> Path:
-    """Write a profile; the file appears whole or not at all. Raises StoreError if it cannot be written."""
+    """Write a profile atomically. Raises StoreError if it cannot be written."""
     return write_text(Path(path), profile_text(profile))

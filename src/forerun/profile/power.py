@@ -1,4 +1,4 @@
-"""What a GPU draws while it trains: watts against batch size and power limit, and what the limit costs in speed."""
+"""The power that a GPU draws while it trains, by batch size and power limit, and the speed that a limit costs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from forerun.scenario.spec import Spec
 
 
 class Draw(Spec, frozen=True, kw_only=True):
-    """One measured configuration of one GPU: mean draw, and speed relative to the highest limit at this batch size."""
+    """One measured configuration of one GPU.
+
+    batch_size: samples a step. limit_w: power limit [W]. draw_w: mean draw [W]. speed: over that at the highest limit
+    of this batch size.
+    """
 
     batch_size: int
     limit_w: float
@@ -20,7 +24,7 @@ class Draw(Spec, frozen=True, kw_only=True):
     speed: float
 
     def problems(self) -> list[tuple[str, str]]:
-        """Numbers that a GPU can have."""
+        """All numbers are positive and finite."""
         return [
             (name, f"{getattr(self, name)} is not positive and finite")
             for name in ("batch_size", "limit_w", "draw_w", "speed")
@@ -29,7 +33,10 @@ class Draw(Spec, frozen=True, kw_only=True):
 
 
 class Power(Spec, frozen=True, kw_only=True):
-    """The measured draws of one training job on one GPU type; `source` says where they come from."""
+    """The measured draws of one training job on one GPU type.
+
+    source: where they come from (default: unknown). gpu_type: its name (default: unknown). points: one a configuration.
+    """
 
     profile: Literal["power"] = "power"
     spec_version: int = 1
@@ -38,17 +45,17 @@ class Power(Spec, frozen=True, kw_only=True):
     points: tuple[Draw, ...]
 
     def problems(self) -> list[tuple[str, str]]:
-        """Something was measured, nothing twice."""
+        """At least one configuration is measured, none twice."""
         if not self.points:
             return [("points", "is empty; one measured draw at least is wanted")]
         seen: set[tuple[int, float]] = set()
-        found = []
+        problems = []
         for at, point in enumerate(self.points):
             key = (point.batch_size, point.limit_w)
             if key in seen:
-                found.append((f"points[{at}]", f"batch size {key[0]} at {key[1]:g} W appears twice"))
+                problems.append((f"points[{at}]", f"batch size {key[0]} at {key[1]:g} W appears twice"))
             seen.add(key)
-        return found
+        return problems
 
     @property
     def limits_w(self) -> tuple[float, ...]:
@@ -58,7 +65,7 @@ class Power(Spec, frozen=True, kw_only=True):
     def at(self, batch_size: float, limit_w: float = 0.0) -> tuple[float, float]:
         """Watts drawn and relative speed at a batch size on one GPU, under a limit (0: the highest).
 
-        Straight between measured batch sizes (over their logarithm); outside them the nearest is taken. Raises
+        Linear in the logarithm between measured batch sizes; the nearest one outside them. Raises
         ProfileError for a limit that was not measured.
         """
         limit = limit_w or self.limits_w[0]

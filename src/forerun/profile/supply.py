@@ -1,8 +1,8 @@
-"""How fast samples arrive: samples a second against readers.
+"""The rate at which samples arrive, by number of readers.
 
-A training step that needs `batch` samples cannot come more often than supply / batch a second, whatever computes it.
-Taking the lesser of the two rates is exact for a loader that runs ahead without end; with a bounded buffer and random
-times a little is lost where the two are nearly equal, and `min_law_error` says how much where it was simulated.
+Training steps of `batch` samples cannot be more frequent than supply / batch per second, however fast the computing is.
+The lesser of the two rates is exact for a loader with an unbounded buffer; with a bounded buffer and random times a
+little is lost if the two are nearly equal, which `min_law_error` states if it was simulated.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from forerun.scenario.spec import Spec
 
 
 class Supply(Spec, frozen=True, kw_only=True):
-    """Samples a second that `readers` readers of one job get together, when nothing computes.
+    """Samples per second that the readers of one job receive together if nothing computes.
 
-    `low_per_s` and `high_per_s` bound each figure (95 %). `min_law_error`: how far the lesser of supply and compute rate
-    is from the simulated throughput at the loading scenario's own step, relative, positive where it promises too much;
-    0 if it was not compared. `source` says which scenario this comes from.
+    source: the scenario it comes from (default: unknown). readers: numbers of readers, ascending. samples_per_s: the
+    supply of each number. low_per_s, high_per_s: 95 % bounds of each figure (default: none). min_law_error: relative
+    error of the lesser of supply and compute rate against the simulated throughput at the scenario's own step, positive
+    if it promises too much (default 0: not compared).
     """
 
     profile: Literal["supply"] = "supply"
@@ -35,27 +36,29 @@ class Supply(Spec, frozen=True, kw_only=True):
     min_law_error: float = 0.0
 
     def problems(self) -> list[tuple[str, str]]:
-        """One positive figure a number of readers, readers ascending from at least 1."""
-        found = []
+        """One positive figure for each number of readers, which ascend from at least 1."""
+        problems = []
         if not self.readers:
-            found.append(("readers", "is empty; the supply of one reader at least is wanted"))
+            problems.append(("readers", "is empty; the supply of one reader at least is wanted"))
         elif self.readers[0] < 1 or any(b <= a for a, b in itertools.pairwise(self.readers)):
-            found.append(("readers", "must rise from at least 1"))
+            problems.append(("readers", "must rise from at least 1"))
         for name in ("samples_per_s", "low_per_s", "high_per_s"):
             values = getattr(self, name)
             if (values or name == "samples_per_s") and len(values) != len(self.readers):
-                found.append((name, f"has {len(values)} figures for {len(self.readers)} numbers of readers"))
-            found += [
+                problems.append(
+                    (name, f"has {len(values)} figures for {len(self.readers)} numbers of readers")
+                )
+            problems += [
                 (f"{name}[{at}]", f"{value} samples/s is not positive and finite")
                 for at, value in enumerate(values)
                 if not 0 < value < math.inf
             ]
-        return found
+        return problems
 
     def at(self, readers: int) -> float:
-        """Samples a second that so many readers get together; straight between the simulated numbers.
+        """Samples per second of so many readers together, linear between the simulated numbers.
 
-        Raises ProfileError outside them: nobody knows when a store is full.
+        Raises ProfileError outside them: the number of readers at which a store saturates is unknown.
         """
         low, high = self.readers[0], self.readers[-1]
         if not low <= readers <= high:
