@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.domains.energy.engine.batch import Attempts, CompiledEngine, Work, columns
+from forerun.domains.energy.engine.batch import Attempts, CompiledLoops, Work, columns
 from forerun.domains.energy.inputs.workload import Workload
 from forerun.domains.energy.policies.gts import Gts
 from forerun.domains.energy.policies.jit import Jit
@@ -20,7 +20,7 @@ from forerun.replication.zeus import kernels
 from forerun.replication.zeus.kernels import CompiledJob, Optimiser
 
 
-class CompiledZeus(CompiledEngine):
+class CompiledZeus(CompiledLoops):
     """What the compiled loops need of one job and policy, laid out once for all seeds."""
 
     name = "compat"

@@ -88,7 +88,7 @@ class Work:
         return simulation, sequence(simulation, self.recurrences)
 
 
-class CompiledEngine:
+class CompiledLoops:
     """A faster engine for the runs of one mode. It gives the attempts of the readable loops, to the last bit.
 
     name: the mode that it is registered for. work: what it runs, laid out once for all seeds.
@@ -110,12 +110,12 @@ class CompiledEngine:
 
 
 @cache
-def compiled_engines() -> Registry[CompiledEngine]:
+def compiled_loops() -> Registry[CompiledLoops]:
     """The compiled engines, by mode; packages announce them."""
     return Registry(
         "compiled engine",
         package="forerun.domains.energy.engine",
-        base=CompiledEngine,
+        base=CompiledLoops,
         group="forerun.energy.engine",
     )
 
@@ -135,9 +135,9 @@ def run_many(work: Work, seeds: Iterable[int], *, compile_above: int = 20_000) -
     return [columns(work.run(seed)[1], work.workload) for seed in seeds]
 
 
-def _compiled(work: Work) -> CompiledEngine | None:
+def _compiled(work: Work) -> CompiledLoops | None:
     """The first registered engine that knows this work."""
-    known = (compiled_engines().get(name) for name in compiled_engines())
+    known = (compiled_loops().get(name) for name in compiled_loops())
     return next((engine(work) for engine in known if engine.runs(work)), None)
 
 
