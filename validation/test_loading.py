@@ -15,11 +15,10 @@ import pytest
 
 from forerun.domains.loading.blocks.container import Blocks
 from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.calibrate import fit_profile, predict
-from forerun.domains.loading.laws import equal_jobs_rate
-from forerun.domains.loading.model import Cell, Load
+from forerun.domains.loading.engine.calibration import fit_profile, predict
+from forerun.domains.loading.engine.laws import equal_jobs_rate
 from forerun.domains.loading.policies.pace import ByInterval
-from forerun.domains.loading.policy import Ask
+from forerun.domains.loading.policy import Ask, Cell, Load
 from forerun.measure.loading import torch_loader as torches
 from forerun.measure.loading.clients import HttpFiles
 from forerun.measure.loading.corpus import make_corpus, open_corpus

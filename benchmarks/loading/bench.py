@@ -27,11 +27,12 @@ from forerun.domains.loading.blocks.container import Blocks
 from forerun.domains.loading.blocks.pack import PackSpec, pack, unpack
 from forerun.domains.loading.blocks.samples import list_files
 from forerun.domains.loading.blocks.tar import read_tar, write_tar
-from forerun.domains.loading.calibrate import predict
-from forerun.domains.loading.delivery_law import FittedDelivery
-from forerun.domains.loading.kernels.deliver import deliver
-from forerun.domains.loading.model import Cell, Load, Reader, StoreModel, StoreProfile
-from forerun.domains.loading.streaming import stream
+from forerun.domains.loading.engine.calibration import StoreProfile, predict
+from forerun.domains.loading.engine.kernels.deliver import deliver
+from forerun.domains.loading.engine.model import Reader, StoreModel
+from forerun.domains.loading.engine.threads import stream
+from forerun.domains.loading.policy import Cell, Load
+from forerun.domains.loading.traces.delivery_law import FittedDelivery
 from forerun.measure.loading.corpus import make_corpus
 from forerun.measure.loading.runner import Piece, nothing, run_loader
 from forerun.measure.loading.study import PROBE_S

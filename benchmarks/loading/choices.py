@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from reality import REGRET_BAR, numbers, packed_corpus, quiet, store, tell
 
-from forerun.domains.loading.model import Cell
-from forerun.domains.loading.policy import Ask
+from forerun.domains.loading.policy import Ask, Cell
 from forerun.measure.loading.corpus import open_corpus
 from forerun.measure.loading.study import BLOCKS, Job, answer, measure_cell
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.loading.model import Cell, Load, StoreProfile
-from forerun.domains.loading.tuners.three_probes import ThreeProbes
-from forerun.domains.loading.tuning import SyntheticStore, tune
+from forerun.domains.loading.engine.calibration import StoreProfile
+from forerun.domains.loading.engine.tuning import SyntheticStore, tune
+from forerun.domains.loading.policies.three_probes import ThreeProbes
+from forerun.domains.loading.policy import Cell, Load
 from forerun.rng import stream
 
 STORES = 360

@@ -22,9 +22,8 @@ from typing import Any
 
 from reality import MEAN_BAR, packed_corpus, quiet, store, tell
 
-from forerun.domains.loading.calibrate import predict
-from forerun.domains.loading.model import Cell, Load
-from forerun.domains.loading.policy import Ask
+from forerun.domains.loading.engine.calibration import predict
+from forerun.domains.loading.policy import Ask, Cell, Load
 from forerun.measure.loading.corpus import open_corpus
 from forerun.measure.loading.study import BLOCKS, Job, answer, measure_cell
 

@@ -26,10 +26,9 @@ from typing import Any
 import numpy as np
 
 from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.calibrate import best_within, fit_profile, predict, slower
-from forerun.domains.loading.model import Cell
-from forerun.domains.loading.policy import Ask
-from forerun.domains.loading.tuners.three_probes import ThreeProbes
+from forerun.domains.loading.engine.calibration import best_within, fit_profile, predict, slower
+from forerun.domains.loading.policies.three_probes import ThreeProbes
+from forerun.domains.loading.policy import Ask, Cell
 from forerun.measure.loading.corpus import make_corpus, open_corpus
 from forerun.measure.loading.study import BLOCKS, THREADS, Job, answer, check, measure_cell
 

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from reality import packed_corpus, quiet, store, tell
 
-from forerun.domains.loading.laws import equal_jobs_rate
-from forerun.domains.loading.model import Cell
-from forerun.domains.loading.policy import Ask
+from forerun.domains.loading.engine.laws import equal_jobs_rate
+from forerun.domains.loading.policy import Ask, Cell
 from forerun.measure.loading.corpus import open_corpus
 from forerun.measure.loading.jobs import run_jobs
 from forerun.measure.loading.study import Job, measure_cell

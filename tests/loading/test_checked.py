@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from forerun.cli.main import run as command_line
-from forerun.domains.loading.drawings import measured_figures
-from forerun.domains.loading.measured import check_measured
+from forerun.domains.loading.figures.saved import measured_figures
+from forerun.domains.loading.summary.measured import check_measured
 from forerun.errors import CheckFailed, StoreError, UsageError
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.loading.conservation import check_run
-from forerun.domains.loading.model import CacheModel, Reader, StoreModel, StreamRun
-from forerun.domains.loading.streaming import open_caches, stream
+from forerun.domains.loading.engine.conservation import check_run
+from forerun.domains.loading.engine.model import CacheModel, Reader, StoreModel, StreamRun
+from forerun.domains.loading.engine.threads import open_caches, stream
 from forerun.errors import CheckFailed
 
 READER = Reader([np.full(3, 1e4)] * 12, threads=3, batch=5, step_s=0.01, decode_s=0.001, buffer_samples=4)

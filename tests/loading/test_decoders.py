@@ -14,8 +14,7 @@ import pytest
 from forerun.cli.main import run as command_line
 from forerun.domains.loading.blocks.dataset import BlockDataset
 from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.model import Cell
-from forerun.domains.loading.policy import Ask
+from forerun.domains.loading.policy import Ask, Cell
 from forerun.errors import DataError, UsageError
 from forerun.measure.loading import decoders
 from forerun.measure.loading.corpus import open_corpus

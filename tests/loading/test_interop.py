@@ -25,8 +25,7 @@ from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.blocks.samples import member_stem, sample_groups
 from forerun.domains.loading.blocks.shards import _crc32c as crc32c
 from forerun.domains.loading.blocks.tar import write_tar
-from forerun.domains.loading.model import Cell
-from forerun.domains.loading.policy import Ask
+from forerun.domains.loading.policy import Ask, Cell
 from forerun.errors import DataError, StoreError
 from forerun.measure.loading.corpus import open_corpus
 from forerun.measure.loading.store import LatencyStore

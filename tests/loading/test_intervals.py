@@ -7,9 +7,10 @@ import os
 
 import numpy as np
 
-from forerun.domains.loading.calibrate import fit_profile, resampled, total_interval
-from forerun.domains.loading.model import Cell, Load, Probe, Reader, StoreModel, StoreProfile
-from forerun.domains.loading.streaming import stream
+from forerun.domains.loading.engine.calibration import StoreProfile, fit_profile, resampled, total_interval
+from forerun.domains.loading.engine.model import Reader, StoreModel
+from forerun.domains.loading.engine.threads import stream
+from forerun.domains.loading.policy import Cell, Load, Probe
 
 TRUTHS = int(os.environ.get("FORERUN_TRUTHS", "1000"))
 BYTES = 53_428.0

@@ -15,8 +15,7 @@ from click.testing import CliRunner
 
 from forerun.cli.main import run as command_line
 from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.model import Cell
-from forerun.domains.loading.policy import Ask
+from forerun.domains.loading.policy import Ask, Cell
 from forerun.errors import DataError, StoreError, UsageError
 from forerun.measure.loading.clients import HttpFiles, LocalFiles
 from forerun.measure.loading.corpus import make_corpus, open_corpus

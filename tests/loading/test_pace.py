@@ -15,14 +15,14 @@ from click.testing import CliRunner
 import forerun
 from forerun.cli.main import run as command_line
 from forerun.domains.loading.blocks.pack import PackSpec, pack
+from forerun.domains.loading.engine.model import Look, Reader, Steering, StoreModel
+from forerun.domains.loading.engine.pacing import Pacer
+from forerun.domains.loading.engine.run import run_epochs
+from forerun.domains.loading.engine.threads import stream
 from forerun.domains.loading.figures import figures
-from forerun.domains.loading.model import UNBOUNDED, Cell, Look, Reader, Steering, StoreModel
-from forerun.domains.loading.pacing import Pacer
+from forerun.domains.loading.inputs import prepare
 from forerun.domains.loading.policies.pace import ByInterval
-from forerun.domains.loading.policy import Pace, PaceRecipe, PaceView, paces
-from forerun.domains.loading.runs import outcome_of
-from forerun.domains.loading.streaming import stream
-from forerun.domains.loading.world import draw
+from forerun.domains.loading.policy import UNBOUNDED, Cell, Pace, PaceSpec, PaceView, paces
 from forerun.errors import PolicyError, ScenarioError, UnknownName
 from forerun.measure.loading.corpus import make_corpus, open_corpus
 from forerun.measure.loading.paced import pace_named, run_paced
@@ -257,7 +257,7 @@ def test_a_latency_of_5_ms_becomes_40() -> None:
 
 
 def first_epoch_s(*overrides: str) -> float:
-    return outcome_of(draw(loads(BASE, overrides))).epochs[0].total_s
+    return run_epochs(prepare(loads(BASE, overrides))).epochs[0].total_s
 
 
 def test_on_steady_stores_it_settles_near_the_best() -> None:
@@ -271,7 +271,7 @@ def test_on_steady_stores_it_settles_near_the_best() -> None:
             f"store.shared_bytes_per_s={rng.choice([0, 20e6, 80e6])}", "pace.every_batches=20",
             f"loader.threads={rng.choice([1, 2, 8, 32])}", f"seed={rng.integers(99)}",
         ]  # fmt: skip
-        outcome = outcome_of(draw(loads(BASE, store)))
+        outcome = run_epochs(prepare(loads(BASE, store)))
         threads = [row.threads for row in outcome.pacers[0].record]
         assert len(threads) == 20 and len(set(threads[5:])) == 1, (store, threads)
         fixed = {n: first_epoch_s(*store, "pace=null", f"loader.threads={n}") for n in (1, 2, 4, 8, 16, 32)}
@@ -372,7 +372,7 @@ class Recorded:
         return self.paces.pop(0) if self.paces else Pace(view.threads)
 
 
-class Told(PaceRecipe, frozen=True, kw_only=True, tag="told"):
+class Told(PaceSpec, frozen=True, kw_only=True, tag="told"):
     """A recipe around a recorded policy."""
 
     paces: tuple[tuple[int, int], ...]

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.loading.placement import Gang, GangJob, Node, Placed, owned, place_gangs
+from forerun.domains.loading.engine.placement import Placed, owned, place_gangs
 from forerun.domains.loading.policies.csp import Csp
 from forerun.domains.loading.policies.first_fit import FirstFit
 from forerun.domains.loading.policy import PlacementView, WorkerPlacement, placements
+from forerun.domains.loading.scenario import Gang, GangJob, Node
 from forerun.errors import Infeasible, PolicyError, ScenarioError
 
 NAMES = {

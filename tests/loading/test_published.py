@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from forerun.cli.main import run as command_line
-from forerun.domains.loading.delivery_law import (
+from forerun.domains.loading.traces.delivery_law import (
     PooledSetting,
     explain_pooled,
     explain_unmerged,
     fit_delivery,
     improvement_percent,
 )
-from forerun.domains.loading.notebook import (
+from forerun.domains.loading.traces.experiment import (
     Features,
     flags,
     improvements,

@@ -12,13 +12,12 @@ import pytest
 
 import forerun
 from forerun.domains.loading import plan as planning
-from forerun.domains.loading import world
-from forerun.domains.loading.drawings import plan_figures
-from forerun.domains.loading.explain import answer, what_ifs
+from forerun.domains.loading.engine.placement import place_gangs
+from forerun.domains.loading.explain import LoadingExplainer
 from forerun.domains.loading.figures import figures
-from forerun.domains.loading.model import Cell
-from forerun.domains.loading.placement import place_gangs
-from forerun.domains.loading.policy import placements
+from forerun.domains.loading.figures.saved import plan_figures
+from forerun.domains.loading.inputs import prepare
+from forerun.domains.loading.policy import Cell, placements
 from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError
 from forerun.replication.cndlsys import reproduce
 from forerun.result.reproduction import silent
@@ -50,11 +49,10 @@ def test_the_parts_of_an_epoch() -> None:
     assert result.summary["bottleneck"] == "thread" and "blocks of" in result.why
     hidden = run("store.latency_s=0.0001", "loader.threads=8")
     assert hidden.summary["hidden"] and hidden.summary["stall_share"] < 0.05
-    assert answer(hidden.summary).holds and not answer(result.summary).holds
-    assert {lever.path for lever in what_ifs(loads(BASE), result)} >= {
-        "layout.block_samples",
-        "loader.threads",
-    }
+    explainer = LoadingExplainer()
+    assert explainer.answer(hidden.summary).holds and not explainer.answer(result.summary).holds
+    paths = {what_if.path for what_if in explainer.what_ifs(loads(BASE), result)}
+    assert paths >= {"layout.block_samples", "loader.threads"}
     assert len(figures(result)) >= 5
 
 
@@ -62,7 +60,7 @@ def test_workers_follow_the_recursion() -> None:
     common = ("cpu.collate_s=0.01", "layout.block_samples=1", "loader.workers=4")
     result = run("loader.mode=workers", *common)
     build = 64 * (0.01 + 50000 / 5e8 + 0.001) + 0.01
-    from forerun.domains.loading.laws import equal_batches_total_s
+    from forerun.domains.loading.engine.laws import equal_batches_total_s
 
     assert result.summary["total_s"] == pytest.approx(equal_batches_total_s(20, 4, build, 0.05), rel=1e-9)
     pooled = run("loader.mode=pooled_workers", "layout.block_samples=32", *common[::2])
@@ -287,7 +285,7 @@ def test_blocks_cut_by_size() -> None:
     sizes = "dataset.sample_bytes={mean_bytes: 50000, sigma: 0.8}"
     result = run(sizes, "layout={block_bytes: 200kB}", "dataset.shuffle=none")
     served = result.table("requests")
-    alone = world.draw(result.scenario).sizes > 200_000  # a sample too large for any block is one by itself
+    alone = prepare(result.scenario).sizes > 200_000  # a sample too large for any block is one by itself
     assert np.sum(served["size_bytes"] > 200_000) == np.sum(alone) > 0
     assert result.summary["gets"] == len(served) and 2 <= result.summary["block_samples"] <= 4
     whole = run("layout={block_bytes: 200kB}")

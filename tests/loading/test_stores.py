@@ -19,8 +19,7 @@ import pytest
 from forerun.cli.main import run as command_line
 from forerun.domains.loading.blocks.container import Blocks, block_name
 from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.model import Cell
-from forerun.domains.loading.policy import Ask
+from forerun.domains.loading.policy import Ask, Cell
 from forerun.errors import DataError, StoreError, UsageError
 from forerun.measure.loading import objects
 from forerun.measure.loading.clients import HttpFiles, open_client

@@ -12,20 +12,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.loading.calibrate import best_within, fit_files_and_bytes, fit_profile, with_intervals
-from forerun.domains.loading.model import Cell, Load, Probe, StoreProfile
-from forerun.domains.loading.policy import Ask, tuners
-from forerun.domains.loading.tuners.fixed_blocks import FixedBlocks, early_stop
-from forerun.domains.loading.tuners.no_merge import NoMerge
-from forerun.domains.loading.tuners.random_ten import RandomTen
-from forerun.domains.loading.tuners.three_probes import ThreeProbes
-from forerun.domains.loading.tuning import (
+from forerun.domains.loading.engine.calibration import (
+    StoreProfile,
+    best_within,
+    fit_files_and_bytes,
+    fit_profile,
+    with_intervals,
+)
+from forerun.domains.loading.engine.tuning import (
     SyntheticStore,
     expected_random_regret,
     predicted_surface,
     recorded,
     tune,
 )
+from forerun.domains.loading.policies.fixed_blocks import FixedBlocks, early_stop
+from forerun.domains.loading.policies.no_merge import NoMerge
+from forerun.domains.loading.policies.random_ten import RandomTen
+from forerun.domains.loading.policies.three_probes import ThreeProbes
+from forerun.domains.loading.policy import Ask, Cell, Load, Probe, tuners
 from forerun.errors import ProfileError
 from forerun.rng import stream
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.loading import laws
-from forerun.domains.loading.kernels.deliver import Pool, deliver, deliver_pooled
-from forerun.domains.loading.model import UNBOUNDED, CacheModel, Reader, StoreModel, batches_of
-from forerun.domains.loading.streaming import hits_of, open_caches, stream
+from forerun.domains.loading.engine import laws
+from forerun.domains.loading.engine.kernels.deliver import Pool, deliver, deliver_pooled
+from forerun.domains.loading.engine.model import CacheModel, Reader, StoreModel, batches_of
+from forerun.domains.loading.engine.threads import hits_of, open_caches, stream
+from forerun.domains.loading.policy import UNBOUNDED
 
 Golden = Callable[[str], Any]
 Limit = Callable[[float | None], float]

@@ -14,12 +14,12 @@ import pytest
 
 from forerun.cli.main import run as command_line
 from forerun.domain import simulate
-from forerun.domains.loading.dlio import read_demands, read_workload
-from forerun.domains.loading.kernels.deliver import deliver
-from forerun.domains.loading.model import CacheModel
+from forerun.domains.loading.engine.kernels.deliver import deliver
+from forerun.domains.loading.engine.model import CacheModel
+from forerun.domains.loading.engine.threads import hits_of, open_caches
 from forerun.domains.loading.scenario import Cache, Dataset, Layout, RandomBytes, Run, Scenario, Step, Store
-from forerun.domains.loading.streaming import hits_of, open_caches
 from forerun.domains.loading.traces import fit_log
+from forerun.domains.loading.traces.workloads import read_demands, read_workload
 from forerun.errors import TraceError
 
 WORKLOAD = """

@@ -14,7 +14,7 @@ import pytest
 import forerun
 from forerun.domain import get_domain
 from forerun.domains.energy.summary import _why
-from forerun.domains.loading import laws
+from forerun.domains.loading.engine import laws
 from forerun.result.figures import Figure
 from forerun.result.numbers import quantity
 from forerun.result.run import Result

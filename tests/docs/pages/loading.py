@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from forerun.domains.loading.measured import MEAN_ERROR, WORST_ERROR
+from forerun.domains.loading.policies.fixed_blocks import FixedBlocks
 from forerun.domains.loading.policies.pace import ByInterval
+from forerun.domains.loading.policies.three_probes import ThreeProbes
+from forerun.domains.loading.summary.measured import MEAN_ERROR, WORST_ERROR
 from forerun.domains.loading.traces import TRACES
-from forerun.domains.loading.tuners.fixed_blocks import FixedBlocks
-from forerun.domains.loading.tuners.three_probes import ThreeProbes
 from forerun.measure.loading.study import (
     BLOCKS,
     COLD,

@@ -1,15 +1,14 @@
-"""Training-data loading: does it hide behind the step, what binds if not, and what would cure it.
+"""Training-data loading: is it hidden behind the training step, what is the bottleneck, and what removes it?
 
-A data set of samples lies in a store as single files or merged into blocks. A loader reads blocks, decodes samples and
-hands batches to a training loop that alternates between waiting and stepping. The store answers a request after a
-latency, through slots, a request rate, a connection's and a shared link's bandwidth; it may fail and be asked again;
-caches may answer in its place. Loaders are threads with a buffer, workers like torch's, or workers that decode with a
-pool of threads; cores are shared. Threads are simulated event by event in compiled code, workers by an exact
-recursion, and closed-form laws bound both from above. Every epoch's time is split into compute, preparation and fetch
-by differential runs. Tuners choose block size and threads from a few probes, pace policies change them while a loader
-runs; placement policies put jobs and their
-data on nodes. Packing, a latency store and a runner make the same quantities measurable on a real machine. Not
-modelled: the kernel's page cache, network file system clients, and what shuffling does to accuracy.
+A data set of samples lies in a store, as single files or merged into blocks. A loader reads blocks, decodes samples and
+gives batches to a training loop, which waits for a batch and then takes a step. The store answers requests after a
+latency; its slots, request rate and bandwidth are limited, and requests may fail. Caches may answer in its place.
+Loaders are threads with a buffer, worker processes like torch's, or workers that decode with a pool of threads.
+Compiled code simulates threads event by event; a recursion gives the batches of workers exactly; closed-form laws bound
+the throughput. Differential runs split the time of an epoch into compute, preparation and fetch.
+Tuners choose block size and threads from a few probes, pace policies change them while a loader runs, and placement
+policies place jobs and their data on nodes. `blocks` is the domain's own file format, for users of the library too.
+Not modelled: the kernel's page cache, network file system clients, and the effect of shuffling on accuracy.
 """
 
 from __future__ import annotations
@@ -19,13 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from forerun.domain import Domain
 from forerun.domains.loading.observer import Observer
-from forerun.domains.loading.policy import paces, placements, tuners
+from forerun.domains.loading.policy import PlacementSpec, paces, placements, tuners
 from forerun.domains.loading.scenario import Scenario
 from forerun.registry import Registry
 from forerun.result.objective import Objective
 
 if TYPE_CHECKING:
+    from forerun.domains.loading.engine.run import Outcome
     from forerun.domains.loading.explain import LoadingExplainer
+    from forerun.domains.loading.inputs import Inputs
     from forerun.domains.loading.plan import LoadingPlanner
     from forerun.result.figures import Figure
     from forerun.result.run import Result, SavedRun
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["DOMAIN", "Observer", "Scenario"]
 
 
-class Loading(Domain[Scenario, Scenario, "Result"]):
-    """See the package's docstring."""
+class Loading(Domain[Scenario, "Inputs", "Outcome"]):
+    """Training-data loading; the package's docstring says what is modelled."""
 
     name = "loading"
     scenario_type = Scenario
@@ -54,22 +55,29 @@ class Loading(Domain[Scenario, Scenario, "Result"]):
     )
     environment = ("dataset", "store")
 
-    def prepare(self, scenario: Scenario) -> Scenario:
-        """Read the scenario's files."""
-        from forerun.domains.loading.files import read
+    def prepare(self, scenario: Scenario) -> Inputs:
+        """Read the scenario's files. Raises TraceError for one that cannot be used."""
+        from forerun.domains.loading.inputs import prepare
 
-        read(scenario)
-        return scenario
+        return prepare(scenario)
 
-    def run(self, inputs: Scenario, *, observers: Sequence[Any] = ()) -> Result:
-        """Simulate."""
-        from forerun.domains.loading.runs import run_scenario
+    def run(self, inputs: Inputs, *, observers: Sequence[Observer] = ()) -> Outcome:
+        """Simulate every epoch; observers see each when it is over."""
+        from forerun.domains.loading.engine.run import run
 
-        return run_scenario(inputs, watch=observers)
+        return run(inputs, observers)
 
-    def summarize(self, outcome: Result) -> Result:
-        """The result."""
-        return outcome
+    def summarize(self, outcome: Outcome) -> Result:
+        """Make the result of a run."""
+        from forerun.domains.loading.summary import summarize
+
+        return summarize(outcome)
+
+    def with_policy(self, scenario: Scenario, policy: Any) -> Scenario:
+        """The scenario under another placement policy, tuner or pace policy."""
+        if isinstance(policy, PlacementSpec):
+            return scenario.with_(policy=policy)
+        return super().with_policy(scenario, policy)
 
     def figures(self, run: Result | SavedRun) -> tuple[Figure, ...]:
         """The figures of a run."""
@@ -79,19 +87,19 @@ class Loading(Domain[Scenario, Scenario, "Result"]):
 
     def plan_figures(self, plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
         """The figures of a plan file."""
-        from forerun.domains.loading.drawings import plan_figures
+        from forerun.domains.loading.figures.saved import plan_figures
 
         return plan_figures(plan, scenario)
 
     def measured_figures(self, measured: Mapping[str, Any]) -> tuple[Figure, ...]:
         """The figures of a measurement file."""
-        from forerun.domains.loading.drawings import measured_figures
+        from forerun.domains.loading.figures.saved import measured_figures
 
         return measured_figures(measured)
 
     def check_measurement(self, measured: Mapping[str, Any], name: str) -> str:
         """Compare predictions with measurements."""
-        from forerun.domains.loading.measured import check_measured
+        from forerun.domains.loading.summary.measured import check_measured
 
         return check_measured(measured, name)
 

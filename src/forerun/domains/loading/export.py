@@ -1,4 +1,4 @@
-"""What this room offers the others: how many samples a second reach so many readers.
+"""The profile for other domains: how many samples a second reach a number of readers.
 
 Every number of readers is simulated with a step that takes no time, on the scenario's own store, layout, caches and
 loader: equal readers, each with a loader of its own, share the store. The last epoch counts, caches as warm as they
@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.loading.runs import Epoch, outcome_of
+from forerun.domains.loading.engine.run import Epoch, run_epochs
+from forerun.domains.loading.inputs import Inputs, prepare
 from forerun.domains.loading.scenario import Scenario
-from forerun.domains.loading.world import draw
 from forerun.errors import UsageError
 from forerun.profile.supply import Supply
 from forerun.result.stats import standard_error, student_quantile
@@ -37,16 +37,17 @@ def export(scenario: Scenario, at: Sequence[int] = ()) -> Supply:
     if not plain and readers != (1,):
         raise UsageError.at("--at", f"loader.mode {scenario.loader.mode} is simulated for 1 reader only")
     instantaneous = scenario.step.with_(step_s=0.0, overhead_s=0.0)
-    found = [_supply(scenario.with_(jobs=count, step=instantaneous)) for count in readers]
+    inputs = prepare(scenario)
+    found = [_supply(inputs.of(scenario.with_(jobs=count, step=instantaneous))) for count in readers]
     supply = Supply(
-        source=f"loading: {scenario.title or 'untitled'}, {draw(scenario).block_samples} samples a block, "
+        source=f"loading: {scenario.title or 'untitled'}, {inputs.block_samples} samples a block, "
         f"{_loader(scenario)} a reader, epoch {scenario.run.epochs} of {scenario.run.epochs}",
         readers=readers,
         samples_per_s=tuple(rate for rate, _ in found),
         low_per_s=tuple(rate / (1 + half) for rate, half in found),
         high_per_s=tuple(rate / max(1 - half, 1e-9) for rate, half in found),
     )
-    return supply.with_(min_law_error=_min_law_error(scenario, supply))
+    return supply.with_(min_law_error=_min_law_error(inputs, supply))
 
 
 def _loader(scenario: Scenario) -> str:
@@ -57,9 +58,9 @@ def _loader(scenario: Scenario) -> str:
     return f"{loader.workers} workers{threads}"
 
 
-def _supply(scenario: Scenario) -> tuple[float, float]:
+def _supply(inputs: Inputs) -> tuple[float, float]:
     """Samples a second of all readers together, and the relative half width of its interval."""
-    last = _last_epochs(scenario)
+    last = _last_epochs(inputs)
     rate = float(sum(epoch.samples_per_s for epoch in last))
     # Seconds a batch, over ten stretches of the epoch, averaged over the readers.
     parts = [np.array_split(np.diff(epoch.got_s), _STRETCHES) for epoch in last]
@@ -71,15 +72,17 @@ def _supply(scenario: Scenario) -> tuple[float, float]:
     return rate, student_quantile(0.975, _STRETCHES - 1) * standard_error(means) / float(means.mean())
 
 
-def _last_epochs(scenario: Scenario) -> list[Epoch]:
-    return [each for each in outcome_of(draw(scenario)).epochs if each.number == scenario.run.epochs - 1]
+def _last_epochs(inputs: Inputs) -> list[Epoch]:
+    last = inputs.scenario.run.epochs - 1
+    return [epoch for epoch in run_epochs(inputs).epochs if epoch.number == last]
 
 
-def _min_law_error(scenario: Scenario, supply: Supply) -> float:
+def _min_law_error(inputs: Inputs, supply: Supply) -> float:
     """How far the lesser of two rates is above what the simulation gives at the scenario's own step."""
+    scenario = inputs.scenario
     if not supply.readers[0] <= scenario.jobs <= supply.readers[-1]:
         return 0.0
-    last = _last_epochs(scenario)
+    last = _last_epochs(inputs)
     simulated = float(sum(epoch.samples_per_s for epoch in last))
     computing = sum(float(epoch.samples.sum()) / max(float(epoch.step_s.sum()), 1e-300) for epoch in last)
     return min(supply.at(scenario.jobs), computing) / simulated - 1.0

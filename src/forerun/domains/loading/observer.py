@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from forerun.domains.loading.model import StreamRun
+    from forerun.domains.loading.engine.kernels.deliver import Delivery
+    from forerun.domains.loading.engine.model import StreamRun
 
 
 class Observer(Protocol):
     """Sees a run and changes nothing."""
 
-    def epoch(self, number: int, run: StreamRun | Any) -> None:
+    def epoch(self, number: int, run: StreamRun | Delivery) -> None:
         """Called after every epoch with its number, from 0, and its record: reads of threads, or batches of workers."""

@@ -10,13 +10,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from forerun.domains.loading.cells import Predicted, predict_cells
-from forerun.domains.loading.laws import Explanation, explain, payback_epochs
-from forerun.domains.loading.placement import place_gangs
+from forerun.domains.loading.engine.cells import Predicted, best_of, predict_cells
+from forerun.domains.loading.engine.laws import Explanation, explain, payback_epochs
+from forerun.domains.loading.engine.placement import place_gangs
+from forerun.domains.loading.engine.setup import law_setting
+from forerun.domains.loading.inputs import prepare
 from forerun.domains.loading.policy import placements
-from forerun.domains.loading.runs import best_of, cells_table
 from forerun.domains.loading.scenario import Goal, Grid, Scenario
-from forerun.domains.loading.world import draw
+from forerun.domains.loading.summary.tables import cells_table
 from forerun.errors import CheckFailed, Infeasible, UsageError, known_names
 from forerun.result.plan import Planner, ShownPlan
 from forerun.result.tables import Table
@@ -144,8 +145,8 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
         raise UsageError.at("objective", f"no objective {objective!r}; {known_names(objective, OBJECTIVES)}")
     if objective:
         scenario = scenario.with_(goal=scenario.goal.with_(minimise=objective))
-    drawn = draw(scenario)
-    least = drawn.mean_bytes
+    inputs = prepare(scenario)
+    least = inputs.mean_bytes
     memory = scenario.goal.memory_bytes
     if memory and least > memory:
         raise Infeasible.at("goal.memory_bytes", f"{memory:g} bytes do not hold one sample of {least:.0f}")
@@ -153,7 +154,7 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
     offered = (scenario.grid or default[scenario.loader.mode]).cells
     usable = [cell for cell in offered if cell.block <= scenario.dataset.samples]
     merging = scenario.dataset.shuffle != "global"
-    cells = predict_cells(drawn, [cell for cell in usable if merging or cell.block == 1])
+    cells = predict_cells(inputs, [cell for cell in usable if merging or cell.block == 1])
     held = [entry for entry in cells if not memory or entry.held_bytes <= memory]
     if not held:
         raise Infeasible.at(
@@ -161,9 +162,9 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
         )
     cell = best_of(scenario, cells)
     chosen = next(entry for entry in cells if entry.cell == cell)
-    setting = replace(drawn.setting(), block_samples=cell.block, threads=cell.threads)
+    setting = replace(law_setting(inputs), block_samples=cell.block, threads=cell.threads)
     law = explain(setting, samples=scenario.dataset.samples, memory_budget_bytes=memory or math.inf)
-    one = predict_cells(drawn, [replace(cell, block=1)])[0]
+    one = predict_cells(inputs, [replace(cell, block=1)])[0]
     payback = payback_epochs(scenario.layout.merge_s, one.total_s, chosen.total_s) if cell.block > 1 else 0.0
     return Plan(scenario, cells, chosen, law, payback, (*law.cautions, *_placements(scenario))).check()
 

@@ -14,10 +14,16 @@ from functools import cache
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from forerun.domains.loading.model import F64, Cell, Load, Probe
 from forerun.registry import Registry
 from forerun.scenario.spec import Recipe
+
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+
+#: samples in a buffer that is never full
+UNBOUNDED = int(np.iinfo(np.int64).max // 4)
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ class WorkerPlacement:
     chunks: dict[int, int]
 
 
-class PlacementRecipe(Recipe, frozen=True, kw_only=True):
+class PlacementSpec(Recipe, frozen=True, kw_only=True):
     """A placement policy in a file; it keeps nothing from one decision to the next."""
 
     def order(self, workers: Sequence[int]) -> list[int]:
@@ -91,15 +97,15 @@ class PlacementRecipe(Recipe, frozen=True, kw_only=True):
 
     def place(self, view: PlacementView) -> WorkerPlacement | None:
         """Where the worker goes, None if it fits nowhere."""
-        raise AssertionError("a placement policy says where")
+        raise NotImplementedError
 
 
-class BaselineRecipe(PlacementRecipe, frozen=True, kw_only=True):
+class RankingSpec(PlacementSpec, frozen=True, kw_only=True):
     """A policy that ranks the nodes on which a worker fits, and brings its chunks along to the first."""
 
     def rank(self, view: PlacementView, node: int, fitting: Sequence[int]) -> float:
         """The node of least rank among those that fit is taken, the lower one on ties."""
-        raise AssertionError("a baseline ranks nodes")
+        raise NotImplementedError
 
     def place(self, view: PlacementView) -> WorkerPlacement | None:
         """The fitting node of least rank takes the worker and what it brings."""
@@ -122,6 +128,59 @@ def free_share(view: PlacementView, node: int, fitting: Sequence[int]) -> float:
     names = ("free_gpus", "free_cpus", *(("free_disk",) if view.brings_data else ()))
     whole = {name: sum(getattr(view.nodes[number], name) for number in fitting) for name in names}
     return float(sum(getattr(view.nodes[node], name) / whole[name] for name in names if whole[name]))
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is asked of a loader, whatever its blocks and threads: samples, their mean bytes, batch, step, buffer."""
+
+    samples: int
+    sample_bytes: float
+    batch: int
+    step_s: float
+    buffer_samples: int = UNBOUNDED
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """A configuration: samples a block, threads (of a pool, where there are workers), workers (0: a loader of threads),
+    bytes of a cache before the store (0: none), and the policy that places jobs and data (empty: none lie at hand)."""
+
+    block: int
+    threads: int
+    workers: int = 0
+    cache_bytes: float = 0.0
+    placement: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.block} x {self.threads}"
+        text += f" x {self.workers} workers" if self.workers else ""
+        text += f" + {self.cache_bytes:g} bytes of cache" if self.cache_bytes else ""
+        return text + (f", placed by {self.placement}" if self.placement else "")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A measured run of a cell.
+
+    total_s over `samples` samples, the last step included; mean seconds of a request and of a decode; load_share: waits
+    after the first batch, as a share of the total. `requests_s` float64: single requests, for intervals. overhead_s: a
+    thread's own work a request beyond reading and decoding, where it was measured. decode_cpu_s: what of a decode needed
+    a core, where it was measured. cores_used: processor seconds of the whole process a second of the run, where they
+    were measured; cores_wanted: the same and the time in which its threads waited for a processor.
+    """
+
+    cell: Cell
+    samples: int
+    total_s: float
+    request_s: float
+    decode_s: float
+    load_share: float = math.nan
+    requests_s: F64 | None = None
+    overhead_s: float | None = None
+    decode_cpu_s: float = 0.0
+    cores_used: float | None = None
+    cores_wanted: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -155,12 +214,12 @@ class TunerView:
     rng: np.random.Generator
 
 
-class TunerRecipe(Recipe, frozen=True, kw_only=True):
+class TunerSpec(Recipe, frozen=True, kw_only=True):
     """A tuner in a file."""
 
     def build(self, view: TunerView) -> Tuner:
         """A fresh tuner."""
-        raise AssertionError("a recipe builds its own tuner")
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -226,7 +285,7 @@ class PacePolicy(Protocol):
         """How it goes on."""
 
 
-class PaceRecipe(Recipe, frozen=True, kw_only=True):
+class PaceSpec(Recipe, frozen=True, kw_only=True):
     """A pace policy in a file; it is asked every so many batches, and when an epoch ends."""
 
     every_batches: int = 50
@@ -237,34 +296,34 @@ class PaceRecipe(Recipe, frozen=True, kw_only=True):
 
     def build(self, rng: np.random.Generator) -> PacePolicy:
         """A fresh policy for one loader."""
-        raise AssertionError("a recipe builds its own policy")
+        raise NotImplementedError
 
 
 @cache
-def placements() -> Registry[PlacementRecipe]:
+def placements() -> Registry[PlacementSpec]:
     """The placement policies."""
     return Registry(
         "placement policy",
         package="forerun.domains.loading.policies",
-        base=PlacementRecipe,
+        base=PlacementSpec,
         group="forerun.loading.placement",
     )
 
 
 @cache
-def tuners() -> Registry[TunerRecipe]:
+def tuners() -> Registry[TunerSpec]:
     """The tuners."""
     return Registry(
-        "tuner", package="forerun.domains.loading.tuners", base=TunerRecipe, group="forerun.loading.tuner"
+        "tuner", package="forerun.domains.loading.policies", base=TunerSpec, group="forerun.loading.tuner"
     )
 
 
 @cache
-def paces() -> Registry[PaceRecipe]:
+def paces() -> Registry[PaceSpec]:
     """The pace policies."""
     return Registry(
         "pace policy",
         package="forerun.domains.loading.policies",
-        base=PaceRecipe,
+        base=PaceSpec,
         group="forerun.loading.pace",
     )

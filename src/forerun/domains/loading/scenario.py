@@ -6,13 +6,12 @@ import itertools
 import math
 from typing import Annotated, Literal
 
-from forerun.domains.loading.model import CachePolicy, Cell
-from forerun.domains.loading.placement import Gang, Node
 from forerun.domains.loading.policies.csp import Csp
 from forerun.domains.loading.policy import (
-    PaceRecipe,
-    PlacementRecipe,
-    TunerRecipe,
+    Cell,
+    PaceSpec,
+    PlacementSpec,
+    TunerSpec,
     paces,
     placements,
     tuners,
@@ -21,6 +20,8 @@ from forerun.errors import known_names
 from forerun.scenario.spec import Input, Spec, recipe
 
 Shape = Literal["constant", "exponential", "lognormal"]
+Partition = Literal["round_robin", "contiguous"]
+CachePolicy = Literal["lru", "fifo", "clock", "pinned", "cost"]
 Problems = list[tuple[str, str]]
 
 #: samples of a data set at most: what is recorded of a run must fit the memory of a workstation
@@ -80,20 +81,6 @@ class RandomSeconds(Spec, frozen=True, kw_only=True):
         if self.in_order and self.empirical is None:
             found.append(("in_order", "there is no file in `empirical` whose order could be kept"))
         return found
-
-    @property
-    def mean(self) -> float:
-        """The mean, of the file if there is one."""
-        if self.empirical is None:
-            return self.mean_s
-        from forerun.domains.loading.recorded import recorded
-
-        return float(recorded(self.empirical, "seconds", 0.0).mean())
-
-
-def mean_seconds(value: float | RandomSeconds) -> float:
-    """The mean of a time that may be random."""
-    return value.mean if isinstance(value, RandomSeconds) else float(value)
 
 
 class RandomBytes(Spec, frozen=True, kw_only=True):
@@ -242,11 +229,6 @@ class Store(Spec, frozen=True, kw_only=True):
         ]
         return found
 
-    @property
-    def mean_latency_s(self) -> float:
-        """The latency's mean."""
-        return mean_seconds(self.latency_s)
-
 
 class Cache(Spec, frozen=True, kw_only=True):
     """A cache of blocks before the store: of each loader, or shared by all jobs of the node.
@@ -344,7 +326,7 @@ class Run(Spec, frozen=True, kw_only=True):
     steps: int = 0
     warmup_steps: int = 1
     drop_last: bool = False
-    partition: Literal["round_robin", "contiguous"] = "round_robin"
+    partition: Partition = "round_robin"
 
     def problems(self) -> Problems:
         """Whole numbers above zero."""
@@ -415,6 +397,55 @@ class Goal(Spec, frozen=True, kw_only=True):
         return not_negative(self, "memory_bytes", "margin_share")
 
 
+class Node(Spec, frozen=True, kw_only=True):
+    """A machine: GPUs, CPUs, and disk for chunks (in the unit that chunks have)."""
+
+    gpus: int
+    cpus: int
+    disk: float
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Everything is above zero."""
+        return [
+            (name, f"{getattr(self, name)} is not above 0")
+            for name in ("gpus", "cpus", "disk")
+            if not getattr(self, name) > 0
+        ]
+
+
+class GangJob(Spec, frozen=True, kw_only=True):
+    """A job: workers, what each needs, and how long it runs."""
+
+    workers: int
+    gpus: int
+    cpus: int
+    run_s: float
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A worker at least; nothing negative."""
+        found = [] if self.workers >= 1 else [("workers", f"{self.workers} is below 1")]
+        return found + [
+            (name, f"{getattr(self, name)} is negative")
+            for name in ("gpus", "cpus", "run_s")
+            if getattr(self, name) < 0
+        ]
+
+
+class Gang(Spec, frozen=True, kw_only=True):
+    """Jobs that share a data set of chunks (sizes)."""
+
+    arrive_s: float
+    chunks: tuple[float, ...]
+    jobs: tuple[GangJob, ...]
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Sizes are above zero; there is a job."""
+        found = [
+            (f"chunks.{i}", f"{size} is not above 0") for i, size in enumerate(self.chunks) if not size > 0
+        ]
+        return found + ([] if self.jobs else [("jobs", "is empty")])
+
+
 class Cluster(Spec, frozen=True, kw_only=True):
     """Nodes, and gangs of jobs that share data sets, to be placed by the scenario's policy.
 
@@ -456,10 +487,10 @@ class Scenario(Spec, frozen=True, kw_only=True):
     stagger_s: float = 0.0
     grid: Grid | None = None
     goal: Goal = Goal()
-    tuner: Annotated[TunerRecipe | None, recipe(tuners)] = None
-    pace: Annotated[PaceRecipe | None, recipe(paces)] = None
+    tuner: Annotated[TunerSpec | None, recipe(tuners)] = None
+    pace: Annotated[PaceSpec | None, recipe(paces)] = None
     cluster: Cluster | None = None
-    policy: Annotated[PlacementRecipe, recipe(placements)] = Csp()
+    policy: Annotated[PlacementSpec, recipe(placements)] = Csp()
     seed: int = 0
 
     def problems(self) -> Problems:

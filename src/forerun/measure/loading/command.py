@@ -192,7 +192,7 @@ def _measure_threads(
     check_samples: int,
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
-    from forerun.domains.loading.model import Cell
+    from forerun.domains.loading.policy import Cell
     from forerun.measure.loading.clients import LocalFiles
     from forerun.measure.loading.corpus import SampleFiles
     from forerun.measure.loading.study import BLOCKS, COLD, THREADS, answer, check
@@ -228,7 +228,8 @@ def _measure_jobs(
     corpus: Corpus, job: Job, data: dict[str, Any], samples: int, jobs: int, cache: tuple[float, str],
     tell: Callable[[str], None],
 ) -> list[dict[str, Any]]:  # fmt: skip
-    from forerun.domains.loading.model import Cell, Load, StoreProfile
+    from forerun.domains.loading.engine.calibration import StoreProfile
+    from forerun.domains.loading.policy import Cell, Load
     from forerun.measure.loading.jobs import CacheSpec, predict_jobs, run_jobs
 
     found: Answer = data["found"]
@@ -258,7 +259,7 @@ def _measure_pace(
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from forerun.domains.loading.model import Cell
+    from forerun.domains.loading.policy import Cell
     from forerun.measure.loading.paced import pace_named, run_paced
     from forerun.measure.loading.study import OFFERED, THREADS
 
@@ -285,8 +286,7 @@ def _measure_workers(
 def _write_layout(
     corpus: Corpus, job: Job, data: dict[str, Any], samples: int, folder: Path, tell: Callable[[str], None]
 ) -> list[str]:
-    from forerun.domains.loading.model import Cell
-    from forerun.domains.loading.policy import Ask
+    from forerun.domains.loading.policy import Ask, Cell
     from forerun.measure.loading.layout import Memory, write_run
     from forerun.measure.loading.study import run_cell
 

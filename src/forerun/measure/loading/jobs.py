@@ -11,8 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.loading.model import CacheModel, Cell, Load, Reader, StoreModel, StoreProfile
-from forerun.domains.loading.streaming import open_caches, stream
+from forerun.domains.loading.engine.calibration import StoreProfile
+from forerun.domains.loading.engine.model import CacheModel, Reader, StoreModel
+from forerun.domains.loading.engine.threads import open_caches, stream
+from forerun.domains.loading.policy import Cell, Load
 from forerun.errors import ForerunError, StoreError
 from forerun.measure.loading.caching import CachedFiles, CachingPolicy
 from forerun.measure.loading.corpus import Corpus

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from forerun.atomic_write import beside
-from forerun.domains.loading.model import Cell
+from forerun.domains.loading.policy import Cell
 from forerun.errors import StoreError
 from forerun.measure.loading.runner import LoaderRun
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from forerun.domains.loading.model import Cell
-from forerun.domains.loading.pacing import Paced, Pacer
-from forerun.domains.loading.policy import PaceRecipe, paces
+from forerun.domains.loading.engine.pacing import Paced, Pacer
+from forerun.domains.loading.policy import Cell, PaceSpec, paces
 from forerun.measure.loading.corpus import Corpus
 from forerun.measure.loading.decoders import decoder_named
 from forerun.measure.loading.runner import ACTS, LoaderRun, run_loader
@@ -39,7 +38,7 @@ class PacedRun:
     looks: tuple[Paced, ...]
 
 
-def pace_named(name: str, batches: int) -> PaceRecipe:
+def pace_named(name: str, batches: int) -> PaceSpec:
     """A pace policy by its name, asked often enough for epochs of so many batches. Raises UnknownName."""
     recipe = paces().get(name, where="--pace")()
     return recipe.with_(every_batches=min(recipe.every_batches, max(LEAST_BATCHES, batches // LEAST_LOOKS)))
@@ -49,7 +48,7 @@ def run_paced(
     corpus: Corpus,
     job: Job,
     samples: int,
-    recipe: PaceRecipe,
+    recipe: PaceSpec,
     *,
     start: Cell,
     threads: Sequence[int],

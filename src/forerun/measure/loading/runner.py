@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domains.loading.blocks.samples import undecodable
-from forerun.domains.loading.model import Look, Steering
+from forerun.domains.loading.engine.model import Look, Steering
 from forerun.errors import DataError, ForerunError, StoreError
 from forerun.measure.loading.clients import Client
 

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.loading.calibrate import (
+from forerun.domains.loading.engine.calibration import (
     LEAST_OFF,
+    StoreProfile,
     best_within,
     fit_single_requests,
     predict,
@@ -24,11 +25,10 @@ from forerun.domains.loading.calibrate import (
     total_interval,
     with_intervals,
 )
-from forerun.domains.loading.laws import Explanation, Setting, explain
-from forerun.domains.loading.model import Cell, Load, Probe, StoreProfile
-from forerun.domains.loading.policy import Ask
-from forerun.domains.loading.tuners.three_probes import ModelTuner, ThreeProbes
-from forerun.domains.loading.tuning import tune
+from forerun.domains.loading.engine.laws import Explanation, Setting, explain
+from forerun.domains.loading.engine.tuning import tune
+from forerun.domains.loading.policies.three_probes import ModelTuner, ThreeProbes
+from forerun.domains.loading.policy import Ask, Cell, Load, Probe
 from forerun.errors import UsageError
 from forerun.measure.loading.corpus import Corpus
 from forerun.measure.loading.decoders import decoder_named

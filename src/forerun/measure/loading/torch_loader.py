@@ -20,8 +20,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.loading.kernels.deliver import Pool, deliver, deliver_pooled
-from forerun.domains.loading.model import F64, batches_of
+from forerun.domains.loading.engine.kernels.deliver import Pool, deliver, deliver_pooled
+from forerun.domains.loading.engine.model import batches_of
+from forerun.domains.loading.policy import F64
 from forerun.errors import DataError, ForerunError, StoreError, UsageError
 from forerun.measure.loading.clients import Client
 from forerun.measure.loading.corpus import Corpus

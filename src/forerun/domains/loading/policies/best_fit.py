@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forerun.domains.loading.policy import BaselineRecipe, PlacementView, free_share
+from forerun.domains.loading.policy import PlacementView, RankingSpec, free_share
 
 
-class BestFit(BaselineRecipe, frozen=True, kw_only=True, tag="best_fit"):
+class BestFit(RankingSpec, frozen=True, kw_only=True, tag="best_fit"):
     """The fullest node on which the worker fits, its chunks with it."""
 
     def rank(self, view: PlacementView, node: int, fitting: Sequence[int]) -> float:

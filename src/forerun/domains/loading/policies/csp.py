@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forerun.domains.loading.policy import PlacementRecipe, PlacementView, WorkerPlacement
+from forerun.domains.loading.policy import PlacementSpec, PlacementView, WorkerPlacement
 
 #: lets a node with room win over one without where all else is equal
 _EPSILON = 1e-6
 
 
-class Csp(PlacementRecipe, frozen=True, kw_only=True, tag="csp"):
+class Csp(PlacementSpec, frozen=True, kw_only=True, tag="csp"):
     """Weighs a node by free GPUs, resident data and room for what is missing; spreads the job that brings the data.
 
     After CNDLSys [COMSNETS'24]: the weight of a node is t1 + t2 + t3, where t1 is one where the worker fits (times the

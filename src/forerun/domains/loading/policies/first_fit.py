@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forerun.domains.loading.policy import BaselineRecipe, PlacementView
+from forerun.domains.loading.policy import PlacementView, RankingSpec
 
 
-class FirstFit(BaselineRecipe, frozen=True, kw_only=True, tag="first_fit"):
+class FirstFit(RankingSpec, frozen=True, kw_only=True, tag="first_fit"):
     """The first node on which the worker fits, its chunks with it."""
 
     def rank(self, view: PlacementView, node: int, fitting: Sequence[int]) -> float:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.domains.loading.policy import Pace, PacePolicy, PaceRecipe, PaceView
+from forerun.domains.loading.policy import Pace, PacePolicy, PaceSpec, PaceView
 
 
-class HillClimb(PaceRecipe, frozen=True, kw_only=True, tag="hill_climb"):
+class HillClimb(PaceSpec, frozen=True, kw_only=True, tag="hill_climb"):
     """The next higher number of threads where the loop waited more than `stalled`, the next lower below `idle`.
 
     It knows no law, so it takes a step at a time, and tries fewer again and again where these do not suffice. Block sizes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forerun.domains.loading.policy import BaselineRecipe, PlacementView
+from forerun.domains.loading.policy import PlacementView, RankingSpec
 
 
-class MostResident(BaselineRecipe, frozen=True, kw_only=True, tag="most_resident"):
+class MostResident(RankingSpec, frozen=True, kw_only=True, tag="most_resident"):
     """The node that holds most of the worker's chunks already; the lowest on ties."""
 
     def rank(self, view: PlacementView, node: int, fitting: Sequence[int]) -> float:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from forerun.domains.loading.model import F64
-from forerun.domains.loading.policy import Pace, PacePolicy, PaceRecipe, PaceView
+from forerun.domains.loading.policy import F64, Pace, PacePolicy, PaceSpec, PaceView
 from forerun.result.stats import normal_quantile, standard_error
 
 #: blocks that an estimate rests on at least, and the most recent ones that it keeps
@@ -28,7 +27,7 @@ _SAME = 0.05
 _KEPT = 0.25
 
 
-class ByInterval(PaceRecipe, frozen=True, kw_only=True, tag="by_interval"):
+class ByInterval(PaceSpec, frozen=True, kw_only=True, tag="by_interval"):
     """As few threads as hide loading with some headroom; acts only beyond what the estimates' 95 % intervals leave open.
 
     Estimates the time of a request and of decoding a sample from the blocks handed over while the store looks the same;

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forerun.domains.loading.policy import BaselineRecipe, PlacementView, free_share
+from forerun.domains.loading.policy import PlacementView, RankingSpec, free_share
 
 
-class WorstFit(BaselineRecipe, frozen=True, kw_only=True, tag="worst_fit"):
+class WorstFit(RankingSpec, frozen=True, kw_only=True, tag="worst_fit"):
     """The emptiest node on which the worker fits, its chunks with it."""
 
     def rank(self, view: PlacementView, node: int, fitting: Sequence[int]) -> float:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from forerun.domains.loading.model import Cell, Probe
-from forerun.domains.loading.policy import Ask, Tuner, TunerRecipe, TunerView
+from forerun.domains.loading.policy import Ask, Cell, Probe, Tuner, TunerSpec, TunerView
 
 #: a run that waits less than this share of its time shows no stall
 HIDDEN = 0.01
 
 
-class RandomTen(TunerRecipe, frozen=True, kw_only=True, tag="random_ten"):
+class RandomTen(TunerSpec, frozen=True, kw_only=True, tag="random_ten"):
     """What the published system does: first no merging, then draws with replacement, each on half the data.
 
     Its search library starts with 20 random trials by default, so `draws` 10 evaluations are random [CNDLSys source,

@@ -18,7 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from forerun.domains.loading.model import F64, batches_of
+from forerun.domains.loading.engine.model import batches_of
+from forerun.domains.loading.policy import F64
 from forerun.errors import Problem, TraceError
 from forerun.regular import read_regular, unreadable
 from forerun.result.stats import standard_error, welch_p

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from forerun.domains.loading.model import F64
+from forerun.domains.loading.policy import F64
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.domains.loading.model import F64, Cell, Load, Probe, Reader, StoreModel, StoreProfile, Streamed
-from forerun.domains.loading.streaming import stream
+from forerun.domains.loading.engine.model import Reader, StoreModel, Streamed
+from forerun.domains.loading.engine.threads import stream
+from forerun.domains.loading.policy import F64, Cell, Load, Probe
 from forerun.errors import ProfileError
 from forerun.result.run import Interval
 from forerun.result.stats import normal_quantile, student_quantile
@@ -32,6 +33,26 @@ LOADS_BIND = 0.1
 LEAST_OFF = 0.01
 #: runs are never believed to scatter less about the model than this, as a share
 LEAST_SCATTER = 0.002
+
+
+@dataclass(frozen=True)
+class StoreProfile:
+    """What the probes say: seconds, bytes/s. `decode_s` includes the loader's own work a sample.
+
+    decode_cpu_s: what of `decode_s` needs a core, where decoding is contended; `cores` share it.
+
+    shared_bytes_per_s is at least conn_bytes_per_s. notes: what could not be identified. intervals: 95 % bootstrap
+    intervals over single requests, where these were kept.
+    """
+
+    latency_s: float
+    conn_bytes_per_s: float
+    shared_bytes_per_s: float
+    decode_s: float
+    notes: tuple[str, ...] = ()
+    intervals: Mapping[str, Interval] | None = None
+    decode_cpu_s: float = 0.0
+    cores: float = math.inf
 
 
 def fit_profile(a: Probe, b: Probe, c: Probe, load: Load) -> StoreProfile:

@@ -16,11 +16,13 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from forerun.domains.loading.blocks.corpus import write_files
-from forerun.domains.loading.delivery_law import Explained, explain_pooled, explain_unmerged
-from forerun.domains.loading.dlio import Workload, read_demands, read_workload
-from forerun.domains.loading.kernels.deliver import deliver
-from forerun.domains.loading.model import F64
-from forerun.domains.loading.notebook import (
+from forerun.domains.loading.engine.kernels.deliver import deliver
+from forerun.domains.loading.inputs import sample_sizes
+from forerun.domains.loading.policies.fixed_blocks import early_stop
+from forerun.domains.loading.policy import F64
+from forerun.domains.loading.scenario import Dataset, Run, Scenario, Step
+from forerun.domains.loading.traces.delivery_law import Explained, explain_pooled, explain_unmerged
+from forerun.domains.loading.traces.experiment import (
     BATCH,
     UNNUMBERED,
     Flag,
@@ -30,9 +32,7 @@ from forerun.domains.loading.notebook import (
     stall_lag,
     table,
 )
-from forerun.domains.loading.scenario import Dataset, Run, Scenario, Step
-from forerun.domains.loading.tuners.fixed_blocks import early_stop
-from forerun.domains.loading.world import sample_sizes
+from forerun.domains.loading.traces.workloads import Workload, read_demands, read_workload
 from forerun.errors import TraceError, UsageError
 from forerun.rng import stream
 from forerun.scenario.spec import Spec, to_data

@@ -17,62 +17,13 @@ import numpy as np
 
 from forerun.domains.loading.policy import (
     NodeView,
-    PlacementRecipe,
+    PlacementSpec,
     PlacementView,
     WorkerPlacement,
     WorkerView,
 )
+from forerun.domains.loading.scenario import Gang, Node
 from forerun.errors import Infeasible, PolicyError
-from forerun.scenario.spec import Spec
-
-
-class Node(Spec, frozen=True, kw_only=True):
-    """A machine: GPUs, CPUs, and disk for chunks (in the unit that chunks have)."""
-
-    gpus: int
-    cpus: int
-    disk: float
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Everything is above zero."""
-        return [
-            (name, f"{getattr(self, name)} is not above 0")
-            for name in ("gpus", "cpus", "disk")
-            if not getattr(self, name) > 0
-        ]
-
-
-class GangJob(Spec, frozen=True, kw_only=True):
-    """A job: workers, what each needs, and how long it runs."""
-
-    workers: int
-    gpus: int
-    cpus: int
-    run_s: float
-
-    def problems(self) -> list[tuple[str, str]]:
-        """A worker at least; nothing negative."""
-        found = [] if self.workers >= 1 else [("workers", f"{self.workers} is below 1")]
-        return found + [
-            (name, f"{getattr(self, name)} is negative")
-            for name in ("gpus", "cpus", "run_s")
-            if getattr(self, name) < 0
-        ]
-
-
-class Gang(Spec, frozen=True, kw_only=True):
-    """Jobs that share a data set of chunks (sizes)."""
-
-    arrive_s: float
-    chunks: tuple[float, ...]
-    jobs: tuple[GangJob, ...]
-
-    def problems(self) -> list[tuple[str, str]]:
-        """Sizes are above zero; there is a job."""
-        found = [
-            (f"chunks.{i}", f"{size} is not above 0") for i, size in enumerate(self.chunks) if not size > 0
-        ]
-        return found + ([] if self.jobs else [("jobs", "is empty")])
 
 
 @dataclass(frozen=True)
@@ -150,7 +101,7 @@ def owned(chunks: int, workers: int) -> list[range]:
     return [range(int(a), int(b)) for a, b in itertools.pairwise(edges)]
 
 
-def place_gangs(nodes: Sequence[Node], gangs: Sequence[Gang], policy: PlacementRecipe) -> Placed:
+def place_gangs(nodes: Sequence[Node], gangs: Sequence[Gang], policy: PlacementSpec) -> Placed:
     """Place a stream of gangs.
 
     Raises Infeasible, naming the job, if one does not fit an empty cluster; PolicyError if a policy places a worker
@@ -162,7 +113,7 @@ def place_gangs(nodes: Sequence[Node], gangs: Sequence[Gang], policy: PlacementR
 class _Line:
     """The line of jobs and what runs."""
 
-    def __init__(self, nodes: Sequence[Node], gangs: Sequence[Gang], policy: PlacementRecipe) -> None:
+    def __init__(self, nodes: Sequence[Node], gangs: Sequence[Gang], policy: PlacementSpec) -> None:
         self.cluster = _Cluster(nodes)
         self.gangs = gangs
         self.policy = policy

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.domains.loading.kernels.deliver import Pool, deliver, deliver_pooled
-from forerun.domains.loading.model import F64, Batches, batches_of
-from forerun.domains.loading.notebook import BATCH, PREFETCH, WORKERS, Recorded
+from forerun.domains.loading.engine.kernels.deliver import Pool, deliver, deliver_pooled
+from forerun.domains.loading.engine.model import Batches, batches_of
+from forerun.domains.loading.policy import F64
+from forerun.domains.loading.traces.experiment import BATCH, PREFETCH, WORKERS, Recorded
 
 #: seconds of loop overhead where the workers leave cores idle
 IDLE_OVERHEAD_S = 0.068

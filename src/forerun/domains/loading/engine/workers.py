@@ -1,4 +1,4 @@
-"""A scenario's batches by workers: its numbers put into the recursions."""
+"""Batches as worker processes deliver them: the scenario's quantities in the recursions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.domains.loading.kernels.deliver import Delivery, Pool, deliver, deliver_pooled
-from forerun.domains.loading.model import F64, Batches, batches_of
-from forerun.domains.loading.scenario import Scenario, mean_seconds
-from forerun.domains.loading.streaming import LONGEST_S
-from forerun.domains.loading.world import Drawn
+from forerun.domains.loading.engine.kernels.deliver import Delivery, Pool, deliver, deliver_pooled
+from forerun.domains.loading.engine.model import Batches, batches_of
+from forerun.domains.loading.engine.setup import law_setting
+from forerun.domains.loading.engine.threads import LONGEST_S
+from forerun.domains.loading.inputs import Inputs
+from forerun.domains.loading.policy import F64
+from forerun.domains.loading.scenario import Scenario
 from forerun.errors import Infeasible
 
 
@@ -21,16 +23,16 @@ def planned_batches(scenario: Scenario, workers: int) -> Batches:
     return Batches(plan.worker[: run.steps], plan.samples[: run.steps]) if run.steps else plan
 
 
-def delivered_steps(drawn: Drawn, epoch: int) -> F64:
+def delivered_steps(inputs: Inputs, epoch: int) -> F64:
     """Steps of an epoch with the loop's overhead: one value, or one a batch."""
-    return np.asarray(drawn.steps(epoch, 0) + drawn.scenario.step.overhead_s)
+    return np.asarray(inputs.steps(epoch, 0) + inputs.scenario.step.overhead_s)
 
 
-def delivery(drawn: Drawn, plan: Batches, epoch: int, *, store: bool, decode: bool) -> Delivery:
+def delivery(inputs: Inputs, plan: Batches, epoch: int, *, store: bool, decode: bool) -> Delivery:
     """Batches of an epoch as workers deliver them; without the store, or without decoding, where these take no time."""
-    scenario = drawn.scenario
-    loader, cpu, setting = scenario.loader, scenario.cpu, drawn.setting()
-    n = drawn.block_samples
+    scenario = inputs.scenario
+    loader, cpu, setting = scenario.loader, scenario.cpu, law_setting(inputs)
+    n = inputs.block_samples
     # The workers of one loader read at the same time and share the link.
     together = replace(
         setting, conn_bytes_per_s=min(setting.conn_bytes_per_s, setting.shared_bytes_per_s / loader.workers)
@@ -40,36 +42,36 @@ def delivery(drawn: Drawn, plan: Batches, epoch: int, *, store: bool, decode: bo
     at_once = loader.workers * (loader.threads if loader.mode == "pooled_workers" else 1)
     crowd = max(1.0, at_once / cpu.cores) if cpu.cores else 1.0
     collate_s, collate_each_s = cpu.collate_s + cpu.handoff_s, cpu.collate_per_sample_s
-    collate_each_s += cpu.handoff_s_per_byte * drawn.decoded_bytes
+    collate_each_s += cpu.handoff_s_per_byte * inputs.decoded_bytes
     start = np.array(loader.start_s or (0.0,) * loader.workers)
     on_order = loader.workers * loader.prefetch
-    steps = delivered_steps(drawn, epoch)
+    steps = delivered_steps(inputs, epoch)
     if loader.mode == "pooled_workers":
         fixed = setting.latency_s if store else 0.0
-        each_s = mean_seconds(cpu.decode_s) + crowd * mean_seconds(cpu.decode_cpu_s)
+        each_s = inputs.mean_s(cpu.decode_s) + crowd * inputs.mean_s(cpu.decode_cpu_s)
         decode_s = each_s / cpu.pool_efficiency if decode else 0.0
         pool = Pool(loader.threads, n, fixed, (read_s - fixed) / n, decode_s, collate_s, collate_each_s)
-        return _of_use(deliver_pooled(plan.worker, plan.samples, steps, start, on_order, pool))
+        return _finite(deliver_pooled(plan.worker, plan.samples, steps, start, on_order, pool))
     build = plan.samples * (read_s / n + collate_each_s) + collate_s
     if decode:
-        with np.errstate(over="ignore"):  # what is infinite then is told as such
-            build = build + _decoded_s(drawn, plan, crowd) / cpu.pool_efficiency
-    return _of_use(deliver(plan.worker, np.asarray(build, np.float64), steps, start, on_order))
+        with np.errstate(over="ignore"):  # an infinite time is an error of its own below
+            build = build + _decoded_s(inputs, plan, crowd) / cpu.pool_efficiency
+    return _finite(deliver(plan.worker, np.asarray(build, np.float64), steps, start, on_order))
 
 
-def _of_use(found: Delivery) -> Delivery:
+def _finite(delivery: Delivery) -> Delivery:
     """The same. Raises Infeasible for one that takes for ever."""
-    if not found.total_s <= LONGEST_S:
+    if not delivery.total_s <= LONGEST_S:
         raise Infeasible.at(
-            f"after {found.total_s:.6g} s",
+            f"after {delivery.total_s:.6g} s",
             "something takes for ever: a rate is too small, or a time too large",
         )
-    return found
+    return delivery
 
 
-def _decoded_s(drawn: Drawn, plan: Batches, crowd: float) -> F64:
+def _decoded_s(inputs: Inputs, plan: Batches, crowd: float) -> F64:
     """Seconds that decoding each batch takes; its samples are the next ones of the data, whatever their order in it."""
-    each_s = drawn.decodes("decode") + crowd * drawn.decodes("decode cpu")
+    each_s = inputs.decodes("decode") + crowd * inputs.decodes("decode cpu")
     if len(each_s) == 1 or not len(plan):
         return np.asarray(plan.samples * each_s[0], np.float64)
     first = np.concatenate([[0], np.cumsum(plan.samples)[:-1]])

@@ -1,26 +1,16 @@
-"""The nouns of this room: batches and who builds them, a loader of threads and its store, what a run recorded."""
+"""Records of the engines: batches and who builds them, a loader of threads and its store, what a run recorded."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-if TYPE_CHECKING:
-    from forerun.result.run import Interval
-
-F64 = NDArray[np.float64]
-I64 = NDArray[np.int64]
-
-Partition = Literal["round_robin", "contiguous"]
-CachePolicy = Literal["lru", "fifo", "clock", "pinned", "cost"]
-
-#: a buffer that is never full
-UNBOUNDED = np.iinfo(np.int64).max // 4
+from forerun.domains.loading.policy import F64, I64, UNBOUNDED
+from forerun.domains.loading.scenario import CachePolicy, Partition
 
 
 @dataclass(frozen=True)
@@ -258,76 +248,3 @@ class StreamRun:
     attempts: int
     end_s: float
     cache_most_bytes: F64 = field(default_factory=lambda: np.empty(0))
-
-
-@dataclass(frozen=True)
-class Load:
-    """What is asked of a loader, whatever its blocks and threads: samples, their mean bytes, batch, step, buffer."""
-
-    samples: int
-    sample_bytes: float
-    batch: int
-    step_s: float
-    buffer_samples: int = UNBOUNDED
-
-
-@dataclass(frozen=True, order=True)
-class Cell:
-    """A configuration: samples a block, threads (of a pool, where there are workers), workers (0: a loader of threads),
-    bytes of a cache before the store (0: none), and the policy that places jobs and data (empty: none lie at hand)."""
-
-    block: int
-    threads: int
-    workers: int = 0
-    cache_bytes: float = 0.0
-    placement: str = ""
-
-    def __str__(self) -> str:
-        text = f"{self.block} x {self.threads}"
-        text += f" x {self.workers} workers" if self.workers else ""
-        text += f" + {self.cache_bytes:g} bytes of cache" if self.cache_bytes else ""
-        return text + (f", placed by {self.placement}" if self.placement else "")
-
-
-@dataclass(frozen=True)
-class Probe:
-    """A measured run of a cell.
-
-    total_s over `samples` samples, the last step included; mean seconds of a request and of a decode; load_share: waits
-    after the first batch, as a share of the total. `requests_s` float64: single requests, for intervals. overhead_s: a
-    thread's own work a request beyond reading and decoding, where it was measured. decode_cpu_s: what of a decode needed
-    a core, where it was measured. cores_used: processor seconds of the whole process a second of the run, where they
-    were measured; cores_wanted: the same and the time in which its threads waited for a processor.
-    """
-
-    cell: Cell
-    samples: int
-    total_s: float
-    request_s: float
-    decode_s: float
-    load_share: float = math.nan
-    requests_s: F64 | None = None
-    overhead_s: float | None = None
-    decode_cpu_s: float = 0.0
-    cores_used: float | None = None
-    cores_wanted: float = 0.0
-
-
-@dataclass(frozen=True)
-class StoreProfile:
-    """What the probes say: seconds, bytes/s. `decode_s` includes the loader's own work a sample.
-
-    decode_cpu_s: what of `decode_s` needs a core, where decoding is contended; `cores` share it.
-
-    shared_bytes_per_s is at least conn_bytes_per_s. notes: what could not be identified. intervals: 95 % bootstrap
-    intervals over single requests, where these were kept.
-    """
-
-    latency_s: float
-    conn_bytes_per_s: float
-    shared_bytes_per_s: float
-    decode_s: float
-    notes: tuple[str, ...] = ()
-    intervals: Mapping[str, Interval] | None = None
-    decode_cpu_s: float = 0.0
-    cores: float = math.inf

@@ -6,14 +6,13 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from forerun.domains.loading.model import Cell, Probe
-from forerun.domains.loading.policy import Ask, Tuner, TunerRecipe, TunerView
+from forerun.domains.loading.policy import Ask, Cell, Probe, Tuner, TunerSpec, TunerView
 
 #: a last-bit allowance: 105 over 100 is a gain of 5 %, not above it
 _ROUNDING = 1e-12
 
 
-class FixedBlocks(TunerRecipe, frozen=True, kw_only=True, tag="fixed_blocks"):
+class FixedBlocks(TunerSpec, frozen=True, kw_only=True, tag="fixed_blocks"):
     """Block sizes in growing order at one thread, until the gain over the size before was small often enough.
 
     The notebook's baseline 2 [CNDLSys, COMSNETS'24]: `gain` 0.05, `running` 3; the best size seen is taken.

@@ -10,12 +10,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from forerun.domains.loading.conservation import check_run
-from forerun.domains.loading.kernels import cache as cached
-from forerun.domains.loading.kernels import stream as kernels
-from forerun.domains.loading.model import (
-    F64,
-    I64,
+from forerun.domains.loading.engine.conservation import check_run
+from forerun.domains.loading.engine.kernels import cache as cached
+from forerun.domains.loading.engine.kernels import stream as kernels
+from forerun.domains.loading.engine.model import (
     CacheModel,
     Look,
     Reader,
@@ -24,6 +22,7 @@ from forerun.domains.loading.model import (
     Streamed,
     StreamRun,
 )
+from forerun.domains.loading.policy import F64, I64
 from forerun.errors import Infeasible, PolicyError
 
 #: a run that takes longer, some ten thousand years, is a slip in a rate or a time

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from forerun.domains.loading.model import Cell, Probe
-from forerun.domains.loading.policy import Ask, Tuner, TunerRecipe, TunerView
+from forerun.domains.loading.policy import Ask, Cell, Probe, Tuner, TunerSpec, TunerView
 
 
-class NoMerge(TunerRecipe, frozen=True, kw_only=True, tag="no_merge"):
+class NoMerge(TunerSpec, frozen=True, kw_only=True, tag="no_merge"):
     """Single samples and one thread, unasked: the notebook's baseline 1."""
 
     def build(self, view: TunerView) -> Tuner:

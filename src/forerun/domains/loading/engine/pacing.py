@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from forerun.domains.loading.model import Look, Steering
-from forerun.domains.loading.policy import Pace, PaceRecipe, PaceView
+from forerun.domains.loading.engine.model import Look, Steering
+from forerun.domains.loading.policy import Pace, PaceSpec, PaceView
 from forerun.errors import PolicyError
 from forerun.rng import stream
 
@@ -42,7 +42,7 @@ class Pacer:
     offered_threads, offered_blocks: ascending; the pace begins with `threads` and `block_samples`.
     """
 
-    recipe: PaceRecipe
+    spec: PaceSpec
     threads: int
     block_samples: int
     offered_threads: tuple[int, ...]
@@ -58,7 +58,7 @@ class Pacer:
     record: list[Paced] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.policy = self.recipe.build(stream(self.seed, "pace", self.job))
+        self.policy = self.spec.build(stream(self.seed, "pace", self.job))
 
     @property
     def most(self) -> int:
@@ -71,7 +71,7 @@ class Pacer:
 
     def steering(self) -> Steering:
         """How a loader is steered through the present epoch."""
-        return Steering(self.threads, self.recipe.every_batches, self.look, self.ended)
+        return Steering(self.threads, self.spec.every_batches, self.look, self.ended)
 
     def look(self, look: Look) -> int:
         """Show the policy what happened; how many threads may take blocks from now on."""
@@ -94,7 +94,7 @@ class Pacer:
         decided = {row.batch: row.threads for row in rows}
         return Steering(
             rows[0].threads_before,
-            self.recipe.every_batches,
+            self.spec.every_batches,
             lambda look: decided.get(look.batch, look.threads),
             lambda look: None,
         )

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from forerun.domains.loading.model import F64, Reader, StoreModel, Streamed, StreamRun
+from forerun.domains.loading.engine.model import Reader, StoreModel, Streamed, StreamRun
+from forerun.domains.loading.policy import F64
 from forerun.errors import CheckFailed
 
 #: rounding that sums of float64 may leave, as a share

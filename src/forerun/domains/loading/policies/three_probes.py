@@ -8,17 +8,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from forerun.domains.loading.calibrate import best_within, fit_profile, predict, slower
-from forerun.domains.loading.model import Cell, Probe, StoreProfile
-from forerun.domains.loading.policy import Ask, Tuner, TunerRecipe, TunerView
-from forerun.domains.loading.tuners.random_ten import HIDDEN
+from forerun.domains.loading.engine.calibration import StoreProfile, best_within, fit_profile, predict, slower
+from forerun.domains.loading.policies.random_ten import HIDDEN
+from forerun.domains.loading.policy import Ask, Cell, Probe, Tuner, TunerSpec, TunerView
 
 #: width of the residuals' kernel, in doublings of block and threads, and their noise in log time
 _WIDTH = 1.5
 _NOISE = 0.02
 
 
-class ThreeProbes(TunerRecipe, frozen=True, kw_only=True, tag="three_probes"):
+class ThreeProbes(TunerSpec, frozen=True, kw_only=True, tag="three_probes"):
     """Probes (1 x 1), (n x 1), (n x T), fits store and decode, predicts every cell, and checks its choice by one run.
 
     Stops after the first probe if that shows no stall. Of cells with `blocks_a_thread` blocks a thread it takes the one

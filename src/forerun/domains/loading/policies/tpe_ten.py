@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from forerun.domains.loading.model import Cell
-from forerun.domains.loading.policy import Tuner, TunerRecipe, TunerView
-from forerun.domains.loading.tuners.random_ten import Drawing
+from forerun.domains.loading.policies.random_ten import Drawing
+from forerun.domains.loading.policy import Cell, Tuner, TunerSpec, TunerView
 
 
-class TpeTen(TunerRecipe, frozen=True, kw_only=True, tag="tpe_ten"):
+class TpeTen(TunerSpec, frozen=True, kw_only=True, tag="tpe_ten"):
     """TPE in earnest, so that the comparison is fair: `random` draws, then cells that resemble the best quarter.
 
     Per axis, densities of the good and the other cells seen, each value counted once more than seen; of `candidates`

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.domains.loading.calibrate import predict
-from forerun.domains.loading.model import Cell, Load, Probe, Reader, StoreModel, StoreProfile
-from forerun.domains.loading.policy import Ask, Tuner, TunerRecipe, TunerView
-from forerun.domains.loading.streaming import stream
+from forerun.domains.loading.engine.calibration import StoreProfile, predict
+from forerun.domains.loading.engine.model import Reader, StoreModel
+from forerun.domains.loading.engine.threads import stream
+from forerun.domains.loading.policy import Ask, Cell, Load, Probe, Tuner, TunerSpec, TunerView
 from forerun.rng import stream as random_stream
 
 Evaluate = Callable[[Ask], Probe]
@@ -32,7 +32,7 @@ class Tuned:
 
 
 def tune(
-    recipe: TunerRecipe,
+    spec: TunerSpec,
     evaluate: Evaluate,
     cells: Iterable[Cell],
     load: Load,
@@ -43,7 +43,7 @@ def tune(
 ) -> Tuned:
     """Let a tuner ask, measure and tell until it is content."""
     view = TunerView(tuple(cells), load, memory_bytes, rng if rng is not None else random_stream(0, "tuner"))
-    tuner = recipe.build(view)
+    tuner = spec.build(view)
     probes: list[Probe] = []
     while len(probes) < most_probes and (ask := tuner.ask()) is not None:
         probe = evaluate(ask)

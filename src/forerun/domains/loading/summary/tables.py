@@ -1,16 +1,25 @@
-"""What a run records: schemas, ledgers, the timeline."""
+"""The tables of a run: their schemas and how they are made; the ledger of time; the timeline."""
 
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from forerun.domains.loading.kernels.deliver import Delivery
-from forerun.domains.loading.model import Batches, Streamed
+from forerun.domains.loading.engine.cells import Predicted
+from forerun.domains.loading.engine.kernels.deliver import Delivery
+from forerun.domains.loading.engine.laws import Explanation, payback_epochs
+from forerun.domains.loading.engine.model import Batches, Streamed
+from forerun.domains.loading.engine.pacing import Pacer
+from forerun.domains.loading.engine.placement import Placed
+from forerun.domains.loading.engine.run import Epoch
+from forerun.domains.loading.policy import Cell, Probe
 from forerun.result.ledger import Ledger
-from forerun.result.tables import Column, TableSchema
+from forerun.result.tables import Column, Table, TableSchema
 from forerun.result.timeline import Timeline
 
 BATCHES: Final = TableSchema(
@@ -253,3 +262,117 @@ def _timeline(
         to_s=to_s[keep],
         groups=tuple(groups),
     )
+
+
+def epochs_table(epochs: Sequence[Epoch], *, cached: bool) -> Table:
+    """A row an epoch. cached: whether there are caches, which are cold in the first."""
+    return Table.of_rows(
+        EPOCHS,
+        [
+            (
+                e.job, e.number, ("cold" if e.number == 0 else "warm") if cached else "none", e.samples_per_s, e.total_s,
+                float(e.load_s[0]), e.steady_stall, float(e.step_s.sum()) / e.total_s, e.store_bytes, e.gets,
+                e.hit_share, e.peak_memory_bytes, e.neighbour_share, e.batch_spread,
+            )
+            for e in epochs
+        ],
+    )  # fmt: skip
+
+
+def batches_table(epochs: Sequence[Epoch]) -> Table:
+    """A row a batch of every epoch."""
+    return Table.of(
+        BATCHES,
+        job=np.concatenate([np.full(len(e.ask_s), e.job) for e in epochs]),
+        epoch=np.concatenate([np.full(len(e.ask_s), e.number) for e in epochs]),
+        batch=np.concatenate([np.arange(len(e.ask_s)) for e in epochs]),
+        ask_s=np.concatenate([e.ask_s for e in epochs]),
+        got_s=np.concatenate([e.got_s for e in epochs]),
+        load_s=np.concatenate([e.load_s for e in epochs]),
+        step_s=np.concatenate([e.step_s for e in epochs]),
+        samples=np.concatenate([e.samples for e in epochs]),
+        queue=np.concatenate([e.queue for e in epochs]).astype(np.int64),
+    )
+
+
+def laws_table(law: Explanation) -> Table:
+    """A row a law."""
+    rows = [(name, _finite(value), name == law.bottleneck) for name, value in law.terms.items()]
+    return Table.of_rows(LAWS, rows)
+
+
+def requests_table(epochs: Sequence[Epoch]) -> Table:
+    """A row a block that was asked for, of epochs of loaders of threads."""
+    parts = []
+    for epoch in epochs:
+        assert epoch.streamed is not None
+        requests = epoch.streamed.requests
+        asked = np.flatnonzero(np.isfinite(requests.taken_s))
+        source = ["store" if number < 0 else f"cache {number}" for number in requests.source[asked]]
+        parts.append(
+            {
+                "job": np.full(len(asked), epoch.job),
+                "block": asked,
+                "thread": requests.thread[asked],
+                "size_bytes": requests.size_bytes[asked],
+                "taken_s": requests.taken_s[asked],
+                "grant_s": requests.grant_s[asked],
+                "first_byte_s": requests.first_byte_s[asked],
+                "done_s": requests.done_s[asked],
+                "left_s": requests.left_s[asked],
+                "put_wait_s": requests.put_wait_s[asked],
+                "source": np.array(source, object),
+            }
+        )
+    return Table.of(REQUESTS, **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+
+def probes_table(probes: Sequence[Probe]) -> Table:
+    """A row a probe of the tuner."""
+    rows = [
+        (number, p.cell.block, p.cell.threads, p.samples, p.total_s, p.samples / p.total_s)
+        for number, p in enumerate(probes)
+    ]
+    return Table.of_rows(PROBES, rows)
+
+
+def pace_table(pacers: Sequence[Pacer]) -> Table:
+    """A row a look of a pace policy, of all jobs."""
+    rows = [
+        (
+            row.job, row.epoch, row.batch, row.at_s, row.threads_before, row.threads, row.block_samples,
+            row.waited_share, row.samples_per_s, row.request_s, row.decode_s, row.why,
+        )
+        for pacer in pacers
+        for row in pacer.record
+    ]  # fmt: skip
+    return Table.of_rows(PACE, rows)
+
+
+def placed_table(placed: Placed) -> Table:
+    """A row a worker."""
+    rows = [(w.gang, w.job, w.worker, w.node, w.start_s, w.local_chunks, w.chunks) for w in placed.workers]
+    return Table.of_rows(PLACED, rows)
+
+
+def cells_table(cells: Sequence[Predicted], chosen: Cell, merge_s: float = 0.0) -> Table:
+    """Every predicted cell; pay-back is against single samples with as many threads, where the grid has them."""
+    alone_s = {replace(entry.cell, block=0): entry.total_s for entry in cells if entry.cell.block == 1}
+    return Table.of_rows(
+        CELLS,
+        [
+            (
+                c.cell.block, c.cell.threads, c.cell.workers, c.cell.cache_bytes, c.cell.placement, c.local_share,
+                c.total_s, c.samples_per_s, c.held_bytes, c.cost_usd, c.gets, c.request_usd,
+                _finite(payback_epochs(merge_s, alone_s.get(replace(c.cell, block=0), 0.0), c.total_s))
+                if merge_s and c.cell.block > 1
+                else math.nan,
+                c.hidden, c.cell == chosen,
+            )
+            for c in cells
+        ],
+    )  # fmt: skip
+
+
+def _finite(value: float) -> float:
+    return value if math.isfinite(value) else math.nan

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.loading.kernels.cache import HIT_BYTES_PER_S, HIT_LATENCY_S, Caches, cache_access
-from forerun.domains.loading.kernels.heap import heap_pop, heap_push
+from forerun.domains.loading.engine.kernels.cache import HIT_BYTES_PER_S, HIT_LATENCY_S, Caches, cache_access
+from forerun.domains.loading.engine.kernels.heap import heap_pop, heap_push
 from forerun.kernels.jit import kernel
 
 F64 = NDArray[np.float64]

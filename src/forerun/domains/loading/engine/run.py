@@ -1,0 +1,289 @@
+"""A run: every epoch of every job, and the simulations beside it that its summary reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from forerun.domains.loading.engine.cells import Predicted, predict_cells, simulated_probes, split_by_step
+from forerun.domains.loading.engine.kernels.cache import Caches
+from forerun.domains.loading.engine.kernels.deliver import Delivery
+from forerun.domains.loading.engine.model import Batches, Reader, Streamed, StreamRun
+from forerun.domains.loading.engine.pacing import Pacer
+from forerun.domains.loading.engine.placement import Placed, place_gangs
+from forerun.domains.loading.engine.setup import load_of, make_caches, make_pacer, make_reader, make_store
+from forerun.domains.loading.engine.shuffling import neighbours, through_buffer
+from forerun.domains.loading.engine.threads import hits_of, open_caches, stream
+from forerun.domains.loading.engine.tuning import Tuned, tune
+from forerun.domains.loading.engine.workers import delivered_steps, delivery, planned_batches
+from forerun.domains.loading.inputs import Inputs
+from forerun.domains.loading.observer import Observer
+from forerun.domains.loading.policy import F64
+from forerun.domains.loading.scenario import Scenario
+from forerun.rng import stream as random_stream
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch of one job, however it was loaded.
+
+    ask_s, got_s, step_s: float64[batches], when the loop asked for each batch and had it, from the epoch's start, and the
+    step that followed. samples: in each batch; queue: decoded samples in the buffer when it was asked for. gets: requests
+    to the store, retries included. neighbour_share, batch_spread: see `neighbours`. streamed: what a loader of threads
+    recorded.
+    """
+
+    job: int
+    number: int
+    ask_s: F64
+    got_s: F64
+    step_s: F64
+    samples: F64
+    queue: F64
+    total_s: float
+    store_bytes: float
+    gets: int
+    hit_share: float
+    peak_memory_bytes: float
+    neighbour_share: float
+    batch_spread: float
+    streamed: Streamed | None = None
+    block_samples: int = 1
+    warmup_steps: int = 1
+
+    @property
+    def load_s(self) -> F64:
+        """Wait for each batch."""
+        return self.got_s - self.ask_s
+
+    @property
+    def samples_per_s(self) -> float:
+        """Delivered samples a second."""
+        return float(self.samples.sum()) / self.total_s if self.total_s else math.inf
+
+    @property
+    def steady_stall(self) -> float:
+        """Waits after the first batches, which are start-up, over the total."""
+        return float(self.load_s[self.warmup_steps :].sum()) / self.total_s if self.total_s else 0.0
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """All epochs, and the seconds of the first one's differential runs.
+
+    compute_s: if everything but steps is instantaneous. prepared_s: if only the store is. threads: the first epoch of
+    loaders of threads; batches, delivered: the first epoch of a loader of workers. pacers: one a job, if there is a pace
+    policy.
+    """
+
+    epochs: tuple[Epoch, ...]
+    compute_s: float
+    prepared_s: float
+    threads: StreamRun | None = None
+    batches: Batches | None = None
+    delivered: Delivery | None = None
+    pacers: tuple[Pacer, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened in a run.
+
+    given: the scenario as it was given. inputs: of what ran, which is the tuner's choice if there is a tuner. cells: the
+    grid's, predicted. placed: the cluster's gangs. split: time of a batch by length of the step (see `split_by_step`).
+    """
+
+    given: Scenario
+    inputs: Inputs
+    simulated: Epochs
+    tuned: Tuned | None
+    cells: tuple[Predicted, ...]
+    placed: Placed | None
+    split: tuple[tuple[float, float, float, float], ...]
+
+    @property
+    def epochs(self) -> tuple[Epoch, ...]:
+        """All epochs of all jobs."""
+        return self.simulated.epochs
+
+
+def run(inputs: Inputs, observers: Sequence[Observer] = ()) -> Outcome:
+    """Simulate what the inputs describe.
+
+    Raises Infeasible if a request fails more often than it may be repeated or a gang fits nowhere, PolicyError for an
+    impossible decision.
+    """
+    given, tuned = inputs.scenario, None
+    if given.tuner is not None and given.grid is not None:
+        tuned = tune(
+            given.tuner, simulated_probes(inputs), given.grid.cells, load_of(inputs),
+            memory_bytes=given.goal.memory_bytes or math.inf, rng=random_stream(given.seed, "tuner"),
+        )  # fmt: skip
+        inputs = replace(inputs, scenario=with_cell(given, tuned.cell.block, tuned.cell.threads))
+    scenario = inputs.scenario
+    simulated = run_epochs(inputs, observers)
+    cells = predict_cells(inputs, scenario.grid.cells) if scenario.grid is not None else ()
+    placed = None
+    if scenario.cluster is not None:
+        placed = place_gangs(scenario.cluster.nodes, scenario.cluster.gangs, scenario.policy)
+    steps = scenario.loader.mode == "threads" and load_of(inputs).step_s > 0
+    return Outcome(
+        given=given,
+        inputs=inputs,
+        simulated=simulated,
+        tuned=tuned,
+        cells=cells,
+        placed=placed,
+        split=tuple(split_by_step(inputs)) if steps else (),
+    )
+
+
+def with_cell(scenario: Scenario, block: int, threads: int) -> Scenario:
+    """The scenario at another configuration: samples a block, and threads."""
+    return scenario.with_(
+        layout=scenario.layout.with_(block_samples=block), loader=scenario.loader.with_(threads=threads)
+    )
+
+
+def run_epochs(inputs: Inputs, observers: Sequence[Observer] = ()) -> Epochs:
+    """All epochs, by the kind of loader that the scenario names."""
+    if inputs.scenario.loader.mode == "threads":
+        return _by_threads(inputs, observers)
+    return _by_workers(inputs, observers)
+
+
+def _by_threads(inputs: Inputs, observers: Sequence[Observer]) -> Epochs:
+    scenario = inputs.scenario
+    jobs = range(scenario.jobs)
+    models, of_job = make_caches(inputs)
+    caches = open_caches(models, len(inputs.block_edges()) - 1)
+    _prewarm(inputs, caches, of_job)
+    epochs: list[Epoch] = []
+    first: StreamRun | None = None
+    pacers = [make_pacer(inputs, job) for job in jobs]
+    now, elapsed_s = inputs, 0.0
+    for number in range(scenario.run.epochs):
+        readers = [make_reader(now, number, job, caches=of_job[job], pacer=pacers[job]) for job in jobs]
+        store = make_store(now, since_s=elapsed_s)
+        streamed = stream(readers, store, latency_s=now.latencies(number), caches=caches)
+        first = first or streamed
+        elapsed_s += streamed.end_s
+        for job in jobs:
+            epochs.append(_epoch(now, job, number, streamed.jobs[job], readers[job], pacers[job]))
+        for observer in observers:
+            observer.epoch(number, streamed)
+        if pacers[0] is not None and pacers[0].block_samples != now.scenario.layout.block_samples:
+            now = now.merged_into(pacers[0].block_samples)
+            # Blocks of another size are other objects: no cache has one of them.
+            caches = open_caches(models, len(now.block_edges()) - 1)
+    assert first is not None
+    # An instantaneous store does not fail either; sizes, order, steps, decoding and threads are the same.
+    undisturbed = [
+        replace(
+            make_reader(inputs, 0, job, pacer=pacer),
+            failures=None,
+            steering=pacer.replay(0) if pacer is not None else None,
+        )
+        for job, pacer in enumerate(pacers)
+    ]
+    prepared = stream(undisturbed, make_store(inputs, instantaneous=True)).jobs[0]
+    return Epochs(
+        epochs=tuple(epochs),
+        compute_s=float(first.jobs[0].step_s.sum()),
+        prepared_s=prepared.total_s,
+        threads=first,
+        pacers=tuple(pacer for pacer in pacers if pacer is not None),
+    )
+
+
+def _prewarm(inputs: Inputs, caches: Caches, of_job: list[tuple[int, ...]]) -> None:
+    """Put a share of the blocks into each cache before the first epoch."""
+    edges = np.array(inputs.block_edges())
+    sizes = np.add.reduceat(inputs.sizes, edges[:-1])
+    for layer, cache in enumerate(inputs.scenario.caches):
+        for number in {numbers[layer] for numbers in of_job}:
+            order = random_stream(inputs.scenario.seed, "prewarm", number).permutation(len(sizes))
+            taken = order[: round(cache.prewarm_share * len(sizes))]
+            if len(taken):
+                hits_of(caches, number, taken, sizes[taken])
+
+
+def _epoch(
+    inputs: Inputs, job: int, number: int, streamed: Streamed, reader: Reader, pacer: Pacer | None
+) -> Epoch:
+    requests = streamed.requests
+    asked = np.isfinite(requests.taken_s)
+    from_store = asked & (requests.source < 0)
+    rng = random_stream(inputs.scenario.seed, "shuffle buffer", number, job)
+    delivered = through_buffer(streamed.put_block, reader.shuffle_samples, rng)
+    share, spread = neighbours(delivered, streamed.batch_samples, len(reader.blocks))
+    failed = int(reader.failures[from_store].sum()) if reader.failures is not None else 0
+    at_once = reader.threads if pacer is None else pacer.most_used(number)
+    decoded_samples = streamed.most_buffered + reader.shuffle_samples + reader.batch
+    memory = float(requests.size_bytes.max()) * at_once + decoded_samples * inputs.decoded_bytes
+    return Epoch(
+        job=job,
+        number=number,
+        ask_s=streamed.ask_s - streamed.start_s,
+        got_s=streamed.got_s - streamed.start_s,
+        step_s=np.asarray(streamed.step_s),
+        samples=streamed.batch_samples.astype(np.float64),
+        queue=streamed.queue.astype(np.float64),
+        total_s=streamed.total_s,
+        store_bytes=float(requests.size_bytes[from_store].sum()),
+        gets=int(from_store.sum()) + failed,
+        hit_share=1 - float(from_store.sum()) / max(1, int(asked.sum())),
+        peak_memory_bytes=memory,
+        neighbour_share=share,
+        batch_spread=spread,
+        streamed=streamed,
+        block_samples=inputs.block_samples,
+        warmup_steps=inputs.scenario.run.warmup_steps,
+    )
+
+
+def _by_workers(inputs: Inputs, observers: Sequence[Observer]) -> Epochs:
+    scenario = inputs.scenario
+    loader, batches = scenario.loader, planned_batches(scenario, scenario.loader.workers)
+    samples = int(batches.samples.sum())
+    epochs: list[Epoch] = []
+    first: Delivery | None = None
+    for number in range(scenario.run.epochs):
+        delivered = delivery(inputs, batches, number, store=True, decode=True)
+        first = first or delivered
+        epochs.append(
+            Epoch(
+                job=0,
+                number=number,
+                ask_s=delivered.ask_s,
+                got_s=delivered.got_s,
+                step_s=np.broadcast_to(delivered_steps(inputs, number), len(batches)),
+                samples=batches.samples.astype(np.float64),
+                queue=np.zeros(len(batches)),
+                total_s=delivered.total_s,
+                store_bytes=float(inputs.mean_bytes * batches.samples.sum()),
+                gets=-(-samples // inputs.block_samples),
+                hit_share=0.0,
+                peak_memory_bytes=loader.workers
+                * loader.prefetch
+                * scenario.run.batch
+                * inputs.decoded_bytes,
+                neighbour_share=0.0,
+                batch_spread=1.0,
+                block_samples=inputs.block_samples,
+                warmup_steps=scenario.run.warmup_steps,
+            )
+        )
+        for observer in observers:
+            observer.epoch(number, delivered)
+    prepared = delivery(inputs, batches, 0, store=False, decode=True)
+    return Epochs(
+        epochs=tuple(epochs),
+        compute_s=float(epochs[0].step_s.sum()),
+        prepared_s=prepared.total_s,
+        batches=batches,
+        delivered=first,
+    )

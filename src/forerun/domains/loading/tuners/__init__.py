@@ -1,1 +1,0 @@
-"""Tuners, one a file."""
