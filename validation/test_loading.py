@@ -16,7 +16,6 @@ import pytest
 from forerun.domains.loading.blocks.container import Blocks
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.engine.calibration import fit_profile, predict
-from forerun.domains.loading.engine.laws import equal_jobs_rate
 from forerun.domains.loading.policies.pace import ByInterval
 from forerun.domains.loading.policy import Ask, Cell, Load
 from forerun.measure.loading import torch_loader as torches
@@ -47,7 +46,7 @@ def test_two_jobs_share_a_link_as_the_law_says(tmp_path: Path) -> None:
         open_corpus(store.url) as corpus,
     ):
         epochs = run_jobs(corpus, Job(step_s=0.001, decode_s=0.0), Cell(16, 1), 320, jobs=2)
-    law = equal_jobs_rate(64, 0.001, link, size, 2)
+    law = min(64 / 0.001, link / (2 * size))  # of a step of 1 ms on 64 samples, and of half the link
     assert np.mean([epoch.samples_per_s for epoch in epochs]) == pytest.approx(law, rel=0.15)
 
 

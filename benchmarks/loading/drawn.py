@@ -12,15 +12,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from forerun.domains.loading.engine.calibration import StoreProfile
-from forerun.domains.loading.engine.tuning import SyntheticStore, tune
+from forerun.domains.loading.engine.tuning import tune
 from forerun.domains.loading.policies.three_probes import ThreeProbes
 from forerun.domains.loading.policy import Cell, Load
 from forerun.rng import stream
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tests.loading.reference import SyntheticStore
 
 STORES = 360
 SEEDS = 2

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from reality import packed_corpus, quiet, store, tell
 
-from forerun.domains.loading.engine.laws import equal_jobs_rate
 from forerun.domains.loading.policy import Ask, Cell
 from forerun.measure.loading.corpus import open_corpus
 from forerun.measure.loading.jobs import run_jobs
@@ -32,7 +31,7 @@ def sharing(blocks: Path) -> list[dict[str, Any]]:
     with store(blocks, "--shared", "20MB/s") as url, open_corpus(url) as corpus:
         for jobs in (1, 2, 3, 4):
             found = run_jobs(corpus, Job(decode_s=0.0), Cell(64, 2), 1280, jobs=jobs)
-            law = equal_jobs_rate(64, 0.1, link, corpus.mean_bytes, jobs)
+            law = min(64 / 0.1, link / (jobs * corpus.mean_bytes))
             rate = float(np.mean([row.samples_per_s for row in found]))
             rows.append({"law": "link", "at": f"{jobs} jobs", "measured": rate, "predicted": law})
     for slots in (1, 2, 4):

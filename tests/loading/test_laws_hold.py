@@ -21,6 +21,8 @@ from forerun.domains.loading.engine.threads import hits_of, open_caches, stream
 from forerun.domains.loading.policy import UNBOUNDED
 from forerun.errors import Infeasible
 
+from .reference import equal_batches_total_s, equal_jobs_rate, lru_hit_share, pinned_hit_share
+
 #: cases of each property in a run of the suite; set FORERUN_CASES for more
 EXAMPLES = int(os.environ.get("FORERUN_CASES", "500"))
 
@@ -95,7 +97,7 @@ def test_closed_form_of_equal_batches(
     found = deliver(
         worker, np.full(batches, build_s), np.array([step_s]), np.zeros(workers), workers * prefetch
     )
-    law = laws.equal_batches_total_s(batches, workers, build_s, step_s)
+    law = equal_batches_total_s(batches, workers, build_s, step_s)
     assert math.isclose(found.total_s, law, rel_tol=1e-12, abs_tol=1e-12)
     slow_step = deliver(
         worker, np.full(batches, build_s), np.array([1e6]), np.zeros(workers), workers * prefetch
@@ -441,7 +443,7 @@ def test_several_jobs_share_a_link() -> None:
         run = stream(
             [reader] * jobs, StoreModel(conn_bytes_per_s=5e7, shared_bytes_per_s=5e7), latency_s=0.0005
         )
-        law = laws.equal_jobs_rate(64, 0.1, 5e7, 53_428.0, jobs)
+        law = equal_jobs_rate(64, 0.1, 5e7, 53_428.0, jobs)
         for job in run.jobs:
             assert job.samples_per_s == pytest.approx(law, rel=0.08)
 
@@ -474,7 +476,7 @@ def test_failures_are_retried_then_named() -> None:
 def test_hits_of_fresh_permutations(share: float) -> None:
     rng = np.random.default_rng(11)
     keys, epochs = 2000, 50
-    for policy, law in (("pinned", laws.pinned_hit_share), ("lru", laws.lru_hit_share)):
+    for policy, law in (("pinned", pinned_hit_share), ("lru", lru_hit_share)):
         caches = open_caches([CacheModel(share * keys, policy)], keys)  # type: ignore[arg-type]
         hits_of(caches, 0, rng.permutation(keys), 1.0)
         hits = np.mean([hits_of(caches, 0, rng.permutation(keys), 1.0).mean() for _ in range(epochs)])

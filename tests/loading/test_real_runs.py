@@ -26,7 +26,6 @@ from forerun.domains.loading.blocks.container import Blocks, block_name
 from forerun.domains.loading.blocks.dataset import BlockDataset
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.engine.calibration import StoreProfile, fit_profile, fit_single_requests, predict
-from forerun.domains.loading.engine.laws import equal_jobs_rate
 from forerun.domains.loading.engine.model import CacheModel, StoreModel
 from forerun.domains.loading.engine.threads import hits_of, open_caches
 from forerun.domains.loading.policy import Ask, Cell, Load, Probe
@@ -41,6 +40,8 @@ from forerun.measure.loading.layout import Memory, write_run
 from forerun.measure.loading.runner import Piece, busy, python, run_loader
 from forerun.measure.loading.store import LatencyStore, StoreSpec
 from forerun.measure.loading.study import Job, answer, run_cell
+
+from .reference import equal_jobs_rate
 
 
 @pytest.fixture(scope="module")

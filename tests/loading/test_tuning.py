@@ -15,17 +15,10 @@ import pytest
 from forerun.domains.loading.engine.calibration import (
     StoreProfile,
     best_within,
-    fit_files_and_bytes,
     fit_profile,
     with_intervals,
 )
-from forerun.domains.loading.engine.tuning import (
-    SyntheticStore,
-    expected_random_regret,
-    predicted_surface,
-    recorded,
-    tune,
-)
+from forerun.domains.loading.engine.tuning import tune
 from forerun.domains.loading.policies.fixed_blocks import FixedBlocks, early_stop
 from forerun.domains.loading.policies.no_merge import NoMerge
 from forerun.domains.loading.policies.random_ten import RandomTen
@@ -35,6 +28,7 @@ from forerun.errors import ProfileError
 from forerun.rng import stream
 
 from .conftest import shown_on_the_page
+from .reference import SyntheticStore, expected_random_regret, predicted_surface, recorded
 
 Golden = Callable[[str], Any]
 SAMPLE_BYTES = 53_428.0
@@ -266,12 +260,3 @@ def test_bootstrap_intervals_cover(golden: Golden) -> None:
         span = profile.intervals["latency_s"]
         held += span.low <= latency <= span.high
     assert 0.93 <= held / trials <= 0.97
-
-
-def test_files_and_bytes() -> None:
-    rng = np.random.default_rng(4)
-    sizes = 2.0 ** rng.integers(14, 24, 60)
-    total = np.full(60, 2.0**30)
-    seconds = (total / sizes) * 0.0004 + total / 5e8
-    latency, bandwidth = fit_files_and_bytes(total / sizes, total, seconds * rng.normal(1, 0.02, 60))
-    assert latency == pytest.approx(0.0004, rel=0.05) and bandwidth == pytest.approx(5e8, rel=0.05)

@@ -15,6 +15,8 @@ from forerun.domains.loading.engine.model import CacheModel, Reader, StoreModel,
 from forerun.domains.loading.engine.threads import hits_of, open_caches, stream
 from forerun.domains.loading.policy import UNBOUNDED
 
+from .reference import cached_rate, equal_batches_total_s, lru_hit_share, pinned_hit_share
+
 Golden = Callable[[str], Any]
 Limit = Callable[[float | None], float]
 
@@ -83,7 +85,7 @@ def test_delivery_by_workers(golden: Golden) -> None:
         )
         assert sizes.tolist() == case["batch_samples"]
         if "closed_form_total_s" in case:
-            law = laws.equal_batches_total_s(len(plan), case["workers"], case["build_s"], case["consume_s"])
+            law = equal_batches_total_s(len(plan), case["workers"], case["build_s"], case["consume_s"])
             assert close(law, case["closed_form_total_s"], 1e-12)
             assert close(law, found.total_s, 1e-12)
 
@@ -149,12 +151,12 @@ def test_laws(golden: Golden, unlimited: Limit) -> None:
         check_hiding(laws.hiding(setting(case["given"], unlimited)), case["hide"])
     for case in vectors["cache"]:
         share = case["given"]["cache_share"]
-        assert close(float(laws.lru_hit_share(share)), case["lru_fresh_permutation"], 1e-12)
-        assert close(float(laws.pinned_hit_share(share)), case["pinned"], 1e-12)
+        assert close(float(lru_hit_share(share)), case["lru_fresh_permutation"], 1e-12)
+        assert close(float(pinned_hit_share(share)), case["pinned"], 1e-12)
     for case in vectors["cached_store"]:
         given = case["given"]
         assert close(
-            laws.cached_rate(given["f_star"], given["b_remote"], given["cache_share"]),
+            cached_rate(given["f_star"], given["b_remote"], given["cache_share"]),
             case["throughput"],
             1e-12,
         )
@@ -162,5 +164,5 @@ def test_laws(golden: Golden, unlimited: Limit) -> None:
         assert close(laws.payback_epochs(**case["given"]), case["payback_epochs"], 1e-12)
     for case in vectors["equal_batches_total"]:
         given = case["given"]
-        total = laws.equal_batches_total_s(given["N"], given["W"], given["build_s"], given["consume_s"])
+        total = equal_batches_total_s(given["N"], given["W"], given["build_s"], given["consume_s"])
         assert close(total, case["total_s"], 1e-12)

@@ -284,19 +284,6 @@ def total_interval(
     )
 
 
-def fit_files_and_bytes(files: F64, total_bytes: F64, seconds: F64) -> tuple[float, float]:
-    """Latency a file [s] and bandwidth [bytes/s] of a sweep: t = files * latency + bytes / bandwidth.
-
-    Weighted so that relative errors count alike, both terms kept non-negative.
-    """
-    design = np.column_stack([files, total_bytes]) / seconds[:, None]
-    found = np.linalg.lstsq(design, np.ones(len(seconds)), rcond=None)[0]
-    if found[0] < 0 or found[1] <= 0:
-        alone = [float(design[:, i] @ np.ones(len(seconds)) / (design[:, i] @ design[:, i])) for i in (0, 1)]
-        found = np.array([0.0, alone[1]]) if found[0] < 0 else np.array([alone[0], 0.0])
-    return float(found[0]), float(1 / found[1]) if found[1] > 0 else math.inf
-
-
 def slower(profile: StoreProfile, share: float) -> StoreProfile:
     """The same store, link and decode, each slower by a share."""
     by = 1 + share

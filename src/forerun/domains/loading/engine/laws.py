@@ -10,11 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import ArrayLike
-
-from forerun.domains.loading.policy import F64
-
 
 @dataclass(frozen=True)
 class Setting:
@@ -175,32 +170,6 @@ def _cautions(setting: Setting, samples: int, memory_budget_bytes: float) -> lis
     return found
 
 
-def equal_batches_total_s(batches: int, workers: int, build_s: float, step_s: float) -> float:
-    """Total of `batches` equal batches by workers that start at once, for any prefetch of one or more.
-
-    max over k of (floor(k / W) + 1) * build + (N - k) * step.
-    """
-    k = np.arange(batches)
-    return float(np.max((k // workers + 1) * build_s + (batches - k) * step_s))
-
-
-def pinned_hit_share(cache_share: ArrayLike) -> F64:
-    """Hits of a cache that keeps what came first and never lets go, when each epoch is a fresh permutation."""
-    return np.asarray(cache_share, np.float64)
-
-
-def lru_hit_share(cache_share: ArrayLike) -> F64:
-    """Hits of an LRU cache that holds a share x of the data, each epoch a fresh permutation: x + (1-x) ln(1-x)."""
-    x = np.asarray(cache_share, np.float64)
-    rest = 1 - x
-    return x + np.where(rest > 0, rest * np.log(np.where(rest > 0, rest, 1.0)), 0.0)
-
-
-def cached_rate(limit: float, remote: float, cache_share: float) -> float:
-    """Throughput with a share of the data at hand: the remote link carries the rest [SiloD, EuroSys'23]."""
-    return min(limit, remote / (1 - cache_share)) if cache_share < 1 else limit
-
-
 def payback_epochs(merge_s: float, epoch_unmerged_s: float, epoch_merged_s: float) -> float:
     """Epochs until merging has paid for itself; infinite if it saves nothing."""
     return _ratio(merge_s, max(0.0, epoch_unmerged_s - epoch_merged_s))
@@ -209,10 +178,3 @@ def payback_epochs(merge_s: float, epoch_unmerged_s: float, epoch_merged_s: floa
 def get_usd_per_epoch(samples: int, block_samples: int, per_1k_get_usd: float) -> float:
     """What an epoch's requests cost."""
     return -(-samples // block_samples) / 1000 * per_1k_get_usd
-
-
-def equal_jobs_rate(
-    batch: int, step_s: float, shared_bytes_per_s: float, sample_bytes: float, jobs: int
-) -> float:
-    """Samples a second of each of several equal jobs on one link."""
-    return min(_ratio(batch, step_s), shared_bytes_per_s / (jobs * sample_bytes))
