@@ -32,10 +32,10 @@ from forerun.domains.loading.engine.kernels.deliver import deliver
 from forerun.domains.loading.engine.model import Reader, StoreModel
 from forerun.domains.loading.engine.threads import stream
 from forerun.domains.loading.policy import Cell, Load
-from forerun.domains.loading.traces.delivery_law import FittedDelivery
 from forerun.measure.loading.corpus import make_corpus
 from forerun.measure.loading.runner import Piece, nothing, run_loader
 from forerun.measure.loading.study import PROBE_S
+from forerun.replication.cndlsys.law import FittedDelivery
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "loading"))
 from test_laws_hold import threads_by_processes  # the slow twin of the event model, in simpy

@@ -14,24 +14,17 @@ import numpy as np
 import pytest
 
 from forerun.cli.main import run as command_line
-from forerun.domains.loading.traces.delivery_law import (
+from forerun.domains.loading.traces.logs import stall_lag
+from forerun.errors import TraceError
+from forerun.replication.cndlsys.law import (
     PooledSetting,
     explain_pooled,
     explain_unmerged,
     fit_delivery,
     improvement_percent,
 )
-from forerun.domains.loading.traces.experiment import (
-    Features,
-    flags,
-    improvements,
-    read_experiment,
-    read_run,
-    stall_lag,
-    table,
-)
-from forerun.errors import TraceError
 from forerun.replication.cndlsys.reproduce import whole_figure
+from forerun.replication.cndlsys.runs import Features, flags, improvements, read_experiment, read_run, table
 from forerun.result.reproduction import silent
 from forerun.trace.convert import import_trace
 from forerun.trace.reader import read_trace

@@ -18,7 +18,7 @@ from forerun.domains.loading.engine.kernels.deliver import deliver
 from forerun.domains.loading.engine.model import CacheModel
 from forerun.domains.loading.engine.threads import hits_of, open_caches
 from forerun.domains.loading.scenario import Cache, Dataset, Layout, RandomBytes, Run, Scenario, Step, Store
-from forerun.domains.loading.traces import fit_log
+from forerun.domains.loading.traces.logs import fit_log
 from forerun.domains.loading.traces.workloads import read_demands, read_workload
 from forerun.errors import TraceError
 

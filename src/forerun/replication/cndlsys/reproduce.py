@@ -52,8 +52,8 @@ def runs_table() -> Path:
 
 def librispeech(progress: Progress) -> Reproduced:
     """Both tables and the improvement column, from the raw series; corrected by the delivery law."""
-    from forerun.domains.loading.traces.delivery_law import fit_delivery, improvement_percent
-    from forerun.domains.loading.traces.experiment import flags, improvements, read_experiment, table
+    from forerun.replication.cndlsys.law import fit_delivery, improvement_percent
+    from forerun.replication.cndlsys.runs import flags, improvements, read_experiment, table
 
     progress("reading 30 run directories")
     # Some series are too long to be kept; the table of their means lies beside the runs.
@@ -107,7 +107,7 @@ def librispeech(progress: Progress) -> Reproduced:
 
 def imagenet(progress: Progress) -> Reproduced:
     """Gains of merging on ImageNet read locally, from the recorded runs; corrected by the delivery law."""
-    from forerun.domains.loading.traces.delivery_law import fit_delivery, improvement_percent
+    from forerun.replication.cndlsys.law import fit_delivery, improvement_percent
 
     progress("reading the recorded runs")
     means = _recorded_means(runs_table(), "imagenet", "local")
@@ -181,7 +181,7 @@ def stopping(progress: Progress) -> Reproduced:
 
 def no_merge_law(progress: Progress) -> Reproduced:
     """Completions without merging, predicted from the row of 0.1 s alone."""
-    from forerun.domains.loading.traces.delivery_law import fit_delivery
+    from forerun.replication.cndlsys.law import fit_delivery
 
     rows, errors = [], []
     for what, place in (("imagenet", "local"), ("imagenet", "remote"), ("librispeech", "remote")):
@@ -208,7 +208,7 @@ def no_merge_law(progress: Progress) -> Reproduced:
 
 def pooled_workers(progress: Progress) -> Reproduced:
     """Completions of workers with pools, from a decode time fitted on blocks of 100 with one thread at 0.1 s alone."""
-    from forerun.domains.loading.traces.delivery_law import PooledSetting
+    from forerun.replication.cndlsys.law import PooledSetting
 
     progress("reading the recorded runs")
     with runs_table().open(encoding="utf-8", newline="") as file:
@@ -255,7 +255,7 @@ def whole_figure(progress: Progress) -> Reproduced:
     waves of batches scatter, the law's error where it was tried before, and whether the loop's overhead is that of busy
     workers or of idle ones where they no longer bind.
     """
-    from forerun.domains.loading.traces.delivery_law import IDLE_OVERHEAD_S, fit_delivery
+    from forerun.replication.cndlsys.law import IDLE_OVERHEAD_S, fit_delivery
 
     progress("reading the recorded runs")
     with runs_table().open(encoding="utf-8", newline="") as file:
@@ -364,7 +364,7 @@ def _wave_errors() -> dict[tuple[str, str, str], float]:
                 series.setdefault((what, place, kind), []).append(
                     float(row["load_s"]) + float(row["compute_s"] or 0)
                 )
-    from forerun.domains.loading.traces.experiment import read_experiment
+    from forerun.replication.cndlsys.runs import read_experiment
 
     for run in read_experiment(dataset("loading/exp1")):
         if run.sleep_s == 0.1 and run.folder.parent.parent.name == "run1":

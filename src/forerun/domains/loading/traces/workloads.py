@@ -9,8 +9,8 @@ and worker processes of PyTorch's.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,9 @@ from forerun.domains.loading.scenario import (
     Store,
 )
 from forerun.errors import Problem, TraceError
+from forerun.scenario.spec import to_data
 from forerun.scenario.text import Document, read_document
+from forerun.trace.domain_traces import Fitted, Shown, Told
 from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Field, gathered, read_rows
 from forerun.trace.source import Source
@@ -100,24 +102,24 @@ def read_workload(path: Path) -> Workload:
         raise TraceError.at(
             path, "is not a DLIO workload: a mapping of model, dataset, reader and train is wanted"
         )
-    found = _Found(document)
-    name = str(found.section("model").get("name") or path.stem)
-    record = found.number(("dataset", "record_length_bytes"), ("dataset", "record_length"))
-    batch = found.number(("reader", "batch_size"))
-    computation = found.number(("train", "computation_time"))
-    target = found.number(("metric", "au"), default=TARGET)
-    files = found.number(("dataset", "num_files_train"), default=0.0)
-    each = found.number(("dataset", "num_samples_per_file"), default=1.0)
-    threads = found.number(("reader", "read_threads"), default=1.0)
-    epochs = found.number(("train", "epochs"), default=1.0)
-    stdev = found.number(
+    reader = _Reader(document)
+    name = str(reader.section("model").get("name") or path.stem)
+    record = reader.number(("dataset", "record_length_bytes"), ("dataset", "record_length"))
+    batch = reader.number(("reader", "batch_size"))
+    computation = reader.number(("train", "computation_time"))
+    target = reader.number(("metric", "au"), default=TARGET)
+    files = reader.number(("dataset", "num_files_train"), default=0.0)
+    each = reader.number(("dataset", "num_samples_per_file"), default=1.0)
+    threads = reader.number(("reader", "read_threads"), default=1.0)
+    epochs = reader.number(("train", "epochs"), default=1.0)
+    stdev = reader.number(
         ("dataset", "record_length_bytes_stdev"), ("dataset", "record_length_stdev"), default=0.0
     )
-    loader = found.section("reader").get("data_loader") or document.data.get("framework")
+    loader = reader.section("reader").get("data_loader") or document.data.get("framework")
     if not 0 < target <= 1:
-        found.problems.append(Problem(document.where(("metric", "au")), f"{target:g} is not in (0, 1]"))
-    if found.problems:
-        raise TraceError(*found.problems)
+        reader.problems.append(Problem(document.where(("metric", "au")), f"{target:g} is not in (0, 1]"))
+    if reader.problems:
+        raise TraceError(*reader.problems)
     return Workload(
         name,
         int(batch),
@@ -133,7 +135,7 @@ def read_workload(path: Path) -> Workload:
     )
 
 
-class _Found:
+class _Reader:
     """Numbers of a document, and what is wrong with them."""
 
     def __init__(self, document: Document) -> None:
@@ -194,3 +196,78 @@ def read_demands(path: Path) -> tuple[Workload, ...]:
             )
         found.append(workload)
     return tuple(found)
+
+
+def workloads_of(path: Path) -> tuple[Workload, ...]:
+    """The workload of a YAML file, or those of a table."""
+    return (read_workload(path),) if path.suffix in (".yaml", ".yml") else read_demands(path)
+
+
+def demands(workloads: Sequence[Workload], link_bytes_per_s: float) -> Told:
+    """What an accelerator of each workload reads a second, and how many a link feeds (0: its bandwidth is unknown)."""
+    fed = [work.fed_by(link_bytes_per_s) if link_bytes_per_s else None for work in workloads]
+    rows = tuple(
+        (
+            work.name,
+            work.batch,
+            work.record_bytes,
+            work.computation_s,
+            work.utilisation_target,
+            work.demand_bytes_per_s,
+            many,
+        )
+        for work, many in zip(workloads, fed)
+    )
+    columns = (
+        "workload",
+        "batch",
+        "record bytes",
+        "computation s",
+        "target",
+        "demand bytes/s",
+        "accelerators fed",
+    )
+    about = "batch: in records; target: utilisation of the accelerator to reach; accelerators fed: by the store's bandwidth"
+    data = {
+        "workloads": [
+            {**asdict(work), "demand_bytes_per_s": work.demand_bytes_per_s, "accelerators_fed": many}
+            for work, many in zip(workloads, fed)
+        ]
+    }
+    note = (
+        ()
+        if link_bytes_per_s
+        else ("accelerators fed: give the store's bandwidth, --set link_bytes_per_s=2GB/s",)
+    )
+    return Told(data=data, tables=(Shown("what one accelerator demands", columns, rows, about),), notes=note)
+
+
+def fitted_to_workload(path: Path, latency_s: float, link_bytes_per_s: float, *, jobs: int) -> Fitted:
+    """A scenario from a workload file.
+
+    latency_s, link_bytes_per_s: of the store. jobs: accelerators that share it. Raises TraceError without a bandwidth.
+    """
+    work = read_workload(path)
+    if not link_bytes_per_s:
+        # Without its bandwidth the store would be unlimited, and any demand met.
+        raise TraceError.at(
+            path, "says nothing of the store: give its bandwidth, such as --set link_bytes_per_s=2GB/s"
+        )
+    store = Store(latency_s=latency_s, shared_bytes_per_s=link_bytes_per_s)
+    scenario = work.scenario(store, jobs=jobs, samples=min(work.samples, 64 * work.batch))
+    told = demands([work], link_bytes_per_s)
+    notes = []
+    if work.record_stdev_bytes:
+        notes.append("sizes: lognormal, with the workload's mean and standard deviation")
+    if work.processes and jobs > 1:
+        notes.append(
+            "reader.read_threads: PyTorch's worker processes, as threads, since several jobs share the store"
+        )
+    return Fitted(description=data_of(scenario), told=replace(told, notes=(*told.notes, *notes)))
+
+
+def data_of(scenario: Scenario) -> dict[str, Any]:
+    """A scenario as plain data."""
+    data = to_data(scenario)
+    assert isinstance(data, dict)
+    return data

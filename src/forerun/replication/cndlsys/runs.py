@@ -89,16 +89,6 @@ class Recorded:
         return float(np.quantile(sums, 0.9)) / 2**20 if sums else math.nan
 
 
-def stall_lag(load_s: F64) -> int:
-    """The lag at which the waits resemble themselves most: the number of workers, where loading stalls.
-
-    Of the autocorrelation of the z-scored waits at lags from 1 to N-1.
-    """
-    centred = load_s - load_s.mean()
-    spectrum = np.correlate(centred, centred, mode="full")[len(centred) :]
-    return int(np.argmax(spectrum)) + 1
-
-
 def read_run(
     folder: Path, *, long_series: Mapping[tuple[str, str, float], tuple[Series, Series]] | None = None
 ) -> Recorded:

@@ -14,7 +14,7 @@ import numpy as np
 from forerun.domains.loading.engine.kernels.deliver import Pool, deliver, deliver_pooled
 from forerun.domains.loading.engine.model import Batches, batches_of
 from forerun.domains.loading.policy import F64
-from forerun.domains.loading.traces.experiment import BATCH, PREFETCH, WORKERS, Recorded
+from forerun.replication.cndlsys.runs import BATCH, PREFETCH, WORKERS, Recorded
 
 #: seconds of loop overhead where the workers leave cores idle
 IDLE_OVERHEAD_S = 0.068

@@ -1,0 +1,35 @@
+"""Layouts of folders of measured runs, which other packages bring."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import ClassVar
+
+from forerun.registry import Registry
+from forerun.scenario.spec import Spec
+from forerun.trace.domain_traces import Told
+
+#: the layout of a folder whose layout nobody names: the published experiment's, which `forerun measure loading` writes too
+DEFAULT = "cndlsys"
+
+
+class RunLayout(Spec, frozen=True, kw_only=True):
+    """How measured runs lie in a folder; the fields are the settings of `forerun trace stats loading FOLDER`."""
+
+    name: ClassVar[str] = ""
+
+    def stats(self, folder: Path) -> Told:
+        """What is to be said of the runs in a folder. Raises TraceError for runs that cannot be read."""
+        raise NotImplementedError
+
+
+@cache
+def run_layouts() -> Registry[RunLayout]:
+    """The layouts, by name."""
+    return Registry(
+        "layout of measured runs",
+        package="forerun.domains.loading.traces",
+        base=RunLayout,
+        group="forerun.loading.run_layout",
+    )

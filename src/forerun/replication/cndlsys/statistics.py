@@ -1,0 +1,122 @@
+"""What `forerun trace stats loading` says of run directories of the published experiment's layout.
+
+The tables are as the published notebook computes them; `corrected` adds what the delivery law explains of them and where
+the notebook's arithmetic misleads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from forerun.domains.loading.policies.fixed_blocks import early_stop
+from forerun.domains.loading.traces.layouts import RunLayout
+from forerun.replication.cndlsys.law import Explained, explain_pooled, explain_unmerged
+from forerun.replication.cndlsys.runs import (
+    BATCH,
+    UNNUMBERED,
+    Flag,
+    flags,
+    improvements,
+    read_experiment,
+    table,
+)
+from forerun.trace.domain_traces import Shown, Told
+
+
+class NotebookRuns(RunLayout, frozen=True, kw_only=True):
+    """Run directories as the experiment of CNDLSys wrote them.
+
+    dataset, place: which runs, where the folder holds several (default: there is only one of each). mode: `compat` as the
+    notebook computes them, `corrected` with the law and the known bugs beside (the default).
+    """
+
+    name: ClassVar[str] = "cndlsys"
+
+    dataset: str = ""
+    place: Literal["", "remote", "local"] = ""
+    mode: Literal["compat", "corrected"] = "corrected"
+
+    def stats(self, folder: Path) -> Told:
+        """The published tables of the runs below a folder."""
+        return _experiment(folder, self)
+
+
+def _experiment(path: Path, chosen: NotebookRuns) -> Told:
+    runs = read_experiment(path, dataset=chosen.dataset, place=chosen.place)
+    data: dict[str, Any] = {"runs": len(runs), "mode": chosen.mode}
+    shown = []
+    for approach in dict.fromkeys(run.approach for run in runs):
+        rows = table(runs, approach)
+        data[approach] = [asdict(row) for row in rows]
+        columns = tuple(asdict(rows[0]))
+        about = "a row: means over runs of one step length; names carry the unit (_s: seconds)"
+        shown.append(Shown(approach, columns, tuple(tuple(asdict(row).values()) for row in rows), about))
+    if {"baseline1", "ours"} <= {run.approach for run in runs}:
+        gains = improvements(runs)
+        data["improvement"] = [asdict(gain) for gain in gains]
+        rows_of = tuple(
+            (
+                g.sleep_s,
+                g.percent,
+                g.error_points,
+                g.welch_p,
+                f"{g.merged_runs} of {g.runs}",
+                "yes" if g.significant else "no",
+            )
+            for g in gains
+        )
+        shown.append(
+            Shown(
+                "gain of merging",
+                ("step s", "percent", "standard error", "Welch p", "merged", "significant"),
+                rows_of,
+                "percent: time saved by merging; standard error: of that, in points; merged: runs that merged",
+            )
+        )
+    fixed = sorted((run.block, BATCH / run.completion_s) for run in runs if run.approach == UNNUMBERED)
+    if len(fixed) > 1:
+        trials, chosen_block = early_stop([block for block, _ in fixed], [rate for _, rate in fixed])
+        data["early_stop"] = {"trials": trials, "block_samples": chosen_block}
+    notes: tuple[str, ...] = ()
+    if chosen.mode == "corrected":
+        for name, title, explained in (
+            ("law_unmerged", "the delivery law, fitted on one row", explain_unmerged(runs)),
+            ("law_merged", "workers with pools that share 8 cores, fitted on one row", explain_pooled(runs)),
+        ):
+            if explained:
+                data[name] = [{**asdict(row), "error": row.error} for row in explained]
+                shown.append(_explained(title, explained))
+        found = flags(runs)
+        notes = _grouped(found)
+        data["flags"] = [str(flag) for flag in found]
+    return Told(data=data, tables=tuple(shown), notes=notes)
+
+
+def _explained(title: str, rows: Sequence[Explained]) -> Shown:
+    columns = ("approach", "step s", "threads", "block", "completion s", "law s", "error %", "")
+    return Shown(
+        title,
+        columns,
+        tuple(
+            (
+                row.approach, row.sleep_s, row.threads, row.block, row.completion_s, row.law_s,
+                round(100 * row.error, 2) + 0.0, "fitted" if row.fitted else "",
+            )
+            for row in rows
+        ),
+        "completion: measured; law: as the fitted law has it; error: of the law, in per cent of the measured",
+    )  # fmt: skip
+
+
+def _grouped(found: Sequence[Flag]) -> tuple[str, ...]:
+    """A line a defect: the first place where it is, with its numbers, and how many more there are."""
+    places: dict[str, list[Flag]] = {}
+    for flag in found:
+        places.setdefault(flag.id, []).append(flag)
+    return tuple(
+        f"{held[0]}" + (f" (and {len(held) - 1} more; all of them with --json)" if len(held) > 1 else "")
+        for _, held in sorted(places.items())
+    )
