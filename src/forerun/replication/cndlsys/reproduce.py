@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import itertools
+import json
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,8 +15,17 @@ import numpy as np
 
 from forerun.data.fetch import dataset
 from forerun.domains.loading.engine.placement import Placed, place_gangs
+from forerun.domains.loading.policies.fixed_blocks import early_stop
 from forerun.domains.loading.policy import placements
 from forerun.domains.loading.scenario import Gang, GangJob, Node
+from forerun.replication.cndlsys.law import (
+    IDLE_OVERHEAD_S,
+    FittedDelivery,
+    PooledSetting,
+    fit_delivery,
+    improvement_percent,
+)
+from forerun.replication.cndlsys.runs import flags, improvements, read_experiment, table
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.result.stats import normal_quantile
@@ -21,28 +33,12 @@ from forerun.rng import stream
 
 SOURCE: Final = "CNDLSys (COMSNETS'24), repository VUZhuangweiKang/CloudNativeDLSys, commit 61d0441"
 
-#: as printed by the notebook, to eight digits: compute time, throughput without merging and with, gain in percent
-LIBRISPEECH: Final = (
-    (0.10, 579.556418, 631.197156, 8.910390),
-    (0.25, 564.383937, 596.151970, 5.628798),
-    (0.50, 545.519699, 569.466436, 4.389711),
-    (0.75, 516.340359, 508.320178, -1.553274),
-    (1.00, 421.942493, 418.627818, -0.785575),
+#: the numbers as the publication has them
+PUBLISHED: Final[Mapping[str, Any]] = json.loads(
+    Path(__file__).with_name("published.json").read_text(encoding="utf-8")
 )
-#: published gains of merging on ImageNet, read locally, by compute time
-IMAGENET_GAINS: Final = ((0.10, 47.90), (0.25, 46.12), (0.50, 35.94), (0.75, 18.59), (1.00, 3.59))
-#: throughput by block size, ImageNet local, 0.1 s, one thread
-FIXED_BLOCKS: Final = ((10, 619.41), (20, 656.43), (30, 671.79), (40, 690.25), (100, 717.86))
-#: samples, batches of the published settings without merging
-SAMPLES: Final = {"librispeech": 28_539, "imagenet": 34_745}
-#: local hits in percent on the published job streams (Helios traces, not included): policy, least and most of four
-PUBLISHED_HITS: Final = {
-    "csp": (90.31, 92.85),
-    "first_fit": (79.89, 84.12),
-    "worst_fit": (79.35, 83.87),
-    "best_fit": (79.57, 83.95),
-    "most_resident": (80.01, 84.14),
-}
+#: samples of the published data sets
+SAMPLES: Final[Mapping[str, int]] = PUBLISHED["samples"]
 
 
 def runs_table() -> Path:
@@ -52,9 +48,6 @@ def runs_table() -> Path:
 
 def librispeech(progress: Progress) -> Reproduced:
     """Both tables and the improvement column, from the raw series; corrected by the delivery law."""
-    from forerun.replication.cndlsys.law import fit_delivery, improvement_percent
-    from forerun.replication.cndlsys.runs import flags, improvements, read_experiment, table
-
     progress("reading 30 run directories")
     # Some series are too long to be kept; the table of their means lies beside the runs.
     dataset("loading/exp1_long_series_means.csv")
@@ -67,7 +60,9 @@ def librispeech(progress: Progress) -> Reproduced:
     rows: list[Row] = []
     columns: dict[str, list[float]] = {name: [] for name in ("sleep_s", "gain", "low", "high")}
     series: list[str] = []
-    for (sleep, plain, merged, gain), one, two, found in zip(LIBRISPEECH, base, ours, improvements(runs)):
+    for published, one, two, found in zip(PUBLISHED["librispeech_remote"], base, ours, improvements(runs)):
+        sleep, plain = published["compute_s"], published["unmerged_samples_per_s"]
+        merged, gain = published["merged_samples_per_s"], published["gain_percent"]
         rows.append(
             Row(f"no merging, compute {sleep:g} s, throughput samples/s", plain, one.throughput,
                 512 / fitted[0].completion_s(sleep), 1e-5, "corrected: delivery law fitted at 0.1 s")
@@ -107,8 +102,6 @@ def librispeech(progress: Progress) -> Reproduced:
 
 def imagenet(progress: Progress) -> Reproduced:
     """Gains of merging on ImageNet read locally, from the recorded runs; corrected by the delivery law."""
-    from forerun.replication.cndlsys.law import fit_delivery, improvement_percent
-
     progress("reading the recorded runs")
     means = _recorded_means(runs_table(), "imagenet", "local")
     first = min(sleep for _, sleep in means)
@@ -117,7 +110,8 @@ def imagenet(progress: Progress) -> Reproduced:
         completion, compute, _, _ = means[kind, first]
         fits[kind] = fit_delivery(SAMPLES["imagenet"], first, compute, completion)
     rows = []
-    for sleep, published in IMAGENET_GAINS:
+    for row in PUBLISHED["imagenet_local"]:
+        sleep, published = row["compute_s"], row["gain_percent"]
         if ("ours", sleep) not in means or ("baseline1", sleep) not in means:
             rows.append(
                 Row(
@@ -165,24 +159,22 @@ def _recorded_means(
 
 def stopping(progress: Progress) -> Reproduced:
     """Where the early-stop rule ends on the published block sizes."""
-    from forerun.domains.loading.policies.fixed_blocks import early_stop
-
-    sizes, rates = [size for size, _ in FIXED_BLOCKS], [rate for _, rate in FIXED_BLOCKS]
+    published = PUBLISHED["fixed_blocks_imagenet_local"]
+    sizes, rates = [row["block_samples"] for row in published], [row["samples_per_s"] for row in published]
     trials, chosen = early_stop(sizes, rates)
     gains = [100 * (b / a - 1) for a, b in itertools.pairwise(rates)]
     rows = [
         Row("trials until the rule stops", 5, trials, None, 0),
         Row("block size chosen, samples", 100, chosen, None, 0),
     ]
-    for published, gain, size in zip((5.98, 2.34, 2.75, 4.00), gains, sizes[1:]):
-        rows.append(Row(f"gain at blocks of {size}, percent", published, gain, None, 0.01))
+    for row, gain in zip(published[1:], gains):
+        name = f"gain at blocks of {row['block_samples']}, percent"
+        rows.append(Row(name, row["gain_percent"], gain, None, 0.01))
     return Reproduced(tuple(rows), notes=("the notebook's own table is empty: its paths are wrong",))
 
 
 def no_merge_law(progress: Progress) -> Reproduced:
     """Completions without merging, predicted from the row of 0.1 s alone."""
-    from forerun.replication.cndlsys.law import fit_delivery
-
     rows, errors = [], []
     for what, place in (("imagenet", "local"), ("imagenet", "remote"), ("librispeech", "remote")):
         progress(f"fitting {what}, {place}")
@@ -208,8 +200,6 @@ def no_merge_law(progress: Progress) -> Reproduced:
 
 def pooled_workers(progress: Progress) -> Reproduced:
     """Completions of workers with pools, from a decode time fitted on blocks of 100 with one thread at 0.1 s alone."""
-    from forerun.replication.cndlsys.law import PooledSetting
-
     progress("reading the recorded runs")
     with runs_table().open(encoding="utf-8", newline="") as file:
         recorded = [
@@ -248,6 +238,29 @@ def pooled_workers(progress: Progress) -> Reproduced:
 LAW_DEVIATION: Final = 0.0097 * math.sqrt(math.pi / 2)
 
 
+@dataclass(frozen=True)
+class _Point:
+    """One point of the figure: throughput [samples/s] measured, with two standard errors, and from the curve's probe.
+
+    low, high: the 95 % band around what the probe gives. merged: how many of the `runs` merged at all.
+    """
+
+    label: str
+    sleep_s: float
+    measured: float
+    two_errors: float
+    predicted: float
+    low: float
+    high: float
+    merged: int
+    runs: int
+
+    @property
+    def meets(self) -> bool:
+        """Whether the measured interval and the band have values in common."""
+        return self.low <= self.measured + self.two_errors and self.measured - self.two_errors <= self.high
+
+
 def whole_figure(progress: Progress) -> Reproduced:
     """Throughput against compute time, merged and not, in two settings: twenty points from one run of each curve.
 
@@ -255,79 +268,34 @@ def whole_figure(progress: Progress) -> Reproduced:
     waves of batches scatter, the law's error where it was tried before, and whether the loop's overhead is that of busy
     workers or of idle ones where they no longer bind.
     """
-    from forerun.replication.cndlsys.law import IDLE_OVERHEAD_S, fit_delivery
-
     progress("reading the recorded runs")
     with runs_table().open(encoding="utf-8", newline="") as file:
         recorded = [row for row in csv.DictReader(file) if row["kind"] in ("baseline1", "ours")]
     waves = _wave_errors()
     rows: list[Row] = []
-    drawn: list[Figure] = []
-    inside = points = 0
+    figures: list[Figure] = []
+    met = points = 0
     for what, place in (("librispeech", "remote"), ("imagenet", "local")):
-        gains: dict[float, list[float]] = {}
-        columns: dict[str, list[Any]] = {n: [] for n in ("sleep_s", "samples_per_s", "low", "high", "series")}
+        curves = []
         for kind, label in (("baseline1", "not merged"), ("ours", "merged")):
-            mine = [
-                row for row in recorded if (row["kind"], row["dataset"], row["mode"]) == (kind, what, place)
-            ]
-            sleeps = sorted({float(row["sim_compute_time"]) for row in mine})
-            probe = next(
-                row for row in mine if (row["run"], float(row["sim_compute_time"])) == ("run1", sleeps[0])
-            )
-            compute_s, completion_s = float(probe["compute_mean_s"]), float(probe["completion_s"])
-            fitted = fit_delivery(SAMPLES[what], sleeps[0], compute_s, completion_s)
-            for sleep in sleeps:
-                busy = fitted.completion_s(sleep)
-                idle = fitted.completion_s(sleep, overhead_s=min(IDLE_OVERHEAD_S, fitted.overhead_s))
-                bound = fitted.worker_bound(sleep + IDLE_OVERHEAD_S)
-                law_s = busy if bound else idle
-                unknown = (busy - idle) / law_s / math.sqrt(12)
-                error = math.hypot(waves.get((what, place, kind), 0.0), LAW_DEVIATION, unknown)
-                low, high = (
-                    512 / law_s * math.exp(side * normal_quantile(0.975) * error) for side in (-1, 1)
-                )
-                seen = np.array(
-                    [float(r["throughput"]) for r in mine if float(r["sim_compute_time"]) == sleep]
-                )
-                mean, half = float(seen.mean()), 2 * float(seen.std(ddof=1)) / math.sqrt(len(seen))
-                merged = sum(int(r["merged"]) for r in mine if float(r["sim_compute_time"]) == sleep)
-                gains.setdefault(sleep, []).extend((mean, 512 / law_s))
-                holds = low <= mean + half and mean - half <= high
-                inside, points = inside + holds, points + 1
-                note = f"{low:.4g} to {high:.4g} predicted; measured with two standard errors of {half:.2g}"
-                if kind == "ours" and merged < len(seen):
-                    note += f"; {merged} of {len(seen)} runs merged at all"
-                note += "" if holds else "; outside"
-                rows.append(
-                    Row(
-                        f"{what} {place}, {label}, compute {sleep:g} s, samples/s",
-                        mean,
-                        None,
-                        512 / law_s,
-                        None,
-                        note,
-                    )
-                )
-                for series, centre, least, most in (
-                    (f"{label}, measured", mean, mean - half, mean + half),
-                    (f"{label}, from its probe", 512 / law_s, low, high),
-                ):
-                    for column, value in zip(columns, (sleep, centre, least, most, series)):
-                        columns[column].append(value)
-        for sleep, (plain, plain_law, ours, ours_law) in gains.items():
-            measured, law = 100 * (ours / plain - 1), 100 * (ours_law / plain_law - 1)
-            rows.append(
-                Row(f"{what} {place}, gain, compute {sleep:g} s, percent", measured, None, law, None,
-                    "from two probes, if every run were merged")
-            )  # fmt: skip
-        drawn.append(_throughput_figure(what, place, columns))
+            runs = [r for r in recorded if (r["kind"], r["dataset"], r["mode"]) == (kind, what, place)]
+            curves.append(_curve(runs, label, SAMPLES[what], waves.get((what, place, kind), 0.0)))
+        for point in (*curves[0], *curves[1]):
+            rows.append(_point_row(f"{what} {place}", point))
+            met, points = met + point.meets, points + 1
+        for plain, ours in zip(*curves):
+            measured = 100 * (ours.measured / plain.measured - 1)
+            predicted = 100 * (ours.predicted / plain.predicted - 1)
+            name = f"{what} {place}, gain, compute {plain.sleep_s:g} s, percent"
+            note = "from two probes, if every run were merged"
+            rows.append(Row(name, measured, None, predicted, None, note))
+        figures.append(_throughput_figure(what, place, [*curves[0], *curves[1]]))
     rows.append(
-        Row("points of 20 whose measured interval meets the band", 20, None, inside, 0, f"of {points} drawn")
+        Row("points of 20 whose measured interval meets the band", 20, None, met, 0, f"of {points} drawn")
     )
     return Reproduced(
         tuple(rows),
-        tuple(drawn),
+        tuple(figures),
         (
             "throughput is 512 over the mean completion, as published: short last batches make it a little too high (F3)",
             "the published gains at 0.75 and 1 s on LibriSpeech are negative and rest on one merged run of three: the "
@@ -336,8 +304,61 @@ def whole_figure(progress: Progress) -> Reproduced:
     )
 
 
-def _throughput_figure(what: str, place: str, columns: dict[str, list[Any]]) -> Figure:
+def _curve(runs: Sequence[Mapping[str, str]], label: str, samples: int, wave_error: float) -> list[_Point]:
+    """The points of one curve, by compute time, all predicted from the first run at the shortest."""
+    by_sleep: dict[float, list[Mapping[str, str]]] = {}
+    for run in runs:
+        by_sleep.setdefault(float(run["sim_compute_time"]), []).append(run)
+    shortest = min(by_sleep)
+    probe = next(run for run in by_sleep[shortest] if run["run"] == "run1")
+    fitted = fit_delivery(samples, shortest, float(probe["compute_mean_s"]), float(probe["completion_s"]))
+    return [_point(by_sleep[sleep], label, sleep, fitted, wave_error) for sleep in sorted(by_sleep)]
+
+
+def _point(
+    runs: Sequence[Mapping[str, str]], label: str, sleep_s: float, fitted: FittedDelivery, wave_error: float
+) -> _Point:
+    busy_s = fitted.completion_s(sleep_s)
+    idle_s = fitted.completion_s(sleep_s, overhead_s=min(IDLE_OVERHEAD_S, fitted.overhead_s))
+    law_s = busy_s if fitted.worker_bound(sleep_s + IDLE_OVERHEAD_S) else idle_s
+    # Uniform between the two overheads: the width over the square root of twelve.
+    unknown = (busy_s - idle_s) / law_s / math.sqrt(12)
+    error = math.hypot(wave_error, LAW_DEVIATION, unknown)
+    low, high = (512 / law_s * math.exp(side * normal_quantile(0.975) * error) for side in (-1, 1))
+    measured = np.array([float(run["throughput"]) for run in runs])
+    return _Point(
+        label=label,
+        sleep_s=sleep_s,
+        measured=float(measured.mean()),
+        two_errors=2 * float(measured.std(ddof=1)) / math.sqrt(len(measured)),
+        predicted=512 / law_s,
+        low=low,
+        high=high,
+        merged=sum(int(run["merged"]) for run in runs),
+        runs=len(runs),
+    )
+
+
+def _point_row(setting: str, point: _Point) -> Row:
+    note = f"{point.low:.4g} to {point.high:.4g} predicted; measured with two standard errors of {point.two_errors:.2g}"
+    if point.label == "merged" and point.merged < point.runs:
+        note += f"; {point.merged} of {point.runs} runs merged at all"
+    note += "" if point.meets else "; outside"
+    name = f"{setting}, {point.label}, compute {point.sleep_s:g} s, samples/s"
+    return Row(name, point.measured, None, point.predicted, None, note)
+
+
+def _throughput_figure(what: str, place: str, points: Sequence[_Point]) -> Figure:
     """One setting's curves, measured and from their probes, with bands."""
+    shown = [
+        line
+        for p in points
+        for line in (
+            (p.sleep_s, p.measured, p.measured - p.two_errors, p.measured + p.two_errors, f"{p.label}, measured"),
+            (p.sleep_s, p.predicted, p.low, p.high, f"{p.label}, from its probe"),
+        )
+    ]  # fmt: skip
+    names = ("sleep_s", "samples_per_s", "low", "high", "series")
     return Figure(
         id=f"throughput-{what}",
         title=f"Throughput against compute time, {what}, {place}",
@@ -346,7 +367,7 @@ def _throughput_figure(what: str, place: str, columns: dict[str, list[Any]]) -> 
         y=Axis("samples_per_s", "throughput", "samples/s"),
         low="low",
         high="high",
-        data=columns,
+        data={name: [line[at] for line in shown] for at, name in enumerate(names)},
         series="series",
         caption="Measured means with two standard errors of three runs, and what one run a curve at the shortest compute "
         "time predicts, with 95 % bands.",
@@ -364,8 +385,6 @@ def _wave_errors() -> dict[tuple[str, str, str], float]:
                 series.setdefault((what, place, kind), []).append(
                     float(row["load_s"]) + float(row["compute_s"] or 0)
                 )
-    from forerun.replication.cndlsys.runs import read_experiment
-
     for run in read_experiment(dataset("loading/exp1")):
         if run.sleep_s == 0.1 and run.folder.parent.parent.name == "run1":
             total = run.load_s[: len(run.compute_s)] + run.compute_s
@@ -388,7 +407,7 @@ def placing(progress: Progress) -> Reproduced:
             hits[name].append(placed.local_hit_pct)
     rows = []
     for name, values in hits.items():
-        low, high = PUBLISHED_HITS[name]
+        low, high = PUBLISHED["placement_hit_percent"][name]
         note = f"published {low:g}-{high:g} on traces that are not public here; streams are generated, levels differ"
         rows.append(
             Row(f"{name}, local hit percent", (low + high) / 2, None, float(np.mean(values)), None, note)
