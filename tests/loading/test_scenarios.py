@@ -24,6 +24,7 @@ from forerun.result.reproduction import silent
 from forerun.scenarios import loads
 
 from .conftest import shown_on_the_page
+from .reference import equal_batches_total_s
 
 BASE = """
 domain: loading
@@ -60,8 +61,6 @@ def test_workers_follow_the_recursion() -> None:
     common = ("cpu.collate_s=0.01", "layout.block_samples=1", "loader.workers=4")
     result = run("loader.mode=workers", *common)
     build = 64 * (0.01 + 50000 / 5e8 + 0.001) + 0.01
-    from forerun.domains.loading.engine.laws import equal_batches_total_s
-
     assert result.summary["total_s"] == pytest.approx(equal_batches_total_s(20, 4, build, 0.05), rel=1e-9)
     pooled = run("loader.mode=pooled_workers", "layout.block_samples=32", *common[::2])
     assert pooled.summary["total_s"] < result.summary["total_s"]

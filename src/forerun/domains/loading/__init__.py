@@ -37,7 +37,7 @@ __all__ = ["DOMAIN", "Observer", "Scenario"]
 
 
 class Loading(Domain[Scenario, "Inputs", "Outcome"]):
-    """Training-data loading; the package's docstring says what is modelled."""
+    """Training-data loading; the package's docstring describes what is modelled."""
 
     name = "loading"
     scenario_type = Scenario

@@ -70,6 +70,6 @@ class LoadingExplainer(Explainer[Scenario]):
             )
         inputs = prepare(scenario)
         return Orders(
-            "each answer of the store comes up to two hairs (2 ns) later, so that no two threads go in step",
+            "each answer of the store comes up to 2 ns later, so that no two threads run in lock-step",
             lambda number: summarize(run(replace(inputs, tie_order=number))),
         )

@@ -38,14 +38,14 @@ def export(scenario: Scenario, at: Sequence[int] = ()) -> Supply:
         raise UsageError.at("--at", f"loader.mode {scenario.loader.mode} is simulated for 1 reader only")
     instantaneous = scenario.step.with_(step_s=0.0, overhead_s=0.0)
     inputs = prepare(scenario)
-    found = [_supply(inputs.of(scenario.with_(jobs=count, step=instantaneous))) for count in readers]
+    rates = [_supply(inputs.of(scenario.with_(jobs=count, step=instantaneous))) for count in readers]
     supply = Supply(
         source=f"loading: {scenario.title or 'untitled'}, {inputs.block_samples} samples a block, "
         f"{_loader(scenario)} a reader, epoch {scenario.run.epochs} of {scenario.run.epochs}",
         readers=readers,
-        samples_per_s=tuple(rate for rate, _ in found),
-        low_per_s=tuple(rate / (1 + half) for rate, half in found),
-        high_per_s=tuple(rate / max(1 - half, 1e-9) for rate, half in found),
+        samples_per_s=tuple(rate for rate, _ in rates),
+        low_per_s=tuple(rate / (1 + half) for rate, half in rates),
+        high_per_s=tuple(rate / max(1 - half, 1e-9) for rate, half in rates),
     )
     return supply.with_(min_law_error=_min_law_error(inputs, supply))
 

@@ -23,7 +23,7 @@ from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Field, gathered, read_rows
 from forerun.trace.source import Source
 
-#: how much later an answer of the store comes in another order of events, in s: far below any answer of a store
+#: the unit of delay of the store's answers in another order of events, in s: far below any answer time of a store
 TIE_S = 1e-9
 
 

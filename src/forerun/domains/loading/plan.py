@@ -1,7 +1,7 @@
 """Which block size, threads, workers and cache: every cell of a grid predicted, the leanest near the best taken.
 
-The plan says what it predicts, what binds there, what it costs and when merging pays back, and carries all cells, so
-that a small checker can verify that nothing leaner was near the best and nothing better was within the memory.
+The plan has the prediction, the bottleneck, the cost and when merging pays back, and all cells, so that a small checker
+can verify that no cell near the best needs less memory, and that no better one fits the memory.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
     usable = [cell for cell in offered if cell.block <= scenario.dataset.samples]
     merging = scenario.dataset.shuffle != "global"
     cells = predict_cells(inputs, [cell for cell in usable if merging or cell.block == 1])
-    held = [entry for entry in cells if not memory or entry.held_bytes <= memory]
-    if not held:
+    fitting = [entry for entry in cells if not memory or entry.held_bytes <= memory]
+    if not fitting:
         raise Infeasible.at(
             "goal.memory_bytes", f"no configuration of the grid holds at most {memory:g} bytes"
         )
@@ -173,14 +173,14 @@ def _placements(scenario: Scenario) -> list[str]:
     """What each placement policy on offer does to data and waits, in words."""
     if scenario.grid is None or scenario.cluster is None:
         return []
-    cluster, found = scenario.cluster, []
+    cluster, notes = scenario.cluster, []
     for name in scenario.grid.placements:
         placed = place_gangs(cluster.nodes, cluster.gangs, placements().get(name)())
-        found.append(
+        notes.append(
             f"{name}: {placed.local_bytes_pct:.3g} % of the jobs' bytes on their own nodes, jobs wait "
             f"{placed.mean_wait_s:.4g} s in the mean"
         )
-    return found
+    return notes
 
 
 class LoadingPlanner(Planner[Scenario]):

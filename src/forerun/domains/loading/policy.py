@@ -1,8 +1,9 @@
-"""What is chosen in this room, and what a chooser may know.
+"""The decisions of the loading domain: placement policies, tuners and pace policies, what they may see, what they return.
 
-A placement policy puts the workers of a job, and the chunks of data that it brings, on nodes: a view in, an allocation
-out. A tuner asks for probes of cells (samples a block x threads), is told what was measured, and chooses a cell. A pace
-policy is asked while a loader runs, and changes its threads at once, its blocks when an epoch ends.
+A placement policy puts the workers of a job, and the chunks of data that it brings, on nodes: it sees a `PlacementView` and
+returns a `WorkerPlacement`. A tuner asks for probes of cells (samples a block x threads), receives the measurements, and
+chooses a cell. A pace policy is asked while a loader runs: it sees a `PaceView` and returns a `Pace`, which changes the
+threads at once and the blocks when an epoch ends.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ UNBOUNDED = int(np.iinfo(np.int64).max // 4)
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node: what it has and what of it is free (`disk` in bytes, or any unit that chunks use)."""
+    """A node: its GPUs, CPUs and disk (in bytes, or any unit that chunks use), and how many of each are free."""
 
     gpus: int
     cpus: int
@@ -40,9 +41,10 @@ class NodeView:
 
 @dataclass(frozen=True)
 class WorkerView:
-    """A worker to be placed: what it needs, its chunks, and where those of them lie that are in the cluster.
+    """A worker to be placed.
 
-    chunk_sizes: of its chunks; chunk_node: the node of each, -1 if it must be brought.
+    gpus, cpus: that it needs. chunk_sizes: of its chunks. chunk_node: the node where each chunk lies, -1 if it must be
+    brought.
     """
 
     gpus: int
@@ -82,33 +84,33 @@ class PlacementView:
 
 @dataclass(frozen=True)
 class WorkerPlacement:
-    """Where a worker goes, and the node of each chunk that it brings (chunk: node)."""
+    """The node of a worker, and the node of each chunk that it brings, by the number of the chunk."""
 
     node: int
     chunks: dict[int, int]
 
 
 class PlacementSpec(Recipe, frozen=True, kw_only=True):
-    """A placement policy in a file; it keeps nothing from one decision to the next."""
+    """A placement policy as a file names it. It has no state: equal views give equal placements."""
 
     def order(self, workers: Sequence[int]) -> list[int]:
-        """In which order a gang's jobs are placed, given how many workers each has."""
+        """The order in which a gang's jobs are placed. workers: of each job."""
         return list(range(len(workers)))
 
     def place(self, view: PlacementView) -> WorkerPlacement | None:
-        """Where the worker goes, None if it fits nowhere."""
+        """The placement of a worker, None if it fits nowhere."""
         raise NotImplementedError
 
 
 class RankingSpec(PlacementSpec, frozen=True, kw_only=True):
-    """A policy that ranks the nodes on which a worker fits, and brings its chunks along to the first."""
+    """A placement policy that puts a worker and its chunks on the node of least rank among those where it fits."""
 
     def rank(self, view: PlacementView, node: int, fitting: Sequence[int]) -> float:
-        """The node of least rank among those that fit is taken, the lower one on ties."""
+        """The rank of a node; of equal ranks the lower node is taken. fitting: the nodes where the worker fits."""
         raise NotImplementedError
 
     def place(self, view: PlacementView) -> WorkerPlacement | None:
-        """The fitting node of least rank takes the worker and what it brings."""
+        """The worker and its chunks on the fitting node of least rank."""
         worker = view.worker
         fitting = [
             number
@@ -124,15 +126,23 @@ class RankingSpec(PlacementSpec, frozen=True, kw_only=True):
 
 
 def free_share(view: PlacementView, node: int, fitting: Sequence[int]) -> float:
-    """What is free on a node, as shares of what is free on all that fit: GPUs, CPUs, and disk where data are brought."""
-    names = ("free_gpus", "free_cpus", *(("free_disk",) if view.brings_data else ()))
-    whole = {name: sum(getattr(view.nodes[number], name) for number in fitting) for name in names}
-    return float(sum(getattr(view.nodes[node], name) / whole[name] for name in names if whole[name]))
+    """Sum of a node's shares of what is free on all fitting nodes: GPUs, CPUs, and disk where data are brought."""
+
+    def free(number: int) -> tuple[float, ...]:
+        one = view.nodes[number]
+        return (one.free_gpus, one.free_cpus, one.free_disk)[: 3 if view.brings_data else 2]
+
+    whole = [sum(amounts) for amounts in zip(*map(free, fitting))]
+    return float(sum(mine / amount for mine, amount in zip(free(node), whole) if amount))
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is asked of a loader, whatever its blocks and threads: samples, their mean bytes, batch, step, buffer."""
+    """The work of a loader, whatever its configuration.
+
+    samples: of an epoch. sample_bytes: their mean size. batch: samples a batch. step_s: seconds of a step.
+    buffer_samples: decoded samples that may wait for the loop (default: any number).
+    """
 
     samples: int
     sample_bytes: float
@@ -143,8 +153,12 @@ class Load:
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """A configuration: samples a block, threads (of a pool, where there are workers), workers (0: a loader of threads),
-    bytes of a cache before the store (0: none), and the policy that places jobs and data (empty: none lie at hand)."""
+    """A configuration of a loader.
+
+    block: samples a block. threads: of the loader, or of each worker's pool. workers: worker processes (default 0: a loader
+    of threads). cache_bytes: of a cache before the store (default 0: none). placement: the policy that places jobs and
+    data (default empty: all data are read from the store).
+    """
 
     block: int
     threads: int
@@ -163,11 +177,12 @@ class Cell:
 class Probe:
     """A measured run of a cell.
 
-    total_s over `samples` samples, the last step included; mean seconds of a request and of a decode; load_share: waits
-    after the first batch, as a share of the total. `requests_s` float64: single requests, for intervals. overhead_s: a
-    thread's own work a request beyond reading and decoding, where it was measured. decode_cpu_s: what of a decode needed
-    a core, where it was measured. cores_used: processor seconds of the whole process a second of the run, where they
-    were measured; cores_wanted: the same and the time in which its threads waited for a processor.
+    samples: read. total_s: seconds, the last step included. request_s, decode_s: mean seconds of a request and of decoding
+    a sample. load_share: waits after the first batch, as a share of the total (default nan: unknown). requests_s: float64,
+    single requests, for intervals (default None: not recorded). overhead_s: a thread's own work a request, beyond reading
+    and decoding (None: not measured). decode_cpu_s: the part of decode_s that needed a core (0: not measured).
+    cores_used: processor seconds of the whole process a second of the run (None: not measured). cores_wanted: the same,
+    and the time in which its threads waited for a processor.
     """
 
     cell: Cell
@@ -185,20 +200,20 @@ class Probe:
 
 @dataclass(frozen=True)
 class Ask:
-    """A probe that a tuner wants: a cell, and how many samples to read."""
+    """A probe that a tuner asks for: a cell, and the number of samples to read."""
 
     cell: Cell
     samples: int
 
 
 class Tuner(Protocol):
-    """Asks for probes until it is content, then chooses."""
+    """A tuner at work in one run: asks for probes, then chooses."""
 
     def ask(self) -> Ask | None:
-        """The next probe, None if there is no need for one."""
+        """The next probe, None if no more are needed."""
 
     def tell(self, probe: Probe) -> None:
-        """What was measured."""
+        """Receive the measurement of the last probe."""
 
     def choice(self) -> Cell:
         """The cell to run."""
@@ -206,7 +221,7 @@ class Tuner(Protocol):
 
 @dataclass(frozen=True)
 class TunerView:
-    """What a tuner starts from: the cells on offer, what is asked of the loader, memory it may hold, a random stream."""
+    """What a tuner may know: the cells to choose from, the loader's work, bytes that blocks may take, a random stream."""
 
     cells: tuple[Cell, ...]
     load: Load
@@ -215,22 +230,24 @@ class TunerView:
 
 
 class TunerSpec(Recipe, frozen=True, kw_only=True):
-    """A tuner in a file."""
+    """A tuner as a file names it."""
 
     def build(self, view: TunerView) -> Tuner:
-        """A fresh tuner."""
+        """A tuner for one run."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class PaceView:
-    """What a running loader knows of itself since it was last asked.
+    """What a pace policy may know of a running loader: its record since the policy was last asked.
 
-    Of each batch taken float64 `load_s` (the wait) and `step_s`; of each block handed over whole its bytes, samples,
-    when it was asked for (since then; negative if before), and the seconds of its request and of decoding it.
-    `threads` and `block_samples` are those in use, `offered_*` what may be chosen (ascending), `memory_bytes` what
-    blocks in hand may take. epoch_ends: only then a block size counts; epochs_left: how many would have it;
-    epoch_samples: samples of one; merge_s: what making the blocks takes.
+    epoch, batch: the present epoch, and its batches so far. threads, block_samples: in use. offered_threads,
+    offered_blocks: to choose from, ascending. batch_samples: samples a batch. elapsed_s: seconds since the last call.
+    load_s, step_s: float64, the wait for each batch and its step. block_bytes, samples, asked_s, request_s, decode_s:
+    float64, of each block whose last sample was delivered: its bytes, its samples, when it was asked for (since the last
+    call; negative if before), the seconds of its request and of decoding it. memory_bytes: that blocks in hand may take.
+    epoch_ends: whether an epoch ends, when alone a block size counts. epochs_left: epochs that would have it.
+    epoch_samples: samples of an epoch. merge_s: seconds of making the blocks.
     """
 
     epoch: int
@@ -268,9 +285,10 @@ class PaceView:
 
 @dataclass(frozen=True)
 class Pace:
-    """How many threads may take blocks from now on, and samples a block from the next epoch on (None: as they are).
+    """The decision of a pace policy.
 
-    why: in words, for the record.
+    threads: that may take blocks from now on. block_samples: samples a block from the next epoch on (default None: as they
+    are). why: in words, for the record.
     """
 
     threads: int
@@ -279,14 +297,17 @@ class Pace:
 
 
 class PacePolicy(Protocol):
-    """Looks at a running loader now and then."""
+    """A pace policy at work on one loader."""
 
     def adjust(self, view: PaceView) -> Pace:
-        """How it goes on."""
+        """The number of threads from now on, and the block size from the next epoch on."""
 
 
 class PaceSpec(Recipe, frozen=True, kw_only=True):
-    """A pace policy in a file; it is asked every so many batches, and when an epoch ends."""
+    """A pace policy as a file names it.
+
+    every_batches: how often it is asked, in batches (default 50); it is also asked when an epoch ends.
+    """
 
     every_batches: int = 50
 
@@ -295,7 +316,7 @@ class PaceSpec(Recipe, frozen=True, kw_only=True):
         return [("every_batches", f"{self.every_batches} is not above 0")] if self.every_batches < 1 else []
 
     def build(self, rng: np.random.Generator) -> PacePolicy:
-        """A fresh policy for one loader."""
+        """A policy for one loader."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""What a run of this room depends on, as data."""
+"""The records of a loading scenario file."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def not_above(record: Spec, most: float, *names: str) -> Problems:
 class RandomSeconds(Spec, frozen=True, kw_only=True):
     """A random time, or recorded ones. `lognormal`: mean * exp(sigma z - sigma^2 / 2); the other shapes need no `sigma`.
 
-    `empirical` is a CSV file with a column `seconds`, to be drawn from; the mean is then the file's. `in_order`: taken as
-    recorded instead, from the beginning again where the file ends.
+    `empirical` is a CSV file with a column `seconds`, to sample from; the mean is then the file's. `in_order`: taken in the
+    recorded order instead, and again from the beginning where the file ends.
     """
 
     mean_s: float = 0.0
@@ -75,16 +75,16 @@ class RandomSeconds(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> Problems:
         """Nothing is negative; a mean, or a file."""
-        found = not_negative(self, "mean_s", "sigma") + not_above(self, MOST_SIGMA, "sigma")
+        problems = not_negative(self, "mean_s", "sigma") + not_above(self, MOST_SIGMA, "sigma")
         if not self.mean_s and self.empirical is None:
-            found.append(("mean_s", "give a mean, or a file in `empirical`"))
+            problems.append(("mean_s", "give a mean, or a file in `empirical`"))
         if self.in_order and self.empirical is None:
-            found.append(("in_order", "there is no file in `empirical` whose order could be kept"))
-        return found
+            problems.append(("in_order", "there is no file in `empirical` whose order could be kept"))
+        return problems
 
 
 class RandomBytes(Spec, frozen=True, kw_only=True):
-    """A random size, clipped to [`least_bytes`, `most_bytes`] (0: no upper clip), or drawn from a file of sizes.
+    """A random size, clipped to [`least_bytes`, `most_bytes`] (0: no upper clip), or sampled from a file of sizes.
 
     `empirical` is a CSV file with a column `bytes`, one row a sample; the mean is then the file's.
     """
@@ -98,20 +98,20 @@ class RandomBytes(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> Problems:
         """A mean, or a file."""
-        found = not_negative(self, "mean_bytes", "sigma", "most_bytes") + above_zero(self, "least_bytes")
-        found += not_above(self, MOST_SIGMA, "sigma")
+        problems = not_negative(self, "mean_bytes", "sigma", "most_bytes") + above_zero(self, "least_bytes")
+        problems += not_above(self, MOST_SIGMA, "sigma")
         if not self.mean_bytes and self.empirical is None:
-            found.append(("mean_bytes", "give a mean, or a file in `empirical`"))
+            problems.append(("mean_bytes", "give a mean, or a file in `empirical`"))
         if self.most_bytes and self.most_bytes < self.least_bytes:
-            found.append(("most_bytes", f"{self.most_bytes:g} is below least_bytes {self.least_bytes:g}"))
-        return found
+            problems.append(("most_bytes", f"{self.most_bytes:g} is below least_bytes {self.least_bytes:g}"))
+        return problems
 
 
 class Dataset(Spec, frozen=True, kw_only=True):
     """The training data: samples, their stored sizes, and once decoded (0: as stored).
 
-    `shuffle`: `none`, `block` (the order of blocks), `block+buffer` (and each sample takes the place of a random one of
-    `shuffle_buffer_samples` that are held back), `global` (single samples; blocks cannot be merged then).
+    `shuffle`: `none`, `block` (the order of blocks), `block+buffer` (and each sample replaces a random one of
+    `shuffle_buffer_samples` in a buffer), `global` (single samples; blocks cannot be merged then).
     """
 
     samples: int
@@ -122,16 +122,16 @@ class Dataset(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> Problems:
         """Samples of some size."""
-        found = above_zero(self, "samples") + not_negative(self, "decoded_bytes", "shuffle_buffer_samples")
+        problems = above_zero(self, "samples") + not_negative(self, "decoded_bytes", "shuffle_buffer_samples")
         if isinstance(self.sample_bytes, (int, float)):
-            found += above_zero(self, "sample_bytes")
-        found += not_above(self, MOST_SAMPLES, "samples") + not_above(
+            problems += above_zero(self, "sample_bytes")
+        problems += not_above(self, MOST_SAMPLES, "samples") + not_above(
             self, MOST_ROOM, "shuffle_buffer_samples"
         )
         if (self.shuffle == "block+buffer") != (self.shuffle_buffer_samples > 0):
-            told = f"{self.shuffle_buffer_samples} with shuffle {self.shuffle}: block+buffer, and only that, holds some back"
-            found.append(("shuffle_buffer_samples", told))
-        return found
+            what = f"{self.shuffle_buffer_samples} with shuffle {self.shuffle}: block+buffer, and only that, holds some back"
+            problems.append(("shuffle_buffer_samples", what))
+        return problems
 
 
 class Layout(Spec, frozen=True, kw_only=True):
@@ -146,11 +146,11 @@ class Layout(Spec, frozen=True, kw_only=True):
     merge_s: float = 0.0
 
     def problems(self) -> Problems:
-        """A sample at least; one way of cutting."""
-        found = above_zero(self, "block_samples") + not_negative(self, "block_bytes", "merge_s")
+        """A sample at least; blocks are cut by samples or by bytes."""
+        problems = above_zero(self, "block_samples") + not_negative(self, "block_bytes", "merge_s")
         if self.block_bytes and self.block_samples != 1:
-            found.append(("block_bytes", f"and block_samples {self.block_samples}: give one of them"))
-        return found
+            problems.append(("block_bytes", f"and block_samples {self.block_samples}: give one of them"))
+        return problems
 
 
 class Price(Spec, frozen=True, kw_only=True):
@@ -175,10 +175,10 @@ class Errors(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> Problems:
         """A probability below one."""
-        found = not_negative(self, "timeout_s", "backoff_s", "retries") + not_above(self, 100, "retries")
+        problems = not_negative(self, "timeout_s", "backoff_s", "retries") + not_above(self, 100, "retries")
         if not 0 <= self.probability < 1:
-            found.append(("probability", f"{self.probability:g} is not in [0, 1)"))
-        return found
+            problems.append(("probability", f"{self.probability:g} is not in [0, 1)"))
+        return problems
 
 
 class Change(Spec, frozen=True, kw_only=True):
@@ -215,25 +215,27 @@ class Store(Spec, frozen=True, kw_only=True):
         names = (
             "conn_bytes_per_s", "shared_bytes_per_s", "slots", "requests_per_s", "client_s", "client_s_per_byte"
         )  # fmt: skip
-        found = not_negative(self, *names) + not_above(self, MOST_ROOM, "slots")
+        problems = not_negative(self, *names) + not_above(self, MOST_ROOM, "slots")
         if isinstance(self.latency_s, (int, float)):
-            found += not_negative(self, "latency_s")
+            problems += not_negative(self, "latency_s")
         if not self.burst >= 1:
-            found.append(("burst", f"{self.burst:g} is below 1"))
+            problems.append(("burst", f"{self.burst:g} is below 1"))
         if self.changes and self.latency_s == 0:
-            found.append(("changes", "a latency of 0 cannot become another: give latency_s a mean above 0"))
-        found += [
+            problems.append(
+                ("changes", "a latency of 0 cannot become another: give latency_s a mean above 0")
+            )
+        problems += [
             (f"changes[{at + 1}].at_s", f"{b.at_s:g} s is not after {a.at_s:g} s")
             for at, (a, b) in enumerate(itertools.pairwise(self.changes))
             if b.at_s <= a.at_s
         ]
-        return found
+        return problems
 
 
 class Cache(Spec, frozen=True, kw_only=True):
     """A cache of blocks before the store: of each loader, or shared by all jobs of the node.
 
-    A block counts as held from the moment it is asked for. `prewarm_share` of the blocks are in it at the start, where
+    A block is in the cache from the moment it is asked for. `prewarm_share` of the blocks are in it at the start, where
     they fit.
     """
 
@@ -245,17 +247,17 @@ class Cache(Spec, frozen=True, kw_only=True):
     prewarm_share: float = 0.0
 
     def problems(self) -> Problems:
-        """Some room; a share is one."""
-        found = above_zero(self, "capacity_bytes") + not_negative(self, "latency_s", "read_bytes_per_s")
+        """A capacity above 0; shares are in [0, 1]."""
+        problems = above_zero(self, "capacity_bytes") + not_negative(self, "latency_s", "read_bytes_per_s")
         if not 0 <= self.prewarm_share <= 1:
-            found.append(("prewarm_share", f"{self.prewarm_share:g} is not in [0, 1]"))
-        return found
+            problems.append(("prewarm_share", f"{self.prewarm_share:g} is not in [0, 1]"))
+        return problems
 
 
 class Cpu(Spec, frozen=True, kw_only=True):
     """Decoding: `decode_s` waits without a core, `decode_cpu_s` needs one of `cores` (shared by all threads).
 
-    Random ones are drawn once for each sample. `one_core_python`: the CPU part runs on one core, first come first
+    A random time is sampled once for each sample. `one_core_python`: the CPU part runs on one core, first come first
     served. `collate_s` a batch and `collate_per_sample_s` a sample are the workers' assembling; `handoff_s` a batch and
     `handoff_s_per_byte` of its decoded samples is handing it over.
     """
@@ -293,12 +295,12 @@ class Loader(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> Problems:
         """One thread and worker at least; a start for each worker, or none."""
-        found = above_zero(self, "threads", "workers", "prefetch") + not_negative(self, "buffer_samples")
-        found += not_above(self, MOST_OF_ANYTHING, "threads", "workers", "prefetch")
-        found += not_above(self, MOST_ROOM, "buffer_samples")
+        problems = above_zero(self, "threads", "workers", "prefetch") + not_negative(self, "buffer_samples")
+        problems += not_above(self, MOST_OF_ANYTHING, "threads", "workers", "prefetch")
+        problems += not_above(self, MOST_ROOM, "buffer_samples")
         if self.start_s and (len(self.start_s) != self.workers or min(self.start_s) < 0):
-            found.append(("start_s", f"{self.workers} times of 0 or more are wanted, one a worker"))
-        return found
+            problems.append(("start_s", f"{self.workers} times of 0 or more are wanted, one a worker"))
+        return problems
 
 
 class Step(Spec, frozen=True, kw_only=True):
@@ -310,8 +312,8 @@ class Step(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> Problems:
         """Nothing is negative."""
-        found = not_negative(self, "overhead_s", "gpu_usd_per_h")
-        return found + (not_negative(self, "step_s") if isinstance(self.step_s, (int, float)) else [])
+        problems = not_negative(self, "overhead_s", "gpu_usd_per_h")
+        return problems + (not_negative(self, "step_s") if isinstance(self.step_s, (int, float)) else [])
 
 
 class Run(Spec, frozen=True, kw_only=True):
@@ -330,8 +332,8 @@ class Run(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> Problems:
         """Whole numbers above zero."""
-        found = above_zero(self, "batch", "epochs") + not_negative(self, "steps", "warmup_steps")
-        return found + not_above(self, MOST_EPOCHS, "epochs")
+        problems = above_zero(self, "batch", "epochs") + not_negative(self, "steps", "warmup_steps")
+        return problems + not_above(self, MOST_EPOCHS, "epochs")
 
 
 #: axes of a grid: the least value, and whether there must be some
@@ -386,7 +388,11 @@ class Grid(Spec, frozen=True, kw_only=True):
 
 
 class Goal(Spec, frozen=True, kw_only=True):
-    """What a plan must keep: bytes held in blocks at a time (0: no bound), and within what share of the best it may be."""
+    """What a plan minimises, and its constraints.
+
+    memory_bytes: of blocks in memory at a time (default 0: no bound). margin_share: of the best, within which the plan takes
+    the least memory (default 0.01). minimise: `time` of an epoch (the default) or its `cost`.
+    """
 
     memory_bytes: float = 0.0
     margin_share: float = 0.01
@@ -423,8 +429,8 @@ class GangJob(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """A worker at least; nothing negative."""
-        found = [] if self.workers >= 1 else [("workers", f"{self.workers} is below 1")]
-        return found + [
+        problems = [] if self.workers >= 1 else [("workers", f"{self.workers} is below 1")]
+        return problems + [
             (name, f"{getattr(self, name)} is negative")
             for name in ("gpus", "cpus", "run_s")
             if getattr(self, name) < 0
@@ -440,10 +446,10 @@ class Gang(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Sizes are above zero; there is a job."""
-        found = [
+        problems = [
             (f"chunks.{i}", f"{size} is not above 0") for i, size in enumerate(self.chunks) if not size > 0
         ]
-        return found + ([] if self.jobs else [("jobs", "is empty")])
+        return problems + ([] if self.jobs else [("jobs", "is empty")])
 
 
 class Cluster(Spec, frozen=True, kw_only=True):
@@ -459,8 +465,8 @@ class Cluster(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> Problems:
         """There are some of each; nothing is negative."""
-        found = [(name, "is empty") for name in ("nodes", "gangs") if not getattr(self, name)]
-        return found + not_negative(self, "local_latency_s", "local_bytes_per_s")
+        problems = [(name, "is empty") for name in ("nodes", "gangs") if not getattr(self, name)]
+        return problems + not_negative(self, "local_latency_s", "local_bytes_per_s")
 
 
 class Scenario(Spec, frozen=True, kw_only=True):
@@ -495,85 +501,87 @@ class Scenario(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> Problems:
         """A batch and a block fit the data; choices that exclude each other are not both made."""
-        found = above_zero(self, "jobs") + not_negative(self, "stagger_s", "seed")
-        found += not_above(self, MOST_OF_ANYTHING, "jobs") + not_above(self, MOST_STAGGER_S, "stagger_s")
+        problems = above_zero(self, "jobs") + not_negative(self, "stagger_s", "seed")
+        problems += not_above(self, MOST_OF_ANYTHING, "jobs") + not_above(self, MOST_STAGGER_S, "stagger_s")
         limit = self.run.steps * self.run.batch or self.dataset.samples
         read = self.jobs * self.run.epochs * min(limit, self.dataset.samples)
         if read > MOST_READ:
             what = f"{self.jobs} jobs read {read:,} samples in {self.run.epochs} epochs; at most {MOST_READ:,} are simulated"
-            found.append(("run.epochs", what))
+            problems.append(("run.epochs", what))
         if self.run.batch > self.dataset.samples:
-            found.append(("run.batch", f"{self.run.batch} is more than the {self.dataset.samples} samples"))
+            problems.append(
+                ("run.batch", f"{self.run.batch} is more than the {self.dataset.samples} samples")
+            )
         if self.layout.block_samples > self.dataset.samples:
-            found.append(
+            problems.append(
                 (
                     "layout.block_samples",
                     f"{self.layout.block_samples} is more than the {self.dataset.samples} samples",
                 )
             )
         if self.dataset.shuffle == "global" and (self.layout.block_samples > 1 or self.layout.block_bytes):
-            found.append(
+            problems.append(
                 ("dataset.shuffle", "global shuffling reads single samples; use block, or blocks of 1")
             )
         plain = self.loader.mode == "threads"
         if not plain and self.dataset.shuffle_buffer_samples:
-            found.append(
+            problems.append(
                 ("dataset.shuffle", f"block+buffer needs loader.mode threads, not {self.loader.mode}")
             )
         if self.layout.block_bytes and (self.tuner is not None or self.pace is not None):
-            found.append(("layout.block_bytes", "tuners and paces count samples: give block_samples"))
+            problems.append(("layout.block_bytes", "tuners and paces count samples: give block_samples"))
         if not plain and self.jobs > 1:
-            found.append(("jobs", f"several jobs need loader.mode threads, not {self.loader.mode}"))
+            problems.append(("jobs", f"several jobs need loader.mode threads, not {self.loader.mode}"))
         if not plain and self.caches:
-            found.append(("caches", f"caches need loader.mode threads, not {self.loader.mode}"))
+            problems.append(("caches", f"caches need loader.mode threads, not {self.loader.mode}"))
         if not plain and self.tuner is not None:
-            found.append(("tuner", f"tuners need loader.mode threads, not {self.loader.mode}"))
+            problems.append(("tuner", f"tuners need loader.mode threads, not {self.loader.mode}"))
         if self.grid is not None:
-            found += self._grid_problems(self.grid)
+            problems += self._grid_problems(self.grid)
         for name in ("tuner", "pace"):
             if getattr(self, name) is not None and self.grid is None:
-                found.append(("grid", f"a {name} needs a grid of cells to choose from"))
+                problems.append(("grid", f"a {name} needs a grid of cells to choose from"))
         if not plain and (self.pace is not None or self.store.changes):
             name = "pace" if self.pace is not None else "store.changes"
-            found.append(
+            problems.append(
                 (name, f"needs loader.mode threads, not {self.loader.mode}: workers are known by a recursion")
             )
         if self.run.partition == "contiguous" and plain:
-            found.append(
+            problems.append(
                 ("run.partition", "contiguous parts are the workers' way; threads take blocks in turn")
             )
-        return found
+        return problems
 
     def _grid_problems(self, grid: Grid) -> Problems:
         """Workers and caches each go with a kind of loader; tuners choose blocks and threads only."""
-        plain, found = self.loader.mode == "threads", []
+        plain, problems = self.loader.mode == "threads", []
         if plain and grid.workers:
-            found.append(("grid.workers", "needs loader.mode workers or pooled_workers, not threads"))
+            problems.append(("grid.workers", "needs loader.mode workers or pooled_workers, not threads"))
         if not plain and not grid.workers:
-            found.append(
+            problems.append(
                 ("grid.workers", f"numbers of workers are wanted for loader.mode {self.loader.mode}")
             )
         if not plain and grid.cache_bytes:
-            found.append(("grid.cache_bytes", f"caches need loader.mode threads, not {self.loader.mode}"))
+            problems.append(("grid.cache_bytes", f"caches need loader.mode threads, not {self.loader.mode}"))
         if self.loader.mode == "workers" and grid.threads != (1,):
-            found.append(("grid.threads", "workers without a pool have no threads: [1] is wanted"))
+            problems.append(("grid.threads", "workers without a pool have no threads: [1] is wanted"))
         for name in ("cache_bytes", "placements"):
             if (self.tuner is not None or self.pace is not None) and getattr(grid, name):
-                found.append((f"grid.{name}", "tuners and paces choose blocks and threads only"))
+                problems.append((f"grid.{name}", "tuners and paces choose blocks and threads only"))
         if grid.placements and (self.cluster is None or not plain):
-            found.append(
+            problems.append(
                 ("grid.placements", "a cluster whose gangs are placed is wanted, and loader.mode threads")
             )
         for policy in grid.placements:
             if policy not in placements().names():
-                told = known_names(policy, placements().names())
-                found.append(("grid.placements", f"no placement policy {policy!r}; {told}"))
+                known = known_names(policy, placements().names())
+                problems.append(("grid.placements", f"no placement policy {policy!r}; {known}"))
         if self.pace is not None and self.jobs > 1 and grid.blocks != (self.layout.block_samples,):
-            told = f"[{self.layout.block_samples}] is wanted: {self.jobs} jobs share one layout, a pace may change threads"
-            found.append(("grid.blocks", told))
+            what = f"[{self.layout.block_samples}] is wanted: {self.jobs} jobs share one layout, a pace may change threads"
+            problems.append(("grid.blocks", what))
         if self.pace is not None and self.dataset.shuffle == "global" and grid.blocks != (1,):
-            found.append(("grid.blocks", "global shuffling reads single samples: [1] is wanted"))
-        return found
+            problems.append(("grid.blocks", "global shuffling reads single samples: [1] is wanted"))
+        return problems
 
 
 def unlimited(rate: float) -> float:

@@ -124,11 +124,11 @@ def command(
             decode=decoder or decode_by,
         )  # fmt: skip
         probe_s = parse_quantity(probe, "s")
-        room_bytes = parse_quantity(memory, "bytes") if memory else float("inf")
+        memory_bytes = parse_quantity(memory, "bytes") if memory else float("inf")
         cache_bytes = parse_quantity(cache, "bytes") if cache else 0.0
     except ValueError as error:
         raise UsageError.at("--step, --decode, --probe, --memory, --cache", str(error)) from error
-    if job.step_s < 0 or job.decode_s < 0 or room_bytes <= 0 or probe_s <= 0:
+    if job.step_s < 0 or job.decode_s < 0 or memory_bytes <= 0 or probe_s <= 0:
         raise UsageError.at(
             "--step, --decode, --probe, --memory", "times are not negative, probes and memory are above 0"
         )
@@ -152,13 +152,15 @@ def command(
                 corpus, job, many, block, pool_threads if loader == "pooled_workers" else 0, tell
             )
         else:
-            data = _measure_threads(corpus, job, (probe_s, room_bytes), cold, samples if checked else 0, tell)
+            data = _measure_threads(
+                corpus, job, (probe_s, memory_bytes), cold, samples if checked else 0, tell
+            )
             if jobs > 1:
                 data["jobs"] = _measure_jobs(
                     corpus, job, data, samples, jobs, (cache_bytes, cache_policy), tell
                 )
             if pace:
-                data["pace"] = _measure_pace(corpus, job, pace, samples, room_bytes, tell)
+                data["pace"] = _measure_pace(corpus, job, pace, samples, memory_bytes, tell)
             if compat and out is not None:
                 data["written"] = _write_layout(corpus, job, data, samples, out, tell)
     kept = {"format": "forerun.measurement/1", "domain": "loading", "forerun": forerun.__version__}
@@ -207,12 +209,12 @@ def _measure_threads(
         if clients and len(told) == len(clients):
             worst = max(told)
             state = "cold" if worst < COLD else f"{worst:.0%} of the pages stayed in memory: not cold"
-    found = answer(corpus, job, progress=tell, probe_s=bounds[0], memory_bytes=bounds[1], cache=state)
+    answered = answer(corpus, job, progress=tell, probe_s=bounds[0], memory_bytes=bounds[1], cache=state)
     rows: tuple[Checked, ...] = ()
-    if check_samples and found.profile is not None:
+    if check_samples and answered.profile is not None:
         cells = [Cell(size, many) for size in BLOCKS for many in THREADS if size <= corpus.largest_piece]
-        rows = check(corpus, job, found, cells, check_samples, progress=tell)
-    data = found.data()
+        rows = check(corpus, job, answered, cells, check_samples, progress=tell)
+    data = answered.data()
     data["checked"] = [
         {
             "block_samples": row.cell.block, "threads": row.cell.threads, "measured_s": row.measured_s,
@@ -220,7 +222,7 @@ def _measure_threads(
         }
         for row in rows
     ]  # fmt: skip
-    data["found"] = found
+    data["found"] = answered
     return data
 
 
@@ -232,8 +234,8 @@ def _measure_jobs(
     from forerun.domains.loading.policy import Cell, Load
     from forerun.measure.loading.jobs import CacheSpec, predict_jobs, run_jobs
 
-    found: Answer = data["found"]
-    cell = Cell(found.cell.block if found.packed else 1, found.cell.threads)
+    answered: Answer = data["found"]
+    cell = Cell(answered.cell.block if answered.packed else 1, answered.cell.threads)
     spec = CacheSpec(cache[0], cache[1]) if cache[0] else None  # type: ignore[arg-type]
     epochs = 2 if spec else 1
     tell(
@@ -242,7 +244,7 @@ def _measure_jobs(
     measured = run_jobs(corpus, job, cell, samples, jobs=jobs, epochs=epochs, cache=spec)
     load = Load(samples, corpus.mean_bytes, job.batch, job.step_s, job.buffer_samples)
     # Where nothing was stalled there is no profile: the store is then taken to be free.
-    profile = found.profile or StoreProfile(0.0, float("inf"), float("inf"), job.decode_s)
+    profile = answered.profile or StoreProfile(0.0, float("inf"), float("inf"), job.decode_s)
     predicted = predict_jobs(corpus, profile, load, cell, jobs=jobs, epochs=epochs, cache=spec)
     return [
         {
@@ -255,7 +257,7 @@ def _measure_jobs(
 
 
 def _measure_pace(
-    corpus: Corpus, job: Job, name: str, samples: int, room_bytes: float, tell: Callable[[str], None]
+    corpus: Corpus, job: Job, name: str, samples: int, memory_bytes: float, tell: Callable[[str], None]
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
@@ -263,16 +265,16 @@ def _measure_pace(
     from forerun.measure.loading.paced import pace_named, run_paced
     from forerun.measure.loading.study import OFFERED, THREADS
 
-    recipe = pace_named(name, -(-samples // job.batch))
-    found = run_paced(
-        corpus, job, samples, recipe, start=Cell(1, 1), threads=THREADS, blocks=OFFERED, memory_bytes=room_bytes,
+    spec = pace_named(name, -(-samples // job.batch))
+    paced = run_paced(
+        corpus, job, samples, spec, start=Cell(1, 1), threads=THREADS, blocks=OFFERED, memory_bytes=memory_bytes,
         progress=tell,
     )  # fmt: skip
     looks = [
         {key: value for key, value in asdict(look).items() if value == value}  # nan: nothing was seen
-        for look in found.looks
+        for look in paced.looks
     ]
-    return {"policy": name, "epochs": [asdict(epoch) for epoch in found.epochs], "looks": looks}
+    return {"policy": name, "epochs": [asdict(epoch) for epoch in paced.epochs], "looks": looks}
 
 
 def _measure_workers(
@@ -290,10 +292,10 @@ def _write_layout(
     from forerun.measure.loading.layout import Memory, write_run
     from forerun.measure.loading.study import run_cell
 
-    found: Answer = data["found"]
+    answered: Answer = data["found"]
     place = "remote" if "://" in corpus.name else "local"
     written = []
-    chosen = Cell(found.cell.block if found.packed else 1, found.cell.threads)
+    chosen = Cell(answered.cell.block if answered.packed else 1, answered.cell.threads)
     for approach, cell in (("baseline1", Cell(1, 1)), ("ours", chosen)):
         tell(f"writing a run of blocks of {cell.block}, {cell.threads} threads")
         memory = Memory()

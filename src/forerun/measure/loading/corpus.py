@@ -78,14 +78,14 @@ class Corpus:
             for at in range(first, last, block)
             if at + block <= last or last - first < block
         ]
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         held = 0
         while held < samples:
-            chosen = every[(start + len(found)) % len(every)]
+            chosen = every[(start + len(pieces)) % len(every)]
             chosen = chosen[: samples - held]
-            found.append(self.piece(chosen))
+            pieces.append(self.piece(chosen))
             held += len(chosen)
-        return found
+        return pieces
 
     def piece(self, samples: range) -> Piece:
         """Consecutive samples of one block; a single one as its own file, where there are files."""
@@ -240,15 +240,15 @@ class SampleFiles:
 def _listed(source: str, client: Client, absent: StoreError) -> Corpus:
     """The files that a URL lists, where no container's manifest can be read (`absent` says why)."""
     try:
-        found = list(itertools.islice(client.names(), MOST_LISTED))
+        names = list(itertools.islice(client.names(), MOST_LISTED))
     except StoreError as unlisted:
         raise StoreError(*absent.problems, *unlisted.problems) from None
-    if any(name == MANIFEST for name, _ in found):
+    if any(name == MANIFEST for name, _ in names):
         raise absent
-    if not found:
+    if not names:
         raise DataError.at(source, "holds no files")
-    refuse_shards(None, found, source)
-    index = _index_of(found)
+    refuse_shards(None, names, source)
+    index = _index_of(names)
     return Corpus(source, client, index, files=files_of(client, index), checked=False)
 
 

@@ -87,18 +87,18 @@ def run_jobs(
         for process in crew:
             process.start()
     try:
-        found: list[JobEpoch] = []
-        while len(found) < jobs * epochs:
+        epochs_of_jobs: list[JobEpoch] = []
+        while len(epochs_of_jobs) < jobs * epochs:
             entry = _next(results, crew)
             if isinstance(entry, ForerunError):
                 raise entry
-            found.append(entry)
+            epochs_of_jobs.append(entry)
     finally:
         for process in crew:
             process.join(1)
             if process.is_alive():
                 process.terminate()
-    return tuple(sorted(found, key=lambda entry: (entry.epoch, entry.job)))
+    return tuple(sorted(epochs_of_jobs, key=lambda entry: (entry.epoch, entry.job)))
 
 
 def _next(results: Any, crew: Sequence[Any]) -> Any:
@@ -164,7 +164,7 @@ def predict_jobs(
     models = [] if cache is None else [CacheModel(cache.capacity_bytes, cache.policy)] * jobs
     caches = open_caches(models, len(names))
     known = store or StoreModel(profile.conn_bytes_per_s, profile.shared_bytes_per_s, cores=profile.cores)
-    found = []
+    predicted = []
     for epoch in range(epochs):
         readers = []
         for number in range(jobs):
@@ -180,7 +180,7 @@ def predict_jobs(
         run = stream(readers, known, latency_s=profile.latency_s, caches=caches)
         for number, done in enumerate(run.jobs):
             hits = int((done.requests.source >= 0).sum())
-            found.append(
+            predicted.append(
                 JobEpoch(number, epoch, done.total_s, done.samples, hits, len(done.requests.source) - hits)
             )
-    return tuple(found)
+    return tuple(predicted)

@@ -224,10 +224,10 @@ class FsspecFiles(_Repeating):
         files, root = self._opened.get()
         root = root.rstrip("/")
         try:
-            found = files.find(root, detail=True)
+            entries = files.find(root, detail=True)
         except OSError as error:
             raise StoreError.at(self.url, f"cannot be listed: {_first_line(error)}") from error
-        for path, about in sorted(found.items()):
+        for path, about in sorted(entries.items()):
             yield path[len(root) :].lstrip("/"), int(about["size"])
 
     def write(self, name: str, path: Path) -> None:

@@ -40,15 +40,15 @@ class PacedRun:
 
 def pace_named(name: str, batches: int) -> PaceSpec:
     """A pace policy by its name, asked often enough for epochs of so many batches. Raises UnknownName."""
-    recipe = paces().get(name, where="--pace")()
-    return recipe.with_(every_batches=min(recipe.every_batches, max(LEAST_BATCHES, batches // LEAST_LOOKS)))
+    spec = paces().get(name, where="--pace")()
+    return spec.with_(every_batches=min(spec.every_batches, max(LEAST_BATCHES, batches // LEAST_LOOKS)))
 
 
 def run_paced(
     corpus: Corpus,
     job: Job,
     samples: int,
-    recipe: PaceSpec,
+    spec: PaceSpec,
     *,
     start: Cell,
     threads: Sequence[int],
@@ -64,11 +64,11 @@ def run_paced(
     """
     offered = tuple(sorted({start.block, *(block for block in blocks if block <= corpus.largest_piece)}))
     pacer = Pacer(
-        recipe, start.threads, start.block, tuple(sorted({start.threads, *threads})), offered, job.batch, samples, epochs,
+        spec, start.threads, start.block, tuple(sorted({start.threads, *threads})), offered, job.batch, samples, epochs,
         memory_bytes,
     )  # fmt: skip
     decoder = None if job.decode in ACTS else decoder_named(job.decode)
-    found = []
+    ran = []
     for epoch in range(epochs):
         block = pacer.block_samples
         progress(f"epoch {epoch + 1} of {epochs}: blocks of {block}, from {pacer.threads} threads on")
@@ -77,7 +77,7 @@ def run_paced(
             step_s=job.step_s, decode_s=job.decode_s, buffer_samples=job.buffer_samples, step=ACTS[job.step],
             decode=ACTS[job.decode if decoder is None else "none"], decoder=decoder, steering=pacer.steering(),
         )  # fmt: skip
-        found.append(
+        ran.append(
             PacedEpoch(epoch, block, pacer.threads, run.total_s, run.samples / run.total_s, run.load_share)
         )
-    return PacedRun(tuple(found), tuple(pacer.record))
+    return PacedRun(tuple(ran), tuple(pacer.record))

@@ -18,14 +18,14 @@ def remote_files(url: str, token: str = "") -> tuple[FileEntry, ...]:
     Raises StoreError if it cannot be listed, DataError for names that are unsafe or collide, and for blocks.
     """
     client = open_client(url, token)
-    found = []
+    names = []
     for name, size in client.names():
         if name == MANIFEST:
             raise DataError.at(url, "holds blocks already")
         read = partial(client.read, name, 0, size, f"sample {name!r}")
-        found.append(FileEntry(name, Path(name), size, read))
-    refuse_shards(None, [(entry.key, entry.size_bytes) for entry in found], url)
-    return in_order(found, url)
+        names.append(FileEntry(name, Path(name), size, read))
+    refuse_shards(None, [(entry.key, entry.size_bytes) for entry in names], url)
+    return in_order(names, url)
 
 
 def upload(folder: Path, url: str) -> tuple[int, int]:

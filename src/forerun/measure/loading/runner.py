@@ -248,7 +248,7 @@ class _Watch:
         now_s = time.perf_counter() - self.begun
         whole = self.state.handed[self.pieces :]
         size, samples, asked, request_s, decode_s = np.array(whole, np.float64).reshape(-1, 5).T
-        found = Look(
+        look = Look(
             now_s=now_s,
             elapsed_s=now_s - self.looked_s,
             batch=len(self.load_s),
@@ -263,7 +263,7 @@ class _Watch:
         )
         self.batches, self.looked_s = len(self.load_s), now_s
         self.pieces += len(whole)
-        return found
+        return look
 
 
 class _State:

@@ -238,10 +238,10 @@ class Answer:
             return {}
         seen = self.runs[0].request_s
         shares = np.linspace(0, 1, QUANTILES)
-        found: dict[str, Any] = {"requests": len(seen), "measured_s": np.quantile(seen, shares).tolist()}
+        shown: dict[str, Any] = {"requests": len(seen), "measured_s": np.quantile(seen, shares).tolist()}
         profile = self.profile
         if profile is None or not profile.latency_s > 0:
-            return found
+            return shown
         sent = self.load.sample_bytes / profile.conn_bytes_per_s
         latency = np.maximum(seen - sent, 1e-3 * profile.latency_s)
         sigma = float(np.std(np.log(latency)))
@@ -250,7 +250,7 @@ class Answer:
         reach = np.clip(shares, 0.5 / len(seen), 1 - 0.5 / len(seen))
         drawn = [math.exp(sigma * normal.inv_cdf(share) - sigma**2 / 2) for share in reach.tolist()]
         mean = max(float(seen.mean()) - sent, 0.0)
-        return found | {"sigma": sigma, "model_s": [sent + mean * each for each in drawn]}
+        return shown | {"sigma": sigma, "model_s": [sent + mean * each for each in drawn]}
 
     def _waits(self) -> dict[str, Any]:
         """Waits of the probe that waited most, of those of some batches, and the simulation's."""
@@ -260,10 +260,10 @@ class Answer:
         run, probe = max(long or list(zip(self.runs, self.probes)), key=lambda each: each[0].load_share)
         load = replace(self.load, samples=probe.samples, batch=probe.samples // len(run.load_s))
         load = replace(load, step_s=float(run.step_s.mean()))
-        found = predicted_run(self.profile, load, probe.cell)
+        simulated = predicted_run(self.profile, load, probe.cell)
         return {
             "block_samples": probe.cell.block, "threads": probe.cell.threads, "measured_s": run.load_s.tolist(),
-            "simulated_s": found.load_s.tolist(),
+            "simulated_s": simulated.load_s.tolist(),
         }  # fmt: skip
 
 
@@ -365,11 +365,11 @@ def answer(
     before = load_average()
     prober = _Prober(corpus, job, probe_s, progress)
     tell = _packed if packed else _single_files
-    found = tell(corpus, prober, cells, load, memory_bytes)
+    chosen = tell(corpus, prober, cells, load, memory_bytes)
     host = Host(os.cpu_count() or 1, before, load_average(), platform.platform())
     first = prober.runs[0]
     return replace(
-        found,
+        chosen,
         host=host,
         cache=cache,
         cpu_per_request_s=first.process_cpu_s / len(first.request_s),
@@ -513,7 +513,7 @@ class Checked:
 def check(
     corpus: Corpus,
     job: Job,
-    found: Answer,
+    answered: Answer,
     cells: Sequence[Cell],
     samples: int,
     *,
@@ -524,7 +524,7 @@ def check(
 
     Cells whose repeats differ by more than `NOISY` are measured as often again; those that still do are marked.
     """  # fmt: skip
-    if found.profile is None:
+    if answered.profile is None:
         raise UsageError.at(corpus.name, "one probe was enough: there is no profile to check")
     totals: dict[Cell, list[float]] = {cell: [] for cell in cells}
     again: Sequence[Cell] = cells
@@ -540,14 +540,14 @@ def check(
                 totals[cell].append(measure_cell(corpus, job, Ask(cell, samples), start).total_s)
         again = [cell for cell in cells if spread(totals[cell]) > NOISY]
     load = Load(samples, corpus.mean_bytes, job.batch, job.step_s, job.buffer_samples)
-    probed = {probe.cell for probe in found.probes[:3]}
+    probed = {probe.cell for probe in answered.probes[:3]}
     return tuple(
         Checked(
             cell,
             statistics.median(seconds),
             min(seconds),
             max(seconds),
-            predict(found.profile, load, cell),
+            predict(answered.profile, load, cell),
             cell in probed,
             spread(seconds),
         )

@@ -212,10 +212,10 @@ def run_workers(
         for _ in range(count):
             # The first wait holds the start of the worker processes.
             asked = begun if not loads else time.perf_counter()
-            found = next(batches)
-            if isinstance(found, ForerunError):
-                raise found
-            sizes.append(len(found))
+            got = next(batches)
+            if isinstance(got, ForerunError):
+                raise got
+            sizes.append(len(got))
             loads.append(time.perf_counter() - asked)
             ACTS[step](step_s)
         total_s = time.perf_counter() - begun
@@ -236,19 +236,19 @@ def _said(error: RuntimeError) -> str:
 
 def _cut(pieces: Sequence[Piece], batch: int) -> list[list[Piece]]:
     """Pieces dealt out to batches of so many samples; a piece that crosses an edge is read in two parts."""
-    found: list[list[Piece]] = [[]]
+    batches: list[list[Piece]] = [[]]
     room = batch
     for whole in pieces:
         piece: Piece | None = whole
         while piece is not None:
             taken = min(room, len(piece.lengths))
-            found[-1].append(piece.cut(0, taken))
+            batches[-1].append(piece.cut(0, taken))
             room -= taken
             piece = piece.cut(taken, len(piece.lengths)) if taken < len(piece.lengths) else None
             if not room:
-                found.append([])
+                batches.append([])
                 room = batch
-    return [pieces for pieces in found if pieces]
+    return [pieces for pieces in batches if pieces]
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ def predict_pooled(
     """Total of workers with pools by their recursion; read_s: of a block, fixed and a sample."""
     plan = batches_of(samples, batch, workers, "contiguous", take_all=True)
     pool = Pool(threads, block, read_s[0], read_s[1], decode_s, collate_s, 0.0)
-    found = deliver_pooled(
+    delivery = deliver_pooled(
         plan.worker, plan.samples, np.array([step_s]), np.array(start_s, float), workers * prefetch, pool
     )
-    return float(found.total_s)
+    return float(delivery.total_s)

@@ -125,11 +125,11 @@ def measure_workers(
     rows = tuple(
         WorkersRow(
             workers,
-            statistics.median(found),
+            statistics.median(seconds),
             fit.predict(batches[workers] * job.batch, workers, job.step_s),
-            spread(found),
+            spread(seconds),
         )
-        for workers, found in totals.items()
+        for workers, seconds in totals.items()
     )
     host = Host(os.cpu_count() or 1, before, load_average(), platform.platform())
     return WorkersAnswer(corpus.name, job, block, pool_threads, fit, rows, host)

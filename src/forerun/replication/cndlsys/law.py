@@ -51,10 +51,10 @@ class FittedDelivery:
 def delivered_completion_s(plan: Batches, build_s: float, step_s: float, shape: FittedDelivery) -> float:
     """Seconds a batch, waits and steps, by the recursion."""
     build = build_s * plan.samples / shape.batch
-    found = deliver(
+    delivery = deliver(
         plan.worker, build, np.array([step_s]), np.zeros(shape.workers), shape.workers * shape.prefetch
     )
-    return found.total_s / len(plan)
+    return delivery.total_s / len(plan)
 
 
 def fit_delivery(samples: int, sleep_s: float, compute_s: float, completion_s: float) -> FittedDelivery:
@@ -113,7 +113,7 @@ class PooledSetting:
         everything = batches_of(self.samples, BATCH, WORKERS, "contiguous", take_all=True)
         crowd = max(1.0, WORKERS * self.threads / self.cores)
         pool = Pool(self.threads, block, 0.0, read_block_s / block, decode_s * crowd, self.collate_s, 0.0)
-        found = deliver_pooled(
+        delivery = deliver_pooled(
             everything.worker,
             everything.samples,
             np.array([step_s]),
@@ -121,7 +121,7 @@ class PooledSetting:
             WORKERS * PREFETCH,
             pool,
         )
-        ends: F64 = found.got_s[: len(plan)] + step_s
+        ends: F64 = delivery.got_s[: len(plan)] + step_s
         return float(ends[-1]) / len(plan)
 
     def fit_decode_s(self, block: int, read_block_s: float, step_s: float, completion_s: float) -> float:

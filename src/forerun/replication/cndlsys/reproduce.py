@@ -60,7 +60,7 @@ def librispeech(progress: Progress) -> Reproduced:
     rows: list[Row] = []
     columns: dict[str, list[float]] = {name: [] for name in ("sleep_s", "gain", "low", "high")}
     series: list[str] = []
-    for published, one, two, found in zip(PUBLISHED["librispeech_remote"], base, ours, improvements(runs)):
+    for published, one, two, measured in zip(PUBLISHED["librispeech_remote"], base, ours, improvements(runs)):
         sleep, plain = published["compute_s"], published["unmerged_samples_per_s"]
         merged, gain = published["merged_samples_per_s"], published["gain_percent"]
         rows.append(
@@ -70,15 +70,17 @@ def librispeech(progress: Progress) -> Reproduced:
         rows.append(
             Row(f"merged, compute {sleep:g} s, throughput samples/s", merged, two.throughput, None, 1e-5)
         )
-        law = improvement_percent(fitted[0], fitted[1], sleep, found.merged_runs / found.runs)
-        verdict = "significant" if found.significant else "not significant"
+        law = improvement_percent(fitted[0], fitted[1], sleep, measured.merged_runs / measured.runs)
+        verdict = "significant" if measured.significant else "not significant"
         note = (
-            f"{verdict}: standard error {found.error_points:.2f} points, Welch p {found.welch_p:.3f}, "
-            f"{found.merged_runs} of {found.runs} runs merged"
+            f"{verdict}: standard error {measured.error_points:.2f} points, Welch p {measured.welch_p:.3f}, "
+            f"{measured.merged_runs} of {measured.runs} runs merged"
         )
-        rows.append(Row(f"improvement, compute {sleep:g} s, percent", gain, found.percent, law, 1e-5, note))
+        rows.append(
+            Row(f"improvement, compute {sleep:g} s, percent", gain, measured.percent, law, 1e-5, note)
+        )
         for name, centre, half in (
-            ("measured", found.percent, 2 * found.error_points),
+            ("measured", measured.percent, 2 * measured.error_points),
             ("delivery law", law, 0.0),
         ):
             series.append(name)
@@ -143,17 +145,17 @@ def _recorded_means(
     path: Path, dataset: str, place: str
 ) -> dict[tuple[str, float], tuple[float, float, float, float]]:
     """Mean completion, step, throughput and merged share by (approach, compute time)."""
-    found: dict[tuple[str, float], list[tuple[float, float, float, float]]] = {}
+    rows_of: dict[tuple[str, float], list[tuple[float, float, float, float]]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if (row["dataset"], row["mode"]) == (dataset, place):
                 key = (row["kind"], float(row["sim_compute_time"]))
                 names = ("completion_s", "compute_mean_s", "throughput", "merged")
                 values = [float(row[name]) for name in names]
-                found.setdefault(key, []).append((values[0], values[1], values[2], values[3]))
+                rows_of.setdefault(key, []).append((values[0], values[1], values[2], values[3]))
     return {
         key: tuple(float(value) for value in np.mean(rows, axis=0))  # type: ignore[misc]
-        for key, rows in found.items()
+        for key, rows in rows_of.items()
     }
 
 
@@ -376,7 +378,7 @@ def _throughput_figure(what: str, place: str, points: Sequence[_Point]) -> Figur
 
 def _wave_errors() -> dict[tuple[str, str, str], float]:
     """Relative standard error of the mean completion of each first run at 0.1 s, over its waves of eight batches."""
-    found: dict[tuple[str, str, str], float] = {}
+    errors: dict[tuple[str, str, str], float] = {}
     series: dict[tuple[str, str, str], list[float]] = {}
     with dataset("loading/cndlsys_batch_series_imagenet.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -391,8 +393,8 @@ def _wave_errors() -> dict[tuple[str, str, str], float]:
             series[run.dataset, run.place, run.approach] = total.tolist()
     for key, values in series.items():
         waves = np.array([np.mean(values[at : at + 8]) for at in range(8, len(values) - 7, 8)])
-        found[key] = float(waves.std(ddof=1) / math.sqrt(len(waves)) / np.mean(values))
-    return found
+        errors[key] = float(waves.std(ddof=1) / math.sqrt(len(waves)) / np.mean(values))
+    return errors
 
 
 def placing(progress: Progress) -> Reproduced:

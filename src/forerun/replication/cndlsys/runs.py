@@ -141,15 +141,15 @@ def _memory(folder: Path) -> tuple[Mapping[str, int], ...]:
     if not table.exists():
         return ()
     head, *lines = _bytes(table).decode("utf-8", "replace").splitlines() or [""]
-    names, found = head.split(","), []
+    names, rows = head.split(","), []
     for number, line in enumerate(lines, start=2):
         values = line.split(",")
         if len(values) != len(names) or not all(re.fullmatch(r"[0-9]{1,18}", value) for value in values):
             raise TraceError.at(
                 f"{table}:{number}", f"{line[:40]!r} is not {len(names)} whole numbers of bytes"
             )
-        found.append(dict(zip(names, map(int, values))))
-    return tuple(found)
+        rows.append(dict(zip(names, map(int, values))))
+    return tuple(rows)
 
 
 def _bytes(path: Path) -> bytes:
@@ -198,13 +198,13 @@ def _series(path: Path, known: Series | None) -> Series:
 
 def _directories(folder: Path) -> list[tuple[str, str, Path]]:
     """Dataset, place and path of every run directory below a folder, sorted by path."""
-    found = []
+    directories = []
     for approach in APPROACHES:
         levels = "*/*/*" if approach == UNNUMBERED else "*/*/*/*"
         for path in folder.glob(f"{approach}/{levels}"):
             if path.is_dir():
-                found.append((path.relative_to(folder).parts[1], path.parent.name, path))
-    return sorted(found, key=lambda entry: entry[2])
+                directories.append((path.relative_to(folder).parts[1], path.parent.name, path))
+    return sorted(directories, key=lambda entry: entry[2])
 
 
 def read_experiment(folder: Path, *, dataset: str = "", place: str = "") -> tuple[Recorded, ...]:
@@ -346,7 +346,7 @@ class Improvement:
 
 def improvements(runs: Sequence[Recorded]) -> tuple[Improvement, ...]:
     """The improvement column: from the means of the runs' throughputs, with what the runs can support."""
-    found = []
+    gains = []
     for sleep in sorted({run.sleep_s for run in runs}):
         base = np.array(
             [BATCH / r.completion_s for r in runs if (r.approach, r.sleep_s) == ("baseline1", sleep)]
@@ -356,7 +356,7 @@ def improvements(runs: Sequence[Recorded]) -> tuple[Improvement, ...]:
         if len(base) < 2 or len(ours) < 2:
             continue
         error_base, error_ours = standard_error(base), standard_error(ours)
-        found.append(
+        gains.append(
             Improvement(
                 sleep_s=sleep,
                 percent=float(100 * (ours.mean() - base.mean()) / base.mean()),
@@ -366,7 +366,7 @@ def improvements(runs: Sequence[Recorded]) -> tuple[Improvement, ...]:
                 runs=len(mine),
             )
         )
-    return tuple(found)
+    return tuple(gains)
 
 
 @dataclass(frozen=True)
@@ -383,13 +383,13 @@ class Flag:
 
 
 def flags(runs: Sequence[Recorded]) -> tuple[Flag, ...]:
-    """Every defect found, with its numbers."""
-    found: list[Flag] = []
+    """Every defect raised, with its numbers."""
+    raised: list[Flag] = []
     for run in runs:
-        found.extend(_run_flags(run))
+        raised.extend(_run_flags(run))
     for gain in improvements(runs):
         if not gain.significant:
-            found.append(
+            raised.append(
                 Flag("F7", "no-evidence", f"compute {gain.sleep_s:g} s",
                      f"gain {gain.percent:.2f} %, standard error {gain.error_points:.2f} points, "
                      f"{gain.merged_runs} of {gain.runs} runs merged")
@@ -400,16 +400,16 @@ def flags(runs: Sequence[Recorded]) -> tuple[Flag, ...]:
         )
         if len(configurations) > 1:
             shown = ", ".join(f"{threads} threads × {block}" for threads, block in configurations)
-            found.append(Flag("F6", "mixed-configurations", f"compute {sleep:g} s", f"a mean over {shown}"))
-    return tuple(found)
+            raised.append(Flag("F6", "mixed-configurations", f"compute {sleep:g} s", f"a mean over {shown}"))
+    return tuple(raised)
 
 
 def _run_flags(run: Recorded) -> list[Flag]:
     where = "/".join(run.folder.parts[-5:])
-    found = []
+    raised = []
 
     def flag(number: int, name: str, what: str) -> None:
-        found.append(Flag(f"F{number}", name, where, what))
+        raised.append(Flag(f"F{number}", name, where, what))
 
     samples = run.processing.records
     if not run.merged:
@@ -445,4 +445,4 @@ def _run_flags(run: Recorded) -> list[Flag]:
         flag(8, "memory-rows-dropped", f"{dropped} of {len(run.memory)} polls saw fewer than two containers")
     if run.steady_stall < 0.01:
         flag(9, "stall-test-unreliable", f"steady stall is {100 * run.steady_stall:.2f} % of the run")
-    return found  # fmt: skip
+    return raised  # fmt: skip

@@ -89,9 +89,9 @@ def _experiment(path: Path, chosen: NotebookRuns) -> Told:
             if explained:
                 data[name] = [{**asdict(row), "error": row.error} for row in explained]
                 shown.append(_explained(title, explained))
-        found = flags(runs)
-        notes = _grouped(found)
-        data["flags"] = [str(flag) for flag in found]
+        raised = flags(runs)
+        notes = _grouped(raised)
+        data["flags"] = [str(flag) for flag in raised]
     return Told(data=data, tables=tuple(shown), notes=notes)
 
 
@@ -111,10 +111,10 @@ def _explained(title: str, rows: Sequence[Explained]) -> Shown:
     )  # fmt: skip
 
 
-def _grouped(found: Sequence[Flag]) -> tuple[str, ...]:
+def _grouped(raised: Sequence[Flag]) -> tuple[str, ...]:
     """A line a defect: the first place where it is, with its numbers, and how many more there are."""
     places: dict[str, list[Flag]] = {}
-    for flag in found:
+    for flag in raised:
         places.setdefault(flag.id, []).append(flag)
     return tuple(
         f"{held[0]}" + (f" (and {len(held) - 1} more; all of them with --json)" if len(held) > 1 else "")

@@ -79,10 +79,10 @@ class Index:
     @cached_property
     def edges(self) -> tuple[tuple[int, ...], ...]:
         """The offsets of each block's samples, and its length."""
-        found = []
+        edges = []
         for a, b in zip(self.first.tolist(), self.first[1:].tolist()):
-            found.append((*self.offset[a:b].tolist(), int(self.offset[b - 1] + self.length[b - 1])))
-        return tuple(found)
+            edges.append((*self.offset[a:b].tolist(), int(self.offset[b - 1] + self.length[b - 1])))
+        return tuple(edges)
 
     def write(self, path: Path) -> None:
         """As Parquet."""

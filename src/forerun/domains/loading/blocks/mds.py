@@ -213,11 +213,11 @@ def _columns(
     if len(row) < 4 * variable:
         raise DataError.at(path, f"sample {number} ends within its sizes")
     given = iter(struct.unpack_from(f"<{variable}I", row))
-    at, found = 4 * variable, {}
+    at, columns = 4 * variable, {}
     for name, fixed in zip(names, sizes):
         length = next(given) if fixed is None else fixed
-        found[str(name)] = row[at : at + length]
+        columns[str(name)] = row[at : at + length]
         at += length
     if at != len(row):
         raise DataError.at(path, f"sample {number} has {len(row)} bytes, its columns {at}")
-    return found
+    return columns

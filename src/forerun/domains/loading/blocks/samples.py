@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from forerun.domains.loading.blocks.shards import refuse_shards
 from forerun.errors import DataError, Problem
@@ -51,25 +51,15 @@ def sample_groups(keys: Sequence[str]) -> list[list[int]]:
     ones, extensions of which a word begins with no letter (`scan.0001.png`), and stems of more than `MOST_PARTS` files are
     each a sample.
     """
-    groups: dict[tuple[str, int], list[int]] = {}
+    by_stem: dict[tuple[str, int], list[int]] = {}
     for number, key in enumerate(keys):
         stem = member_stem(key)
         part = bool(stem) and not stem.endswith("/") and _PART.fullmatch(part_name(key)) is not None
-        groups.setdefault((stem, -1) if part else (key, number), []).append(number)
-    found: list[list[int]] = []
-    for group in groups.values():
-        found += [group] if len(group) <= MOST_PARTS else [[number] for number in group]
-    return found
-
-
-class SampleSource(Protocol):
-    """Samples in order: a key and its bytes each."""
-
-    def __iter__(self) -> Iterator[tuple[str, bytes]]:
-        """The samples."""
-
-    def __len__(self) -> int:
-        """How many there are."""
+        by_stem.setdefault((stem, -1) if part else (key, number), []).append(number)
+    groups: list[list[int]] = []
+    for group in by_stem.values():
+        groups += [group] if len(group) <= MOST_PARTS else [[number] for number in group]
+    return groups
 
 
 @dataclass(frozen=True)
@@ -159,11 +149,11 @@ def files_below(folder: Path) -> tuple[FileEntry, ...]:
 
 def in_order(entries: Iterable[FileEntry], where: object) -> tuple[FileEntry, ...]:
     """Entries by key. Raises DataError if there are none, or keys are unsafe or collide."""
-    found = sorted(entries, key=lambda entry: entry.key.encode("utf-8", "surrogatepass"))
-    if not found:
+    ordered = sorted(entries, key=lambda entry: entry.key.encode("utf-8", "surrogatepass"))
+    if not ordered:
         raise DataError.at(where, "holds no files")
-    check_keys((entry.key for entry in found), where)
-    return tuple(found)
+    check_keys((entry.key for entry in ordered), where)
+    return tuple(ordered)
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:

@@ -56,10 +56,10 @@ def shards_in(folder: Path | None, sizes: Sequence[tuple[str, int]]) -> tuple[st
         return "", ""
     seen = {payload[at] for at in (0, len(payload) // 2, len(payload) - 1)}
     formats = {_by_name(key) or ("" if folder is None else _by_head(folder / key)) for key in seen}
-    found = formats.pop() if len(formats) == 1 else ""
-    if found == "tar" and not all(_TAR.search(key) for key in payload):
-        found = ""
-    return (found, payload[0]) if found else ("", "")
+    kind = formats.pop() if len(formats) == 1 else ""
+    if kind == "tar" and not all(_TAR.search(key) for key in payload):
+        kind = ""
+    return (kind, payload[0]) if kind else ("", "")
 
 
 def refuse_shards(
@@ -69,19 +69,19 @@ def refuse_shards(
 
     alone: a single file was named, which is read if it is a tar.
     """
-    found, key = shards_in(folder, sizes)
-    if not found or (alone and found == "tar"):
+    kind, key = shards_in(folder, sizes)
+    if not kind or (alone and kind == "tar"):
         return
     at = f"{where}/{key}"
-    if found in ("tar", "MDS"):
+    if kind in ("tar", "MDS"):
         parent = f"{where}/{key}".rpartition("/")[0]
-        if found == "tar" and not key.lower().endswith(".tar"):
+        if kind == "tar" and not key.lower().endswith(".tar"):
             raise DataError.at(at, f"is a compressed tar; decompress it with {unpacking(key)}")
-        what = "tar" if found == "tar" else "MDS"
+        what = "tar" if kind == "tar" else "MDS"
         raise DataError.at(at, f"is of {what} shards in a folder below; name that folder, {parent}")
     raise DataError.at(
         at,
-        f"is of a {found} data set, whose files hold many samples each; {_READERS[found]} reads it, "
+        f"is of a {kind} data set, whose files hold many samples each; {_READERS[kind]} reads it, "
         "write its samples as files",
     )
 

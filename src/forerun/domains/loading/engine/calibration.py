@@ -1,8 +1,9 @@
 """From three short probes to a profile of store, decode and overhead, and from the profile to any cell.
 
 Probe A reads single samples with one thread, B blocks with one thread, C blocks with many threads. Two sizes of request
-tell latency from bandwidth; one thread's total tells what neither reading nor decoding explains; many threads tell what
-they share. Differences near zero cannot be divided by: such a quantity is called not identifiable and bounded.
+separate latency from bandwidth; the total of one thread contains the time that is neither reading nor decoding; many
+threads show what they share. A difference near zero cannot be a divisor: such a quantity is reported as not identifiable,
+and bounded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from forerun.errors import ProfileError
 from forerun.result.run import Interval
 from forerun.result.stats import normal_quantile, student_quantile
 
-#: of a decode, so much must be CPU time before threads are said to compete for cores; and so much slower they must be
+#: threads compete for cores if this share of a decode is CPU time, and if they decode this much more slowly than one
 CPU_BOUND = 0.5
 CONTENDED = 1.15
 #: many threads are bound by processors, not by a link, if they use or wait for so many cores, or if decodes of which this
@@ -29,20 +30,21 @@ BUSY_CORES = 0.8
 SOME_CPU = 0.25
 #: waits are this share of a run at least if loading binds, not the steps
 LOADS_BIND = 0.1
-#: one run is never believed to tell another closer than this, as a share
+#: the least relative difference at which a run contradicts a prediction
 LEAST_OFF = 0.01
-#: runs are never believed to scatter less about the model than this, as a share
+#: the least relative scatter of runs about the model
 LEAST_SCATTER = 0.002
 
 
 @dataclass(frozen=True)
 class StoreProfile:
-    """What the probes say: seconds, bytes/s. `decode_s` includes the loader's own work a sample.
+    """A store and a loader as three probes measured them: seconds, bytes/s.
 
-    decode_cpu_s: what of `decode_s` needs a core, where decoding is contended; `cores` share it.
+    decode_s: of a sample, with the loader's own work. decode_cpu_s: the part of it that needs one of `cores`, where
+    decoding is contended (default 0).
 
     shared_bytes_per_s is at least conn_bytes_per_s. notes: what could not be identified. intervals: 95 % bootstrap
-    intervals over single requests, where these were kept.
+    intervals over single requests, where these were recorded.
     """
 
     latency_s: float
@@ -84,7 +86,7 @@ def fit_profile(a: Probe, b: Probe, c: Probe, load: Load) -> StoreProfile:
     if a.overhead_s is None or b.overhead_s is None:
         overhead = (a.total_s - load.step_s) / a.samples - a.request_s - decode
     else:
-        # Measured in the threads themselves: what goes with a sample, and what with a request, can be told apart.
+        # Measured in the threads themselves, so that work a sample and work a request can be separated.
         overhead = max(0.0, (b.overhead_s - a.overhead_s) / (n - 1))
         latency += max(0.0, a.overhead_s - overhead)
         decode = float(np.average([a.decode_s, b.decode_s], weights=[a.samples, b.samples]))
@@ -97,9 +99,9 @@ def fit_profile(a: Probe, b: Probe, c: Probe, load: Load) -> StoreProfile:
     else:
         shared = math.inf
         notes.append("shared bandwidth is not identifiable: many threads read as fast as one")
-    decode, cpu_s, cores, said = _contended(a, b, c, decode)
+    decode, cpu_s, cores, more = _contended(a, b, c, decode)
     profile = StoreProfile(
-        latency, conn, shared, max(0.0, decode + overhead), (*notes, *said), decode_cpu_s=cpu_s, cores=cores
+        latency, conn, shared, max(0.0, decode + overhead), (*notes, *more), decode_cpu_s=cpu_s, cores=cores
     )
     return _sharing_cores(profile, c) if starved else profile
 
@@ -119,7 +121,7 @@ def _starved(alone: Probe, many: Probe) -> bool:
 
 
 def _sharing_cores(profile: StoreProfile, many: Probe) -> StoreProfile:
-    """The profile with the processor time a sample that many threads got through with, where they were not held by steps.
+    """The profile with the processor time a sample at which many threads worked, where loading was the bottleneck.
 
     Requests need processors too: what a sample takes of them beyond its decode is taken off its latency.
     """
@@ -138,8 +140,8 @@ def _sharing_cores(profile: StoreProfile, many: Probe) -> StoreProfile:
 def _contended(a: Probe, b: Probe, c: Probe, decode_s: float) -> tuple[float, float, float, tuple[str, ...]]:
     """Decode time, its CPU part, the cores that decoding gets, and a note, where many threads decode more slowly.
 
-    One thread tells what a decode takes; many threads that take longer and use the CPU wait for each other. What they
-    use of it a second is what there is: cores, or one interpreter.
+    One thread shows how long a decode takes; many threads that take longer and use the CPU wait for each other. The
+    processor time that they use a second is what there is: cores, or one interpreter.
     """
     alone = float(np.average([a.decode_s, b.decode_s], weights=[a.samples, b.samples]))
     cpu_s = float(np.average([a.decode_cpu_s, b.decode_cpu_s], weights=[a.samples, b.samples]))
@@ -173,7 +175,7 @@ def fit_single_requests(a: Probe, c: Probe, sizes_bytes: F64, load: Load) -> Sto
         )
         slope = 0.0
     conn = 1 / slope if slope else math.inf
-    decode, cpu_s, cores, said = _contended(
+    decode, cpu_s, cores, more = _contended(
         a, a, c, float(np.average([a.decode_s, c.decode_s], weights=[a.samples, c.samples]))
     )
     overhead = max(0.0, a.overhead_s or 0.0)
@@ -190,7 +192,7 @@ def fit_single_requests(a: Probe, c: Probe, sizes_bytes: F64, load: Load) -> Sto
         shared = c.cell.threads * load.sample_bytes / (c.request_s - a.request_s)
         notes.append(f"{c.cell.threads} threads wait longer for a file than one: taken for a shared link")
     profile = StoreProfile(
-        latency, conn, max(shared, conn) if math.isfinite(conn) else shared, decode, (*notes, *said),
+        latency, conn, max(shared, conn) if math.isfinite(conn) else shared, decode, (*notes, *more),
         decode_cpu_s=cpu_s, cores=cores,
     )  # fmt: skip
     return _sharing_cores(profile, c) if starved else profile
@@ -223,14 +225,14 @@ def with_intervals(
 ) -> StoreProfile:
     """The profile with 95 % intervals from resampling the probes' single requests.
 
-    Raises ProfileError if the probes did not keep them.
+    Raises ProfileError if the probes did not record them.
     """
     profile = fit_profile(*probes, load)
-    drawn = resampled(probes, load, rng, draws)
+    samples = resampled(probes, load, rng, draws)
     names = ("latency_s", "conn_bytes_per_s", "shared_bytes_per_s", "decode_s")
-    found = np.array([[getattr(each, name) for name in names] for each in drawn])
+    fitted = np.array([[getattr(each, name) for name in names] for each in samples])
     # Ranks, not interpolation: a bandwidth that was not identifiable is infinite.
-    low, high = np.quantile(found, [0.025, 0.975], axis=0, method="inverted_cdf")
+    low, high = np.quantile(fitted, [0.025, 0.975], axis=0, method="inverted_cdf")
     spans = {
         name: Interval(float(low[i]), float(high[i]), method="bootstrap over requests")
         for i, name in enumerate(names)
@@ -241,13 +243,16 @@ def with_intervals(
 def resampled(
     probes: tuple[Probe, Probe, Probe], load: Load, rng: np.random.Generator, draws: int
 ) -> list[StoreProfile]:
-    """Profiles fitted to requests drawn anew from each probe's. Raises ProfileError if the probes did not keep them."""
+    """Profiles fitted to bootstrap samples of each probe's requests.
+
+    Raises ProfileError if the probes did not record them.
+    """
     means = np.empty((draws, len(probes)))
     for at, probe in enumerate(probes):
-        kept = probe.requests_s
-        if kept is None or not len(kept):
+        requests_s = probe.requests_s
+        if requests_s is None or not len(requests_s):
             raise ProfileError.at("probes", "intervals need the single requests of every probe")
-        means[:, at] = kept[rng.integers(len(kept), size=(draws, len(kept)))].mean(axis=1)
+        means[:, at] = requests_s[rng.integers(len(requests_s), size=(draws, len(requests_s)))].mean(axis=1)
     profiles = []
     for requests in means:
         a, b, c = (replace(probe, request_s=float(mean)) for probe, mean in zip(probes, requests))
@@ -256,17 +261,19 @@ def resampled(
 
 
 def total_interval(
-    drawn: Sequence[StoreProfile], probes: Sequence[Probe], profile: StoreProfile, load: Load, cell: Cell
+    profiles: Sequence[StoreProfile], probes: Sequence[Probe], profile: StoreProfile, load: Load, cell: Cell
 ) -> Interval:
     """A 95 % interval of the seconds that a run of a cell will take.
 
-    Three things are uncertain: what the probes' requests say of the store (the profiles `drawn`), which requests the run
-    itself will meet, and how far runs are off the model. The first is the spread of the drawn predictions; the second is
-    the same chance, in as many requests as the run makes; the third is known from as many probes as there are, so its
-    quantile is Student's of that number. Variances are added, of the logarithm.
+    Three things are uncertain: the store as the probes measured it (`profiles`, from `resampled`), the requests
+    that the run itself will meet, and how far runs deviate from the model. The first is the spread of the predictions;
+    the second is the same spread for as many requests as the run makes; the third is estimated from as many probes as
+    there are, so its quantile is Student's of that number. Variances of the logarithm are added.
     """
     middle = predict(profile, load, cell)
-    spread = float(np.std(np.log([predict(each, load, cell) for each in drawn]))) if len(drawn) > 1 else 0.0
+    spread = (
+        float(np.std(np.log([predict(each, load, cell) for each in profiles]))) if len(profiles) > 1 else 0.0
+    )
     near = min(probes, key=lambda probe: abs(math.log(probe.cell.block / cell.block)))
     seen = 0 if near.requests_s is None else len(near.requests_s)
     met = spread * math.sqrt(seen * cell.block / load.samples)

@@ -30,7 +30,7 @@ SPLIT_SAMPLES = 3200
 
 @dataclass(frozen=True)
 class Predicted:
-    """A cell: seconds of an epoch, samples/s, bytes held in blocks, dollars, and whether the step hides loading.
+    """A cell: seconds of an epoch, samples/s, bytes of blocks in memory, dollars, and whether the step hides loading.
 
     gets: requests of an epoch; request_usd: the part of the dollars that these are. local_share: of the job's bytes, what
     its placement has on its node.
@@ -68,7 +68,7 @@ def _predict(inputs: Inputs, cell: Cell, local: float) -> Predicted:
     if cell.workers:
         total_s = _by_workers(inputs, cell)
         ahead = scenario.loader.prefetch * load.batch * inputs.decoded_bytes
-        held = cell.workers * (cell.block * load.sample_bytes + ahead)
+        in_memory = cell.workers * (cell.block * load.sample_bytes + ahead)
     else:
         wanted = max(MOST_SAMPLES, 8 * cell.block * cell.threads)
         # The beginning holds whole batches, so that start-up weighs no more than it must.
@@ -79,13 +79,13 @@ def _predict(inputs: Inputs, cell: Cell, local: float) -> Predicted:
             else (run_cell(inputs, cell, samples)[0], 1.0)
         )
         total_s = begun_s * load.samples / samples
-        held = cell.block * cell.threads * load.sample_bytes + cell.cache_bytes
+        in_memory = cell.block * cell.threads * load.sample_bytes + cell.cache_bytes
     rate, gets = load.samples / total_s, round(missed * -(-load.samples // cell.block))
     return Predicted(
         cell,
         total_s,
         rate,
-        held,
+        in_memory,
         epoch_cost_usd(inputs, cell.block, total_s, missed),
         rate >= 0.98 * terms(law_setting(inputs))["compute"],
         gets,
@@ -108,7 +108,7 @@ def _by_workers(inputs: Inputs, cell: Cell) -> float:
 
 def _cached(inputs: Inputs, cell: Cell, samples: int, local: float) -> tuple[float, float]:
     """Seconds of an epoch with a warm cache and a share of the bytes on the job's node, and the share of blocks that still
-    come from the store; the cache is cut like the epoch."""
+    come from the store. The cache is reduced in the same ratio as the epoch."""
     scenario, load = inputs.scenario, load_of(inputs)
     layers: tuple[Cache, ...] = ()
     if local and scenario.cluster is not None:
@@ -136,7 +136,7 @@ def _cached(inputs: Inputs, cell: Cell, samples: int, local: float) -> tuple[flo
     edges = np.array(other.block_edges())
     caches = open_caches(models, len(edges) - 1)
     if local:
-        # What lies on the node is there from the start, and what the cache holds comes on top of it.
+        # The node's own blocks are there from the start; the cache is in addition to them.
         blocks = np.diff(edges) * load.sample_bytes
         local_blocks = np.flatnonzero(np.cumsum(blocks) <= local * blocks.sum() * (1 + 1e-9))
         for number in {numbers[0] for numbers in of_job}:
@@ -205,19 +205,19 @@ def split_by_step(inputs: Inputs) -> list[tuple[float, float, float, float]]:
         max(SPLIT_SAMPLES, 4 * cell.block * cell.threads) // load.batch * load.batch or load.batch,
     )
     batches = -(-samples // load.batch)
-    found = []
+    rows = []
     for factor in STEP_FACTORS:
         step_s = load.step_s * factor
         step = scenario.step.with_(step_s=step_s, overhead_s=0.0)
         other = inputs.of(scenario.with_(step=step))
         prepared = run_cell(other, cell, samples, instantaneous=True)[0] / batches
         total = max(prepared, run_cell(other, cell, samples)[0] / batches)
-        found.append((step_s, step_s, max(0.0, prepared - step_s), total - max(prepared, step_s)))
-    return found
+        rows.append((step_s, step_s, max(0.0, prepared - step_s), total - max(prepared, step_s)))
+    return rows
 
 
 def epoch_cost_usd(inputs: Inputs, block: int, total_s: float, missed: float = 1.0) -> float:
-    """Requests, egress, the share of a month that the merged copy is kept, and the GPU's stalled time.
+    """Requests, egress, the merged copy for that share of a month, and the GPU's stalled time.
 
     missed: the share of requests that no cache answers.
     """

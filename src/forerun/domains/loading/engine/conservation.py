@@ -1,6 +1,6 @@
 """What every run of loaders over a store obeys, checked when it ends.
 
-The checks read what was recorded and know nothing of how it came about, so that a mistake of the loop cannot hide behind
+The checks use the record of a run alone and no code of the loop, so that a mistake of the loop cannot be hidden by
 the same mistake here.
 """
 
@@ -46,10 +46,10 @@ def check_run(run: StreamRun, readers: Sequence[Reader], store: StoreModel, capa
 def _check_delivery(where: str, job: Streamed, reader: Reader) -> None:
     """No sample twice, every sample in a batch (the last ones perhaps not), no more in the buffer than fit."""
     counts = np.bincount(job.put_block, minlength=len(reader.blocks))
-    held = np.fromiter(map(len, reader.blocks), np.int64, len(reader.blocks))
-    if np.any(counts > held):
-        block = int(np.argmax(counts > held))
-        raise CheckFailed.at(where, f"block {block} gave {counts[block]} samples and holds {held[block]}")
+    sizes = np.fromiter(map(len, reader.blocks), np.int64, len(reader.blocks))
+    if np.any(counts > sizes):
+        block = int(np.argmax(counts > sizes))
+        raise CheckFailed.at(where, f"block {block} gave {counts[block]} samples and holds {sizes[block]}")
     wanted = int(reader.new_samples.sum())
     if not wanted <= len(job.put_block) <= reader.samples or job.samples != reader.taken:
         raise CheckFailed.at(
@@ -79,7 +79,7 @@ def _check_times(where: str, job: Streamed) -> None:
 
 
 def _check_bytes(run: StreamRun) -> None:
-    """What the store sent is what the blocks that came from it hold."""
+    """The bytes that the store sent are those of the blocks that were read from it."""
     sent = math.fsum(
         float(job.requests.size_bytes[np.isfinite(job.requests.done_s) & (job.requests.source < 0)].sum())
         for job in run.jobs
@@ -89,7 +89,7 @@ def _check_bytes(run: StreamRun) -> None:
 
 
 def _check_little(run: StreamRun, readers: Sequence[Reader], store: StoreModel) -> None:
-    """Mean requests in service times the time is the sum of their times; where an attempt failed nothing is said."""
+    """Mean requests in service times the time is the sum of their times; not checked where an attempt failed."""
     if any(reader.failures is not None and np.any(reader.failures) for reader in readers):
         return
     served = unknown = 0.0

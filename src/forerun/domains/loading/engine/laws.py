@@ -103,32 +103,32 @@ class Explanation:
 
 def explain(setting: Setting, *, samples: int = 0, memory_budget_bytes: float = math.inf) -> Explanation:
     """What binds and what would help. `samples` in an epoch lets it judge start-up and granularity (0: unknown)."""
-    found = terms(setting)
-    ranked = sorted(found, key=lambda name: found[name])
-    bottleneck, rate = ranked[0], found[ranked[0]]
+    bounds = terms(setting)
+    ranked = sorted(bounds, key=lambda name: bounds[name])
+    bottleneck, rate = ranked[0], bounds[ranked[0]]
     hide = hiding(setting)
     in_flight = rate / setting.block_samples * setting.read_s if math.isfinite(rate) else math.inf
     return Explanation(
-        terms=found,
+        terms=bounds,
         bottleneck=bottleneck,
         samples_per_s=rate,
-        headroom=found[ranked[1]] / rate if rate else math.inf,
+        headroom=bounds[ranked[1]] / rate if rate else math.inf,
         in_flight=in_flight,
         hiding=hide,
-        sentence=_sentence(setting, found, bottleneck, hide),
+        sentence=_sentence(setting, bounds, bottleneck, hide),
         cautions=tuple(_cautions(setting, samples, memory_budget_bytes)),
     )
 
 
-def _sentence(setting: Setting, found: dict[str, float], bottleneck: str, hide: Hiding) -> str:
+def _sentence(setting: Setting, bounds: dict[str, float], bottleneck: str, hide: Hiding) -> str:
     if bottleneck == "compute":
-        return f"loading is hidden: the step binds at {found['compute']:.4g} samples/s"
+        return f"loading is hidden: the step binds at {bounds['compute']:.4g} samples/s"
     short = (
-        f"{found['compute'] / found[bottleneck]:.3g}× short of hiding"
-        if math.isfinite(found["compute"])
+        f"{bounds['compute'] / bounds[bottleneck]:.3g}× short of hiding"
+        if math.isfinite(bounds["compute"])
         else ""
     )
-    text = f"the {bottleneck} law binds at {found[bottleneck]:.4g} samples/s" + (
+    text = f"the {bottleneck} law binds at {bounds[bottleneck]:.4g} samples/s" + (
         f", {short}" if short else ""
     )
     if bottleneck != "thread":
@@ -151,23 +151,23 @@ def _sentence(setting: Setting, found: dict[str, float], bottleneck: str, hide: 
 
 
 def _cautions(setting: Setting, samples: int, memory_budget_bytes: float) -> list[str]:
-    found = []
+    cautions = []
     blocks = samples / setting.block_samples
     if samples and blocks < 4 * setting.threads:
-        found.append(
+        cautions.append(
             f"{blocks:.0f} blocks for {setting.threads} threads: below 4 a thread the last ones idle"
         )
     startup_s = setting.latency_s + (
         setting.block_samples * setting.sample_bytes * setting.threads / setting.shared_bytes_per_s
     )
     if samples and startup_s > 0.05 * samples * setting.step_s / setting.batch > 0:
-        found.append(f"start-up takes {startup_s:.3g} s, more than a twentieth of the steps")
+        cautions.append(f"start-up takes {startup_s:.3g} s, more than a twentieth of the steps")
     memory = setting.threads * setting.block_samples * setting.sample_bytes
     if memory > memory_budget_bytes:
-        found.append(f"blocks in hand take {memory:.3g} bytes, the budget is {memory_budget_bytes:.3g}")
+        cautions.append(f"blocks in hand take {memory:.3g} bytes, the budget is {memory_budget_bytes:.3g}")
     if setting.slots and setting.threads > setting.slots:
-        found.append(f"{setting.threads - setting.slots} threads wait for a slot")
-    return found
+        cautions.append(f"{setting.threads - setting.slots} threads wait for a slot")
+    return cautions
 
 
 def payback_epochs(merge_s: float, epoch_unmerged_s: float, epoch_merged_s: float) -> float:

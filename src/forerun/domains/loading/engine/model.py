@@ -120,9 +120,10 @@ class Look:
 
 @dataclass(frozen=True)
 class Steering:
-    """A loader whose threads may change: `threads` at first; every so many batches `look` says how many from then on.
+    """Changes the threads of a loader while it runs.
 
-    `ended` is told what happened since the last look when the epoch is over.
+    threads: at first. every_batches: how often `look` is asked for the number of threads from then on. ended: called with
+    the record since the last look when the epoch is over.
     """
 
     threads: int
@@ -135,10 +136,10 @@ class Steering:
 class Reader:
     """One job's loader: its blocks in the order taken (float64 sample bytes each), threads, consumer and buffer.
 
-    `step_s`, `decode_s`, `decode_cpu_s`: one value, or one a batch, or one a sample. `keys` says what a cache knows
-    each block by (its number, if not given); `failures` how many attempts on each will fail. `caches` are numbers in
+    `step_s`, `decode_s`, `decode_cpu_s`: one value, or one a batch, or one a sample. `keys`: of the
+    blocks in the caches (default: their numbers); `failures` how many attempts on each will fail. `caches` are numbers in
     the run's list of caches, asked in order. `steering`: how many of the `threads`, which are then the most, take blocks.
-    `shuffle_samples` are held back by the consumer before it takes its first batch, and given out when no more come.
+    `shuffle_samples`: in the consumer's shuffle buffer, which is full before the first batch and empties at the end.
     `most_batches`: the consumer stops after so many (0: when the data end).
     """
 
@@ -166,12 +167,12 @@ class Reader:
     @property
     def batch_samples(self) -> I64:
         """Samples of each batch the consumer takes."""
-        found = batches_of(self.samples, self.batch, 1, drop_last=self.drop_last).samples
-        return found[: self.most_batches] if self.most_batches else found
+        sizes = batches_of(self.samples, self.batch, 1, drop_last=self.drop_last).samples
+        return sizes[: self.most_batches] if self.most_batches else sizes
 
     @property
     def new_samples(self) -> I64:
-        """Samples that must have come before each batch is whole, since the batch before: those held back come first."""
+        """Samples to be delivered for each batch after the batch before; the shuffle buffer is filled first."""
         sizes = self.batch_samples
         if not self.shuffle_samples:
             return sizes

@@ -38,7 +38,7 @@ class Paced:
 class Pacer:
     """A policy with its loader's present pace; `steering` is given to the loader of each epoch in turn.
 
-    After an epoch `block_samples` says what the next one's blocks are to be.
+    After an epoch `block_samples` is the size of the next one's blocks.
     offered_threads, offered_blocks: ascending; the pace begins with `threads` and `block_samples`.
     """
 

@@ -105,7 +105,7 @@ def place_gangs(nodes: Sequence[Node], gangs: Sequence[Gang], policy: PlacementS
     """Place a stream of gangs.
 
     Raises Infeasible, naming the job, if one does not fit an empty cluster; PolicyError if a policy places a worker
-    or a chunk where there is no room.
+    or a chunk where it does not fit.
     """
     return _Line(nodes, gangs, policy).run()
 
@@ -167,43 +167,45 @@ class _Line:
                 tuple(gang.chunks[chunk] for chunk in mine),
                 tuple(self.chunk_node[number][chunk] for chunk in mine),
             )
-            found = self.policy.place(PlacementView(self.cluster.views(), worker, brings))
-            if found is None:
+            placement = self.policy.place(PlacementView(self.cluster.views(), worker, brings))
+            if placement is None:
                 self.cluster.restore(before)
                 self.chunk_node[number] = chunks_before
                 return None
-            self.carry_out(number, job, mine, worker, found)
-            placed.append(found)
+            self.carry_out(number, job, mine, worker, placement)
+            placed.append(placement)
         return placed
 
     def carry_out(
-        self, number: int, job: int, mine: range, worker: WorkerView, found: WorkerPlacement
+        self, number: int, job: int, mine: range, worker: WorkerView, placement: WorkerPlacement
     ) -> None:
         cluster, where = self.cluster, f"gang {number}, job {job}"
-        if cluster.gpus[found.node] < worker.gpus or cluster.cpus[found.node] < worker.cpus:
-            raise PolicyError.at(where, f"a worker was placed on node {found.node}, which has no room for it")
-        cluster.take(found.node, worker.gpus, worker.cpus)
-        if set(found.chunks) != set(worker.missing):
+        if cluster.gpus[placement.node] < worker.gpus or cluster.cpus[placement.node] < worker.cpus:
+            raise PolicyError.at(
+                where, f"a worker was placed on node {placement.node}, where it does not fit"
+            )
+        cluster.take(placement.node, worker.gpus, worker.cpus)
+        if set(placement.chunks) != set(worker.missing):
             raise PolicyError.at(where, "chunks that are missing were not placed, or others were")
-        for chunk, node in found.chunks.items():
+        for chunk, node in placement.chunks.items():
             size = worker.chunk_sizes[chunk]
             if cluster.disk[node] < size:
                 raise PolicyError.at(
-                    where, f"a chunk of {size:g} was placed on node {node}, which has no room for it"
+                    where, f"a chunk of {size:g} was placed on node {node}, where it does not fit"
                 )
             cluster.disk[node] -= size
             self.chunk_node[number][mine[chunk]] = node
 
     def start(self, number: int, job: int, now: float, placed: Sequence[WorkerPlacement]) -> None:
         gang = self.gangs[number]
-        for i, (mine, found) in enumerate(zip(owned(len(gang.chunks), len(placed)), placed)):
-            here = [chunk for chunk in mine if self.chunk_node[number][chunk] == found.node]
+        for i, (mine, placement) in enumerate(zip(owned(len(gang.chunks), len(placed)), placed)):
+            here = [chunk for chunk in mine if self.chunk_node[number][chunk] == placement.node]
             self.workers.append(
                 PlacedWorker(
-                    number, job, i, found.node, now, len(here), len(mine),
+                    number, job, i, placement.node, now, len(here), len(mine),
                     sum(gang.chunks[chunk] for chunk in here), sum(gang.chunks[chunk] for chunk in mine),
                 )
             )  # fmt: skip
         self.waits.append((number, job, now - gang.arrive_s))
-        homes = tuple(found.node for found in placed)
+        homes = tuple(placement.node for placement in placed)
         heapq.heappush(self.running, (now + gang.jobs[job].run_s, len(self.waits), number, job, homes))

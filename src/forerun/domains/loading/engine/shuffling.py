@@ -10,7 +10,7 @@ from forerun.domains.loading.policy import I64
 
 
 def through_buffer(put_block: I64, size: int, rng: np.random.Generator) -> I64:
-    """The order of delivery through a shuffle buffer: what comes takes a random place among `size`, who was there goes."""
+    """The order of delivery through a shuffle buffer of `size`: each sample replaces a random one, which is delivered."""
     if not size:
         return put_block
     waiting, out = put_block[:size].tolist(), []

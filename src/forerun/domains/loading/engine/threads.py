@@ -57,13 +57,13 @@ def hits_of(
     caches: cached.Caches, number: int, keys: ArrayLike, sizes_bytes: ArrayLike
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Whether each access of a sequence is a hit in one of the caches, which keeps its state."""
-    found = cached.cache_hits(
+    hits = cached.cache_hits(
         caches,
         number,
         np.asarray(keys, np.int64),
         np.broadcast_to(np.asarray(sizes_bytes, np.float64), np.shape(keys)),
     )
-    return np.asarray(found, np.bool_)
+    return np.asarray(hits, np.bool_)
 
 
 @dataclass(frozen=True)
@@ -196,20 +196,21 @@ def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _A
     job_cache = np.full((jobs, layers), -1, np.int64)
     for job, reader in enumerate(readers):
         job_cache[job, : len(reader.caches)] = reader.caches
-    room = threads + jobs + 1
+    heap_size = threads + jobs + 1
     per_block = np.full(blocks, np.nan)
     floats: dict[str, ArrayLike] = {
         "block_bytes": _block_bytes(readers, block_samples),
         "decode_s": decode_s, "cpu_s": cpu_s, "start_s": [reader.start_s for reader in readers],
         "step_s": np.concatenate(steps), "latency_s": latency_s,
         "change_s": [at_s for at_s, _ in store.changes], "change_factor": [1.0, *(times for _, times in store.changes)],
-        "event_s": np.zeros(room), "share_mark": np.zeros(2 * room),
+        "event_s": np.zeros(heap_size), "share_mark": np.zeros(2 * heap_size),
         "wait_since_s": np.zeros(threads), "ask_s": np.full(taken, np.nan), "got_s": np.full(taken, np.nan),
         "taken_s": per_block, "grant_s": per_block, "first_byte_s": per_block, "done_s": per_block,
         "left_s": per_block, "put_wait_s": np.zeros(blocks), "end_s": np.full(jobs, np.nan),
     }  # fmt: skip
     zeros = {
-        "thread_job": threads, "event_order": room, "event_who": room, "share_order": 2 * room, "share_who": 2 * room,
+        "thread_job": threads, "event_order": heap_size, "event_who": heap_size,
+        "share_order": 2 * heap_size, "share_who": 2 * heap_size,
         "slot_queue": threads, "put_queue": threads, "put_head": jobs,
         "put_queued": jobs, "block": threads, "sample": threads, "failed": threads, "next_block": jobs,
         "buffered": jobs, "in_hand": jobs, "waiting": jobs, "batch": jobs, "delivered": jobs, "most_buffered": jobs,
@@ -241,7 +242,7 @@ def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _A
     f, f_at = _packed(given_f, floats)
     i, i_at = _packed(given_i, ints)
     many = {"decode_many": len(decode_s) > 1, "cpu_many": len(cpu_s) > 1, "latency_many": len(latency_s) > 1}
-    return _Arrays(f, i, _where(f_at | i_at | many | {"room": room}))
+    return _Arrays(f, i, _where(f_at | i_at | many | {"heap_size": heap_size}))
 
 
 def _where(named: dict[str, int]) -> kernels.At:

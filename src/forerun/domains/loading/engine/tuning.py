@@ -38,7 +38,11 @@ def tune(
     rng: np.random.Generator | None = None,
     most_probes: int = 100,
 ) -> Tuned:
-    """Let a tuner ask, measure and tell until it is content."""
+    """Measure what a tuner asks for until it asks for nothing more.
+
+    memory_bytes: that blocks may take (default: any). rng: of the tuner (default: one of seed 0). most_probes: after which
+    the tuner must choose (default 100).
+    """
     view = TunerView(tuple(cells), load, memory_bytes, rng if rng is not None else random_stream(0, "tuner"))
     tuner = spec.build(view)
     probes: list[Probe] = []

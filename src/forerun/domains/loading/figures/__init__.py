@@ -14,41 +14,41 @@ from forerun.result.run import Result, SavedRun
 from forerun.result.tables import Table
 from forerun.scenario.spec import to_data
 
-#: batches whose waits are drawn, and blocks in the chart of threads
+#: batches whose waits are shown, and blocks in the chart of threads
 MOST_BATCHES = 400
 MOST_BLOCKS = 60
-#: parts of an epoch over which what comes over the link is averaged
+#: parts of an epoch over which traffic on the link is averaged
 LINK_PARTS = 80
 
 
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     """The pictures that the run's tables allow, most telling first."""
-    found = []
+    shown = []
     if "cells" in run.tables:
-        found.append(heat_map(_of_chosen(run.tables["cells"])))
-        found.append(hide_curve(_of_chosen(run.tables["cells"]), run.tables.get("probes")))
-    found.append(stall_split(run))
+        shown.append(heat_map(_of_chosen(run.tables["cells"])))
+        shown.append(hide_curve(_of_chosen(run.tables["cells"]), run.tables.get("probes")))
+    shown.append(stall_split(run))
     if "split" in run.tables:
-        found.append(split_by_step(run.tables["split"]))
+        shown.append(split_by_step(run.tables["split"]))
     if "pace" in run.tables:
-        found.extend(pace(run.tables["pace"], run.tables["epochs"], run.tables["laws"]))
-    found.append(waits(run.tables["batches"]))
-    found.append(epochs(run.tables["epochs"]))
-    found.append(laws(run.tables["laws"], float(run.summary["samples_per_s"])))
+        shown.extend(pace(run.tables["pace"], run.tables["epochs"], run.tables["laws"]))
+    shown.append(waits(run.tables["batches"]))
+    shown.append(epochs(run.tables["epochs"]))
+    shown.append(laws(run.tables["laws"], float(run.summary["samples_per_s"])))
     if "requests" in run.tables and len(run.tables["requests"]):
-        found.append(threads(run.tables["requests"]))
-        found.append(request_times(run.tables["requests"]))
+        shown.append(threads(run.tables["requests"]))
+        shown.append(request_times(run.tables["requests"]))
         shared = float(to_data(run.scenario)["store"].get("shared_bytes_per_s") or 0.0)
-        found.append(link_share(run.tables["requests"], shared))
+        shown.append(link_share(run.tables["requests"], shared))
     if "cells" in run.tables:
         cells = _of_chosen(run.tables["cells"])
-        found.append(memory(cells))
-        found.append(requests(cells))
+        shown.append(memory(cells))
+        shown.append(requests(cells))
         if np.any(np.isfinite(cells["payback_epochs"])):
-            found.append(payback(cells))
+            shown.append(payback(cells))
         if np.any(cells["cost_usd"] > 0):
-            found.append(frontier(cells))
-    return tuple(found)
+            shown.append(frontier(cells))
+    return tuple(shown)
 
 
 def _of_chosen(cells: Table) -> Table:
@@ -106,12 +106,12 @@ def hide_curve(cells: Table, probes: Table | None) -> Figure:
     if probes is not None:
         add("probes, as asked", probes["block_samples"], probes["threads"])
     add("the plan", [blocks[chosen]], [threads[chosen]])
-    told = "No block size and number of threads on offer hides loading."
+    verdict = "No block size and number of threads on offer hides loading."
     if sizes:
         at_least = np.array([least[sizes.index(b)] if b in sizes else np.inf for b in blocks.tolist()])
         above = threads >= at_least
         still = int(np.count_nonzero(above & ~cells["hidden"]))
-        told = f"Of the {int(above.sum())} cells at or above the first marks " + (
+        verdict = f"Of the {int(above.sum())} cells at or above the first marks " + (
             f"{still} do not hide loading." if still else "every one hides loading."
         )
     return Figure(
@@ -123,7 +123,7 @@ def hide_curve(cells: Table, probes: Table | None) -> Figure:
         data=columns,
         series="what",
         order=tuple(dict.fromkeys(columns["what"])),
-        caption=f"{told} Marks of one memory lie on a straight line: threads times samples a block.",
+        caption=f"{verdict} Marks of one memory lie on a straight line: threads times samples a block.",
     )
 
 
@@ -159,11 +159,11 @@ def split_by_step(split: Table) -> Figure:
         if sum(stalls) < 0.02 * float(step)
     ]
     if hidden and hidden == steps[-len(hidden) :]:
-        told = f"Loading is hidden from steps of {hidden[0]} s on."
+        verdict = f"Loading is hidden from steps of {hidden[0]} s on."
     elif hidden:
-        told = f"Loading is hidden from steps of {', '.join(hidden)} s."
+        verdict = f"Loading is hidden from steps of {', '.join(hidden)} s."
     else:
-        told = "None of these steps hides loading."
+        verdict = "None of these steps hides loading."
     return Figure(
         id="stall-by-step",
         title="Where a batch's time goes, by length of the step",
@@ -178,7 +178,7 @@ def split_by_step(split: Table) -> Figure:
         series="part",
         series_label="spent on",
         order=tuple(parts),
-        caption=f"{told} Predicted with mean sizes and mean latency, without caches.",
+        caption=f"{verdict} Predicted with mean sizes and mean latency, without caches.",
     )
 
 
@@ -317,10 +317,10 @@ def request_times(requests: Table) -> Figure:
 
 def link_share(requests: Table, shared_bytes_per_s: float) -> Figure:
     """Bytes a second on their way from the store to each job, over the first epoch."""
-    came = (requests["source"] == "store") & np.isfinite(requests["done_s"])
-    first, done = requests["first_byte_s"][came], requests["done_s"][came]
-    rate = requests["size_bytes"][came] / np.maximum(done - first, 1e-9)
-    job = requests["job"][came]
+    of_store = (requests["source"] == "store") & np.isfinite(requests["done_s"])
+    first, done = requests["first_byte_s"][of_store], requests["done_s"][of_store]
+    rate = requests["size_bytes"][of_store] / np.maximum(done - first, 1e-9)
+    job = requests["job"][of_store]
     edges = np.linspace(0.0, float(done.max(initial=1e-9)), LINK_PARTS + 1)
     columns: dict[str, list[Any]] = {"at_s": [], "bytes_per_s": [], "job": []}
     for number in sorted(set(job.tolist())):

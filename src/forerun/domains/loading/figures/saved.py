@@ -1,4 +1,4 @@
-"""What the report draws of this room's plan files and measurements."""
+"""The figures of plan files and of measurements."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _checked(rows: Sequence[Mapping[str, Any]]) -> tuple[Figure, ...]:
     kinds = ["probe" if row["probe"] else "noisy" if row["noisy"] else "held out" for row in rows]
     errors = np.array([float(row["error"]) for row in rows])
     held_out = np.array([kind == "held out" for kind in kinds])
-    told = f"mean error of those held out {np.abs(errors[held_out]).mean():.1%}" if held_out.any() else ""
+    verdict = f"mean error of those held out {np.abs(errors[held_out]).mean():.1%}" if held_out.any() else ""
     names = [f"{row['block_samples']} samples, {row['threads']} threads" for row in rows]
     return (
         Figure(
@@ -162,7 +162,7 @@ def _checked(rows: Sequence[Mapping[str, Any]]) -> tuple[Figure, ...]:
             series="kind",
             series_label="cell",
             equal=True,
-            caption=f"{len(rows)} configurations; {told or 'all of them were probes or noisy'}. On the line both are equal.",
+            caption=f"{len(rows)} configurations; {verdict or 'all of them were probes or noisy'}. Equal on the line.",
         ),
         Figure(
             id="prediction-error",

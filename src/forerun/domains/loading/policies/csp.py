@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from forerun.domains.loading.policy import PlacementSpec, PlacementView, WorkerPlacement
 
-#: lets a node with room win over one without where all else is equal
+#: lets a node where the worker fits win over one where it does not where all else is equal
 _EPSILON = 1e-6
 
 
 class Csp(PlacementSpec, frozen=True, kw_only=True, tag="csp"):
-    """Weighs a node by free GPUs, resident data and room for what is missing; spreads the job that brings the data.
+    """Weighs a node by free GPUs, resident data and space for what is missing; spreads the job that brings the data.
 
     After CNDLSys [COMSNETS'24]: the weight of a node is t1 + t2 + t3, where t1 is one where the worker fits (times the
     node's share of the cluster's free GPUs, for the job that brings the data), t2 the resident share of the worker's

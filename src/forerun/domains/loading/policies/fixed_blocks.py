@@ -30,22 +30,22 @@ class FixedBlocks(TunerSpec, frozen=True, kw_only=True, tag="fixed_blocks"):
 
 @dataclass
 class _Growing:
-    recipe: FixedBlocks
+    spec: FixedBlocks
     sizes: Sequence[int]
     samples: int
     rates: list[float] = field(default_factory=list)
 
     def ask(self) -> Ask | None:
-        if len(self.rates) == len(self.sizes) or stopped(self.rates, self.recipe.gain, self.recipe.running):
+        if len(self.rates) == len(self.sizes) or stopped(self.rates, self.spec.gain, self.spec.running):
             return None
-        return Ask(Cell(self.sizes[len(self.rates)], self.recipe.threads), self.samples)
+        return Ask(Cell(self.sizes[len(self.rates)], self.spec.threads), self.samples)
 
     def tell(self, probe: Probe) -> None:
         self.rates.append(probe.samples / probe.total_s)
 
     def choice(self) -> Cell:
         best = max(range(len(self.rates)), key=lambda at: self.rates[at])
-        return Cell(self.sizes[best], self.recipe.threads)
+        return Cell(self.sizes[best], self.spec.threads)
 
 
 def stopped(rates: Sequence[float], gain: float = 0.05, running: int = 3) -> bool:

@@ -24,12 +24,12 @@ class HillClimb(PaceSpec, frozen=True, kw_only=True, tag="hill_climb"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Shares, the lower one below."""
-        found = super().problems()
+        problems = super().problems()
         if not 0 <= self.idle <= self.stalled <= 1:
-            found.append(
+            problems.append(
                 ("stalled", f"0 <= idle <= stalled <= 1 is wanted, not {self.idle:g} and {self.stalled:g}")
             )
-        return found
+        return problems
 
     def build(self, rng: np.random.Generator) -> PacePolicy:
         """A policy that keeps nothing."""
@@ -38,21 +38,21 @@ class HillClimb(PaceSpec, frozen=True, kw_only=True, tag="hill_climb"):
 
 @dataclass
 class _HillClimb:
-    recipe: HillClimb
+    spec: HillClimb
 
     def adjust(self, view: PaceView) -> Pace:
         waited, now = view.waited_share, view.threads
         fitting = [n for n in view.offered_threads if n * view.block_samples <= self.most_samples(view)]
-        if waited > self.recipe.stalled:
+        if waited > self.spec.stalled:
             more = min((n for n in fitting if n > now), default=now)
             return Pace(more, why=f"the loop waited {waited:.1%} of the time")
-        if waited < self.recipe.idle:
+        if waited < self.spec.idle:
             fewer = max((n for n in view.offered_threads if n < now), default=now)
             return Pace(fewer, why="the loop did not wait")
         return Pace(now, why=f"the loop waited {waited:.1%} of the time")
 
     def most_samples(self, view: PaceView) -> float:
-        """Samples in hand that the memory has room for, at the mean size seen."""
+        """Samples in hand that fit the memory, at the mean size seen."""
         samples = float(view.samples.sum())
         return (
             view.memory_bytes * samples / float(view.block_bytes.sum())

@@ -1,8 +1,8 @@
-"""Threads and blocks while a loader runs, by the thread law and what was seen of store and decode.
+"""Threads and blocks while a loader runs, by the thread law and measured times of store and decoding.
 
-The online form of the room's own tuner: the same law, its parameters estimated anew from the loader's own requests.
+The online form of the tuner `three_probes`: the same law, its parameters estimated from the loader's own requests.
 tf.data's autotuning and Plumber [Kuchnik et al., MLSys'22] measure the running pipeline in the same spirit; the law and
-the rule for acting on it are this room's.
+the rule for acting on it are our own.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _HIDDEN = 0.01
 _APART = 3.0
 _SAME = 0.05
 #: more threads must bring this share of what the law promises
-_KEPT = 0.25
+_LEAST_GAIN = 0.25
 
 
 class ByInterval(PaceSpec, frozen=True, kw_only=True, tag="by_interval"):
     """As few threads as hide loading with some headroom; acts only beyond what the estimates' 95 % intervals leave open.
 
     Estimates the time of a request and of decoding a sample from the blocks handed over while the store looks the same;
-    where new ones differ beyond chance, the old ones are forgotten. The thread law then says how many threads hide the
+    where new ones differ beyond chance, the old ones are forgotten. The thread law then gives the threads that hide the
     loading: more are taken where the loop waits and even the low end of the interval wants more, fewer where even the
     high end wants fewer. Threads that bring nothing (a link, slots or cores bind) are given back, and not asked for again
-    until the loop goes at another speed. When an epoch ends, and no number of threads would hide the loading, the leanest
+    until the speed of the loop changes. When an epoch ends, and no number of threads would hide the loading, the leanest
     block size that would is taken, if that pays for merging in the epochs left even at the intervals' bad ends.
     `conn_bytes_per_s`: bandwidth of a connection, where it is known (0: from requests of different sizes).
     """
@@ -44,12 +44,12 @@ class ByInterval(PaceSpec, frozen=True, kw_only=True, tag="by_interval"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Headroom is a factor."""
-        found = super().problems()
+        problems = super().problems()
         if not self.headroom >= 1:
-            found.append(("headroom", f"{self.headroom:g} is below 1"))
+            problems.append(("headroom", f"{self.headroom:g} is below 1"))
         if not self.conn_bytes_per_s >= 0:
-            found.append(("conn_bytes_per_s", f"{self.conn_bytes_per_s:g} is negative"))
-        return found
+            problems.append(("conn_bytes_per_s", f"{self.conn_bytes_per_s:g} is negative"))
+        return problems
 
     def build(self, rng: np.random.Generator) -> PacePolicy:
         """A policy that has seen nothing."""
@@ -91,7 +91,7 @@ class _Seen:
     def add(self, view: PaceView, *, moved: bool) -> bool:
         """Take new blocks in; whether they made the old ones forgotten.
 
-        moved: the number of threads has changed; what was asked for before tells of a number that is no more.
+        moved: the number of threads has changed, and blocks that were asked for before do not count.
         """
         new = np.column_stack([view.block_bytes, view.samples, view.request_s, view.decode_s])
         new = new[view.asked_s >= 0] if moved else new
@@ -141,7 +141,7 @@ class _Seen:
 
 @dataclass
 class _ByInterval:
-    recipe: ByInterval
+    spec: ByInterval
     seen: _Seen = field(default_factory=_Seen)
     #: what a raise of threads was made from: threads and seconds of a batch, to judge what it brought
     tried: tuple[int, Estimate] | None = None
@@ -176,7 +176,7 @@ class _ByInterval:
         step_s = float(view.step_s.mean()) if len(view.step_s) else 0.0
         if not step_s:
             return math.inf if turn_s else 1.0
-        return self.recipe.headroom * turn_s * view.batch_samples / step_s
+        return self.spec.headroom * turn_s * view.batch_samples / step_s
 
     def _threads(self, view: PaceView) -> tuple[int, str]:
         turn, now = self.seen.turn(), view.threads
@@ -192,7 +192,7 @@ class _ByInterval:
             brought_s = before.mean - batch.mean
             if (
                 view.waited_share > _HIDDEN
-                and brought_s < _KEPT * promised_s
+                and brought_s < _LEAST_GAIN * promised_s
                 and not batch.high() < before.low()
             ):
                 # More threads, and hardly more samples: something that they share binds.
@@ -203,17 +203,17 @@ class _ByInterval:
         low, middle, high = (self._wanted(s, view) for s in (turn.low(), turn.mean, turn.high()))
         most = self.useful[0] if self.useful is not None else offered[-1]
         usable = [n for n in offered if n <= most] or [offered[0]]
-        told = f"{_shown(low)} to {_shown(high)} threads hide loading with headroom"
+        why = f"{_shown(low)} to {_shown(high)} threads hide loading with headroom"
         if self.useful is not None and low > most:
-            told += f", more than {most} bring nothing"
+            why += f", more than {most} bring nothing"
         if now < low and now < usable[-1] and view.waited_share > _HIDDEN:
             more = next((n for n in usable if n >= middle), usable[-1])
             self.tried = (now, batch)
-            return max(more, now), told
+            return max(more, now), why
         fewer = next((n for n in usable if n >= high), usable[-1])
         if fewer < now:
-            return fewer, told
-        return now, told
+            return fewer, why
+        return now, why
 
     def _bytes(self) -> float:
         """Mean bytes of a sample."""
@@ -229,13 +229,13 @@ class _ByInterval:
         if self._wanted(self.seen.turn().low(), view) <= most:
             return now, none
         size, request, decode = self._bytes(), self.seen.request(), self.seen.decode()
-        per_byte = self.seen.s_per_byte(self.recipe.conn_bytes_per_s)
+        per_byte = self.seen.s_per_byte(self.spec.conn_bytes_per_s)
         in_hand = self.seen.rows[:, 0].mean() * per_byte
         compute = view.batch_samples / step_s if step_s else math.inf
 
         def rate(block: int, threads: int, request_s: float, decode_s: float) -> float:
             turn = max(0.0, request_s - in_hand) + block * (size * per_byte + decode_s)
-            return min(compute, threads * block / (turn * self.recipe.headroom)) if turn else compute
+            return min(compute, threads * block / (turn * self.spec.headroom)) if turn else compute
 
         cells = [
             (block * threads * size, block, rate(block, threads, request.high(), decode.high()))

@@ -21,8 +21,8 @@ class ThreeProbes(TunerSpec, frozen=True, kw_only=True, tag="three_probes"):
     """Probes (1 x 1), (n x 1), (n x T), fits store and decode, predicts every cell, and checks its choice by one run.
 
     Stops after the first probe if that shows no stall. Of cells with `blocks_a_thread` blocks a thread it takes the one
-    that holds the fewest bytes among those within `margin` of the best, by the model and by one whose store and decode
-    are slower by `slack`: a cell that only just hides loading is passed over where another has room. If the check is
+    that needs the fewest bytes among those within `margin` of the best, by the model and by one whose store and decode
+    are slower by `slack`: a cell that only just hides loading is passed over where another has slack. If the check is
     off by more than `tolerance`, it becomes one more probe: residuals of log time are fitted over the cells (a small
     Gaussian process) and the choice is made anew by the same rule, over all cells, at most `rounds` times. A probe reads
     at most `requests` requests, and no less than `probe_blocks` blocks a thread.
@@ -46,7 +46,7 @@ class ThreeProbes(TunerSpec, frozen=True, kw_only=True, tag="three_probes"):
 class ModelTuner:
     """Probes, then predicts: `predicted` seconds of every cell, `residual` what a check added to their logarithm."""
 
-    recipe: ThreeProbes
+    spec: ThreeProbes
     view: TunerView
     probes: list[Probe] = field(default_factory=list)
     profile: StoreProfile | None = None
@@ -56,7 +56,7 @@ class ModelTuner:
     _models: dict[tuple[Cell, int], float] = field(default_factory=dict)
 
     def ask(self) -> Ask | None:
-        """The next of the three, then checks of the choice; None when content."""
+        """The next of the three, then checks of the choice; None if no more are needed."""
         done = len(self.probes)
         if done == 1 and self.probes[0].load_share < HIDDEN:
             return None
@@ -64,24 +64,24 @@ class ModelTuner:
             return self.sized(self.corners()[done])
         chosen = self.choice()
         checked = any(probe.cell == chosen for probe in self.probes)
-        if checked or done - 3 >= self.recipe.rounds:
+        if checked or done - 3 >= self.spec.rounds:
             return None
-        if done > 3 and abs(self.error(self.probes[-1])) <= self.recipe.tolerance:
+        if done > 3 and abs(self.error(self.probes[-1])) <= self.spec.tolerance:
             return None
         return self.sized(chosen)
 
     def corners(self) -> tuple[Cell, Cell, Cell]:
         """No merging; the probe's blocks; the probe's blocks with the most threads."""
         blocks = sorted({cell.block for cell in self.view.cells})
-        near = min(blocks, key=lambda block: (abs(math.log(block / self.recipe.probe_block)), block))
+        near = min(blocks, key=lambda block: (abs(math.log(block / self.spec.probe_block)), block))
         block = max(2, near) if near > 1 else max(blocks)
         return Cell(1, 1), Cell(block, 1), Cell(block, max(cell.threads for cell in self.view.cells))
 
     def sized(self, cell: Cell) -> Ask:
         """A probe long enough to show steady reading, and no longer."""
         load = self.view.load
-        least = max(self.recipe.probe_blocks * cell.threads * cell.block, 4 * load.batch)
-        most = self.recipe.requests * cell.block
+        least = max(self.spec.probe_blocks * cell.threads * cell.block, 4 * load.batch)
+        most = self.spec.requests * cell.block
         return Ask(
             cell, max(1, min(load.samples, least if cell.block > 1 else max(least, 4 * load.batch), most))
         )
@@ -94,7 +94,7 @@ class ModelTuner:
         a, b, c = self.probes[:3]
         if self.profile is None:
             self.profile = fit_profile(a, b, c, self.view.load)
-        elif abs(self.error(probe)) <= self.recipe.tolerance:
+        elif abs(self.error(probe)) <= self.spec.tolerance:
             return  # the check confirms the choice: it stands
         self.residual = dict(zip(self.view.cells, self.residuals()))
         self.predicted = {
@@ -106,7 +106,7 @@ class ModelTuner:
         """Seconds of a cell if store and decode are slower than the profile by `slack`."""
         assert self.profile is not None
         if cell not in self._slow:
-            self._slow[cell] = predict(slower(self.profile, self.recipe.slack), self.view.load, cell)
+            self._slow[cell] = predict(slower(self.profile, self.spec.slack), self.view.load, cell)
         return self._slow[cell] * math.exp(self.residual[cell])
 
     def model(self, cell: Cell, samples: int) -> float:
@@ -126,27 +126,31 @@ class ModelTuner:
         if len(self.probes) < 4:
             return [0.0] * len(self.view.cells)
         known = [probe.cell for probe in self.probes]
-        found = np.log([1 + self.error(probe) for probe in self.probes])
-        gram = _kernel(known, known) + _NOISE**2 / max(_NOISE**2, float(np.var(found))) * np.eye(len(known))
-        weights = np.linalg.solve(gram, found)
+        residuals = np.log([1 + self.error(probe) for probe in self.probes])
+        gram = _kernel(known, known) + _NOISE**2 / max(_NOISE**2, float(np.var(residuals))) * np.eye(
+            len(known)
+        )
+        weights = np.linalg.solve(gram, residuals)
         return [float(value) for value in _kernel(self.view.cells, known) @ weights]
 
     def choice(self) -> Cell:
         """The leanest cell within the margin of the best, slower stores included; no merging where nothing is to gain."""
         if not self.predicted:
             return Cell(1, 1)
-        view, recipe = self.view, self.recipe
-        held = {cell: cell.block * cell.threads for cell in self.predicted}
-        fitting = [cell for cell in held if held[cell] * view.load.sample_bytes <= view.memory_bytes]
-        roomy = [cell for cell in fitting if held[cell] <= view.load.samples / recipe.blocks_a_thread]
-        usable = roomy or fitting or list(held)
+        view, spec = self.view, self.spec
+        in_hand = {cell: cell.block * cell.threads for cell in self.predicted}
+        fitting = [cell for cell in in_hand if in_hand[cell] * view.load.sample_bytes <= view.memory_bytes]
+        enough_blocks = [
+            cell for cell in fitting if in_hand[cell] <= view.load.samples / spec.blocks_a_thread
+        ]
+        usable = enough_blocks or fitting or list(in_hand)
         # What is further behind than this is near the best in neither world.
-        limit_s = min(self.predicted[cell] for cell in usable) * (1 + recipe.slack) * (1 + recipe.margin)
+        limit_s = min(self.predicted[cell] for cell in usable) * (1 + spec.slack) * (1 + spec.margin)
         near = {cell: self.predicted[cell] for cell in usable if self.predicted[cell] <= limit_s}
         return best_within(
             near,
             view.load,
-            margin=recipe.margin,
+            margin=spec.margin,
             memory_bytes=view.memory_bytes,
             worse={cell: self.worse(cell) for cell in near},
         )

@@ -26,19 +26,19 @@ class TpeTen(TunerSpec, frozen=True, kw_only=True, tag="tpe_ten"):
 
     def build(self, view: TunerView) -> Tuner:
         """A tuner that learns where the good cells are."""
-        return _Parzen(view, self.draws, max(1, int(view.load.samples * self.data_share)), True, recipe=self)
+        return _Parzen(view, self.draws, max(1, int(view.load.samples * self.data_share)), True, spec=self)
 
 
 @dataclass
 class _Parzen(Drawing):
-    recipe: TpeTen | None = None
+    spec: TpeTen | None = None
 
     def pick(self) -> Cell:
-        assert self.recipe is not None
-        if len(self.seen) <= self.recipe.random:
+        assert self.spec is not None
+        if len(self.seen) <= self.spec.random:
             return super().pick()
         ranked = [cell for _, cell in sorted(self.seen)]
-        good = ranked[: max(1, int(np.ceil(self.recipe.best_share * len(ranked))))]
+        good = ranked[: max(1, int(np.ceil(self.spec.best_share * len(ranked))))]
         rest = ranked[len(good) :]
         block, block_ratio = self.axis(good, rest, lambda cell: cell.block)
         threads, thread_ratio = self.axis(good, rest, lambda cell: cell.threads)
@@ -54,12 +54,12 @@ class _Parzen(Drawing):
         self, good: Sequence[Cell], rest: Sequence[Cell], value: Callable[[Cell], int]
     ) -> tuple[list[int], dict[int, float]]:
         """Draws of one axis from the good density, and the ratio of the densities at each value."""
-        assert self.recipe is not None
+        assert self.spec is not None
         values = sorted({value(cell) for cell in self.view.cells})
         density = [
             np.array([1 + sum(value(cell) == v for cell in cells) for v in values], float)
             for cells in (good, rest)
         ]
         density = [d / d.sum() for d in density]
-        drawn = self.view.rng.choice(len(values), self.recipe.candidates, p=density[0])
-        return [values[i] for i in drawn], {v: a / b for v, a, b in zip(values, *density)}
+        picked = self.view.rng.choice(len(values), self.spec.candidates, p=density[0])
+        return [values[i] for i in picked], {v: a / b for v, a, b in zip(values, *density)}

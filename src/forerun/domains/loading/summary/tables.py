@@ -227,19 +227,19 @@ def thread_timeline(jobs: tuple[Streamed, ...]) -> Timeline:
     return _timeline(names, groups, entity, state, begin, end)
 
 
-def worker_timeline(plan: Batches, found: Delivery) -> Timeline:
+def worker_timeline(plan: Batches, delivery: Delivery) -> Timeline:
     """Tracks of every worker and of the training loop."""
     workers = int(plan.worker.max()) + 1
     names = [f"worker {number}" for number in range(workers)] + ["loop"]
     loop = np.full(len(plan), workers)
-    step_end = np.append(found.ask_s[1:], found.total_s)
+    step_end = np.append(delivery.ask_s[1:], delivery.total_s)
     return _timeline(
         names,
         ["workers"] * workers + ["loop"],
         [plan.worker, loop, loop],
         [np.full(len(plan), code) for code in (6, 4, 5)],
-        [found.build_start_s, found.ask_s, found.got_s],
-        [found.build_end_s, found.got_s, step_end],
+        [delivery.build_start_s, delivery.ask_s, delivery.got_s],
+        [delivery.build_end_s, delivery.got_s, step_end],
     )
 
 

@@ -24,7 +24,7 @@ from forerun.rng import stream
 from forerun.scenario.spec import Spec
 from forerun.trace.domain_traces import DomainTraces, Fitted, Made, Recorded, Shown, Told, decoded
 
-#: what files are made of where nothing else is said: 53 KB in the mean
+#: the data set of `generate` without a description: 53 KB a file in the mean
 START: Final[dict[str, Any]] = {
     "samples": 1000,
     "sample_bytes": {"mean_bytes": 53_428, "sigma": 0.55},
@@ -32,13 +32,18 @@ START: Final[dict[str, Any]] = {
 
 
 class _StatsSettings(Spec, frozen=True, kw_only=True):
-    """link_bytes_per_s: a store's bandwidth, to say how many accelerators of a workload it feeds (default 0: unknown)."""
+    """link_bytes_per_s: bandwidth of a store; the answer then counts the accelerators it feeds (default 0: unknown)."""
 
     link_bytes_per_s: float = 0.0
 
 
 class _FitSettings(Spec, frozen=True, kw_only=True):
-    """What a log does not tell: samples a batch, prefetch; for a DLIO workload the store's latency and bandwidth."""
+    """What a log or a workload does not contain.
+
+    batch: samples a batch of the log (default 512). prefetch: batches that each worker makes ahead (default 2). latency_s,
+    link_bytes_per_s: of a DLIO workload's store (default 0 s; bandwidth must be given). accelerators: that share it
+    (default 1).
+    """
 
     batch: int = 512
     prefetch: int = 2

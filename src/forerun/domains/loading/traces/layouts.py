@@ -20,7 +20,7 @@ class RunLayout(Spec, frozen=True, kw_only=True):
     name: ClassVar[str] = ""
 
     def stats(self, folder: Path) -> Told:
-        """What is to be said of the runs in a folder. Raises TraceError for runs that cannot be read."""
+        """A summary of the runs in a folder. Raises TraceError for runs that cannot be read."""
         raise NotImplementedError
 
 

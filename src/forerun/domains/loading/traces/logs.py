@@ -18,13 +18,13 @@ from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Field, gathered, read_rows
 from forerun.trace.source import Source
 
-#: a log that waits less than this share of its time says nothing of the workers behind it
+#: the least share of its time that a log must wait: below it, waits do not show the workers behind it
 LEAST_STALL: Final = 0.17
 
 
 @dataclass(frozen=True)
 class FittedLog:
-    """What a log of waits and steps says: workers by the waves' period, a batch's build by their height, start-up.
+    """A loader of workers fitted to a log: workers by the period of the waits, build time of a batch by their height.
 
     total_s and predicted_s: of the log, and of the recursion with these numbers.
     """
@@ -42,7 +42,7 @@ def fit_log(load_s: F64, step_s: F64, prefetch: int = 2) -> FittedLog:
     """Fit the delivery recursion to a log nobody made for it.
 
     Where the loop waits, it takes as many batches in a build as there are workers. Raises TraceError for a log whose
-    loop hardly waits: nothing then tells how long a build takes.
+    loop hardly waits, which leaves the build time unknown.
     """
     n = len(load_s)
     steps = step_s if len(step_s) == n else np.append(step_s, step_s.mean())
@@ -62,14 +62,14 @@ def fit_log(load_s: F64, step_s: F64, prefetch: int = 2) -> FittedLog:
         else float(steady.mean()) * workers
     )
     start = max(0.0, float(load_s[0]) - build)
-    found = deliver(
+    delivery = deliver(
         np.arange(n) % workers,
         np.full(n, build),
         steps.astype(np.float64),
         np.full(workers, start),
         workers * prefetch,
     )
-    return FittedLog(workers, build, start, float(steps.mean()), n, total, float(found.total_s))
+    return FittedLog(workers, build, start, float(steps.mean()), n, total, float(delivery.total_s))
 
 
 def stall_lag(load_s: F64) -> int:

@@ -33,7 +33,7 @@ from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Field, gathered, read_rows
 from forerun.trace.source import Source
 
-#: what counts as fed where a workload does not say: a share of the time that the accelerator computes
+#: the share of its time that an accelerator must compute to count as fed, where a workload gives none
 TARGET = 0.9
 
 
@@ -173,8 +173,8 @@ class _Reader:
 def read_demands(path: Path) -> tuple[Workload, ...]:
     """A table of workloads: columns workload, batch, record_bytes, computation_s, utilisation_target.
 
-    A column demand_bytes_per_s is compared with what the others say. Raises TraceError for rows that contradict
-    themselves by more than a rounding.
+    A column demand_bytes_per_s is compared with the demand that follows from the others. Raises TraceError where they
+    differ by more than a rounding.
     """
     fields = (
         Field(name="workload", column="workload", kind="text"),
@@ -185,7 +185,7 @@ def read_demands(path: Path) -> tuple[Workload, ...]:
         Field(name="demand", column="demand_bytes_per_s", kind="float", minimum=0),
     )
     columns = gathered(read_rows(Source(path, repairs=RepairLog()), fields)).columns
-    found = []
+    workloads = []
     for row, values in enumerate(zip(*(columns[field.name] for field in fields)), start=2):
         name, batch, record, computation, target, demand = values
         workload = Workload(str(name), int(batch), float(record), float(computation), float(target))
@@ -194,8 +194,8 @@ def read_demands(path: Path) -> tuple[Workload, ...]:
                 f"{path}:{row}",
                 f"demand {demand:g} is not batch * record / computation = {workload.demand_bytes_per_s:g}",
             )
-        found.append(workload)
-    return tuple(found)
+        workloads.append(workload)
+    return tuple(workloads)
 
 
 def workloads_of(path: Path) -> tuple[Workload, ...]:

@@ -1,1 +1,1 @@
-"""The room's compiled loops: delivery by workers, threads over a store, caches; arrays in, named arrays out."""
+"""The domain's compiled loops: delivery by workers, threads over a store, caches; arrays in, named arrays out."""

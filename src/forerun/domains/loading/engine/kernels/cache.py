@@ -1,7 +1,7 @@
 """Caches of items with sizes: lru, fifo, clock, pinned and cost, as linked lists in arrays.
 
-A cache keeps its items in a list from the next to leave (head) to the newest (tail). An item that is not held is put
-in at once, after others have left to make room; an item larger than the cache is never kept. `pinned` keeps what came
+A cache keeps its items in a list from the next to leave (head) to the newest (tail). An item that is absent is put
+in at once, after others have left to make space; an item larger than the cache is never stored. `pinned` keeps what came
 first and lets nothing leave. `clock` marks an item that is hit; the hand moves marked items to the back, unmarked,
 until it finds one without a mark. `cost` is GreedyDual-Size [Cao & Irani, USITS'97]: an item that comes or is hit is
 worth the seconds that fetching it takes a byte, above the worth of the last that left; the least worth leaves.
@@ -126,10 +126,10 @@ def cache_access(caches: Caches, c: int, key: int, size_bytes: float) -> bool:
         elif policy == CLOCK:
             caches.links[c, MARKED, key] = 1
         return True
-    room = caches.about[c, CAPACITY_BYTES] - size_bytes
-    if room < 0 or (policy == PINNED and caches.about[c, HELD_BYTES] > room):
+    space = caches.about[c, CAPACITY_BYTES] - size_bytes
+    if space < 0 or (policy == PINNED and caches.about[c, HELD_BYTES] > space):
         return False
-    while caches.about[c, HELD_BYTES] > room:
+    while caches.about[c, HELD_BYTES] > space:
         cache_evict(caches, c)
     caches.size_bytes[c, key] = size_bytes
     # What just left, if anything did, has raised what all later ones are worth.

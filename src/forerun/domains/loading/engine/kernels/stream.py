@@ -1,12 +1,12 @@
 """Threads over a store: the event loop of loaders that share storage, link, request rate, caches and cores.
 
-Every thread has at most one event to come, every consumer one; what processor sharing finishes next is not an event
-but a plan, replaced whenever somebody comes or goes. So the heap never holds more than threads + jobs entries.
+Every thread has at most one future event, every consumer one; the next completion under processor sharing is not an event
+but an estimate, replaced whenever a request starts or ends. So the heap never holds more than threads + jobs entries.
 
-All that is given, all state and all record lie in two arrays, `f` (float64) and `i` (int64); `At` says where. A
+All inputs, all state and the whole record are in two arrays, `f` (float64) and `i` (int64); `At` has the offsets. A
 function that takes two arrays and plain numbers costs next to nothing to call, which one that takes thirty arrays does
 not. `advance` may stop at any instant and be called again; it also stops where a job's threads are to be looked at anew
-(`pause_at`), and `admit` then says how many there may be.
+(`pause_at`), and `admit` then sets how many there may be.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class At(NamedTuple):
     In `i`, given: `block_at` first sample of each block, `block_key`, `block_failures` attempts that will fail;
     `job_block`, `job_thread`, `job_step`, `job_batch` where a job's rows begin; `batch_samples`; `buffer` samples
     a job; `job_cache` [job, layer]; `thread_job`; per job `admitted` threads that may take blocks, and `pause_at` the
-    batch before which `advance` stops. In `i`, state and record: heaps; queues for a slot and for room in
+    batch before which `advance` stops. In `i`, state and record: heaps; queues for a slot and for space in
     the buffer; per thread its `block`, `sample`, `failed` attempts; per job `next_block`, `buffered`, `in_hand`,
     `waiting`, `batch`, `delivered`, `most_buffered`; per batch `queue`; per block `by_thread`, `source`; per sample put
-    `put_block`. `decode_many`, ...: whether there is one value each (1) or one for all (0). `room`: entries that a heap
+    `put_block`. `decode_many`, ...: whether there is one value each (1) or one for all (0). `heap_size`: entries that a heap
     may hold; the two heaps of `share_*` lie one after the other.
     """
 
@@ -118,7 +118,7 @@ class At(NamedTuple):
     decode_many: int
     cpu_many: int
     latency_many: int
-    room: int
+    heap_size: int
 
 
 @kernel
@@ -148,8 +148,8 @@ def schedule(f: F64, i: I64, at: At, time_s: float, event: int) -> None:
 def advance(f: F64, i: I64, at: At, caches: Caches, until_s: float) -> bool:
     """Carry out what happens up to and at `until_s`; whether something is left to do.
 
-    Ends when every job has taken its last step, when nothing left comes in finite time, when a block failed once more
-    than retries allow (`i[FAILED_BLOCK]`), or when a job has come to the batch at which it pauses (`i[PAUSED]`, its number
+    Ends when every job has taken its last step, when nothing else happens in finite time, when a block failed once more
+    than retries allow (`i[FAILED_BLOCK]`), or when a job has reached the batch at which it pauses (`i[PAUSED]`, its number
     and one).
     """
     while i[ACTIVE_JOBS] > 0 and i[FAILED_BLOCK] < 0 and i[PAUSED] == 0:
@@ -160,9 +160,7 @@ def advance(f: F64, i: I64, at: At, caches: Caches, until_s: float) -> bool:
             planned_s = f[NEXT + shared]
             if planned_s < time_s or (planned_s == time_s and i[PLANNED + shared] < order):
                 time_s, order, which = planned_s, i[PLANNED + shared], shared
-        if (
-            time_s > until_s or not time_s < np.inf
-        ):  # nothing that is to come ever comes, or it is not yet its time
+        if time_s > until_s or not time_s < np.inf:  # nothing else ever happens, or not before `until_s`
             return True
         f[NOW] = time_s
         if which >= 0:
@@ -332,7 +330,7 @@ def join_share(f: F64, i: I64, at: At, shared: np.int64, demand: float, thread: 
     """
     f[MARK + shared] += share_rate(f, i, shared) * (f[NOW] - f[SINCE + shared])
     f[SINCE + shared] = f[NOW]
-    heap = int(shared) * at.room
+    heap = int(shared) * at.heap_size
     i[SHARING + shared] = heap_push(
         f, i, i, at.share_mark + heap, at.share_order + heap, at.share_who + heap, i[SHARING + shared],
         f[MARK + shared] + demand, i[ORDER], thread,
@@ -344,7 +342,7 @@ def join_share(f: F64, i: I64, at: At, shared: np.int64, demand: float, thread: 
 @kernel
 def leave_share(f: F64, i: I64, at: At, shared: np.int64) -> int:
     """Who is served now; returns the thread."""
-    heap = int(shared) * at.room
+    heap = int(shared) * at.heap_size
     thread = i[at.share_who + heap]
     f[MARK + shared] = f[at.share_mark + heap]
     f[SINCE + shared] = f[NOW]
@@ -357,12 +355,12 @@ def leave_share(f: F64, i: I64, at: At, shared: np.int64) -> int:
 
 @kernel
 def plan_share(f: F64, i: I64, at: At, shared: np.int64) -> None:
-    """When the next is served, if nobody comes or goes before."""
+    """When the next is served, if no request starts or ends before."""
     if i[SHARING + shared] == 0:
         f[NEXT + shared] = np.inf
         f[MARK + shared] = 0.0
         return
-    left = max(0.0, f[at.share_mark + int(shared) * at.room] - f[MARK + shared])
+    left = max(0.0, f[at.share_mark + int(shared) * at.heap_size] - f[MARK + shared])
     f[NEXT + shared] = f[NOW] + left / share_rate(f, i, shared)
     i[PLANNED + shared] = i[ORDER]
     i[ORDER] += 1
@@ -419,8 +417,8 @@ def put_sample(f: F64, i: I64, at: At, caches: Caches, thread: int) -> None:
         i[at.most_buffered + job] = max(i[at.most_buffered + job], i[at.buffered + job])
         note_put(i, at, job, thread)
     else:
-        first, room = i[at.job_thread + job], i[at.job_thread + job + 1] - i[at.job_thread + job]
-        i[at.put_queue + first + (i[at.put_head + job] + i[at.put_queued + job]) % room] = thread
+        first, ring = i[at.job_thread + job], i[at.job_thread + job + 1] - i[at.job_thread + job]
+        i[at.put_queue + first + (i[at.put_head + job] + i[at.put_queued + job]) % ring] = thread
         i[at.put_queued + job] += 1
         f[at.wait_since_s + thread] = f[NOW]
         return
@@ -429,7 +427,7 @@ def put_sample(f: F64, i: I64, at: At, caches: Caches, thread: int) -> None:
 
 @kernel
 def note_put(i: I64, at: At, job: int, thread: int) -> None:
-    """Record which block the next sample came from, and move the thread to its next sample."""
+    """Record which block the next sample is of, and move the thread to its next sample."""
     i[at.put_block + i[at.block_at + i[at.job_block + job]] + i[at.delivered + job]] = i[at.block + thread]
     i[at.delivered + job] += 1
     i[at.sample + thread] += 1
@@ -443,13 +441,13 @@ def ask_batch(f: F64, i: I64, at: At, caches: Caches, job: int) -> None:
     i[at.queue + batch] = i[at.buffered + job]
     i[at.in_hand + job] = 0
     wanted = i[at.batch_samples + batch]
-    first, room = i[at.job_thread + job], i[at.job_thread + job + 1] - i[at.job_thread + job]
+    first, ring = i[at.job_thread + job], i[at.job_thread + job + 1] - i[at.job_thread + job]
     while i[at.in_hand + job] < wanted and i[at.buffered + job] > 0:
         i[at.in_hand + job] += 1
         i[at.buffered + job] -= 1
         if i[at.put_queued + job] > 0:
             thread = i[at.put_queue + first + i[at.put_head + job]]
-            i[at.put_head + job] = (i[at.put_head + job] + 1) % room
+            i[at.put_head + job] = (i[at.put_head + job] + 1) % ring
             i[at.put_queued + job] -= 1
             f[at.put_wait_s + i[at.block + thread]] += f[NOW] - f[at.wait_since_s + thread]
             i[at.buffered + job] += 1
