@@ -244,14 +244,14 @@ def room_seeds() -> Iterator[Seed]:
     from forerun.domains.cluster.inputs.applications import read_applications
     from forerun.domains.energy.traces.windows import read_windows
     from forerun.domains.loading.blocks.tar import read_tar
-    from forerun.replication.cndlsys.runs import read_long_series
-    from forerun.replication.cndlsys.runs import read_run as read_loading_run
     from forerun.domains.serving.llm.medians import read_medians
     from forerun.domains.serving.profile import read_profile
     from forerun.domains.spot.traces.measured_run import read_run
     from forerun.domains.spot.traces.statistics import read_counts
     from forerun.profile.files import read_profile as read_shared_profile
     from forerun.profile.supply import Supply
+    from forerun.replication.cndlsys.runs import read_long_series
+    from forerun.replication.cndlsys.runs import read_run as read_loading_run
     from forerun.result.plan import read_document
     from forerun.scenarios import load
     from forerun.study.expand import load_study
