@@ -11,14 +11,17 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
+
+#: the largest file that is read: more is a view of memory (/proc/kcore) or a mistake, and hashing it takes hours
+MOST_BYTES: Final = 2**40
 
 
 def open_regular(path: str | os.PathLike[str], *, buffering: int = -1) -> BinaryIO:
     """A regular file, open for reading bytes.
 
-    buffering: as for `open`. Raises OSError for everything else: an impossible name, a folder, a pipe, a socket,
-    a device, a loop of symbolic links, a file that is absent or may not be read.
+    buffering: as for `open`. Raises OSError for everything else: a name that cannot be one, a folder, a pipe, a socket,
+    a device, a loop of symbolic links, a file of more than `MOST_BYTES`, one that is absent or that may not be read.
     """
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
@@ -28,10 +31,13 @@ def open_regular(path: str | os.PathLike[str], *, buffering: int = -1) -> Binary
         if error.errno == errno.ENXIO:  # a socket
             raise _rejected(path, _what(stat.S_IFSOCK)) from None
         raise
-    mode = os.fstat(handle).st_mode
-    if not stat.S_ISREG(mode):
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
         os.close(handle)
-        raise _rejected(path, _what(mode))
+        raise _rejected(path, _what(status.st_mode))
+    if status.st_size > MOST_BYTES:
+        os.close(handle)
+        raise _rejected(path, f"has {status.st_size} bytes; at most {MOST_BYTES} are read")
     return os.fdopen(handle, "rb", buffering=buffering)
 
 

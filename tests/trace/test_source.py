@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from forerun.errors import TraceError
+from forerun.scenario.spec import file_digest
 from forerun.trace.repair import RepairLog
 from forerun.trace.source import BLOCK_BYTES, Limits, Source
 
@@ -128,6 +129,19 @@ def test_what_is_not_a_file_is_refused(tmp_path):
     ]:
         with pytest.raises(TraceError, match=what):
             read(path)
+
+
+def test_a_file_too_large_for_any_trace_is_refused_before_it_is_read(tmp_path):
+    path = tmp_path / "memory"
+    try:
+        with path.open("wb") as file:
+            file.truncate(2**40 + 1)
+    except OSError as error:
+        pytest.skip(f"this file system has no such files: {error}")
+    with pytest.raises(TraceError, match=r"has 1099511627777 bytes; at most 1099511627776 are read"):
+        read(path)
+    with pytest.raises(OSError, match="at most 1099511627776"):
+        file_digest(path)
 
 
 @pytest.mark.parametrize("start", [b"", b"a,b\n1,2\n"])

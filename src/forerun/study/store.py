@@ -76,7 +76,7 @@ class Store:
         except BaseException:
             self._cleanup.close()
             if self._claim is not None:
-                self._claim.release()
+                self._claim.withdraw()
             raise
 
     def _open(self, writing: bool) -> sqlite3.Connection:
@@ -423,6 +423,7 @@ class _Claim:
         except OSError as error:
             raise StoreError.at(path, f"cannot be written: {error.strerror}") from None
         self.path = store.with_name(store.name + LOCK_SUFFIX)
+        self._created = not os.path.lexists(self.path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | _CAREFULLY, 0o644)
@@ -441,6 +442,9 @@ class _Claim:
             raise StoreError.at(
                 path, f"is being written by {holder}; wait for it or name another store"
             ) from error
+        if not self._named():
+            os.close(self._file)
+            raise StoreError.at(path, "was refused to another process just now; try again")
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
@@ -448,6 +452,22 @@ class _Claim:
         """Give the right back. The empty lock file stays: removing it would race with the next writer."""
         os.ftruncate(self._file, 0)
         os.close(self._file)
+
+    def withdraw(self) -> None:
+        """Give the right back where the store could not be used: a lock file that was made for it goes.
+
+        Who has opened it meanwhile sees that it lost its name once it has the lock.
+        """
+        if self._created and self._named():
+            self.path.unlink()
+        self.release()
+
+    def _named(self) -> bool:
+        """Whether the lock file's name is still that of the open file."""
+        try:
+            return os.path.samestat(self.path.lstat(), os.fstat(self._file))
+        except FileNotFoundError:
+            return False
 
 
 #: no link is followed, nothing is inherited by other programs, and a pipe does not keep us waiting
