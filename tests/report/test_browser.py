@@ -204,7 +204,7 @@ def _others(tmp_path: Path) -> list[Any]:
     from forerun.cli._show import plain
     from forerun.domain import domain_names
     from forerun.planning import plan
-    from forerun.report.kept import KeptComparison, open_kept
+    from forerun.report.stored import StoredComparison, open_stored
     from forerun.result.objective import Objective
     from forerun.result.plan import document, write_document
     from forerun.scenario.spec import to_data
@@ -228,17 +228,17 @@ def _others(tmp_path: Path) -> list[Any]:
     run_study(load_study(tmp_path / "study.yaml"), tmp_path / "study.sqlite", Here())
     variants = [Variant(f"replicas {n}", (("configuration.ResNet.replicas", n),)) for n in (1, 2, 3)]
     found = compare(base, variants, Objective("latency_p99_ms", "lower", "P99 latency in ms"), seeds=5)
-    items: list[Any] = [open_kept(tmp_path / "study.sqlite"), KeptComparison("replicas", found)]
+    items: list[Any] = [open_stored(tmp_path / "study.sqlite"), StoredComparison("replicas", found)]
     shrunk = {"serving": small, "spot": ["goal.deadline_s=20h", "choices.trials=100"]}
     for name in domain_names():
         if get_domain(name).planner is None:
             continue
         scenario = forerun.load(demo(name).scenario, shrunk.get(name, []))
         made = document(plan(scenario), scenario, "", {})
-        items.append(open_kept(write_document(plain(made), tmp_path / f"{name}.json")))
+        items.append(open_stored(write_document(plain(made), tmp_path / f"{name}.json")))
     for name, data in MEASURED.items():
         (tmp_path / f"measured-{name}.json").write_text(json.dumps(data))
-        items.append(open_kept(tmp_path / f"measured-{name}.json"))
+        items.append(open_stored(tmp_path / f"measured-{name}.json"))
     return items
 
 

@@ -14,7 +14,7 @@ import forerun
 from forerun.report import html_page
 from forerun.report.compose import any_page
 from forerun.report.drawing import draw
-from forerun.report.kept import KeptComparison
+from forerun.report.stored import StoredComparison
 from forerun.result.figures import Axis, Figure
 from forerun.result.numbers import quantity, readable_scale
 from forerun.study.compare import moved_parts
@@ -37,10 +37,10 @@ def test_a_page_has_the_title_of_its_scenario(compared: Any, tmp_path: Any) -> N
     (tmp_path / "jobs.yaml").write_text(CLUSTER)
     run = forerun.simulate(forerun.load(tmp_path / "jobs.yaml"))
     assert "<h1>A week of jobs</h1>" in html_page([run])
-    assert "<h1>Comparison: A week of jobs</h1>" in any_page([KeptComparison("cmp", compared)])
+    assert "<h1>Comparison: A week of jobs</h1>" in any_page([StoredComparison("cmp", compared)])
     # A policy's name begins the sentence as it is written.
     assert compared.why.startswith("srtf has the best mean completion time, ")
-    assert f">{html.escape(compared.why)}<" in any_page([KeptComparison("cmp", compared)])
+    assert f">{html.escape(compared.why)}<" in any_page([StoredComparison("cmp", compared)])
     untitled = forerun.simulate(forerun.load(tmp_path / "jobs.yaml", ["title=''"]))
     assert "<h1>Cluster</h1>" in html_page([untitled])
     for runs in ([run], [untitled], [run, untitled]):
@@ -50,7 +50,7 @@ def test_a_page_has_the_title_of_its_scenario(compared: Any, tmp_path: Any) -> N
 
 def test_differences_have_the_unit_of_their_axis(compared: Any) -> None:
     """Captions, tables and axes of a ledger's differences: the same unit and the same formatter."""
-    text = any_page([KeptComparison("cmp", compared)])
+    text = any_page([StoredComparison("cmp", compared)])
     drawn = {figure.id: figure for figure in figures(compared)}
     for moved in moved_parts(compared):
         unit, size = moved_scale(moved)
@@ -94,7 +94,7 @@ def test_lines_on_top_of_each_other_have_different_dashes(kind: str) -> None:
 
 
 def test_rankings_show_what_a_variant_costs(compared: Any) -> None:
-    free = any_page([KeptComparison("cmp", compared)])
+    free = any_page([StoredComparison("cmp", compared)])
     costly = replace(
         compared,
         standings=tuple(
@@ -102,5 +102,5 @@ def test_rankings_show_what_a_variant_costs(compared: Any) -> None:
             for at, one in enumerate(compared.standings)
         ),
     )
-    ranked = any_page([KeptComparison("cmp", costly)]).partition('id="figures"')[0]
+    ranked = any_page([StoredComparison("cmp", costly)]).partition('id="figures"')[0]
     assert "Cost (USD)" not in free and "Cost (USD)" in ranked and "1,234" in ranked and "1,236" in ranked

@@ -30,7 +30,7 @@ from forerun.measure.serving.fidelity import capacity_rps, judged
 from forerun.measure.serving.profiling import Measured, profiled, sizes_to_measure
 from forerun.measure.serving.study import Request, builtin, measure
 from forerun.measure.serving.testbed import Observed, Testbed
-from forerun.report.kept import open_kept
+from forerun.report.stored import open_stored
 from forerun.scenarios import from_data
 
 #: a sleep of these lasts longer by far less than itself, even on a busy machine
@@ -288,7 +288,7 @@ class TestWhatIsKeptWhenStopped:
         assert not (tmp_path / "m" / "scenario.json").exists()
         kept = json.loads((tmp_path / "m" / "measured.json").read_text())
         assert {row["in_place_over_alone"] for row in kept["batch_times"]} == {None}
-        forerun.report.write_page([open_kept(tmp_path / "m" / "measured.json")], tmp_path / "page.html")
+        forerun.report.write_page([open_stored(tmp_path / "m" / "measured.json")], tmp_path / "page.html")
 
     def test_all_stages_alone_make_a_scenario(self, tmp_path: Path) -> None:
         found, _ = self.stopped(tmp_path / "m", "all stages at once")

@@ -12,7 +12,7 @@ import forerun
 from forerun.cli.main import run as command_line
 from forerun.domains.cluster import DOMAIN as CLUSTER
 from forerun.report import html_page
-from forerun.report.kept import open_kept
+from forerun.report.stored import open_stored
 from forerun.rng import stream
 from forerun.study.blocks import DAY_S, LEAST_UNITS, Units, block_difference
 
@@ -148,14 +148,14 @@ def test_two_schedulers_on_one_log_have_an_interval(
     )
     assert "its interval: block bootstrap over 14 blocks of jobs;" in out and "interval: paired" not in out
     assert "over 14 blocks of 1 d" in out and "p values after Holm" in out and "not another load" in out
-    kept = open_kept(tmp_path / "c.json").found  # type: ignore[union-attr]
+    kept = open_stored(tmp_path / "c.json").comparison  # type: ignore[union-attr]
     assert kept.exact and kept.seeds == 1
     for one in kept.standings:
         if one.difference is None:
             continue
         assert one.difference_interval is not None and one.p is not None
         assert one.difference_interval.low <= one.difference <= one.difference_interval.high
-    assert "exact for this log" in words(html_page([open_kept(tmp_path / "c.json")]))
+    assert "exact for this log" in words(html_page([open_stored(tmp_path / "c.json")]))
 
 
 def test_a_figure_without_units_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

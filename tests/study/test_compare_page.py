@@ -15,7 +15,7 @@ import forerun
 from forerun.cli.main import run as command_line
 from forerun.errors import StoreError
 from forerun.report import html_page, write_pictures
-from forerun.report.kept import KeptComparison, open_kept
+from forerun.report.stored import StoredComparison, open_stored
 from forerun.result.objective import Objective
 from forerun.study.compare import Comparison, Variant, compare_variants, moved_parts
 from forerun.study.compared import save_comparison
@@ -41,8 +41,8 @@ def words(page: str) -> str:
 
 def test_a_comparison_is_read_back_as_it_was(tmp_path: Path) -> None:
     found = compared(seeds=6)
-    kept = open_kept(save_comparison(found, tmp_path / "c.json"))
-    assert isinstance(kept, KeptComparison) and kept.found == found and kept.found.id == found.id
+    kept = open_stored(save_comparison(found, tmp_path / "c.json"))
+    assert isinstance(kept, StoredComparison) and kept.comparison == found and kept.comparison.id == found.id
     assert kept.name == "c" and kept.domain == "toy"
     save_comparison(found, tmp_path / "c.json")  # over one of its own, not over something else
     (tmp_path / "other.json").write_text("[]")
@@ -56,13 +56,13 @@ def test_a_damaged_comparison_is_said_to_be_damaged(tmp_path: Path, cut: str) ->
     data = json.loads(path.read_text())
     path.write_text(json.dumps({key: value for key, value in data.items() if key != cut}))
     with pytest.raises(StoreError, match=f"is no comparison: .*{cut}"):
-        open_kept(path)
+        open_stored(path)
     path.write_text(path.read_text()[:-40])
     with pytest.raises(StoreError, match="is not JSON"):
-        open_kept(path)
+        open_stored(path)
     path.write_text('{"format": "somebody else"}')
     with pytest.raises(StoreError, match=r"has format 'somebody else'; known: forerun\.comparison/1"):
-        open_kept(path)
+        open_stored(path)
 
 
 def test_the_page_ranks_draws_and_tells_causes() -> None:
@@ -106,7 +106,7 @@ def test_pictures_and_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert Path("direct.html").read_text() == Path("later.html").read_text()
     Path("plainly").write_bytes(Path("c.json").read_bytes())
     assert command_line(["report", "plainly", "-o", "plainly.html", "-q"]) == 0
-    pictures = write_pictures([open_kept(Path("c.json"))], "pictures", "svg")
+    pictures = write_pictures([open_stored(Path("c.json"))], "pictures", "svg")
     assert {path.name for path in pictures} >= {"difference-total.svg", "moved-time.svg"}
     assert command_line(["report", "toy.yaml"]) == 2
     assert "no JSON file of ours" in capsys.readouterr().err

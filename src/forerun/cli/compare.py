@@ -76,10 +76,10 @@ def command(
         save_comparison(found, out)
     if page is not None:
         from forerun.report import write_page
-        from forerun.report.kept import KeptComparison
+        from forerun.report.stored import StoredComparison
 
         with _show.working("drawing the page", quiet=quiet or as_json):
-            write_page([KeptComparison(out.stem if out is not None else scenario.stem, found)], page)
+            write_page([StoredComparison(out.stem if out is not None else scenario.stem, found)], page)
     if as_json:
         _show.print_json(_show.plain(asdict(found)))
         return

@@ -26,10 +26,10 @@ def command(
     With --png or --svg alone only the pictures are written.
     """
     from forerun.report import write_page, write_pictures
-    from forerun.report.kept import open_kept
+    from forerun.report.stored import open_stored
 
     with _show.working("reading", quiet=quiet):
-        found = [open_kept(run) for run in runs]
+        found = [open_stored(run) for run in runs]
     if out is not None or (png is None and svg is None):
         with _show.working("drawing the page", quiet=quiet):
             click.echo(write_page(found, out or Path("report.html")))

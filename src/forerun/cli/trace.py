@@ -15,7 +15,7 @@ from forerun.errors import UnknownName, UsageError, known_names
 from forerun.units import split_name
 
 if TYPE_CHECKING:
-    from forerun.trace.domain_traces import DomainTraces, Recorded, Told
+    from forerun.trace.domain_traces import DomainTraces, Recorded, TraceReport
     from forerun.trace.repair import Repair
 
 file_argument = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
@@ -104,7 +104,7 @@ def stats(
         with _show.working(f"reading {files[1]}", quiet=quiet or as_json):
             told = _traces_of(files[0]).stats(recorded, settings, seed=seed)
             recorded.log.finish()
-        _show_told(told, as_json=as_json, quiet=quiet)
+        _show_report(told, as_json=as_json, quiet=quiet)
         return
     if settings:
         raise UsageError.at("--set", "is for figures of a domain: forerun trace stats DOMAIN FILE")
@@ -214,11 +214,11 @@ def fit(
         recorded.log.finish()
         if out is not None:
             names = ", ".join(Path(file).name for file in files)
-            save_description(found.description, out, comments=[f"fitted to {names}", *found.told.notes])
+            save_description(found.description, out, comments=[f"fitted to {names}", *found.report.notes])
     if as_json:
-        _show.print_json(_show.plain({"description": found.description, **found.told.data}))
+        _show.print_json(_show.plain({"description": found.description, **found.report.data}))
         return
-    _show_told(found.told, as_json=False, quiet=quiet)
+    _show_report(found.report, as_json=False, quiet=quiet)
     if out is None:
         click.echo("nothing was kept: -o FILE.yaml keeps the description")
     else:
@@ -264,9 +264,9 @@ def generate(
             )
             made.save(out)
         if as_json:
-            _show.print_json(_show.plain({"path": str(out), "count": made.count, **made.told.data}))
+            _show.print_json(_show.plain({"path": str(out), "count": made.count, **made.report.data}))
             return
-        _show_told(made.told, as_json=False, quiet=quiet)
+        _show_report(made.report, as_json=False, quiet=quiet)
         click.echo(f"{out}: {made.count} {made.what}")
         if made.next_step and not quiet:
             _show.prose(f"next: {made.next_step.format(out=out)}")
@@ -402,7 +402,7 @@ def _recorded(files: tuple[str, ...], reading: Reading) -> Recorded:
     )
 
 
-def _show_told(told: Told, *, as_json: bool, quiet: bool) -> None:
+def _show_report(told: TraceReport, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         _show.print_json(_show.plain(dict(told.data)))
         return

@@ -5,7 +5,7 @@
     write_pictures([result], "figures", "svg")    # every figure as a file, drawn without a browser
 
 Each takes results, kept runs (`forerun.load_result`), kept studies (`forerun.study.saved.load_saved`), comparisons
-(`forerun.study.compare.compare`), and the files of plans, comparisons and measurements (`forerun.report.kept.open_kept`)
+(`forerun.study.compare.compare`), and the files of plans, comparisons and measurements (`forerun.report.stored.open_stored`)
 in any mix.
 
 A page loads nothing, works from a file, follows the reader's light or dark setting and prints. Rooms give figures as
@@ -38,7 +38,7 @@ def html_page(items: Sequence[Item | Comparison], *, questions: Sequence[str] = 
 def _shown(items: Any) -> list[Item]:
     """Comparisons that come from no file get a name. Raises UsageError for what no page can show."""
     from forerun.report.contents import Item
-    from forerun.report.kept import KeptComparison
+    from forerun.report.stored import StoredComparison
     from forerun.scenario.arguments import wrong_type
     from forerun.study.compare import Comparison
 
@@ -49,7 +49,7 @@ def _shown(items: Any) -> list[Item]:
         if not isinstance(item, (*get_args(Item), Comparison)):
             raise wrong_type("report", item, wanted)
     return [
-        KeptComparison(f"comparison {item.id[:8]}", item) if isinstance(item, Comparison) else item
+        StoredComparison(f"comparison {item.id[:8]}", item) if isinstance(item, Comparison) else item
         for item in items
     ]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from forerun.report import sections
 from forerun.report.contents import as_yaml, flat
-from forerun.report.kept import KeptComparison
 from forerun.report.markup import Content, Html, join, tag
 from forerun.report.quantities import format_number, readable_scale, readable_unit, split_name, title_of
 from forerun.report.sections import Section, data_table
+from forerun.report.stored import StoredComparison
 from forerun.result.numbers import signed
 from forerun.result.objective import cost_figure
 from forerun.result.run import Interval
@@ -17,9 +17,9 @@ from forerun.study.differences import moved_scale
 from forerun.study.wording import value_text
 
 
-def facts(item: KeptComparison) -> str:
+def facts(item: StoredComparison) -> str:
     """Room, id, how many variants and seeds, on one line."""
-    found = item.found
+    found = item.comparison
     seeds = "exact" if found.exact else f"{found.seeds:,} common {'seed' if found.seeds == 1 else 'seeds'}"
     parts = [
         found.domain,
@@ -32,9 +32,9 @@ def facts(item: KeptComparison) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def comparison_sections(item: KeptComparison, drawn: Html | None) -> list[Section]:
+def comparison_sections(item: StoredComparison, drawn: Html | None) -> list[Section]:
     """The sections of a page that is about one comparison; `drawn` are its figures."""
-    found = item.found
+    found = item.comparison
     moved = moved_parts(found)
     parts = [
         Section("headline", "Variants", _ranked(found)),
@@ -198,8 +198,8 @@ def _scenario(found: Comparison) -> Html:
     return join((table, tag("details", tag("summary", "Base scenario, every default written out"), base)))
 
 
-def _provenance(item: KeptComparison) -> Html:
-    found = item.found
+def _provenance(item: StoredComparison) -> Html:
+    found = item.comparison
     rows: list[list[Content]] = [
         ["comparison id", found.id],
         ["written by", f"forerun {found.version}"],

@@ -29,12 +29,12 @@ from forerun.report.contents import (
 )
 from forerun.report.drawing import draw
 from forerun.report.images import stems
-from forerun.report.kept import KeptComparison, KeptDocument
 from forerun.report.markup import Html, join, tag
 from forerun.report.page import BEGINNING, page
 from forerun.report.palette import VARIABLES
 from forerun.report.quantities import title_of
 from forerun.report.sections import Section
+from forerun.report.stored import StoredComparison, StoredDocument
 from forerun.result.figures import Figure
 from forerun.result.run import TIMELINE_FILE, Result, SavedRun
 from forerun.study.saved import SavedStudy
@@ -85,9 +85,9 @@ def _told(item: Other, prefix: str = "figure") -> _Told:
     if isinstance(item, SavedStudy):
         body = studies.study_sections(item, shown)
         return _Told("study", studies.facts(item), item.why(), figures, body, opened)
-    if isinstance(item, KeptComparison):
+    if isinstance(item, StoredComparison):
         body = comparisons.comparison_sections(item, shown)
-        return _Told("comparison", comparisons.facts(item), item.found.why, figures, body, opened)
+        return _Told("comparison", comparisons.facts(item), item.comparison.why, figures, body, opened)
     body = documents.document_sections(item, shown)
     return _Told(item.kind, documents.facts(item), item.answer, figures, body, opened)
 
@@ -103,8 +103,8 @@ def _one_page(item: Other) -> str:
     return page(title, lead, told.sections, charts=bool(figures_of_item(item)))
 
 
-def _scenario_of(item: KeptComparison | KeptDocument) -> Mapping[str, Any]:
-    return item.found.scenario if isinstance(item, KeptComparison) else item.scenario
+def _scenario_of(item: StoredComparison | StoredDocument) -> Mapping[str, Any]:
+    return item.comparison.scenario if isinstance(item, StoredComparison) else item.scenario
 
 
 def run_page(run: Run, question: str = "") -> str:
@@ -248,7 +248,7 @@ def mixed_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
 def _kind(item: Other) -> str:
     if isinstance(item, SavedStudy):
         return "study"
-    return "comparison" if isinstance(item, KeptComparison) else item.kind
+    return "comparison" if isinstance(item, StoredComparison) else item.kind
 
 
 def _run_body(run: Run, number: int) -> Html:

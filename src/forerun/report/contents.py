@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 
 from forerun.domain import find_domain
 from forerun.errors import StoreError, UnknownName
-from forerun.report.kept import KeptComparison, KeptDocument, figures_of_document
 from forerun.report.quantities import readable_unit
+from forerun.report.stored import StoredComparison, StoredDocument, figures_of_document
 from forerun.result.figures import Axis, Figure
 from forerun.result.ledger import Ledger
 from forerun.result.run import Result, SavedRun
@@ -20,7 +20,7 @@ from forerun.study.figures import figures as study_figures
 from forerun.study.saved import SavedStudy
 
 Run: TypeAlias = Result | SavedRun
-Other: TypeAlias = SavedStudy | KeptComparison | KeptDocument
+Other: TypeAlias = SavedStudy | StoredComparison | StoredDocument
 Item: TypeAlias = Run | Other
 
 #: lines of scenario text above which the rest is left to scenario.json
@@ -46,9 +46,9 @@ def figures_of_item(item: Item) -> tuple[Figure, ...]:
     """The figures of whatever is shown."""
     if isinstance(item, SavedStudy):
         return study_figures(item)
-    if isinstance(item, KeptComparison):
-        return comparison_figures(item.found)
-    if isinstance(item, KeptDocument):
+    if isinstance(item, StoredComparison):
+        return comparison_figures(item.comparison)
+    if isinstance(item, StoredDocument):
         return figures_of_document(item)
     return figures_of(item)
 
@@ -78,7 +78,7 @@ def label(run: Item) -> str:
     """A short name of what is shown: its folder or file, else its scenario's title or its room."""
     if isinstance(run, SavedStudy):
         return run.path.stem
-    if isinstance(run, (KeptComparison, KeptDocument)):
+    if isinstance(run, (StoredComparison, StoredDocument)):
         return run.name
     if isinstance(run, SavedRun) and run.folder.name:
         return run.folder.name

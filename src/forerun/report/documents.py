@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from forerun.report.contents import as_yaml, flat
-from forerun.report.kept import KeptDocument, Rows
 from forerun.report.markup import Content, Html, join, tag
 from forerun.report.quantities import format_number, readable_unit, split_name, title_of
 from forerun.report.sections import Section, data_table
+from forerun.report.stored import Rows, StoredDocument
 from forerun.study.summary import is_number
 
 #: rows of a table shown, and figures shown large
@@ -19,13 +19,13 @@ _TILES: Final = 6
 MOST_OPEN: Final = 14
 
 
-def facts(item: KeptDocument) -> str:
+def facts(item: StoredDocument) -> str:
     """Room, kind and version on one line."""
     parts = [item.domain, item.kind, f"forerun {item.version}" if item.version else ""]
     return " · ".join(part for part in parts if part)
 
 
-def document_sections(item: KeptDocument, drawn: Html | None) -> list[Section]:
+def document_sections(item: StoredDocument, drawn: Html | None) -> list[Section]:
     """The sections of a page that is about one plan or measurement; `drawn` are its figures."""
     notes = tag("ul", (tag("li", note) for note in item.notes), class_="notes")
     parts = [
@@ -44,7 +44,7 @@ def document_sections(item: KeptDocument, drawn: Html | None) -> list[Section]:
     return [part for part in parts if part]
 
 
-def _headline(item: KeptDocument) -> Html:
+def _headline(item: StoredDocument) -> Html:
     """The first numbers large, everything in a table."""
     found = {name: value for name, value in flat(item.facts).items() if value is not None}
     numbers = [name for name, value in found.items() if is_number(value)]
@@ -122,7 +122,7 @@ def _head(column: str) -> str:
     return f"{label} ({readable_unit(unit)})" if unit else label
 
 
-def _provenance(item: KeptDocument) -> Html:
+def _provenance(item: StoredDocument) -> Html:
     rows: list[list[Content]] = [["file", item.name], ["kind", item.kind]]
     rows += [["written by", f"forerun {item.version}"]] if item.version else []
     rows += [[name, _amount(value)] for name, value in flat(item.provenance).items()]

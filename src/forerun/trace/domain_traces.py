@@ -1,8 +1,8 @@
-"""Traces as a domain generates, fits and describes them.
+"""Generating, fitting and describing traces of a domain's own kind.
 
-A domain whose traces are more than instants of arrival (jobs of a cluster, fleets of spot instances) has an object of a
-class derived from `DomainTraces` as its `traces`. `forerun trace generate DOMAIN`, `fit DOMAIN` and `stats DOMAIN` call it.
-Its answers are data: nothing here prints or writes, apart from `Made.save`, which is called when the caller says where to.
+A domain whose traces are more than arrival times (cluster jobs, fleets of spot instances) has an instance of a subclass
+of `DomainTraces` as its `traces`, which `forerun trace generate DOMAIN`, `fit DOMAIN` and `stats DOMAIN` call. It returns
+data: nothing here prints, and only `GeneratedTrace.save` writes a file.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ DESCRIPTION_KINDS = (".yaml", ".yml", ".json", ".toml")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A table for people; cells are text, numbers or None. about: a line that explains its columns."""
+class ReportTable:
+    """A table to print; cells are text, numbers or None. about: one line that explains the columns."""
 
     title: str
     columns: tuple[str, ...]
@@ -38,29 +38,29 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What is said of traces: plain `data` for JSON, `tables` and `notes` for people, repairs that were needed."""
+class TraceReport:
+    """A description of traces: `data` for JSON, `tables` and `notes` to print, and the repairs that were made."""
 
     data: Mapping[str, Any]
-    tables: tuple[Shown, ...] = ()
+    tables: tuple[ReportTable, ...] = ()
     notes: tuple[str, ...] = ()
     repairs: tuple[Repair, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """A description fitted to recorded traces, and how well it stands in for them.
+    """A description fitted to recorded traces, with a report of how well it fits.
 
-    description: plain data; written as YAML it is what `generate` reads.
+    description: plain data; `generate` reads it from a YAML file.
     """
 
     description: Mapping[str, Any]
-    told: Told
+    report: TraceReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """A trace that was made: `count` rows of `what` (`jobs`, `nodes` ...), written whole by `save(path)`.
+class GeneratedTrace:
+    """A generated trace: `count` rows of `what` (`jobs`, `nodes` ...), written atomically by `save(path)`.
 
     `save` raises UsageError for an ending it cannot write. `next_step` is a command with `{out}` for the file.
     """
@@ -68,7 +68,7 @@ class Made:
     count: int
     what: str
     save: Callable[[Path], None]
-    told: Told
+    report: TraceReport
     next_step: str = ""
 
 
@@ -93,9 +93,9 @@ class Recorded:
 
 
 class DomainTraces:
-    """What a domain does with traces of its own kind; a verb that it does not override is rejected.
+    """Base class: override the methods that the domain supports; the others raise UsageError.
 
-    makes: a row of its traces in a word (`jobs`). about: in a line, what can be generated.
+    makes: what one row of its traces is, such as `jobs`. about: one line that says what can be generated.
     """
 
     makes: str = ""
@@ -109,45 +109,46 @@ class DomainTraces:
         count: int | None,
         horizon_s: float | None,
         seed: int,
-    ) -> Made:
-        """A trace drawn from a description: a name the domain knows, a file that describes one, or empty (the domain's
-        own default). `settings` are texts `key=value` applied to it.
+    ) -> GeneratedTrace:
+        """Generate a trace from a description.
+
+        description: a name that the domain knows, a description file, or empty for the domain's default.
+        settings: `key=value` texts that override it.
         """
         raise UsageError.at(type(self).__module__, "generates no traces")
 
     def fit(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Fitted:
-        """The description that is most like recorded traces."""
+        """The description that fits recorded traces best."""
         raise UsageError.at(type(self).__module__, "fits no traces")
 
-    def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Told:
-        """What recorded traces look like."""
+    def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> TraceReport:
+        """Statistics of recorded traces."""
         raise UsageError.at(type(self).__module__, "describes no traces")
 
 
 def is_description(text: str) -> bool:
-    """Whether a word on the command line names a file that describes something, rather than a thing by name."""
+    """Whether a command-line argument names a description file, by its suffix."""
     return Path(text).suffix in DESCRIPTION_KINDS
 
 
 def decoded(file: str, start: Mapping[str, Any], settings: Iterable[str], kind: type[S]) -> S:
-    """A record decoded from a description file over `start` (from `start` alone if `file` is empty), with texts
-    `key=value` applied.
+    """A record of type `kind`, decoded from `start`, then the description file, if any, then the `key=value` settings.
 
-    Raises ScenarioError naming every problem with its line, UsageError for a setting without `=`.
+    Raises ScenarioError that lists every problem with its line, UsageError for a setting without `=`.
     """
     document = read_document(Path(file)) if file else Document("description", {})
     if isinstance(document.data, dict):
         document = Document(document.name, {**start, **document.data}, document.lines)
     _, document = apply_overrides(document, settings, domain="")
     base = Path(file).resolve().parent if file else Path.cwd()
-    found: S = resolve(decode(document, kind), base=base, document=document)
-    return found
+    record: S = resolve(decode(document, kind), base=base, document=document)
+    return record
 
 
 def save_description(data: Mapping[str, Any], path: str | Path, *, comments: Iterable[str] = ()) -> None:
-    """Write plain data as a YAML file that `decoded` reads, comments first; the file appears whole or not at all.
+    """Write plain data, comments first, as a YAML file that `decoded` reads. The write is atomic.
 
-    Raises UsageError for another ending than .yaml or .yml, TraceError if it cannot be written.
+    Raises UsageError if the suffix is not .yaml or .yml, TraceError if the file cannot be written.
     """
     import yaml
 

@@ -23,7 +23,7 @@ from forerun.replication.cndlsys.runs import (
     read_experiment,
     table,
 )
-from forerun.trace.domain_traces import Shown, Told
+from forerun.trace.domain_traces import ReportTable, TraceReport
 
 
 class NotebookRuns(RunLayout, frozen=True, kw_only=True):
@@ -39,12 +39,12 @@ class NotebookRuns(RunLayout, frozen=True, kw_only=True):
     place: Literal["", "remote", "local"] = ""
     mode: Literal["compat", "corrected"] = "corrected"
 
-    def stats(self, folder: Path) -> Told:
+    def stats(self, folder: Path) -> TraceReport:
         """The published tables of the runs below a folder."""
         return _experiment(folder, self)
 
 
-def _experiment(path: Path, chosen: NotebookRuns) -> Told:
+def _experiment(path: Path, chosen: NotebookRuns) -> TraceReport:
     runs = read_experiment(path, dataset=chosen.dataset, place=chosen.place)
     data: dict[str, Any] = {"runs": len(runs), "mode": chosen.mode}
     shown = []
@@ -53,7 +53,9 @@ def _experiment(path: Path, chosen: NotebookRuns) -> Told:
         data[approach] = [asdict(row) for row in rows]
         columns = tuple(asdict(rows[0]))
         about = "a row: means over runs of one step length; names carry the unit (_s: seconds)"
-        shown.append(Shown(approach, columns, tuple(tuple(asdict(row).values()) for row in rows), about))
+        shown.append(
+            ReportTable(approach, columns, tuple(tuple(asdict(row).values()) for row in rows), about)
+        )
     if {"baseline1", "ours"} <= {run.approach for run in runs}:
         gains = improvements(runs)
         data["improvement"] = [asdict(gain) for gain in gains]
@@ -69,7 +71,7 @@ def _experiment(path: Path, chosen: NotebookRuns) -> Told:
             for g in gains
         )
         shown.append(
-            Shown(
+            ReportTable(
                 "gain of merging",
                 ("step s", "percent", "standard error", "Welch p", "merged", "significant"),
                 rows_of,
@@ -92,12 +94,12 @@ def _experiment(path: Path, chosen: NotebookRuns) -> Told:
         raised = flags(runs)
         notes = _grouped(raised)
         data["flags"] = [str(flag) for flag in raised]
-    return Told(data=data, tables=tuple(shown), notes=notes)
+    return TraceReport(data=data, tables=tuple(shown), notes=notes)
 
 
-def _explained(title: str, rows: Sequence[Explained]) -> Shown:
+def _explained(title: str, rows: Sequence[Explained]) -> ReportTable:
     columns = ("approach", "step s", "threads", "block", "completion s", "law s", "error %", "")
-    return Shown(
+    return ReportTable(
         title,
         columns,
         tuple(

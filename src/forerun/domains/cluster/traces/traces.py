@@ -28,10 +28,10 @@ from forerun.scenario.text import read_document
 from forerun.trace.domain_traces import (
     DomainTraces,
     Fitted,
-    Made,
+    GeneratedTrace,
     Recorded,
-    Shown,
-    Told,
+    ReportTable,
+    TraceReport,
     decoded,
     is_description,
 )
@@ -97,7 +97,7 @@ class ClusterTraces(DomainTraces):
         count: int | None,
         horizon_s: float | None,
         seed: int,
-    ) -> Made:
+    ) -> GeneratedTrace:
         """Jobs from a generator's name, a description file or a scenario, as a CSV with the native header."""
         described, assumed = _described(description, settings)
         spec, repairs = described.trace, RepairLog(strict=described.trace.strict)
@@ -112,11 +112,11 @@ class ClusterTraces(DomainTraces):
         if spec.first:
             table = _rows(table, range(min(spec.first, len(table.job_id))))
         repairs.finish()
-        return Made(
+        return GeneratedTrace(
             count=len(table.job_id),
             what="jobs",
             save=_csv_writer(jobs_csv(table)),
-            told=Told(
+            report=TraceReport(
                 data={"trace": to_data(spec), "profile": to_data(described.profile), "seed": seed},
                 notes=(*_generated_notes(spec, profile), *assumed),
                 repairs=repairs.repairs,
@@ -138,7 +138,7 @@ class ClusterTraces(DomainTraces):
             notes.append(f"not reproduced: {', '.join(outside)}; resampling blocks of the log keeps them")
         return Fitted(
             description=description,
-            told=Told(
+            report=TraceReport(
                 data={
                     "jobs": len(trace),
                     "duration_distance": found.duration_distance,
@@ -150,7 +150,7 @@ class ClusterTraces(DomainTraces):
                     "notes": notes,
                 },
                 tables=(
-                    Shown(
+                    ReportTable(
                         "recorded figures in the posterior-predictive bands",
                         ("feature", "recorded", "low", "high", "in the 95 % band"),
                         rows,
@@ -162,7 +162,7 @@ class ClusterTraces(DomainTraces):
             ),
         )
 
-    def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Told:
+    def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> TraceReport:
         """Size, load, durations, deadlines and models of a log; with `gpus=N`, whether it can have run on N GPUs."""
         trace = _jobs_of(recorded)
         chosen = decoded("", {}, settings, _StatsSettings)
@@ -356,7 +356,7 @@ def _jobs_of(recorded: Recorded) -> Trace:
     return trace
 
 
-def _statistics(trace: Trace, gpus: int, log: RepairLog) -> Told:
+def _statistics(trace: Trace, gpus: int, log: RepairLog) -> TraceReport:
     submit_s, duration_s = (np.asarray(trace[name], np.float64) for name in ("submit_s", "duration_s"))
     size = np.asarray(trace["gpus"], np.float64)
     work = duration_s * size
@@ -406,8 +406,8 @@ def _statistics(trace: Trace, gpus: int, log: RepairLog) -> Told:
         data["states"] = dict(states)
     figures = tuple((name, value) for name, value in data.items() if not isinstance(value, (list, dict)))
     tables = [
-        Shown("the job log", ("figure", "value"), figures, "one figure a row, in the unit beside it"),
-        Shown(
+        ReportTable("the job log", ("figure", "value"), figures, "one figure a row, in the unit beside it"),
+        ReportTable(
             "jobs by their size",
             ("GPUs", "jobs", "share of jobs", "share of GPU-hours", "median duration s"),
             sizes,
@@ -416,9 +416,13 @@ def _statistics(trace: Trace, gpus: int, log: RepairLog) -> Told:
     ]
     if states:
         tables.append(
-            Shown("jobs by their last state", ("state", "jobs"), tuple(states), "state: as the log has it")
+            ReportTable(
+                "jobs by their last state", ("state", "jobs"), tuple(states), "state: as the log has it"
+            )
         )
-    return Told(data=data | {"notes": notes}, tables=tuple(tables), notes=tuple(notes), repairs=log.repairs)
+    return TraceReport(
+        data=data | {"notes": notes}, tables=tuple(tables), notes=tuple(notes), repairs=log.repairs
+    )
 
 
 def _deadline_figures(trace: Trace, submit_s: F64, duration_s: F64) -> dict[str, Any]:

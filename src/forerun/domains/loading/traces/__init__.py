@@ -22,7 +22,15 @@ from forerun.domains.loading.traces.workloads import demands, fitted_to_workload
 from forerun.errors import UsageError
 from forerun.rng import stream
 from forerun.scenario.spec import Spec
-from forerun.trace.domain_traces import DomainTraces, Fitted, Made, Recorded, Shown, Told, decoded
+from forerun.trace.domain_traces import (
+    DomainTraces,
+    Fitted,
+    GeneratedTrace,
+    Recorded,
+    ReportTable,
+    TraceReport,
+    decoded,
+)
 
 #: the data set of `generate` without a description: 53 KB a file in the mean
 START: Final[dict[str, Any]] = {
@@ -66,7 +74,7 @@ class LoadingTraces(DomainTraces):
         count: int | None,
         horizon_s: float | None,
         seed: int,
-    ) -> Made:
+    ) -> GeneratedTrace:
         """A folder of files: those of a scenario's data set, or of the data set that the settings describe."""
         if horizon_s is not None:
             raise UsageError.at("--horizon", "files have no horizon; say how many, with -n")
@@ -82,14 +90,14 @@ class LoadingTraces(DomainTraces):
             "files": len(sizes), "bytes": int(sizes.sum()), "mean_bytes": float(sizes.mean()),
             "median_bytes": float(np.median(sizes)), "most_bytes": int(sizes.max()),
         }  # fmt: skip
-        return Made(
+        return GeneratedTrace(
             count=len(sizes),
             what="files",
             save=lambda path: write_files(path, sizes.tolist(), stream(seed, "files")),
-            told=Told(
+            report=TraceReport(
                 data=data,
                 tables=(
-                    Shown(
+                    ReportTable(
                         "files",
                         ("figure", "value"),
                         tuple(data.items()),
@@ -100,7 +108,7 @@ class LoadingTraces(DomainTraces):
             next_step="forerun measure loading {out}",
         )
 
-    def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Told:
+    def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> TraceReport:
         """Of a folder its measured runs, in the layout that `recorded` names; of a file DLIO's workloads."""
         path = recorded.only()
         if path.is_dir():

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from forerun.registry import Registry
 from forerun.scenario.spec import Spec
-from forerun.trace.domain_traces import Told
+from forerun.trace.domain_traces import TraceReport
 
 #: the layout of a folder whose layout nobody names: the published experiment's, which `forerun measure loading` writes too
 DEFAULT = "cndlsys"
@@ -19,7 +19,7 @@ class RunLayout(Spec, frozen=True, kw_only=True):
 
     name: ClassVar[str] = ""
 
-    def stats(self, folder: Path) -> Told:
+    def stats(self, folder: Path) -> TraceReport:
         """A summary of the runs in a folder. Raises TraceError for runs that cannot be read."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from forerun.domains.loading.policy import F64
 from forerun.domains.loading.scenario import Cpu, Dataset, Loader, Run, Scenario, Step
 from forerun.domains.loading.traces.workloads import data_of
 from forerun.errors import TraceError
-from forerun.trace.domain_traces import Fitted, Shown, Told
+from forerun.trace.domain_traces import Fitted, ReportTable, TraceReport
 from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Field, gathered, read_rows
 from forerun.trace.source import Source
@@ -107,9 +107,9 @@ def fitted_to_log(path: Path, batch: int, prefetch: int) -> Fitted:
         run=Run(batch=batch),
     )
     rows = tuple((name, value) for name, value in asdict(log).items())
-    told = Told(
+    told = TraceReport(
         data=asdict(log),
-        tables=(Shown("what the log says", ("figure", "value"), rows, "one figure a row, in the unit beside it"),),
+        tables=(ReportTable("what the log says", ("figure", "value"), rows, "one figure a row, in the unit beside it"),),
         notes=(f"the recursion gives {log.predicted_s:.4g} s for the log's {log.total_s:.4g} s",),
     )  # fmt: skip
-    return Fitted(description=data_of(scenario), told=told)
+    return Fitted(description=data_of(scenario), report=told)

@@ -28,7 +28,7 @@ from forerun.domains.loading.scenario import (
 from forerun.errors import Problem, TraceError
 from forerun.scenario.spec import to_data
 from forerun.scenario.text import Document, read_document
-from forerun.trace.domain_traces import Fitted, Shown, Told
+from forerun.trace.domain_traces import Fitted, ReportTable, TraceReport
 from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Field, gathered, read_rows
 from forerun.trace.source import Source
@@ -203,7 +203,7 @@ def workloads_of(path: Path) -> tuple[Workload, ...]:
     return (read_workload(path),) if path.suffix in (".yaml", ".yml") else read_demands(path)
 
 
-def demands(workloads: Sequence[Workload], link_bytes_per_s: float) -> Told:
+def demands(workloads: Sequence[Workload], link_bytes_per_s: float) -> TraceReport:
     """What an accelerator of each workload reads a second, and how many a link feeds (0: its bandwidth is unknown)."""
     fed = [work.fed_by(link_bytes_per_s) if link_bytes_per_s else None for work in workloads]
     rows = tuple(
@@ -239,7 +239,9 @@ def demands(workloads: Sequence[Workload], link_bytes_per_s: float) -> Told:
         if link_bytes_per_s
         else ("accelerators fed: give the store's bandwidth, --set link_bytes_per_s=2GB/s",)
     )
-    return Told(data=data, tables=(Shown("what one accelerator demands", columns, rows, about),), notes=note)
+    return TraceReport(
+        data=data, tables=(ReportTable("what one accelerator demands", columns, rows, about),), notes=note
+    )
 
 
 def fitted_to_workload(path: Path, latency_s: float, link_bytes_per_s: float, *, jobs: int) -> Fitted:
@@ -263,7 +265,7 @@ def fitted_to_workload(path: Path, latency_s: float, link_bytes_per_s: float, *,
         notes.append(
             "reader.read_threads: PyTorch's worker processes, as threads, since several jobs share the store"
         )
-    return Fitted(description=data_of(scenario), told=replace(told, notes=(*told.notes, *notes)))
+    return Fitted(description=data_of(scenario), report=replace(told, notes=(*told.notes, *notes)))
 
 
 def data_of(scenario: Scenario) -> dict[str, Any]:

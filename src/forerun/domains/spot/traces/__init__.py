@@ -35,10 +35,10 @@ from forerun.scenario.text import read_document
 from forerun.trace.domain_traces import (
     DomainTraces,
     Fitted,
-    Made,
+    GeneratedTrace,
     Recorded,
-    Shown,
-    Told,
+    ReportTable,
+    TraceReport,
     decoded,
     is_description,
 )
@@ -114,7 +114,7 @@ class SpotTraces(DomainTraces):
         count: int | None,
         horizon_s: float | None,
         seed: int,
-    ) -> Made:
+    ) -> GeneratedTrace:
         """One history from a process's name, a description file or a scenario."""
         if count is not None:
             raise UsageError.at("--count", "a fleet is drawn for a time: --horizon 6h")
@@ -126,11 +126,11 @@ class SpotTraces(DomainTraces):
         process = {"fleet": to_data(described.fleet), "seed": seed, "horizon_s": until_s}
         trace = trace_of(fleet, Provenance(format="generated", options=process))
         seen = fleet_statistics(fleet, until_s)
-        return Made(
+        return GeneratedTrace(
             count=len(trace),
             what=self.makes,
             save=lambda path: save_trace(trace, path),
-            told=Told(data=process | {"statistics": seen.data()}, tables=(_figures(seen),)),
+            report=TraceReport(data=process | {"statistics": seen.data()}, tables=(_figures(seen),)),
             next_step="forerun trace stats spot {out}",
         )
 
@@ -163,7 +163,7 @@ class SpotTraces(DomainTraces):
         notes.append("its `fleet` can stand in a scenario in place of the recording, for trials and plans")
         return Fitted(
             description=description,
-            told=Told(
+            report=TraceReport(
                 data={
                     "process": to_data(found.process),
                     "rates": [asdict(rate) for rate in found.rates],
@@ -175,13 +175,13 @@ class SpotTraces(DomainTraces):
                     "notes": notes,
                 },
                 tables=(
-                    Shown(
+                    ReportTable(
                         "fitted rates, exact 95 % intervals",
                         ("rate", "value", "low", "high", "unit"),
                         tuple((r.name, r.value, r.low, r.high, r.unit) for r in found.rates),
                         "low, high: the 95 % interval of the value, all three in the unit of the row",
                     ),
-                    Shown(
+                    ReportTable(
                         "recorded figures in the posterior-predictive bands",
                         ("figure", "recorded", "low", "high", "in the 95 % band"),
                         tuple((f.name, f.recorded, f.low, f.high, _yes(f.ok)) for f in found.features),
@@ -194,7 +194,7 @@ class SpotTraces(DomainTraces):
             ),
         )
 
-    def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> Told:
+    def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> TraceReport:
         """A fleet's figures; of two count files the notebook's twelve values too, and what they were meant to be; of a
         folder with the logs of a measured run its ledger beside the model's.
         """
@@ -214,7 +214,7 @@ class SpotTraces(DomainTraces):
             said = tuple((name, value) for name, value in looked.items() if value not in ("", None))
             tables.insert(
                 0,
-                Shown(
+                ReportTable(
                     "the recording",
                     ("what", "value"),
                     said,
@@ -227,7 +227,7 @@ class SpotTraces(DomainTraces):
             data["survival"] = dict(zip(map(str, at_h), shares, strict=True))
             rows = tuple(zip(at_h, shares, strict=True))
             tables.append(
-                Shown(
+                ReportTable(
                     "nodes that live longer, survivors cut off",
                     ("hours", "share"),
                     rows,
@@ -240,7 +240,7 @@ class SpotTraces(DomainTraces):
                 "corrected": {row[0]: row[2] for row in beside(pair)},
             }
             tables.insert(0, _notebook_table(pair))
-        return Told(
+        return TraceReport(
             data=data | {"notes": notes},
             tables=tuple(tables),
             notes=tuple(notes),
@@ -321,7 +321,7 @@ def _seen(
     return None, seen, notes, _looked_at(trace)
 
 
-def _measured(recorded: Recorded) -> Told:
+def _measured(recorded: Recorded) -> TraceReport:
     """A measured run, in the layout of Bamboo's run 86, beside the model that is fed with its own times and segments."""
     run = read_run(recorded.only(), recorded.log)
     model = model_run(run, run.profile, delay_s=START_DELAY_S)
@@ -365,7 +365,7 @@ def _measured(recorded: Recorded) -> Told:
         "the model has the run's own segments, the mean times of its logs, back-to-back checkpoints, and "
         f"{START_DELAY_S:g} s from a pause to the first step; differences of lines are shares of the run"
     )
-    return Told(
+    return TraceReport(
         data={
             "total_s": whole,
             "profile": asdict(profile),
@@ -381,20 +381,22 @@ def _measured(recorded: Recorded) -> Told:
             "notes": [note],
         },
         tables=(
-            Shown("mean times of the logs", ("what", "seconds"), times, "seconds: mean over the logs' rows"),
-            Shown(
+            ReportTable(
+                "mean times of the logs", ("what", "seconds"), times, "seconds: mean over the logs' rows"
+            ),
+            ReportTable(
                 "where the time went",
                 ("line", "measured_s", "model_s", "difference"),
                 lines,
                 "seconds of the logs, and of the model driven by the same segments; difference: as a share of the run",
             ),
-            Shown(
+            ReportTable(
                 "steps",
                 ("what", "measured", "model", "difference"),
                 totals,
                 "numbers of steps; difference: of the model to the logs, as a share",
             ),
-            Shown("segment by segment", heads, segments, "a row: from one reconfiguration to the next"),
+            ReportTable("segment by segment", heads, segments, "a row: from one reconfiguration to the next"),
         ),
         notes=(note,),
         repairs=recorded.log.repairs,
@@ -424,9 +426,9 @@ def _looked_at(trace: Trace) -> dict[str, Any]:
     return found
 
 
-def _figures(seen: FleetStatistics) -> Shown:
+def _figures(seen: FleetStatistics) -> ReportTable:
     rows = [(name, value, _unit(name)) for name, value in seen.data().items() if value is not None]
-    return Shown(
+    return ReportTable(
         "the fleet", ("figure", "value", "unit"), tuple(rows), "one figure a row, in the unit beside it"
     )
 
@@ -437,10 +439,10 @@ def _unit(name: str) -> str:
     return "h" if name.endswith(("_h", "_hours")) else "nodes" if name.endswith("nodes") else ""
 
 
-def _batches(seen: FleetStatistics) -> Shown:
+def _batches(seen: FleetStatistics) -> ReportTable:
     sizes = sorted({*seen.removal_batches, *seen.add_batches})
     rows = tuple((n, seen.removal_batches.count(n), seen.add_batches.count(n)) for n in sizes)
-    return Shown(
+    return ReportTable(
         "nodes at one instant",
         ("nodes", "removals", "additions"),
         rows,
@@ -448,9 +450,9 @@ def _batches(seen: FleetStatistics) -> Shown:
     )
 
 
-def _tested(tests: Iterable[fitting.Test]) -> Shown:
+def _tested(tests: Iterable[fitting.Test]) -> ReportTable:
     rows = tuple((t.question, t.statistic, t.p_value, "possible" if t.ok else "NO") for t in tests)
-    return Shown(
+    return ReportTable(
         "what the recording says by itself",
         ("question", "statistic", "p-value", "answer"),
         rows,
@@ -458,9 +460,9 @@ def _tested(tests: Iterable[fitting.Test]) -> Shown:
     )
 
 
-def _notebook_table(pair: CountTraces) -> Shown:
+def _notebook_table(pair: CountTraces) -> ReportTable:
     rows = tuple((name, repr(value), repr(better), why) for name, value, better, why in beside(pair))
-    return Shown(
+    return ReportTable(
         "as the notebook prints them",
         ("value", "notebook", "corrected", ""),
         rows,
@@ -503,7 +505,7 @@ def _as_notebook(pair: CountTraces | None, seen: FleetStatistics, recorded: Reco
     )
     return Fitted(
         description={"fleet": to_data(process), "horizon_s": seen.duration_h * 3600.0},
-        told=Told(
+        report=TraceReport(
             data={"process": to_data(process), "notebook": as_the_notebook(pair), "notes": [note]},
             tables=(_notebook_table(pair),),
             notes=(note,),

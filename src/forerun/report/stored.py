@@ -1,4 +1,4 @@
-"""What `forerun report` is given by name: a run directory, a study's store, a comparison, a plan or a measurement."""
+"""The stored objects that `forerun report` accepts: run directories, study stores, comparisons, plans, measurements."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class KeptComparison:
-    """A comparison, and the name it is shown under."""
+class StoredComparison:
+    """A comparison with the name that the page shows for it."""
 
     name: str
-    found: Comparison
+    comparison: Comparison
 
     @property
     def domain(self) -> str:
-        """The room of the variants."""
-        return self.found.domain
+        """The domain of the variants."""
+        return self.comparison.domain
 
 
 @dataclass(frozen=True)
-class KeptDocument:
-    """A plan or a measurement as its file tells it.
+class StoredDocument:
+    """The content of a plan or measurement file.
 
-    facts: flat figures under names that carry units, the headline. answer: one sentence. tables: rows by name.
-    provenance: what else the file says of where it comes from. content: all of it, for the room's drawings.
+    facts: the main figures, a flat mapping; their names carry units. answer: one sentence. tables: rows by name.
+    provenance: where the content comes from. content: the whole file, from which the domain makes its figures.
     """
 
     name: str
@@ -57,11 +57,11 @@ class KeptDocument:
     content: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
-Kept = SavedRun | SavedStudy | KeptComparison | KeptDocument
+Stored = SavedRun | SavedStudy | StoredComparison | StoredDocument
 
 
-def open_kept(path: Path) -> Kept:
-    """What is kept at a path. Raises StoreError saying what is absent or damaged, and what could be reported."""
+def open_stored(path: Path) -> Stored:
+    """Read what is stored at a path. Raises StoreError that says what is missing or damaged."""
     if is_store(path) or path.suffix == ".sqlite":
         return load_saved(path)
     if not path.is_file():
@@ -69,7 +69,7 @@ def open_kept(path: Path) -> Kept:
     try:
         data = read_json(path)
     except StoreError as error:
-        # The name of a plan is the user's choice; a file named .json that is damaged is told what is wrong with it.
+        # A plan file may have any name. For one named .json, say what is wrong inside it.
         if path.suffix == ".json":
             raise
         raise StoreError.at(
@@ -78,7 +78,7 @@ def open_kept(path: Path) -> Kept:
         ) from error
     match data.get("format"):
         case found if found == COMPARISON_FORMAT:
-            return KeptComparison(path.stem, comparison_of(data, str(path)))
+            return StoredComparison(path.stem, comparison_of(data, str(path)))
         case found if found == PLAN_FORMAT:
             return _plan(path, data)
         case found if found == MEASUREMENT_FORMAT:
@@ -91,7 +91,7 @@ def open_kept(path: Path) -> Kept:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises StoreError saying what is wrong."""
+    """The object in a JSON file. Raises StoreError if it cannot be read."""
     try:
         return read_document(path)
     except StoreError as error:
@@ -99,7 +99,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise StoreError.at(path, what) from error
 
 
-def figures_of_document(document: KeptDocument) -> tuple[Figure, ...]:
+def figures_of_document(document: StoredDocument) -> tuple[Figure, ...]:
     """The figures of a plan or a measurement, none if its domain is not installed. Raises StoreError if it is damaged."""
     domain = find_domain(document.domain)
     if domain is None:
@@ -109,18 +109,18 @@ def figures_of_document(document: KeptDocument) -> tuple[Figure, ...]:
             return domain.plan_figures(document.content, document.scenario)
         return domain.measured_figures(document.content)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
-        what = f"its figures need what the {document.kind} does not hold: {type(error).__name__}: {error}"
+        what = f"its figures need what the {document.kind} does not contain: {type(error).__name__}: {error}"
         raise StoreError.at(document.name, what) from error
 
 
-def _plan(path: Path, data: Mapping[str, Any]) -> KeptDocument:
+def _plan(path: Path, data: Mapping[str, Any]) -> StoredDocument:
     try:
         plan, scenario = data["plan"], data["scenario"]
         tables = {name: rows for name, rows in plan.get("tables", {}).items() if _is_table(rows)}
         tables |= {name: rows for name, rows in plan.items() if name != "tables" and _is_table(rows)}
         options = {f"option {name}": value for name, value in data.get("options", {}).items()}
         certificate = "certificate" in plan
-        return KeptDocument(
+        return StoredDocument(
             name=path.stem,
             kind="plan",
             domain=str(scenario["domain"]),
@@ -131,7 +131,7 @@ def _plan(path: Path, data: Mapping[str, Any]) -> KeptDocument:
             tables=tables,
             scenario=scenario,
             provenance={
-                "objective": data.get("objective") or "the room's",
+                "objective": data.get("objective") or "the domain's default",
                 **options,
                 "certificate": "in the plan file" if certificate else "none: checked by planning again",
                 "verified by": f"forerun check {path.name}",
@@ -142,7 +142,7 @@ def _plan(path: Path, data: Mapping[str, Any]) -> KeptDocument:
         raise StoreError.at(path, f"is no plan: {type(error).__name__}: {error}") from error
 
 
-def _measurement(path: Path, data: Mapping[str, Any]) -> KeptDocument:
+def _measurement(path: Path, data: Mapping[str, Any]) -> StoredDocument:
     try:
         flat = {name: value for name, value in data.items() if not isinstance(value, (Mapping, list))}
         apart = ("format", "domain", "forerun", "answer")
@@ -152,7 +152,7 @@ def _measurement(path: Path, data: Mapping[str, Any]) -> KeptDocument:
         host = data.get("host", {})
         if host.get("quiet") is False:
             notes.append("the load average was above twice the cores: measure again on a quiet machine")
-        return KeptDocument(
+        return StoredDocument(
             name=path.stem,
             kind="measurement",
             domain=str(data["domain"]),
@@ -173,4 +173,4 @@ def _is_table(rows: Any) -> bool:
     return isinstance(rows, list) and bool(rows) and all(isinstance(row, Mapping) for row in rows)
 
 
-__all__ = ["Kept", "KeptComparison", "KeptDocument", "figures_of_document", "open_kept"]
+__all__ = ["Stored", "StoredComparison", "StoredDocument", "figures_of_document", "open_stored"]
