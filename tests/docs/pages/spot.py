@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from forerun.domains.spot.engine import trials
+from forerun.domains.spot.engine.run import BLOCK
 from forerun.replication.bamboo import reproduce
 
 from ..claims import Claim, Within, constant, record, row
@@ -140,7 +140,7 @@ def _histories(page: str, rows: Any) -> Iterator[Claim]:
     )
     yield from _zones(page)
     peak = record("spot-memory")
-    yield Claim(page, "Trials run in blocks of {} of which", (trials.BLOCK,))
+    yield Claim(page, "Trials run in blocks of {} of which", (BLOCK,))
     yield Claim(
         page,
         "{} MiB for {} trials and for two million",
