@@ -1,4 +1,4 @@
-"""The spot room."""
+"""The spot page."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(
         page,
         "additions carry the time of the row before, {} s too early; one date falls back at midnight, so the mean gap of "
-        "terminations comes out as {} s for {}",
+        "terminations is {} s instead of {}",
         (
             rows["stamps: additions stamped too early by, s"]["compat"],
             *both("stamps: mean gap of terminations, s"),
@@ -174,7 +174,7 @@ def _real(page: str) -> Iterator[Claim]:
     losses = (transformer["run"]["first_loss"], transformer["run"]["last_loss"])
     yield Claim(
         page,
-        "by more than {} % of the run, and steps came out {} % above the prediction; of the transformer, "
+        "by more than {} % of the run, and steps were {} % above the prediction; of the transformer, "
         "whose loss fell from {} to {} meanwhile, {} % and {} %.",
         (*over[:2], *losses, *over[2:]),
     )
@@ -213,7 +213,7 @@ def _zones(page: str) -> Iterator[Claim]:
     yield Claim(page, "it has cost what leaving costs: at most ${} here", (Within(most=dear - alone),))
     yield Claim(
         page,
-        "Over {} settings drawn at random (prices, rates, shapes, pauses, deadlines, three rules, up to three zones, {} "
+        "Over {} random settings (prices, rates, shapes, pauses, deadlines, three rules, up to three zones, {} "
         "histories each) none costs more with `by_goodput` than without, {} cost at least 1 % less, and the mean is {} % "
         "lower",
         (
