@@ -17,11 +17,13 @@ import functools
 import importlib
 import pkgutil
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 import numpy as np
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
 
 #: entry point group of domains that other packages bring
 GROUP: Final = "forerun.domains"
+
+#: its old name, still read for one version
+_OLD_GROUP: Final = "forerun.rooms"
 
 S = TypeVar("S", bound=Spec)
 InputsT = TypeVar("InputsT")
@@ -222,8 +227,8 @@ def get_domain(name: str) -> Domain[Any, Any, Any]:
         return _loaded(_announced()[name])
     if name not in _built_in():
         raise UnknownName.among("domain", name, domain_names())
-    found: Domain[Any, Any, Any] = importlib.import_module(f"forerun.domains.{name}").DOMAIN
-    return found
+    built_in: Domain[Any, Any, Any] = importlib.import_module(f"forerun.domains.{name}").DOMAIN
+    return built_in
 
 
 def find_domain(name: str) -> Domain[Any, Any, Any] | None:
@@ -248,8 +253,8 @@ def scenario_type_of(domain: Any, where: str) -> type[Spec]:
     if not isinstance(domain, str) or domain not in domain_names():
         what = "the key 'domain' is missing" if domain is None else f"no domain named {domain!r}"
         raise ScenarioError.at(where, f"{what}; {known_names(str(domain), domain_names())}")
-    found: type[Spec] = get_domain(domain).scenario_type
-    return found
+    scenario_type: type[Spec] = get_domain(domain).scenario_type
+    return scenario_type
 
 
 @functools.cache
@@ -260,22 +265,30 @@ def _built_in() -> frozenset[str]:
 
 @functools.cache
 def _announced() -> Mapping[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
+    old = entry_points(group=_OLD_GROUP)
+    if old:
+        names = ", ".join(sorted(point.name for point in old))
+        what = f"entry point group {_OLD_GROUP} ({names}) is now {GROUP}; the old name is read for one version more"
+        warnings.warn(what, DeprecationWarning, stacklevel=2)
+    return {point.name: point for point in (*old, *entry_points(group=GROUP))}
 
 
 def _loaded(point: EntryPoint) -> Domain[Any, Any, Any]:
     where = f"entry point {point.name!r} of {point.group}"
     try:
-        found = point.load()
+        member = point.load()
     except Exception as error:  # a plugin may fail in any way; it must not look like our fault
         raise UsageError(Problem(where, f"cannot be loaded: {type(error).__name__}: {error}")) from error
-    if not isinstance(found, Domain):
-        raise UsageError(
-            Problem(where, f"is a {type(found).__name__}, not an instance of forerun.domain.Domain")
-        )
-    if found.name != point.name:
-        raise UsageError(Problem(where, f"announces a domain that calls itself {found.name!r}"))
-    return found
+    if not isinstance(member, Domain):
+        what = f"is a {type(member).__name__}, not an instance of forerun.domain.Domain"
+        if isinstance(member, ModuleType):
+            what += (
+                "; derive a class from Domain and announce an instance of it, as examples/domain-plugin does"
+            )
+        raise UsageError(Problem(where, what))
+    if member.name != point.name:
+        raise UsageError(Problem(where, f"announces a domain that calls itself {member.name!r}"))
+    return member
 
 
 # ------------------------------------------------------------------------------- what a domain says to explain and compare

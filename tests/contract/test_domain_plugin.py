@@ -22,8 +22,8 @@ DEMO = SOURCE / "forerun_evaluation" / "demo.yaml"
 
 
 @pytest.fixture(autouse=True)
-def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package on the path, announced as its pyproject.toml does."""
+def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The package on the path, announced as its pyproject.toml does; its entry_points.txt."""
     import tomllib
 
     project = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text())["project"]
@@ -31,7 +31,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     info = site / "forerun_evaluation-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
+    announced = info / "entry_points.txt"
+    announced.write_text(
         "".join(
             f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
             for group, points in project["entry-points"].items()
@@ -40,7 +41,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(str(SOURCE))
     monkeypatch.syspath_prepend(str(site))
     _forget()
-    yield
+    yield announced
     monkeypatch.undo()
     for name in [name for name in sys.modules if name.startswith("forerun_evaluation")]:
         del sys.modules[name]
@@ -158,3 +159,23 @@ def test_every_command_works(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         else:
             assert code == 0 and shown in out, (words, err)
     assert "GPUs that work" in (tmp_path / "page.html").read_text()
+
+
+def test_the_old_entry_point_group_is_read_with_a_warning(installed: Path, tmp_path: Path) -> None:
+    installed.write_text(installed.read_text().replace("[forerun.domains]", "[forerun.rooms]"))
+    domain._announced.cache_clear()
+    with pytest.warns(DeprecationWarning, match=r"forerun\.rooms \(evaluation\) is now forerun\.domains"):
+        domain._announced()
+    result = forerun.simulate(scenario(tmp_path, [3.0, 2.0, 2.0], "policy=in-order"))
+    assert result.summary["makespan_s"] == 4.0
+
+
+def test_a_module_under_the_old_group_is_rejected_with_what_to_do(installed: Path) -> None:
+    installed.write_text("[forerun.rooms]\nevaluation = forerun_evaluation\n")
+    domain._announced.cache_clear()
+    with pytest.warns(DeprecationWarning, match="is now forerun.domains"):
+        domain._announced()
+    with pytest.raises(
+        UsageError, match=r"'evaluation' of forerun\.rooms: is a module.*derive a class from Domain"
+    ):
+        domain.get_domain("evaluation")
