@@ -34,7 +34,8 @@ from forerun.domains.energy.scenario import Rules
 from forerun.domains.energy.traces.groups import group_rows
 from forerun.domains.energy.traces.pipelines import synthetic
 from forerun.errors import ForerunError
-from forerun.replication.zeus.public import GPUS, JOBS, public_file, public_workload
+from forerun.replication.zeus.public import GPUS, public_file, public_workload
+from forerun.replication.zeus.published import JOBS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = [word for word in sys.argv[1:] if word != "--json"]

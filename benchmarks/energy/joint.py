@@ -25,7 +25,8 @@ from forerun.domains.energy.policy import Pair
 from forerun.domains.energy.scenario import Rules
 from forerun.domains.energy.summary.savings import of_attempts, reference
 from forerun.errors import ForerunError
-from forerun.replication.zeus.public import GPUS, JOBS, public_file, public_workload
+from forerun.replication.zeus.public import GPUS, public_file, public_workload
+from forerun.replication.zeus.published import JOBS
 
 ROOT = Path(__file__).resolve().parents[2]
 os.environ.setdefault(

@@ -22,7 +22,8 @@ from forerun.domains.energy.policy.curve import CostCurve, CurvePrior, Shapes
 from forerun.domains.energy.scenario import Rules
 from forerun.domains.energy.summary.savings import of_attempts, reference
 from forerun.replication.zeus import public
-from forerun.replication.zeus.public import GPUS, JOBS
+from forerun.replication.zeus.public import GPUS
+from forerun.replication.zeus.published import JOBS
 from forerun.replication.zeus.reproduce import DRIFTS, drift_excess
 from forerun.result.stats import mean_interval
 

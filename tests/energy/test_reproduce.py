@@ -11,7 +11,8 @@ import pytest
 
 from forerun.domains.energy.traces.groups import by_mean_runtime, fitted, group_rows, group_sizes
 from forerun.replication.zeus import public, reproduce
-from forerun.replication.zeus.public import GPUS, JOBS
+from forerun.replication.zeus.public import GPUS
+from forerun.replication.zeus.published import JOBS
 from forerun.replication.zeus.reproduce import REPRODUCTIONS, last_five, mean_ratios, potential
 from forerun.result.reproduction import silent
 

@@ -207,6 +207,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _point(each: Epochs) -> dict[str, Any]:
+    """A timed configuration as plain data, with 95 % intervals."""
     joules = [value for value, _ in each.joules]
     return {
         "batch_size": each.batch_size,
@@ -251,6 +252,7 @@ def compared(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]
 
 
 def _write_train(campaign: Campaign, paths: dict[tuple[int, int], dict[float, int]], path: Path) -> None:
+    """Write the epochs to each target, `nan` for a target that was not reached."""
     dataset, network, optimizer = KEY
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")

@@ -65,6 +65,7 @@ def command(
     from forerun.result.plan import read_document
 
     def numbers(text: str, option: str) -> tuple[float, ...]:
+        """The positive numbers of an option. Raises UsageError."""
         try:
             values = tuple(float(part) for part in text.split(",") if part.strip())
         except ValueError as error:
@@ -123,6 +124,7 @@ def command(
 
 
 def _show(profile: dict[str, Any], out: Path) -> None:
+    """Print points, notes and the comparison with an earlier profile."""
     for point in profile["points"]:
         low, high = point["epoch_s_interval"]
         watts = f"{point['power_w']:.1f} W" if point["power_w"] is not None else "joules not measured"

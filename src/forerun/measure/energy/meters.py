@@ -167,6 +167,7 @@ class SampledNvmlMeter:
         self._ending.set()
 
     def _sample_until_stopped(self) -> None:
+        """Sample the power until `stop` is called."""
         while not self._ending.wait(SAMPLE_S):
             with contextlib.suppress(OSError):
                 self.sample()
@@ -178,6 +179,7 @@ def find_meter(device: str, index: int = 0) -> Meter | NoMeter:
 
 
 def _nvml(index: int) -> Meter | NoMeter:
+    """The meter of an NVIDIA GPU: its energy counter, else its sampled power."""
     try:
         nvml = importlib.import_module("pynvml")
     except ModuleNotFoundError:
@@ -205,6 +207,7 @@ def _nvml(index: int) -> Meter | NoMeter:
 
 
 def _rapl(root: Path) -> Meter | NoMeter:
+    """The meter of the processor packages."""
     zones = sorted(root.glob("intel-rapl:[0-9]")) if root.is_dir() else []
     if not zones:
         return NoMeter(

@@ -60,9 +60,11 @@ class CompiledZeus(CompiledLoops):
         return self._columns(log) if status == kernels.OK else self._readable(seed)
 
     def _readable(self, seed: int) -> Attempts:
+        """One run by the readable loops, which raise the named failures."""
         return columns(self.work.run(seed)[1], self.work.workload)
 
     def _columns(self, log: Floats) -> Attempts:
+        """The kernels' log of attempts as columns."""
         names = (kernels.RECURRENCE, kernels.ATTEMPT, kernels.SIZE, kernels.EPOCHS, kernels.ENDED)
         recurrence, attempt, size, epochs, ended = log[:, names].T.astype(np.int64)
         return Attempts(
@@ -90,6 +92,7 @@ def chosen_limits(workload: Workload, eta: float) -> Ints:
 
 
 def _optimiser(spec: Pair, workload: Workload) -> Optimiser:
+    """The parameters of a published policy for the kernels."""
     policy = spec.batch_size
     default = workload.size_index(workload.job.default_batch_size)
     if isinstance(policy, PruningGts):
@@ -102,6 +105,7 @@ def _optimiser(spec: Pair, workload: Workload) -> Optimiser:
 
 
 def _compiled_job(work: Work, limits: Ints) -> CompiledJob:
+    """The arrays of a job for the kernels, each size at its chosen limit."""
     workload = work.workload
     rows = np.arange(len(workload.sizes))
     return CompiledJob(

@@ -1,8 +1,8 @@
-"""Compiled loops of the reference's optimisers: the same draws and roundings as the readable loops, many seeds a call.
+"""Compiled loops of the published optimisers: the same draws and roundings as the readable loops, at many seeds.
 
 Covers `pruning-gts` and `gts` with the just-in-time limit under compat rules. A limit once profiled never changes, so
 each batch size enters with the slices and costs of its cheapest limit. Sums and variances follow numpy's pairwise
-order and permutations numpy's own sampling, so results equal `simulate.sequence` and `simulate.group` bit for bit.
+order and permutations numpy's own sampling, so results equal `engine.loops.sequence` and `engine.loops.group` bit for bit.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def block_sum(x: F64, first: int, n: int) -> float:
 def pairwise_sum(x: F64, n: int) -> float:
     """Sum of x[:n] in numpy's order: halves (the left one a multiple of 8 long) down to blocks of at most 128.
 
-    A walk over the tree of halves with a stack, since compiled recursion cannot be kept on disk: `left` holds the
+    A walk over the tree of halves with a stack, since compiled recursion cannot be cached on disk: `left` holds the
     sum of a node's left half once it is known.
     """
     if n <= 128:
@@ -208,10 +208,10 @@ def floor_quotient(a: float, b: float) -> float:
 
 @kernel
 def begin_round(walk: Walk) -> None:
-    """Start a round at the incumbent; it is the first in the way down."""
+    """Start a round at the incumbent; it is the first size on the way down."""
     walk.kept[:] = False
     walk.best_j[0] = math.inf
-    walk.walk[TURNED] = -1  # becomes where the way up begins once the way down is over
+    walk.walk[TURNED] = -1  # set to 1 when the walk down is over
     walk.walk[AHEAD] = walk.walk[INCUMBENT]
 
 
@@ -269,7 +269,7 @@ def answer(walk: Walk, size: int, cost: float, reached: bool) -> bool:
 
 @kernel
 def add_compensated(sums: F64, at: int, value: float) -> None:
-    """Add to the running sum at `at`; what rounding drops is kept in the next element."""
+    """Add to the running sum at `at`; the rounding error goes to the next element."""
     total = sums[at] + value
     if abs(sums[at]) >= abs(value):
         sums[at + 1] += (sums[at] - total) + value
@@ -458,7 +458,7 @@ def attempt(job: CompiledJob, size: int, bound: float, profiled: bool, rng: Rng,
     row = job.start[size] + (rng.integers(0, count) if count > 1 else 0)
     epoch_s, epoch_j, target = job.epoch_s[row], job.epoch_j[row], job.epochs[row]
     cap = job.max_epochs
-    if bound != bound:  # zero times an infinite cost: the reference then stops at once
+    if bound != bound:  # zero times an infinite cost: the published simulator then stops at once
         cap = -1
     elif bound != math.inf:
         epoch_cost = job.eta * epoch_j + ((1 - job.eta) * job.top_limit_w[size]) * epoch_s
@@ -484,7 +484,7 @@ def attempt(job: CompiledJob, size: int, bound: float, profiled: bool, rng: Rng,
 
 @kernel
 def empty_state(sizes: int, optimiser: Optimiser) -> tuple[Walk, Beliefs]:
-    """A walk and beliefs that know nothing."""
+    """A walk at its start, and beliefs before any reward."""
     walk = Walk(np.ones(sizes, np.bool_), np.zeros(sizes, np.bool_), np.zeros(5, np.int64), np.zeros(1))
     walk.walk[ROUNDS_LEFT] = 2
     walk.walk[EXPECTING] = -1

@@ -1,4 +1,4 @@
-"""The public trace of recurring jobs (Zeus, NSDI 2023) and its six jobs, for reproductions and examples."""
+"""The public trace of recurring jobs [You, Chung, Chowdhury: Zeus, NSDI 2023]."""
 
 from __future__ import annotations
 
@@ -9,29 +9,11 @@ from typing import Final
 from forerun.data import dataset
 from forerun.domains.energy.inputs.workload import Workload, join
 from forerun.domains.energy.scenario import Job, Rules
+from forerun.replication.zeus.published import JOBS
 from forerun.trace.readers.energy_power import PowerTrace, read_power
 from forerun.trace.readers.energy_train import TrainTrace, read_train
 
 GPUS: Final = ("v100", "a40", "rtx6000", "p100")
-#: the six jobs with their customary targets; the default batch size is clipped to what a GPU can hold
-JOBS: Final = {
-    name: Job(
-        dataset=name,
-        network=network,
-        optimizer=optimizer,
-        target_metric=target,
-        max_epochs=max_epochs,
-        default_batch_size=default,
-    )
-    for name, network, optimizer, target, max_epochs, default in (
-        ("cifar100", "shufflenetv2", "adadelta", 0.6, 100, 1024),
-        ("imagenet", "resnet50", "adadelta", 0.65, 100, 256),
-        ("squad", "bert_base_uncased", "adamw", 84.0, 6, 32),
-        ("librispeech", "deepspeech2", "adamw", 40.0, 16, 256),
-        ("movielens-1m", "ncf", "adam", 0.41, 100, 1024),
-        ("sentiment140", "bert_base_uncased", "adamw", 0.84, 10, 128),
-    )
-}
 #: the source in the registry of public data, and that of windows measured while jobs trained
 SOURCE: Final = "zeus"
 WINDOWS_SOURCE: Final = "zeus_power_profiles"

@@ -1,14 +1,20 @@
-"""The numbers that the papers state, from `published.json` beside this file."""
+"""What the papers and the public trace state, read from `published.json`."""
 
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
+from typing import Any, Final
+
+from forerun.domains.energy.scenario import Job
+
+_DATA: Final[dict[str, Any]] = json.loads(
+    Path(__file__).with_name("published.json").read_text(encoding="utf-8")
+)
+#: the six jobs of the public trace, by data set; a GPU may not hold the default batch size
+JOBS: Final[dict[str, Job]] = {job["dataset"]: Job(**job) for job in _DATA["jobs"]["jobs"]}
 
 
-@cache
 def published(identifier: str, what: str) -> dict[str, float]:
     """The published bounds of one quantity, `least` and `most`. identifier: of the reproduction."""
-    stored = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-    return {bound: float(value) for bound, value in stored[identifier][what].items()}
+    return {bound: float(value) for bound, value in _DATA[identifier][what].items()}

@@ -23,8 +23,8 @@ from forerun.domains.energy.summary.savings import Reference, Savings, of_attemp
 from forerun.domains.energy.traces.groups import REGIMES, regime
 from forerun.errors import Infeasible
 from forerun.replication.zeus import reproduce_hardware
-from forerun.replication.zeus.public import GPUS, JOBS, SOURCE, public_workload
-from forerun.replication.zeus.published import published
+from forerun.replication.zeus.public import GPUS, SOURCE, public_workload
+from forerun.replication.zeus.published import JOBS, published
 from forerun.result.figures import Axis, Figure, Rule
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 
@@ -49,6 +49,7 @@ def _runs(
     eta: float = ETA,
     beta: float = BETA,
 ) -> list[Attempts]:
+    """Runs of the customary number of recurrences, one a seed."""
     return run_many(
         Work(workload, spec, eta=eta, beta=beta, rules=rules, recurrences=workload.recurrences()),
         seeds,
@@ -62,6 +63,7 @@ def _ours(name: str, compat: float | None, corrected: float | None = None, *, no
 
 
 def _mean(saved: Sequence[Savings], what: str) -> float:
+    """Mean of one figure of the savings."""
     return float(np.mean([getattr(one, what) for one in saved]))
 
 
@@ -91,6 +93,7 @@ def potential(gpu: str, dataset: str, rules: Rules) -> dict[str, float]:
 
 
 def _potential(progress: Progress) -> Reproduced:
+    """zeus-savings-potential: the least energy of each knob against the default."""
     rows, bars = [], []
     table = {dataset: potential("v100", dataset, COMPAT) for dataset in JOBS}
     again = {dataset: potential("v100", dataset, CORRECTED) for dataset in JOBS}
@@ -139,6 +142,7 @@ def last_five(gpu: str, dataset: str, rules: Rules, seeds: Sequence[int]) -> lis
 
 
 def _single(progress: Progress) -> Reproduced:
+    """zeus-single: savings of the published policy in the last five recurrences."""
     rows = []
     compat, corrected = {}, {}
     for dataset in JOBS:
@@ -171,6 +175,7 @@ def _single(progress: Progress) -> Reproduced:
 
 
 def _choices(workload: Workload, log: Attempts) -> Figure:
+    """The batch sizes of one run over its recurrences."""
     return Figure(
         id="zeus-single-choices",
         title="Batch sizes over recurrences: the public example",
@@ -227,6 +232,7 @@ def _regret(progress: Progress, *, part: int = 1) -> Reproduced:
 
 
 def _regret_figure(dataset: str) -> Figure:
+    """Cumulative regret of every policy on one job, with bands over seeds."""
     workload = public_workload("v100", dataset, COMPAT)
     against, n = reference(workload, ETA), workload.recurrences()
     columns: dict[str, list[float | str]] = {
@@ -266,6 +272,7 @@ def regret_curves(logs: Sequence[Attempts], recurrences: int, against: Reference
 
 
 def _groups(progress: Progress) -> Reproduced:
+    """zeus-groups: savings in synthetic groups of three kinds."""
     rows = []
     note = "synthetic groups: the published group trace is not obtainable; paper: 7 to 52 % energy over real groups"
     spec = Pair(batch_size=PruningGts(concurrency=True), limit=Jit())
@@ -306,6 +313,7 @@ def group_saving(dataset: str, name: str, rules: Rules, spec: KnobSpec, seeds: S
 
 
 def _pareto(progress: Progress) -> Reproduced:
+    """zeus-pareto: the frontier of time against energy of each job."""
     from forerun.domains.energy.plan.points import Point, knee, pareto
 
     rows, figures = [], []
@@ -343,6 +351,7 @@ def _pareto(progress: Progress) -> Reproduced:
 
 
 def _gpus(progress: Progress) -> Reproduced:
+    """zeus-gpus: potential and savings on the other GPU types."""
     rows = []
     for gpu in GPUS[1:]:
         for dataset in JOBS:
@@ -358,6 +367,7 @@ def _gpus(progress: Progress) -> Reproduced:
 
 
 def _sensitivity(progress: Progress, *, seeds: int = 50) -> Reproduced:
+    """zeus-sensitivity: weight of energy, bound and window."""
     rows = []
     for dataset in JOBS:
         progress(f"zeus-sensitivity: {dataset}")
@@ -380,6 +390,7 @@ def _sensitivity(progress: Progress, *, seeds: int = 50) -> Reproduced:
 
 
 def _ratio(workload: Workload, spec: KnobSpec, beta: float, seeds: int) -> float | None:
+    """Mean cost over the oracle's; None if the policy fails at every seed."""
     against, n = reference(workload, ETA), workload.recurrences()
     logs = []
     for seed in range(1, seeds + 1):
@@ -419,6 +430,7 @@ def drift_excess(
 
 
 def _drift(progress: Progress) -> Reproduced:
+    """zeus-drift: windowed learning after a synthetic change of the job."""
     rows = []
     for case in DRIFTS:
         for window in (0, 10, 3):
@@ -440,6 +452,7 @@ def _entry(
     minutes: float,
     quick: Callable[[Progress], Reproduced] | None = None,
 ) -> Reproduction:
+    """A reproduction from the public trace."""
     return Reproduction(name, title, f"{PAPER}, {place}", run, (SOURCE,), minutes, quick)
 
 

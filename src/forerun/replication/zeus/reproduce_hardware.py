@@ -25,6 +25,7 @@ def chosen_limits(measured: Windows) -> dict[str, float]:
     top = max(limits) * measured.gpus
 
     def cost(eta: float) -> float:
+        """The limit with the least cost at a weight of energy."""
         return least_cost(limits, times, joules, eta=eta, max_power_w=top)
 
     return {
@@ -37,6 +38,7 @@ def chosen_limits(measured: Windows) -> dict[str, float]:
 
 
 def _power_limit(progress: Progress) -> Reproduced:
+    """zeus-power-limit: limits chosen from the published windows."""
     rows = []
     marks: dict[str, list[float | str]] = {"time": [], "energy": [], "rule": [], "profile": []}
     profiles = faster_below = 0
@@ -82,6 +84,7 @@ FREQUENCIES_MHZ: Final = tuple(range(600, 1411, 30))
 
 
 def _perseus(progress: Progress) -> Reproduced:
+    """perseus-frontier: time against energy of synthetic pipelines."""
     rows: list[Row] = []
     marks: dict[str, list[float | str]] = {"time": [], "energy": [], "pipeline": []}
     synthetic_note = "synthetic stages; the paper's profiles are of A100 and A40 clusters"

@@ -101,15 +101,18 @@ def check_size(inputs: JobInputs) -> None:
 
 
 def _hours(recurrences: int) -> str:
+    """Hours that so many recurrences take, in words."""
     return f"{recurrences * RECURRENCE_S / 3600:,.1f} hours"
 
 
 def _beliefs(policy: KnobPolicy) -> tuple[Belief, ...]:
+    """The final beliefs of a policy, empty if it has none."""
     believer = policy.batch_size if isinstance(policy, PairedPolicy) else policy
     return tuple(believer.beliefs()) if isinstance(believer, Believes) else ()
 
 
 def _limits(policy: KnobPolicy) -> tuple[tuple[MeasuredLimits, float | None], ...]:
+    """The profiles of a policy with the limits that it chose, empty if it does not profile."""
     keeper = policy.limit if isinstance(policy, PairedPolicy) else policy
     if not isinstance(keeper, KeepsLimits):
         return ()

@@ -71,6 +71,7 @@ def group(simulation: Simulation, rows: Sequence[Submission]) -> History:
         )
 
     def launch(recurrence: int, attempt: int, start_s: float, end_s: float, ratio: float) -> None:
+        """Start an attempt: its outcome is computed now and learned at its end."""
         nonlocal launched
         in_flight = tuple(flight.outcome.batch_size for _, _, flight in flights)
         incumbent = simulation.incumbent
@@ -82,6 +83,7 @@ def group(simulation: Simulation, rows: Sequence[Submission]) -> History:
         launched += 1
 
     def reap(now_s: float) -> None:
+        """Let the policy learn from every attempt that has ended by now, and launch the failed ones again."""
         nonlocal reaped
         while flights and flights[0][0] <= now_s:
             end_s, _, line = heapq.heappop(flights)
@@ -108,6 +110,7 @@ def group(simulation: Simulation, rows: Sequence[Submission]) -> History:
 
 
 def _livelock(simulation: Simulation, line: Attempt, reaped: int) -> Livelock:
+    """The error for a group whose retries do not end, naming the size and the bound."""
     able = (
         ", ".join(str(size) for size, standing in simulation.standing.items() if standing.reached) or "none"
     )

@@ -200,6 +200,7 @@ class Simulation:
         return self._run(knobs, view), "retry" if view.attempt else first
 
     def _run(self, knobs: Knobs, view: View) -> AttemptOutcome:
+        """Run the attempt that the policy wants. Raises PolicyError for impossible knobs."""
         at = self.workload.size_index(knobs.batch_size)
         where = f"{view.job} recurrence {view.recurrence} attempt {view.attempt}"
         if at < 0:
@@ -304,6 +305,7 @@ class Simulation:
         return int(min(tolerant if self.rules.bound_tolerant else plain, most))
 
     def _never_ran(self, batch_size: int, limit_w: float, bound: float) -> AttemptOutcome:
+        """The outcome of an attempt whose first epoch does not fit its bound."""
         self.history.known_bugs["B1"] += 1
         return AttemptOutcome(batch_size, limit_w, 0, 0.0, 0.0, 0.0, bound, bound, "never_ran")
 
@@ -321,6 +323,7 @@ class Simulation:
         profiling_j: float = 0.0,
         profiling_s: float = 0.0,
     ) -> AttemptOutcome:
+        """The outcome of an attempt that ran, with its cost."""
         cost = self.eta * energy_j + ((1 - self.eta) * self.workload.max_power_w) * time_s
         return AttemptOutcome(
             batch_size=batch_size,
@@ -376,6 +379,7 @@ class Simulation:
 
 
 def _ended(target: int, cap: int, max_epochs: int) -> tuple[int, EndedBy]:
+    """Epochs run and why the attempt ended, from epochs to the target (0: never) and the epochs that fit."""
     if 0 < target <= cap:
         return target, "reached"
     return max(cap, 0), "max_epochs" if cap == max_epochs else "bound"

@@ -65,6 +65,7 @@ def _plane(run: Result | SavedRun, scenario: dict[str, Any]) -> Figure:
 
 
 def _choices(run: Result | SavedRun) -> Figure:
+    """The batch size of every attempt, coloured by how it ended."""
     table = run.tables["attempts"]
     return Figure(
         id="energy-choices",
@@ -85,6 +86,7 @@ def _choices(run: Result | SavedRun) -> Figure:
 
 
 def _regret(run: Result | SavedRun) -> Figure:
+    """Cumulative cost above the oracle's, by recurrence."""
     table = run.tables["recurrences"]
     return Figure(
         id="energy-regret",
@@ -125,6 +127,7 @@ def _costs(run: Result | SavedRun) -> Figure:
 
 
 def _savings(run: Result | SavedRun) -> Figure | None:
+    """What was saved against the default, with both intervals; None if there are none."""
     names = {
         "energy_saved_percent": "energy, all",
         "energy_saved_last5_percent": "energy, last five",
@@ -160,6 +163,7 @@ def _savings(run: Result | SavedRun) -> Figure | None:
 
 
 def _slots(run: Result | SavedRun) -> Figure:
+    """When each attempt of a group ran, one track a slot."""
     table = run.tables["attempts"]
     slots = slots_of(table["start_s"].tolist(), table["end_s"].tolist())
     return Figure(
@@ -227,6 +231,7 @@ def slowness(share: float) -> str:
 
 
 def _frontier(run: Result | SavedRun) -> Figure:
+    """Plans of a pipeline in the plane of time and energy."""
     table, summary = run.tables["frontier"], run.summary
     time, energy = table["makespan_s"].tolist(), table["energy_j"].tolist()
     chosen = table["chosen"].astype(bool)

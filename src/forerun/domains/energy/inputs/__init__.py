@@ -130,6 +130,7 @@ def _of_job(job: Job, measured: Trace) -> Trace:
 
 
 def _submissions(scenario: Scenario, repairs: RepairLog) -> tuple[Submission, ...]:
+    """The submissions of the scenario's group, empty if it has none. Raises TraceError for several groups in a file."""
     if scenario.group is None:
         return ()
     trace = EnergyGroups(group=scenario.group.id).read(_path(scenario.group.file), repairs)
@@ -144,6 +145,7 @@ def _submissions(scenario: Scenario, repairs: RepairLog) -> tuple[Submission, ..
 
 
 def _path(given: Input) -> Path:
+    """The path of an input. Raises TraceError if its content has changed since the scenario was resolved."""
     path = Path(given.path)
     if given.sha256 and path.is_file() and file_digest(path) != given.sha256:
         raise TraceError(

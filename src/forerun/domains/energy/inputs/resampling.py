@@ -24,7 +24,7 @@ def resampled_workload(workload: Workload, rng: np.random.Generator, paths: int 
 
     The share that never reaches the target is sampled too. Measured seconds and joules stay.
     """
-    laws = _laws(workload)
+    recorded = _recorded_paths(workload)
     pooled = _pooled_log_variance(workload)
     sizes, limits = workload.count.shape
     start, count = np.zeros((sizes, limits), np.int64), np.zeros((sizes, limits), np.int64)
@@ -33,7 +33,7 @@ def resampled_workload(workload: Workload, rng: np.random.Generator, paths: int 
     joules: list[Floats] = []
     total = 0
     for s in range(sizes):
-        new = _sampled_paths(laws[s], workload.job.max_epochs, pooled, rng, paths)
+        new = _sampled_paths(recorded[s], workload.job.max_epochs, pooled, rng, paths)
         for p in np.flatnonzero(workload.count[s]):
             first = workload.start[s, p]
             start[s, p], count[s, p] = total, paths
@@ -51,13 +51,15 @@ def resampled_workload(workload: Workload, rng: np.random.Generator, paths: int 
     )
 
 
-def _laws(workload: Workload) -> list[np.ndarray]:
+def _recorded_paths(workload: Workload) -> list[np.ndarray]:
+    """The recorded epochs of each batch size."""
     return [workload.paths_of(size) for size in range(len(workload.sizes))]
 
 
 def _pooled_log_variance(workload: Workload) -> float:
+    """Variance of log epochs within batch sizes, pooled over them."""
     squares, freedom = 0.0, 0
-    for paths in _laws(workload):
+    for paths in _recorded_paths(workload):
         logs = np.log(paths[paths > 0])
         if len(logs) > 1:
             squares += float(((logs - logs.mean()) ** 2).sum())

@@ -76,6 +76,7 @@ class Workload:
 
     @cached_property
     def _limit_places(self) -> dict[float, int]:
+        """Position of each power limit."""
         return {limit: place for place, limit in enumerate(self.limits_w.tolist())}
 
     def limits_of(self, size: int) -> tuple[float, ...]:
@@ -127,6 +128,7 @@ class Workload:
         return tuple(points)
 
     def _expected(self, s: int, p: int, rows: slice, eta: float) -> Expected:
+        """Expected totals of one configuration. s, p: its size and limit. rows: its paths."""
         cap = self.job.max_epochs
         epochs, epoch_s, epoch_j = self.epochs[rows], self.epoch_s[rows], self.epoch_j[rows]
         reached = (epochs > 0) & (epochs <= cap)
@@ -159,7 +161,9 @@ def compensated_mean(values: Iterable[float]) -> float:
 def join(train: TrainTrace, power: PowerTrace, job: Job, rules: Rules, max_power_w: float = 0.0) -> Workload:
     """The job's recorded paths joined with its measured epochs.
 
-    Raises NoBatchSizes if the workload has no joined row, TargetNotInTrace if none has the target.
+    train, power: the traces. job: which rows are meant. rules: which known bugs are fixed. max_power_w: prices a second [W]
+    (default 0: the highest limit of the trace). Raises NoBatchSizes if the workload has no joined row, TargetNotInTrace
+    if none has the target.
     """
     rows = _power_rows(power, rules)
     trained = set(zip(train.workload, train.batch_size.tolist()))
@@ -199,6 +203,7 @@ def _power_rows(power: PowerTrace, rules: Rules) -> dict[tuple[tuple[str, str, s
 
 
 def _same_or_error(power: PowerTrace, first: int, second: int) -> None:
+    """Accept a duplicate row with equal values. Raises TraceError naming both lines for another."""
     if power.epoch_s[first] == power.epoch_s[second] and power.power_w[first] == power.power_w[second]:
         return
     of = f"{'/'.join(power.workload[first])} batch size {power.batch_size[first]}"
@@ -231,6 +236,10 @@ def _lay_out(
     rules: Rules,
     notes: list[tuple[str, str]],
 ) -> Workload:
+    """The arrays of a workload.
+
+    Adds a note for each missing limit, and for each size whose highest limit is not the price.
+    """
     mine = [joined[job.workload, size] for size in sizes]
     limits = sorted(
         {float(power.limit_w[at]) for size, at_size in zip(sizes, mine) if size in paths for at in at_size}
@@ -295,6 +304,7 @@ def _lay_out(
 def _notes(
     power: PowerTrace, joined: dict[tuple[tuple[str, str, str], int], list[int]], job: Job
 ) -> list[tuple[str, str]]:
+    """Notes on duplicate rows and on draws above their limit."""
     notes = []
     for (workload, size), rows in joined.items():
         if workload != job.workload:
@@ -310,6 +320,7 @@ def _notes(
 
 
 def _nothing_joined(train: TrainTrace, power: PowerTrace, job: Job) -> str:
+    """The message for a job without a row in both files: what is in them."""
     trained = sorted({"/".join(workload) for workload in train.workload})
     measured = sorted({"/".join(workload) for workload in power.workload})
     return (
@@ -319,6 +330,7 @@ def _nothing_joined(train: TrainTrace, power: PowerTrace, job: Job) -> str:
 
 
 def _targets_present(train: TrainTrace, job: Job) -> str:
+    """The message for a target without a row: the nearest targets recorded."""
     present = {
         float(metric)
         for workload, metric in zip(train.workload, train.target_metric)

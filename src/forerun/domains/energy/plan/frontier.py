@@ -59,6 +59,7 @@ def best_within(pipeline: Pipeline, time_s: float) -> FrequencyPlan:
 
 
 def _few(pipeline: Pipeline) -> bool:
+    """Whether the plans of a pipeline are few enough to be enumerated."""
     counts = [len(pipeline.of(place).time_s) for place in range(len(pipeline.operations))]
     return math.prod(counts) <= MOST_PLANS
 
@@ -112,6 +113,7 @@ class Program:
 
     @property
     def _count(self) -> int:
+        """Number of operations."""
         return len(self._pipeline.operations)
 
     def frontier(self, times: int = TIMES) -> tuple[FrequencyPlan, ...]:
@@ -249,6 +251,7 @@ class _Curve:
         self.slope = [self._slope(one, other) for one, other in itertools.pairwise(hull)]
 
     def _slope(self, one: int, other: int) -> float:
+        """Joules per second between two frequencies."""
         seconds = float(self.choices.time_s[other] - self.choices.time_s[one])
         return float(self.all_extra_j[other] - self.all_extra_j[one]) / seconds
 

@@ -240,6 +240,7 @@ def _timed(point: Point, goal: Goal, price: Signal | None, carbon: Signal | None
     extra_j = goal.pausing.checkpoint_j if goal.pausing else 0.0
 
     def taken(value: Signal | None) -> tuple[float, float]:
+        """What the run takes of a signal as planned, and if it started at once; NaN without a signal."""
         if value is None:
             return math.nan, math.nan
         total = math.fsum(amount(value, a, b - a, point.power_w) for a, b in stretches)
@@ -258,6 +259,7 @@ def _solve(
     points: tuple[Point, ...],
     repairs: tuple[str, ...],
 ) -> JobPlan:
+    """Choose the best feasible point and put everything about it together. Raises Infeasible."""
     default = _default_point(scenario, points)
     bounds = _bounds(goal, default)
     certain = [at for at, point in enumerate(points) if point.reach == 1] or list(range(len(points)))
@@ -289,6 +291,7 @@ def _solve(
 
 
 def _default_point(scenario: Scenario, points: Sequence[Point]) -> Point | None:
+    """The default configuration at its highest limit, None if it was not measured or never reaches."""
     mine = [
         point
         for point in points
@@ -298,6 +301,7 @@ def _default_point(scenario: Scenario, points: Sequence[Point]) -> Point | None:
 
 
 def _bounds(goal: Goal, default: Point | None) -> tuple[Bound, ...]:
+    """The bounds of a goal. Raises Infeasible for a slowdown without a default configuration."""
     bounds = [
         Bound(name, figure, getattr(goal, name))
         for name, figure in (
@@ -337,12 +341,14 @@ def _infeasible(scenario: Scenario, points: Sequence[Point], bounds: Sequence[Bo
 
 
 def _or_infinite(value: float) -> float:
+    """The value, infinite instead of NaN."""
     return math.inf if math.isnan(value) else value
 
 
 def _by_eta(
     scenario: Scenario, workloads: dict[str, Workload], points: Sequence[Point], certain: Sequence[int]
 ) -> tuple[tuple[float, Point], ...]:
+    """The best certain point at each weight of energy."""
     top = scenario.max_power_w or max(workload.max_power_w for workload in workloads.values())
     best_by_eta = []
     for eta in ETAS:
@@ -406,6 +412,7 @@ def _change(saved_percent: float) -> str:
 def _doubts(
     goal: Goal, sure: Confidence, chosen: Point, points: Sequence[Point], certain: Sequence[int]
 ) -> list[str]:
+    """Notes on what the recorded paths leave uncertain."""
     notes = [
         f"{name} holds in expectation, but only with probability {share:.0%} over the recorded paths"
         for name, share in sure.keeps.items()
@@ -425,6 +432,7 @@ def _doubts(
 
 
 def _plain(point: Point) -> dict[str, Any]:
+    """A point as plain data; NaN becomes None."""
     fields = {
         "gpu": point.gpu,
         "batch_size": point.batch_size,

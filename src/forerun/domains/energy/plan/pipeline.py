@@ -124,6 +124,7 @@ class PipelinePlan(ShownPlan):
         }
 
     def _stages(self) -> list[tuple[Any, ...]]:
+        """Rows of the table of stages."""
         pipeline, at = self.pipeline, self.chosen.frequencies
         rows = []
         for stage in range(pipeline.stages):
@@ -149,6 +150,7 @@ class PipelinePlan(ShownPlan):
         return rows
 
     def _operations(self, name: str, at: Frequencies) -> list[tuple[Any, ...]]:
+        """Rows of the table of operations, for one plan."""
         done = self.pipeline.run(at)
         rows = []
         for place, op in enumerate(self.pipeline.operations):
@@ -245,6 +247,7 @@ def _feasible(
     points: tuple[FrequencyPlan, ...],
     bounds: list[tuple[str, str, float]],
 ) -> None:
+    """Raise Infeasible naming the bounds that no plan meets, or meets together."""
     problems = []
     for name, figure, limit in bounds:
         least = min(getattr(point, figure) for point in points)

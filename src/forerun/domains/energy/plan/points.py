@@ -130,5 +130,6 @@ def verify(certificate: Certificate) -> None:
 
 
 def _dominates(one: Point, other: Point) -> bool:
+    """Whether one point is no worse than another in time and energy and better in one."""
     no_worse = one.time_s <= other.time_s and one.energy_j <= other.energy_j
     return no_worse and (one.time_s < other.time_s or one.energy_j < other.energy_j)

@@ -106,6 +106,7 @@ def _cell_length(signal: Signal, from_s: float, to_s: float, seconds: float, cel
 
 
 def _cheapest_seconds(signal: Signal, seconds: float, watts: float, from_s: float, to_s: float) -> float:
+    """Amount of the cheapest `seconds` of a window, taken anywhere: a lower bound."""
     edges, values = _cells(signal, from_s, to_s)
     order = np.argsort(values, kind="stable")
     lengths = np.diff(edges)[order]
@@ -115,6 +116,7 @@ def _cheapest_seconds(signal: Signal, seconds: float, watts: float, from_s: floa
 
 
 def _cells(signal: Signal, from_s: float, to_s: float) -> tuple[Floats, Floats]:
+    """Edges and values of the signal's steps within a window."""
     inside = signal.times_s[(signal.times_s > from_s) & (signal.times_s < to_s)]
     edges = np.concatenate([[from_s], inside, [to_s]])
     return edges, signal.sampled(edges[:-1])

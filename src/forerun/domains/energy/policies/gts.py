@@ -75,6 +75,7 @@ class GtsPolicy:
         return self.bandit.beliefs()
 
     def _precision(self, size: int) -> float:
+        """Precision of a size's rewards; with pooled variance, finite even if they do not vary."""
         precision = precision_of(self._rewards[size])
         self._known_bugs["B22"] += math.isinf(precision)
         if not (self._pool and math.isinf(precision)):

@@ -17,6 +17,7 @@ class Jit(LimitSpec, frozen=True, kw_only=True, tag="jit"):
         """A policy that has profiled nothing yet."""
 
         def cheapest(measured: MeasuredLimits) -> float:
+            """The limit with the least cost of an epoch; the highest wins ties."""
             costs = measured.epoch_cost_j(setting.eta)
             return measured.limits_w[costs.index(min(costs))]
 

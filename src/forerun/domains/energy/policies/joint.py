@@ -159,6 +159,7 @@ class JointPolicy:
         return ProfileLimits(offered[max(0, between[0] - 1) : between[-1] + 2] if between else offered)
 
     def _pick(self, view: View) -> int:
+        """Index of the size to try: the lowest sample of the curve among the sizes that may be tried."""
         allowed = self._allowed()
         reached = [at for at in allowed if self._curve.completed[at]]
         if not reached:
@@ -325,6 +326,7 @@ def _summed(total: float, since: int, step: float) -> tuple[float, int]:
 
 
 def _prior(spec: Joint) -> CurvePrior:
+    """The spreads that the parameters of a policy stand for."""
     return CurvePrior(
         shape_sd=spec.known_curve_sd if spec.known_curve else spec.shape_sd,
         length_octaves=spec.length_octaves,

@@ -76,6 +76,7 @@ class Explorer:
         return tuple(sorted({*self._kept, *self._ahead, *ahead}))
 
     def _begin_round(self) -> None:
+        """Start a round: down from the default first."""
         self._kept = []
         self._best_j = float("inf")
         self._turned = False
@@ -83,10 +84,12 @@ class Explorer:
         self._above = [size for size in self.sizes if size > self.default]
 
     def _turn(self) -> None:
+        """Continue up from the default."""
         self._turned = True
         self._ahead = self._above
 
     def _end_round(self) -> None:
+        """Continue with the survivors of this round. Raises NothingSurvivedRound1 or AllPruned if there are none."""
         if not self._kept:
             tried = ", ".join(map(str, self.sizes))
             if self._first_round:

@@ -134,15 +134,18 @@ class LimitProfiler:
                 self.state = Ready(limit, 1)
 
     def _warm_up(self, limit: int) -> None:
+        """Set the limit of this index and let it settle."""
         self._set(self.limits_w[limit])
         self.state = Warmup(limit, self._warmup_steps)
 
     def _finish(self) -> None:
+        """Choose a limit from the windows and set it."""
         chosen = self._select(self.windows)
         self._set(chosen)
         self.state = Done(chosen)
 
     def _set(self, limit_w: float) -> None:
+        """Set a limit, unless it is set already."""
         if limit_w != self._current_w:
             self._device.set_limit(limit_w)
             self._current_w = limit_w

@@ -82,6 +82,7 @@ class ExploreThenSample:
         return self.bandit.choose()
 
     def _next_to_explore(self, view: View) -> int | None:
+        """The explorer's next size, None at the end; its errors name the job, the last failure and the bound."""
         try:
             return self.explorer.ask()
         except (NothingSurvivedRound1, AllPruned) as error:
@@ -112,6 +113,7 @@ class ExploreThenSample:
         return self.bandit.beliefs() if self.bandit is not None else []
 
     def _start_sampling(self, view: View) -> GaussianThompson:
+        """The bandit over the survivors. Raises WindowTooSmall if a window has less than two rewards."""
         style, arms = self._style, self.explorer.sizes
         bandit = GaussianThompson(
             arms,
@@ -131,9 +133,11 @@ class ExploreThenSample:
         return bandit
 
     def _latest(self, size: int) -> list[float]:
+        """The rewards of a size that count."""
         return self._rewards[size][-self._style.window :]
 
     def _refit(self, bandit: GaussianThompson, size: int) -> None:
+        """Fit the belief of one size to its latest rewards again."""
         style = self._style
         rewards = self._latest(size)
         stopped = self._stopped[size][-style.window :]

@@ -1,4 +1,4 @@
-"""Choosing a power limit from measured windows, one rule a function.
+"""Selectors: functions that choose a power limit from measured windows.
 
 Windows are given in the order measured, highest limit first; the first measured wins ties. Arrays are float64[limits]:
 `limits_w`, `time_s` and `energy_j` of the same number of steps at each limit.
@@ -54,4 +54,5 @@ def max_slowdown(
 
 
 def _first_least(values: Sequence[float]) -> int:
+    """Index of the first of the least values."""
     return min(range(len(values)), key=values.__getitem__)

@@ -65,6 +65,7 @@ def summarize(outcome: Outcome) -> Result:
 
 
 def _summary(history: History, tables: Mapping[str, Table], against: Reference) -> dict[str, Any]:
+    """Flat figures of a run, names with units."""
     per = tables["recurrences"]
     attempts = tables["attempts"]
     saved = savings(per["energy_j"], per["time_s"], per["cost_j"], against)
@@ -111,6 +112,7 @@ def _priced(outcome: JobOutcome) -> dict[str, float]:
 
 
 def _why(summary: dict[str, Any], against: Reference) -> str:
+    """One sentence: what could be saved at most, and what the policy cost over that."""
     if against.default is None or against.oracle is None:
         return f"the policy's last batch size is {summary['last_batch_size']}"
     best = against.oracle
@@ -131,6 +133,7 @@ def _why(summary: dict[str, Any], against: Reference) -> str:
 
 
 def _notes(outcome: JobOutcome) -> tuple[str, ...]:
+    """Repairs of the files, then the known bugs that the data meet."""
     known = outcome.inputs.workload.notes
     lines = [f"{code}: {text}" for code, text in known[:MOST_NOTES]]
     if len(known) > MOST_NOTES:

@@ -49,6 +49,7 @@ def _savings(work: Work, seed: int) -> list[Savings]:
 
 
 def _named(runs: list[Savings], suffix: str, method: str) -> tuple[dict[str, Interval], dict[str, float]]:
+    """Intervals and medians of the savings of many runs, by summary figure."""
     names = {
         "energy_saved_percent": [saved.energy for saved in runs],
         "time_saved_percent": [saved.time for saved in runs],

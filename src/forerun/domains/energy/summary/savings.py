@@ -55,6 +55,7 @@ def savings(energy_j: Floats, time_s: Floats, cost_j: Floats, against: Reference
     c0 = against.oracle.cost_j if against.oracle else math.nan
 
     def saved(values: Floats, base: float) -> float:
+        """Mean saving against a total of the default [%]."""
         return 100 * (1 - float(values.mean()) / base)
 
     return Savings(

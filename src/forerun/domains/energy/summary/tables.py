@@ -114,6 +114,7 @@ def attempts_table(history: History) -> Table:
 
 
 def _attempt_row(line: Attempt) -> tuple[Any, ...]:
+    """A row of the table of attempts."""
     done = line.outcome
     return (
         line.recurrence,
@@ -216,6 +217,7 @@ def ledgers(history: History) -> tuple[Ledger, Ledger]:
 
 
 def _cell(line: Attempt) -> str:
+    """The part of the ledgers that the epochs of an attempt belong to, profiling apart."""
     match line.outcome.ended_by:
         case "bound" | "never_ran":
             return "stopped early"
@@ -228,6 +230,7 @@ def _cell(line: Attempt) -> str:
 def _ledger(
     name: str, unit: str, whole: list[float], parts: dict[str, list[float]], meanings: dict[str, str]
 ) -> Ledger:
+    """A ledger of the sums of its parts."""
     sums = {part: math.fsum(values) for part, values in parts.items() if values}
     return Ledger(name, unit, math.fsum(whole), sums, meanings, tolerance=1e-12)
 
