@@ -1,4 +1,4 @@
-"""The published generator draw for draw; our own: streams, fits, block bootstrap, conversion of raw logs."""
+"""The published generator draw for draw; our own: streams, fits, block resampled, conversion of raw logs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from forerun.domains.cluster.inputs.files import jobs_of, read_jobs
 from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, ThroughputTable
 from forerun.domains.cluster.traces.fit import fit
-from forerun.domains.cluster.traces.generate import JobGenerator, LogNormalPart, MadeJobs, generate
+from forerun.domains.cluster.traces.generate import JobGenerator, LogNormalPart, MadeJobs, generate, jobs_csv
 from forerun.domains.cluster.traces.published import TEMPLATES, from_log, published
-from forerun.domains.cluster.traces.resample import bootstrap
+from forerun.domains.cluster.traces.resample import resampled
 from forerun.errors import ProfileError, ScenarioError, TraceError
 from forerun.trace.reader import read_trace
 from forerun.trace.repair import RepairLog
@@ -42,7 +42,7 @@ def test_the_published_generator_is_repeated_draw_for_draw(name: str) -> None:
     shared_or_skip()
     jobs, gap_s, options = PROVIDED[name]
     made = published(jobs, gap_s, profile("A100"), **options)
-    assert made.csv().splitlines() == (DATA / "generated" / name).read_text().splitlines()
+    assert jobs_csv(made.table()).splitlines() == (DATA / "generated" / name).read_text().splitlines()
 
 
 def test_only_slack_and_coin_hang_on_the_unseeded_generator() -> None:
@@ -149,17 +149,16 @@ def test_public_logs_can_be_fitted() -> None:
     assert again.submit_s[-1] == pytest.approx(2.95e6, rel=0.3)
 
 
-def test_a_bootstrap_keeps_blocks_whole() -> None:
+def test_a_resampled_log_keeps_blocks_whole() -> None:
     made = generate(SPEC, flat_profile(), seed=4)
-    source = as_trace(made)
-    drawn = bootstrap(source, block_s=86_400.0, blocks=5, seed=0)
+    again = resampled(made.table(), block_s=86_400.0, blocks=5, seed=0)
     block = ((made.submit_s - made.submit_s[0]) // 86_400).astype(int)
     inside = {tuple(made.duration_s[block == b].tolist()) for b in set(block.tolist())}
-    offset = (np.asarray(drawn["submit_s"]) // 86_400).astype(int)
+    offset = (np.asarray(again.submit_s) // 86_400).astype(int)
     for k in set(offset.tolist()):
-        assert tuple(np.asarray(drawn["duration_s"])[offset == k].tolist()) in inside
-    assert bootstrap(source, block_s=86_400.0, blocks=5, seed=0) == drawn
-    assert bootstrap(source, block_s=86_400.0, blocks=5, seed=1) != drawn
+        assert tuple(np.asarray(again.duration_s)[offset == k].tolist()) in inside
+    assert resampled(made.table(), block_s=86_400.0, blocks=5, seed=0) == again
+    assert resampled(made.table(), block_s=86_400.0, blocks=5, seed=1) != again
 
 
 def test_a_raw_log_gets_models_and_deadlines_and_what_is_left_out_is_counted() -> None:
@@ -192,12 +191,12 @@ def test_a_raw_log_gets_models_and_deadlines_and_what_is_left_out_is_counted() -
     assert np.all((slack >= 0.49) & (slack <= 1.5))
 
 
-def test_made_jobs_become_the_rooms_jobs(tmp_path: Path) -> None:
+def test_generated_jobs_become_the_jobs_of_a_run(tmp_path: Path) -> None:
     made = generate(SPEC, flat_profile(), seed=9)
     jobs = jobs_of(made.table(), flat_profile())
     assert np.array_equal(jobs.deadline_s == NO_DEADLINE_S, made.best_effort == 1)
     path = tmp_path / "made.csv"
-    path.write_text(made.csv())
+    path.write_text(jobs_csv(made.table()))
     again = jobs_of(read_jobs(path), flat_profile())
     assert (
         again.submit_s.tolist() == jobs.submit_s.tolist()

@@ -16,7 +16,6 @@ from forerun.domains.cluster.inputs.throughput import (
     analytic,
     curve,
     filled,
-    fit_points,
     leave_one_out,
 )
 from forerun.errors import ProfileError, UnknownName
@@ -129,20 +128,6 @@ def test_an_unknown_preset_is_named() -> None:
         analytic((("m", 8),), "balancd")
 
 
-def test_a_fit_finds_the_model_its_points_came_from() -> None:
-    truth = StepModel(0.03, 0.002, 0.08, 0.001, 0.02, 0.0005, 1.8)
-    points = [
-        (gpus, batch, 1.0 / truth.step_s(-(-gpus // 8), gpus, batch / gpus))
-        for batch in (128, 256)
-        for gpus in (1, 2, 4, 8, 16, 32)
-    ]
-    found = fit_points(points)
-    assert np.abs(found.residuals).max() < 0.03
-    assert len(found.lines(points)) == 12 and "GPUs, batch 128" in found.lines(points)[0]
-    again = analytic((("m", 256),), found.model)
-    assert again.rate[0, 3] == pytest.approx(points[9][2], rel=0.03)
-
-
 def test_what_points_cannot_tell_is_pinned() -> None:
     """One node only: the exchange across nodes counts as 1.1 times that within one, as the paper has it."""
     truth = StepModel(0.03, 0.002, 0.5, 0.1, 0.02, 0.0005, 1.8)
@@ -151,12 +136,3 @@ def test_what_points_cannot_tell_is_pinned() -> None:
     assert model.alpha_n == pytest.approx(1.1 * model.alpha_r)
     assert model.beta_n == pytest.approx(1.1 * model.beta_r)
     assert model.alpha_r == pytest.approx(0.02, rel=0.1)
-
-
-@pytest.mark.parametrize(
-    ("points", "said"),
-    [([(1, 8, 1.0), (2, 8, 2.0)], "at least 3"), ([(1, 8, 1.0), (16, 8, 2.0), (2, 8, 1.0)], "point 1")],
-)
-def test_too_few_or_impossible_points_are_refused(points: list[tuple[int, int, float]], said: str) -> None:
-    with pytest.raises(ProfileError, match=said):
-        fit_points(points)

@@ -1,9 +1,9 @@
-"""Throughput where nobody measured it: between levels, or from a model of a training step.
+"""Throughput that was not measured: between levels, or from a model of a training step.
 
 Between measured GPU counts throughput is interpolated monotonically in log-log; how well that works is measured by leaving
 out one level at a time. Beyond the measured range it is refused unless asked for, and then marked. A cell that is nan
 or empty was not measured and may be filled; a 0 says the job cannot run there and is never bridged. Users without
-measurements take a model with invented parameters, labelled so, or fit the model to three or more points of theirs.
+measurements take a model with invented parameters, labelled so.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from typing import Final
 import numpy as np
 
 from forerun.domains.cluster.inputs.setting import F64, I64, Cluster, ThroughputTable
-from forerun.domains.cluster.inputs.step_model import StepModel, fit_step_model
+from forerun.domains.cluster.inputs.step_model import StepModel
 from forerun.errors import Problem, ProfileError, UnknownName
 
-#: step models nobody measured: how a job scales whose step is mostly computing, both, or mostly exchange
+#: invented step models of jobs whose step is mostly computing, both, or mostly exchange
 PRESETS: Final = {
     "compute_bound": StepModel(0.01, 0.004, 0.02, 0.0002, 0.005, 0.0001, 3.0),
     "balanced": StepModel(0.02, 0.002, 0.06, 0.002, 0.015, 0.001, 2.0),
     "network_bound": StepModel(0.02, 0.0008, 0.25, 0.01, 0.04, 0.004, 1.3),
 }
 _DEFAULT_LEVELS: Final = (1, 2, 4, 8, 16, 32, 64)
-_FEWEST_POINTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,56 +277,3 @@ def joined(profile: ThroughputTable, more: ThroughputTable) -> ThroughputTable:
         rate=rate,
         largest_column=np.concatenate((profile.largest_column, more.largest_column)),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class FittedProfile:
-    """A step model fitted to a user's points, with its relative error at each of them."""
-
-    model: StepModel
-    residuals: F64
-
-    def lines(self, points: Sequence[tuple[int, int, float]]) -> tuple[str, ...]:
-        """One line a point: measured, modelled, how far off."""
-        return tuple(
-            f"{gpus} GPUs, batch {batch}: measured {rate:.4g} it/s, model {rate / (1 + off):.4g} "
-            f"({-100 * off / (1 + off):+.1f} %)"
-            for (gpus, batch, rate), off in zip(points, self.residuals.tolist(), strict=True)
-        )
-
-
-def fit_points(points: Sequence[tuple[int, int, float]], *, gpus_per_node: int = 8) -> FittedProfile:
-    """A step model through three or more points (GPUs, global batch, iterations per second).
-
-    The time of gradients alone is taken from the one-GPU points' straight line where there are two, else from the step
-    itself. Raises ProfileError for too few or impossible points.
-    """
-    problems = [
-        Problem(
-            f"point {at}", f"is ({gpus}, {batch}, {rate}); 1 <= GPUs <= batch and a positive rate are wanted"
-        )
-        for at, (gpus, batch, rate) in enumerate(points)
-        if not (1 <= gpus <= batch and 0 < rate < math.inf)
-    ]
-    if len(points) < _FEWEST_POINTS:
-        problems.append(Problem("points", f"there are {len(points)}; a fit wants at least {_FEWEST_POINTS}"))
-    if problems:
-        raise ProfileError(*problems)
-    rows = np.array([(-(-g // gpus_per_node), g, b / g, 1.0 / rate) for g, b, rate in points])
-    compute = _gradients_alone_s(rows)
-    fitted = fit_step_model(np.column_stack([rows, compute]))
-    return FittedProfile(fitted.model, fitted.residuals)
-
-
-def _gradients_alone_s(rows: F64) -> F64:
-    """Seconds of gradients for each point: a line through the one-GPU points, never more than the step took."""
-    single = rows[rows[:, 1] == 1]
-    if len(np.unique(single[:, 2])) >= 2:
-        slope, base = np.polyfit(single[:, 2], single[:, 3], 1)
-        line = np.maximum(base, 0.0) + np.maximum(slope, 0.0) * rows[:, 2]
-    elif len(single):
-        line = single[:, 3].mean() * rows[:, 2] / single[:, 2].mean()
-    else:
-        line = rows[:, 3]
-    alone: F64 = np.clip(line, 1e-6 * rows[:, 3], rows[:, 3])
-    return alone

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Annotated, Any, Final
 
@@ -43,15 +43,6 @@ class MadeJobs:
 
     def __len__(self) -> int:
         return len(self.submit_s)
-
-    def csv(self) -> str:
-        """The jobs in the native header."""
-        out = io.StringIO()
-        out.write("job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration,best_effort\n")
-        columns = [getattr(self, field.name) for field in fields(self)]
-        for row, values in enumerate(zip(*(_listed(column) for column in columns), strict=True)):
-            out.write(f"{row}," + ",".join(map(str, values)) + "\n")
-        return out.getvalue()
 
     def table(self, source: str = "generated") -> JobTable:
         """The jobs as a run reads them."""
@@ -307,7 +298,3 @@ def jobs_csv(table: JobTable) -> str:
     for row in zip(*columns.values(), strict=True):
         writer.writerow([spreadsheet_safe(cell) if isinstance(cell, str) else cell for cell in row])
     return out.getvalue()
-
-
-def _listed(column: Any) -> list[Any]:
-    return column.tolist() if isinstance(column, np.ndarray) else list(column)

@@ -13,7 +13,6 @@ from forerun.domains.cluster.inputs.setting import F64, I64, NO_DEADLINE_S
 from forerun.errors import TraceError, known_names
 from forerun.rng import stream
 from forerun.scenario.spec import Input, Spec
-from forerun.trace.table import Trace
 
 
 class Resample(Spec, frozen=True, kw_only=True):
@@ -43,23 +42,6 @@ def unknown_format(name: str) -> str:
     return "" if name in known else f"no trace format named {name!r}; {known_names(name, (*known, 'native'))}"
 
 
-def bootstrap(trace: Trace, *, block_s: float, blocks: int, seed: int) -> Trace:
-    """A log made of random blocks of another, with replacement: bursts, sessions and days stay together."""
-    if not block_s > 0 or blocks < 1:
-        raise TraceError.at(
-            "bootstrap", f"wants a positive block and at least one of them, not {block_s:g}, {blocks}"
-        )
-    index, moved_s = _drawn_blocks(np.asarray(trace["submit_s"], np.float64), block_s, blocks, seed)
-    columns: dict[str, Any] = {name: values[index] for name, values in trace.columns.items()}
-    for name in ("submit_s", "start_s", "end_s", "deadline_s"):
-        if name in columns:
-            columns[name] = columns[name] + moved_s.astype(columns[name].dtype)
-    if "job_id" in columns:
-        columns["job_id"] = [f"{name}.{k}" for k, name in enumerate(columns["job_id"].tolist())]
-    made = Trace.sorted(trace.kind, trace.schema, columns, time=trace.time, provenance=trace.provenance)
-    return made.described(block_s=block_s, blocks=blocks, seed=seed)
-
-
 def _drawn_blocks(submit_s: F64, block_s: float, blocks: int, seed: int) -> tuple[I64, F64]:
     """Rows of the chosen blocks, one block after the other, and the seconds by which each row moves."""
     first_s = float(submit_s.min())
@@ -75,7 +57,7 @@ def _drawn_blocks(submit_s: F64, block_s: float, blocks: int, seed: int) -> tupl
 
 
 def resampled(table: JobTable, *, block_s: float, blocks: int, seed: int) -> JobTable:
-    """A job log made of whole blocks of another, as `bootstrap`; deadlines move with their jobs, ids get a number.
+    """A job log made of random blocks of another, with replacement; deadlines move with their jobs, ids get a number.
 
     Raises TraceError if the chosen blocks have no job.
     """
