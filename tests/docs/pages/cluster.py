@@ -1,4 +1,4 @@
-"""The cluster room."""
+"""The page of the cluster domain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def claims() -> Iterator[Claim]:
     srtf, edf, growth = bench["Srtf"], bench["EdfRigid"], bench["growth"]
     yield Claim(
         page,
-        "SRTF {} M and EDF {} M jobs/s in the compiled queue, {} and {} times a pure-Python twin",
+        "SRTF {} M and EDF {} M jobs/s in the compiled queue, {} and {} times a pure-Python reference implementation",
         (srtf["compiled_jobs_per_s"] / 1e6, edf["compiled_jobs_per_s"] / 1e6, srtf["ratio"], edf["ratio"]),
     )
     yield Claim(
@@ -129,10 +129,10 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         PAGE,
         "under Themis 0.029 % and 0.008 % (79 and 80 met), under Gandiva 0.076 % and 0.029 % (60 and 61)",
     ): MEDIANS,
-    (PAGE, "Nobody was late of 4,609 jobs admitted in 520 drawn worlds"): (
+    (PAGE, "No job was late of 4,609 jobs admitted in 520 random settings"): (
         "tests/cluster/test_admitted_in_time.py::test_nobody_admitted_is_late_in_drawn_worlds"
     ),
-    (PAGE, "nor of 13,300 in 1,500 worlds drawn to break the promise"): (
+    (PAGE, "nor of 13,300 in 1,500 settings chosen to break the promise"): (
         "tests/cluster/test_odd_shapes.py::test_nobody_admitted_is_late_and_no_run_fails"
     ),
     (PAGE, "(nodes of 1 to 12 GPUs, counts that are no powers of two, slots of 1 to 240 s,"): (
