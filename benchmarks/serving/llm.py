@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.serving.events import simulate_events
-from forerun.domains.serving.llm.model import Cost, LanguageModel
-from forerun.domains.serving.llm.pipeline import simulate_mixed
-from forerun.domains.serving.llm.replica import Replicas
-from forerun.domains.serving.model import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.domains.serving.engine.events import simulate_events
+from forerun.domains.serving.engine.llm.pipeline import simulate_mixed
+from forerun.domains.serving.engine.llm.replica import Replicas
+from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
+from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.errors import ForerunError
 from forerun.trace.reader import read_trace

@@ -19,15 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.serving.model import Edge, Pipeline, Service, Stage
-from forerun.domains.serving.planning.exact import Found, cheapest
-from forerun.domains.serving.planning.greedy import Steps, greedy
-from forerun.domains.serving.planning.outcomes import Outcomes
-from forerun.domains.serving.planning.published import image_space
-from forerun.domains.serving.planning.space import Space
+from forerun.domains.serving.engine.stagewise import simulate_stagewise
+from forerun.domains.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
+from forerun.domains.serving.inputs.profile import NOTEBOOK_PRICES
+from forerun.domains.serving.plan.exact import Found, cheapest
+from forerun.domains.serving.plan.greedy import Steps, greedy
+from forerun.domains.serving.plan.space import Space
+from forerun.domains.serving.plan.stage_runs import StageRuns
 from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.profile import NOTEBOOK_PRICES
-from forerun.domains.serving.stagewise import simulate_stagewise
+from forerun.replication.inferline.planner import image_space
 from forerun.trace.processes.legacy_gamma import LegacyGamma
 
 QUERIES = 20_000
@@ -60,12 +60,12 @@ def timed(make: Callable[[], Any]) -> tuple[float, Any]:
 
 def whole_pipelines(space: Space) -> Steps:
     """The greedy with nothing remembered between candidates."""
-    return greedy(space, lambda candidate: Outcomes(space, space.traffic).misses(candidate), ORDER)
+    return greedy(space, lambda candidate: StageRuns(space, space.traffic).misses(candidate), ORDER)
 
 
 def remembered(space: Space) -> Steps:
     """The greedy on stages that are simulated once."""
-    return greedy(space, Outcomes(space, space.traffic).misses, ORDER)
+    return greedy(space, StageRuns(space, space.traffic).misses, ORDER)
 
 
 def holds(space: Space, found: Found) -> bool:

@@ -123,12 +123,13 @@ def samples(path: Path, repairs: RepairLog) -> Any:
 
 def tokens(path: Path, repairs: RepairLog) -> Any:
     """Requests for a language model."""
-    from forerun.domains.serving.llm.inputs import language_model_of
-    from forerun.domains.serving.llm.spec import Coefficients, LanguageModelSpec
+    from forerun.domains.serving.inputs import ScenarioFiles
+    from forerun.domains.serving.inputs.llm import language_model_of
+    from forerun.domains.serving.scenario.language_model import Coefficients, LanguageModelSpec
 
     trace = read_trace(path, repairs=repairs)
     spec = LanguageModelSpec(max_seqs=1, token_budget=1, kv_blocks=10**6, cost=Coefficients(a_ms=1.0))
-    return language_model_of(spec, "Chat", trace, len(trace), 0)
+    return language_model_of(spec, "Chat", ScenarioFiles(), trace, len(trace), 0)
 
 
 class _Runs:

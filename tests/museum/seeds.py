@@ -244,8 +244,8 @@ def room_seeds() -> Iterator[Seed]:
     from forerun.domains.cluster.inputs.applications import read_applications
     from forerun.domains.energy.traces.windows import read_windows
     from forerun.domains.loading.blocks.tar import read_tar
-    from forerun.domains.serving.llm.medians import read_medians
-    from forerun.domains.serving.profile import read_profile
+    from forerun.domains.serving.inputs.llm.medians import read_medians
+    from forerun.domains.serving.inputs.profile import read_profile
     from forerun.domains.spot.traces.measured_run import read_run
     from forerun.domains.spot.traces.statistics import read_counts
     from forerun.profile.files import read_profile as read_shared_profile

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.serving.model import SOURCE, Edge, Pipeline, Run, Service, Stage
+from forerun.domains.serving.engine.outcome import Run
+from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.domains.serving.inputs.profile import embedded_profile
 from forerun.domains.serving.policies.delay import Delay
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policies.timeout import Timeout
 from forerun.domains.serving.policy import Batching
-from forerun.domains.serving.profile import embedded_profile
 
 from ..conftest import shared_path
 

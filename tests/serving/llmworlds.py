@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from forerun.domains.serving.llm.model import Cost, LanguageModel
-from forerun.domains.serving.model import SOURCE, Edge, Pipeline, Run, Service, Stage
+from forerun.domains.serving.engine.outcome import Run
+from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
+from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.greedy import Greedy
 
 from .worlds import random_world, same

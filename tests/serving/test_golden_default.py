@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forerun.domains.serving.events import simulate_events
-from forerun.domains.serving.invariants import check_run
-from forerun.domains.serving.stagewise import simulate_stagewise
+from forerun.domains.serving.engine.events import simulate_events
+from forerun.domains.serving.engine.stagewise import simulate_stagewise
+from forerun.domains.serving.summary.invariants import check_run
 
 from .conftest import differences, golden, golden_pipeline, read_json
 from .worlds import same

@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from forerun.domains.serving.events import StageState, simulate_events
-from forerun.domains.serving.invariants import check_run
-from forerun.domains.serving.model import SOURCE, Batches, Edge, Pipeline, Run, Service, Stage, Visits
+from forerun.domains.serving.engine.events import StageState, simulate_events
+from forerun.domains.serving.engine.outcome import Batches, Run, Visits
+from forerun.domains.serving.engine.stagewise import simulate_stagewise
+from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.delay import Delay
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policies.timeout import Timeout
-from forerun.domains.serving.stagewise import simulate_stagewise
+from forerun.domains.serving.summary.invariants import check_run
 from forerun.errors import CheckFailed
 
 from .worlds import random_world
@@ -56,7 +57,7 @@ def test_invariants_hold_after_every_event() -> None:
     for seed in range(2000, 2000 + WORLDS):
         pipeline, arrivals = random_world(seed, queries=80)
         watcher = EveryInstant()
-        simulate_events(pipeline, arrivals, SLO_MS, watch=(watcher,))
+        simulate_events(pipeline, arrivals, SLO_MS, observers=(watcher,))
         assert watcher.seen > 0
 
 

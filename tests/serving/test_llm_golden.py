@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.serving.events import simulate_events
-from forerun.domains.serving.llm.model import Cost, LanguageModel
-from forerun.domains.serving.llm.pipeline import simulate_mixed
-from forerun.domains.serving.model import SOURCE, Edge, Pipeline, Run
+from forerun.domains.serving.engine.events import simulate_events
+from forerun.domains.serving.engine.llm.pipeline import simulate_mixed
+from forerun.domains.serving.engine.outcome import Run
+from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
+from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline
 
 from ..conftest import shared_path
 from .llmworlds import llm_stage

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from forerun.domain import simulate
-from forerun.domains.serving.llm.medians import Key, LeftOut, Medians, read_medians
+from forerun.domains.serving.inputs.llm.medians import Key, LeftOut, Medians, read_medians
 from forerun.errors import ForerunError, ProfileError
 
 from ..conftest import ROOT, shared_path

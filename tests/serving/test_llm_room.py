@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from forerun.domain import get_domain, simulate
-from forerun.domains.serving.model import Pipeline
+from forerun.domains.serving.inputs.pipeline import Pipeline
 from forerun.domains.serving.scenario import Scenario
 from forerun.errors import ForerunError, InputError
 from forerun.scenario.spec import to_data
@@ -256,8 +256,8 @@ def test_bad_tokens_are_named_with_file_and_field(tmp_path: Path, text: str, sai
 
 
 def test_plans_and_other_kernels_refuse_language_models_by_name() -> None:
+    from forerun.domains.serving.engine.streaming import summarise_stream
     from forerun.domains.serving.inputs import prepare
-    from forerun.domains.serving.streaming import summarise_stream
     from forerun.planning import plan
 
     with pytest.raises(ForerunError, match="plans do not size stages that serve language models"):

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.serving.events import simulate_events
-from forerun.domains.serving.invariants import check_run
-from forerun.domains.serving.llm.model import Cost, LanguageModel
-from forerun.domains.serving.llm.pipeline import MixedRun, simulate_mixed
-from forerun.domains.serving.model import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.domains.serving.engine.events import simulate_events
+from forerun.domains.serving.engine.llm.pipeline import MixedRun, simulate_mixed
+from forerun.domains.serving.engine.stagewise import simulate_stagewise
+from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
+from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.stagewise import simulate_stagewise
+from forerun.domains.serving.summary.invariants import check_run
 
 from .llmworlds import equal, llm_stage, llm_world, mixed_world
 
@@ -174,7 +174,7 @@ def test_metamorphic_relations() -> None:
 
 
 def test_one_compilation_serves_all() -> None:
-    from forerun.domains.serving.llm.kernel import run_requests
+    from forerun.domains.serving.engine.kernels.requests import run_requests
 
     for seed in range(8):
         simulate_mixed(*llm_world(seed), SLO_MS, keep=bool(seed % 2))

@@ -18,12 +18,12 @@ import pytest
 import forerun
 import forerun.report
 from forerun.cli.main import run as command_line
-from forerun.domains.serving.model import Edge, Pipeline, Service, Stage
+from forerun.domains.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
+from forerun.domains.serving.inputs.routing import taken_edges
 from forerun.domains.serving.policies.delay import Delay
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policies.timeout import Timeout
 from forerun.domains.serving.policy import Batching
-from forerun.domains.serving.routing import taken_edges
 from forerun.domains.serving.scenario import Scenario
 from forerun.errors import StoreError, UsageError
 from forerun.measure.serving.fidelity import capacity_rps, judged

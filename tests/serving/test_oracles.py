@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.serving.model import SOURCE, Edge, Law, Pipeline, Run, Service, Stage
+from forerun.domains.serving.engine.outcome import Run
+from forerun.domains.serving.engine.stagewise import simulate_stagewise
+from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Law, Pipeline, Service, Stage
 from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.stagewise import simulate_stagewise
 from forerun.rng import stream
 
 from .conftest import golden, read_json

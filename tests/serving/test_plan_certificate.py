@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.serving.model import Pipeline
-from forerun.domains.serving.planning.certify import certificate
-from forerun.domains.serving.planning.checker import Rejected, check
-from forerun.domains.serving.planning.exact import cheapest
-from forerun.domains.serving.planning.space import Space
-from forerun.domains.serving.routing import draws
+from forerun.domains.serving.inputs.pipeline import Pipeline
+from forerun.domains.serving.inputs.routing import draws
+from forerun.domains.serving.plan.certify import certificate
+from forerun.domains.serving.plan.checker import Rejected, check
+from forerun.domains.serving.plan.exact import cheapest
+from forerun.domains.serving.plan.space import Space
 
 from .conftest import golden, read_gaps, read_json
 from .planworlds import arrivals_of, gamma_gaps, graph_space, notebook_space, small_space
@@ -191,7 +191,7 @@ def test_the_checker_stands_alone() -> None:
     import ast
     from pathlib import Path
 
-    import forerun.domains.serving.planning.checker as checker
+    import forerun.domains.serving.plan.checker as checker
 
     source = Path(checker.__file__).read_text()
     imported = {

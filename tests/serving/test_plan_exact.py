@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.serving.events import simulate_events
-from forerun.domains.serving.model import SOURCE, Pipeline
-from forerun.domains.serving.planning.brute import brute_force, configurations
-from forerun.domains.serving.planning.certify import certificate
-from forerun.domains.serving.planning.chance import cheapest_on_most
-from forerun.domains.serving.planning.exact import Search, cheapest
-from forerun.domains.serving.planning.greedy import Misses
-from forerun.domains.serving.planning.outcomes import Outcomes, tails_ms
-from forerun.domains.serving.planning.space import Choice, Configuration, Offer, Space, Traffic
-from forerun.domains.serving.planning.throughput import GRID, bottleneck_first, most_traffic
-from forerun.domains.serving.stagewise import simulate_stagewise
+from forerun.domains.serving.engine.events import simulate_events
+from forerun.domains.serving.engine.stagewise import simulate_stagewise
+from forerun.domains.serving.inputs.pipeline import SOURCE, Pipeline
+from forerun.domains.serving.plan.brute import brute_force, configurations
+from forerun.domains.serving.plan.certify import certificate
+from forerun.domains.serving.plan.chance import cheapest_on_most
+from forerun.domains.serving.plan.exact import Search, cheapest
+from forerun.domains.serving.plan.greedy import Misses
+from forerun.domains.serving.plan.space import Choice, Configuration, Offer, Space, Traffic
+from forerun.domains.serving.plan.stage_runs import StageRuns, tails_ms
+from forerun.domains.serving.plan.throughput import GRID, bottleneck_first, most_traffic
 from forerun.errors import UsageError
 
 from .enumeration import enumerated
@@ -58,7 +58,7 @@ def by_simulation(space: Space, template: Pipeline) -> Misses:
 def test_stages_run_alone_count_the_misses_of_the_whole_pipeline(seed: int) -> None:
     """Ties, joins, conditional edges: the same count as the simulator's, whatever runs were taken to be alike."""
     space, template = small_space(seed)
-    known = Outcomes(space, space.traffic, cut_short=False)
+    known = StageRuns(space, space.traffic, cut_short=False)
     rng = np.random.default_rng(seed)
     every = every_configuration(space)
     for at in rng.integers(0, len(every), 12):
@@ -134,7 +134,7 @@ def test_cheapest_equals_enumeration_of_a_hundred_thousand() -> None:
 def test_forced_misses_are_forced(seed: int) -> None:
     """Late at some stage whatever follows: no completion of the configuration brings the query back in time."""
     space, _ = small_space(seed)
-    known = Outcomes(space, space.traffic, cut_short=False)
+    known = StageRuns(space, space.traffic, cut_short=False)
     for configuration in every_configuration(space)[:: max(1, configurations(space) // 25)]:
         outcomes = known.run_through(configuration)
         assert outcomes is not None
@@ -163,7 +163,7 @@ def chain(
 def test_a_larger_batch_limit_may_add_misses_and_a_smaller_one_may_be_the_only_plan() -> None:
     """Why nothing is concluded from larger batches: one of two holds up the query behind it."""
     space = chain([10.0, 30.0], [0.0, 1.0, 2.0, 3.0], 45.0, 1, (1, 2))
-    known = Outcomes(space, space.traffic, cut_short=False)
+    known = StageRuns(space, space.traffic, cut_short=False)
     assert known.misses((Choice("box", 1, 1),)) == 0
     assert known.misses((Choice("box", 2, 1),)) == 1
     assert cheapest(space).configuration == (Choice("box", 1, 1),)
@@ -177,7 +177,7 @@ def test_one_more_replica_may_add_misses() -> None:
     for seed in range(400):
         space, _ = small_space(seed)
         space = space.under(max_replicas=3)
-        known = Outcomes(space, space.traffic, cut_short=False)
+        known = StageRuns(space, space.traffic, cut_short=False)
         chosen = [offers[0] for offers in space.offers]
         one = tuple(Choice(offer.hardware, offer.batches[-1], 1) for offer in chosen)
         for s in range(len(one)):
@@ -186,7 +186,7 @@ def test_one_more_replica_may_add_misses() -> None:
             if few is not None and many is not None and many > few:
                 worse += 1
                 tight = space.under(allowed=few)
-                every = brute_force(tight, Outcomes(tight, tight.traffic).misses)
+                every = brute_force(tight, StageRuns(tight, tight.traffic).misses)
                 assert every.configuration is not None
                 assert cheapest(tight).cost == tight.cost(every.configuration)
                 dearer = pruned_by_monotonicity(tight)
@@ -197,7 +197,7 @@ def test_one_more_replica_may_add_misses() -> None:
 
 def pruned_by_monotonicity(space: Space) -> float | None:
     """What a search finds that believes fewer replicas to be hopeless wherever more are: with it, some optima are lost."""
-    known, hopeless, best = Outcomes(space, space.traffic), list[Configuration](), None
+    known, hopeless, best = StageRuns(space, space.traffic), list[Configuration](), None
     for configuration in sorted(
         every_configuration(space), key=lambda c: -sum(choice.replicas for choice in c)
     ):
@@ -273,7 +273,7 @@ def test_plans_for_several_traces_equal_enumeration() -> None:
             for _ in range(5)
         ]
         confidence, failing = 0.8, 1
-        known = [Outcomes(space, traffic) for traffic in traffics]
+        known = [StageRuns(space, traffic) for traffic in traffics]
         best = min(
             (
                 space.whole_cost(configuration)

@@ -9,18 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.serving.planning.brute import brute_force, configurations
-from forerun.domains.serving.planning.chance import (
-    cheapest_on_most,
-    survival,
-    traces_allowed_to_fail,
-)
-from forerun.domains.serving.planning.exact import cheapest
-from forerun.domains.serving.planning.greedy import greedy
-from forerun.domains.serving.planning.outcomes import Outcomes
-from forerun.domains.serving.planning.space import Choice, Space, Traffic
-from forerun.domains.serving.planning.sweep import sweep
-from forerun.domains.serving.stagewise import simulate_stagewise
+from forerun.domains.serving.engine.stagewise import simulate_stagewise
+from forerun.domains.serving.plan.brute import brute_force, configurations
+from forerun.domains.serving.plan.chance import cheapest_on_most, survival, traces_allowed_to_fail
+from forerun.domains.serving.plan.exact import cheapest
+from forerun.domains.serving.plan.greedy import greedy
+from forerun.domains.serving.plan.space import Choice, Space, Traffic
+from forerun.domains.serving.plan.stage_runs import StageRuns
+from forerun.domains.serving.plan.sweep import sweep
 
 from .conftest import golden, notebook_pipeline, read_gaps, read_json
 from .planworlds import arrivals_of, gamma_gaps, graph_space, notebook_space
@@ -65,7 +61,7 @@ def test_the_greedy_minimiser_and_the_sweep_end_where_they_did(slo_ms: float) ->
         if case["slo_ms"] != slo_ms:
             continue
         space = space_of(case)
-        known = Outcomes(space, space.traffic)
+        known = StageRuns(space, space.traffic)
         for found, name in (
             (greedy(space, known.misses, ORDER), "paper_greedy"),
             (sweep(space, known.misses, ORDER, rate_rps=case["lam"], gate=True), "authors_greedy"),
@@ -98,7 +94,7 @@ def test_small_spaces_by_enumeration() -> None:
             times, case["costs"], case["slo_ms"], case["allowed_misses"], case["max_replicas"]
         )
         found = cheapest(space)
-        every = brute_force(space, Outcomes(space, space.traffic).misses)
+        every = brute_force(space, StageRuns(space, space.traffic).misses)
         assert configurations(space) == case["configurations"]
         if case["optimum_cost"] is None:
             assert found.configuration is None and every.configuration is None
@@ -119,7 +115,7 @@ def test_other_graphs(number: int) -> None:
     theirs = tuple(Choice(*case["optimum"][name]) for name in space.names)
     for configuration, misses in ((theirs, case["optimum_misses"]), (found.configuration, found.misses[0])):
         assert configuration is not None
-        assert Outcomes(space, space.traffic).misses(configuration) == misses
+        assert StageRuns(space, space.traffic).misses(configuration) == misses
         pipeline = space.pipeline(configuration, template)
         assert simulate_stagewise(pipeline, space.traffic.arrivals_ms, space.slo_ms).misses == misses
 
@@ -131,7 +127,7 @@ def test_the_published_costs_of_the_artifact() -> None:
         times = arrivals_of(gamma_gaps(case["gamma_seed"], case["n_deltas"], case["lam"], case["cv2"]))
         strict = notebook_space(times, prices, case["slo_ms"], 0)
         order = ("Inception", "KSVM", "ResNet", "LogReg")
-        found = sweep(strict, Outcomes(strict, strict.traffic).misses, order, rate_rps=case["lam"])
+        found = sweep(strict, StageRuns(strict, strict.traffic).misses, order, rate_rps=case["lam"])
         assert found.configuration is not None
         assert strict.cost(found.configuration) == pytest.approx(case["published_cost"])
         assert strict.named(found.configuration) == case["authors_greedy"]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from forerun.domains.serving import DOMAIN
-from forerun.domains.serving.events import simulate_events
-from forerun.domains.serving.invariants import check_run
-from forerun.domains.serving.model import Edge, Pipeline, Service, Stage
+from forerun.domains.serving.engine.events import simulate_events
+from forerun.domains.serving.engine.stagewise import simulate_stagewise
+from forerun.domains.serving.inputs.pipeline import Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.delay import Delay
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policies.timeout import Timeout
@@ -26,7 +26,7 @@ from forerun.domains.serving.policy import (
     Wake,
     batching_policies,
 )
-from forerun.domains.serving.stagewise import simulate_stagewise
+from forerun.domains.serving.summary.invariants import check_run
 from forerun.errors import PolicyError
 from forerun.rng import stream
 

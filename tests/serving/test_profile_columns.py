@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.domains.serving.profile import read_profile
+from forerun.domains.serving.inputs.profile import read_profile
 from forerun.errors import ProfileError
 
 

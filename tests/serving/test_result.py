@@ -12,15 +12,15 @@ import pytest
 
 import forerun
 from forerun.domain import simulate
-from forerun.domains.serving.account import batch_wait_ms, by_branch, critical
+from forerun.domains.serving.engine.stagewise import simulate_stagewise
 from forerun.domains.serving.figures import figures
 from forerun.domains.serving.inputs import prepare
-from forerun.domains.serving.intervals import from_batches, from_replications
-from forerun.domains.serving.model import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policies.timeout import Timeout
-from forerun.domains.serving.stagewise import simulate_stagewise
-from forerun.domains.serving.tables import longest_queue
+from forerun.domains.serving.summary.confidence import from_batches, from_replications
+from forerun.domains.serving.summary.latency_split import batch_wait_ms, by_branch, critical
+from forerun.domains.serving.summary.tables import longest_queue
 from forerun.replication.inferline.reproduce import REPRODUCTIONS
 from forerun.result.reproduction import Reproduction, silent
 from forerun.result.run import load_result
@@ -265,7 +265,7 @@ def test_kernels_stay_within_their_arrays() -> None:
     """Run as plain Python, where an index out of bounds is an error: 30 worlds, all kinds of record, cut to pieces."""
     code = (
         "from tests.serving.worlds import random_world, same;"
-        "from forerun.domains.serving.stagewise import simulate_stagewise as run;"
+        "from forerun.domains.serving.engine.stagewise import simulate_stagewise as run;"
         "worlds = [random_world(seed, queries=40) for seed in range(30)];"
         "[(run(p, a, 20.0, record=r, slice_size=9)) for p, a in worlds for r in ('full', 'latency', 'counts')]"
     )

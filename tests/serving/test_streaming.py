@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forerun.domains.serving.stagewise import Stagewise, simulate_stagewise
-from forerun.domains.serving.streaming import summarise_stream
+from forerun.domains.serving.engine.stagewise import Stagewise, simulate_stagewise
+from forerun.domains.serving.engine.streaming import summarise_stream
 
 from .conftest import notebook_pipeline
 from .worlds import random_world

@@ -11,10 +11,10 @@ import pytest
 
 import forerun
 from forerun.cli.main import run as command_line
+from forerun.domains.serving.engine.stagewise import simulate_stagewise
+from forerun.domains.serving.engine.tuning import controlled
 from forerun.domains.serving.figures import figures
 from forerun.domains.serving.inputs import prepare
-from forerun.domains.serving.stagewise import simulate_stagewise
-from forerun.domains.serving.tuning.account import controlled
 from forerun.errors import ScenarioError, UnknownName, UsageError
 from forerun.scenarios import from_data
 
@@ -85,7 +85,7 @@ class TestWhatAResultTells:
         scenario = from_data(
             two_stages(tuner={"name": "ongoing", "target": 1.0, "up_delay_s": 2.0, "look_s": 2.0})
         )
-        inputs, control = controlled(scenario, prepare(scenario))
+        inputs, control = controlled(prepare(scenario))
         assert control.schedule.decisions
         data = two_stages(tuner={"name": "fixed"})
         for name, changes in zip(inputs.pipeline.names, control.schedule.active):
@@ -206,7 +206,7 @@ def test_controllers_are_compared_on_the_same_traffic(
 
 def test_a_schedule_is_what_the_kernels_would_give_from_the_start() -> None:
     scenario = from_data(two_stages(tuner={"name": "coarse", "rate": "peak"}))
-    inputs, _ = controlled(scenario, prepare(scenario))
+    inputs, _ = controlled(prepare(scenario))
     run = simulate_stagewise(inputs.pipeline, inputs.arrivals_ms, scenario.slo_ms)
     assert run.misses == forerun.simulate(scenario).summary["misses"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forerun.domains.serving.compat import simulate_compat
-from forerun.domains.serving.events import simulate_events
-from forerun.domains.serving.instants import simulate_instants
-from forerun.domains.serving.model import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.domains.serving.engine.events import simulate_events
+from forerun.domains.serving.engine.instants import simulate_instants
+from forerun.domains.serving.engine.stagewise import Stagewise, reasons_against, simulate_stagewise
+from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
+from forerun.domains.serving.inputs.profile import embedded_profile
 from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.profile import embedded_profile
-from forerun.domains.serving.stagewise import Stagewise, reasons_against, simulate_stagewise
+from forerun.replication.inferline.notebook import simulate_compat
 
 from .conftest import NOTEBOOK, notebook_pipeline
 from .worlds import random_world, same
@@ -139,7 +139,7 @@ def test_more_conditional_edges_than_bits_take_the_compiled_event_loop() -> None
 
 def test_one_compilation_serves_all() -> None:
     """Read-only, strided or sliced arrivals and recorded routing must not compile the kernels again."""
-    from forerun.domains.serving.kernels.advance import advance
+    from forerun.domains.serving.engine.kernels.advance import advance
 
     pipeline, arrivals = random_world(3)
     frozen = arrivals.copy()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.domains.serving.model import SOURCE, Edge, Law, Pipeline, Run, Service, Stage
+from forerun.domains.serving.engine.outcome import Run
+from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Law, Pipeline, Service, Stage
 from forerun.domains.serving.policies.delay import Delay
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policies.timeout import Timeout

@@ -11,7 +11,7 @@ import pytest
 import forerun
 from forerun.cli.main import run as command_line
 from forerun.domain import domain_names, get_domain, simulate
-from forerun.domains.serving.ties import permuted
+from forerun.domains.serving.explain import permuted
 from forerun.study.ties import Orders, Ties, Untied, tie_sensitivity
 
 #: two queries at one instant: together they take 12 ms, one after the other 10 and 20 ms

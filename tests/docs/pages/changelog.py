@@ -13,7 +13,7 @@ from ..claims import Claim
 def claims() -> Iterator[Claim]:
     """What was counted when it was added."""
     from forerun.domains.cluster.policy import schedulers
-    from forerun.domains.serving.planning import answers
+    from forerun.domains.serving.plan import answers
     from forerun.domains.spot.scenario.processes import Process
     from forerun.replication import reproductions
     from forerun.replication.elasticflow.reproduce import fig9

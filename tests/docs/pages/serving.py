@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from forerun.domains.serving import sizes
-from forerun.domains.serving.compat import SNAP_MS
-from forerun.domains.serving.intervals import BATCHES
 from forerun.domains.serving.plan import FRESH
-from forerun.domains.serving.planning.space import MAX_REPLICAS
-from forerun.domains.serving.planning.throughput import GRID
+from forerun.domains.serving.plan.space import MAX_REPLICAS
+from forerun.domains.serving.plan.throughput import GRID
 from forerun.domains.serving.policies.inferline import InferLine
 from forerun.domains.serving.scenario import Intervals
-from forerun.domains.serving.tuning.published import FEWER_MISSES, PEAKS_DEARER, PHASE_S
+from forerun.domains.serving.scenario import limits as sizes
+from forerun.domains.serving.summary.confidence import BATCHES
 from forerun.measure.serving.fidelity import MOST_LAG_MS
+from forerun.replication.inferline.notebook import SNAP_MS
+from forerun.replication.inferline.tuner import FEWER_MISSES, PEAKS_DEARER, PHASE_S
 
 from ..claims import ROOT, Claim, constant, record
 

@@ -28,7 +28,9 @@ from forerun.registry import Registry
 from forerun.result.objective import Objective
 
 if TYPE_CHECKING:
+    from forerun.domains.serving.engine.outcome import Outcome
     from forerun.domains.serving.explain import ServingExplainer
+    from forerun.domains.serving.inputs import Inputs
     from forerun.domains.serving.plan import ServingPlanner
     from forerun.result.figures import Figure
     from forerun.result.run import Result, SavedRun
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["DOMAIN", "Observer", "Scenario"]
 
 
-class Serving(Domain[Scenario, Scenario, "Result"]):
+class Serving(Domain[Scenario, "Inputs", "Outcome"]):
     """See the package's docstring."""
 
     name = "serving"
@@ -50,30 +52,29 @@ class Serving(Domain[Scenario, Scenario, "Result"]):
     )
     environment = ("trace", "prices_usd_per_h")
 
-    def prepare(self, scenario: Scenario) -> Scenario:
-        """Read the scenario's files."""
-        from forerun.domains.serving.files import read
+    def prepare(self, scenario: Scenario) -> Inputs:
+        """See `forerun.domains.serving.inputs.prepare`."""
+        from forerun.domains.serving.inputs import prepare
 
-        read(scenario)
-        return scenario
+        return prepare(scenario)
 
-    def run(self, inputs: Scenario, *, observers: Sequence[Any] = ()) -> Result:
-        """Simulate."""
-        from forerun.domains.serving.simulate import simulate
+    def run(self, inputs: Inputs, *, observers: Sequence[Observer] = ()) -> Outcome:
+        """See `forerun.domains.serving.engine.run`."""
+        from forerun.domains.serving.engine import run
 
-        return simulate(inputs, watch=observers)
+        return run(inputs, observers)
 
-    def summarize(self, outcome: Result) -> Result:
-        """The result."""
-        return outcome
+    def summarize(self, outcome: Outcome) -> Result:
+        """See `forerun.domains.serving.summary.summarize`."""
+        from forerun.domains.serving.summary import summarize
+
+        return summarize(outcome)
 
     def not_observable(self, scenario: Scenario) -> str:
-        """Observers cannot see the published notebook's scheduler."""
-        return (
-            "a run of the published notebook's scheduler (`mode: compat`)"
-            if scenario.mode == "compat"
-            else ""
-        )
+        """Some modes are simulated by engines that show observers nothing."""
+        from forerun.domains.serving.engine import engine_of
+
+        return engine_of(scenario).not_observable
 
     def with_policy(self, scenario: Scenario, policy: Any) -> Scenario:
         """The scenario with another batching policy in every stage, or another tuner."""
@@ -110,13 +111,13 @@ class Serving(Domain[Scenario, Scenario, "Result"]):
 
     def plan_figures(self, plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
         """The figures of a plan file."""
-        from forerun.domains.serving.drawings import plan_figures
+        from forerun.domains.serving.figures.saved import plan_figures
 
         return plan_figures(plan, scenario)
 
     def measured_figures(self, measured: Mapping[str, Any]) -> tuple[Figure, ...]:
         """The figures of a measurement file."""
-        from forerun.domains.serving.drawings import measured_figures
+        from forerun.domains.serving.figures.saved import measured_figures
 
         return measured_figures(measured)
 

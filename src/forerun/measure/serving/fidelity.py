@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.serving.model import SOURCE, Floats, Law, Pipeline, Service
-from forerun.domains.serving.stagewise import simulate_stagewise
+from forerun.domains.serving.engine.stagewise import simulate_stagewise
+from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Law, Pipeline, Service
 from forerun.measure.progress import Steps, Tell
 from forerun.measure.serving.profiling import TOLERANCE
 from forerun.measure.serving.testbed import Observed, Testbed

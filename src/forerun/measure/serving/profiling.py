@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.serving.model import Floats, Law, Service
-from forerun.domains.serving.profile import Profile, Row
+from forerun.domains.serving.inputs.pipeline import Floats, Law, Service
+from forerun.domains.serving.inputs.profile import Profile, Row
 from forerun.measure.progress import Steps, Tell
 from forerun.measure.serving.testbed import Served, Testbed
 from forerun.rng import stream

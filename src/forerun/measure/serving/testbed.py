@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from forerun.domains.serving.model import SOURCE, Batches, Floats, Pipeline, Run, Stage, Visits
+from forerun.domains.serving.engine.outcome import Batches, Run, Visits
+from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Pipeline, Stage
+from forerun.domains.serving.inputs.routing import taken_edges
 from forerun.domains.serving.policy import BatchingPolicy, QueueView, Start, Wait, Wake
-from forerun.domains.serving.routing import taken_edges
 from forerun.errors import StoreError, UsageError
 from forerun.measure.serving.worker import ANSWER, READY, REQUEST
 from forerun.rng import stream

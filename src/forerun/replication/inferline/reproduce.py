@@ -11,13 +11,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.serving.compat import CompatRun, simulate_compat
-from forerun.domains.serving.model import SOURCE, Edge, Floats, Pipeline, Service, Stage
+from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Floats, Pipeline, Service, Stage
+from forerun.domains.serving.inputs.profile import embedded_profile
 from forerun.domains.serving.policies.greedy import Greedy
-from forerun.domains.serving.profile import NOTEBOOK_PRICES, embedded_profile
+from forerun.replication.inferline.notebook import CompatRun, simulate_compat
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.trace.processes.legacy_gamma import LegacyGamma
+
+#: price units per replica in the notebook (no currency is named)
+NOTEBOOK_PRICES: Final[Mapping[str, float]] = {"V100": 3.0, "TXP": 2.0, "cpu": 1.0}
 
 #: stage -> its parent, in the notebook's wiring order
 _PARENTS: Final[Mapping[str, int]] = {"ResNet": SOURCE, "Inception": SOURCE, "KSVM": 0, "LogReg": 1}
@@ -81,7 +84,7 @@ def _both(
     Ours are those of the default mode with mean service; the stamps beside them come from the notebook's scheduler with
     mean service, which gives the same batches where no events tie.
     """
-    from forerun.domains.serving.stagewise import simulate_stagewise
+    from forerun.domains.serving.engine.stagewise import simulate_stagewise
 
     gaps = np.diff(arrivals)
     compat = simulate_compat(run_of(config, "notebook"), gaps, len(arrivals))
@@ -91,7 +94,7 @@ def _both(
 
 
 def _p99_service(arrivals: Floats) -> float:
-    from forerun.domains.serving.stagewise import simulate_stagewise
+    from forerun.domains.serving.engine.stagewise import simulate_stagewise
 
     return float(np.quantile(simulate_stagewise(run_of(_RUN, "p99"), arrivals, np.inf).latency_ms, 0.99))
 
@@ -136,21 +139,21 @@ def _distributions(notebook: Floats, mean: Floats) -> Figure:
 def planner(progress: Progress) -> Reproduced:
     """The artifact's published costs, and the greedy minimiser against the optimum."""
     # Searching is compiled; it is imported only when this is run.
-    from forerun.domains.serving.planning import published
+    from forerun.replication.inferline import planner as published
 
     return published.planner(progress)
 
 
 def tuner(progress: Progress) -> Reproduced:
     """InferLine's tuner against coarse-grained scaling."""
-    from forerun.domains.serving.tuning import published
+    from forerun.replication.inferline import tuner as published
 
     return published.tuner(progress)
 
 
 def tuner_quick(progress: Progress) -> Reproduced:
     """The same on a third of the loads."""
-    from forerun.domains.serving.tuning import published
+    from forerun.replication.inferline import tuner as published
 
     return published.tuner(progress, every=3)
 

@@ -11,7 +11,7 @@ import numpy as np
 from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning, bin_problems
 
 if TYPE_CHECKING:
-    from forerun.domains.serving.tuning.handover import Handover
+    from forerun.domains.serving.policy.handover import Handover
 
 
 class Coarse(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="coarse"):

@@ -9,7 +9,7 @@ from forerun.domains.serving.policy import FleetView, Keep, Tuner, Tuning
 if TYPE_CHECKING:
     import numpy as np
 
-    from forerun.domains.serving.tuning.handover import Handover
+    from forerun.domains.serving.policy.handover import Handover
 
 
 class Fixed(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="fixed"):

@@ -11,7 +11,7 @@ import numpy as np
 from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning, bin_problems
 
 if TYPE_CHECKING:
-    from forerun.domains.serving.tuning.handover import Handover
+    from forerun.domains.serving.policy.handover import Handover
 
 #: added before rounding up, so that a whole number that a division missed by its last bit stays that number
 _ROUNDING = 1e-12
@@ -49,7 +49,7 @@ class InferLine(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
 class _InferLine:
     def __init__(self, recipe: InferLine, handover: Handover) -> None:
-        from forerun.domains.serving.tuning.envelope import LiveEnvelope
+        from forerun.domains.serving.policy.envelope import LiveEnvelope
 
         self._recipe, self._handover = recipe, handover
         windows_ms = handover.windows_ms

@@ -13,7 +13,7 @@ from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning
 if TYPE_CHECKING:
     import numpy as np
 
-    from forerun.domains.serving.tuning.handover import Handover
+    from forerun.domains.serving.policy.handover import Handover
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]

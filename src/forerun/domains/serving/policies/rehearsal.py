@@ -10,7 +10,7 @@ import numpy as np
 from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, Tuning, bin_problems
 
 if TYPE_CHECKING:
-    from forerun.domains.serving.tuning.handover import Handover
+    from forerun.domains.serving.policy.handover import Handover
 
 
 class Rehearsal(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="rehearsal"):
@@ -51,7 +51,7 @@ class _Rehearsal:
         )
 
     def decide(self, view: FleetView) -> Tuning:
-        from forerun.domains.serving.tuning.rehearse import cheapest_replicas, evened, keeps, scene_of
+        from forerun.domains.serving.policy.rehearse import cheapest_replicas, evened, keeps, scene_of
 
         recipe, now_ms = self._recipe, view.now_ms
         look_ms = recipe.look_s * 1e3

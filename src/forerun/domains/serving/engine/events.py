@@ -1,0 +1,335 @@
+"""The event loop: every instant, at each the four phases of every stage that has something to do.
+
+    0 changes of the number of replicas   1 completions, in start order   2 arrivals   3 starts
+
+The plain twin of the stage-by-stage kernels, and the way for policies that they do not know. Instants come from a heap,
+arrivals from outside by a pointer. Stages act in topological order, so what one emits reaches the next at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import assert_never
+
+import numpy as np
+
+from forerun.domains.serving.engine.llm.record import requests_of
+from forerun.domains.serving.engine.llm.replica import Replicas
+from forerun.domains.serving.engine.outcome import Batches, Run, Visits
+from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Law, Pipeline, Stage
+from forerun.domains.serving.inputs.routing import mix, refused_queries, taken_edges
+from forerun.domains.serving.observer import Observer
+from forerun.domains.serving.policy import QueueView, Start, Wait, Wake
+from forerun.errors import PolicyError
+from forerun.rng import stream
+
+
+class StageState:
+    """One stage under way.
+
+    queue: (query, entered ms), oldest first. serving: heap of (end, start order, replica, queries). idle: numbers of
+    idle replicas, ascending. woken: (due ms, replica). replicas: how many there should be; above that, working ones
+    retire as they complete. emitted: the batches that ended at this instant. Columns by query as in `Visits`.
+    llm: the replicas of a language model, which take the place of queue, batching and service.
+    """
+
+    def __init__(self, number: int, stage: Stage, parents: list[_Way], queries: int, seed: int) -> None:
+        self.number = number
+        self.stage = stage
+        self.parents = parents
+        self.policy = stage.batching.build(stream(seed, "batching", stage.name))
+        self.service_ms = _service(stage)
+        self.queue: deque[tuple[int, float]] = deque()
+        self.serving: list[tuple[float, int, int, list[int]]] = []
+        self.idle = list(range(stage.replicas))
+        self.woken: deque[tuple[float, int]] = deque()
+        self.replicas = stage.replicas
+        self.changes = deque(stage.capacity)
+        self.emitted: list[list[int]] = []
+        self.missing = _parents_taken(parents, queries)
+        self.entered = self.left = 0
+        self.enqueue_ms = np.full(queries, np.nan)
+        self.batch_of = np.full(queries, -1, dtype=np.int64)
+        self.batches: list[tuple[float, float, int, int]] = []
+        self.llm = Replicas(stage.llm, stage.replicas) if stage.llm is not None else None
+
+    @property
+    def working(self) -> int:
+        """Replicas that are serving or woken."""
+        return len(self.serving) + len(self.woken)
+
+
+class _Way:
+    """An edge at run time: where it comes from and which queries take it (None: all that come by)."""
+
+    def __init__(self, parent: int, taken: list[bool] | None) -> None:
+        self.parent = parent
+        self.taken = taken
+
+
+def simulate_events(
+    pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float, *, observers: Sequence[Observer] = ()
+) -> Run:
+    """The whole trace, instant by instant."""
+    stages = _stages(pipeline, len(arrivals_ms))
+    children = _children(pipeline)
+    arrivals = arrivals_ms.tolist()
+    alarms = [(at, s.number) for s in stages for at, _ in s.stage.capacity]
+    heapq.heapify(alarms)
+    finish_ms = arrivals_ms.copy()
+    fed = ties = 0
+    now_ms = 0.0
+    while fed < len(arrivals) or alarms:
+        now_ms = min(arrivals[fed] if fed < len(arrivals) else math.inf, alarms[0][0] if alarms else math.inf)
+        sent: list[list[int]] = []
+        while fed < len(arrivals) and arrivals[fed] == now_ms:
+            sent.append([fed])
+            fed += 1
+        due = children[SOURCE] if sent else 0
+        while alarms and alarms[0][0] == now_ms:
+            due |= 1 << heapq.heappop(alarms)[1]
+        acted = due
+        while due:
+            number = (due & -due).bit_length() - 1
+            state = stages[number]
+            _change(state, now_ms)
+            completions = _complete(state, now_ms, finish_ms)
+            arriving = _arrive(state, now_ms, stages, sent, finish_ms)
+            ties += completions + arriving > 1
+            for at_ms in _start(state, now_ms):
+                heapq.heappush(alarms, (at_ms, number))
+            due &= due - 1
+            if state.emitted:
+                due |= children[number]
+                acted |= due
+        for member in _members(acted):
+            stages[member].emitted = []
+        for observer in observers:
+            observer.instant(now_ms, stages)
+    for state in stages:
+        if state.queue:
+            raise _impossible(state, now_ms, f"leaves {len(state.queue)} queries in the queue for ever")
+    run = _result(stages, arrivals_ms, finish_ms, slo_ms, ties)
+    return _with_models(pipeline, run, stages, slo_ms) if pipeline.serves_models else run
+
+
+def _change(state: StageState, now_ms: float) -> None:
+    """Phase 0. Up: retirements are cancelled before idle replicas come, with the lowest free numbers. Down: idle ones
+    go first, the highest number first."""
+    while state.changes and state.changes[0][0] <= now_ms:
+        state.replicas = state.changes.popleft()[1]
+        wanted = max(0, state.replicas - state.working)
+        del state.idle[wanted:]
+        used = {replica for _, _, replica, _ in state.serving} | {replica for _, replica in state.woken}
+        number = 0
+        while len(state.idle) < wanted:
+            if number not in used and number not in state.idle:
+                insort(state.idle, number)
+            number += 1
+
+
+def _complete(state: StageState, now_ms: float, finish_ms: Floats) -> int:
+    """Phase 1: batches end, in start order; returns how many."""
+    if state.llm is not None:
+        ended = state.llm.end(now_ms)
+        state.emitted = [queries for queries in ended if queries]
+        for queries in state.emitted:
+            state.left += len(queries)
+            finish_ms[queries] = now_ms
+        return len(state.emitted)
+    while state.serving and state.serving[0][0] == now_ms:
+        _, _, replica, queries = heapq.heappop(state.serving)
+        if state.working < state.replicas:
+            insort(state.idle, replica)
+        state.emitted.append(queries)
+        state.left += len(queries)
+        finish_ms[queries] = now_ms
+    return len(state.emitted)
+
+
+def _arrive(
+    state: StageState, now_ms: float, stages: list[StageState], sent: list[list[int]], finish_ms: Floats
+) -> int:
+    """Phase 2: queries whose last taken parent ends now join the queue; returns from how many parents' batches."""
+    groups = 0
+    for way in state.parents:
+        for batch in sent if way.parent == SOURCE else stages[way.parent].emitted:
+            entered = state.entered
+            for query in batch:
+                if way.taken is not None and not way.taken[query]:
+                    continue
+                if state.missing is not None:
+                    state.missing[query] -= 1
+                    if state.missing[query]:
+                        continue
+                if state.llm is not None:
+                    state.enqueue_ms[query] = now_ms
+                    if not state.llm.enter(query):
+                        finish_ms[query] = now_ms
+                        continue
+                else:
+                    state.queue.append((query, now_ms))
+                state.entered += 1
+            groups += state.entered > entered
+    return groups
+
+
+def _start(state: StageState, now_ms: float) -> list[float]:
+    """Phase 3: takes that are due, then whatever the batching policy decides; returns instants to come back at."""
+    if state.llm is not None:
+        return state.llm.begin(now_ms)
+    alarms: list[float] = []
+    while state.woken and state.woken[0][0] <= now_ms:
+        _, replica = state.woken.popleft()
+        if state.queue:
+            alarms.append(_begin(state, now_ms, replica))
+        elif state.working < state.replicas:
+            insort(state.idle, replica)
+    while state.idle:
+        oldest_ms = state.queue[0][1] if state.queue else math.inf
+        view = QueueView(
+            now_ms, len(state.queue), oldest_ms, state.stage.max_batch, len(state.idle), len(state.woken)
+        )
+        match state.policy.decide(view):
+            case Start():
+                if not state.queue:
+                    raise _impossible(state, now_ms, "starts a batch although no query is queued")
+                alarms.append(_begin(state, now_ms, state.idle.pop(0)))
+            case Wait(until_ms):
+                if now_ms < until_ms < math.inf:
+                    alarms.append(until_ms)
+                break
+            case Wake(after_ms):
+                if not now_ms + after_ms > now_ms:
+                    raise _impossible(
+                        state, now_ms, f"wakes a replica after {after_ms} ms; more than 0 is possible"
+                    )
+                state.woken.append((now_ms + after_ms, state.idle.pop(0)))
+                alarms.append(now_ms + after_ms)
+            case other:
+                assert_never(other)
+    return alarms
+
+
+def _begin(state: StageState, now_ms: float, replica: int) -> float:
+    """The oldest queries start on `replica`; returns when they end."""
+    size = min(state.stage.max_batch, len(state.queue))
+    order = len(state.batches)
+    end_ms = now_ms + state.service_ms(size, order)
+    queries = []
+    for _ in range(size):
+        query, entered_ms = state.queue.popleft()
+        queries.append(query)
+        state.enqueue_ms[query] = entered_ms
+        state.batch_of[query] = order
+    heapq.heappush(state.serving, (end_ms, order, replica, queries))
+    state.batches.append((now_ms, end_ms, size, replica))
+    return end_ms
+
+
+def _stages(pipeline: Pipeline, queries: int) -> list[StageState]:
+    taken = taken_edges(pipeline, queries)
+    everywhere = [bool(column.all()) for column in taken]
+    states, at = [], 0
+    for number, stage in enumerate(pipeline.stages):
+        ways = [
+            _Way(edge.parent, None if everywhere[at + i] else taken[at + i].tolist())
+            for i, edge in enumerate(stage.edges)
+        ]
+        states.append(StageState(number, stage, ways, queries, pipeline.seed))
+        at += len(stage.edges)
+    return states
+
+
+def _parents_taken(parents: list[_Way], queries: int) -> list[int] | None:
+    """Per query how many parents it waits for; None if there is only one parent."""
+    if len(parents) == 1:
+        return None
+    columns = [
+        np.ones(queries, dtype=np.int64) if way.taken is None else np.array(way.taken) for way in parents
+    ]
+    counts: list[int] = np.stack(columns).sum(axis=0, dtype=np.int64).tolist()
+    return counts
+
+
+def _children(pipeline: Pipeline) -> dict[int, int]:
+    """Per parent (or SOURCE) the set of its children, as bits."""
+    children = dict.fromkeys(range(SOURCE, len(pipeline.stages)), 0)
+    for number, stage in enumerate(pipeline.stages):
+        for edge in stage.edges:
+            children[edge.parent] |= 1 << number
+    return children
+
+
+def _members(bits: int) -> list[int]:
+    members = []
+    while bits:
+        members.append((bits & -bits).bit_length() - 1)
+        bits &= bits - 1
+    return members
+
+
+def _service(stage: Stage) -> Callable[[int, int], float]:
+    """The service time of a batch by (size, start number)."""
+    service, table = stage.service, stage.service.table_ms.tolist()
+    if service.law is Law.TABLE:
+        return lambda size, order: table[size]
+    from forerun.domains.serving.engine.kernels.draws import drawn_ms, unit
+
+    key = np.uint64(mix(service.key))
+    if service.law is Law.MEASURED:
+        return lambda size, order: float(
+            service.measured_ms[size][int(unit(key, order) * len(service.measured_ms[size]))]
+        )
+    spread = math.sqrt(math.log1p(service.cv**2))
+    return lambda size, order: float(drawn_ms(int(service.law), table[size], spread, key, order))
+
+
+def _impossible(state: StageState, now_ms: float, what: str) -> PolicyError:
+    error = PolicyError.at(f"stage {state.stage.name!r} at {now_ms} ms", f"the batching policy {what}")
+    assert isinstance(error, PolicyError)
+    return error
+
+
+def _result(
+    stages: list[StageState], arrivals_ms: Floats, finish_ms: Floats, slo_ms: float, ties: int
+) -> Run:
+    batches = [np.array(state.batches, dtype=np.float64).reshape(-1, 4) for state in stages]
+    return Run(
+        arrivals_ms,
+        finish_ms,
+        misses=int(np.count_nonzero(finish_ms - arrivals_ms > slo_ms)),
+        tie_count=ties,
+        visits=tuple(_visits(state, table) for state, table in zip(stages, batches)),
+        batches=tuple(
+            Batches(table[:, 0], table[:, 1], table[:, 2].astype(np.int32), table[:, 3].astype(np.int32))
+            for table in batches
+        ),
+    )
+
+
+def _with_models(pipeline: Pipeline, run: Run, stages: list[StageState], slo_ms: float) -> Run:
+    """The run with what its language models did."""
+    told = [requests_of(state.llm, state.enqueue_ms) if state.llm is not None else None for state in stages]
+    run = replace(
+        run,
+        visits=tuple(visits if own is None else own[0] for visits, own in zip(run.visits, told)),
+        batches=tuple(batches if own is None else own[1] for batches, own in zip(run.batches, told)),
+        requests=tuple(None if own is None else own[2] for own in told),
+        refused=refused_queries(pipeline, len(run.arrival_ms)),
+    )
+    return replace(run, misses=int(np.count_nonzero(run.missed(slo_ms))))
+
+
+def _visits(state: StageState, batches: Floats) -> Visits:
+    came = state.batch_of >= 0
+    size = np.zeros(len(came), dtype=np.int32)
+    replica = np.full(len(came), -1, dtype=np.int32)
+    start_ms, end_ms = np.full(len(came), np.nan), np.full(len(came), np.nan)
+    start_ms[came], end_ms[came], size[came], replica[came] = batches[state.batch_of[came]].T
+    return Visits(state.enqueue_ms, start_ms, end_ms, size, replica)

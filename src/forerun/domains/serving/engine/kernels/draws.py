@@ -1,0 +1,65 @@
+"""Draws that depend on a key and a number alone, never on the state of a run."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from forerun.domains.serving.engine.kernels.layout import KEY, LAW, SPREAD, Floats, Ints
+from forerun.kernels.jit import kernel
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+
+
+@kernel
+def mix(x: np.uint64) -> np.uint64:
+    """The SplitMix64 finaliser: 64 well-stirred bits of x."""
+    z = x + _GOLDEN
+    z = (z ^ (z >> np.uint64(30))) * _FIRST
+    z = (z ^ (z >> np.uint64(27))) * _SECOND
+    return z ^ (z >> np.uint64(31))
+
+
+@kernel
+def unit(key: np.uint64, number: int) -> float:
+    """The draw `number` of stream `key`, uniform in [0, 1), a multiple of 2^-53."""
+    return float(mix(key + np.uint64(number)) >> np.uint64(11)) * 2.0**-53
+
+
+@kernel
+def takes(kind: int, share: float, key: np.uint64, query: int, recorded: bool) -> bool:
+    """Whether a query takes an edge: kind 0 always, 1 as recorded, 2 with probability `share`."""
+    if kind == 0:
+        return True
+    return recorded if kind == 1 else unit(key, query) < share
+
+
+@kernel
+def drawn_ms(law: int, base_ms: float, spread: float, key: np.uint64, number: int) -> float:
+    """The service time of the batch that starts as number `number` at its stage, around `base_ms`.
+
+    law 1: exponential; law 2: log-normal with sigma `spread` (Box and Muller's transform of two draws).
+    """
+    if law == 1:
+        return base_ms * -math.log1p(-unit(key, number))
+    radius = math.sqrt(-2.0 * math.log1p(-unit(key, 2 * number)))
+    normal = radius * math.cos(2.0 * math.pi * unit(key, 2 * number + 1))
+    return base_ms * math.exp(spread * normal - 0.5 * spread * spread)
+
+
+@kernel
+def varying_ms(
+    facts: Ints, spans: Floats, base_ms: float, measured_at: Ints, measured_ms: Floats, size: int, number: int
+) -> float:
+    """The service time of a batch of `size`, the `number`-th to start at a stage whose times are not in a table.
+
+    facts, spans, measured_at: the stage's rows of the plan. base_ms: what the table says of the size.
+    """
+    key = np.uint64(facts[KEY])
+    if facts[LAW] == 3:
+        first, stop = measured_at[size], measured_at[size + 1]
+        return measured_ms[first + np.int64(unit(key, number) * (stop - first))]  # type: ignore[no-any-return]
+    return drawn_ms(facts[LAW], base_ms, spans[SPREAD], key, number)

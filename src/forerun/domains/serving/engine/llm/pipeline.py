@@ -1,0 +1,203 @@
+"""Pipelines with language models, stage by stage: each stage turns what enters into what leaves, in slices of time.
+
+Stages without a language model are run by the room's compiled kernel, one at a time; joins between stages are put together
+here. The law: cutting a run at any instants, or feeding its arrivals in any chunks, changes no byte.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from forerun.domains.serving.engine.llm.stage import LanguageStage
+from forerun.domains.serving.engine.outcome import Batches, Run, Visits
+from forerun.domains.serving.engine.stagewise import Stagewise
+from forerun.domains.serving.inputs.pipeline import SOURCE, Bools, Edge, Floats, Ints, Pipeline, Stage
+from forerun.domains.serving.inputs.routing import refused_queries, taken_edges
+
+
+class Stream(NamedTuple):
+    """Queries in order: query and instant, and which of them belong together (equal numbers one after the other)."""
+
+    query: Ints
+    at_ms: Floats
+    group: Ints
+
+    def only(self, rows: Bools) -> Stream:
+        """Some of its queries."""
+        return Stream(self.query[rows], self.at_ms[rows], self.group[rows])
+
+
+class _Server(Protocol):
+    def feed(self, query: Ints, enter_ms: Floats, begins: Bools) -> None: ...
+    def advance(self, until_ms: float) -> None: ...
+    def left(self) -> tuple[Ints, Floats, Ints]: ...
+    def visits(self, queries: int) -> Visits: ...
+    def batches(self) -> Batches: ...
+
+
+class MixedRun:
+    """A run of a pipeline with language models under way; the number of queries to come is known."""
+
+    def __init__(self, pipeline: Pipeline, queries: int, slo_ms: float, *, keep: bool = True) -> None:
+        """keep: the iterations of language models are recorded one by one."""
+        self.pipeline = pipeline
+        self.queries = queries
+        self._slo_ms = slo_ms
+        self._servers: list[_Server] = [
+            _BatchStage(stage, slo_ms)
+            if stage.llm is None
+            else LanguageStage(stage.llm, stage.replicas, keep=keep)
+            for stage in pipeline.stages
+        ]
+        columns = iter(taken_edges(pipeline, queries))
+        self._joins = [
+            _Join(stage.edges, [next(columns) for _ in stage.edges], queries) for stage in pipeline.stages
+        ]
+        self._arrivals = np.empty(0)
+        self._passed = 0
+
+    @property
+    def fed(self) -> int:
+        """Queries fed so far."""
+        return len(self._arrivals)
+
+    def advance(self, arrivals_ms: Floats, until_ms: float = math.inf) -> None:
+        """Feed more arrivals (ascending, all those before `until_ms`) and handle every instant before `until_ms`."""
+        self._arrivals = np.concatenate([self._arrivals, arrivals_ms])
+        due = int(np.searchsorted(self._arrivals, until_ms, side="left"))
+        new = np.arange(self._passed, due)
+        streams = {SOURCE: Stream(new, self._arrivals[self._passed : due], new)}
+        self._passed = due
+        for number, (stage, server, join) in enumerate(zip(self.pipeline.stages, self._servers, self._joins)):
+            server.feed(*join.entries([streams[edge.parent] for edge in stage.edges]))
+            server.advance(until_ms)
+            streams[number] = Stream(*server.left())
+
+    def run(self) -> Run:
+        """The result, once everything has been handled."""
+        arrival_ms = self._arrivals
+        visits = tuple(server.visits(self.queries) for server in self._servers)
+        finish_ms = arrival_ms.copy()
+        for came in visits:
+            finish_ms = np.fmax(finish_ms, came.end_ms)
+        refused = refused_queries(self.pipeline, self.queries)
+        ties = sum(
+            server.ties if isinstance(server, LanguageStage) else join.ties(server.batches())
+            for server, join in zip(self._servers, self._joins)
+        )
+        return Run(
+            arrival_ms,
+            finish_ms,
+            misses=int(np.count_nonzero((finish_ms - arrival_ms > self._slo_ms) | refused)),
+            tie_count=ties,
+            visits=visits,
+            batches=tuple(server.batches() for server in self._servers),
+            requests=tuple(
+                server.requests(self.queries) if isinstance(server, LanguageStage) else None
+                for server in self._servers
+            ),
+            refused=refused,
+        )
+
+
+def simulate_mixed(pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float, *, keep: bool = True) -> Run:
+    """The whole trace through a pipeline with language models. keep: iterations are recorded one by one."""
+    run = MixedRun(pipeline, len(arrivals_ms), slo_ms, keep=keep)
+    run.advance(arrivals_ms)
+    return run.run()
+
+
+class _BatchStage:
+    """A stage without a language model, by itself; positions are places in the order of entry."""
+
+    def __init__(self, stage: Stage, slo_ms: float) -> None:
+        alone = Pipeline((replace(stage, edges=(Edge(SOURCE),)),))
+        self._run = Stagewise(alone, slo_ms, record="full")
+        self._query = np.empty(0, dtype=np.int64)
+        self._enter_ms = np.empty(0)
+        self._fed = 0
+        self._taken = 0
+        self._waiting: Ints = np.empty(0, dtype=np.int64)
+
+    def feed(self, query: Ints, enter_ms: Floats, begins: Bools) -> None:
+        self._query = np.concatenate([self._query, query])
+        self._enter_ms = np.concatenate([self._enter_ms, enter_ms])
+
+    def advance(self, until_ms: float) -> None:
+        self._until_ms = until_ms
+        self._run.advance(self._enter_ms[self._fed :], until_ms)
+        self._fed = len(self._enter_ms)
+
+    def left(self) -> tuple[Ints, Floats, Ints]:
+        batches = self.batches()
+        first = np.concatenate([[0], np.cumsum(batches.size)])
+        open_ = np.concatenate([self._waiting, np.arange(self._taken, len(batches.size))])
+        self._taken = len(batches.size)
+        ended = batches.end_ms[open_] < self._until_ms
+        self._waiting = open_[~ended]
+        done = open_[ended]
+        done = done[np.lexsort((done, batches.end_ms[done]))]
+        sizes = batches.size[done]
+        # the positions of each batch, one batch behind the other
+        position = np.repeat(first[done] - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
+        position += np.arange(len(position))
+        return self._query[position], np.repeat(batches.end_ms[done], sizes), np.repeat(done, sizes)
+
+    def visits(self, queries: int) -> Visits:
+        (own,) = self._run.run(self._enter_ms).visits
+        enqueue_ms, start_ms, end_ms = (np.full(queries, np.nan) for _ in range(3))
+        batch, replica = np.zeros(queries, dtype=np.int32), np.full(queries, -1, dtype=np.int32)
+        enqueue_ms[self._query], start_ms[self._query], end_ms[self._query] = (
+            own.enqueue_ms,
+            own.start_ms,
+            own.end_ms,
+        )
+        batch[self._query], replica[self._query] = own.batch, own.replica
+        return Visits(enqueue_ms, start_ms, end_ms, batch, replica)
+
+    def batches(self) -> Batches:
+        (begun,) = self._run.run(self._enter_ms).batches
+        return begun
+
+
+class _Join:
+    """Puts together what enters a stage: a query enters with the last of its taken parents."""
+
+    def __init__(self, edges: tuple[Edge, ...], taken: list[Bools], queries: int) -> None:
+        self._taken = taken
+        self._always = [bool(column.all()) for column in taken]
+        self._missing: Ints = np.stack(taken).sum(axis=0, dtype=np.int64)
+        self._group_ms: list[Floats] = []
+
+    def entries(self, parents: list[Stream]) -> tuple[Ints, Floats, Bools]:
+        """(query, instant, whether a new group begins), ordered by instant, place of the parent, order there."""
+        kept = [
+            parent if always else parent.only(taken[parent.query])
+            for parent, taken, always in zip(parents, self._taken, self._always)
+        ]
+        query = np.concatenate([stream.query for stream in kept])
+        at_ms = np.concatenate([stream.at_ms for stream in kept])
+        group = np.concatenate([stream.group for stream in kept])
+        edge = np.repeat(np.arange(len(kept)), [len(stream.query) for stream in kept])
+        if len(kept) > 1:
+            order = np.argsort(at_ms, kind="stable")
+            query, at_ms, group, edge = query[order], at_ms[order], group[order], edge[order]
+            np.subtract.at(self._missing, query, 1)
+            # a query's last parent is where it stands last; it enters if no other is awaited
+            last = np.zeros(len(query), dtype=bool)
+            last[len(query) - 1 - np.unique(query[::-1], return_index=True)[1]] = True
+            enters = last & (self._missing[query] == 0)
+            query, at_ms, group, edge = query[enters], at_ms[enters], group[enters], edge[enters]
+        begins = np.ones(len(query), dtype=bool)
+        begins[1:] = (np.diff(at_ms) > 0) | (np.diff(group) != 0) | (np.diff(edge) != 0)
+        self._group_ms.append(at_ms[begins])
+        return query, at_ms, begins
+
+    def ties(self, batches: Batches) -> int:
+        """Instants at which two batches end, two groups enter, or both."""
+        _, counts = np.unique(np.concatenate([*self._group_ms, batches.end_ms]), return_counts=True)
+        return int(np.count_nonzero(counts > 1))

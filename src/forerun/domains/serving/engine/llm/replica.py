@@ -1,0 +1,203 @@
+"""The same replicas request by request in plain Python: the slow twin of the kernel, and the event loop's way.
+
+Built from queues and lists that hold what their names say; it shares no code with the kernel.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from forerun.domains.serving.inputs.llm.model import LanguageModel
+
+
+@dataclass(eq=False)
+class Request:
+    """A request under way. cached: tokens in the cache; blocks: held; last_ms: its latest token."""
+
+    query: int
+    prompt: int
+    output: int
+    replica: int
+    emitted: int = 0
+    cached: int = 0
+    blocks: int = 0
+    preemptions: int = 0
+    start_ms: float = float("nan")
+    first_ms: float = float("nan")
+    last_ms: float = float("nan")
+    longest_gap_ms: float = 0.0
+    stalled_ms: float = 0.0
+    stalled_first_ms: float = 0.0
+    preempted_ms: float = 0.0
+    gaps_ms: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Iteration:
+    """An iteration under way: who was given how many tokens, and what it consists of."""
+
+    number: int
+    replica: int
+    start_ms: float
+    end_ms: float
+    given: list[tuple[Request, int]]
+    prefill: int
+    decodes: int
+    kv: int
+    running: int
+    free_blocks: int
+
+
+class Replica:
+    """One replica: a queue, the requests that run in order of admission, and free blocks."""
+
+    def __init__(self, number: int, llm: LanguageModel) -> None:
+        self.number = number
+        self.llm = llm
+        self.queue: deque[Request] = deque()
+        self.running: list[Request] = []
+        self.free = llm.kv_blocks
+        self.busy: Iteration | None = None
+
+    @property
+    def open(self) -> int:
+        """Requests that wait or run."""
+        return len(self.queue) + len(self.running)
+
+    def begin(self, number: int, now_ms: float) -> Iteration:
+        """The next iteration begins."""
+        budget = self.llm.token_budget
+        given: list[tuple[Request, int]] = []
+        prefill = decodes = kv = 0
+        attention = 0.0
+        preempted = False
+        for request in list(self.running):
+            if request not in self.running:
+                continue
+            todo = request.prompt + request.emitted - request.cached
+            tokens = min(todo, budget)
+            if tokens == 0:
+                continue
+            needed = self._blocks(request.cached + tokens) - request.blocks
+            while needed > self.free and request in self.running:
+                self._preempt(self.running[-1], now_ms)
+                preempted = True
+            if request not in self.running:
+                continue
+            self.free -= needed
+            request.blocks += needed
+            given.append((request, tokens))
+            budget -= tokens
+            if request.emitted > 0 and todo == 1:
+                decodes += 1
+                kv += request.cached
+            else:
+                prefill += tokens
+                attention += tokens * (request.cached + tokens / 2)
+        while not preempted and self.queue and len(self.running) < self.llm.max_seqs and budget > 0:
+            request = self.queue[0]
+            tokens = min(request.prompt + request.emitted, budget)
+            if self._blocks(tokens) > self.free:
+                break
+            self.queue.popleft()
+            self.running.append(request)
+            request.blocks = self._blocks(tokens)
+            self.free -= request.blocks
+            given.append((request, tokens))
+            budget -= tokens
+            prefill += tokens
+            attention += tokens * (tokens / 2)
+            if request.preemptions:
+                request.stalled_ms += now_ms - request.preempted_ms
+            else:
+                request.start_ms = now_ms
+        end_ms = now_ms + self.llm.cost.iteration_ms(prefill, decodes, kv, attention)
+        self.busy = Iteration(
+            number,
+            self.number,
+            now_ms,
+            end_ms,
+            given,
+            prefill,
+            decodes,
+            kv,
+            len(self.running),
+            self.free,
+        )
+        return self.busy
+
+    def end(self, now_ms: float) -> list[Request]:
+        """The iteration ends; returns the requests that leave, in order of admission."""
+        assert self.busy is not None
+        left = []
+        for request, tokens in self.busy.given:
+            request.cached += tokens
+            if request.cached < request.prompt + request.emitted:
+                continue
+            request.emitted += 1
+            if request.emitted == 1:
+                request.first_ms, request.stalled_first_ms = now_ms, request.stalled_ms
+            else:
+                request.gaps_ms.append(now_ms - request.last_ms)
+                request.longest_gap_ms = max(request.longest_gap_ms, now_ms - request.last_ms)
+            request.last_ms = now_ms
+            if request.emitted == request.output:
+                left.append(request)
+                self.running.remove(request)
+                self.free += request.blocks
+        self.busy = None
+        return left
+
+    def _preempt(self, request: Request, now_ms: float) -> None:
+        self.running.remove(request)
+        self.free += request.blocks
+        request.blocks = request.cached = 0
+        request.preemptions += 1
+        request.preempted_ms = now_ms
+        self.queue.appendleft(request)
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self.llm.block_tokens)
+
+
+class Replicas:
+    """All replicas of a stage, driven instant by instant: `end`, then `enter`, then `begin`."""
+
+    def __init__(self, llm: LanguageModel, replicas: int) -> None:
+        self.llm = llm
+        self.refused = llm.refused
+        self.replicas = [Replica(number, llm) for number in range(replicas)]
+        self.requests: dict[int, Request] = {}
+        self.iterations: list[Iteration] = []
+        self._turn = 0
+
+    def end(self, now_ms: float) -> list[list[int]]:
+        """Iterations that end now, in the order they began: the queries that leave with each."""
+        due = [r for r in self.replicas if r.busy is not None and r.busy.end_ms == now_ms]
+        due.sort(key=lambda replica: replica.busy.number if replica.busy else 0)
+        return [[request.query for request in replica.end(now_ms)] for replica in due]
+
+    def enter(self, query: int) -> bool:
+        """A query comes; False if it is refused, because it could never fit."""
+        if self.refused[query]:
+            return False
+        if self.llm.least_requests:
+            chosen = min(self.replicas, key=lambda replica: (replica.open, replica.number))
+        else:
+            chosen = self.replicas[self._turn]
+        self._turn = (chosen.number + 1) % len(self.replicas)
+        prompt, output = int(self.llm.prompt[query]), int(self.llm.output[query])
+        request = Request(query, prompt, output, chosen.number)
+        self.requests[query] = request
+        chosen.queue.append(request)
+        return True
+
+    def begin(self, now_ms: float) -> list[float]:
+        """Idle replicas with something to do begin iterations; returns when they end."""
+        ends = []
+        for replica in self.replicas:
+            if replica.busy is None and replica.open:
+                self.iterations.append(replica.begin(len(self.iterations), now_ms))
+                ends.append(self.iterations[-1].end_ms)
+        return ends

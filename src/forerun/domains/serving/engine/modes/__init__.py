@@ -1,0 +1,1 @@
+"""Engines of this package, one file a mode; each is discovered by being here."""

@@ -1,0 +1,49 @@
+"""The default mode: stage by stage where that is exact, else instant by instant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from forerun.domains.serving.engine import Engine
+from forerun.domains.serving.engine.outcome import Outcome, Run
+from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.observer import Observer
+
+
+class Default(Engine):
+    """The semantics of this package."""
+
+    name = "default"
+
+    def run(self, inputs: Inputs, observers: Sequence[Observer]) -> Outcome:
+        """A tuner decides first, where one changes replicas; then the pipeline is simulated with its changes."""
+        scenario, control = inputs.scenario, None
+        if scenario.tuned:
+            from forerun.domains.serving.engine.tuning import controlled
+
+            inputs, control = controlled(inputs)
+        # The kernels are compiled; they are imported only when something is simulated.
+        from forerun.domains.serving.engine.stagewise import reasons_against
+
+        pipeline, arrivals_ms, slo_ms = inputs.pipeline, inputs.arrivals_ms, scenario.slo_ms
+        reasons = [*reasons_against(pipeline), *(["observers look on"] if observers else [])]
+        if reasons:
+            from forerun.domains.serving.engine.events import simulate_events
+
+            run = simulate_events(pipeline, arrivals_ms, slo_ms, observers=observers)
+            notes = tuple(f"event loop: {reason}" for reason in reasons)
+            return Outcome(inputs, run, control, notes, {"way": "event loop"})
+        return Outcome(inputs, simulated(inputs), control, figures={"way": "stage by stage"})
+
+
+def simulated(inputs: Inputs, record: str = "") -> Run:
+    """The pipeline of some inputs, stage by stage. record: as in a scenario (default: as the inputs' scenario says)."""
+    record = record or inputs.scenario.record
+    pipeline, arrivals_ms, slo_ms = inputs.pipeline, inputs.arrivals_ms, inputs.scenario.slo_ms
+    if pipeline.serves_models:
+        from forerun.domains.serving.engine.llm.pipeline import simulate_mixed
+
+        return simulate_mixed(pipeline, arrivals_ms, slo_ms, keep=record == "full")
+    from forerun.domains.serving.engine.stagewise import simulate_stagewise
+
+    return simulate_stagewise(pipeline, arrivals_ms, slo_ms, record=record)

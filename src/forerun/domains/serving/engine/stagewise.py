@@ -1,0 +1,451 @@
+"""Simulating stage by stage: from a pipeline to the kernels' arrays and back.
+
+A feed-forward pipeline whose stages decide from local state needs no global list of events: each stage turns a sorted
+stream of arrivals into a stream of batches. The result equals the event loop's bit for bit. Arrivals are taken in
+slices that fit the processor's cache; `Stagewise` can also be driven slice by slice from outside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.domains.serving.engine.kernels import layout
+from forerun.domains.serving.engine.kernels.advance import advance, route
+from forerun.domains.serving.engine.kernels.layout import Plan, Record, State
+from forerun.domains.serving.engine.kernels.serve import serve_woken
+from forerun.domains.serving.engine.kernels.streams import drop
+from forerun.domains.serving.engine.outcome import Batches, Run, Visits
+from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Floats, Law, Pipeline, Stage
+from forerun.domains.serving.inputs.routing import edge_key, mix
+from forerun.errors import Problem, ScenarioError
+
+#: queries per slice: times, stops and ids of a few streams stay in the processor's second-level cache
+SLICE: Final = 8192
+
+
+def reasons_against(pipeline: Pipeline) -> list[str]:
+    """Why a pipeline must be simulated by the event loop instead; empty if it need not."""
+    reasons = [
+        f"stage {stage.name!r}: batching policy {type(stage.batching).__name__} has no compiled form"
+        for stage in pipeline.stages
+        if stage.llm is None and stage.batching.compiled() is None
+    ]
+    if not pipeline.serves_models and not all(edge.always for edge in pipeline.edges):
+        if len(pipeline.edges) > 64:
+            reasons.append(f"{len(pipeline.edges)} edges, some conditional; at most 64 are compiled")
+        if len(pipeline.stages) > 64:
+            reasons.append(f"{len(pipeline.stages)} stages with conditional edges; at most 64 are compiled")
+    return reasons
+
+
+class Stagewise:
+    """A run under way. `advance` feeds arrivals and handles every instant before a given one."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        slo_ms: float,
+        *,
+        record: str = "latency",
+        expected: int = 0,
+        most_replicas: int = 0,
+    ) -> None:
+        """record: `counts`, `latency` or `full`. expected: queries to make room for (grows as needed). most_replicas: what
+        `reschedule` may give a stage (0: it is not called)."""
+        self.pipeline = pipeline
+        self._plan = plan_of(pipeline, slo_ms, most_replicas)
+        self._state = _state_of(self._plan, pipeline, 2 * SLICE, most_replicas)
+        self._changes = [list(stage.capacity) for stage in pipeline.stages]
+        self._change_at, _ = _changes_of(self._changes)
+        self._kind = record
+        room = 0 if record == "counts" else max(expected, 1)
+        self._record = record_of(len(pipeline.stages), room, record, routed=self._plan.routed)
+        self._recorded = _recorded_of(pipeline)
+        self._share = np.array([1.0 if edge.share is None else edge.share for edge in pipeline.edges])
+        self._wakes = (
+            np.zeros(self._state.ring_ms.shape),
+            np.zeros(self._state.ring_ms.shape, dtype=np.int64),
+        )
+
+    @property
+    def fed(self) -> int:
+        """Queries fed so far."""
+        return int(self._state.streams[0, layout.COUNT])
+
+    @property
+    def finished(self) -> int:
+        """Queries 0..finished-1 have all ended."""
+        return int(self._state.streams[-1, layout.OPEN])
+
+    @property
+    def misses(self) -> int:
+        """Queries among the finished whose latency was above the SLO."""
+        return int(self._state.streams[-1, layout.MISSES])
+
+    @property
+    def tie_count(self) -> int:
+        """Stage-instants at which events coincided."""
+        return int(self._state.streams[-1, layout.TIES])
+
+    @property
+    def finish_ms(self) -> Floats:
+        """float64[finished]: when each query ended."""
+        return self._record.finish_ms[: self.finished]
+
+    def advance(self, arrivals_ms: Floats, until_ms: float = math.inf) -> None:
+        """Feed more arrivals (ascending, all those before `until_ms`) and handle every instant before `until_ms`."""
+        fed = self.fed
+        self._make_room_to_record(fed + len(arrivals_ms))
+        # One memory layout, whatever was given: another would compile every kernel again.
+        arrivals_ms = np.require(arrivals_ms, np.float64, ["C", "W"])
+        taken = self._routes(fed, len(arrivals_ms))
+        plan, record, step, stages = self._plan, self._record, 0, len(self.pipeline.stages)
+        while (done := advance(plan, self._state, record, arrivals_ms, taken, until_ms, step)) < stages:
+            if done == layout.NO_ROOM:
+                needed = fed - self.finished + len(arrivals_ms)
+                if not drop(needed, len(arrivals_ms), plan.stages, plan.edges, self._state):
+                    self._state = _grown(self._state, max(4 * needed, 2 * self._state.firsts.shape[0]))
+            else:
+                serve_woken(done, plan, self._state, *self._wakes, record, until_ms)
+                step = done + 1
+
+    def _routes(self, first: int, queries: int) -> NDArray[np.uint64]:
+        """uint64[queries]: the edges that the queries from number `first` on take, a bit an edge; empty if all take all."""
+        taken = np.empty(queries if self._plan.routed else 0, dtype=np.uint64)
+        if self._plan.routed:
+            recorded = np.ascontiguousarray(self._recorded[:, first : first + queries])
+            route(self._plan.stages, self._plan.edges, self._share, recorded, first, taken)
+        return taken
+
+    def reschedule(self, capacity: Sequence[Sequence[tuple[float, int]]]) -> None:
+        """Replace the changes of replicas that have not been handled yet.
+
+        capacity: by stage (instant ms, replicas from then on), ascending, none before the instant last advanced to.
+        """
+        handled = self._state.stages[:, layout.CHANGE] - self._change_at[:-1]
+        for changes, count, later in zip(self._changes, handled.tolist(), capacity):
+            changes[count:] = later
+        self._change_at, rows = _changes_of(self._changes)
+        stages = self._plan.stages.copy()
+        stages[:, layout.CHANGE_FIRST], stages[:, layout.CHANGE_STOP] = (
+            self._change_at[:-1],
+            self._change_at[1:],
+        )
+        self._plan = self._plan._replace(stages=stages, changes=rows)
+        self._state.stages[:, layout.CHANGE] = self._change_at[:-1] + handled
+
+    @property
+    def ongoing(self) -> tuple[int, ...]:
+        """By stage, queries queued or in service."""
+        streams = self._state.streams[:, layout.COUNT]
+        into = self._plan.stages[:, layout.INPUT]
+        return tuple((streams[into] - streams[1 : len(into) + 1]).tolist())
+
+    @property
+    def working(self) -> tuple[int, ...]:
+        """By stage, replicas that serve a batch."""
+        return tuple(self._state.stages[:, layout.BUSY].tolist())
+
+    def forget(self) -> Floats:
+        """Hand over the finish instants found since the last call, and keep them no longer."""
+        done = self.finished - self._record.base
+        finish_ms = self._record.finish_ms[:done].copy()
+        self._record.finish_ms[: len(self._record.finish_ms) - done] = self._record.finish_ms[done:]
+        self._record = self._record._replace(base=self.finished)
+        return finish_ms
+
+    def run(self, arrivals_ms: Floats) -> Run:
+        """The result, once everything has been handled."""
+        latency = self._record.finish_ms[: self.fed] if self._kind != "counts" else np.empty(0)
+        visits: tuple[Visits, ...] = ()
+        batches: tuple[Batches, ...] = ()
+        if self._kind == "full":
+            stages = range(len(self.pipeline.stages))
+            came_ms = np.asarray(arrivals_ms, dtype=np.float64)[: self.fed]
+            visits = recorded_visits(self.pipeline, self._record, came_ms, self._plan)
+            batches = tuple(
+                recorded_batches(self._record, int(self._state.stages[s, layout.STARTED]), s) for s in stages
+            )
+        return Run(
+            arrivals_ms,
+            latency,
+            self.misses,
+            self.tie_count,
+            visits,
+            batches,
+            complete=self.finished == len(arrivals_ms),
+        )
+
+    def _make_room_to_record(self, queries: int) -> None:
+        room, wanted = self._record.finish_ms.shape[0], queries - self._record.base
+        if self._kind == "counts" or wanted <= room:
+            return
+        stages, wider = len(self.pipeline.stages), max(wanted, 2 * room)
+        larger = record_of(stages, wider, self._kind, routed=self._plan.routed)
+        grown = {
+            name: _enlarged(getattr(self._record, name), getattr(larger, name)) for name in Record._fields[1:]
+        }
+        self._record = larger._replace(base=self._record.base, **grown)
+
+
+def simulate_stagewise(
+    pipeline: Pipeline,
+    arrivals_ms: Floats,
+    slo_ms: float,
+    *,
+    record: str = "latency",
+    most_misses: int | None = None,
+    slice_size: int = SLICE,
+) -> Run:
+    """The whole trace. With `record="counts"` and `most_misses`, stops once more queries than that have missed."""
+    state = Stagewise(pipeline, slo_ms, record=record, expected=len(arrivals_ms))
+    for first in range(0, len(arrivals_ms), slice_size):
+        last = first + slice_size >= len(arrivals_ms)
+        until_ms = math.inf if last else float(arrivals_ms[first + slice_size])
+        state.advance(arrivals_ms[first : first + slice_size], until_ms)
+        if most_misses is not None and state.misses > most_misses:
+            break
+    return state.run(arrivals_ms)
+
+
+def plan_of(pipeline: Pipeline, slo_ms: float, most_replicas: int = 0) -> Plan:
+    """The pipeline as the kernels' arrays. most_replicas: what any stage may get later, 0 if nothing changes.
+
+    Raises ScenarioError for stages that serve language models, which other kernels run.
+    """
+    if pipeline.serves_models:
+        served = [stage.name for stage in pipeline.stages if stage.llm is not None]
+        raise ScenarioError(
+            *(Problem("pipeline", f"stage {name!r} serves a language model") for name in served)
+        )
+    stages, edges = pipeline.stages, pipeline.edges
+    input_of, input_kind, _ = _wiring(pipeline, most_replicas)
+    ends = [s for s in range(len(stages)) if pipeline.may_end(s)]
+    edge_at = _offsets([len(stage.edges) for stage in stages])
+    change_at, changes = _changes_of([stage.capacity for stage in stages])
+    widest = max((stage.max_batch for stage in stages), default=1) + 1
+    measured_at, measured_ms = _measured(stages, widest)
+    facts = np.zeros((len(stages), layout.PLAN_FIELDS), dtype=np.int64)
+    spans = np.zeros((len(stages), layout.SPANS))
+    for s, stage in enumerate(stages):
+        way, delay_ms = stage.batching.compiled() or ("", 0.0)
+        steady = not stage.capacity and not most_replicas and (way, delay_ms) == ("hold", 0.0)
+        facts[s, layout.INPUT], facts[s, layout.KIND] = input_of[s], input_kind[s]
+        facts[s, layout.MOST] = stage.max_batch
+        facts[s, layout.BATCHING] = layout.WAKE if way == "wake" else layout.HOLD
+        facts[s, layout.LAW], facts[s, layout.KEY] = stage.service.law, _word(mix(stage.service.key))
+        facts[s, layout.STEADY], facts[s, layout.ONE] = steady, steady and stage.replicas == 1
+        facts[s, layout.EDGE_FIRST : layout.EDGE_STOP + 1] = edge_at[s : s + 2]
+        facts[s, layout.CHANGE_FIRST : layout.CHANGE_STOP + 1] = change_at[s : s + 2]
+        facts[s, layout.END] = ends.index(s) if s in ends else -1
+        facts[s, layout.LEADS_ON] = any(edge.parent == s for edge in edges)
+        spans[s, layout.DELAY_MS], spans[s, layout.SPREAD] = (
+            delay_ms,
+            math.sqrt(math.log1p(stage.service.cv**2)),
+        )
+    ways = [
+        (edge.parent + 1, _edge_kind(edge), _word(edge_key(pipeline.seed, edge.number))) for edge in edges
+    ]
+    return Plan(
+        stages=facts,
+        edges=np.array(ways, dtype=np.int64).reshape(len(edges), layout.EDGE_FIELDS),
+        spans=spans,
+        service_ms=_padded([stage.service.table_ms[: stage.max_batch + 1] for stage in stages], widest),
+        measured_at=measured_at,
+        measured_ms=measured_ms,
+        changes=changes,
+        routed=not all(edge.always for edge in edges),
+        slo_ms=float(slo_ms),
+    )
+
+
+def _changes_of(capacity: Sequence[Sequence[tuple[float, int]]]) -> tuple[NDArray[np.int64], Floats]:
+    """Changes of replicas, stage behind stage: where each stage's begin; instants (ms) and numbers."""
+    rows = [change for changes in capacity for change in changes]
+    return (
+        _offsets([len(changes) for changes in capacity]),
+        np.array(rows, dtype=np.float64).reshape(len(rows), layout.CHANGE_FIELDS),
+    )
+
+
+def _word(bits: int) -> int:
+    """The 64 bits of a word without sign as a number that an array of signed ones can hold."""
+    return bits - 2**64 if bits >= 2**63 else bits
+
+
+def _wiring(pipeline: Pipeline, most_replicas: int) -> tuple[list[int], list[int], list[bool]]:
+    """Per stage the stream it consumes and how that comes about; per stream whether it is ordered."""
+    stages = pipeline.stages
+    ordered = [True] + [False] * len(stages)
+    input_of: list[int] = []
+    input_kind: list[int] = []
+    for s, stage in enumerate(stages):
+        from_ordered = all(edge.always and ordered[edge.parent + 1] for edge in stage.edges)
+        if len(stage.edges) == 1 and stage.edges[0].always:
+            input_kind.append(layout.DIRECT)
+            input_of.append(stage.edges[0].parent + 1)
+        else:
+            input_kind.append(layout.ZIPPED if from_ordered else layout.MERGED)
+            input_of.append(len(ordered))
+            ordered.append(from_ordered)
+        ordered[s + 1] = from_ordered and _keeps_order(stage, most_replicas)
+    return input_of, input_kind, ordered
+
+
+def _keeps_order(stage: Stage, most_replicas: int) -> bool:
+    """Whether no batch of the stage can overtake another."""
+    table = stage.service.table_ms
+    return max(stage.most_replicas, most_replicas) == 1 or (
+        stage.service.law is Law.TABLE and bool((table[1 : stage.max_batch + 1] == table[1]).all())
+    )
+
+
+def _edge_kind(edge: Edge) -> int:
+    if edge.recorded is not None:
+        return 1
+    return 0 if edge.share is None else 2
+
+
+def _recorded_of(pipeline: Pipeline) -> NDArray[np.bool_]:
+    """bool[E, n]: the recorded routing, a row an edge; n = 0 if nothing is recorded."""
+    columns = [edge.recorded for edge in pipeline.edges if edge.recorded is not None]
+    recorded = np.zeros((len(pipeline.edges), len(columns[0]) if columns else 0), dtype=np.bool_)
+    for e, edge in enumerate(pipeline.edges):
+        if edge.recorded is not None:
+            recorded[e] = edge.recorded
+    return recorded
+
+
+def _measured(stages: Sequence[Stage], widest: int) -> tuple[NDArray[np.int64], Floats]:
+    at = np.zeros((len(stages), widest + 1), dtype=np.int64)
+    values: list[Floats] = []
+    total = 0
+    for s, stage in enumerate(stages):
+        for size in range(widest):
+            at[s, size] = total
+            if stage.service.law is Law.MEASURED and 0 < size <= stage.max_batch:
+                values.append(stage.service.measured_ms[size])
+                total += len(values[-1])
+        at[s, widest] = total
+    return at, np.concatenate(values) if values else np.zeros(1)
+
+
+def _state_of(plan: Plan, pipeline: Pipeline, room: int, most_replicas: int) -> State:
+    *_, ordered = _wiring(pipeline, most_replicas)
+    stages, streams, edges = len(pipeline.stages), len(ordered), len(pipeline.edges)
+    most = max(most_replicas, *(stage.most_replicas for stage in pipeline.stages))
+    places = 1 << (most - 1).bit_length()
+    counted = plan.routed or bool((plan.stages[:, layout.KIND] == layout.MERGED).any())
+    state = State(
+        times=np.empty((streams, room + 1)),
+        stops=np.zeros((streams, room + 1), dtype=np.int64),
+        ids=np.empty((streams, room), dtype=np.int32),
+        streams=np.zeros((streams + 1, layout.STREAM_FIELDS), dtype=np.int64),
+        ended_ms=np.empty((plan.stages[:, layout.END].max() + 1, room + layout.SPILL)),
+        joining=np.zeros((stages, room if counted else 0), dtype=np.int32),
+        taken=np.zeros(room if plan.routed else 0, dtype=np.uint64),
+        stages=np.zeros((stages, layout.STAGE_FIELDS), dtype=np.int64),
+        ring_ms=np.zeros((stages, places)),
+        ring=np.zeros((stages, places, layout.RING_FIELDS), dtype=np.int64),
+        edge_run=np.zeros(edges, dtype=np.int64),
+        firsts=np.empty(room, dtype=np.int64),
+    )
+    for s, stage in enumerate(pipeline.stages):
+        state.stages[s, layout.REPLICAS] = stage.replicas
+        state.ring[s, : stage.replicas, layout.STANDING] = 1
+    state.streams[:-1, layout.ORDERED] = ordered
+    state.stages[:, layout.CHANGE] = plan.stages[:, layout.CHANGE_FIRST]
+    return state
+
+
+def _grown(state: State, room: int) -> State:
+    """The same state with room for more open queries."""
+    extra = {
+        "times": 1,
+        "stops": 1,
+        "ids": 0,
+        "ended_ms": layout.SPILL,
+        "joining": 0,
+        "taken": 0,
+        "firsts": 0,
+    }
+    grown = {}
+    for name, more in extra.items():
+        old = getattr(state, name)
+        if old.shape[-1]:
+            grown[name] = np.zeros((*old.shape[:-1], room + more), dtype=old.dtype)
+            grown[name][..., : old.shape[-1]] = old
+    return state._replace(**grown)
+
+
+def record_of(stages: int, queries: int, kind: str, *, routed: bool = True) -> Record:
+    """Arrays for the kernels to write results to. `routed`: some queries do not come by some stages."""
+    full = queries + layout.SPILL if kind == "full" else 0
+    visits_ms = np.empty((stages, 3, full))
+    visits = np.empty((stages, 2, full), dtype=np.int32)
+    if routed:
+        visits_ms.fill(np.nan)
+        visits[:, 0], visits[:, 1] = 0, -1
+    return Record(
+        base=0,
+        finish_ms=np.empty(queries),
+        visits_ms=visits_ms,
+        visits=visits,
+        batches_ms=np.empty((stages, full, 2)),
+        batches=np.empty((stages, full, 2), dtype=np.int32),
+    )
+
+
+def _enlarged(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+    """`new` with what `old` holds in its first corner."""
+    if old.size:
+        new[tuple(slice(0, n) for n in old.shape)] = old
+    return new
+
+
+def recorded_visits(
+    pipeline: Pipeline, record: Record, arrivals_ms: Floats, plan: Plan | None = None
+) -> tuple[Visits, ...]:
+    """Per stage what its kernel recorded of each query.
+
+    plan: of the stage-by-stage kernels, which leave out what is known: queries that an only parent always sends on enter as
+    they end there, and an only replica is number 0.
+    """
+    visits: list[Visits] = []
+    queries = len(arrivals_ms)
+    for s, stage in enumerate(pipeline.stages):
+        entered_ms, start_ms, end_ms = record.visits_ms[s, :, :queries]
+        sizes, replicas = record.visits[s, :, :queries]
+        if plan is not None and plan.stages[s, layout.KIND] == layout.DIRECT:
+            parent = stage.edges[0].parent
+            entered_ms = arrivals_ms if parent == SOURCE else visits[parent].end_ms
+        if plan is not None and plan.stages[s, layout.ONE] and not plan.routed:
+            replicas = np.zeros(queries, dtype=np.int32)
+        visits.append(Visits(entered_ms, start_ms, end_ms, sizes, replicas))
+    return tuple(visits)
+
+
+def recorded_batches(record: Record, count: int, stage: int) -> Batches:
+    """The `count` batches that a stage's kernel recorded."""
+    times, sizes = record.batches_ms[stage, :count], record.batches[stage, :count]
+    return Batches(times[:, 0], times[:, 1], sizes[:, 0], sizes[:, 1])
+
+
+def _padded(tables: Sequence[Floats], width: int) -> Floats:
+    padded = np.full((len(tables), width), np.nan)
+    for row, table in zip(padded, tables):
+        row[: len(table)] = table
+    return padded
+
+
+def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def _ints(values: Sequence[int]) -> NDArray[np.int64]:
+    return np.array(values, dtype=np.int64)

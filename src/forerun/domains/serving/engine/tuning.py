@@ -1,0 +1,252 @@
+"""Asking a tuner, control period by control period, between slices of the run and never inside one.
+
+Control instants are j * period, j = 1, 2, ... up to the last arrival. At one the tuner sees every arrival up to it, and,
+if it asks for them, the queues just before it; what takes effect at that instant comes before its arrivals. A tuner that
+sees arrivals only is asked first and the pipeline run once; the other way, asking between slices, gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from forerun.domains.serving.engine.outcome import Run
+from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.inputs.pipeline import Floats, Pipeline
+from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, TunerPolicy, Tuning
+from forerun.domains.serving.policy.handover import Handover, handover_of
+from forerun.domains.serving.scenario.limits import check_decisions
+from forerun.errors import PolicyError, Problem, ScenarioError
+from forerun.rng import stream
+
+#: (instant ms, replicas from then on), ascending
+Changes = tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A decision that changed something: when, from and to how many replicas, by stage, and when more are active."""
+
+    at_ms: float
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    active_ms: float
+    rate_rps: float
+    why: str
+
+    @property
+    def action(self) -> str:
+        """`up`, `down`, or `both` where stages differ."""
+        up = any(b > a for a, b in zip(self.before, self.after))
+        down = any(b < a for a, b in zip(self.before, self.after))
+        return "both" if up and down else "up" if up else "down"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What a tuner decided over a run. active: changes of the replicas at work, paid: of those paid for, by stage."""
+
+    decisions: tuple[Decided, ...]
+    active: tuple[Changes, ...]
+    paid: tuple[Changes, ...]
+
+    def applied(self, pipeline: Pipeline) -> Pipeline:
+        """The pipeline with these changes of replicas."""
+        return replace(
+            pipeline,
+            stages=tuple(
+                replace(stage, capacity=changes) for stage, changes in zip(pipeline.stages, self.active)
+            ),
+        )
+
+
+@dataclass
+class _Fleet:
+    """Replicas over time, as decided so far. ahead: by stage, changes that have not taken effect."""
+
+    tuner: Tuner
+    names: tuple[str, ...]
+    decided: list[int]
+    active: list[int]
+    ahead: list[list[tuple[float, int]]] = field(init=False)
+    past: list[list[tuple[float, int]]] = field(init=False)
+    paid: list[list[tuple[float, int]]] = field(init=False)
+    decisions: list[Decided] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ahead = [[] for _ in self.names]
+        self.past = [[] for _ in self.names]
+        self.paid = [[] for _ in self.names]
+
+    def until(self, now_ms: float) -> None:
+        """Changes up to `now_ms` take effect."""
+        for s, changes in enumerate(self.ahead):
+            while changes and changes[0][0] <= now_ms:
+                self.past[s].append(changes.pop(0))
+                self.active[s] = self.past[s][-1][1]
+
+    def take(self, decision: Tuning, now_ms: float) -> bool:
+        """Carry out a decision; whether it changed anything. Raises PolicyError for an impossible one."""
+        wanted = self._checked(decision, now_ms)
+        if wanted is None or list(wanted) == self.decided:
+            return False
+        assert isinstance(decision, Scale)
+        active_ms = now_ms + self.tuner.activation_s * 1e3
+        before = tuple(self.decided)
+        for s, count in enumerate(wanted):
+            if count > self.decided[s]:
+                self.ahead[s].append((active_ms, count))
+            elif count < self.decided[s]:
+                self._remove(s, now_ms, count)
+            if count != self.decided[s]:
+                self.paid[s].append((now_ms, count))
+                self.decided[s] = count
+        self.decisions.append(
+            Decided(now_ms, before, wanted, active_ms, float(decision.rate_rps), decision.why)
+        )
+        return True
+
+    def _remove(self, s: int, now_ms: float, count: int) -> None:
+        """Replicas still coming up are given up first; of the active ones `count` stay."""
+        coming = [(at_ms, min(n, count)) for at_ms, n in self.ahead[s]]
+        known = self.active[s]
+        kept = []
+        for at_ms, n in [(now_ms, min(known, count)), *coming]:
+            if n != known:
+                kept.append((at_ms, n))
+                known = n
+        self.ahead[s] = kept
+
+    def _checked(self, decision: Tuning, now_ms: float) -> tuple[int, ...] | None:
+        if isinstance(decision, Keep):
+            return None
+        if not isinstance(decision, Scale):
+            raise self._impossible(now_ms, f"answers {decision!r}; Keep and Scale are possible")
+        wanted = tuple(decision.replicas)
+        if len(wanted) != len(self.names):
+            raise self._impossible(now_ms, f"decides for {len(wanted)} stages; there are {len(self.names)}")
+        for name, count in zip(self.names, wanted):
+            if not isinstance(count, (int, np.integer)) or not 1 <= count <= self.tuner.max_replicas:
+                what = f"gives {name} {count!r} replicas; 1 to {self.tuner.max_replicas} are possible"
+                raise self._impossible(now_ms, what)
+        return tuple(int(count) for count in wanted)
+
+    def _impossible(self, now_ms: float, what: str) -> PolicyError:
+        error = PolicyError.at(f"tuner {self.tuner.__struct_config__.tag!r} at {now_ms:g} ms", what)
+        assert isinstance(error, PolicyError)
+        return error
+
+    def view(self, now_ms: float, arrivals_ms: Floats) -> FleetView:
+        return FleetView(now_ms, arrivals_ms, tuple(self.decided), tuple(self.active))
+
+    def schedule(self) -> Schedule:
+        every = [tuple(past + ahead) for past, ahead in zip(self.past, self.ahead)]
+        return Schedule(tuple(self.decisions), tuple(every), tuple(tuple(paid) for paid in self.paid))
+
+
+def schedule_first(tuner: Tuner, policy: TunerPolicy, handover: Handover, arrivals_ms: Floats) -> Schedule:
+    """Ask a tuner that sees arrivals only, over the whole trace."""
+    assert tuner.sees == "arrivals", "a tuner that sees queues is asked between slices"
+    fleet, seen = _fleet(tuner, handover), _readable(arrivals_ms)
+    for now_ms, known in control_instants(arrivals_ms, tuner.period_s):
+        fleet.until(now_ms)
+        fleet.take(policy.decide(fleet.view(now_ms, seen[:known])), now_ms)
+    return fleet.schedule()
+
+
+def run_sliced(
+    tuner: Tuner,
+    policy: TunerPolicy,
+    handover: Handover,
+    arrivals_ms: Floats,
+    slo_ms: float,
+    *,
+    record: str = "latency",
+) -> tuple[Schedule, Run]:
+    """Ask any tuner between slices of the run; the run with it."""
+    from forerun.domains.serving.engine.stagewise import Stagewise
+
+    pipeline = handover.pipeline
+    fleet, seen = _fleet(tuner, handover), _readable(arrivals_ms)
+    state = Stagewise(
+        pipeline, slo_ms, record=record, expected=len(arrivals_ms), most_replicas=tuner.max_replicas
+    )
+    for now_ms, known in control_instants(arrivals_ms, tuner.period_s):
+        before = int(np.searchsorted(arrivals_ms, now_ms, side="left"))
+        state.advance(arrivals_ms[state.fed : before], now_ms)
+        fleet.until(now_ms)
+        view = fleet.view(now_ms, seen[:known])
+        if tuner.sees == "queues":
+            view = replace(view, ongoing=state.ongoing, working=state.working)
+        coming = [[change for change in past if change[0] == now_ms] for past in fleet.past]
+        if fleet.take(policy.decide(view), now_ms):
+            state.reschedule([[*due, *ahead] for due, ahead in zip(coming, fleet.ahead)])
+    state.advance(arrivals_ms[state.fed :])
+    return fleet.schedule(), state.run(arrivals_ms)
+
+
+def control_instants(arrivals_ms: Floats, period_s: float) -> Iterator[tuple[float, int]]:
+    """(instant ms, arrivals up to it): j * period up to the last arrival, each by one multiplication."""
+    period_ms, last_ms = period_s * 1e3, float(arrivals_ms[-1])
+    number = 1
+    while number * period_ms <= last_ms:
+        now_ms = number * period_ms
+        yield now_ms, int(np.searchsorted(arrivals_ms, now_ms, side="right"))
+        number += 1
+
+
+def paid_replica_ms(
+    replicas: Sequence[int], paid: Sequence[Changes], begin_ms: float, end_ms: float
+) -> list[float]:
+    """By stage, the time that replicas are paid for within [begin, end]: from decision to decision."""
+    found = []
+    for count, changes in zip(replicas, paid):
+        counts = [count, *(n for _, n in changes)]
+        cuts = [begin_ms, *(min(max(at_ms, begin_ms), end_ms) for at_ms, _ in changes), end_ms]
+        found.append(float(sum(n * (to - at) for n, at, to in zip(counts, cuts, cuts[1:]))))
+    return found
+
+
+def _fleet(tuner: Tuner, handover: Handover) -> _Fleet:
+    planned = list(handover.replicas)
+    return _Fleet(tuner, handover.pipeline.names, planned, list(planned))
+
+
+def _readable(arrivals_ms: Floats) -> Floats:
+    """The arrivals, not to be written to."""
+    seen = arrivals_ms.view()
+    seen.flags.writeable = False
+    return seen
+
+
+@dataclass(frozen=True)
+class Control:
+    """What a tuner did in a run, and the pipeline and sample that it was given."""
+
+    schedule: Schedule
+    handover: Handover
+
+
+def controlled(inputs: Inputs) -> tuple[Inputs, Control]:
+    """Ask the scenario's tuner over the whole trace; the inputs with its changes of replicas.
+
+    Raises ScenarioError where it must see queues that only the event loop knows, PolicyError for an impossible decision.
+    """
+    scenario, tuner, handover = inputs.scenario, inputs.scenario.tuner, handover_of(inputs)
+    check_decisions(float(inputs.arrivals_ms[-1]), tuner.period_s)
+    policy = tuner.build(handover, stream(scenario.seed, "tuner"))
+    if tuner.sees == "arrivals":
+        schedule = schedule_first(tuner, policy, handover, inputs.arrivals_ms)
+    else:
+        from forerun.domains.serving.engine.stagewise import reasons_against
+
+        reasons = reasons_against(inputs.pipeline)
+        if reasons:
+            what = f"{tuner.__struct_config__.tag!r} sees queues, which are not known before the run here: {reasons[0]}"
+            raise ScenarioError(Problem("$.tuner", what))
+        schedule, _ = run_sliced(
+            tuner, policy, handover, inputs.arrivals_ms, scenario.slo_ms, record="counts"
+        )
+    return replace(inputs, pipeline=schedule.applied(inputs.pipeline)), Control(schedule, handover)

@@ -1,0 +1,131 @@
+"""From a scenario's language model to what is simulated. Everything wrong is found here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
+from forerun.domains.serving.inputs.pipeline import Ints
+from forerun.domains.serving.scenario.language_model import (
+    Coefficients,
+    DrawnTokens,
+    FixedTokens,
+    LanguageModelSpec,
+    ListedTokens,
+)
+from forerun.errors import ScenarioError, TraceError
+from forerun.rng import stream
+from forerun.trace.table import Trace
+
+if TYPE_CHECKING:
+    from forerun.domains.serving.inputs import ScenarioFiles
+
+COLUMNS = ("prompt_tokens", "output_tokens")
+
+
+def language_model_of(
+    spec: LanguageModelSpec, stage: str, files: ScenarioFiles, trace: Trace | None, queries: int, seed: int
+) -> tuple[LanguageModel, list[str]]:
+    """The language model of a stage, and what is to be noted.
+
+    files: reads those that the model names. trace: the recorded trace of the arrivals (None: there is none).
+    Raises ScenarioError, ProfileError or TraceError.
+    """
+    where = f"$.configuration.{stage}.llm"
+    cost, notes = _cost(spec, files)
+    prompt, output = _tokens(spec, stage, files, trace, queries, seed, where)
+    llm = LanguageModel(
+        max_seqs=spec.max_seqs,
+        token_budget=spec.token_budget,
+        kv_blocks=spec.kv_blocks,
+        block_tokens=spec.block_tokens,
+        cost=cost,
+        prompt=prompt,
+        output=output,
+        least_requests=spec.balance == "least-requests",
+        ttft_slo_ms=spec.ttft_slo_ms,
+        tpot_slo_ms=spec.tpot_slo_ms,
+        keeps_iterations=spec.iterations,
+    )
+    refused = llm.refused
+    if refused.all():
+        smallest = int((prompt + output).min())
+        what = (
+            f"holds {spec.kv_blocks * spec.block_tokens} tokens; the smallest of the {queries} requests needs {smallest}, "
+            "so every one would be refused"
+        )
+        raise ScenarioError.at(f"{where}.kv_blocks", what)
+    if refused.any():
+        largest = int((prompt + output).max())
+        notes.append(
+            f"{stage}: {np.count_nonzero(refused)} of {queries} requests are refused: they need up to {largest} tokens, its "
+            f"cache holds {spec.kv_blocks * spec.block_tokens}"
+        )
+    return llm, notes
+
+
+def _cost(spec: LanguageModelSpec, files: ScenarioFiles) -> tuple[Cost, list[str]]:
+    given = spec.cost
+    if isinstance(given, Coefficients):
+        terms = (
+            given.a_ms,
+            given.prefill_ms_per_token,
+            given.decode_ms_per_seq,
+            given.kv_ms_per_token,
+            given.attn_ms_per_token2,
+        )
+        return Cost(terms), []
+    medians = files.medians(given.medians)
+    key = medians.key(given.model, given.hardware, given.tensor_parallel)
+    cost, notes = medians.cost(key, spec.token_budget, spec.max_seqs)
+    return cost, list(notes)
+
+
+def _tokens(
+    spec: LanguageModelSpec,
+    stage: str,
+    files: ScenarioFiles,
+    trace: Trace | None,
+    queries: int,
+    seed: int,
+    where: str,
+) -> tuple[Ints, Ints]:
+    given = spec.tokens
+    if isinstance(given, FixedTokens):
+        return np.full(queries, given.prompt), np.full(queries, given.output)
+    if isinstance(given, ListedTokens):
+        if len(given.pairs) != queries:
+            what = f"lists the tokens of {len(given.pairs)} requests; {queries} arrive"
+            raise ScenarioError.at(f"{where}.tokens.pairs", what)
+        prompt, output = np.array(given.pairs, dtype=np.int64).T.copy()
+        return prompt, output
+    if isinstance(given, DrawnTokens):
+        prompt, output = _columns(files.trace(given), given.drawn_from.path)
+        rows = stream(seed, "tokens", stage).integers(len(prompt), size=queries)
+        return prompt[rows], output[rows]
+    if trace is None:
+        what = "the trace has no tokens: say tokens: {prompt: 512, output: 128}, {drawn_from: FILE} or {pairs: [...]}"
+        raise ScenarioError.at(f"{where}.tokens", what)
+    return _columns(trace, trace.provenance.source)
+
+
+def _columns(trace: Trace, name: str) -> tuple[Ints, Ints]:
+    """Tokens by row, in order of arrival."""
+    known = [column.name for column in trace.schema]
+    missing = [column for column in COLUMNS if column not in known]
+    if missing:
+        what = (
+            f"has no column {' or '.join(missing)}, which a language model needs; it has {', '.join(known)}"
+        )
+        raise TraceError.at(name, what)
+    prompt, output = (trace[column].astype(np.int64) for column in COLUMNS)
+    for column, values in zip(COLUMNS, (prompt, output)):
+        bad = np.flatnonzero(values < 1)
+        if len(bad):
+            what = f"{len(bad)} requests have {values[bad[0]]} {column}, the first is number {bad[0]} in order of arrival"
+            hint = "; requests without an answer can be left out with options: {failed: drop}"
+            failed = hint if trace.provenance.format == "burstgpt" and column == "output_tokens" else ""
+            raise TraceError.at(f"{name}:{column}", f"{what}; at least 1 is needed{failed}")
+    return prompt, output

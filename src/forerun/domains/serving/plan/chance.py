@@ -1,0 +1,52 @@
+"""Plans that hold tomorrow: cheapest on all but a few of many fresh traces, then tried on traces never seen.
+
+A plan made from one sample overfits it: it uses up the whole allowance of misses there, and breaks on the next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from forerun.domains.serving.plan.exact import Found, Search
+from forerun.domains.serving.plan.space import Configuration, Space, Traffic
+from forerun.domains.serving.plan.stage_runs import StageRuns
+from forerun.result.stats import proportion_interval
+
+
+def traces_allowed_to_fail(confidence: float, traces: int) -> int:
+    """floor((1 - confidence) * traces), in exact decimals."""
+    return math.floor((1 - Decimal(repr(confidence))) * traces)
+
+
+def cheapest_on_most(space: Space, traffics: Sequence[Traffic], confidence: float) -> Found:
+    """The cheapest configuration that keeps the objective on all but few of the traces (all equally long); among equals
+    the one that fails on fewest, then the one with fewest misses. `misses` are in the order of the traces."""
+    search = Search(space, traffics, failing=traces_allowed_to_fail(confidence, len(traffics)))
+    return search.cheapest()
+
+
+@dataclass(frozen=True)
+class Survival:
+    """How many of fresh traces a configuration kept the objective on, and what that says about the next one."""
+
+    kept: int
+    traces: int
+    low: float
+    high: float
+    confidence: float
+
+    def __str__(self) -> str:
+        span = f"{self.low:.0%} to {self.high:.0%}"
+        return f"kept on {self.kept} of {self.traces} fresh traces ({self.confidence:.0%} interval {span})"
+
+
+def survival(
+    space: Space, configuration: Configuration, fresh: Sequence[Traffic], *, confidence: float = 0.95
+) -> Survival:
+    """Try a configuration on traces that it was not made from, with Wilson's score interval."""
+    kept = sum(StageRuns(space, traffic).misses(configuration) is not None for traffic in fresh)
+    interval = proportion_interval(kept, len(fresh), confidence)
+    return Survival(kept, len(fresh), interval.low, interval.high, confidence)

@@ -1,0 +1,87 @@
+"""What the objective and the load are worth: exact plans over grids, read as steps, with the price of the next one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from forerun.domains.serving.plan.exact import Found, cheapest
+from forerun.domains.serving.plan.space import Space
+
+#: shares of the scenario's objective, and of its rate, that are planned again
+SLO_SHARES: Final = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
+RATE_SHARES: Final = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
+
+#: how near a step of the cost is found, as a share of the scenario's objective or rate
+STEP_SHARE: Final = 0.01
+
+
+@dataclass(frozen=True)
+class Point:
+    """The cheapest plan at one objective and rate."""
+
+    slo_ms: float
+    rate_rps: float
+    found: Found
+
+    @property
+    def cost(self) -> float:
+        """$ per hour; infinite where there is no plan."""
+        return self.found.cost if self.found.configuration is not None else math.inf
+
+
+def at_slo(space: Space, slo_ms: float) -> Point:
+    """The plan for another objective."""
+    return Point(slo_ms, space.traffic.rate_rps, cheapest(space.under(slo_ms=slo_ms)))
+
+
+def at_share(space: Space, share: float) -> Point:
+    """The plan for the same trace at `share` times its rate."""
+    traffic = space.traffic.scaled(1 / share)
+    return Point(space.slo_ms, space.traffic.rate_rps * share, cheapest(space.under(traffic=traffic)))
+
+
+def busier(space: Space, more_rps: float) -> Point:
+    """The plan for the same trace at `more_rps` more."""
+    return at_share(space, 1 + more_rps / space.traffic.rate_rps)
+
+
+def by_slo(space: Space, shares: Iterable[float] = SLO_SHARES) -> list[Point]:
+    """Plans at shares of the objective, ascending."""
+    return [at_slo(space, space.slo_ms * share) for share in sorted(shares)]
+
+
+def by_rate(space: Space, shares: Iterable[float] = RATE_SHARES) -> list[Point]:
+    """Plans for the same trace sped up or slowed down, by rate, ascending."""
+    return [at_share(space, share) for share in sorted(shares)]
+
+
+def next_step_down(space: Space, points: Sequence[Point]) -> Point | None:
+    """A looser objective with a cheaper plan than the scenario's, the first on the grid, moved nearer until the objective
+    where the cost steps is known to STEP_SHARE. Cost need not fall everywhere as the objective grows; between two grid
+    points that differ there is a step, and this finds one."""
+    here = next(point for point in points if point.slo_ms == space.slo_ms)
+    found = next((p for p in points if p.slo_ms > here.slo_ms and p.cost < here.cost), None)
+    if found is None:
+        return None
+    before = max(p.slo_ms for p in points if p.slo_ms < found.slo_ms)
+    while found.slo_ms - before > STEP_SHARE * space.slo_ms:
+        middle = at_slo(space, (before + found.slo_ms) / 2)
+        before, found = (before, middle) if middle.cost < here.cost else (middle.slo_ms, found)
+    return found
+
+
+def next_step_up(space: Space, points: Sequence[Point]) -> Point | None:
+    """More load with a dearer plan than the scenario's, found in the same way."""
+    rate = space.traffic.rate_rps
+    here = min(points, key=lambda point: abs(point.rate_rps - rate))
+    found = next((p for p in points if p.rate_rps > here.rate_rps and p.cost > here.cost), None)
+    if found is None:
+        return None
+    before = max(p.rate_rps for p in points if p.rate_rps < found.rate_rps)
+    while found.rate_rps - before > STEP_SHARE * rate:
+        middle = at_share(space, (before + found.rate_rps) / 2 / rate)
+        before, found = (before, middle) if middle.cost > here.cost else (middle.rate_rps, found)
+    return found

@@ -1,0 +1,301 @@
+"""What a planner may choose: per stage the hardware it was measured on, its batch sizes and numbers of replicas."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.domains.serving.inputs import Inputs, prepare
+from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Pipeline, Service, Stage
+from forerun.domains.serving.inputs.profile import (
+    ARTIFACT_PRICES_USD_PER_H,
+    Profile,
+    embedded_profile,
+    read_profile,
+)
+from forerun.domains.serving.inputs.routing import taken_edges
+from forerun.domains.serving.policies.greedy import Greedy
+from forerun.domains.serving.scenario import Sampled, Scenario, StageSpec, Tables
+from forerun.errors import Problem, ScenarioError, known_names
+
+MAX_REPLICAS: Final = 60
+
+
+class Choice(NamedTuple):
+    """How one stage is run."""
+
+    hardware: str
+    max_batch: int
+    replicas: int
+
+
+#: a choice a stage, in the space's order
+Configuration = tuple[Choice, ...]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A stage on one hardware: $ per hour and replica, the batch sizes to choose from, what a batch costs.
+
+    table_ms: float64[largest batch + 1]. qps: by batch, queries a second that one replica carries. p99_ms: by batch,
+    the measured 99th percentile of its time.
+    """
+
+    hardware: str
+    price: float
+    batches: tuple[int, ...]
+    table_ms: Floats = field(repr=False)
+    qps: Mapping[int, float] = field(repr=False)
+    p99_ms: Mapping[int, float] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Queries as they come, ascending, and per edge of the pipeline who takes it (None: everybody)."""
+
+    arrivals_ms: Floats = field(repr=False)
+    taken: tuple[NDArray[np.bool_] | None, ...] = field(repr=False)
+
+    @property
+    def queries(self) -> int:
+        """How many there are."""
+        return len(self.arrivals_ms)
+
+    @property
+    def rate_rps(self) -> float:
+        """Arrivals a second over the trace."""
+        span_ms = float(self.arrivals_ms[-1] - self.arrivals_ms[0])
+        return (self.queries - 1) * 1e3 / span_ms if span_ms > 0 else math.inf
+
+    def scaled(self, factor: float) -> Traffic:
+        """The same queries in a time `factor` as long."""
+        return Traffic(self.arrivals_ms * factor, self.taken)
+
+
+@dataclass(frozen=True)
+class Space:
+    """All configurations of a pipeline, and the objective they must meet.
+
+    names, parents: the stages in topological order, parents by number (SOURCE: the outside). offers: per stage, in the
+    order listed. A configuration is feasible if at most `allowed` queries take longer than `slo_ms`.
+    """
+
+    names: tuple[str, ...]
+    parents: tuple[tuple[int, ...], ...]
+    offers: tuple[tuple[Offer, ...], ...]
+    traffic: Traffic
+    slo_ms: float
+    allowed: int
+    max_replicas: int = MAX_REPLICAS
+
+    @functools.cached_property
+    def closures(self) -> tuple[tuple[int, ...], ...]:
+        """Per stage: it and its ancestors, ascending."""
+        found: list[tuple[int, ...]] = []
+        for s, parents in enumerate(self.parents):
+            found.append(tuple(sorted({s}.union(*(found[p] for p in parents if p != SOURCE)))))
+        return tuple(found)
+
+    @functools.cached_property
+    def sinks(self) -> tuple[int, ...]:
+        """The stages that lead nowhere."""
+        inner = {p for parents in self.parents for p in parents}
+        return tuple(s for s in range(len(self.names)) if s not in inner)
+
+    @functools.cached_property
+    def edge_at(self) -> tuple[int, ...]:
+        """Where each stage's edges begin in `traffic.taken`."""
+        at = [0]
+        for parents in self.parents:
+            at.append(at[-1] + len(parents))
+        return tuple(at)
+
+    @functools.cached_property
+    def least_ms(self) -> tuple[float, ...]:
+        """Per stage the shortest time that any batch takes on any hardware."""
+        return tuple(min(float(offer.table_ms[1:].min()) for offer in offers) for offers in self.offers)
+
+    def offer(self, stage: int, hardware: str) -> Offer:
+        """The stage on one hardware."""
+        return next(offer for offer in self.offers[stage] if offer.hardware == hardware)
+
+    @functools.cached_property
+    def _units(self) -> int:
+        """Prices are whole multiples of 1 / units: sums and comparisons of costs are exact."""
+        prices = [Fraction(repr(offer.price)) for offers in self.offers for offer in offers]
+        return math.lcm(*(price.denominator for price in prices))
+
+    def whole_price(self, offer: Offer) -> int:
+        """The price in whole units."""
+        return int(Fraction(repr(offer.price)) * self._units)
+
+    def whole_cost(self, configuration: Configuration) -> int:
+        """The cost in whole units."""
+        return sum(
+            self.whole_price(self.offer(s, choice.hardware)) * choice.replicas
+            for s, choice in enumerate(configuration)
+        )
+
+    def as_price(self, whole: int) -> float:
+        """Whole units as $ per hour."""
+        return float(Fraction(whole, self._units))
+
+    def cost(self, configuration: Configuration) -> float:
+        """$ per hour: the sum of price times replicas."""
+        return self.as_price(self.whole_cost(configuration))
+
+    def whole_budget(self, usd_per_h: float) -> int:
+        """The most whole units within a budget."""
+        return math.floor(Fraction(repr(usd_per_h)) * self._units)
+
+    def under(self, **changes: object) -> Space:
+        """The same space with another objective, traffic or bound."""
+        from dataclasses import replace
+
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def pipeline(self, configuration: Configuration, template: Pipeline) -> Pipeline:
+        """The pipeline so configured; edges and seed as in `template`."""
+        stages = tuple(
+            Stage(
+                stage.name,
+                stage.edges,
+                choice.max_batch,
+                choice.replicas,
+                Service(self.offer(s, choice.hardware).table_ms[: choice.max_batch + 1]),
+                Greedy(),
+            )
+            for s, (stage, choice) in enumerate(zip(template.stages, configuration))
+        )
+        return Pipeline(stages, seed=template.seed)
+
+    def named(self, configuration: Configuration) -> dict[str, list[str | int]]:
+        """The configuration as plain data: stage -> [hardware, max batch, replicas]."""
+        return {name: list(choice) for name, choice in zip(self.names, configuration)}
+
+
+def traffic_of(inputs: Inputs) -> Traffic:
+    """The queries of a prepared scenario; edges that everybody at their parent takes are None."""
+    edges = inputs.pipeline.edges
+    taken: Sequence[NDArray[np.bool_] | None] = [None] * len(edges)
+    if not all(edge.always for edge in edges):
+        taken = taken_edges(inputs.pipeline, len(inputs.arrivals_ms))
+    return Traffic(inputs.arrivals_ms, tuple(taken))
+
+
+def space_of(
+    scenario: Scenario,
+    *,
+    max_replicas: int = MAX_REPLICAS,
+    every_batch: bool = False,
+    inputs: Inputs | None = None,
+) -> Space:
+    """The space of a scenario: every stage on all hardware it was measured on, batch sizes as measured.
+
+    every_batch: all whole batch sizes between the measured ones too. Raises ScenarioError with all that cannot be
+    planned: drawn service times, changes of replicas, batching other than greedy, hardware without a price.
+    """
+    problems = _unplannable(scenario)
+    if problems:
+        raise ScenarioError(*problems)
+    ready = inputs or prepare(scenario)
+    profile = _profile(scenario)
+    prices = {**ARTIFACT_PRICES_USD_PER_H, **scenario.prices_usd_per_h}
+    specs = {spec.name: spec for spec in scenario.stages}
+    offers = tuple(
+        _offers(scenario, specs[stage.name], profile, prices, every_batch, problems)
+        for stage in ready.pipeline.stages
+    )
+    if problems:
+        raise ScenarioError(*problems)
+    return Space(
+        ready.pipeline.names,
+        tuple(tuple(edge.parent for edge in stage.edges) for stage in ready.pipeline.stages),
+        offers,
+        traffic_of(ready),
+        scenario.slo_ms,
+        scenario.allowed_misses(len(ready.arrivals_ms)),
+        max_replicas,
+    )
+
+
+def configuration_of(scenario: Scenario, space: Space) -> Configuration:
+    """The configuration that the scenario runs now."""
+    placed = [scenario.configuration[name] for name in space.names]
+    return tuple(Choice(place.hardware, place.max_batch, place.replicas) for place in placed)
+
+
+def _unplannable(scenario: Scenario) -> list[Problem]:
+    problems = []
+    if scenario.mode != "default":
+        problems.append(Problem("$.mode", f"plans are made in mode default, not {scenario.mode!r}"))
+    if isinstance(scenario.service, Sampled):
+        problems.append(
+            Problem("$.service", "plans need service times that are not drawn: mean, p99, notebook or tables")
+        )
+    if scenario.tuned:
+        what = "plans keep the number of replicas; plan with tuner: fixed (--set tuner=fixed)"
+        problems.append(Problem("$.tuner", what))
+    for name, placed in scenario.configuration.items():
+        where = f"$.configuration.{name}"
+        if not isinstance(placed.batching, Greedy):
+            problems.append(Problem(f"{where}.batching", "plans are made for greedy batching only"))
+        if placed.llm is not None:
+            problems.append(Problem(f"{where}.llm", "plans do not size stages that serve language models"))
+        if placed.changes:
+            problems.append(
+                Problem(f"{where}.changes", "plans keep the number of replicas; remove the changes")
+            )
+    return problems
+
+
+def _profile(scenario: Scenario) -> Profile:
+    profile = embedded_profile()
+    for given in scenario.profiles:
+        profile = profile.joined(read_profile(Path(given.path), given.path))
+    return profile
+
+
+def _offers(
+    scenario: Scenario,
+    spec: StageSpec,
+    profile: Profile,
+    prices: Mapping[str, float],
+    every_batch: bool,
+    problems: list[Problem],
+) -> tuple[Offer, ...]:
+    model = spec.model or spec.name
+    if isinstance(scenario.service, Tables):
+        hardware = scenario.configuration[spec.name].hardware
+        table = np.array([0.0, *scenario.service.tables_ms[spec.name]])
+        sizes = tuple(range(1, len(table)))
+        qps = {n: n * 1e3 / float(table[n]) for n in sizes}
+        p99 = {n: float(table[n]) for n in sizes}
+        return (Offer(hardware, prices[hardware], sizes, table, qps, p99),)
+    found = []
+    for hardware in profile.hardware_of(model):
+        if hardware not in prices:
+            what = f"no price of {hardware!r}, which {model} was measured on; {known_names(hardware, prices)}"
+            problems.append(Problem(f"$.prices_usd_per_h.{hardware}", what))
+            continue
+        rows = profile.rows(model, hardware)
+        if rows[0].batch != 1:
+            what = f"{model} on {hardware} was not measured at batch 1, so its smaller batches have no known time"
+            problems.append(Problem(f"$.stages.{spec.name}", what))
+            continue
+        table = profile.table_ms(model, hardware, str(scenario.service), rows[-1].batch)
+        sizes = tuple(range(1, rows[-1].batch + 1)) if every_batch else tuple(row.batch for row in rows)
+        qps = {n: n * 1e3 / profile.service_ms(model, hardware, "mean", n) for n in sizes}
+        p99 = {n: profile.service_ms(model, hardware, "p99", n) for n in sizes}
+        if not every_batch:
+            qps = {row.batch: row.throughput_qps for row in rows}
+        found.append(Offer(hardware, prices[hardware], sizes, table, qps, p99))
+    return tuple(found)

@@ -1,0 +1,117 @@
+"""What a plan records, as tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from forerun.domains.serving.plan.space import Configuration, Space
+from forerun.result.tables import Column, Table, TableSchema
+
+STAGES: Final = TableSchema(
+    "stages",
+    (
+        Column("stage", "", "the stage"),
+        Column("hardware", "", "hardware of the plan"),
+        Column("max_batch", "queries", "largest batch of the plan"),
+        Column("replicas", "", "replicas of the plan"),
+        Column("cost_usd_per_h", "$/h", "price times replicas"),
+        Column("share", "", "share of the plan's cost"),
+        Column("load", "", "queries offered over what the replicas carry at their largest batch"),
+        Column("now", "", "what the scenario runs: hardware, largest batch, replicas"),
+    ),
+    "the plan, a stage a row",
+)
+
+METHODS: Final = TableSchema(
+    "methods",
+    (
+        Column("method", "", "how the configuration was found"),
+        Column("cost_usd_per_h", "$/h", "its cost; nan where the method has no answer"),
+        Column("above_optimum_share", "", "cost above the optimum, relative to it"),
+        Column("misses", "queries", "queries above the objective; nan where the method has no answer"),
+        Column("feasible", "", "whether the objective is kept"),
+        Column("evaluated", "", "configurations that the method looked at; stages run for the exact search"),
+        Column("configuration", "", "replicas x hardware and largest batch, by stage"),
+    ),
+    "optimisers side by side",
+)
+
+FRONTIER: Final = TableSchema(
+    "frontier",
+    (
+        Column("varied", "", "what was varied: the objective or the load"),
+        Column("slo_ms", "ms", "objective"),
+        Column("rate_rps", "1/s", "mean rate of the trace"),
+        Column("cost_usd_per_h", "$/h", "cost of the cheapest plan; nan where there is none"),
+        Column("configuration", "", "that plan"),
+    ),
+    "the cheapest plan at other objectives and loads",
+)
+
+CELLS: Final = TableSchema(
+    "cells",
+    (
+        Column("cost_usd_per_h", "$/h", "cost of the cell"),
+        Column("cell", "", "replicas x hardware, by stage"),
+        Column(
+            "hopeless_stages", "", "stages that are too slow together whatever the batches; empty: feasible"
+        ),
+    ),
+    "hardware and replicas in the order they were looked at",
+)
+
+RATES: Final = TableSchema(
+    "rates",
+    (
+        Column("rate_rps", "1/s", "mean rate of the sped-up trace"),
+        Column(
+            "cost_usd_per_h", "$/h", "cost of the cheapest plan within the budget; nan where there is none"
+        ),
+    ),
+    "rates that were tried",
+)
+
+TRACES: Final = TableSchema(
+    "traces",
+    (
+        Column("trace", "", "number of the fresh trace"),
+        Column("misses", "queries", "queries above the objective"),
+        Column("kept", "", "whether the attainment is kept"),
+    ),
+    "the traces that the plan was made for",
+)
+
+
+def stages_table(space: Space, plan: Configuration, now: Configuration, shares: Sequence[float]) -> Table:
+    """The plan by stage. shares: of queries that visit the stage."""
+    total, rows = space.cost(plan), []
+    for s, choice in enumerate(plan):
+        offer = space.offer(s, choice.hardware)
+        cost = offer.price * choice.replicas
+        load = space.traffic.rate_rps * shares[s] / (offer.qps[choice.max_batch] * choice.replicas)
+        here = f"{now[s].replicas} x {now[s].hardware}, batch {now[s].max_batch}"
+        rows.append((space.names[s], *choice, cost, cost / total if total else 0.0, load, here))
+    return Table.of_rows(STAGES, rows)
+
+
+def named(space: Space, configuration: Configuration | None) -> str:
+    """`ResNet: 2 x TXP, batch 16; KSVM: 1 x cpu, batch 8`."""
+    if configuration is None:
+        return ""
+    return "; ".join(
+        f"{name}: {choice.replicas} x {choice.hardware}, batch {choice.max_batch}"
+        for name, choice in zip(space.names, configuration)
+    )
+
+
+def rows_of(table: Table) -> list[dict[str, Any]]:
+    """A table's rows as plain data."""
+    names = [column.name for column in table.schema.columns]
+    return [dict(zip(names, row)) for row in zip(*(table[name].tolist() for name in names))]
+
+
+def table_of(schema: TableSchema, rows: Iterable[Sequence[Any]]) -> Table:
+    """A table with nan for what is not known."""
+    return Table.of_rows(schema, [[math.nan if value is None else value for value in row] for row in rows])

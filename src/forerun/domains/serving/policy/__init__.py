@@ -1,0 +1,186 @@
+"""What the room's policies see and what they may decide.
+
+A *batching policy* is asked, at an instant, for one idle replica of one stage, after completions and arrivals of that
+instant. It sees the stage's own queue and nothing else, and answers with one of three decisions. A *tuner* is asked
+every control period how many replicas every stage should have.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from forerun.registry import Registry
+from forerun.scenario.spec import Recipe
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from forerun.domains.serving.policy.handover import Handover
+
+
+#: bins that a tuner counts arrivals in
+MOST_BINS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """What a batching policy may know, at `now_ms`, of its own stage.
+
+    queued: queries waiting. oldest_ms: when the oldest of them came (inf if none waits). max_batch: most in one batch.
+    idle: replicas idle. woken: replicas woken that have not taken their batch yet.
+    """
+
+    now_ms: float
+    queued: int
+    oldest_ms: float
+    max_batch: int
+    idle: int
+    woken: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The oldest min(max_batch, queued) queries start now; the queue must not be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing starts; ask again at the next arrival or completion here, and at `until_ms` if that is finite."""
+
+    until_ms: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """One idle replica is woken: `after_ms` (> 0) from now it takes what is queued then; an empty take goes idle."""
+
+    after_ms: float
+
+
+Decision: TypeAlias = Start | Wait | Wake
+
+
+class BatchingPolicy(Protocol):
+    """Decides when batches start. A fresh one is built for every stage of every run."""
+
+    def decide(self, view: QueueView) -> Decision:
+        """What one idle replica does now."""
+        ...
+
+
+class Batching(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
+    """Parameters of a batching policy; files name it by its tag: `batching: {name: timeout, delay: 5ms}`."""
+
+    def build(self, rng: np.random.Generator) -> BatchingPolicy:
+        """A fresh policy; `rng` is its own stream."""
+        raise TypeError(f"{type(self).__name__} must say how its policy is built")
+
+    def compiled(self) -> tuple[str, float] | None:
+        """How the compiled kernels spell this policy: ("hold" | "wake", delay in ms); None if they cannot."""
+        return None
+
+
+@functools.cache
+def batching_policies() -> Registry[Batching]:
+    """All batching policies: the files of `policies/` and what installed packages announce."""
+    return Registry(
+        "batching policy",
+        package="forerun.domains.serving.policies",
+        base=Batching,
+        group="forerun.serving.batching",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FleetView:
+    """What a tuner may know at the control instant `now_ms`, stages in topological order.
+
+    arrivals_ms: float64[n], every arrival from outside up to now, not to be written to. replicas: decided for, paid
+    since then. active: at work or idle; those decided for lately are still coming up. ongoing, working: per stage the
+    queries queued or in service, and the replicas serving, just before now; empty unless the tuner says `sees="queues"`.
+    """
+
+    now_ms: float
+    arrivals_ms: NDArray[np.float64]
+    replicas: tuple[int, ...]
+    active: tuple[int, ...]
+    ongoing: tuple[int, ...] = ()
+    working: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """No stage changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """From now on every stage has `replicas`, each 1 or more; where that is more, they are active after a while.
+
+    rate_rps: the rate that the decision is made for (NaN: none). why: one clause for people.
+    """
+
+    replicas: tuple[int, ...]
+    rate_rps: float = float("nan")
+    why: str = ""
+
+
+Tuning: TypeAlias = Keep | Scale
+
+
+class TunerPolicy(Protocol):
+    """Decides how many replicas there are. A fresh one is built for every run."""
+
+    def decide(self, view: FleetView) -> Tuning:
+        """What changes now."""
+        ...
+
+
+def bin_problems(look_s: float, bin_s: float) -> list[tuple[str, str]]:
+    """The problem, if a tuner would count arrivals in more bins than there can be queries of interest."""
+    bins = look_s / bin_s
+    if bins <= MOST_BINS:
+        return []
+    return [
+        (
+            "bin_s",
+            f"{bin_s:g} s cuts look_s, {look_s:g} s, into {bins:.3g} bins; at most {MOST_BINS:,} are counted",
+        )
+    ]
+
+
+class Tuner(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
+    """Parameters of a tuner; files name it by its tag: `tuner: {name: inferline, activation: 5s}`.
+
+    It is asked at every whole multiple of `period_s` up to the last arrival. Replicas that it adds are active
+    `activation_s` later and paid from the decision on; those that it takes away go at once.
+    """
+
+    #: what the view holds: arrivals alone, so that the whole schedule can be computed first, or queues too
+    sees: ClassVar[Literal["arrivals", "queues"]] = "arrivals"
+    #: whether it compares with the traffic that the configuration was planned for
+    needs_sample: ClassVar[bool] = False
+
+    period_s: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    activation_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0
+    max_replicas: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 60
+
+    def build(self, handover: Handover, rng: np.random.Generator) -> TunerPolicy:
+        """A fresh policy for the pipeline handed over; `rng` is its own stream."""
+        raise TypeError(f"{type(self).__name__} must say how its policy is built")
+
+
+@functools.cache
+def tuner_policies() -> Registry[Any]:
+    """All tuners: the files of `policies/` and what installed packages announce."""
+    return Registry(
+        "tuner",
+        package="forerun.domains.serving.policies",
+        base=Tuner,
+        group="forerun.serving.tuner",
+    )

@@ -1,0 +1,95 @@
+"""What a tuner is handed: the pipeline as planned, and the traffic that it was planned for."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from forerun.domains.serving.inputs import Inputs, mean_rate_rps
+from forerun.domains.serving.inputs.pipeline import SOURCE, Floats, Pipeline
+from forerun.domains.serving.inputs.routing import taken_edges
+from forerun.domains.serving.policy.envelope import doubling_windows_ms, envelope
+
+
+@dataclass(frozen=True)
+class Handover:
+    """The pipeline as planned; by stage, in topological order, unless said otherwise.
+
+    pipeline: stages, edges, planned batches and replicas, service times. prices_usd_per_h: of a replica. mu_rps: queries a
+    second that one replica carries in batches of the planned size. share: of all queries, those that come by. edge_share:
+    by edge, of the queries at its parent, those that take it. sample_ms: arrivals that the plan was made for, from 0 on,
+    empty if none are known. slo_ms, attainment: the objective.
+    """
+
+    pipeline: Pipeline
+    prices_usd_per_h: tuple[float, ...]
+    mu_rps: tuple[float, ...]
+    share: tuple[float, ...]
+    edge_share: tuple[float, ...]
+    sample_ms: Floats = field(repr=False)
+    slo_ms: float
+    attainment: float
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """As planned."""
+        return tuple(stage.replicas for stage in self.pipeline.stages)
+
+    @property
+    def sample_rps(self) -> float:
+        """Arrivals a second in the sample."""
+        return mean_rate_rps(self.sample_ms)
+
+    @property
+    def rho(self) -> tuple[float, ...]:
+        """The planned load: what comes in the sample over what the planned replicas carry."""
+        rate = self.sample_rps
+        return tuple(rate * share / (mu * k) for share, mu, k in zip(self.share, self.mu_rps, self.replicas))
+
+    @functools.cached_property
+    def longest_service_ms(self) -> float:
+        """The longest way through the pipeline, every batch as large as planned."""
+        ends: list[float] = []
+        for stage in self.pipeline.stages:
+            before = max(0.0 if edge.parent == SOURCE else ends[edge.parent] for edge in stage.edges)
+            ends.append(before + float(stage.service.table_ms[stage.max_batch]))
+        return max(ends)
+
+    @property
+    def windows_ms(self) -> tuple[float, ...]:
+        """The window lengths of envelopes: the longest way of service, doubled up to a minute."""
+        return doubling_windows_ms(self.longest_service_ms)
+
+    @functools.cached_property
+    def sample_envelope(self) -> np.ndarray:
+        """int64[windows]: the sample's."""
+        return envelope(self.sample_ms, self.windows_ms)
+
+
+def handover_of(inputs: Inputs) -> Handover:
+    """What the scenario's tuner is handed. Shares are measured on the routes that queries take, drawn or recorded."""
+    queries = len(inputs.arrivals_ms)
+    taken = taken_edges(inputs.pipeline, queries)
+    visited: list[np.ndarray] = []
+    edge_share: list[float] = []
+    at = 0
+    for stage in inputs.pipeline.stages:
+        here = np.zeros(queries, dtype=np.bool_)
+        for edge in stage.edges:
+            came = queries if edge.parent == SOURCE else int(visited[edge.parent].sum())
+            edge_share.append(float(taken[at].sum()) / came if came else 0.0)
+            here |= taken[at]
+            at += 1
+        visited.append(here)
+    return Handover(
+        inputs.pipeline,
+        inputs.prices_usd_per_h,
+        inputs.carried_rps,
+        tuple(float(here.mean()) for here in visited),
+        tuple(edge_share),
+        inputs.sample_ms,
+        inputs.scenario.slo_ms,
+        inputs.scenario.attainment,
+    )

@@ -1,0 +1,122 @@
+"""How large a run may be: what it takes is estimated from the scenario, said, and refused beyond a fixed limit.
+
+The limits are the same on every machine, so that the same scenario is refused everywhere. Bytes were measured on the
+demo pipeline (resident memory at 20,000 and at 500,000 queries in full, at 4,000,000 otherwise).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from forerun.errors import Problem, ScenarioError, UsageError
+
+if TYPE_CHECKING:
+    from forerun.domains.serving.inputs.llm.model import LanguageModel
+    from forerun.domains.serving.scenario import Generated, Scenario
+
+#: memory that a run may take, by estimate
+MOST_BYTES: Final = 8 * 2**30
+#: of a query; of each of its visits where everything is recorded; of a replica; of a seat of a language model; of an
+#: iteration where everything is recorded
+QUERY_BYTES: Final = 40
+VISIT_BYTES: Final = 225
+REPLICA_BYTES: Final = 64
+SEAT_BYTES: Final = 16
+ITERATION_BYTES: Final = 128
+
+#: queries that mode compat plays, event by event
+MOST_COMPAT_QUERIES: Final = 5_000_000
+#: iterations of language models, at the least that the requests can mean
+MOST_ITERATIONS: Final = 1_000_000_000
+#: instants at which a tuner is asked
+MOST_DECISIONS: Final = 10_000_000
+
+
+def _query_bytes(scenario: Scenario) -> int:
+    return QUERY_BYTES + VISIT_BYTES * len(scenario.stages) * (scenario.record == "full")
+
+
+def _fixed_bytes(scenario: Scenario) -> int:
+    """What replicas and seats take; every stage has room for as many replicas as the largest."""
+    placed = scenario.configuration.values()
+    most = max(
+        (max(one.replicas, *(change.replicas for change in one.changes), 1) for one in placed), default=1
+    )
+    seats = sum(one.replicas * one.llm.max_seqs for one in placed if one.llm is not None)
+    return REPLICA_BYTES * len(scenario.stages) * most + SEAT_BYTES * seats
+
+
+def most_queries(scenario: Scenario) -> int:
+    """The most queries that a run of the scenario may have."""
+    most = max(0, MOST_BYTES - _fixed_bytes(scenario)) // _query_bytes(scenario)
+    return min(most, MOST_COMPAT_QUERIES) if scenario.mode == "compat" else most
+
+
+def size_problems(scenario: Scenario) -> list[tuple[str, str]]:
+    """What is too large, before anything is read or drawn."""
+    fixed = _fixed_bytes(scenario)
+    if fixed > MOST_BYTES:
+        what = f"replicas and seats would take {_gib(fixed)} of memory; at most {_gib(MOST_BYTES)} are used"
+        return [("configuration", what)]
+    traces = {"trace": scenario.trace, "sample": scenario.sample}
+    counts = {f"{name}.queries": getattr(trace, "queries", 0) for name, trace in traces.items()}
+    return [
+        (name, too_many(scenario, count)) for name, count in counts.items() if count > most_queries(scenario)
+    ]
+
+
+def too_many(scenario: Scenario, queries: int, counted: str = "") -> str:
+    """What so many queries would take, and what to do. counted: how many in words, where that is not known exactly."""
+    most = most_queries(scenario)
+    if scenario.mode == "compat" and most == MOST_COMPAT_QUERIES:
+        return f"{counted or f'{queries:,}'} queries; mode compat plays at most {most:,}, event by event"
+    takes = f"{counted or f'{queries:,}'} queries recorded in {scenario.record!r} take {'more than ' * bool(counted)}"
+    size = _gib(_fixed_bytes(scenario) + _query_bytes(scenario) * queries)
+    less = "; record: counts takes least" if scenario.record == "full" else ""
+    return f"{takes}{size} of memory; at most {most:,} are simulated ({_gib(MOST_BYTES)}){less}"
+
+
+def check_drawn(scenario: Scenario, trace: Generated, where: str) -> None:
+    """Refuse a horizon within which, at the process's own rate, far more queries arrive than can be simulated."""
+    rate_rps = getattr(trace.process, "rate_rps", None)
+    if trace.horizon_s and isinstance(rate_rps, (int, float)):
+        expected = rate_rps * trace.horizon_s
+        if expected > 2 * most_queries(scenario) + 1000:
+            what = too_many(scenario, most_queries(scenario), f"about {expected:.3g}")
+            raise ScenarioError.at(f"{where}.horizon_s", what)
+
+
+def check_iterations(llm: LanguageModel, where: str, *, full: bool) -> None:
+    """Refuse requests that need more iterations than are simulated, or, recorded in full, than memory holds."""
+    served = ~llm.refused
+    prompt, output = (tokens[served].astype(np.float64) for tokens in (llm.prompt, llm.output))
+    turns = float((np.ceil(prompt / llm.token_budget) + output - 1).sum())
+    tokens = float((prompt + output - 1).sum())
+    least = max(tokens / llm.token_budget, turns / llm.max_seqs)
+    most = min(MOST_ITERATIONS, MOST_BYTES // ITERATION_BYTES) if full else MOST_ITERATIONS
+    if least > most:
+        takes = f" and {_gib(least * ITERATION_BYTES)} of memory" if full else ""
+        what = f"{served.sum():,} requests need at least {least:.3g} iterations{takes}; at most {most:,} are simulated"
+        raise ScenarioError.at(where, what)
+
+
+def check_decisions(last_ms: float, period_s: float) -> None:
+    """Refuse a period at which a tuner is asked without end."""
+    asked = last_ms / (period_s * 1e3)
+    if asked > MOST_DECISIONS:
+        what = f"{period_s:g} s ask the tuner {asked:.3g} times; at most {MOST_DECISIONS:,} are simulated"
+        raise ScenarioError(Problem("$.tuner.period_s", what))
+
+
+def check_traces(traces: int, queries: int) -> None:
+    """Refuse to plan on more traces than memory holds: 8 bytes a query each, and its outcome."""
+    takes = 16 * traces * queries
+    if takes > MOST_BYTES:
+        what = f"{traces:,} traces of {queries:,} queries take {_gib(takes)} of memory; at most {_gib(MOST_BYTES)} are used"
+        raise UsageError.at("traces", what)
+
+
+def _gib(size_bytes: float) -> str:
+    return f"{size_bytes / 2**30:.3g} GiB"

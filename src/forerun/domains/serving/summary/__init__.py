@@ -1,0 +1,129 @@
+"""From an outcome to a result: figures with confidence intervals, tables, ledgers, timeline, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from forerun.domains.serving.engine import engine_of, engines
+from forerun.domains.serving.engine.outcome import Outcome, Run
+from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.scenario import Generated
+from forerun.domains.serving.summary import tables
+from forerun.domains.serving.summary.confidence import from_batches, from_replications, headline
+from forerun.domains.serving.summary.invariants import check_run
+from forerun.domains.serving.summary.latency_split import by_branch, critical
+from forerun.domains.serving.summary.llm import llm_intervals, model_figures, model_notes, recorded
+from forerun.domains.serving.summary.llm.tables import llm_tables
+from forerun.domains.serving.summary.totals import (
+    headline_names,
+    latency_figures,
+    ledger_of,
+    offered_loads,
+    overload_notes,
+    totals,
+    wait_shares,
+)
+from forerun.domains.serving.summary.tuning import tuner_figures, with_tuner
+from forerun.domains.serving.summary.why import explain
+from forerun.result.run import Interval, Result
+from forerun.result.tables import Table
+
+
+def summarize(outcome: Outcome) -> Result:
+    """The result of a run. Raises CheckFailed if the run breaks a law that every run obeys."""
+    inputs, scenario = outcome.inputs, outcome.inputs.scenario
+    models = inputs.pipeline.serves_models
+    run = recorded(outcome.run, scenario.record) if models else outcome.run
+    finished = len(run.finish_ms) > 0
+    if finished and engine_of(scenario).lawful:
+        check_run(inputs.pipeline, run, scenario.slo_ms)
+    loads = offered_loads(inputs)
+    summary = totals(outcome, run, loads) | dict(outcome.figures)
+    if models:
+        summary |= model_figures(scenario, inputs.pipeline, outcome.run)
+    if outcome.control is not None:
+        summary |= tuner_figures(scenario, outcome.control)
+    if scenario.tie_rules == "both":
+        summary |= _both_tie_rules(inputs)
+    notes = [*inputs.notes, *outcome.notes, *(model_notes(inputs.pipeline, outcome.run) if models else ())]
+    result = Result(
+        scenario,
+        summary,
+        {"queries": tables.queries_table(run, scenario.slo_ms)} if finished else {},
+        notes=(*notes, *overload_notes(inputs, loads)),
+        intervals=_intervals(inputs, outcome.run) if finished else {},
+        headline=headline_names(summary),
+    )
+    if run.visits:
+        result = _with_record(result, outcome, loads)
+    return result if outcome.control is None else with_tuner(result, outcome)
+
+
+def _with_record(result: Result, outcome: Outcome, loads: Mapping[str, float]) -> Result:
+    """The result with all that follows from a record of every visit."""
+    inputs, run = outcome.inputs, outcome.run
+    path = critical(inputs.pipeline, run)
+    why, steps = explain(inputs.scenario, inputs, run, path, loads)
+    found: dict[str, Table] = {**result.tables, "visits": tables.visits_table(inputs, run)}
+    if any(stage.llm is None for stage in inputs.pipeline.stages):
+        found["batches"] = tables.batches_table(inputs, run)
+    found["stages"] = tables.stages_table(inputs, run, loads, wait_shares(path, run))
+    found["replicas"] = tables.replicas_table(outcome)
+    found["splits"] = tables.splits_table(path, run)
+    if inputs.pipeline.serves_models:
+        found |= llm_tables(inputs.pipeline, run)
+    return replace(
+        result,
+        tables=found | dict(outcome.tables),
+        ledgers=(
+            ledger_of(by_branch(inputs.pipeline, run), run, "latency of a query, its branches sharing alike"),
+            ledger_of(path, run, "latency of a query, along its critical path"),
+        ),
+        timeline=tables.timeline(inputs, run),
+        why=why,
+        next_steps=steps,
+    )
+
+
+def _both_tie_rules(inputs: Inputs) -> dict[str, Any]:
+    """P99 under the default mode's rule for what happens at one instant, and under the published notebook's."""
+    from forerun.domains.serving.engine.modes.default import simulated
+
+    own = simulated(inputs, "latency")
+    notebook = engines().get("compat")().run(inputs, ()).run
+    return {
+        "latency_p99_own_ties_ms": latency_figures(own.latency_ms)["latency_p99_ms"],
+        "latency_p99_notebook_ties_ms": latency_figures(notebook.latency_ms)["latency_p99_ms"],
+        "tie_count": own.tie_count,
+    }
+
+
+def _intervals(inputs: Inputs, run: Run) -> dict[str, Interval]:
+    """Runs on fresh arrivals where a process makes them; batch means where a trace is replayed, and in compat mode."""
+    scenario, wanted = inputs.scenario, inputs.scenario.intervals
+    if wanted.replications == 0:
+        return {}
+    numbers = range(wanted.replications - 1)
+    if inputs.pipeline.serves_models:
+        return llm_intervals(inputs, run, map(inputs.replication, numbers))
+    if isinstance(scenario.trace, Generated) and scenario.mode == "default":
+        from forerun.domains.serving.engine.modes.default import simulated
+        from forerun.domains.serving.engine.stagewise import reasons_against
+        from forerun.domains.serving.engine.tuning import controlled
+
+        first = inputs.replication(0)
+        # A process that ignores the seed gives the same run again.
+        fresh = not np.array_equal(first.arrivals_ms, inputs.arrivals_ms)
+        if fresh and not reasons_against(first.pipeline):
+            runs = [headline(run.latency_ms, scenario.slo_ms)]
+            for number in numbers:
+                again = first if number == 0 else inputs.replication(number)
+                if scenario.tuned:
+                    again, _ = controlled(again)
+                runs.append(headline(simulated(again, "latency").latency_ms, scenario.slo_ms))
+            return from_replications(runs, wanted.confidence)
+    return from_batches(run.latency_ms, scenario.slo_ms, wanted.confidence)

@@ -1,0 +1,71 @@
+"""How sure the headline is: other runs of the same world, or batches of the one there is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from forerun.domains.serving.inputs.pipeline import Floats
+from forerun.result.run import Interval
+from forerun.result.stats import student_quantile
+
+#: consecutive parts that a replayed trace is cut into
+BATCHES = 20
+
+
+def headline(latency_ms: Floats, slo_ms: float) -> dict[str, float]:
+    """The figures that get an interval."""
+    return {
+        "latency_mean_ms": float(latency_ms.mean()),
+        "latency_p50_ms": float(np.quantile(latency_ms, 0.5)),
+        "latency_p99_ms": float(np.quantile(latency_ms, 0.99)),
+        "attainment": float(np.count_nonzero(latency_ms <= slo_ms) / len(latency_ms)),
+    }
+
+
+def from_replications(runs: Sequence[Mapping[str, float]], confidence: float) -> dict[str, Interval]:
+    """Where one more run of this length, on fresh arrivals, would fall: Student's t prediction interval."""
+    n = len(runs)
+    half = student_quantile(0.5 + confidence / 2, n - 1) * math.sqrt(1 + 1 / n)
+    method = f"t prediction interval for one run of this length, from {n} runs on fresh arrivals"
+    return {
+        name: _bounded(name, *_span([run[name] for run in runs], half), confidence, method)
+        for name in runs[0]
+    }
+
+
+def from_batches(latency_ms: Floats, slo_ms: float, confidence: float) -> dict[str, Interval]:
+    """Sectioning: the figures of the whole trace, with the spread that consecutive parts have around them, Student's t."""
+    if len(latency_ms) < 2 * BATCHES:
+        return {}
+    parts = [headline(part, slo_ms) for part in np.array_split(latency_ms, BATCHES)]
+    return from_parts(parts, headline(latency_ms, slo_ms), confidence)
+
+
+def from_parts(
+    parts: Sequence[Mapping[str, float]], whole: Mapping[str, float], confidence: float
+) -> dict[str, Interval]:
+    """The same from the figures of `BATCHES` consecutive parts and of the whole trace.
+
+    A quantile of a part is biased, because the part is short; the whole trace's is not, so it is the centre [Asmussen and
+    Glynn, Stochastic Simulation, 2007].
+    """
+    half = student_quantile(0.5 + confidence / 2, BATCHES - 1) / math.sqrt(BATCHES)
+    method = f"batch means over {BATCHES} consecutive parts of the replayed trace, around its own figure, Student's t"
+    found = {}
+    for name, centre in whole.items():
+        spread = math.sqrt(sum((part[name] - centre) ** 2 for part in parts) / (BATCHES - 1))
+        found[name] = _bounded(name, centre - half * spread, centre + half * spread, confidence, method)
+    return found
+
+
+def _span(values: list[float], half: float) -> tuple[float, float]:
+    mean, spread = float(np.mean(values)), float(np.std(values, ddof=1))
+    return mean - half * spread, mean + half * spread
+
+
+def _bounded(name: str, low: float, high: float, confidence: float, method: str) -> Interval:
+    most = 1.0 if name.endswith("attainment") else math.inf
+    return Interval(max(0.0, low), min(most, high), confidence, method)

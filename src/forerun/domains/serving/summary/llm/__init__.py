@@ -1,0 +1,203 @@
+"""Figures of stages that serve language models, what a reader should know of them, and their confidence intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from forerun.domains.serving.engine.kernels.gaps import gap_quantile_ms
+from forerun.domains.serving.engine.outcome import Requests, Run, Visits
+from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.inputs.llm.model import LanguageModel
+from forerun.domains.serving.inputs.pipeline import Bools, Pipeline, Stage
+from forerun.domains.serving.scenario import Generated, Scenario
+from forerun.domains.serving.summary.confidence import BATCHES, from_parts, from_replications, headline
+from forerun.domains.serving.summary.llm.objectives import (
+    TokenObjective,
+    attainment_figures,
+    missed,
+    prefixes,
+    token_objectives,
+    tpot_ms,
+    ttft_ms,
+)
+from forerun.result.run import Interval
+
+#: what every result with a language model says of itself
+LABEL = (
+    "modelled are continuous batching, chunked prefill, decode, the limit of the cache and preemption; times of "
+    "iterations are imported, not derived; prefix sharing, swapping, speculation and the network are not modelled"
+)
+
+#: figures of one language model that get an interval
+SURE = ("ttft_p50_ms", "ttft_p99_ms", "tpot_p50_ms", "tpot_p99_ms")
+
+
+def recorded(run: Run, record: str) -> Run:
+    """A run without what `record` (`counts`, `latency` or `full`) leaves out."""
+    if record != "full":
+        run = replace(run, visits=(), batches=(), requests=())
+    return replace(run, finish_ms=np.empty(0)) if record == "counts" else run
+
+
+def model_notes(pipeline: Pipeline, run: Run) -> list[str]:
+    """What a reader should know of each language model: what is modelled, and a queue that grows."""
+    notes = []
+    for stage, visits in zip(pipeline.stages, run.visits):
+        if stage.llm is not None:
+            notes += [f"{stage.name}: {LABEL}", *_growth(stage, visits, run)]
+    return notes
+
+
+def model_figures(scenario: Scenario, pipeline: Pipeline, run: Run) -> dict[str, Any]:
+    """Figures of the language models, and those of the objectives on their tokens. The run holds visits and requests."""
+    objectives = token_objectives(pipeline, run)
+    allowed = scenario.allowed_misses(len(run.arrival_ms))
+    return {
+        **attainment_figures(objectives, run, scenario.slo_ms, allowed),
+        **figures_of(pipeline, run, scenario.slo_ms, objectives),
+    }
+
+
+def figures_of(
+    pipeline: Pipeline, run: Run, slo_ms: float, objectives: tuple[TokenObjective, ...]
+) -> dict[str, Any]:
+    """Figures of every language model; named after its stage where there are several."""
+    found: dict[str, Any] = {"refused": int(np.count_nonzero(_refused(run)))}
+    for s, prefix in prefixes(pipeline).items():
+        mine = tuple(one for one in objectives if one.stage == s)
+        told = stage_figures(pipeline.stages[s], run, s, slo_ms, mine)
+        found |= {f"{prefix}{name}": value for name, value in told.items()}
+    return found
+
+
+def stage_figures(
+    stage: Stage, run: Run, number: int, slo_ms: float, objectives: tuple[TokenObjective, ...]
+) -> dict[str, Any]:
+    """Figures of one language model over all its requests. objectives: those on its own tokens."""
+    llm, told, visits = stage.llm, run.requests[number], run.visits[number]
+    assert llm is not None and told is not None
+    served = ~np.isnan(told.first_ms)
+    span_s = float(run.arrival_ms[-1] - run.arrival_ms[0]) / 1e3
+    good = served & ~missed(objectives, run, slo_ms)
+    return {
+        **{f"{one.kind}_slo_ms": one.limit_ms for one in objectives},
+        **_latency_figures(llm, visits, told, served),
+        "tbt_p50_ms": gap_quantile_ms(told.gaps, 0.5),
+        "tbt_p99_ms": gap_quantile_ms(told.gaps, 0.99),
+        "tbt_max_ms": float(np.nanmax(told.longest_gap_ms, initial=0.0)),
+        "goodput_rps": float(good.sum()) / span_s if span_s > 0 else float("nan"),
+        "prompt_tokens": int(llm.prompt[: len(served)][served].sum()),
+        "output_tokens": int(llm.output[: len(served)][served].sum()),
+        "preemptions": int(told.preemptions.sum()),
+        "iterations": told.iterations,
+    }
+
+
+def llm_intervals(inputs: Inputs, run: Run, fresh: Iterable[Inputs]) -> dict[str, Interval]:
+    """Runs on fresh arrivals where a process makes them; batch means where a trace is replayed."""
+    from forerun.domains.serving.engine.modes.default import simulated
+
+    scenario, pipeline = inputs.scenario, inputs.pipeline
+    confidence = scenario.intervals.confidence
+    everyone = np.ones(len(run.arrival_ms), dtype=np.bool_)
+    if isinstance(scenario.trace, Generated):
+        runs = [_headline(pipeline, run, scenario.slo_ms, everyone)]
+        for number, again in enumerate(fresh):
+            if number == 0 and np.array_equal(again.arrivals_ms, inputs.arrivals_ms):
+                break
+            other = simulated(again, "latency")
+            all_of_it = np.ones(len(other.arrival_ms), dtype=np.bool_)
+            runs.append(_headline(again.pipeline, other, scenario.slo_ms, all_of_it))
+        if len(runs) > 1:
+            return from_replications(_common(runs), confidence)
+    if len(everyone) < 2 * BATCHES:
+        return {}
+    parts = []
+    for number in range(BATCHES):
+        part = np.arange(len(everyone)) * BATCHES // len(everyone) == number
+        if not _refused(run)[part].all():
+            parts.append(_headline(pipeline, run, scenario.slo_ms, part))
+    if len(parts) < BATCHES:
+        return {}
+    *common, whole = _common([*parts, _headline(pipeline, run, scenario.slo_ms, everyone)])
+    return from_parts(common, whole, confidence)
+
+
+def _headline(pipeline: Pipeline, run: Run, slo_ms: float, rows: Bools) -> dict[str, float]:
+    """The figures that get an interval, of some of the queries."""
+    found = headline(run.latency_ms[rows & ~_refused(run)], slo_ms)
+    objectives = token_objectives(pipeline, run)
+    late = {"attainment": missed(objectives, run, slo_ms)}
+    if objectives:
+        late["latency_attainment"] = run.missed(slo_ms)
+    found |= {
+        name: float(1 - np.count_nonzero(misses[rows]) / np.count_nonzero(rows))
+        for name, misses in late.items()
+    }
+    for one in objectives:
+        came = np.count_nonzero(one.came & rows)
+        if came:
+            found[f"{one.key}_attainment"] = float(np.count_nonzero(one.met & rows) / came)
+    served = list(prefixes(pipeline))
+    if len(served) == 1:
+        told, visits, llm = (
+            run.requests[served[0]],
+            run.visits[served[0]],
+            pipeline.stages[served[0]].llm,
+        )
+        assert llm is not None and told is not None
+        figures = _latency_figures(llm, visits, told, rows & ~np.isnan(told.first_ms))
+        found |= {name: figures[name] for name in SURE if not np.isnan(figures[name])}
+    return found
+
+
+def _latency_figures(llm: LanguageModel, visits: Visits, told: Requests, rows: Bools) -> dict[str, float]:
+    columns = {
+        "ttft": ttft_ms(visits, told)[rows],
+        "tpot": tpot_ms(llm, visits, told)[rows],
+        "llm_queue": (visits.start_ms - visits.enqueue_ms)[rows],
+    }
+    found = {}
+    for name, values in columns.items():
+        known = values[~np.isnan(values)]
+        quantiles = np.quantile(known, [0.5, 0.9, 0.99]) if len(known) else np.full(3, np.nan)
+        found[f"{name}_mean_ms"] = float(known.mean()) if len(known) else float("nan")
+        found |= {
+            f"{name}_{share}_ms": float(value) for share, value in zip(("p50", "p90", "p99"), quantiles)
+        }
+    return found
+
+
+def _growth(stage: Stage, visits: Visits, run: Run) -> list[str]:
+    """A sentence if the queue was still growing when the last query came.
+
+    The load is a lower bound of the work: requests that are preempted again and again are processed anew each time, so
+    a stage below 1 may still fall behind.
+    """
+    assert stage.llm is not None
+    first_ms, last_ms = float(run.arrival_ms[0]), float(run.arrival_ms[-1])
+    half, end = (
+        int(np.count_nonzero((visits.enqueue_ms <= at_ms) & (visits.start_ms > at_ms)))
+        for at_ms in ((first_ms + last_ms) / 2, last_ms)
+    )
+    if end <= max(half + 10, stage.replicas * stage.llm.max_seqs):
+        return []
+    return [
+        f"queue grows: {end:,} requests wait at {stage.name} when the last query comes, {half:,} did at half time; so "
+        "latencies depend on how long the trace is"
+    ]
+
+
+def _refused(run: Run) -> Bools:
+    """bool[queries]: who was refused."""
+    return np.zeros(len(run.arrival_ms), dtype=np.bool_) if run.refused is None else run.refused
+
+
+def _common(runs: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Only what every run has."""
+    names = [name for name in runs[0] if all(name in run for run in runs)]
+    return [{name: run[name] for name in names} for run in runs]

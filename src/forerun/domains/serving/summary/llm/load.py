@@ -1,0 +1,66 @@
+"""Bounds that need no simulation, and when replicas are at work."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from forerun.domains.serving.engine.outcome import Batches
+from forerun.domains.serving.inputs.llm.model import LanguageModel
+from forerun.domains.serving.inputs.pipeline import Bools
+
+
+def least_work_ms(llm: LanguageModel, came: Bools) -> float:
+    """A lower bound of the time on one replica that a request takes, averaged over the queries that come by.
+
+    The work itself does not depend on how prompts are cut into chunks (the pairs of tokens that attend to each other
+    sum to p^2 / 2), and iterations are at least as many as the tokens over the budget, the turns of requests over the
+    seats, and the blocks they hold in each turn over the blocks there are. Refused requests are no work.
+    """
+    served = came & ~llm.refused[: len(came)]
+    if not came.any() or not served.any():
+        return 0.0
+    p = llm.prompt[: len(came)][served].astype(np.float64)
+    o = llm.output[: len(came)][served].astype(np.float64)
+    prefill, decodes = p.sum(), (o - 1).sum()
+    turns = (np.ceil(p / llm.token_budget) + o - 1).sum()
+    blocks = (o * p + o * (o - 1) / 2).sum() / llm.block_tokens
+    tokens = prefill + decodes
+    iterations = max(tokens / llm.token_budget, turns / llm.max_seqs, blocks / llm.kv_blocks)
+    if llm.cost.tabled:
+        prefill_ms = llm.cost.prefill_ms
+        per_token_ms = float((prefill_ms[1:] / np.arange(1, len(prefill_ms))).min())
+        work_ms = max(iterations * llm.cost.least_ms, prefill * per_token_ms)
+    else:
+        a, of_prefill, of_decode, of_kv, of_attention = llm.cost.terms
+        kv = ((o - 1) * p + (o - 1) * (o - 2) / 2).sum()
+        work_ms = (
+            a * iterations
+            + of_prefill * prefill
+            + of_decode * decodes
+            + of_kv * kv
+            + of_attention * (p**2 / 2).sum()
+        )
+    return float(work_ms / came.sum())
+
+
+def at_work(iterations: Batches) -> Batches:
+    """Stretches of iterations of one replica that follow each other without a pause, in the order they begin; the size of
+    each is 0."""
+    starts, ends, replicas = [], [], []
+    for replica in np.unique(iterations.replica):
+        rows = iterations.replica == replica
+        start_ms, end_ms = iterations.start_ms[rows], iterations.end_ms[rows]
+        begins = np.concatenate([[True], start_ms[1:] > end_ms[:-1]])
+        starts.append(start_ms[begins])
+        ends.append(end_ms[np.concatenate([begins[1:], [True]])])
+        replicas.append(np.full(int(begins.sum()), replica, dtype=np.int32))
+    if not starts:
+        return iterations
+    start_ms = np.concatenate(starts)
+    order = np.lexsort((np.concatenate(replicas), start_ms))
+    return Batches(
+        start_ms[order],
+        np.concatenate(ends)[order],
+        np.zeros(len(order), dtype=np.int32),
+        np.concatenate(replicas)[order],
+    )

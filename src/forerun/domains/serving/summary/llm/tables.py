@@ -1,0 +1,191 @@
+"""What a language model's stage records: its requests, its course over time, and its iterations if asked for."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from forerun.domains.serving.engine.outcome import Iterations, Requests, Run, Visits
+from forerun.domains.serving.inputs.llm.model import LanguageModel
+from forerun.domains.serving.inputs.pipeline import Floats, Ints, Pipeline
+from forerun.domains.serving.summary.llm.objectives import tpot_ms, ttft_ms
+from forerun.result.tables import Column, Table, TableSchema
+
+#: equal spans of time that the course of a language model is told in
+SPANS: Final = 300
+
+_STAGE: Final = Column("stage", "", "name of the stage")
+
+REQUESTS: Final = TableSchema(
+    "requests",
+    (
+        Column("query", "", "number of the query, in order of arrival"),
+        _STAGE,
+        Column("replica", "", "number of the replica; -1 if refused"),
+        Column("prompt_tokens", "tokens", "tokens of the prompt"),
+        Column("output_tokens", "tokens", "tokens of the answer"),
+        Column("enqueue_ms", "ms", "when it enters the stage"),
+        Column("start_ms", "ms", "when its first iteration begins"),
+        Column("first_token_ms", "ms", "instant of its first token; nan, like what follows from it: refused"),
+        Column("end_ms", "ms", "instant of its last token"),
+        Column("queue_ms", "ms", "from entering to the first iteration"),
+        Column("ttft_ms", "ms", "time to first token, from entering the stage"),
+        Column("tpot_ms", "ms", "mean time between tokens after the first; nan: only one"),
+        Column("longest_gap_ms", "ms", "longest time between two of its tokens"),
+        Column("e2e_ms", "ms", "from entering the stage to the last token"),
+        Column("preemptions", "", "how often its blocks were taken away and its tokens processed anew"),
+        Column("stalled_ms", "ms", "time back in the queue after preemptions"),
+        Column("refused", "", "it can never fit into the cache and was refused on arrival"),
+    ),
+    "one query at one stage that serves a language model",
+)
+COURSE: Final = TableSchema(
+    "llm_course",
+    (
+        _STAGE,
+        Column("at_ms", "ms", "begin of the span of time"),
+        Column("running", "requests", "most requests that ran at once, all replicas together"),
+        Column("waiting", "requests", "most requests that waited at once"),
+        Column("cache_share", "", "most of the blocks in use, as a share of all"),
+        Column("prefill_tokens_per_s", "tokens/s", "prompt tokens processed in iterations that began in it"),
+        Column("output_tokens_per_s", "tokens/s", "decodes in iterations that began in it"),
+        Column("busy_share", "", "share of replica time in iterations that began in it"),
+    ),
+    "one span of time at one stage that serves a language model",
+)
+ITERATIONS: Final = TableSchema(
+    "iterations",
+    (
+        _STAGE,
+        Column("replica", "", "number of the replica within its stage"),
+        Column("start_ms", "ms", "when it begins"),
+        Column("end_ms", "ms", "when it ends"),
+        Column("prefill_tokens", "tokens", "tokens of prompts, or of preempted requests, that are processed"),
+        Column("decodes", "requests", "requests that process their latest token"),
+        Column("kv_tokens", "tokens", "tokens that the decodes have in the cache"),
+        Column("running", "requests", "requests admitted"),
+        Column("free_blocks", "blocks", "blocks of the cache that are free"),
+    ),
+    "one iteration, in the order they begin within a stage",
+)
+
+
+def llm_tables(pipeline: Pipeline, run: Run) -> dict[str, Table]:
+    """The tables of all stages that serve language models."""
+    served = [
+        (stage.name, stage.llm, stage.replicas, run.visits[s], told)
+        for s, (stage, told) in enumerate(zip(pipeline.stages, run.requests))
+        if stage.llm is not None and told is not None
+    ]
+    found = {
+        "requests": _together(REQUESTS, [_requests(*llm) for llm in served]),
+        "llm_course": _together(COURSE, [_course(*llm) for llm in served]),
+    }
+    kept = [_iterations(name, told) for name, llm, _, _, told in served if llm.keeps_iterations]
+    return found | ({"iterations": _together(ITERATIONS, kept)} if kept else {})
+
+
+def _requests(name: str, llm: LanguageModel, replicas: int, visits: Visits, told: Requests) -> dict[str, Any]:
+    query = np.flatnonzero(~np.isnan(visits.enqueue_ms))
+    refused = np.isnan(told.first_ms[query])
+
+    def known(values: Floats) -> Floats:
+        return np.where(refused, np.nan, values[query])
+
+    return {
+        "query": query,
+        "stage": np.full(len(query), name, dtype=object),
+        "replica": visits.replica[query].astype(np.int64),
+        "prompt_tokens": llm.prompt[query],
+        "output_tokens": llm.output[query],
+        "enqueue_ms": visits.enqueue_ms[query],
+        "start_ms": known(visits.start_ms),
+        "first_token_ms": told.first_ms[query],
+        "end_ms": known(visits.end_ms),
+        "queue_ms": known(visits.start_ms - visits.enqueue_ms),
+        "ttft_ms": ttft_ms(visits, told)[query],
+        "tpot_ms": tpot_ms(llm, visits, told)[query],
+        "longest_gap_ms": told.longest_gap_ms[query],
+        "e2e_ms": known(visits.end_ms - visits.enqueue_ms),
+        "preemptions": told.preemptions[query],
+        "stalled_ms": told.stalled_ms[query],
+        "refused": refused,
+    }
+
+
+def _course(name: str, llm: LanguageModel, replicas: int, visits: Visits, told: Requests) -> dict[str, Any]:
+    """Each span's peaks and rates; peaks take what holds at its begin and after every change in it."""
+    kept = told.kept
+    assert kept is not None
+    begin_ms, end_ms = float(np.nanmin(visits.enqueue_ms)), float(kept.end_ms.max())
+    edges = np.linspace(begin_ms, end_ms, SPANS + 1)
+    span = np.clip(np.searchsorted(edges, kept.start_ms, side="right") - 1, 0, SPANS - 1)
+    span_s = (end_ms - begin_ms) / SPANS / 1e3
+    running = _most_at_once([_level(kept, r, kept.running) for r in range(replicas)], edges)
+    used = _most_at_once([_level(kept, r, llm.kv_blocks - kept.free_blocks) for r in range(replicas)], edges)
+    served = ~np.isnan(told.first_ms)
+    come, gone = visits.enqueue_ms[served], visits.start_ms[served]
+    queue = (np.concatenate([come, gone]), np.repeat([1.0, -1.0], len(come)))
+    waiting = _most_at_once([queue], edges)
+    return {
+        "stage": np.full(SPANS, name, dtype=object),
+        "at_ms": edges[:-1],
+        "running": running.astype(np.int64),
+        "waiting": waiting.astype(np.int64),
+        "cache_share": used / (llm.kv_blocks * replicas),
+        "prefill_tokens_per_s": np.bincount(span, kept.prefill, minlength=SPANS) / span_s,
+        "output_tokens_per_s": np.bincount(span, kept.decodes, minlength=SPANS) / span_s,
+        "busy_share": np.bincount(span, kept.end_ms - kept.start_ms, minlength=SPANS)
+        / (span_s * 1e3 * replicas),
+    }
+
+
+def _iterations(name: str, told: Requests) -> dict[str, Any]:
+    kept = told.kept
+    assert kept is not None
+    return {
+        "stage": np.full(len(kept.start_ms), name, dtype=object),
+        "replica": kept.replica,
+        "start_ms": kept.start_ms,
+        "end_ms": kept.end_ms,
+        "prefill_tokens": kept.prefill,
+        "decodes": kept.decodes,
+        "kv_tokens": kept.kv,
+        "running": kept.running,
+        "free_blocks": kept.free_blocks,
+    }
+
+
+def _level(kept: Iterations, replica: int, values: Ints) -> tuple[Floats, Floats]:
+    """(instants, changes) of what a replica holds: what its iteration says, and nothing while it idles."""
+    rows = kept.replica == replica
+    start_ms, end_ms = kept.start_ms[rows], kept.end_ms[rows]
+    idle_ms = end_ms[np.concatenate([start_ms[1:] > end_ms[:-1], [True]])] if len(end_ms) else end_ms
+    at_ms = np.concatenate([start_ms, idle_ms])
+    level = np.concatenate([values[rows].astype(np.float64), np.zeros(len(idle_ms))])
+    order = np.argsort(at_ms, kind="stable")
+    return at_ms[order], np.diff(level[order], prepend=0.0)
+
+
+def _most_at_once(parts: list[tuple[Floats, Floats]], edges: Floats) -> Floats:
+    """float64[spans]: the largest sum of all parts within each span, from what holds at its begin on."""
+    at_ms = np.concatenate([instants for instants, _ in parts])
+    order = np.argsort(at_ms, kind="stable")
+    at_ms = at_ms[order]
+    level = np.cumsum(np.concatenate([changes for _, changes in parts])[order])
+    settled = np.concatenate([at_ms[1:] > at_ms[:-1], [True]])  # after all changes of an instant
+    at_ms, level = at_ms[settled], level[settled]
+    before = np.searchsorted(at_ms, edges[:-1], side="left")
+    most = np.where(before > 0, level[before - 1], 0.0)
+    span = np.clip(np.searchsorted(edges, at_ms, side="right") - 1, 0, len(most) - 1)
+    np.maximum.at(most, span, level)
+    return np.asarray(most)
+
+
+def _together(schema: TableSchema, parts: list[dict[str, Any]]) -> Table:
+    """One table of several stages' columns."""
+    return Table.of(
+        schema,
+        **{column.name: np.concatenate([part[column.name] for part in parts]) for column in schema.columns},
+    )

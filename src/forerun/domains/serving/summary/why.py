@@ -1,0 +1,200 @@
+"""Why a run's outcome is what it is, and what to try next: an answer to every objective that the scenario states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from forerun.domains.serving.engine.outcome import Run
+from forerun.domains.serving.inputs import Inputs
+from forerun.domains.serving.scenario import Scenario
+from forerun.domains.serving.scenario.language_model import LanguageModelSpec
+from forerun.domains.serving.summary.latency_split import DECODE, PREEMPTED, PREFILL, QUEUE, Account
+from forerun.domains.serving.summary.llm.laws import time_of_requests
+from forerun.domains.serving.summary.llm.objectives import WORDS, TokenObjective, missed, token_objectives
+
+#: what to change where a language model's requests spend their latency, and by which factor
+_LLM_STEPS = {PREFILL: ("token_budget", 2), DECODE: ("max_seqs", 0.5), PREEMPTED: ("kv_blocks", 1.5)}
+
+#: the kind of cause where requests never fit into the cache
+REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What the outcome hangs on. text: in words. stage, kind: where, and what happens there. objective: the one on
+    tokens that it is about; None: the latency."""
+
+    text: str
+    stage: str
+    kind: str
+    objective: TokenObjective | None = None
+
+
+def explain(
+    scenario: Scenario, inputs: Inputs, run: Run, critical: Account, loads: Mapping[str, float]
+) -> tuple[str, tuple[str, ...]]:
+    """The verdict with its cause, in a sentence, and what to try next. The run is recorded in full."""
+    objectives = token_objectives(inputs.pipeline, run) if run.requests else ()
+    misses = int(np.count_nonzero(missed(objectives, run, scenario.slo_ms)))
+    met = misses <= scenario.allowed_misses(len(run.arrival_ms))
+    cause = _cause(scenario, inputs, run, critical, objectives, misses)
+    carried = (
+        f"whose {_machines(inputs, cause.stage)} at {loads[cause.stage] * 100:.0f} % of the most possible"
+    )
+    verdict = _verdict(scenario, run, objectives, misses, met)
+    return f"{verdict}; {cause.text}, {carried}", (_next_step(scenario, inputs, run, cause, met),)
+
+
+def _verdict(
+    scenario: Scenario, run: Run, objectives: tuple[TokenObjective, ...], misses: int, met: bool
+) -> str:
+    """Whether the objectives are met, with the share of queries that meets all and, where there are several, each."""
+    queries = len(run.arrival_ms)
+    wanted = f"{scenario.attainment * 100:.6g} % are wanted"
+    if not objectives:
+        within = f"{100 - 100 * misses / queries:.4g} % of the queries stay within {scenario.slo_ms:g} ms"
+        return f"the SLO is {'met' if met else 'missed'}: {within}, {wanted}"
+    shares = [f"latency within {scenario.slo_ms:g} ms: {100 - 100 * run.misses / queries:.4g} %"]
+    shares += [f"{_named(one)} within {one.limit_ms:g} ms: {100 * one.share:.4g} %" for one in objectives]
+    together = f"{100 - 100 * misses / queries:.4g} % of the queries meet all of them, {wanted}"
+    return f"the objectives are {'met' if met else 'missed'}: {together} ({'; '.join(shares)})"
+
+
+def _named(objective: TokenObjective) -> str:
+    """The objective in words, with its stage where several serve models."""
+    stage = objective.key.removesuffix(objective.kind).removesuffix("_")
+    return f"{WORDS[objective.kind]}{f' of {stage}' if stage else ''}"
+
+
+def _cause(
+    scenario: Scenario,
+    inputs: Inputs,
+    run: Run,
+    critical: Account,
+    objectives: tuple[TokenObjective, ...],
+    misses: int,
+) -> Cause:
+    """What the objective hangs on that is missed most; among equals the one whose slow end is nearest to its limit."""
+    refused = 0 if run.refused is None else int(np.count_nonzero(run.refused))
+    if 2 * refused > misses:
+        return _refusals(inputs, run, refused, misses)
+    latency = run.latency_ms
+    slow_ms = float(np.quantile(latency, 0.99))
+    worst = max(objectives, key=_strain, default=None)
+    if worst is not None and _strain(worst) > (run.misses / len(latency), slow_ms / scenario.slo_ms):
+        return _token_cause(inputs, run, worst)
+    late = latency >= slow_ms
+    spent = critical.parts_ms[:, late].mean(axis=1)
+    largest = int(np.argmax(spent))
+    stage, kind = critical.names[largest]
+    share = float(spent[largest] / latency[late].mean()) if latency[late].mean() else 0.0
+    return Cause(f"{share * 100:.0f} % of the latency of the slowest 1 % is {kind} at {stage}", stage, kind)
+
+
+def _strain(objective: TokenObjective) -> tuple[float, float]:
+    """How badly an objective does: the share that misses it, then its P99 over its limit."""
+    values_ms = objective.values_ms[~np.isnan(objective.values_ms)]
+    slow_ms = float(np.quantile(values_ms, 0.99)) if len(values_ms) else 0.0
+    return 1 - objective.share, slow_ms / objective.limit_ms
+
+
+def _refusals(inputs: Inputs, run: Run, refused: int, misses: int) -> Cause:
+    """Most misses are requests that can never fit into a cache."""
+    counts = {
+        stage.name: int(np.count_nonzero(stage.llm.refused & ~np.isnan(visits.enqueue_ms)))
+        for stage, visits in zip(inputs.pipeline.stages, run.visits)
+        if stage.llm is not None
+    }
+    stage = max(counts, key=lambda name: counts[name])
+    text = f"{refused} of the {misses} misses are requests refused because they never fit into the cache of {stage}"
+    return Cause(text, stage, REFUSED)
+
+
+def _token_cause(inputs: Inputs, run: Run, objective: TokenObjective) -> Cause:
+    """Where the requests that do worst by an objective on tokens spend the time that it limits."""
+    stage, requests = inputs.pipeline.names[objective.stage], run.requests[objective.stage]
+    assert requests is not None
+    values_ms = objective.values_ms
+    known = ~np.isnan(values_ms)
+    queue_ms, prefill_ms, decode_ms, stalled_ms = time_of_requests(run.visits[objective.stage], requests)
+    if objective.kind == "ttft":
+        parts = {QUEUE: queue_ms, PREFILL: prefill_ms, PREEMPTED: requests.stalled_first_ms}
+    else:
+        parts = {DECODE: decode_ms, PREEMPTED: stalled_ms - requests.stalled_first_ms}
+    if not known.any():
+        return Cause(f"no request of {stage} has a {WORDS[objective.kind]}", stage, QUEUE, objective)
+    slow = known & (values_ms >= float(np.quantile(values_ms[known], 0.99)))
+    spent = {kind: float(np.mean(part_ms[slow])) for kind, part_ms in parts.items()}
+    kind = max(spent, key=lambda name: spent[name])
+    share = spent[kind] / sum(spent.values())
+    text = f"{share * 100:.0f} % of the {WORDS[objective.kind]} of the slowest 1 % is {kind} at {stage}"
+    return Cause(text, stage, kind, objective)
+
+
+def _machines(inputs: Inputs, stage: str) -> str:
+    number = inputs.pipeline.names.index(stage)
+    placed = inputs.pipeline.stages[number]
+    counts = [placed.replicas, *(count for _, count in placed.capacity)]
+    if len(set(counts)) > 1:
+        return f"{min(counts)} to {max(counts)} {inputs.hardware[number]} replicas run, when most,"
+    one = counts[0] == 1
+    return f"{'one' if one else counts[0]} {inputs.hardware[number]} replica{' runs' if one else 's run'}"
+
+
+def _next_step(scenario: Scenario, inputs: Inputs, run: Run, cause: Cause, met: bool) -> str:
+    placed = scenario.configuration[cause.stage]
+    setting = f"configuration.{cause.stage}"
+    objective = cause.objective
+    if met and placed.replicas > 1:
+        change = f"{setting}.replicas={placed.replicas - 1}"
+    elif met and objective is not None:
+        change = f"{setting}.llm.{objective.kind}_slo_ms={_tighter(objective.limit_ms)}"
+    elif met:
+        change = f"slo_ms={_tighter(scenario.slo_ms)}"
+    elif cause.kind == REFUSED:
+        change = f"{setting}.llm.kv_blocks={_enough_blocks(inputs, run, cause.stage)}"
+    elif (
+        placed.llm is not None
+        and cause.kind in _LLM_STEPS
+        and not _shared(cause)
+        and not _least(cause, placed.llm)
+    ):
+        field, factor = _LLM_STEPS[cause.kind]
+        now = getattr(placed.llm, field)
+        change = f"{setting}.llm.{field}={int(now * factor)}"
+    elif cause.kind == QUEUE or placed.llm is not None or placed.max_batch == 1:
+        change = f"{setting}.replicas={placed.replicas + 1}"
+    else:
+        change = f"{setting}.max_batch={placed.max_batch // 2}"
+    return f"forerun simulate {{scenario}} --set {change}"
+
+
+def _shared(cause: Cause) -> bool:
+    """Whether tokens come slowly because requests share iterations: another replica then shortens every wait, fewer
+    seats would only move it into the queue."""
+    return cause.objective is not None and cause.kind in (PREFILL, DECODE)
+
+
+def _least(cause: Cause, llm: LanguageModelSpec) -> bool:
+    """Whether what would be lowered is at its least."""
+    field, factor = _LLM_STEPS[cause.kind]
+    return int(getattr(llm, field) * factor) in (0, getattr(llm, field))
+
+
+def _tighter(limit_ms: float) -> str:
+    """Nine tenths of a limit: in whole ms where that is less than the limit, else in two digits."""
+    tighter_ms = 0.9 * limit_ms
+    return f"{tighter_ms:.0f}" if limit_ms >= 10 else f"{tighter_ms:.2g}"
+
+
+def _enough_blocks(inputs: Inputs, run: Run, stage: str) -> int:
+    """Blocks that hold the largest request that came."""
+    number = inputs.pipeline.names.index(stage)
+    llm = inputs.pipeline.stages[number].llm
+    assert llm is not None
+    came = ~np.isnan(run.visits[number].enqueue_ms)
+    tokens = int((llm.prompt + llm.output)[: len(came)][came].max())
+    return -(-tokens // llm.block_tokens)
