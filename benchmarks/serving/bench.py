@@ -31,7 +31,6 @@ from port import cheap_closeness, simulate_port  # noqa: E402
 from simpy_pipeline import simulate_simpy  # noqa: E402
 
 from forerun.domains.serving.engine.events import simulate_events  # noqa: E402
-from forerun.domains.serving.engine.instants import simulate_instants  # noqa: E402
 from forerun.domains.serving.engine.stagewise import Stagewise, simulate_stagewise  # noqa: E402
 from forerun.domains.serving.engine.streaming import summarise_stream  # noqa: E402
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage  # noqa: E402
@@ -76,8 +75,6 @@ FLOORS = {
     ("M", "full record over latencies"): 0.333,
     ("A", "slices of 1,000 over one piece"): 0.333,
     ("M", "slices of 1,000 over one piece"): 0.333,
-    ("A", "compiled event loop over SimPy"): 2.0,
-    ("M", "compiled event loop over SimPy"): 2.0,
 }
 #: most MB of peak memory, 10 M queries through A
 CEILINGS = {"10 M queries, latencies kept": 2000.0, "10 M queries, streamed": 500.0}
@@ -161,7 +158,6 @@ def check_equal(world: str, heap: Heap) -> list[str]:
     gaps = np.diff(instants).tolist()
     found = {
         "event loop": simulate_events(pipeline(world), instants, SLO_MS).latency_ms,
-        "compiled event loop": simulate_instants(pipeline(world), instants, SLO_MS).latency_ms,
         "full record": full.latency_ms,
         "slices": sliced(pipeline(world), instants),
         "port": simulate_port(plain(world), gaps)[0],
@@ -191,7 +187,7 @@ def contest(world: str, queries: int, heap: Heap) -> Contest:
     pipe, stages = pipeline(world), plain(world)
     many, some, few = arrivals(world, queries), arrivals(world, 20_000), arrivals(world, 2_000)
     found = Contest(
-        dict.fromkeys(("latencies", "misses", "full record", "slices", "compiled event loop", "C++"), queries)
+        dict.fromkeys(("latencies", "misses", "full record", "slices", "C++"), queries)
         | {"event loop": len(some), "SimPy": len(some), "port": len(few), "port, cheap comparison": len(few)},
         {
             "latencies": lambda: simulate_stagewise(pipe, many, SLO_MS).latency_ms,
@@ -199,7 +195,6 @@ def contest(world: str, queries: int, heap: Heap) -> Contest:
             "full record": lambda: simulate_stagewise(pipe, many, SLO_MS, record="full").latency_ms,
             "slices": lambda: sliced(pipe, many),
             "event loop": lambda: simulate_events(pipe, some, SLO_MS),
-            "compiled event loop": lambda: simulate_instants(pipe, many, SLO_MS),
             "SimPy": lambda: simulate_simpy(stages, some.tolist()),
             "port": lambda: simulate_port(stages, np.diff(few).tolist()),
             "port, cheap comparison": lambda: simulate_port(stages, np.diff(few).tolist(), cheap_closeness),
@@ -220,7 +215,6 @@ def ratios(found: Contest) -> dict[str, float]:
         "misses over latencies": found.rate("misses") / ours,
         "full record over latencies": found.rate("full record") / ours,
         "slices of 1,000 over one piece": found.rate("slices") / ours,
-        "compiled event loop over SimPy": found.rate("compiled event loop") / found.rate("SimPy"),
         "plain event loop over SimPy": found.rate("event loop") / found.rate("SimPy"),
     }
     if "C++" in found.best_s:

@@ -30,17 +30,11 @@ SLICE: Final = 8192
 
 def reasons_against(pipeline: Pipeline) -> list[str]:
     """Why a pipeline must be simulated by the event loop instead; empty if it need not."""
-    reasons = [
+    return [
         f"stage {stage.name!r}: batching policy {type(stage.batching).__name__} has no compiled form"
         for stage in pipeline.stages
         if stage.llm is None and stage.batching.compiled() is None
     ]
-    if not pipeline.serves_models and not all(edge.always for edge in pipeline.edges):
-        if len(pipeline.edges) > 64:
-            reasons.append(f"{len(pipeline.edges)} edges, some conditional; at most 64 are compiled")
-        if len(pipeline.stages) > 64:
-            reasons.append(f"{len(pipeline.stages)} stages with conditional edges; at most 64 are compiled")
-    return reasons
 
 
 class Stagewise:
@@ -64,7 +58,7 @@ class Stagewise:
         self._change_at, _ = _changes_of(self._changes)
         self._kind = record
         room = 0 if record == "counts" else max(expected, 1)
-        self._record = record_of(len(pipeline.stages), room, record, routed=self._plan.routed)
+        self._record = _record_of(len(pipeline.stages), room, record, routed=self._plan.routed)
         self._recorded = _recorded_of(pipeline)
         self._share = np.array([1.0 if edge.share is None else edge.share for edge in pipeline.edges])
         self._wakes = (
@@ -114,9 +108,9 @@ class Stagewise:
                 serve_woken(done, plan, self._state, *self._wakes, record, until_ms)
                 step = done + 1
 
-    def _routes(self, first: int, queries: int) -> NDArray[np.uint64]:
-        """uint64[queries]: the edges that the queries from number `first` on take, a bit an edge; empty if all take all."""
-        taken = np.empty(queries if self._plan.routed else 0, dtype=np.uint64)
+    def _routes(self, first: int, queries: int) -> NDArray[np.uint8]:
+        """uint8[E, queries]: whether the queries from number `first` on take each edge; uint8[E, 0] if all take all."""
+        taken = np.empty((len(self._plan.edges), queries if self._plan.routed else 0), dtype=np.uint8)
         if self._plan.routed:
             recorded = np.ascontiguousarray(self._recorded[:, first : first + queries])
             route(self._plan.stages, self._plan.edges, self._share, recorded, first, taken)
@@ -167,9 +161,9 @@ class Stagewise:
         if self._kind == "full":
             stages = range(len(self.pipeline.stages))
             came_ms = np.asarray(arrivals_ms, dtype=np.float64)[: self.fed]
-            visits = recorded_visits(self.pipeline, self._record, came_ms, self._plan)
+            visits = _recorded_visits(self.pipeline, self._record, came_ms, self._plan)
             batches = tuple(
-                recorded_batches(self._record, int(self._state.stages[s, layout.STARTED]), s) for s in stages
+                _recorded_batches(self._record, int(self._state.stages[s, layout.STARTED]), s) for s in stages
             )
         return Run(
             arrivals_ms,
@@ -186,7 +180,7 @@ class Stagewise:
         if self._kind == "counts" or wanted <= room:
             return
         stages, wider = len(self.pipeline.stages), max(wanted, 2 * room)
-        larger = record_of(stages, wider, self._kind, routed=self._plan.routed)
+        larger = _record_of(stages, wider, self._kind, routed=self._plan.routed)
         grown = {
             name: _enlarged(getattr(self._record, name), getattr(larger, name)) for name in Record._fields[1:]
         }
@@ -348,7 +342,7 @@ def _state_of(plan: Plan, pipeline: Pipeline, room: int, most_replicas: int) -> 
         streams=np.zeros((streams + 1, layout.STREAM_FIELDS), dtype=np.int64),
         ended_ms=np.empty((plan.stages[:, layout.END].max() + 1, room + layout.SPILL)),
         joining=np.zeros((stages, room if counted else 0), dtype=np.int32),
-        taken=np.zeros(room if plan.routed else 0, dtype=np.uint64),
+        taken=np.zeros((edges, room if plan.routed else 0), dtype=np.uint8),
         stages=np.zeros((stages, layout.STAGE_FIELDS), dtype=np.int64),
         ring_ms=np.zeros((stages, places)),
         ring=np.zeros((stages, places, layout.RING_FIELDS), dtype=np.int64),
@@ -383,7 +377,7 @@ def _grown(state: State, room: int) -> State:
     return state._replace(**grown)
 
 
-def record_of(stages: int, queries: int, kind: str, *, routed: bool = True) -> Record:
+def _record_of(stages: int, queries: int, kind: str, *, routed: bool = True) -> Record:
     """Arrays for the kernels to write results to. `routed`: some queries do not come by some stages."""
     full = queries + layout.SPILL if kind == "full" else 0
     visits_ms = np.empty((stages, 3, full))
@@ -408,29 +402,29 @@ def _enlarged(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
     return new
 
 
-def recorded_visits(
-    pipeline: Pipeline, record: Record, arrivals_ms: Floats, plan: Plan | None = None
+def _recorded_visits(
+    pipeline: Pipeline, record: Record, arrivals_ms: Floats, plan: Plan
 ) -> tuple[Visits, ...]:
     """Per stage what its kernel recorded of each query.
 
-    plan: of the stage-by-stage kernels, which leave out what is known: queries that an only parent always sends on enter as
-    they end there, and an only replica is number 0.
+    The kernels leave out what is known: queries that an only parent always sends on enter as they end there, and an only
+    replica is number 0.
     """
     visits: list[Visits] = []
     queries = len(arrivals_ms)
     for s, stage in enumerate(pipeline.stages):
         entered_ms, start_ms, end_ms = record.visits_ms[s, :, :queries]
         sizes, replicas = record.visits[s, :, :queries]
-        if plan is not None and plan.stages[s, layout.KIND] == layout.DIRECT:
+        if plan.stages[s, layout.KIND] == layout.DIRECT:
             parent = stage.edges[0].parent
             entered_ms = arrivals_ms if parent == SOURCE else visits[parent].end_ms
-        if plan is not None and plan.stages[s, layout.ONE] and not plan.routed:
+        if plan.stages[s, layout.ONE] and not plan.routed:
             replicas = np.zeros(queries, dtype=np.int32)
         visits.append(Visits(entered_ms, start_ms, end_ms, sizes, replicas))
     return tuple(visits)
 
 
-def recorded_batches(record: Record, count: int, stage: int) -> Batches:
+def _recorded_batches(record: Record, count: int, stage: int) -> Batches:
     """The `count` batches that a stage's kernel recorded."""
     times, sizes = record.batches_ms[stage, :count], record.batches[stage, :count]
     return Batches(times[:, 0], times[:, 1], sizes[:, 0], sizes[:, 1])

@@ -68,7 +68,7 @@ def advance(
     """Feed arrivals and handle every instant before `until_ms`, from step `step` on: 0 feeds, 1 + s is stage s.
 
     arrivals_ms: float64[n], ascending, no earlier than what was fed before; with it every arrival before `until_ms`
-    has been fed. taken: uint64[n], the edges that each query takes, a bit an edge; of no length if all take all.
+    has been fed. taken: uint8[E, n], whether each query takes each edge; uint8[E, 0] if all take all.
     Returns NO_ROOM, with nothing done, if arrays are too small; or the number of a stage that wakes its replicas, which the
     caller serves before it goes on with the step behind it; or the number of stages: then everything is done.
     """
@@ -116,9 +116,10 @@ def advance(
             window[TIED] = tied > 0
         source[RUNS], source[COUNT] = runs + fresh, count + fresh
         if plan.routed:
-            bits = state.taken[runs : runs + fresh]
-            for i in range(fresh):
-                bits[i] = taken[i]
+            for e in range(edges.shape[0]):
+                known, new = state.taken[e, runs : runs + fresh], taken[e]
+                for i in range(fresh):
+                    known[i] = new[i]
         for s in range(stages.shape[0]):
             first, stop, end = plan_stages[s, EDGE_FIRST], plan_stages[s, EDGE_STOP], plan_stages[s, END]
             if end >= 0 and not streams[s + 1, ORDERED]:
@@ -129,7 +130,7 @@ def advance(
                 for i in range(fresh):
                     parents = 0
                     for e in range(first, stop):
-                        parents += ((taken[i] >> np.uint64(e)) & np.uint64(1)) != np.uint64(0)
+                        parents += taken[e, i]
                     joining[s, runs + i] = parents
                     if parents == 0 and end >= 0:
                         ended_ms[end, runs + i] = arrivals_ms[i]
@@ -302,22 +303,19 @@ def advance(
 def route(
     stages: Ints, edges: Ints, share: Floats, recorded: np.ndarray, first: int, taken: np.ndarray
 ) -> None:
-    """Which edges the queries from number `first` on take, a bit an edge: those they draw, or are recorded to take, at
-    stages that they visit. recorded: bool[E, n]."""
-    for i in range(taken.shape[0]):
-        chosen, visited = np.uint64(0), np.uint64(0)
+    """Find which edges the queries from number `first` on take: those they draw, or are recorded to take, at stages that
+    they visit. recorded: bool[E, n]. taken: uint8[E, n], written."""
+    visited = np.zeros(stages.shape[0] + 1, dtype=np.uint8)
+    visited[0] = 1  # everybody comes from the source
+    for i in range(taken.shape[1]):
         for s in range(stages.shape[0]):
-            comes = False
+            visited[s + 1] = 0
             for e in range(stages[s, EDGE_FIRST], stages[s, EDGE_STOP]):
-                parent = edges[e, EDGE_FROM]
-                if parent > 0 and not visited & (np.uint64(1) << np.uint64(parent - 1)):
-                    continue
-                as_recorded = edges[e, EDGE_KIND] == 1 and recorded[e, i]
-                if takes(
-                    edges[e, EDGE_KIND], share[e], np.uint64(edges[e, EDGE_KEY]), first + i, as_recorded
+                kind = edges[e, EDGE_KIND]
+                as_recorded = kind == 1 and recorded[e, i]
+                if visited[edges[e, EDGE_FROM]] and takes(
+                    kind, share[e], np.uint64(edges[e, EDGE_KEY]), first + i, as_recorded
                 ):
-                    chosen |= np.uint64(1) << np.uint64(e)
-                    comes = True
-            if comes:
-                visited |= np.uint64(1) << np.uint64(s)
-        taken[i] = chosen
+                    taken[e, i] = visited[s + 1] = 1
+                else:
+                    taken[e, i] = 0

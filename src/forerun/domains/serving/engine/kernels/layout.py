@@ -132,8 +132,8 @@ class State(NamedTuple):
     times: float64[T, C + 1]. stops: int64[T, C + 1]. ids: int32[T, C]. streams: int64[T + 1, STREAM_FIELDS].
     Run r of the source is the query BEFORE + r, and so is index r of what is kept of each open query: ended_ms:
     float64[k, C + SPILL], when it ended at each of the k stages in which queries end, -inf where it has not (ordered
-    streams write it in order, without that mark); joining: int32[S, C], taken parents not yet ended; taken: uint64[C], a
-    bit an edge.
+    streams write it in order, without that mark); joining: int32[S, C], taken parents not yet ended; taken:
+    uint8[E, C], whether it takes each edge.
     stages: int64[S, STAGE_FIELDS]. ring_ms: float64[S, K], ends of the batches in service, sorted by (end, start order).
     ring: int64[S, K, RING_FIELDS]. edge_run: int64[E], first run of the parent's stream not yet looked at by a put-together
     input. firsts: int64[C], scratch: first position of each batch emitted in this slice.
@@ -145,7 +145,7 @@ class State(NamedTuple):
     streams: Ints
     ended_ms: Floats
     joining: NDArray[np.int32]
-    taken: NDArray[np.uint64]
+    taken: NDArray[np.uint8]
     stages: Ints
     ring_ms: Floats
     ring: Ints

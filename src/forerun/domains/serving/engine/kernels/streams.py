@@ -93,7 +93,7 @@ def merge(
     all_stops: Ints,
     all_ids: NDArray[np.int32],
     joining: NDArray[np.int32],
-    taken: NDArray[np.uint64],
+    taken: NDArray[np.uint8],
     routed: bool,
     until_ms: float,
 ) -> None:
@@ -120,11 +120,11 @@ def merge(
         )
         start = all_stops[parent, run - 1] if run > 0 else streams[parent, BEFORE]
         entered = count
-        bit = np.uint64(1) << np.uint64(chosen)
+        takes = taken[chosen if routed else 0]
         for position in range(start, all_stops[parent, run]):
             query = position if known else np.int64(parent_ids[position - parent_base])
             index = query - window_first
-            if routed and not taken[index] & bit:
+            if routed and not takes[index]:
                 continue
             joining[index] -= 1
             if joining[index] == 0:
@@ -254,6 +254,7 @@ def drop(needed: int, fresh: int, stages: Ints, edges: Ints, state: State) -> bo
             for s in range(joining.shape[0]):
                 for i in range(runs if joining.shape[1] > 0 else 0):
                     joining[s, i] = joining[s, i + passed]
-            for i in range(runs if taken.shape[0] > 0 else 0):
-                taken[i] = taken[i + passed]
+            for e in range(taken.shape[0]):
+                for i in range(runs if taken.shape[1] > 0 else 0):
+                    taken[e, i] = taken[e, i + passed]
     return True
