@@ -18,7 +18,6 @@ from forerun.domains.serving.engine.kernels import layout
 from forerun.domains.serving.engine.kernels.advance import advance, route
 from forerun.domains.serving.engine.kernels.layout import Plan, Record, State
 from forerun.domains.serving.engine.kernels.serve import serve_woken
-from forerun.domains.serving.engine.kernels.streams import drop
 from forerun.domains.serving.engine.outcome import Batches, Run, Visits
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Floats, Law, Pipeline, Stage
 from forerun.domains.serving.inputs.routing import edge_key, mix
@@ -26,6 +25,10 @@ from forerun.errors import Problem, ScenarioError
 
 #: queries per slice: times, stops and ids of a few streams stay in the processor's second-level cache
 SLICE: Final = 8192
+#: queries that the kernels are given at once: their edges are held, and taken slice by slice
+PIECE: Final = 16 * SLICE
+#: more misses than any run has
+MANY: Final = 2**62
 
 
 def reasons_against(pipeline: Pipeline) -> list[str]:
@@ -48,18 +51,21 @@ class Stagewise:
         record: str = "latency",
         expected: int = 0,
         most_replicas: int = 0,
+        slice_size: int = SLICE,
     ) -> None:
         """record: `counts`, `latency` or `full`. expected: queries to make room for (grows as needed). most_replicas: what
-        `reschedule` may give a stage (0: it is not called)."""
+        `reschedule` may give a stage (0: it is not called). slice_size: queries that are taken through all stages before
+        the next; it changes no result."""
         self.pipeline = pipeline
         self._plan = plan_of(pipeline, slo_ms, most_replicas)
         self._state = _state_of(self._plan, pipeline, 2 * SLICE, most_replicas)
         self._changes = [list(stage.capacity) for stage in pipeline.stages]
         self._change_at, _ = _changes_of(self._changes)
-        self._kind = record
+        self._kind, self._slice_size = record, slice_size
         room = 0 if record == "counts" else max(expected, 1)
         self._record = _record_of(len(pipeline.stages), room, record, routed=self._plan.routed)
         self._recorded = _recorded_of(pipeline)
+        self._all_edges = np.empty((len(pipeline.edges), 0), dtype=np.uint8)
         self._share = np.array([1.0 if edge.share is None else edge.share for edge in pipeline.edges])
         self._wakes = (
             np.zeros(self._state.ring_ms.shape),
@@ -91,29 +97,57 @@ class Stagewise:
         """float64[finished]: when each query ended."""
         return self._record.finish_ms[: self.finished]
 
-    def advance(self, arrivals_ms: Floats, until_ms: float = math.inf) -> None:
-        """Feed more arrivals (ascending, all those before `until_ms`) and handle every instant before `until_ms`."""
-        fed = self.fed
-        self._make_room_to_record(fed + len(arrivals_ms))
+    def advance(self, arrivals_ms: Floats, until_ms: float = math.inf, *, most_misses: int = MANY) -> None:
+        """Feed more arrivals (ascending, all those before `until_ms`) and handle every instant before `until_ms`.
+
+        most_misses: stop soon after more queries than that have missed (default: never).
+        """
         # One memory layout, whatever was given: another would compile every kernel again.
         arrivals_ms = np.require(arrivals_ms, np.float64, ["C", "W"])
-        taken = self._routes(fed, len(arrivals_ms))
-        plan, record, step, stages = self._plan, self._record, 0, len(self.pipeline.stages)
-        while (done := advance(plan, self._state, record, arrivals_ms, taken, until_ms, step)) < stages:
+        self._make_room_to_record(self.fed + len(arrivals_ms))
+        for at in range(0, max(1, len(arrivals_ms)), PIECE):
+            later_ms = arrivals_ms[at + PIECE : at + PIECE + 1]
+            soon_ms = min(until_ms, float(later_ms[0])) if len(later_ms) else until_ms
+            self._advance(arrivals_ms[at : at + PIECE], soon_ms, most_misses)
+            if self.misses > most_misses:
+                break
+
+    def _advance(self, arrivals_ms: Floats, until_ms: float, most_misses: int) -> None:
+        """Arrivals few enough to hold all the edges that they take."""
+        first, step, stages = self.fed, 0, len(self.pipeline.stages)
+        plan, record, taken = self._plan, self._record, self._routes(first, len(arrivals_ms))
+        while True:
+            done = advance(
+                plan,
+                self._state,
+                record,
+                arrivals_ms,
+                first,
+                taken,
+                until_ms,
+                step,
+                self._slice_size,
+                most_misses,
+            )
+            if done == stages:
+                return
             if done == layout.NO_ROOM:
-                needed = fed - self.finished + len(arrivals_ms)
-                if not drop(needed, len(arrivals_ms), plan.stages, plan.edges, self._state):
-                    self._state = _grown(self._state, max(4 * needed, 2 * self._state.firsts.shape[0]))
+                needed = self.fed - self.finished + self._slice_size
+                self._state = _grown(self._state, max(4 * needed, 2 * self._state.firsts.shape[0]))
+                step = 0
             else:
-                serve_woken(done, plan, self._state, *self._wakes, record, until_ms)
+                later_ms = arrivals_ms[self.fed - first : self.fed - first + 1]
+                slice_ms = min(until_ms, float(later_ms[0])) if len(later_ms) else until_ms
+                serve_woken(done, plan, self._state, *self._wakes, record, slice_ms)
                 step = done + 1
 
     def _routes(self, first: int, queries: int) -> NDArray[np.uint8]:
         """uint8[E, queries]: whether the queries from number `first` on take each edge; uint8[E, 0] if all take all."""
-        taken = np.empty((len(self._plan.edges), queries if self._plan.routed else 0), dtype=np.uint8)
-        if self._plan.routed:
-            recorded = np.ascontiguousarray(self._recorded[:, first : first + queries])
-            route(self._plan.stages, self._plan.edges, self._share, recorded, first, taken)
+        if not self._plan.routed:
+            return self._all_edges
+        taken = np.empty((len(self._plan.edges), queries), dtype=np.uint8)
+        recorded = np.ascontiguousarray(self._recorded[:, first : first + queries])
+        route(self._plan.stages, self._plan.edges, self._share, recorded, first, taken)
         return taken
 
     def reschedule(self, capacity: Sequence[Sequence[tuple[float, int]]]) -> None:
@@ -197,13 +231,8 @@ def simulate_stagewise(
     slice_size: int = SLICE,
 ) -> Run:
     """The whole trace. With `record="counts"` and `most_misses`, stops once more queries than that have missed."""
-    state = Stagewise(pipeline, slo_ms, record=record, expected=len(arrivals_ms))
-    for first in range(0, len(arrivals_ms), slice_size):
-        last = first + slice_size >= len(arrivals_ms)
-        until_ms = math.inf if last else float(arrivals_ms[first + slice_size])
-        state.advance(arrivals_ms[first : first + slice_size], until_ms)
-        if most_misses is not None and state.misses > most_misses:
-            break
+    state = Stagewise(pipeline, slo_ms, record=record, expected=len(arrivals_ms), slice_size=slice_size)
+    state.advance(arrivals_ms, most_misses=MANY if most_misses is None else most_misses)
     return state.run(arrivals_ms)
 
 

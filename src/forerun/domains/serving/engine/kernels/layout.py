@@ -100,7 +100,7 @@ ZIPPED: Final = 1  # ordered streams, every edge always taken
 MERGED: Final = 2  # anything else
 
 #: cells behind the last query of a row, that a run of equal values may spill over
-SPILL: Final = 4
+SPILL: Final = 8
 
 #: what `advance` answers where arrays are too small
 NO_ROOM: Final = -1

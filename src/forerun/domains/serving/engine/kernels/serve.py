@@ -74,15 +74,22 @@ def serve_one(
     The next batch starts at max(end of the last, next arrival). Ends come in start order, so there is no list of
     completions: at most one batch is in service.
     """
-    fixed, most = facts[LAW] == 0, facts[MOST]
-    run, head, admitted, started = own[NEXT_RUN], own[HEAD], own[ADMITTED], own[STARTED]
-    emitted, ties = out[RUNS], 0
-    free_ms, size = -np.inf, np.int64(0)
+    fixed, most = facts[LAW] == 0, np.uint64(facts[MOST])
+    # Unsigned, so that no access asks whether a position counts from the end.
+    one, two = np.uint64(1), np.uint64(2)
+    run, head, admitted, started = (
+        np.uint64(own[NEXT_RUN]),
+        np.uint64(own[HEAD]),
+        np.uint64(own[ADMITTED]),
+        np.uint64(own[STARTED]),
+    )
+    emitted, ties = np.uint64(out[RUNS]), 0
+    free_ms, size = -np.inf, np.uint64(0)
     if own[BUSY]:
-        free_ms, size = ends[0], ring[0, SIZE]
+        free_ms, size = ends[0], np.uint64(ring[0, SIZE])
         if free_ms < until_ms:
             out_ms[emitted], out_stops[emitted] = free_ms, head
-            emitted += 1
+            emitted += one
     next_ms = in_ms[run]
     while free_ms < until_ms:
         start_ms = free_ms
@@ -93,26 +100,28 @@ def serve_one(
         if next_ms <= start_ms:
             seen = run
             while next_ms <= start_ms:
-                run += 1
+                run += one
                 next_ms = in_ms[run]
-            admitted = in_stops[run - 1]
-            if start_ms == free_ms and in_ms[run - 1] == start_ms:
+            admitted = np.uint64(in_stops[run - one])
+            if start_ms == free_ms and in_ms[run - one] == start_ms:
                 # two arrivals at one instant are counted by the caller
-                ties += not (run - 1 > seen and in_ms[run - 2] == start_ms)
+                ties += not (run - one > seen and in_ms[run - two] == start_ms)
         queued = admitted - head
         size = queued if queued < most else most
         free_ms = table[size]
         if not fixed:
-            free_ms = varying_ms(facts, spans, free_ms, measured_at, measured_ms, size, started)
+            free_ms = varying_ms(
+                facts, spans, free_ms, measured_at, measured_ms, int(np.int64(size)), int(np.int64(started))
+            )
         free_ms += start_ms
         if full:
             batches_ms[started, 0], batches_ms[started, 1] = start_ms, free_ms
-            batches[started, 0], batches[started, 1] = size, 0
-        started += 1
+            batches[started, 0], batches[started, 1] = np.int32(size), 0
+        started += one
         head += size
         if free_ms < until_ms:
             out_ms[emitted], out_stops[emitted] = free_ms, head
-            emitted += 1
+            emitted += one
     own[BUSY] = 0
     out[COUNT] = head
     if not free_ms < until_ms:
@@ -153,29 +162,43 @@ def serve_many(
     ready and a replica idle, not before `now_ms`; between starts there is nothing to do. runs: of the input. base: the run
     that `firsts` begins with. Returns ties of completions with each other and with one arrival.
     """
-    fixed, most, patience_ms = facts[LAW] == 0, facts[MOST], spans[DELAY_MS]
-    replicas, mask = own[REPLICAS], ends.shape[0] - 1
-    run, head, admitted, started = own[NEXT_RUN], own[HEAD], own[ADMITTED], own[STARTED]
-    busy, first, held, count, oldest = own[BUSY], own[RING], out[RUNS], out[COUNT], own[HEAD_RUN]
+    fixed, most, patience_ms = facts[LAW] == 0, np.uint64(facts[MOST]), spans[DELAY_MS]
+    # Unsigned, so that no access asks whether a position counts from the end.
+    zero, one, two = np.uint64(0), np.uint64(1), np.uint64(2)
+    replicas, mask = np.uint64(own[REPLICAS]), np.uint64(ends.shape[0] - 1)
+    run, head, admitted, started = (
+        np.uint64(own[NEXT_RUN]),
+        np.uint64(own[HEAD]),
+        np.uint64(own[ADMITTED]),
+        np.uint64(own[STARTED]),
+    )
+    busy, first, held, count, oldest = (
+        np.uint64(own[BUSY]),
+        np.uint64(own[RING]),
+        np.uint64(out[RUNS]),
+        np.uint64(out[COUNT]),
+        np.uint64(own[HEAD_RUN]),
+    )
+    beyond, begin = np.uint64(runs), np.uint64(base)
     ties = 0
     while True:
         ready_ms = -np.inf if head < admitted else in_ms[run]
         if patience_ms > 0.0:
             # until the batch is full, or its oldest query has waited so long
-            while oldest < runs and in_stops[oldest] <= head:
-                oldest += 1
-            ready_ms = in_ms[oldest] + patience_ms if oldest < runs else np.inf
+            while oldest < beyond and np.uint64(in_stops[oldest]) <= head:
+                oldest += one
+            ready_ms = in_ms[oldest] + patience_ms if oldest < beyond else np.inf
             filling = oldest
-            while filling < runs and in_ms[filling] < ready_ms:
-                if in_stops[filling] >= head + most:
+            while filling < beyond and in_ms[filling] < ready_ms:
+                if np.uint64(in_stops[filling]) >= head + most:
                     ready_ms = in_ms[filling]
-                filling += 1
+                filling += one
         start_ms = ready_ms if ready_ms > now_ms else now_ms
         if busy >= replicas:
             free_ms = ends[(first + busy - replicas) & mask]
             start_ms = free_ms if free_ms > start_ms else start_ms
         coming, last_ms = 0, -np.inf
-        while busy > 0:
+        while busy > zero:
             here = first & mask
             end_ms = ends[here]
             if not (end_ms <= start_ms and end_ms < until_ms):
@@ -183,23 +206,23 @@ def serve_many(
             coming = coming + 1 if end_ms == last_ms else 1
             ties += coming == 2
             last_ms = end_ms
-            count += ring[here, SIZE]
-            out_ms[held], out_stops[held], firsts[held - base] = end_ms, count, ring[here, FIRST]
+            count += np.uint64(ring[here, SIZE])
+            out_ms[held], out_stops[held], firsts[held - begin] = end_ms, count, ring[here, FIRST]
             if full:
                 ring[ring[here, REPLICA], STANDING] = 0 if busy > replicas else 1
-            held += 1
-            first += 1
-            busy -= 1
+            held += one
+            first += one
+            busy -= one
         if not start_ms < until_ms:
             break
         seen = run
         while in_ms[run] <= start_ms:
-            run += 1
+            run += one
         if run > seen:
-            admitted = in_stops[run - 1]
-            if last_ms == start_ms and in_ms[run - 1] == start_ms:
+            admitted = np.uint64(in_stops[run - one])
+            if last_ms == start_ms and in_ms[run - one] == start_ms:
                 # once an instant: two completions are counted above, two arrivals by the caller, one of each here
-                two_arrive = run - 1 > seen and in_ms[run - 2] == start_ms
+                two_arrive = run - one > seen and in_ms[run - two] == start_ms
                 if coming == 1 and not two_arrive:
                     ties += 1
                 if coming >= 2 and two_arrive:
@@ -208,22 +231,30 @@ def serve_many(
             queued = admitted - head
             size = queued if queued < most else most
             if patience_ms > 0.0 and size < most:
-                while in_stops[oldest] <= head:
-                    oldest += 1
+                while np.uint64(in_stops[oldest]) <= head:
+                    oldest += one
                 if start_ms < in_ms[oldest] + patience_ms:
                     break
             end_ms = table[size]
             if not fixed:
-                end_ms = varying_ms(facts, spans, end_ms, measured_at, measured_ms, size, started)
+                end_ms = varying_ms(
+                    facts,
+                    spans,
+                    end_ms,
+                    measured_at,
+                    measured_ms,
+                    int(np.int64(size)),
+                    int(np.int64(started)),
+                )
             end_ms += start_ms
             number = 0
             if full:
                 number = take_number(ring)
                 batches_ms[started, 0], batches_ms[started, 1] = start_ms, end_ms
-                batches[started, 0], batches[started, 1] = size, number
-            insert(end_ms, head, size, number, first, busy, ends, ring)
-            busy += 1
-            started += 1
+                batches[started, 0], batches[started, 1] = np.int32(size), number
+            insert(end_ms, head, size, number, first, busy, ends, ring, full)
+            busy += one
+            started += one
             head += size
     own[NEXT_RUN], own[HEAD], own[ADMITTED], own[STARTED], own[HEAD_RUN] = (
         run,
@@ -305,7 +336,17 @@ def serve_woken(
             if full:
                 batches_ms[started, 0], batches_ms[started, 1] = at_ms, end_ms
                 batches[started, 0], batches[started, 1] = size, number
-            insert(end_ms, head, size, number, first, busy, ends, ring)
+            insert(
+                end_ms,
+                np.uint64(head),
+                np.uint64(size),
+                number,
+                np.uint64(first),
+                np.uint64(busy),
+                ends,
+                ring,
+                True,
+            )
             busy += 1
             started += 1
             head += size

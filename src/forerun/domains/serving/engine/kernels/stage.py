@@ -30,20 +30,34 @@ from forerun.kernels.jit import kernel
 
 @kernel(inline=True)
 def insert(
-    end_ms: float, first: int, size: int, number: int, begin: int, busy: int, ends: Floats, ring: Ints
+    end_ms: float,
+    position: np.uint64,
+    size: np.uint64,
+    number: int,
+    begin: np.uint64,
+    busy: np.uint64,
+    ends: Floats,
+    ring: Ints,
+    numbered: bool,
 ) -> None:
-    """Put a batch that starts now into the ring, which stays sorted by (end, start order)."""
-    mask = ends.shape[0] - 1
+    """Put a batch that starts now into the ring, which stays sorted by (end, start order).
+
+    position, size: its queries. number: its replica, where replicas are told apart (`numbered`). begin, busy: where the ring
+    begins, and how many batches it holds.
+    """
+    # Unsigned, so that no access asks whether a position counts from the end.
+    mask, one = np.uint64(ends.shape[0] - 1), np.uint64(1)
     place = begin + busy
-    while place > begin and ends[(place - 1) & mask] > end_ms:
-        here, before = place & mask, (place - 1) & mask
+    while place > begin and ends[(place - one) & mask] > end_ms:
+        here, before = place & mask, (place - one) & mask
         ends[here] = ends[before]
         ring[here, FIRST], ring[here, SIZE] = ring[before, FIRST], ring[before, SIZE]
-        ring[here, REPLICA] = ring[before, REPLICA]
-        place -= 1
+        if numbered:
+            ring[here, REPLICA] = ring[before, REPLICA]
+        place -= one
     here = place & mask
     ends[here] = end_ms
-    ring[here, FIRST], ring[here, SIZE], ring[here, REPLICA] = first, size, number
+    ring[here, FIRST], ring[here, SIZE], ring[here, REPLICA] = position, size, number
 
 
 @kernel(inline=True)
@@ -141,44 +155,46 @@ def visit(
         visits[0],
         visits[1],
     )
-    position, numbered, together = own[VISITED_TO], routed or facts[ONE] == 0, facts[KIND] != DIRECT
+    # Unsigned, so that no access asks whether a position counts from the end.
+    one, row_base, first_id = np.uint64(1), np.uint64(base), np.uint64(id_base)
+    position, numbered, together = (
+        np.uint64(own[VISITED_TO]),
+        routed or facts[ONE] == 0,
+        facts[KIND] != DIRECT,
+    )
     plain = known and not numbered and not together
-    run, beyond = 0, runs
+    run, beyond = np.uint64(0), np.uint64(runs)
     while run < beyond:
-        middle = (run + beyond) // 2
-        if in_stops[middle] <= position:
-            run = middle + 1
+        middle = (run + beyond) >> one
+        if np.uint64(in_stops[middle]) <= position:
+            run = middle + one
         else:
             beyond = middle
     for number in range(own[VISITED], own[STARTED]):
         start_ms, end_ms = batches_ms[number, 0], batches_ms[number, 1]
         size, replica = batches[number, 0], batches[number, 1]
+        stop = position + np.uint64(size)
         if plain:
-            row, stop = position - base, position - base + size
+            # Four queries at a time; what spills over is written again by the next batch.
+            row, last = position - row_base, stop - row_base
             while True:
-                started_ms[row], started_ms[row + 1] = start_ms, start_ms
-                started_ms[row + 2], started_ms[row + 3] = start_ms, start_ms
-                left_ms[row], left_ms[row + 1], left_ms[row + 2], left_ms[row + 3] = (
-                    end_ms,
-                    end_ms,
-                    end_ms,
-                    end_ms,
-                )
-                sizes[row], sizes[row + 1], sizes[row + 2], sizes[row + 3] = size, size, size, size
-                row += 4
-                if row >= stop:
+                for k in range(4):
+                    at = row + np.uint64(k)
+                    started_ms[at], left_ms[at], sizes[at] = start_ms, end_ms, size
+                row += np.uint64(4)
+                if row >= last:
                     break
-        else:
-            for at in range(position, position + size):
-                row = (at if known else np.int64(ids[at - id_base])) - base
-                started_ms[row], left_ms[row], sizes[row] = start_ms, end_ms, size
-                if numbered:
-                    replicas[row] = replica
-                if together:
-                    while in_stops[run] <= at:
-                        run += 1
-                    entered_ms[row] = in_ms[run]
-        position += size
-    while run < runs and in_stops[run] <= position:
-        run += 1
+            position = stop
+        while position < stop:
+            row = (position if known else np.uint64(ids[position - first_id])) - row_base
+            started_ms[row], left_ms[row], sizes[row] = start_ms, end_ms, size
+            if numbered:
+                replicas[row] = replica
+            if together:
+                while np.uint64(in_stops[run]) <= position:
+                    run += one
+                entered_ms[row] = in_ms[run]
+            position += one
+    while run < np.uint64(runs) and np.uint64(in_stops[run]) <= position:
+        run += one
     own[VISITED], own[VISITED_TO], own[HEAD_RUN] = own[STARTED], position, run

@@ -31,7 +31,6 @@ from forerun.domains.serving.engine.kernels.layout import (
     TIED_RUN,
     Floats,
     Ints,
-    State,
 )
 from forerun.kernels.jit import kernel
 
@@ -157,22 +156,24 @@ def pass_on(
 
     ids, id_base: the queries at the positions of the stage's input, unless position p is known to be query p.
     """
-    start = out_stops[first_run - 1] if first_run > 0 else out[BEFORE]
-    leads_on, end, one = facts[LEADS_ON] > 0, facts[END], facts[ONE] > 0
+    # Unsigned, so that no access asks whether a position counts from the end.
+    one, base, opened = np.uint64(1), np.uint64(id_base), np.uint64(window_first)
+    start = np.uint64(out_stops[first_run - 1] if first_run > 0 else out[BEFORE])
+    leads_on, end, in_order = facts[LEADS_ON] > 0, facts[END], facts[ONE] > 0
     ended = ended_ms[end if end >= 0 else 0]
-    place = start - out[ID_BASE]
+    place = start - np.uint64(out[ID_BASE])
     for run in range(first_run, out[RUNS]):
-        stop, end_ms = out_stops[run], out_ms[run]
-        position = start if one else firsts[run - first_run]
-        for _ in range(start, stop):
-            query = position if known else np.int64(ids[position - id_base])
+        stop, end_ms = np.uint64(out_stops[run]), out_ms[run]
+        position = start if in_order else np.uint64(firsts[run - first_run])
+        while start < stop:
+            query = position if known else np.uint64(ids[position - base])
             if leads_on:
-                out_ids[place] = query
-                place += 1
+                out_ids[place] = np.int32(query)
+                place += one
             if end >= 0:
-                ended[query - window_first] = end_ms
-            position += 1
-        start = stop
+                ended[query - opened] = end_ms
+            position += one
+            start += one
 
 
 @kernel
@@ -183,25 +184,42 @@ def end_in_order(
 
     Four cells at a time, without asking where the run ends: what spills over is written again by the next run.
     """
-    at = (out_stops[first_run - 1] if first_run > 0 else out[BEFORE]) - window_first
+    # Unsigned, so that no access asks whether a position counts from the end.
+    before, width = np.uint64(window_first), np.uint64(8)
+    at = np.uint64(out_stops[first_run - 1] if first_run > 0 else out[BEFORE]) - before
     for run in range(first_run, out[RUNS]):
-        stop, end_ms = out_stops[run] - window_first, out_ms[run]
+        stop, end_ms = np.uint64(out_stops[run]) - before, out_ms[run]
         while True:
-            ended[at], ended[at + 1], ended[at + 2], ended[at + 3] = end_ms, end_ms, end_ms, end_ms
-            at += 4
+            for k in range(8):
+                ended[at + np.uint64(k)] = end_ms
+            at += width
             if at >= stop:
                 break
         at = stop
 
 
 @kernel
-def drop(needed: int, fresh: int, stages: Ints, edges: Ints, state: State) -> bool:
+def drop(
+    needed: int,
+    fresh: int,
+    stages: Ints,
+    edges: Ints,
+    streams: Ints,
+    own: Ints,
+    edge_run: Ints,
+    rings: Ints,
+    all_times: Floats,
+    all_stops: Ints,
+    all_ids: NDArray[np.int32],
+    ended_ms: Floats,
+    joining: NDArray[np.int32],
+    taken: NDArray[np.uint8],
+) -> bool:
     """Drop what no one will read again where a row would overflow; False if even that leaves no room.
 
-    needed: runs and positions that any stream may get; fresh: what the source gets. stages, edges: the plan's.
+    needed: runs and positions that any stream may get; fresh: what the source gets. stages, edges: the plan's. own: the
+    stages of the state.
     """
-    streams, own, edge_run, rings = state.streams, state.stages, state.edge_run, state.ring
-    all_times, all_stops, all_ids = state.times, state.stops, state.ids
     room = all_ids.shape[1]
     for stream in range(all_times.shape[0]):
         row = streams[stream]
@@ -247,7 +265,6 @@ def drop(needed: int, fresh: int, stages: Ints, edges: Ints, state: State) -> bo
                     if edges[e, EDGE_FROM] == stream:
                         edge_run[e] -= passed
         if stream == 0:
-            ended_ms, joining, taken = state.ended_ms, state.joining, state.taken
             for k in range(ended_ms.shape[0]):
                 for i in range(runs):
                     ended_ms[k, i] = ended_ms[k, i + passed]
