@@ -1,8 +1,8 @@
-"""The notebook's own semantics, query by query: its order of events, its snapping of times, its wake rule.
+"""The scheduler of the InferLine comparison notebook: its order of events, its snapping of times, its wake rule.
 
 A new event goes before every pending event whose time is not earlier, so among equals the last scheduled runs first. All
-events within 1e-8 ms of a round's first run in that round and are told its time. Facts from the InferLine comparison
-notebook (specification of the room, section 5); the code is ours.
+events within 1e-8 ms of a round's first run in that round, and see its time. Facts from the InferLine comparison
+notebook; the code is ours.
 """
 
 from __future__ import annotations

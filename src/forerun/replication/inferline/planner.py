@@ -16,23 +16,12 @@ from forerun.domains.serving.plan.greedy import greedy
 from forerun.domains.serving.plan.space import Offer, Space, Traffic
 from forerun.domains.serving.plan.stage_runs import StageRuns
 from forerun.domains.serving.plan.sweep import sweep
+from forerun.replication.inferline import published
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Row
 from forerun.trace.processes.legacy_gamma import LegacyGamma
 
 _PARENTS = {"ResNet": SOURCE, "Inception": SOURCE, "KSVM": 0, "LogReg": 1}
-
-#: (scv, rate) -> $/h for SLO 500, as published
-_PUBLISHED = {
-    (0.1, 50): 4.333,
-    (0.1, 100): 4.333,
-    (0.1, 250): 8.533,
-    (0.1, 500): 14.833,
-    (4.0, 50): 4.333,
-    (4.0, 100): 6.433,
-    (4.0, 250): 10.633,
-    (4.0, 500): 14.833,
-}
 
 _RATES, _SCVS, _SLOS = (20, 50, 100, 200), (0.1, 1.0, 4.0), (200.0, 350.0, 500.0, 1000.0)
 
@@ -69,7 +58,10 @@ def _offers(model: str) -> tuple[Offer, ...]:
 def planner(progress: Progress) -> Reproduced:
     """Published costs beside the sweep's and the optimum; then the greedy minimiser beside the optimum."""
     progress("the artifact's eight settings, SLO 500 ms, no query may miss")
-    rows = [_published_row(scv, rate, cost) for (scv, rate), cost in _PUBLISHED.items()]
+    rows = [
+        _published_row(row["scv"], row["rate_rps"], row["usd_per_h"])
+        for row in published()["planner"]["costs"]
+    ]
     progress("the greedy minimiser and the optimum on 48 settings")
     names, ratios = _greedy_ratios()
     rows += [

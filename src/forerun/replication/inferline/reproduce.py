@@ -14,13 +14,11 @@ import numpy as np
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Floats, Pipeline, Service, Stage
 from forerun.domains.serving.inputs.profile import embedded_profile
 from forerun.domains.serving.policies.greedy import Greedy
+from forerun.replication.inferline import published
 from forerun.replication.inferline.notebook import CompatRun, simulate_compat
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.trace.processes.legacy_gamma import LegacyGamma
-
-#: price units per replica in the notebook (no currency is named)
-NOTEBOOK_PRICES: Final[Mapping[str, float]] = {"V100": 3.0, "TXP": 2.0, "cpu": 1.0}
 
 #: stage -> its parent, in the notebook's wiring order
 _PARENTS: Final[Mapping[str, int]] = {"ResNet": SOURCE, "Inception": SOURCE, "KSVM": 0, "LogReg": 1}
@@ -54,22 +52,24 @@ def driver1(progress: Progress) -> Reproduced:
     progress("the driver: batches of one, 5/s")
     slow = LegacyGamma(rate_rps=5.0, scv=1.0, gamma_seed=11).arrivals_ms(0, n=2_001)
     driver_notebook, driver_mean = _both(_DRIVER, slow)
+    run, driver = published()["notebook"]["run"], published()["notebook"]["driver"]
     rows = [
-        _row("run: queries", 50_001, len(notebook[0]), len(mean[0]), "50,000 gaps give one query more"),
-        _row("run: p50 latency ms", 70.92681065690704, _quantile(notebook, 0.5), _quantile(mean, 0.5)),
-        _row("run: p95 latency ms", 125.44965032978644, _quantile(notebook, 0.95), _quantile(mean, 0.95)),
-        _row("run: p99 latency ms", 137.42786714679096, _quantile(notebook, 0.99), _quantile(mean, 0.99), _SLIP),
-        _row("run: mean latency ms", 76.18800135036395, float(notebook[0].mean()), float(mean[0].mean())),
-        _row("run: max latency ms", 223.59366193853202, float(notebook[0].max()), float(mean[0].max())),
-        _row("run: scheduler events", 352_813, notebook[1].events, None, "callbacks the notebook's scheduler runs"),
-        _row("run: ResNet batches", 9_068, _batches(notebook[1], 0), _batches(mean[1], 0)),
-        _row("run: LogReg batches", 30_201, _batches(notebook[1], 3), _batches(mean[1], 3)),
-        _row("run: price units of the configuration", 8.0, _price(_RUN), _price(_RUN), "V100 3, TXP 2, cpu 1"),
-        _row("driver: p99 latency ms", 384.2337574293292, _quantile(driver_notebook, 0.99),
+        _row("run: queries", run["queries"], len(notebook[0]), len(mean[0]), "50,000 gaps give one query more"),
+        _row("run: p50 latency ms", run["latency_p50_ms"], _quantile(notebook, 0.5), _quantile(mean, 0.5)),
+        _row("run: p95 latency ms", run["latency_p95_ms"], _quantile(notebook, 0.95), _quantile(mean, 0.95)),
+        _row("run: p99 latency ms", run["latency_p99_ms"], _quantile(notebook, 0.99), _quantile(mean, 0.99), _SLIP),
+        _row("run: mean latency ms", run["latency_mean_ms"], float(notebook[0].mean()), float(mean[0].mean())),
+        _row("run: max latency ms", run["latency_max_ms"], float(notebook[0].max()), float(mean[0].max())),
+        _row("run: scheduler events", run["events"], notebook[1].events, None, "callbacks the notebook's scheduler runs"),
+        _row("run: ResNet batches", run["resnet_batches"], _batches(notebook[1], 0), _batches(mean[1], 0)),
+        _row("run: LogReg batches", run["logreg_batches"], _batches(notebook[1], 3), _batches(mean[1], 3)),
+        _row("run: price units of the configuration", run["price_units"], _price(_RUN), _price(_RUN),
+             "V100 3, TXP 2, cpu 1"),
+        _row("driver: p99 latency ms", driver["latency_p99_ms"], _quantile(driver_notebook, 0.99),
              _quantile(driver_mean, 0.99), "with batches of one the slip changes nothing"),
-        _row("driver: mean latency ms", 166.2664102141595, float(driver_notebook[0].mean()),
+        _row("driver: mean latency ms", driver["latency_mean_ms"], float(driver_notebook[0].mean()),
              float(driver_mean[0].mean())),
-        _row("driver: scheduler events", 32_016, driver_notebook[1].events, None),
+        _row("driver: scheduler events", driver["events"], driver_notebook[1].events, None),
         Row("run: p99 latency ms, service as measured at p99", None, None, _p99_service(arrivals),
             note="the measured p99 of a batch as its time: ResNet is overloaded and its queue grows without bound"),
     ]  # fmt: skip
@@ -113,7 +113,8 @@ def _batches(run: CompatRun, stage: int) -> int:
 
 
 def _price(config: Mapping[str, tuple[str, int]]) -> float:
-    return sum(NOTEBOOK_PRICES[hardware] for hardware, _ in config.values())
+    prices = published()["notebook"]["prices_per_replica"]
+    return float(sum(prices[hardware] for hardware, _ in config.values()))
 
 
 def _distributions(notebook: Floats, mean: Floats) -> Figure:
@@ -139,23 +140,23 @@ def _distributions(notebook: Floats, mean: Floats) -> Figure:
 def planner(progress: Progress) -> Reproduced:
     """The artifact's published costs, and the greedy minimiser against the optimum."""
     # Searching is compiled; it is imported only when this is run.
-    from forerun.replication.inferline import planner as published
+    from forerun.replication.inferline import planner as reproduced
 
-    return published.planner(progress)
+    return reproduced.planner(progress)
 
 
 def tuner(progress: Progress) -> Reproduced:
     """InferLine's tuner against coarse-grained scaling."""
-    from forerun.replication.inferline import tuner as published
+    from forerun.replication.inferline import tuner as reproduced
 
-    return published.tuner(progress)
+    return reproduced.tuner(progress)
 
 
 def tuner_quick(progress: Progress) -> Reproduced:
     """The same on a third of the loads."""
-    from forerun.replication.inferline import tuner as published
+    from forerun.replication.inferline import tuner as reproduced
 
-    return published.tuner(progress, every=3)
+    return reproduced.tuner(progress, every=3)
 
 
 REPRODUCTIONS: Final = (

@@ -23,6 +23,7 @@ from forerun.domains.serving.policies.inferline import InferLine
 from forerun.domains.serving.policies.rehearsal import Rehearsal
 from forerun.domains.serving.policy import Tuner
 from forerun.domains.serving.policy.handover import Handover
+from forerun.replication.inferline import published
 from forerun.replication.inferline.planner import image_space
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Row
@@ -36,8 +37,8 @@ SLO_MS: Final = 350.0
 PHASE_S: Final = 80.0
 
 #: as published, at most: misses of scaling by the mean rate over the tuner's; cost of scaling by peaks over the tuner's
-FEWER_MISSES: Final = 34.5
-PEAKS_DEARER: Final = 7.6
+FEWER_MISSES: Final[float] = published()["tuner"]["fewer_misses"]
+PEAKS_DEARER: Final[float] = published()["tuner"]["peaks_dearer"]
 
 TUNERS: Final[dict[str, Tuner]] = {
     "fixed": Fixed(),
@@ -69,8 +70,8 @@ def tuner(progress: Progress, every: int = 1) -> Reproduced:
     for rate, ratio, scv in settings:
         progress(f"{rate:g}/s, times {ratio:g} for {PHASE_S:g} s, scv {scv:g}")
         handover, arrivals = world(rate, ratio, scv)
-        for name, recipe in TUNERS.items():
-            found[name].append(tuned(recipe, handover, arrivals))
+        for name, spec in TUNERS.items():
+            found[name].append(tuned(spec, handover, arrivals))
     coarse, peak, ours = found["coarse, mean"], found["coarse, peak"], found["inferline"]
     fewer = sum(c.misses for c in coarse) / max(1, sum(o.misses for o in ours))
     dearer = sum(p.usd_per_h for p in peak) / sum(o.usd_per_h for o in ours)
@@ -151,10 +152,10 @@ def planned(space: Space, sample: Floats) -> Handover:
     )
 
 
-def tuned(recipe: Tuner, handover: Handover, arrivals: Floats) -> Tuned:
+def tuned(spec: Tuner, handover: Handover, arrivals: Floats) -> Tuned:
     """A tuner that sees arrivals, on one load."""
-    policy = recipe.build(handover, stream(0, "tuner"))
-    schedule = schedule_first(recipe, policy, handover, arrivals)
+    policy = spec.build(handover, stream(0, "tuner"))
+    schedule = schedule_first(spec, policy, handover, arrivals)
     run = simulate_stagewise(schedule.applied(handover.pipeline), arrivals, handover.slo_ms, record="counts")
     begin_ms, end_ms = float(arrivals[0]), float(arrivals[-1])
     paid = paid_replica_ms(handover.replicas, schedule.paid, begin_ms, end_ms)
