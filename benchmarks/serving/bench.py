@@ -224,7 +224,7 @@ def ratios(found: Contest) -> dict[str, float]:
 
 
 def peak_memory_mb(way: str) -> float:
-    """Peak resident memory of a fresh process that does `way`, less what it held before it began.
+    """Peak resident memory of a fresh process that does `way`, less what it used before it began.
 
     Nothing is subtracted: interpreter, libraries and compiled kernels count too.
     """

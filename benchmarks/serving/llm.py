@@ -3,9 +3,9 @@
     python benchmarks/serving/llm.py [--queries 4000] [--rounds 3] [--json]
 
 The trace is the public Azure conversation trace (one hour, 19,366 requests) where it is at hand, else requests drawn with
-its rate and mean numbers of tokens; the first line says which. Both ways are first held against each other, every request
+its rate and mean numbers of tokens; the first line says which. Both engines are first compared, every request
 and iteration. Processor time, the least of interleaved rounds, after compiling. Exit code 1 if results differ, or a floor
-is missed: 100 times the plain twin, and an hour within 0.5 s on one replica and on four.
+is missed: 100 times the plain replicas, and an hour within 0.5 s on one replica and on four.
 """
 
 from __future__ import annotations
@@ -119,11 +119,11 @@ def main() -> int:
     compiling_s = time.process_time() - begun
     short = slice(0, 300)
     small = pipeline(prompt[short], output[short], 3)
-    told, twin = (way(small, arrivals[short], 1e9) for way in (simulate_mixed, simulate_events))
+    kernel, plain = (way(small, arrivals[short], 1e9) for way in (simulate_mixed, simulate_events))
     same = all(
-        np.array_equal(getattr(told.requests[0].kept, name), getattr(twin.requests[0].kept, name))
+        np.array_equal(getattr(kernel.requests[0].kept, name), getattr(plain.requests[0].kept, name))
         for name in ("start_ms", "end_ms", "prefill", "decodes", "kv", "running", "free_blocks")
-    ) and np.array_equal(told.finish_ms, twin.finish_ms)
+    ) and np.array_equal(kernel.finish_ms, plain.finish_ms)
     llm = part.stages[0].llm
     assert llm is not None
     same = same and run.finish_ms.tolist() == plain(llm, arrivals[few])
@@ -153,7 +153,7 @@ def main() -> int:
     else:
         print(f"{source}: {len(arrivals):,} requests, {int(output.sum()):,} tokens out")
         print(f"equal results, request by request: {same}")
-        print(f"over the plain twin, {given.queries:,} requests: {times:,.0f} x (floor 100)")
+        print(f"over the plain replicas, {given.queries:,} requests: {times:,.0f} x (floor 100)")
         for name, seconds in hour.items():
             print(
                 f"the hour on {name}: {seconds:.2f} s"

@@ -2,7 +2,7 @@
 
     python benchmarks/serving/plan.py [--json]
 
-Every plan is first counted again by the room's simulator. The greedy runs twice: remembering stages, as here, and
+Every plan is first counted again by the domain's engine. The greedy runs twice: remembering stages, as here, and
 simulating the whole pipeline for each candidate, as its authors do. Exit code 1 if a plan is wrong or a floor is missed:
 exact total at most the (remembering) greedy's, none over 20 times its greedy, median under 100 ms, none over 1 s.
 """

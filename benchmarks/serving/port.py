@@ -34,7 +34,7 @@ class ListScheduler:
         self.pending.insert(place, (at_ms, call))
 
     def run(self) -> None:
-        """Round after round: all events close to a round's first one are told its time."""
+        """Round after round: all events close to a round's first one see its time."""
         while self.pending:
             self.now_ms = self.pending[0][0]
             while self.pending and self.close(self.pending[0][0], self.now_ms):

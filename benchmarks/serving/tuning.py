@@ -61,9 +61,9 @@ def main() -> None:
         handover, arrivals = world(rate, ratio, scv)
         best = clairvoyant(handover, arrivals)
         line = f"{rate:4.0f}/s x {ratio:.2f}, scv {scv:g}: clairvoyant {best:.2f} $/h"
-        for name, recipe in TUNERS.items():
+        for name, spec in TUNERS.items():
             begin_s = time.process_time()
-            run = tuned(recipe, handover, arrivals)
+            run = tuned(spec, handover, arrivals)
             seconds[name] += time.process_time() - begin_s
             kept[name] += run.missed <= 0.01
             ratios[name].append(run.usd_per_h / best)

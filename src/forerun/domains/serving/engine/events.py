@@ -1,9 +1,10 @@
-"""The event loop: every instant, at each the four phases of every stage that has something to do.
+"""The event loop: at every instant, the four phases of every stage that has something to do.
 
     0 changes of the number of replicas   1 completions, in start order   2 arrivals   3 starts
 
-The plain twin of the stage-by-stage kernels, and the way for policies that they do not know. Instants come from a heap,
-arrivals from outside by a pointer. Stages act in topological order, so what one emits reaches the next at once.
+The readable engine. It runs policies without a compiled form, it shows the run to observers, and it is the reference that
+the stage-by-stage kernels are tested against. Instants come from a heap, arrivals from outside by a pointer. Stages act
+in topological order, so what one emits reaches the next at once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from forerun.rng import stream
 
 
 class StageState:
-    """One stage under way.
+    """One stage during a run.
 
     queue: (query, entered ms), oldest first. serving: heap of (end, start order, replica, queries). idle: numbers of
     idle replicas, ascending. woken: (due ms, replica). replicas: how many there should be; above that, working ones
@@ -38,7 +39,7 @@ class StageState:
     llm: the replicas of a language model, which take the place of queue, batching and service.
     """
 
-    def __init__(self, number: int, stage: Stage, parents: list[_Way], queries: int, seed: int) -> None:
+    def __init__(self, number: int, stage: Stage, parents: list[_Incoming], queries: int, seed: int) -> None:
         self.number = number
         self.stage = stage
         self.parents = parents
@@ -64,8 +65,8 @@ class StageState:
         return len(self.serving) + len(self.woken)
 
 
-class _Way:
-    """An edge at run time: where it comes from and which queries take it (None: all that come by)."""
+class _Incoming:
+    """An edge into a stage: its parent, and which queries take it (None: all that visit the parent)."""
 
     def __init__(self, parent: int, taken: list[bool] | None) -> None:
         self.parent = parent
@@ -157,11 +158,11 @@ def _arrive(
 ) -> int:
     """Phase 2: queries whose last taken parent ends now join the queue; returns from how many parents' batches."""
     groups = 0
-    for way in state.parents:
-        for batch in sent if way.parent == SOURCE else stages[way.parent].emitted:
+    for edge in state.parents:
+        for batch in sent if edge.parent == SOURCE else stages[edge.parent].emitted:
             entered = state.entered
             for query in batch:
-                if way.taken is not None and not way.taken[query]:
+                if edge.taken is not None and not edge.taken[query]:
                     continue
                 if state.missing is not None:
                     state.missing[query] -= 1
@@ -237,21 +238,21 @@ def _stages(pipeline: Pipeline, queries: int) -> list[StageState]:
     everywhere = [bool(column.all()) for column in taken]
     states, at = [], 0
     for number, stage in enumerate(pipeline.stages):
-        ways = [
-            _Way(edge.parent, None if everywhere[at + i] else taken[at + i].tolist())
+        incoming = [
+            _Incoming(edge.parent, None if everywhere[at + i] else taken[at + i].tolist())
             for i, edge in enumerate(stage.edges)
         ]
-        states.append(StageState(number, stage, ways, queries, pipeline.seed))
+        states.append(StageState(number, stage, incoming, queries, pipeline.seed))
         at += len(stage.edges)
     return states
 
 
-def _parents_taken(parents: list[_Way], queries: int) -> list[int] | None:
+def _parents_taken(parents: list[_Incoming], queries: int) -> list[int] | None:
     """Per query how many parents it waits for; None if there is only one parent."""
     if len(parents) == 1:
         return None
     columns = [
-        np.ones(queries, dtype=np.int64) if way.taken is None else np.array(way.taken) for way in parents
+        np.ones(queries, dtype=np.int64) if edge.taken is None else np.array(edge.taken) for edge in parents
     ]
     counts: list[int] = np.stack(columns).sum(axis=0, dtype=np.int64).tolist()
     return counts
@@ -315,12 +316,14 @@ def _result(
 
 def _with_models(pipeline: Pipeline, run: Run, stages: list[StageState], slo_ms: float) -> Run:
     """The run with what its language models did."""
-    told = [requests_of(state.llm, state.enqueue_ms) if state.llm is not None else None for state in stages]
+    records = [
+        requests_of(state.llm, state.enqueue_ms) if state.llm is not None else None for state in stages
+    ]
     run = replace(
         run,
-        visits=tuple(visits if own is None else own[0] for visits, own in zip(run.visits, told)),
-        batches=tuple(batches if own is None else own[1] for batches, own in zip(run.batches, told)),
-        requests=tuple(None if own is None else own[2] for own in told),
+        visits=tuple(visits if own is None else own[0] for visits, own in zip(run.visits, records)),
+        batches=tuple(batches if own is None else own[1] for batches, own in zip(run.batches, records)),
+        requests=tuple(None if own is None else own[2] for own in records),
         refused=refused_queries(pipeline, len(run.arrival_ms)),
     )
     return replace(run, misses=int(np.count_nonzero(run.missed(slo_ms))))

@@ -25,7 +25,7 @@ from forerun.errors import Problem, ScenarioError
 
 #: queries per slice: times, stops and ids of a few streams stay in the processor's second-level cache
 SLICE: Final = 8192
-#: queries that the kernels are given at once: their edges are held, and taken slice by slice
+#: queries that the kernels are given at once: the edges that they take are computed together
 PIECE: Final = 16 * SLICE
 #: more misses than any run has
 MANY: Final = 2**62

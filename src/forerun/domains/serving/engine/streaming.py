@@ -87,14 +87,14 @@ def _slices(chunks: Iterable[Floats]) -> Iterator[Floats]:
 
 def _blocks(parts: Iterable[Floats]) -> Iterator[Floats]:
     """The same values in blocks of `_BLOCK`, so that sums do not depend on how the stream was cut."""
-    held: list[Floats] = []
+    pending: list[Floats] = []
     count = 0
     for part in parts:
-        held.append(part)
+        pending.append(part)
         count += len(part)
         while count >= _BLOCK:
-            together = np.concatenate(held)
+            together = np.concatenate(pending)
             yield together[:_BLOCK]
-            held, count = [together[_BLOCK:]], count - _BLOCK
+            pending, count = [together[_BLOCK:]], count - _BLOCK
     if count:
-        yield np.concatenate(held)
+        yield np.concatenate(pending)

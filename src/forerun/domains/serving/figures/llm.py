@@ -136,7 +136,7 @@ def _tokens(course: Table) -> Figure:
 
 
 def _stacked(course: Table, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Several columns one behind the other, told apart by `what`; the stage is named where there are several."""
+    """Several columns one behind the other, distinguished by `what`; the stage is named where there are several."""
     stages = course["stage"]
     several = len(set(stages.tolist())) > 1
     labels = [

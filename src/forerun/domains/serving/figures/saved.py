@@ -1,4 +1,4 @@
-"""What the report draws of this room's plan files and measurements."""
+"""Figures of plan files and of measurement files."""
 
 from __future__ import annotations
 

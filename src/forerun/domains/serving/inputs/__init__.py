@@ -352,7 +352,7 @@ def _sample_ms(scenario: Scenario, files: ScenarioFiles) -> Floats:
 
 
 def _check_clock(stages: list[_Placed], arrivals: Floats) -> None:
-    """Instants must be told apart: adding the shortest service to the last arrival must move the clock."""
+    """Instants must be distinguishable: adding the shortest service to the last arrival must move the clock."""
     least = min((placed.service.least_ms for placed in stages if placed.service is not None), default=1.0)
     last = float(arrivals[-1])
     if least > 0 and not last + least > last:

@@ -96,8 +96,8 @@ class ServingPlan(ShownPlan):
         return self.scenario.with_(configuration=placed)
 
     def check(self) -> ServingPlan:
-        """Verify the certificate where there is one; else run the plan on its traces through the room's simulator and
-        count. Raises CheckFailed."""
+        """Verify the certificate where there is one; else run the plan on its traces through the engine and count
+        misses. Raises CheckFailed."""
         if self.certificate:
             check_certificate(self.certificate, self.scenario)
             return self
@@ -316,7 +316,7 @@ def _resampled(traffic: Traffic, seed: int, number: int) -> Traffic:
 
 
 def _simulated_misses(scenario: Scenario, space: Space, chosen: Configuration, traffic: Traffic) -> int:
-    """Misses by the room's simulator, which the searches do not use; edges as recorded in the traffic."""
+    """Misses by the domain's engine, which the searches do not use; edges as recorded in the traffic."""
     from dataclasses import replace
 
     from forerun.domains.serving.engine.stagewise import simulate_stagewise

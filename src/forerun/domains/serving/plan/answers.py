@@ -27,7 +27,7 @@ from forerun.domains.serving.scenario import Scenario
 from forerun.errors import Infeasible, Problem
 from forerun.result.tables import Table
 
-#: a little more objective, and load, of which the worth is told
+#: how much more of the objective, and of the load, a plan says the worth of
 SLO_MORE_MS: Final = 10.0
 RATE_MORE_RPS: Final = 10.0
 

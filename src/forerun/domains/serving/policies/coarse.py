@@ -38,27 +38,27 @@ class Coarse(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
 
 
 class _Coarse:
-    def __init__(self, recipe: Coarse, handover: Handover) -> None:
-        self._recipe, self._planned = recipe, handover.replicas
+    def __init__(self, spec: Coarse, handover: Handover) -> None:
+        self._spec, self._planned = spec, handover.replicas
         carried = [
             mu * k / share
             for mu, k, share in zip(handover.mu_rps, handover.replicas, handover.share)
             if share > 0
         ]
-        self._unit_rps = recipe.target * min(carried, default=math.inf)
+        self._unit_rps = spec.target * min(carried, default=math.inf)
         self._changed_ms = 0.0
 
     def decide(self, view: FleetView) -> Tuning:
-        recipe, now_ms = self._recipe, view.now_ms
-        look_ms = min(recipe.look_s * 1e3, now_ms)
-        bins = max(1, round(look_ms / (recipe.bin_s * 1e3))) if recipe.rate == "peak" else 1
+        spec, now_ms = self._spec, view.now_ms
+        look_ms = min(spec.look_s * 1e3, now_ms)
+        bins = max(1, round(look_ms / (spec.bin_s * 1e3))) if spec.rate == "peak" else 1
         edges = np.linspace(now_ms - look_ms, now_ms, bins + 1)
         counts = np.diff(np.searchsorted(view.arrivals_ms, edges, side="right"))
         rate_rps = float(counts.max()) / (look_ms / bins) * 1e3
         units = max(1, math.ceil(rate_rps / self._unit_rps))
-        wanted = tuple(min(units * k, recipe.max_replicas) for k in self._planned)
+        wanted = tuple(min(units * k, spec.max_replicas) for k in self._planned)
         fewer = sum(wanted) < sum(view.replicas)
-        if wanted == view.replicas or (fewer and now_ms - self._changed_ms < recipe.settle_s * 1e3):
+        if wanted == view.replicas or (fewer and now_ms - self._changed_ms < spec.settle_s * 1e3):
             return Keep()
         self._changed_ms = now_ms
         return Scale(wanted, rate_rps, f"{units} times the planned pipeline")

@@ -48,14 +48,14 @@ class InferLine(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
 
 class _InferLine:
-    def __init__(self, recipe: InferLine, handover: Handover) -> None:
+    def __init__(self, spec: InferLine, handover: Handover) -> None:
         from forerun.domains.serving.policy.envelope import LiveEnvelope
 
-        self._recipe, self._handover = recipe, handover
+        self._spec, self._handover = spec, handover
         windows_ms = handover.windows_ms
         self._windows_ms = np.array(windows_ms)
         self._planned = handover.sample_envelope
-        self._live = LiveEnvelope(windows_ms, recipe.history_s * 1e3)
+        self._live = LiveEnvelope(windows_ms, spec.history_s * 1e3)
         self._changed_ms = 0.0
 
     def decide(self, view: FleetView) -> Tuning:
@@ -67,20 +67,20 @@ class _InferLine:
             return self._scaled(
                 view, tuple(map(max, view.replicas, wanted)), rate_rps, "traffic left its envelope"
             )
-        recipe = self._recipe
-        settled = view.now_ms - self._changed_ms >= recipe.settle_s * 1e3
-        if not settled or view.now_ms < recipe.look_s * 1e3:
+        spec = self._spec
+        settled = view.now_ms - self._changed_ms >= spec.settle_s * 1e3
+        if not settled or view.now_ms < spec.look_s * 1e3:
             return Keep()
         rate_rps = self._lately_rps(view)
         rho = self._handover.rho
-        if recipe.scale_down_rho == "pipeline_min":
+        if spec.scale_down_rho == "pipeline_min":
             rho = (min(rho),) * len(rho)
         wanted = replicas_for(self._handover, rate_rps, rho)
         fewer = tuple(max(1, min(k, n)) for k, n in zip(view.replicas, wanted))
-        return self._scaled(view, fewer, rate_rps, f"no more in {recipe.look_s:g} s")
+        return self._scaled(view, fewer, rate_rps, f"no more in {spec.look_s:g} s")
 
     def _scaled(self, view: FleetView, wanted: tuple[int, ...], rate_rps: float, why: str) -> Tuning:
-        most = self._recipe.max_replicas
+        most = self._spec.max_replicas
         replicas = tuple(min(n, max(k, most)) for k, n in zip(view.replicas, wanted))
         if replicas == view.replicas:
             return Keep()
@@ -89,9 +89,9 @@ class _InferLine:
 
     def _lately_rps(self, view: FleetView) -> float:
         """The largest rate of any bin: [now - look + bin i, the next)."""
-        bin_ms = self._recipe.bin_s * 1e3
-        bins = round(self._recipe.look_s / self._recipe.bin_s)
-        edges = view.now_ms - self._recipe.look_s * 1e3 + bin_ms * np.arange(bins + 1)
+        bin_ms = self._spec.bin_s * 1e3
+        bins = round(self._spec.look_s / self._spec.bin_s)
+        edges = view.now_ms - self._spec.look_s * 1e3 + bin_ms * np.arange(bins + 1)
         counts = np.diff(np.searchsorted(view.arrivals_ms, edges, side="left"))
         return float(counts.max()) / bin_ms * 1e3
 

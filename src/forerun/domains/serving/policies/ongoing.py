@@ -42,8 +42,8 @@ class Ongoing(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=
 
 
 class _Ongoing:
-    def __init__(self, recipe: Ongoing, stages: int) -> None:
-        self._recipe = recipe
+    def __init__(self, spec: Ongoing, stages: int) -> None:
+        self._spec = spec
         self._seen: deque[tuple[float, tuple[int, ...]]] = deque()
         self._sums = [0] * stages
         #: by stage since when more, and since when fewer, have been wanted at every instant
@@ -51,17 +51,17 @@ class _Ongoing:
         self._fewer_since_ms: list[float | None] = [None] * stages
 
     def decide(self, view: FleetView) -> Tuning:
-        recipe, now_ms = self._recipe, view.now_ms
+        spec, now_ms = self._spec, view.now_ms
         self._seen.append((now_ms, view.ongoing))
         self._sums = [total + count for total, count in zip(self._sums, view.ongoing)]
         # What is seen now counts, however short the look back.
-        while len(self._seen) > 1 and self._seen[0][0] <= now_ms - recipe.look_s * 1e3:
+        while len(self._seen) > 1 and self._seen[0][0] <= now_ms - spec.look_s * 1e3:
             _, gone = self._seen.popleft()
             self._sums = [total - count for total, count in zip(self._sums, gone)]
         replicas = []
         for s, (now, total) in enumerate(zip(view.replicas, self._sums)):
-            wanted = math.ceil(total / len(self._seen) / recipe.target)
-            wanted = min(max(wanted, recipe.min_replicas), recipe.max_replicas)
+            wanted = math.ceil(total / len(self._seen) / spec.target)
+            wanted = min(max(wanted, spec.min_replicas), spec.max_replicas)
             replicas.append(self._patient(s, now, wanted, now_ms))
         decided = tuple(replicas)
         return Scale(decided, why="queries under way") if decided != view.replicas else Keep()
@@ -69,8 +69,8 @@ class _Ongoing:
     def _patient(self, s: int, now: int, wanted: int, now_ms: float) -> int:
         """`wanted`, once it has been on the same side of `now` for the delay of that side; else `now`."""
         sides = (
-            (self._more_since_ms, wanted > now, self._recipe.up_delay_s),
-            (self._fewer_since_ms, wanted < now, self._recipe.down_delay_s),
+            (self._more_since_ms, wanted > now, self._spec.up_delay_s),
+            (self._fewer_since_ms, wanted < now, self._spec.down_delay_s),
         )
         for since_ms, holds, delay_s in sides:
             began_ms = since_ms[s]

@@ -41,40 +41,40 @@ class Rehearsal(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 
 
 class _Rehearsal:
-    def __init__(self, recipe: Rehearsal, handover: Handover, rng: np.random.Generator) -> None:
-        self._recipe, self._handover, self._rng = recipe, handover, rng
+    def __init__(self, spec: Rehearsal, handover: Handover, rng: np.random.Generator) -> None:
+        self._spec, self._handover, self._rng = spec, handover, rng
         self._changed_ms = 0.0
         # The sample's end, as if it had come just before the run began.
         sample = handover.sample_ms
         self._before = (
-            sample[sample > sample[-1] - recipe.look_s * 1e3] - sample[-1] - 1e3 / handover.sample_rps
+            sample[sample > sample[-1] - spec.look_s * 1e3] - sample[-1] - 1e3 / handover.sample_rps
         )
 
     def decide(self, view: FleetView) -> Tuning:
         from forerun.domains.serving.policy.rehearse import cheapest_replicas, evened, keeps, scene_of
 
-        recipe, now_ms = self._recipe, view.now_ms
-        look_ms = recipe.look_s * 1e3
+        spec, now_ms = self._spec, view.now_ms
+        look_ms = spec.look_s * 1e3
         lately = view.arrivals_ms[np.searchsorted(view.arrivals_ms, now_ms - look_ms, side="right") :]
         if now_ms < look_ms:
             lately = np.concatenate([self._before[self._before > now_ms - look_ms], lately])
         if len(lately) < 2:
             return Keep()
-        bins = max(1, int(recipe.look_s / recipe.bin_s + 1e-9))
-        edges = now_ms - recipe.bin_s * 1e3 * np.arange(bins, -1, -1)
-        rates = np.diff(np.searchsorted(lately, edges, side="right")) / recipe.bin_s
-        recent = max(1, int(recipe.react_s / recipe.bin_s + 1e-9))
-        scene = scene_of(self._handover, evened(lately, edges), self._rng, recipe.max_replicas)
+        bins = max(1, int(spec.look_s / spec.bin_s + 1e-9))
+        edges = now_ms - spec.bin_s * 1e3 * np.arange(bins, -1, -1)
+        rates = np.diff(np.searchsorted(lately, edges, side="right")) / spec.bin_s
+        recent = max(1, int(spec.react_s / spec.bin_s + 1e-9))
+        scene = scene_of(self._handover, evened(lately, edges), self._rng, spec.max_replicas)
         fast_rps = float(rates[-recent:].max())
-        hurried = scene.faster(recipe.headroom * fast_rps)
+        hurried = scene.faster(spec.headroom * fast_rps)
         if not keeps(hurried, view.replicas):
             found = cheapest_replicas(hurried)
             more = None if found is None else tuple(map(max, view.replicas, found))
             return self._decided(view, more, fast_rps, "rehearsed, those there are would not do")
-        if now_ms - self._changed_ms < recipe.settle_s * 1e3:
+        if now_ms - self._changed_ms < spec.settle_s * 1e3:
             return Keep()
         slow_rps = float(rates.max())
-        found = cheapest_replicas(scene.faster(recipe.headroom * slow_rps))
+        found = cheapest_replicas(scene.faster(spec.headroom * slow_rps))
         if found is None or scene.cost(found) >= scene.cost(view.replicas):
             return Keep()
         return self._decided(view, found, slow_rps, "rehearsed, fewer would do")

@@ -39,29 +39,29 @@ class Utilisation(Tuner, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 class _Utilisation:
-    def __init__(self, recipe: Utilisation, stages: int) -> None:
-        self._recipe = recipe
+    def __init__(self, spec: Utilisation, stages: int) -> None:
+        self._spec = spec
         self._busy = [0.0] * stages
         self._samples = 0
         self._looked_ms = 0.0
         self._wishes: deque[tuple[float, tuple[int, ...]]] = deque()
 
     def decide(self, view: FleetView) -> Tuning:
-        recipe, now_ms = self._recipe, view.now_ms
+        spec, now_ms = self._spec, view.now_ms
         self._samples += 1
         for s, (working, active) in enumerate(zip(view.working, view.active)):
             # Replicas that retire still serve: no more than all are busy.
             self._busy[s] += min(1.0, working / active)
-        if now_ms - self._looked_ms < recipe.look_s * 1e3:
+        if now_ms - self._looked_ms < spec.look_s * 1e3:
             return Keep()
         wished = []
         for s, now in enumerate(view.replicas):
-            ratio = self._busy[s] / self._samples / recipe.target
-            within = abs(ratio - 1) <= recipe.tolerance
-            wished.append(now if within else min(max(1, math.ceil(now * ratio)), recipe.max_replicas))
+            ratio = self._busy[s] / self._samples / spec.target
+            within = abs(ratio - 1) <= spec.tolerance
+            wished.append(now if within else min(max(1, math.ceil(now * ratio)), spec.max_replicas))
         self._busy, self._samples, self._looked_ms = [0.0] * len(wished), 0, now_ms
         self._wishes.append((now_ms, tuple(wished)))
-        while self._wishes[0][0] < now_ms - recipe.stabilise_s * 1e3:
+        while self._wishes[0][0] < now_ms - spec.stabilise_s * 1e3:
             self._wishes.popleft()
         largest = tuple(map(max, zip(*(wish for _, wish in self._wishes))))
         replicas = tuple(max(w, min(now, most)) for w, now, most in zip(wished, view.replicas, largest))

@@ -1,4 +1,4 @@
-"""What the room's policies see and what they may decide.
+"""What batching policies and tuners see, and what they may decide.
 
 A *batching policy* is asked, at an instant, for one idle replica of one stage, after completions and arrivals of that
 instant. It sees the stage's own queue and nothing else, and answers with one of three decisions. A *tuner* is asked
@@ -74,7 +74,7 @@ class BatchingPolicy(Protocol):
 
 
 class Batching(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
-    """Parameters of a batching policy; files name it by its tag: `batching: {name: timeout, delay: 5ms}`."""
+    """The spec of a batching policy: its parameters. Files name it by its tag: `batching: {name: timeout, delay: 5ms}`."""
 
     def build(self, rng: np.random.Generator) -> BatchingPolicy:
         """A fresh policy; `rng` is its own stream."""
@@ -155,7 +155,7 @@ def bin_problems(look_s: float, bin_s: float) -> list[tuple[str, str]]:
 
 
 class Tuner(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
-    """Parameters of a tuner; files name it by its tag: `tuner: {name: inferline, activation: 5s}`.
+    """The spec of a tuner: its parameters. Files name it by its tag: `tuner: {name: inferline, activation: 5s}`.
 
     It is asked at every whole multiple of `period_s` up to the last arrival. Replicas that it adds are active
     `activation_s` later and paid from the decision on; those that it takes away go at once.

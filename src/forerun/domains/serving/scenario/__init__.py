@@ -1,4 +1,4 @@
-"""What a run of the serving room depends on, as data."""
+"""The records of a serving scenario: a pipeline, its machines, its traffic, and the objective."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Generated(Spec, frozen=True, kw_only=True):
 
 
 class Replayed(Spec, frozen=True, kw_only=True):
-    """Recorded arrivals: a file in a public format (told from its content if `format` is empty)."""
+    """Recorded arrivals: a file in a public format (recognised by its content if `format` is empty)."""
 
     file: Input
     format: str = ""

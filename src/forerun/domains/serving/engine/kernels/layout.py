@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 #: fields of a stream's row in `State.streams`
-RUNS: Final = 0  # runs held in the row
+RUNS: Final = 0  # runs in the row
 BEFORE: Final = 1  # positions that came before the row's first run
 COUNT: Final = 2  # positions appended since the beginning
 ID_BASE: Final = 3  # the position that ids[0] belongs to

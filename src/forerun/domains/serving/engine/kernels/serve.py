@@ -172,7 +172,7 @@ def serve_many(
         np.uint64(own[ADMITTED]),
         np.uint64(own[STARTED]),
     )
-    busy, first, held, count, oldest = (
+    busy, first, emitted, count, oldest = (
         np.uint64(own[BUSY]),
         np.uint64(own[RING]),
         np.uint64(out[RUNS]),
@@ -207,10 +207,10 @@ def serve_many(
             ties += coming == 2
             last_ms = end_ms
             count += np.uint64(ring[here, SIZE])
-            out_ms[held], out_stops[held], firsts[held - begin] = end_ms, count, ring[here, FIRST]
+            out_ms[emitted], out_stops[emitted], firsts[emitted - begin] = end_ms, count, ring[here, FIRST]
             if full:
                 ring[ring[here, REPLICA], STANDING] = 0 if busy > replicas else 1
-            held += one
+            emitted += one
             first += one
             busy -= one
         if not start_ms < until_ms:
@@ -263,7 +263,7 @@ def serve_many(
         started,
         oldest,
     )
-    own[BUSY], own[RING], out[RUNS], out[COUNT] = busy, first, held, count
+    own[BUSY], own[RING], out[RUNS], out[COUNT] = busy, first, emitted, count
     return ties
 
 
@@ -292,7 +292,7 @@ def serve_woken(
     full = batches.shape[0] > 0
     most, delay_ms, mask = facts[MOST], spans[DELAY_MS], ends.shape[0] - 1
     run, head, admitted, started = own[NEXT_RUN], own[HEAD], own[ADMITTED], own[STARTED]
-    busy, first, held, count, base = own[BUSY], own[RING], out[RUNS], out[COUNT], out[RUNS]
+    busy, first, emitted, count, base = own[BUSY], own[RING], out[RUNS], out[COUNT], out[RUNS]
     woken, due = own[WOKEN], own[DUE]
     while True:
         at_ms = in_ms[run]
@@ -312,9 +312,9 @@ def serve_woken(
         while busy > 0 and ends[first & mask] == at_ms:
             here = first & mask
             count += ring[here, SIZE]
-            out_ms[held], out_stops[held], firsts[held - base] = at_ms, count, ring[here, FIRST]
+            out_ms[emitted], out_stops[emitted], firsts[emitted - base] = at_ms, count, ring[here, FIRST]
             ring[ring[here, REPLICA], STANDING] = 0 if busy + woken > replicas else 1
-            held += 1
+            emitted += 1
             first += 1
             busy -= 1
         while in_ms[run] == at_ms:
@@ -354,4 +354,11 @@ def serve_woken(
             dues[(due + woken) & mask], waking[(due + woken) & mask] = at_ms + delay_ms, take_number(ring)
             woken += 1
     own[NEXT_RUN], own[HEAD], own[ADMITTED], own[STARTED] = run, head, admitted, started
-    own[BUSY], own[RING], own[WOKEN], own[DUE], out[RUNS], out[COUNT] = busy, first, woken, due, held, count
+    own[BUSY], own[RING], own[WOKEN], own[DUE], out[RUNS], out[COUNT] = (
+        busy,
+        first,
+        woken,
+        due,
+        emitted,
+        count,
+    )

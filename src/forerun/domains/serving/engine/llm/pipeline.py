@@ -1,6 +1,6 @@
 """Pipelines with language models, stage by stage: each stage turns what enters into what leaves, in slices of time.
 
-Stages without a language model are run by the room's compiled kernel, one at a time; joins between stages are put together
+Stages without a language model are run by the compiled kernels, one at a time; joins between stages are put together
 here. The law: cutting a run at any instants, or feeding its arrivals in any chunks, changes no byte.
 """
 

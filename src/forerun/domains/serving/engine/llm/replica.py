@@ -1,4 +1,4 @@
-"""The same replicas request by request in plain Python: the slow twin of the kernel, and the event loop's way.
+"""Replicas of a language model request by request in plain Python: for the event loop, and to test the kernel against.
 
 Built from queues and lists that hold what their names say; it shares no code with the kernel.
 """
@@ -13,7 +13,7 @@ from forerun.domains.serving.inputs.llm.model import LanguageModel
 
 @dataclass(eq=False)
 class Request:
-    """A request under way. cached: tokens in the cache; blocks: held; last_ms: its latest token."""
+    """A request under way. cached: tokens in the cache; blocks: of the cache; last_ms: its latest token."""
 
     query: int
     prompt: int

@@ -51,7 +51,7 @@ class Point:
 
 
 class LeftOut(NamedTuple):
-    """A measured point told from its neighbours: the relative errors, signed."""
+    """A measured point estimated from its neighbours: the relative errors, signed."""
 
     key: Key
     axis: str
@@ -131,7 +131,7 @@ class Medians:
         return cost, tuple(falls)
 
     def left_out(self) -> list[LeftOut]:
-        """Every point inside the grid told from the others: how well interpolation does."""
+        """Every point inside the grid estimated from the others: how well interpolation does."""
         found = []
         for key in self.keys:
             for axis in ("prompt_tokens", "batch", "output_tokens"):

@@ -69,8 +69,8 @@ def figures_of(
     found: dict[str, Any] = {"refused": int(np.count_nonzero(_refused(run)))}
     for s, prefix in prefixes(pipeline).items():
         mine = tuple(one for one in objectives if one.stage == s)
-        told = stage_figures(pipeline.stages[s], run, s, slo_ms, mine)
-        found |= {f"{prefix}{name}": value for name, value in told.items()}
+        requests = stage_figures(pipeline.stages[s], run, s, slo_ms, mine)
+        found |= {f"{prefix}{name}": value for name, value in requests.items()}
     return found
 
 
@@ -78,22 +78,22 @@ def stage_figures(
     stage: Stage, run: Run, number: int, slo_ms: float, objectives: tuple[TokenObjective, ...]
 ) -> dict[str, Any]:
     """Figures of one language model over all its requests. objectives: those on its own tokens."""
-    llm, told, visits = stage.llm, run.requests[number], run.visits[number]
-    assert llm is not None and told is not None
-    served = ~np.isnan(told.first_ms)
+    llm, requests, visits = stage.llm, run.requests[number], run.visits[number]
+    assert llm is not None and requests is not None
+    served = ~np.isnan(requests.first_ms)
     span_s = float(run.arrival_ms[-1] - run.arrival_ms[0]) / 1e3
     good = served & ~missed(objectives, run, slo_ms)
     return {
         **{f"{one.kind}_slo_ms": one.limit_ms for one in objectives},
-        **_latency_figures(llm, visits, told, served),
-        "tbt_p50_ms": gap_quantile_ms(told.gaps, 0.5),
-        "tbt_p99_ms": gap_quantile_ms(told.gaps, 0.99),
-        "tbt_max_ms": float(np.nanmax(told.longest_gap_ms, initial=0.0)),
+        **_latency_figures(llm, visits, requests, served),
+        "tbt_p50_ms": gap_quantile_ms(requests.gaps, 0.5),
+        "tbt_p99_ms": gap_quantile_ms(requests.gaps, 0.99),
+        "tbt_max_ms": float(np.nanmax(requests.longest_gap_ms, initial=0.0)),
         "goodput_rps": float(good.sum()) / span_s if span_s > 0 else float("nan"),
         "prompt_tokens": int(llm.prompt[: len(served)][served].sum()),
         "output_tokens": int(llm.output[: len(served)][served].sum()),
-        "preemptions": int(told.preemptions.sum()),
-        "iterations": told.iterations,
+        "preemptions": int(requests.preemptions.sum()),
+        "iterations": requests.iterations,
     }
 
 
@@ -144,21 +144,21 @@ def _headline(pipeline: Pipeline, run: Run, slo_ms: float, rows: Bools) -> dict[
             found[f"{one.key}_attainment"] = float(np.count_nonzero(one.met & rows) / came)
     served = list(prefixes(pipeline))
     if len(served) == 1:
-        told, visits, llm = (
+        requests, visits, llm = (
             run.requests[served[0]],
             run.visits[served[0]],
             pipeline.stages[served[0]].llm,
         )
-        assert llm is not None and told is not None
-        figures = _latency_figures(llm, visits, told, rows & ~np.isnan(told.first_ms))
+        assert llm is not None and requests is not None
+        figures = _latency_figures(llm, visits, requests, rows & ~np.isnan(requests.first_ms))
         found |= {name: figures[name] for name in SURE if not np.isnan(figures[name])}
     return found
 
 
-def _latency_figures(llm: LanguageModel, visits: Visits, told: Requests, rows: Bools) -> dict[str, float]:
+def _latency_figures(llm: LanguageModel, visits: Visits, requests: Requests, rows: Bools) -> dict[str, float]:
     columns = {
-        "ttft": ttft_ms(visits, told)[rows],
-        "tpot": tpot_ms(llm, visits, told)[rows],
+        "ttft": ttft_ms(visits, requests)[rows],
+        "tpot": tpot_ms(llm, visits, requests)[rows],
         "llm_queue": (visits.start_ms - visits.enqueue_ms)[rows],
     }
     found = {}

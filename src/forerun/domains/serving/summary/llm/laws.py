@@ -13,8 +13,8 @@ from forerun.domains.serving.inputs.pipeline import Floats
 
 def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> list[str]:
     """The laws that a run breaks at a stage with a language model."""
-    visits, told = run.visits[number], run.requests[number]
-    if told is None:
+    visits, requests = run.visits[number], run.requests[number]
+    if requests is None:
         return ["the requests of its language model are not recorded"]
     came = ~np.isnan(visits.enqueue_ms)
     served = came & ~llm.refused[: len(came)]
@@ -25,15 +25,17 @@ def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> lis
             (visits.start_ms[served] >= visits.enqueue_ms[served]).all()
         ),
         "a first token comes before the work on it began": bool(
-            (told.first_ms[served] > visits.start_ms[served]).all()
+            (requests.first_ms[served] > visits.start_ms[served]).all()
         ),
-        "a request ends before its first token": bool((visits.end_ms[served] >= told.first_ms[served]).all()),
-        "tokens are lost or made up": int(told.gaps.sum()) == tokens,
+        "a request ends before its first token": bool(
+            (visits.end_ms[served] >= requests.first_ms[served]).all()
+        ),
+        "tokens are lost or made up": int(requests.gaps.sum()) == tokens,
         "a request stalls that was not preempted": bool(
-            (told.stalled_ms[served & (told.preemptions == 0)] == 0).all()
+            (requests.stalled_ms[served & (requests.preemptions == 0)] == 0).all()
         ),
     }
-    kept = told.kept
+    kept = requests.kept
     if kept is not None:
         processed = kept.prefill + kept.decodes
         laws |= {
@@ -51,14 +53,14 @@ def broken_laws(llm: LanguageModel, replicas: int, run: Run, number: int) -> lis
     return [law for law, holds in laws.items() if not holds]
 
 
-def time_of_requests(visits: Visits, told: Requests) -> tuple[Floats, Floats, Floats, Floats]:
+def time_of_requests(visits: Visits, requests: Requests) -> tuple[Floats, Floats, Floats, Floats]:
     """float64[queries] each, NaN where nobody came: waiting for the first iteration, prefilling up to the first
     token, decoding up to the last, and back in the queue after preemptions. A refused request spends no time.
     """
-    refused = ~np.isnan(visits.enqueue_ms) & np.isnan(told.first_ms)
-    first_ms = np.where(refused, visits.enqueue_ms, told.first_ms)
-    stalled_ms = np.where(refused, 0.0, told.stalled_ms)
-    before_ms = np.where(refused, 0.0, told.stalled_first_ms)
+    refused = ~np.isnan(visits.enqueue_ms) & np.isnan(requests.first_ms)
+    first_ms = np.where(refused, visits.enqueue_ms, requests.first_ms)
+    stalled_ms = np.where(refused, 0.0, requests.stalled_ms)
+    before_ms = np.where(refused, 0.0, requests.stalled_first_ms)
     return (
         visits.start_ms - visits.enqueue_ms,
         first_ms - visits.start_ms - before_ms,

@@ -12,7 +12,7 @@ from forerun.domains.serving.inputs.pipeline import Floats, Ints, Pipeline
 from forerun.domains.serving.summary.llm.objectives import tpot_ms, ttft_ms
 from forerun.result.tables import Column, Table, TableSchema
 
-#: equal spans of time that the course of a language model is told in
+#: equal spans of time in which the course of a language model is given
 SPANS: Final = 300
 
 _STAGE: Final = Column("stage", "", "name of the stage")
@@ -74,21 +74,23 @@ ITERATIONS: Final = TableSchema(
 def llm_tables(pipeline: Pipeline, run: Run) -> dict[str, Table]:
     """The tables of all stages that serve language models."""
     served = [
-        (stage.name, stage.llm, stage.replicas, run.visits[s], told)
-        for s, (stage, told) in enumerate(zip(pipeline.stages, run.requests))
-        if stage.llm is not None and told is not None
+        (stage.name, stage.llm, stage.replicas, run.visits[s], requests)
+        for s, (stage, requests) in enumerate(zip(pipeline.stages, run.requests))
+        if stage.llm is not None and requests is not None
     ]
     found = {
         "requests": _together(REQUESTS, [_requests(*llm) for llm in served]),
         "llm_course": _together(COURSE, [_course(*llm) for llm in served]),
     }
-    kept = [_iterations(name, told) for name, llm, _, _, told in served if llm.keeps_iterations]
+    kept = [_iterations(name, requests) for name, llm, _, _, requests in served if llm.keeps_iterations]
     return found | ({"iterations": _together(ITERATIONS, kept)} if kept else {})
 
 
-def _requests(name: str, llm: LanguageModel, replicas: int, visits: Visits, told: Requests) -> dict[str, Any]:
+def _requests(
+    name: str, llm: LanguageModel, replicas: int, visits: Visits, requests: Requests
+) -> dict[str, Any]:
     query = np.flatnonzero(~np.isnan(visits.enqueue_ms))
-    refused = np.isnan(told.first_ms[query])
+    refused = np.isnan(requests.first_ms[query])
 
     def known(values: Floats) -> Floats:
         return np.where(refused, np.nan, values[query])
@@ -101,22 +103,24 @@ def _requests(name: str, llm: LanguageModel, replicas: int, visits: Visits, told
         "output_tokens": llm.output[query],
         "enqueue_ms": visits.enqueue_ms[query],
         "start_ms": known(visits.start_ms),
-        "first_token_ms": told.first_ms[query],
+        "first_token_ms": requests.first_ms[query],
         "end_ms": known(visits.end_ms),
         "queue_ms": known(visits.start_ms - visits.enqueue_ms),
-        "ttft_ms": ttft_ms(visits, told)[query],
-        "tpot_ms": tpot_ms(llm, visits, told)[query],
-        "longest_gap_ms": told.longest_gap_ms[query],
+        "ttft_ms": ttft_ms(visits, requests)[query],
+        "tpot_ms": tpot_ms(llm, visits, requests)[query],
+        "longest_gap_ms": requests.longest_gap_ms[query],
         "e2e_ms": known(visits.end_ms - visits.enqueue_ms),
-        "preemptions": told.preemptions[query],
-        "stalled_ms": told.stalled_ms[query],
+        "preemptions": requests.preemptions[query],
+        "stalled_ms": requests.stalled_ms[query],
         "refused": refused,
     }
 
 
-def _course(name: str, llm: LanguageModel, replicas: int, visits: Visits, told: Requests) -> dict[str, Any]:
+def _course(
+    name: str, llm: LanguageModel, replicas: int, visits: Visits, requests: Requests
+) -> dict[str, Any]:
     """Each span's peaks and rates; peaks take what holds at its begin and after every change in it."""
-    kept = told.kept
+    kept = requests.kept
     assert kept is not None
     begin_ms, end_ms = float(np.nanmin(visits.enqueue_ms)), float(kept.end_ms.max())
     edges = np.linspace(begin_ms, end_ms, SPANS + 1)
@@ -124,7 +128,7 @@ def _course(name: str, llm: LanguageModel, replicas: int, visits: Visits, told: 
     span_s = (end_ms - begin_ms) / SPANS / 1e3
     running = _most_at_once([_level(kept, r, kept.running) for r in range(replicas)], edges)
     used = _most_at_once([_level(kept, r, llm.kv_blocks - kept.free_blocks) for r in range(replicas)], edges)
-    served = ~np.isnan(told.first_ms)
+    served = ~np.isnan(requests.first_ms)
     come, gone = visits.enqueue_ms[served], visits.start_ms[served]
     queue = (np.concatenate([come, gone]), np.repeat([1.0, -1.0], len(come)))
     waiting = _most_at_once([queue], edges)
@@ -141,8 +145,8 @@ def _course(name: str, llm: LanguageModel, replicas: int, visits: Visits, told: 
     }
 
 
-def _iterations(name: str, told: Requests) -> dict[str, Any]:
-    kept = told.kept
+def _iterations(name: str, requests: Requests) -> dict[str, Any]:
+    kept = requests.kept
     assert kept is not None
     return {
         "stage": np.full(len(kept.start_ms), name, dtype=object),
