@@ -10,13 +10,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 import forerun
 from forerun.errors import Problem, ScenarioError, known_names
 from forerun.scenario.decode import decode
+from forerun.scenario.numbers import Count
 from forerun.scenario.spec import Spec, canonical_json, content_id, to_data
 from forerun.scenario.text import Document, read_document
 from forerun.scenarios import build
@@ -35,7 +36,7 @@ class Range(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     start: float | str
     stop: float | str
     step: float | str | None = None
-    count: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    count: Count | None = None
 
     def problems(self) -> list[tuple[str, str]]:
         """Exactly one of step and count; stop not before start."""
@@ -91,7 +92,7 @@ class StudyFile(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     base: str | dict[str, Any]
     axes: dict[str, list[Any] | Range] = {}
-    seeds: Annotated[int, msgspec.Meta(ge=1)] | list[int] = 1
+    seeds: Count | list[int] = 1
     paths: str = ""
     given: list[str] | None = None
     metrics: list[str] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -21,8 +21,6 @@ from forerun.registry import Registry
 from forerun.scenario.spec import Recipe
 
 Floats = NDArray[np.float64]
-Positive = Annotated[float, msgspec.Meta(gt=0)]
-NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 CHUNK = 1 << 14
 MOST_ARRIVALS = 1_000_000_000

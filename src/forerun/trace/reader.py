@@ -120,6 +120,14 @@ def readers() -> Registry[TraceReader]:
     )
 
 
+def format_problems(format: str, *also: str) -> list[tuple[str, str]]:
+    """The problem of a scenario whose field `format` names no reader; none for an empty name or one of `also`."""
+    known = (*readers().names(), *also) if format else ("",)
+    if format in known:
+        return []
+    return [("format", f"no trace format named {format!r}; {known_names(format, known)}")]
+
+
 def head_of(path: str | Path) -> Head:
     """The beginning of a file or directory; TraceError if it cannot be read as text."""
     path = Path(path)

@@ -11,10 +11,11 @@ from forerun.domains.cluster.inputs.costs import PRESETS, faults
 from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
 from forerun.domains.cluster.policy import Policy, schedulers
 from forerun.domains.cluster.traces.generate import JobGenerator
-from forerun.domains.cluster.traces.resample import Resample, unknown_format
+from forerun.domains.cluster.traces.resample import Resample
 from forerun.errors import known_names
 from forerun.registry import member_name
 from forerun.scenario.spec import Input, Spec, recipe
+from forerun.trace.reader import format_problems
 from forerun.trace.steps import Steps
 
 #: a cluster has no more: tables by GPU count have a column for each
@@ -68,8 +69,8 @@ class TraceSpec(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Exactly one source, of a format that exists."""
-        if what := unknown_format(self.format):
-            return [("format", what)]
+        if problems := format_problems(self.format, "native"):
+            return problems
         if self.most_slack and not 0 < self.slack <= self.most_slack:
             return [("most_slack", f"is {self.most_slack:g}; it wants a slack above 0 and not above it")]
         names = ("file", "generate", "published", "resample")

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from forerun.rng import stream
-from forerun.trace.arrivals import CHUNK, ArrivalProcess, Floats, Positive, one_of, positive, summed
+from forerun.scenario.numbers import Positive
+from forerun.trace.arrivals import CHUNK, ArrivalProcess, Floats, one_of, positive, summed
 
 
 class Gamma(ArrivalProcess, tag="gamma", frozen=True, kw_only=True):

@@ -8,7 +8,8 @@ from typing import ClassVar, Final
 import numpy as np
 
 from forerun.rng import stream
-from forerun.trace.arrivals import CHUNK, ArrivalProcess, Floats, NotNegative, Positive, positive
+from forerun.scenario.numbers import NotNegative, Positive
+from forerun.trace.arrivals import CHUNK, ArrivalProcess, Floats, positive
 
 #: mean arrivals of a cycle: with fewer, cycles are drawn without end for one; those of a cycle are drawn at once
 LEAST_IN_A_CYCLE: Final = 1e-6

@@ -8,8 +8,9 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from forerun.rng import stream, stream_key
+from forerun.scenario.numbers import Positive
 from forerun.scenario.spec import Spec, recipe
-from forerun.trace.arrivals import CHUNK, ArrivalProcess, Floats, Positive, positive, processes
+from forerun.trace.arrivals import CHUNK, ArrivalProcess, Floats, positive, processes
 from forerun.trace.processes.gamma import Gamma
 from forerun.trace.processes.poisson import Poisson
 

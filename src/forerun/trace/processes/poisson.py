@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from forerun.rng import stream
-from forerun.trace.arrivals import CHUNK, ArrivalProcess, Floats, Positive, positive, summed
+from forerun.scenario.numbers import Positive
+from forerun.trace.arrivals import CHUNK, ArrivalProcess, Floats, positive, summed
 
 
 class Poisson(ArrivalProcess, tag="poisson", frozen=True, kw_only=True):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 
 from forerun.errors import TraceError
 from forerun.rng import stream
+from forerun.scenario.numbers import Count, Positive
 from forerun.scenario.spec import Input
-from forerun.trace.arrivals import CHUNK, ArrivalProcess, Floats, Positive, one_of, positive, summed
-from forerun.trace.reader import read_trace
+from forerun.trace.arrivals import CHUNK, ArrivalProcess, Floats, one_of, positive, summed
+from forerun.trace.reader import format_problems, read_trace
 from forerun.trace.requests import arrivals_ms
 
 
@@ -22,6 +23,10 @@ class _Recorded(ArrivalProcess, frozen=True, kw_only=True):
     trace: Input
     format: str = ""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A format that exists."""
+        return format_problems(self.format)
 
     def recorded_ms(self) -> Floats:
         """The recorded arrivals, the first at 0; TraceError if the file is not the one the scenario was made
@@ -51,7 +56,8 @@ class Scale(_Recorded, tag="scale", frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         given = {"stretch": self.stretch, "rate_rps": self.rate_rps}
-        return one_of(given) if any(value is not None for value in given.values()) else []
+        wrong = one_of(given) if any(value is not None for value in given.values()) else []
+        return super().problems() + wrong
 
     def chunks(self, seed: int) -> Iterator[Floats]:
         instants = self.recorded_ms()
@@ -74,13 +80,13 @@ class Bootstrap(_Recorded, tag="bootstrap", frozen=True, kw_only=True):
     and last are rarer.
     """
 
-    block_gaps: Annotated[int, msgspec.Meta(ge=1)] = 50
+    block_gaps: Count = 50
     circular: bool = True
 
     paper: ClassVar[str] = "moving-block bootstrap (Künsch, 1989), circular (Politis and Romano, 1992)"
 
     def problems(self) -> list[tuple[str, str]]:
-        return positive({"block_gaps": self.block_gaps})
+        return super().problems() + positive({"block_gaps": self.block_gaps})
 
     def chunks(self, seed: int) -> Iterator[Floats]:
         gaps = np.diff(self.recorded_ms())

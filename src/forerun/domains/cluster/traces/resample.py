@@ -10,9 +10,10 @@ import numpy as np
 
 from forerun.domains.cluster.inputs.files import JobTable
 from forerun.domains.cluster.inputs.setting import F64, I64, NO_DEADLINE_S
-from forerun.errors import TraceError, known_names
+from forerun.errors import TraceError
 from forerun.rng import stream
 from forerun.scenario.spec import Input, Spec
+from forerun.trace.reader import format_problems
 
 
 class Resample(Spec, frozen=True, kw_only=True):
@@ -28,18 +29,7 @@ class Resample(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """A format that exists."""
-        what = unknown_format(self.format)
-        return [("format", what)] if what else []
-
-
-def unknown_format(name: str) -> str:
-    """That a trace format does not exist, with those that do; empty for one that does, `native` and no name."""
-    if name in ("", "native"):
-        return ""
-    from forerun.trace.reader import readers
-
-    known = readers().names()
-    return "" if name in known else f"no trace format named {name!r}; {known_names(name, (*known, 'native'))}"
+        return format_problems(self.format, "native")
 
 
 def _drawn_blocks(submit_s: F64, block_s: float, blocks: int, seed: int) -> tuple[I64, F64]:

@@ -15,6 +15,7 @@ from forerun.domains.serving.scenario.limits import size_problems
 from forerun.errors import known_names
 from forerun.scenario.spec import Input, Spec, recipe
 from forerun.trace.arrivals import ArrivalProcess, processes
+from forerun.trace.reader import format_problems
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -46,6 +47,10 @@ class Replayed(Spec, frozen=True, kw_only=True):
     file: Input
     format: str = ""
     options: dict[str, Any] = {}
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A format that exists."""
+        return format_problems(self.format)
 
 
 class Listed(Spec, frozen=True, kw_only=True):

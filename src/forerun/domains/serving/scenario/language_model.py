@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from forerun.scenario.spec import Input, Spec
+from forerun.trace.reader import format_problems
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -50,6 +51,10 @@ class DrawnTokens(Spec, frozen=True, kw_only=True):
     drawn_from: Input
     format: str = ""
     options: dict[str, Any] = {}
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A format that exists."""
+        return format_problems(self.format)
 
 
 class ListedTokens(Spec, frozen=True, kw_only=True):

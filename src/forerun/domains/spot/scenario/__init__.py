@@ -20,6 +20,7 @@ from forerun.domains.spot.scenario.processes import Process, changes_per_h
 from forerun.profile.files import read_profile
 from forerun.profile.supply import Supply
 from forerun.scenario.spec import Input, Recipe, Spec, recipe
+from forerun.trace.reader import format_problems
 from forerun.trace.steps import Steps
 
 
@@ -35,6 +36,10 @@ class Recorded(Recipe, frozen=True, kw_only=True, tag="trace"):
     options: dict[str, str] = {}
     strict: bool = False
     leaves: Literal["fifo", "lifo", "random"] = "lifo"
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A format that exists."""
+        return format_problems(self.format)
 
 
 Fleet: TypeAlias = Recorded | Process
@@ -202,6 +207,10 @@ class PriceFile(Spec, frozen=True, kw_only=True):
     file: Input
     format: str = ""
     options: dict[str, str] = {}
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A format that exists."""
+        return format_problems(self.format)
 
 
 class SpotPrice(Spec, frozen=True, kw_only=True):
