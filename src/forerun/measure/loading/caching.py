@@ -18,8 +18,8 @@ CACHING_POLICIES: Final[tuple[str, ...]] = get_args(CachingPolicy)
 class CachedFiles:
     """Keeps what was read, up to `capacity_bytes`; counts hits and misses.
 
-    lru: what was not used for longest leaves; fifo: what came first leaves; pinned: what came first stays. An item that
-    is larger than the cache is not kept.
+    lru: the least recently used leaves; fifo: the oldest leaves; pinned: nothing leaves. An item larger than the cache
+    is not stored.
     """
 
     client: Client
@@ -58,10 +58,10 @@ class CachedFiles:
         return data
 
     def _keep(self, key: tuple[str, int, int], data: bytes) -> None:
-        room = self.capacity_bytes - len(data)
-        if key in self._held or room < 0 or (self.policy == "pinned" and self._held_bytes > room):
+        space = self.capacity_bytes - len(data)
+        if key in self._held or space < 0 or (self.policy == "pinned" and self._held_bytes > space):
             return
-        while self._held_bytes > room:
+        while self._held_bytes > space:
             _, left = self._held.popitem(last=False)
             self._held_bytes -= len(left)
         self._held[key] = data
@@ -69,7 +69,7 @@ class CachedFiles:
         self.most_bytes = max(self.most_bytes, self._held_bytes)
 
     def read_whole(self, name: str) -> bytes:
-        """See `Client`; not kept."""
+        """See `Client`; not cached."""
         return self.client.read_whole(name)
 
     def names(self) -> Iterator[tuple[str, int]]:

@@ -49,7 +49,7 @@ class Client(Protocol):
         """All bytes of `name`."""
 
     def names(self) -> Iterator[tuple[str, int]]:
-        """Every name below, with its size in bytes. Raises StoreError where that cannot be told."""
+        """Every name below, with its size in bytes. Raises StoreError where that is unknown."""
 
 
 def open_client(url: str, token: str = "") -> Client:
@@ -113,12 +113,12 @@ class LocalFiles:
             try:
                 os.fsync(handle)
                 os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-                held, whole = _resident(handle)
+                in_memory, whole = _resident(handle)
             except OSError:
                 return None
             finally:
                 os.close(handle)
-            stayed, pages = stayed + held, pages + whole
+            stayed, pages = stayed + in_memory, pages + whole
         return stayed / pages if pages else 0.0
 
 
@@ -146,7 +146,7 @@ def _no_connections() -> PerProcess[threading.local]:
 
 @dataclass
 class HttpFiles:
-    """Files behind a URL; one kept connection a thread of a process. `retried` counts attempts that failed."""
+    """Files behind a URL; one open connection a thread of a process. `retried` counts attempts that failed."""
 
     forks: ClassVar[bool] = True
 
@@ -202,7 +202,7 @@ class HttpFiles:
         headers = {**headers, **({"Authorization": f"Bearer {self.token}"} if self.token else {})}
         quoted = name if name.startswith("?") else urllib.parse.quote(name)
         path = f"{self._parts.path.rstrip('/')}/{quoted}"
-        said = ""
+        last = ""
         for attempt in range(self.retries + 1):
             if attempt:
                 self.retried += 1
@@ -211,7 +211,7 @@ class HttpFiles:
                 status, data, sent = self._attempt(path, headers)
             except (OSError, http.client.HTTPException) as error:
                 self._close()
-                said = f"{type(error).__name__}: {error}"
+                last = f"{type(error).__name__}: {error}"
                 continue
             good = status == wanted and (length is None or len(data) == length)
             if good and (not span or sent.startswith(f"bytes {span}/")):
@@ -222,12 +222,12 @@ class HttpFiles:
                 )
             if status in (401, 403, 404, 405, 416):
                 raise StoreError.at(f"{self.url}/{name}", f"{what}: the server answers {status}")
-            said = f"status {status}, {len(data)} bytes" + (f" of {length}" if length is not None else "")
+            last = f"status {status}, {len(data)} bytes" + (f" of {length}" if length is not None else "")
             if good:
-                said = f"status {status} with Content-Range {sent[:60]!r} for bytes {span}"
-            self._close()  # whose answer came here is not known
+                last = f"status {status} with Content-Range {sent[:60]!r} for bytes {span}"
+            self._close()  # it is unknown which request this answers
         raise StoreError.at(
-            f"{self.url}/{name}", f"{what} was asked for {self.retries + 1} times; last: {said}"
+            f"{self.url}/{name}", f"{what} was asked for {self.retries + 1} times; last: {last}"
         )
 
     def _attempt(self, path: str, headers: dict[str, str]) -> tuple[int, bytes, str]:

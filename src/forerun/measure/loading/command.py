@@ -1,4 +1,4 @@
-"""`forerun measure loading`: a few short probes of a real store, and what they say."""
+"""`forerun measure loading`: a few short probes of a real store, and the answer that follows."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def command(
     quiet: bool,
     out: Path | None,
 ) -> None:
-    """Learn latency, bandwidth, decode and overhead of DIR_OR_URL in a few probes, and say what would hide loading.
+    """Measure latency, bandwidth, decoding and overhead of DIR_OR_URL in a few probes, and show what would hide loading.
 
     DIR holds files, or blocks as `forerun pack` writes them; URL is where such files or blocks are served: http, https,
     s3, gs, az, or what fsspec opens.
@@ -142,30 +142,30 @@ def command(
         paces().get(pace, where="--pace")
     many = _numbers(workers)
 
-    def tell(message: str) -> None:
+    def report(message: str) -> None:
         if not (quiet or as_json):
             click.echo(message, err=True)
 
     with open_corpus(source, token=token) as corpus:
         if loader != "threads":
             data = _measure_workers(
-                corpus, job, many, block, pool_threads if loader == "pooled_workers" else 0, tell
+                corpus, job, many, block, pool_threads if loader == "pooled_workers" else 0, report
             )
         else:
             data = _measure_threads(
-                corpus, job, (probe_s, memory_bytes), cold, samples if checked else 0, tell
+                corpus, job, (probe_s, memory_bytes), cold, samples if checked else 0, report
             )
             if jobs > 1:
                 data["jobs"] = _measure_jobs(
-                    corpus, job, data, samples, jobs, (cache_bytes, cache_policy), tell
+                    corpus, job, data, samples, jobs, (cache_bytes, cache_policy), report
                 )
             if pace:
-                data["pace"] = _measure_pace(corpus, job, pace, samples, memory_bytes, tell)
+                data["pace"] = _measure_pace(corpus, job, pace, samples, memory_bytes, report)
             if compat and out is not None:
-                data["written"] = _write_layout(corpus, job, data, samples, out, tell)
-    kept = {"format": "forerun.measurement/1", "domain": "loading", "forerun": forerun.__version__}
-    kept |= {key: value for key, value in data.items() if key != "found"}
-    text = json.dumps(kept, indent=2, allow_nan=False)
+                data["written"] = _write_layout(corpus, job, data, samples, out, report)
+    written = {"format": "forerun.measurement/1", "domain": "loading", "forerun": forerun.__version__}
+    written |= {key: value for key, value in data.items() if key != "found"}
+    text = json.dumps(written, indent=2, allow_nan=False)
     if out is not None and not compat:
         out.write_text(text + "\n", encoding="utf-8")
     if as_json:
@@ -173,7 +173,7 @@ def command(
     else:
         _show(data)
         if out is not None and not compat:
-            click.echo(f"kept in {out}; next: forerun report {out} -o report.html")
+            click.echo(f"written to {out}; next: forerun report {out} -o report.html")
 
 
 def _numbers(text: str) -> list[int]:
@@ -192,7 +192,7 @@ def _measure_threads(
     bounds: tuple[float, float],
     cold: bool,
     check_samples: int,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> dict[str, Any]:
     from forerun.domains.loading.policy import Cell
     from forerun.measure.loading.clients import LocalFiles
@@ -204,16 +204,16 @@ def _measure_threads(
     state = "warm or unknown"
     if cold:
         left = [client.drop_cache() for client in clients]
-        told = [share for share in left if share is not None]
-        state = "unknown: nothing here tells whether a remote store is cold"
-        if clients and len(told) == len(clients):
-            worst = max(told)
+        known = [share for share in left if share is not None]
+        state = "unknown: nothing here shows whether a remote store is cold"
+        if clients and len(known) == len(clients):
+            worst = max(known)
             state = "cold" if worst < COLD else f"{worst:.0%} of the pages stayed in memory: not cold"
-    answered = answer(corpus, job, progress=tell, probe_s=bounds[0], memory_bytes=bounds[1], cache=state)
+    answered = answer(corpus, job, progress=report, probe_s=bounds[0], memory_bytes=bounds[1], cache=state)
     rows: tuple[Checked, ...] = ()
     if check_samples and answered.profile is not None:
         cells = [Cell(size, many) for size in BLOCKS for many in THREADS if size <= corpus.largest_piece]
-        rows = check(corpus, job, answered, cells, check_samples, progress=tell)
+        rows = check(corpus, job, answered, cells, check_samples, progress=report)
     data = answered.data()
     data["checked"] = [
         {
@@ -228,7 +228,7 @@ def _measure_threads(
 
 def _measure_jobs(
     corpus: Corpus, job: Job, data: dict[str, Any], samples: int, jobs: int, cache: tuple[float, str],
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> list[dict[str, Any]]:  # fmt: skip
     from forerun.domains.loading.engine.calibration import StoreProfile
     from forerun.domains.loading.policy import Cell, Load
@@ -238,7 +238,7 @@ def _measure_jobs(
     cell = Cell(answered.cell.block if answered.packed else 1, answered.cell.threads)
     spec = CacheSpec(cache[0], cache[1]) if cache[0] else None  # type: ignore[arg-type]
     epochs = 2 if spec else 1
-    tell(
+    report(
         f"running {jobs} jobs of {samples} samples at once, {cell.threads} threads each, blocks of {cell.block}"
     )
     measured = run_jobs(corpus, job, cell, samples, jobs=jobs, epochs=epochs, cache=spec)
@@ -257,7 +257,7 @@ def _measure_jobs(
 
 
 def _measure_pace(
-    corpus: Corpus, job: Job, name: str, samples: int, memory_bytes: float, tell: Callable[[str], None]
+    corpus: Corpus, job: Job, name: str, samples: int, memory_bytes: float, report: Callable[[str], None]
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
@@ -268,7 +268,7 @@ def _measure_pace(
     spec = pace_named(name, -(-samples // job.batch))
     paced = run_paced(
         corpus, job, samples, spec, start=Cell(1, 1), threads=THREADS, blocks=OFFERED, memory_bytes=memory_bytes,
-        progress=tell,
+        progress=report,
     )  # fmt: skip
     looks = [
         {key: value for key, value in asdict(look).items() if value == value}  # nan: nothing was seen
@@ -278,15 +278,15 @@ def _measure_pace(
 
 
 def _measure_workers(
-    corpus: Corpus, job: Job, many: list[int], block: int, pool_threads: int, tell: Callable[[str], None]
+    corpus: Corpus, job: Job, many: list[int], block: int, pool_threads: int, report: Callable[[str], None]
 ) -> dict[str, Any]:
     from forerun.measure.loading.workers import measure_workers
 
-    return measure_workers(corpus, job, many, block=block, pool_threads=pool_threads, progress=tell).data()
+    return measure_workers(corpus, job, many, block=block, pool_threads=pool_threads, progress=report).data()
 
 
 def _write_layout(
-    corpus: Corpus, job: Job, data: dict[str, Any], samples: int, folder: Path, tell: Callable[[str], None]
+    corpus: Corpus, job: Job, data: dict[str, Any], samples: int, folder: Path, report: Callable[[str], None]
 ) -> list[str]:
     from forerun.domains.loading.policy import Ask, Cell
     from forerun.measure.loading.layout import Memory, write_run
@@ -297,7 +297,7 @@ def _write_layout(
     written = []
     chosen = Cell(answered.cell.block if answered.packed else 1, answered.cell.threads)
     for approach, cell in (("baseline1", Cell(1, 1)), ("ours", chosen)):
-        tell(f"writing a run of blocks of {cell.block}, {cell.threads} threads")
+        report(f"writing a run of blocks of {cell.block}, {cell.threads} threads")
         memory = Memory()
         with memory.watched():
             run = run_cell(corpus, job, Ask(cell, samples))

@@ -79,12 +79,12 @@ class Corpus:
             if at + block <= last or last - first < block
         ]
         pieces: list[Piece] = []
-        held = 0
-        while held < samples:
+        read = 0
+        while read < samples:
             chosen = every[(start + len(pieces)) % len(every)]
-            chosen = chosen[: samples - held]
+            chosen = chosen[: samples - read]
             pieces.append(self.piece(chosen))
-            held += len(chosen)
+            read += len(chosen)
         return pieces
 
     def piece(self, samples: range) -> Piece:
@@ -148,10 +148,10 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
         return
     with tempfile.TemporaryDirectory(prefix="forerun-measure-") as temporary:
         part = Path(temporary) / "files"
-        held = count = 0
+        read = count = 0
         groups = sample_groups([entry.key for entry in files])
         for entry in (files[at] for group in groups[:: max(1, len(files) // MOST_FILES)] for at in group):
-            if count == MOST_FILES or held + entry.size_bytes > MOST_BYTES:
+            if count == MOST_FILES or read + entry.size_bytes > MOST_BYTES:
                 break
             copy = part / entry.key
             try:
@@ -161,7 +161,7 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
                 raise StoreError.at(
                     error.filename or entry.path, f"{error.strerror}, while a part was packed for measuring"
                 ) from error
-            held, count = held + entry.size_bytes, count + 1
+            read, count = read + entry.size_bytes, count + 1
         blocks = pack(part, Path(temporary) / "blocks", PackSpec(PACK_SAMPLES))
         yield Corpus(
             source, LocalFiles(blocks.folder), blocks.index, files_of(LocalFiles(folder_path), blocks.index)
@@ -173,7 +173,7 @@ NETWORK: Final = re.compile(r"nfs\d?|cifs|smb.*|9p|ceph|lustre|gpfs|beegfs|glust
 
 
 def network_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
-    """The name of the network file system that a folder lies on, empty if it lies on none or nothing tells."""
+    """The name of the network file system that a folder lies on, empty if it lies on none or that is unknown."""
     try:
         number, lines = folder.stat().st_dev, mounts.read_text(errors="replace").splitlines()
     except OSError:
@@ -238,7 +238,7 @@ class SampleFiles:
 
 
 def _listed(source: str, client: Client, absent: StoreError) -> Corpus:
-    """The files that a URL lists, where no container's manifest can be read (`absent` says why)."""
+    """The files that a URL lists, where no container's manifest can be read (`absent`: why)."""
     try:
         names = list(itertools.islice(client.names(), MOST_LISTED))
     except StoreError as unlisted:

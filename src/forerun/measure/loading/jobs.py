@@ -24,13 +24,13 @@ from forerun.measure.loading.study import Job
 from forerun.rng import stream as random_stream
 from forerun.study.executors.interrupts import held
 
-#: a job that says nothing for so long has died
+#: a job that sends nothing for so long has died
 STUCK_S: Final = 600.0
 
 
 @dataclass(frozen=True)
 class CacheSpec:
-    """A cache in each job's process: its room in bytes, and who leaves."""
+    """A cache in each job's process: its capacity in bytes, and its policy."""
 
     capacity_bytes: float
     policy: CachingPolicy = "lru"
@@ -123,18 +123,18 @@ def _work(
     """A job's process."""
     try:
         client = corpus.client_for(cell.block)
-        kept = CachedFiles(client, cache.capacity_bytes, cache.policy) if cache is not None else None
+        cached = CachedFiles(client, cache.capacity_bytes, cache.policy) if cache is not None else None
         decoder = None if job.decode in ACTS else decoder_named(job.decode)
         for epoch in range(epochs):
             pieces = epoch_pieces(corpus, cell, samples, epoch, number, seed)
-            before = (kept.hits, kept.misses) if kept else (0, 0)
+            before = (cached.hits, cached.misses) if cached else (0, 0)
             barrier.wait(STUCK_S)
             run = run_loader(
-                kept or client, pieces, threads=cell.threads, batch=job.batch, step_s=job.step_s, decode_s=job.decode_s,
+                cached or client, pieces, threads=cell.threads, batch=job.batch, step_s=job.step_s, decode_s=job.decode_s,
                 buffer_samples=job.buffer_samples, step=ACTS[job.step],
                 decode=ACTS[job.decode if decoder is None else "none"], decoder=decoder,
             )  # fmt: skip
-            after = (kept.hits, kept.misses) if kept else (0, len(pieces))
+            after = (cached.hits, cached.misses) if cached else (0, len(pieces))
             results.put(
                 JobEpoch(number, epoch, run.total_s, run.samples, after[0] - before[0], after[1] - before[1])
             )
@@ -157,7 +157,7 @@ def predict_jobs(
 ) -> tuple[JobEpoch, ...]:
     """The same, simulated: the same pieces in the same orders, on a store with the profile's numbers.
 
-    store: what the store is known to be, in place of what one job's probes say of it.
+    store: the store as it is known, in place of the one that one job's probes measured.
     """
     pieces = corpus.pieces(cell.block, load.samples)
     names = {(piece.name, piece.first): key for key, piece in enumerate(pieces)}

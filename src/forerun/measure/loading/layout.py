@@ -33,7 +33,7 @@ class Memory:
     rows: list[tuple[int, int]] = field(default_factory=list)
 
     def look(self) -> None:
-        """One row; nothing where the system does not tell."""
+        """One row; nothing where the system does not report it."""
         try:
             resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
             lines = Path("/proc/meminfo").read_text().splitlines()

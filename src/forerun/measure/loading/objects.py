@@ -63,7 +63,7 @@ class _Repeating:
 
     def repeated(self, name: str, what: str, length: int | None, attempt: Callable[[], bytes]) -> bytes:
         """The bytes of the first attempt that gives as many as wanted. Raises StoreError when none does."""
-        said = ""
+        last = ""
         for number in range(self.retries + 1):
             if number:
                 with self._lock.get():
@@ -78,13 +78,13 @@ class _Repeating:
             except Exception as error:  # each library has a tree of its own
                 if type(error).__name__ in _HOPELESS:
                     raise StoreError.at(f"{self.url}/{name}", f"{what}: {_first_line(error)}") from error
-                said = f"{type(error).__name__}: {_first_line(error)}"
+                last = f"{type(error).__name__}: {_first_line(error)}"
                 continue
             if length is None or len(data) == length:
                 return data
-            said = f"{len(data)} bytes of {length}"
+            last = f"{len(data)} bytes of {length}"
         raise StoreError.at(
-            f"{self.url}/{name}", f"{what} was asked for {self.retries + 1} times; last: {said}"
+            f"{self.url}/{name}", f"{what} was asked for {self.retries + 1} times; last: {last}"
         )
 
 
@@ -99,7 +99,7 @@ _HOPELESS: Final = (
 
 
 def _first_line(error: Exception) -> str:
-    """What a library says, without the dump that may follow."""
+    """The message of a library's error, without the dump that may follow."""
     text = str(error).strip().splitlines()
     return (text[0] if text else type(error).__name__)[:300]
 

@@ -1,4 +1,4 @@
-"""What must not cross a fork: connections, locks and event loops that another process goes on using."""
+"""Objects that must not cross a fork: connections, locks and event loops that another process still uses."""
 
 from __future__ import annotations
 

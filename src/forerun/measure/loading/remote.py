@@ -29,7 +29,7 @@ def remote_files(url: str, token: str = "") -> tuple[FileEntry, ...]:
 
 
 def upload(folder: Path, url: str) -> tuple[int, int]:
-    """Put the blocks of a folder to a URL; the manifest comes last, so that what lacks one is not whole.
+    """Put the blocks of a folder to a URL; the manifest is last, so that a container without one is incomplete.
 
     Returns how many files and bytes. Raises DataError if the folder is no container, UsageError for a URL that takes
     nothing, StoreError where writing fails.

@@ -102,9 +102,9 @@ class Piece:
 class LoaderRun:
     """What one run measured, in seconds: the total, waits of each batch, single requests and decodes.
 
-    overhead_s: of a thread, a piece: what was neither reading, nor decoding, nor waiting for room. decode_cpu_s: the
+    overhead_s: of a thread, a piece: what was neither reading, nor decoding, nor waiting for space. decode_cpu_s: the
     processor time of decoding a sample, mean. process_cpu_s: of the whole process, in all. queued_s: of its threads, in
-    all, ready to run while every processor was taken (0 where the system does not say).
+    all, ready to run while every processor was taken (0 where the system does not report it).
     """
 
     total_s: float
@@ -125,7 +125,7 @@ class LoaderRun:
 
 
 def queued_s() -> float:
-    """Seconds that this thread has been ready to run and waited for a processor; 0 where the system does not say."""
+    """Seconds that this thread has been ready to run and waited for a processor; 0 where the system does not report it."""
     try:
         with Path("/proc/thread-self/schedstat").open(
             "rb"
@@ -192,7 +192,7 @@ def run_loader(
     """Load all pieces once; `decoder` decodes what is read, in place of a `decode` that takes `decode_s`.
 
     steering: how many threads read at first, and from each look on, in place of `threads`.
-    Raises what a reading thread raised, or StoreError if nothing comes for a minute.
+    Raises what a reading thread raised, or StoreError if nothing arrives for a minute.
     """
     state = _State(client, pieces, decode_s, decode, buffer_samples, decoder)
     total = sum(len(piece.lengths) for piece in pieces)
@@ -234,7 +234,7 @@ def run_loader(
 
 
 class _Watch:
-    """What is told to who steers: batches and pieces since the last look."""
+    """The record that steering receives: batches and pieces since the last look."""
 
     def __init__(self, state: _State, begun: float) -> None:
         self.state, self.begun = state, begun
@@ -347,7 +347,7 @@ class _State:
             return piece
 
     def put(self, item: memoryview | ForerunError) -> float:
-        """Hand over; returns the seconds waited for room."""
+        """Hand over; returns the seconds waited for space."""
         try:
             self.buffer.put_nowait(item)
             return 0.0

@@ -1,7 +1,7 @@
 """A store over HTTP whose latency, bandwidth, slots and failures are chosen: a remote store on this machine.
 
-It serves the files below one folder, on the loopback interface unless told otherwise: GET and HEAD with keep-alive,
-strict single ranges (206, 416), and a listing. Latencies and failures come from a seeded stream, in the order of
+It serves the files below one folder, on the loopback interface by default: GET and HEAD with keep-alive,
+strict single ranges (206, 416), and a listing. Latencies and failures are of a seeded stream, in the order of
 serving. Nothing outside the folder is served; with a token, nothing without it.
 """
 

@@ -47,14 +47,14 @@ PROBE_S: Final = 4.0
 PROBE_REQUESTS: Final = 300
 #: batches that a probe takes at least, be they smaller ones
 LEAST_BATCHES: Final = 4
-#: requests that open connections and tell how long a probe may be
+#: requests that open connections and give the length of a probe
 FIRST_REQUESTS: Final = 8
-#: profiles drawn anew behind the interval of a prediction, and samples of the runs that they predict
+#: bootstrap profiles behind the interval of a prediction, and samples of the runs that they predict
 DRAWS: Final = 40
 DRAWN_SAMPLES: Final = 3200
 #: batches of a run whose waits are worth a picture
 SHOWN_BATCHES: Final = 8
-#: quantiles of request times that are kept
+#: quantiles of request times in the answer
 QUANTILES: Final = 101
 #: repeats that differ more than this from their median are noisy
 NOISY: Final = 0.15
@@ -97,7 +97,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the probes say of a store and a job.
+    """The answer of a few probes to whether a store is fast enough for a job.
 
     predicted_s of the whole data in `cell`, with its 95 % interval; `predicted` seconds of every cell. verified: the
     probe of the chosen cell itself, if there was one. smallest: for each number of threads, the smallest block that
@@ -248,9 +248,9 @@ class Answer:
         normal = NormalDist()
         # The ends of a distribution are nowhere; as many requests reach about so far.
         reach = np.clip(shares, 0.5 / len(seen), 1 - 0.5 / len(seen))
-        drawn = [math.exp(sigma * normal.inv_cdf(share) - sigma**2 / 2) for share in reach.tolist()]
+        latencies = [math.exp(sigma * normal.inv_cdf(share) - sigma**2 / 2) for share in reach.tolist()]
         mean = max(float(seen.mean()) - sent, 0.0)
-        return shown | {"sigma": sigma, "model_s": [sent + mean * each for each in drawn]}
+        return shown | {"sigma": sigma, "model_s": [sent + mean * each for each in latencies]}
 
     def _waits(self) -> dict[str, Any]:
         """Waits of the probe that waited most, of those of some batches, and the simulation's."""
@@ -296,7 +296,7 @@ def _probe(ask: Ask, run: LoaderRun) -> Probe:
 
 
 class _Prober:
-    """Runs probes, each long enough to tell something and no longer."""
+    """Runs probes, each as long as it must be."""
 
     def __init__(self, corpus: Corpus, job: Job, probe_s: float, progress: Progress) -> None:
         self.corpus, self.job, self.probe_s, self.progress = corpus, job, probe_s, progress
@@ -319,7 +319,7 @@ class _Prober:
         job, samples = self.job, self.samples(ask.cell)
         batch = job.batch
         if samples < LEAST_BATCHES * batch:
-            # A slow store fills no batch in time: smaller ones, with steps as much shorter, tell stalled from hidden too.
+            # A slow store fills no batch in time: smaller ones, with shorter steps, separate stalled from hidden too.
             batch = max(1, samples // LEAST_BATCHES)
             job = replace(job, batch=batch, step_s=job.step_s * batch / job.batch)
         # Whole batches: the step on a part of one takes as long as on all of it, and few batches are a rate's measure.
@@ -332,7 +332,7 @@ class _Prober:
 
 
 def load_average() -> float:
-    """Of the last minute; nan where the system does not tell."""
+    """Of the last minute; nan where the system does not report it."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
 
 
@@ -364,8 +364,8 @@ def answer(
     )
     before = load_average()
     prober = _Prober(corpus, job, probe_s, progress)
-    tell = _packed if packed else _single_files
-    chosen = tell(corpus, prober, cells, load, memory_bytes)
+    answered_by = _packed if packed else _single_files
+    chosen = answered_by(corpus, prober, cells, load, memory_bytes)
     host = Host(os.cpu_count() or 1, before, load_average(), platform.platform())
     first = prober.runs[0]
     return replace(
@@ -393,9 +393,9 @@ def _packed(corpus: Corpus, prober: _Prober, cells: list[Cell], load: Load, memo
     profile = with_intervals(abc, load, stream(0, "bootstrap"))
     verified = next((probe for probe in reversed(tuned.probes) if probe.cell == tuned.cell), None)
     total_s = tuner.predicted[tuned.cell]
-    drawn = resampled(abc, load, stream(0, "interval"), DRAWS)
+    samples = resampled(abc, load, stream(0, "interval"), DRAWS)
     short = replace(load, samples=min(load.samples, DRAWN_SAMPLES))
-    spans = total_interval(drawn, tuned.probes, profile, short, tuned.cell)
+    spans = total_interval(samples, tuned.probes, profile, short, tuned.cell)
     # What the refit moved the prediction by, and what the interval's shorter runs are short of the whole.
     scale = total_s / predict(profile, short, tuned.cell)
     return Answer(
@@ -422,23 +422,23 @@ def _single_files(
     worse = {cell: predict(slow, load, cell) for cell in cells}
     chosen = best_within(predicted, load, memory_bytes=memory_bytes, worse=worse)
     assert a.requests_s is not None
-    drawn = []
+    samples = []
     rng = stream(0, "interval")
     for _ in range(DRAWS):
         rows = rng.integers(len(sizes), size=len(sizes))
         again = replace(a, requests_s=a.requests_s[rows], request_s=float(a.requests_s[rows].mean()))
-        drawn.append(fit_single_requests(again, c, sizes[rows], load))
+        samples.append(fit_single_requests(again, c, sizes[rows], load))
     spans = {
         name: Interval(
             *np.quantile(
-                [getattr(each, name) for each in drawn], [0.025, 0.975], method="inverted_cdf"
+                [getattr(each, name) for each in samples], [0.025, 0.975], method="inverted_cdf"
             ).tolist()
         )
         for name in ("latency_s", "conn_bytes_per_s", "shared_bytes_per_s", "decode_s")
     }
     profile = replace(fitted, intervals=spans)
     short = replace(load, samples=min(load.samples, DRAWN_SAMPLES))
-    span = total_interval(drawn, (a, c), profile, short, chosen)
+    span = total_interval(samples, (a, c), profile, short, chosen)
     scale = predicted[chosen] / predict(profile, short, chosen)
     return Answer(
         corpus.name, prober.job, load, (a, c), profile, chosen, predicted[chosen], predicted,
@@ -448,7 +448,7 @@ def _single_files(
 
 
 def _hidden(corpus: Corpus, prober: _Prober, load: Load, probes: tuple[Probe, ...]) -> Answer:
-    """One probe was enough; its batches' times say how sure that is."""
+    """One probe was enough; the times of its batches give the interval."""
     run = prober.runs[0]
     # The wait for the first batch is start-up and is waited once.
     batches = run.load_s[1:] + run.step_s[1:]

@@ -125,7 +125,7 @@ class _Pooled:
         """The lengths of the samples of a worker's batches."""
         todo = iter(self.shares[worker])
         ahead: deque[Future[int]] = deque()
-        held: list[int] = []
+        gathered: list[int] = []
         with ThreadPoolExecutor(self.threads) as pool:
             while True:
                 if not ahead:
@@ -135,12 +135,12 @@ class _Pooled:
                     ahead.extend(
                         pool.submit(self.reader.decoded, *sample) for sample in self.reader.fetch(piece)
                     )
-                held.append(ahead.popleft().result())
-                if len(held) == self.batch:
-                    yield np.array(held, np.int64)
-                    held = []
-            if held:
-                yield np.array(held, np.int64)
+                gathered.append(ahead.popleft().result())
+                if len(gathered) == self.batch:
+                    yield np.array(gathered, np.int64)
+                    gathered = []
+            if gathered:
+                yield np.array(gathered, np.int64)
 
 
 def _pooled(reader: _Reader, shares: Sequence[Sequence[Piece]], threads: int, batch: int) -> Any:
@@ -158,7 +158,7 @@ class WorkerRun:
 
     @property
     def got_s(self) -> F64:
-        """When each batch came, with a step that takes no time."""
+        """When each batch arrived, with a step that takes no time."""
         return np.cumsum(self.load_s)
 
 
@@ -237,17 +237,17 @@ def _said(error: RuntimeError) -> str:
 def _cut(pieces: Sequence[Piece], batch: int) -> list[list[Piece]]:
     """Pieces dealt out to batches of so many samples; a piece that crosses an edge is read in two parts."""
     batches: list[list[Piece]] = [[]]
-    room = batch
+    left = batch
     for whole in pieces:
         piece: Piece | None = whole
         while piece is not None:
-            taken = min(room, len(piece.lengths))
+            taken = min(left, len(piece.lengths))
             batches[-1].append(piece.cut(0, taken))
-            room -= taken
+            left -= taken
             piece = piece.cut(taken, len(piece.lengths)) if taken < len(piece.lengths) else None
-            if not room:
+            if not left:
                 batches.append([])
-                room = batch
+                left = batch
     return [pieces for pieces in batches if pieces]
 
 

@@ -98,8 +98,8 @@ def librispeech(progress: Progress) -> Reproduced:
         series="series",
         caption="Two standard errors around the published gains; the last two rest on one merged run of three.",
     )
-    defects = [str(flag) for flag in flags(runs) if flag.id in ("F2", "F6", "F7")]
-    return Reproduced(tuple(rows), (figure,), tuple(defects))
+    bugs = [str(flag) for flag in flags(runs) if flag.id in ("F2", "F6", "F7")]
+    return Reproduced(tuple(rows), (figure,), tuple(bugs))
 
 
 def imagenet(progress: Progress) -> Reproduced:

@@ -50,7 +50,7 @@ class Recorded:
 
     `load_s` float64[N] waits for batches; `compute_s` float64[N-1] steps with the loop's overhead; `io` one record a
     file (unmerged) or a block (merged); `processing` one a sample; `memory` bytes by container, polled. `threads`,
-    `block` as the directory says; both 1 where it says nothing.
+    `block` as the directory says; both 1 where it gives none.
     """
 
     folder: Path
@@ -123,7 +123,7 @@ def read_run(
 
 
 def _place_of(folder: Path) -> tuple[str, str, str, str]:
-    """Approach, dataset, run and place, as the folders above say."""
+    """Approach, dataset, run and place, from the folders above."""
     above = folder.parts[:-1]
     if len(above) >= 3 and above[-3] == UNNUMBERED:
         return UNNUMBERED, above[-2], ".", above[-1]
@@ -220,11 +220,11 @@ def read_experiment(folder: Path, *, dataset: str = "", place: str = "") -> tupl
     there = sorted({(data, where) for data, where, _ in every})
     wanted = [(data, where) for data, where in there if dataset in ("", data) and place in ("", where)]
     if len(wanted) != 1:
-        held = ", ".join(f"{data} {where}" for data, where in there) or "no run directories"
+        there_are = ", ".join(f"{data} {where}" for data, where in there) or "no run directories"
         asked = " ".join(filter(None, (dataset, place)))
         raise TraceError.at(
             folder,
-            f"holds {held}; {'name one dataset and place' if wanted else 'no runs of ' + (asked or 'anything')}",
+            f"holds {there_are}; {'name one dataset and place' if wanted else 'no runs of ' + (asked or 'anything')}",
         )
     runs: list[Recorded] = []
     problems: list[Problem] = []
@@ -371,7 +371,7 @@ def improvements(runs: Sequence[Recorded]) -> tuple[Improvement, ...]:
 
 @dataclass(frozen=True)
 class Flag:
-    """A defect of the published arithmetic or records: its id and name, where, and the numbers."""
+    """A known bug of the published arithmetic or records: its id and name, where, and the numbers."""
 
     id: str
     name: str
@@ -383,7 +383,7 @@ class Flag:
 
 
 def flags(runs: Sequence[Recorded]) -> tuple[Flag, ...]:
-    """Every defect raised, with its numbers."""
+    """Every known bug that these runs have, with its numbers."""
     raised: list[Flag] = []
     for run in runs:
         raised.extend(_run_flags(run))

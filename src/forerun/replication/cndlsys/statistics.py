@@ -1,4 +1,4 @@
-"""What `forerun trace stats loading` says of run directories of the published experiment's layout.
+"""What `forerun trace stats loading` shows of run directories in the published experiment's layout.
 
 The tables are as the published notebook computes them; `corrected` adds what the delivery law explains of them and where
 the notebook's arithmetic misleads.
@@ -114,11 +114,11 @@ def _explained(title: str, rows: Sequence[Explained]) -> ReportTable:
 
 
 def _grouped(raised: Sequence[Flag]) -> tuple[str, ...]:
-    """A line a defect: the first place where it is, with its numbers, and how many more there are."""
+    """A line for each known bug: the first place where it is, with its numbers, and how many more there are."""
     places: dict[str, list[Flag]] = {}
     for flag in raised:
         places.setdefault(flag.id, []).append(flag)
     return tuple(
-        f"{held[0]}" + (f" (and {len(held) - 1} more; all of them with --json)" if len(held) > 1 else "")
-        for _, held in sorted(places.items())
+        f"{same[0]}" + (f" (and {len(same) - 1} more; all of them with --json)" if len(same) > 1 else "")
+        for _, same in sorted(places.items())
     )

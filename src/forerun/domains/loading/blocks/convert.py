@@ -52,10 +52,10 @@ def kind_of(path: Path) -> Kind:
 def _lists_shards(index: Path) -> bool:
     """Whether a file is an index of MDS shards, be they compressed or none: such a folder is no folder of files."""
     try:
-        held = json.loads(read_regular(index))
+        listed = json.loads(read_regular(index))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(held, dict) and isinstance(held.get("shards"), list) and "version" in held
+    return isinstance(listed, dict) and isinstance(listed.get("shards"), list) and "version" in listed
 
 
 def samples_of(path: Path, kind: Kind | None = None) -> Iterator[tuple[str, bytes]]:
@@ -131,8 +131,8 @@ def _part_names(keys: Sequence[str], group: Sequence[int]) -> tuple[str, ...]:
 
 def _rows(parts: Iterator[tuple[str, bytes]]) -> Iterator[dict[str, bytes]]:
     """Members that follow each other with one stem, as a row: a column a part, and the stem."""
-    for stem, held in groupby(parts, key=lambda part: member_stem(part[0])):
-        yield {part_name(key): data for key, data in held} | {"__key__": stem.encode()}
+    for stem, members in groupby(parts, key=lambda part: member_stem(part[0])):
+        yield {part_name(key): data for key, data in members} | {"__key__": stem.encode()}
 
 
 def _packed_anew(source: Path, target: Path, kind: Kind, spec: PackSpec | None) -> int:
@@ -180,11 +180,11 @@ def _parts_together(source: Path, kind: Kind) -> Iterator[tuple[str, bytes]]:
     rows: dict[str, list[int]] = {}
     for row, key in enumerate(blocks.index.key):
         rows.setdefault(member_stem(key), []).append(row)
-    if all(b - a == 1 for held in rows.values() for a, b in pairwise(held)):
+    if all(b - a == 1 for numbers in rows.values() for a, b in pairwise(numbers)):
         yield from blocks
         return
-    for held in rows.values():
-        for row in sorted(held, key=lambda row: blocks.index.key[row]):
+    for numbers in rows.values():
+        for row in sorted(numbers, key=lambda row: blocks.index.key[row]):
             yield blocks.index.key[row], blocks.read_sample(row)
 
 
@@ -206,13 +206,13 @@ def restore(source: Path, target: Path, kind: Kind) -> int:
 def _tar_shards(target: Path, members: Iterator[tuple[str, bytes]], shard_samples: int) -> None:
     """Shards of so many samples; the parts of one stay in one shard."""
     number = stems = 0
-    held: list[tuple[str, bytes]] = []
+    pending: list[tuple[str, bytes]] = []
     for member in members:
-        if not held or member_stem(member[0]) != member_stem(held[-1][0]):
+        if not pending or member_stem(member[0]) != member_stem(pending[-1][0]):
             if stems == shard_samples:
-                write_tar(target / f"shard-{number:06d}.tar", held)
-                number, stems, held = number + 1, 0, []
+                write_tar(target / f"shard-{number:06d}.tar", pending)
+                number, stems, pending = number + 1, 0, []
             stems += 1
-        held.append(member)
-    if held:
-        write_tar(target / f"shard-{number:06d}.tar", held)
+        pending.append(member)
+    if pending:
+        write_tar(target / f"shard-{number:06d}.tar", pending)

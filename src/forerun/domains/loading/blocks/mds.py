@@ -66,15 +66,16 @@ def write_rows(folder: Path, rows: Iterable[Mapping[str, bytes]], *, shard_sampl
     if any(folder.iterdir()):
         raise DataError.at(folder, "already holds something")
     shards: list[dict[str, Any]] = []
-    total, held = 0, []
+    shard: list[Mapping[str, bytes]] = []
+    total = 0
     for row in rows:
-        held.append(row)
-        if len(held) == shard_samples:
-            shards.append(_write_shard(folder, len(shards), held))
-            total, held = total + len(held), []
-    if held:
-        shards.append(_write_shard(folder, len(shards), held))
-        total += len(held)
+        shard.append(row)
+        if len(shard) == shard_samples:
+            shards.append(_write_shard(folder, len(shards), shard))
+            total, shard = total + len(shard), []
+    if shard:
+        shards.append(_write_shard(folder, len(shards), shard))
+        total += len(shard)
     (folder / INDEX).write_text(json.dumps({"shards": shards, "version": 2}, sort_keys=True))
     return total
 
@@ -124,8 +125,8 @@ _TOOLS: Final = {"gz": "gzip", "br": "brotli", "bz2": "bzip2", "snappy": "snzip"
 
 
 def _name(shard: Any, part: str) -> str:
-    held = shard.get(part) if isinstance(shard, dict) else None
-    name = held.get("basename") if isinstance(held, dict) else None
+    about = shard.get(part) if isinstance(shard, dict) else None
+    name = about.get("basename") if isinstance(about, dict) else None
     return name if isinstance(name, str) else ""
 
 

@@ -77,12 +77,12 @@ def cut(sizes: Sequence[int], spec: PackSpec) -> list[range]:
             range(a, min(a + spec.block_samples, len(sizes)))
             for a in range(0, len(sizes), spec.block_samples)
         ]
-    blocks, first, held = [], 0, 0
+    blocks, first, block_bytes = [], 0, 0
     for at, size in enumerate(sizes):
-        if at > first and held + size > spec.block_bytes:
+        if at > first and block_bytes + size > spec.block_bytes:
             blocks.append(range(first, at))
-            first, held = at, 0
-        held += size
+            first, block_bytes = at, 0
+        block_bytes += size
     return [*blocks, range(first, len(sizes))]
 
 
@@ -98,7 +98,7 @@ def pack(
     the same plan stopped.
 
     Parts of one sample (see `sample_groups`) lie together, and count as one. order: an explicit order of the samples
-    instead of the spec's. progress: told blocks done and all blocks.
+    instead of the spec's. progress: called with the blocks done and all blocks.
     Raises DataError for a source that cannot be packed or changed on the way, StoreError for a target that holds
     something else or cannot be written.
     """  # fmt: skip
@@ -272,7 +272,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 @contextmanager
 def _explained(path: Path, so_far: str) -> Iterator[None]:
-    """Turns a failed write into a StoreError that says what is kept."""
+    """Turns a failed write into a StoreError that names what is already packed."""
     try:
         yield
     except OSError as error:

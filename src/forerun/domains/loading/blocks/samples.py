@@ -23,8 +23,8 @@ MAX_SAMPLE_BYTES: Final = 2**40
 
 def undecodable(where: object, what: str, error: Exception) -> DataError:
     """What a decoding library threw, in one line that names sample and place; the library knows neither."""
-    said = re.sub(r"<_io\.BytesIO[^>]*>", "the sample", str(error).partition("\n")[0])[:200]
-    return DataError(Problem(str(where), f"{what} cannot be decoded: {type(error).__name__}: {said}"))
+    message = re.sub(r"<_io\.BytesIO[^>]*>", "the sample", str(error).partition("\n")[0])[:200]
+    return DataError(Problem(str(where), f"{what} cannot be decoded: {type(error).__name__}: {message}"))
 
 
 #: a part's name, behind the stem: words that begin with a letter, so that 0001.jpg is a number and no part

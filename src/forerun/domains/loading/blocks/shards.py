@@ -46,10 +46,10 @@ def shards_in(folder: Path | None, sizes: Sequence[tuple[str, int]]) -> tuple[st
     if folder is not None:
         for key, size in sizes:
             if key.rpartition("/")[2] == "index.json" and size <= _MAX_INDEX_BYTES:
-                held = _json(folder / key)
-                if isinstance(held.get("chunks"), list) and "config" in held:
+                index = _json(folder / key)
+                if isinstance(index.get("chunks"), list) and "config" in index:
                     return "LitData", key
-                if isinstance(held.get("shards"), list) and "version" in held:
+                if isinstance(index.get("shards"), list) and "version" in index:
                     return "MDS", key
     payload = [key for key, _ in sizes if not _BESIDE.search(key)]
     if not payload:
@@ -97,10 +97,10 @@ def unpacking(name: str, tool: str = "") -> str:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        held = json.loads(read_regular(path, most_bytes=_MAX_INDEX_BYTES))
+        index = json.loads(read_regular(path, most_bytes=_MAX_INDEX_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
-    return held if isinstance(held, dict) else {}
+    return index if isinstance(index, dict) else {}
 
 
 def _by_name(key: str) -> str:

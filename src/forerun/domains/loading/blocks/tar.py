@@ -62,9 +62,9 @@ def read_tar(path: Path) -> Iterator[tuple[str, bytes]]:
                 if why:
                     raise DataError.at(path, f"member {member.name[:80]!r} {why}")
                 seen.add(key.casefold())
-                held = archive.extractfile(member)
-                assert held is not None
-                yield key, held.read()
+                content = archive.extractfile(member)
+                assert content is not None
+                yield key, content.read()
     except (tarfile.TarError, EOFError, OSError, ValueError) as error:
         raise DataError.at(path, f"is no readable tar: {error}") from error
 

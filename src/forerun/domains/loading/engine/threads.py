@@ -101,15 +101,15 @@ def stream(
     admits no thread or more than there are, CheckFailed if what was recorded breaks a law (see `conservation`).
     """
     world = _lay_out(readers, store, np.atleast_1d(np.asarray(latency_s, np.float64)))
-    held = caches if caches is not None else open_caches((), 0)
+    cache_state = caches if caches is not None else open_caches((), 0)
     f, i = world.f, world.i
     kernels.begin(f, i, world.at)
     since = [0.0] * len(readers)
     for until_s in (*sorted(cuts), math.inf):
-        kernels.advance(f, i, world.at, held, float(until_s))
+        kernels.advance(f, i, world.at, cache_state, float(until_s))
         while (job := int(i[kernels.PAUSED]) - 1) >= 0:
-            kernels.admit(f, i, world.at, held, job, _steered(world, readers[job], job, since))
-            kernels.advance(f, i, world.at, held, float(until_s))
+            kernels.admit(f, i, world.at, cache_state, job, _steered(world, readers[job], job, since))
+            kernels.advance(f, i, world.at, cache_state, float(until_s))
     failed = int(i[kernels.FAILED_BLOCK])
     if failed >= 0:
         job_block = world.ints("job_block", 0, len(readers) + 1)
@@ -136,9 +136,9 @@ def stream(
         bytes_requested=float(f[kernels.BYTES]),
         attempts=int(i[kernels.ATTEMPTS]),
         end_s=end_s,
-        cache_most_bytes=held.about[:, cached.MOST_BYTES].copy(),
+        cache_most_bytes=cache_state.about[:, cached.MOST_BYTES].copy(),
     )
-    check_run(run, readers, store, held.about[:, cached.CAPACITY_BYTES])
+    check_run(run, readers, store, cache_state.about[:, cached.CAPACITY_BYTES])
     return run
 
 
