@@ -17,6 +17,9 @@ from forerun.domains.loading.explain import LoadingExplainer
 from forerun.domains.loading.figures import figures
 from forerun.domains.loading.figures.saved import plan_figures
 from forerun.domains.loading.inputs import prepare
+from forerun.domains.loading.policies.first_fit import FirstFit
+from forerun.domains.loading.policies.no_merge import NoMerge
+from forerun.domains.loading.policies.pace import ByInterval
 from forerun.domains.loading.policy import Cell, placements
 from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError
 from forerun.replication.cndlsys import reproduce
@@ -524,3 +527,15 @@ def test_what_takes_for_ever_is_told() -> None:
         for mode in ("threads", "workers"):
             with pytest.raises(Infeasible, match="takes for ever"):
                 run(override, f"loader.mode={mode}", "layout.block_samples=1")
+
+
+@pytest.mark.parametrize(
+    ("policy", "key"),
+    [(FirstFit(), "policy"), (NoMerge(), "tuner"), (ByInterval(every_batches=5), "pace")],
+)
+def test_a_policy_given_to_a_run_is_recorded_in_its_scenario(policy: Any, key: str) -> None:
+    """Whatever its kind: the recorded scenario, run again as it is, gives the same result."""
+    scenario = loads(BASE, ["grid={blocks: [1, 4], threads: [1, 2]}", "run.epochs=1"])
+    result = forerun.simulate(scenario, policy=policy)
+    assert getattr(result.scenario, key) == policy and getattr(scenario, key) != policy
+    assert forerun.simulate(result.scenario).summary == result.summary

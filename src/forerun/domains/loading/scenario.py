@@ -32,7 +32,7 @@ MOST_OF_ANYTHING = 4096
 #: samples that all jobs read in all epochs
 MOST_READ = 1_000_000_000
 #: slots, and samples in a buffer, at most; seconds between the starts of jobs; spread of a logarithm
-MOST_ROOM = 10**12
+MOST_SLOTS = 10**12
 MOST_STAGGER_S = 1e9
 MOST_SIGMA = 20
 
@@ -126,7 +126,7 @@ class Dataset(Spec, frozen=True, kw_only=True):
         if isinstance(self.sample_bytes, (int, float)):
             problems += above_zero(self, "sample_bytes")
         problems += not_above(self, MOST_SAMPLES, "samples") + not_above(
-            self, MOST_ROOM, "shuffle_buffer_samples"
+            self, MOST_SLOTS, "shuffle_buffer_samples"
         )
         if (self.shuffle == "block+buffer") != (self.shuffle_buffer_samples > 0):
             what = f"{self.shuffle_buffer_samples} with shuffle {self.shuffle}: block+buffer, and only that, holds some back"
@@ -215,7 +215,7 @@ class Store(Spec, frozen=True, kw_only=True):
         names = (
             "conn_bytes_per_s", "shared_bytes_per_s", "slots", "requests_per_s", "client_s", "client_s_per_byte"
         )  # fmt: skip
-        problems = not_negative(self, *names) + not_above(self, MOST_ROOM, "slots")
+        problems = not_negative(self, *names) + not_above(self, MOST_SLOTS, "slots")
         if isinstance(self.latency_s, (int, float)):
             problems += not_negative(self, "latency_s")
         if not self.burst >= 1:
@@ -297,7 +297,7 @@ class Loader(Spec, frozen=True, kw_only=True):
         """One thread and worker at least; a start for each worker, or none."""
         problems = above_zero(self, "threads", "workers", "prefetch") + not_negative(self, "buffer_samples")
         problems += not_above(self, MOST_OF_ANYTHING, "threads", "workers", "prefetch")
-        problems += not_above(self, MOST_ROOM, "buffer_samples")
+        problems += not_above(self, MOST_SLOTS, "buffer_samples")
         if self.start_s and (len(self.start_s) != self.workers or min(self.start_s) < 0):
             problems.append(("start_s", f"{self.workers} times of 0 or more are wanted, one a worker"))
         return problems
@@ -359,12 +359,7 @@ class Grid(Spec, frozen=True, kw_only=True):
         """Some blocks and threads, none negative, none twice."""
         return [
             (name, f"must be ascending numbers {'above 0' if least else 'of 0 or more'}")
-            for name, least, needed in (
-                ("blocks", 1, True),
-                ("threads", 1, True),
-                ("workers", 1, False),
-                ("cache_bytes", 0, False),
-            )
+            for name, least, needed in _AXES
             if (not (values := getattr(self, name)) and needed)
             or (values and values[0] < least)
             or any(b <= a for a, b in itertools.pairwise(values))
@@ -404,47 +399,39 @@ class Goal(Spec, frozen=True, kw_only=True):
 
 
 class Node(Spec, frozen=True, kw_only=True):
-    """A machine: GPUs, CPUs, and disk for chunks (in the unit that chunks have)."""
+    """A node: its GPUs and CPUs, and its disk in bytes (or any unit that chunks have)."""
 
     gpus: int
     cpus: int
     disk: float
 
-    def problems(self) -> list[tuple[str, str]]:
+    def problems(self) -> Problems:
         """Everything is above zero."""
-        return [
-            (name, f"{getattr(self, name)} is not above 0")
-            for name in ("gpus", "cpus", "disk")
-            if not getattr(self, name) > 0
-        ]
+        return above_zero(self, "gpus", "cpus", "disk")
 
 
 class GangJob(Spec, frozen=True, kw_only=True):
-    """A job: workers, what each needs, and how long it runs."""
+    """A job of a gang: workers, the GPUs and CPUs that each needs, and how long it runs."""
 
     workers: int
     gpus: int
     cpus: int
     run_s: float
 
-    def problems(self) -> list[tuple[str, str]]:
+    def problems(self) -> Problems:
         """A worker at least; nothing negative."""
         problems = [] if self.workers >= 1 else [("workers", f"{self.workers} is below 1")]
-        return problems + [
-            (name, f"{getattr(self, name)} is negative")
-            for name in ("gpus", "cpus", "run_s")
-            if getattr(self, name) < 0
-        ]
+        return problems + not_negative(self, "gpus", "cpus", "run_s")
 
 
 class Gang(Spec, frozen=True, kw_only=True):
-    """Jobs that share a data set of chunks (sizes)."""
+    """Jobs that share a data set of chunks (their sizes), and when they arrive."""
 
     arrive_s: float
     chunks: tuple[float, ...]
     jobs: tuple[GangJob, ...]
 
-    def problems(self) -> list[tuple[str, str]]:
+    def problems(self) -> Problems:
         """Sizes are above zero; there is a job."""
         problems = [
             (f"chunks.{i}", f"{size} is not above 0") for i, size in enumerate(self.chunks) if not size > 0

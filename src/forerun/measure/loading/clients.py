@@ -24,11 +24,16 @@ from typing import Any, ClassVar, Final, Protocol
 import numpy as np
 
 from forerun.errors import StoreError, UsageError
+from forerun.measure.loading.objects import (
+    BACKOFF_S,
+    OBJECT_SCHEMES,
+    RETRIES,
+    TIMEOUT_S,
+    FsspecFiles,
+    ObjectFiles,
+)
 from forerun.measure.loading.processes import PerProcess
 
-RETRIES: Final = 5
-BACKOFF_S: Final = 0.05
-TIMEOUT_S: Final = 20.0
 MAX_READ_BYTES: Final = 2**30
 
 
@@ -60,8 +65,6 @@ def open_client(url: str, token: str = "") -> Client:
     scheme = url.partition("://")[0].lower()
     if scheme in ("http", "https"):
         return HttpFiles(url, token)
-    from forerun.measure.loading.objects import OBJECT_SCHEMES, FsspecFiles, ObjectFiles
-
     return ObjectFiles(url) if scheme in OBJECT_SCHEMES else FsspecFiles(url)
 
 

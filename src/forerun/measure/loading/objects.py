@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from forerun.errors import StoreError, UsageError
-from forerun.measure.loading.clients import BACKOFF_S, RETRIES, TIMEOUT_S
 from forerun.measure.loading.processes import PerProcess
 
+#: of every reader of a store: attempts after the first, the pause before the first of them, the longest wait
+RETRIES: Final = 5
+BACKOFF_S: Final = 0.05
+TIMEOUT_S: Final = 20.0
 #: what obstore opens; everything else with a scheme is fsspec's
 OBJECT_SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 #: the process that called obstore first, 0 before; its threads are not copied by a fork, and a call would wait for ever

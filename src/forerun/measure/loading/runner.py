@@ -24,6 +24,7 @@ from forerun.domains.loading.blocks.samples import undecodable
 from forerun.domains.loading.engine.model import Look, Steering
 from forerun.errors import DataError, ForerunError, StoreError
 from forerun.measure.loading.clients import Client
+from forerun.measure.loading.torch_step import small_step
 
 #: no sample for so long means that the loader hangs
 STUCK_S: Final = 60.0
@@ -158,8 +159,6 @@ def nothing(_seconds: float) -> None:
 
 def torch_step(seconds: float) -> None:
     """Training steps of a small network in torch, one after another, for so long."""
-    from forerun.measure.loading.torch_loader import small_step
-
     end = time.perf_counter() + seconds
     step = small_step()
     while time.perf_counter() < end:

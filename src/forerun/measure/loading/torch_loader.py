@@ -12,10 +12,9 @@ import statistics
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -27,34 +26,10 @@ from forerun.errors import DataError, ForerunError, StoreError, UsageError
 from forerun.measure.loading.clients import Client
 from forerun.measure.loading.corpus import Corpus
 from forerun.measure.loading.runner import ACTS, Decoder, Piece
+from forerun.measure.loading.torch_step import require_torch
 
 #: a worker that gives no batch for so long hangs
 STUCK_S: Final = 60.0
-
-
-def _torch() -> Any:
-    try:
-        import torch.utils.data
-    except ImportError as error:
-        raise UsageError.at("--loader", "torch is not installed: pip install 'forerun[torch]'") from error
-    return torch
-
-
-@cache
-def small_step() -> Callable[[], None]:
-    """A training step of a small network: some milliseconds of a processor."""
-    torch = _torch()
-    torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.01)
-    inputs, classes = torch.randn(64, 256), torch.randint(0, 10, (64,))
-
-    def step() -> None:
-        optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(net(inputs), classes).backward()
-        optimiser.step()
-
-    return step
 
 
 @dataclass(frozen=True)
@@ -117,7 +92,7 @@ class _Pooled:
 
     def __iter__(self) -> Iterator[Any]:
         try:
-            yield from self.batches(_torch().utils.data.get_worker_info().id)
+            yield from self.batches(require_torch().utils.data.get_worker_info().id)
         except ForerunError as error:
             yield error
 
@@ -145,7 +120,9 @@ class _Pooled:
 
 def _pooled(reader: _Reader, shares: Sequence[Sequence[Piece]], threads: int, batch: int) -> Any:
     """A `_Pooled` that torch takes for one of its own."""
-    return type("Pooled", (_Pooled, _torch().utils.data.IterableDataset), {})(reader, shares, threads, batch)
+    return type("Pooled", (_Pooled, require_torch().utils.data.IterableDataset), {})(
+        reader, shares, threads, batch
+    )
 
 
 @dataclass(frozen=True)
@@ -184,7 +161,7 @@ def run_workers(
     client does not survive a fork.
     Raises UsageError without torch, StoreError or DataError for what a worker could not read or decode.
     """
-    torch = _torch()
+    torch = require_torch()
     client = corpus.client_for(block)
     reader = _Reader(client, decode_s, decode, decoder)
     if pool_threads:
