@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 
 from forerun.domains.energy.engine.batch import Work, run_many
-from forerun.domains.energy.inputs.workload import Submission
+from forerun.domains.energy.inputs.workload import Submission, Workload
 from forerun.domains.energy.plan.frontier import Program
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import Pair
+from forerun.domains.energy.policy import KnobSpec, Pair
 from forerun.domains.energy.scenario import Rules
 from forerun.domains.energy.traces.groups import group_rows
 from forerun.domains.energy.traces.pipelines import synthetic
@@ -131,21 +131,19 @@ def race() -> list[dict[str, Any]]:
 
 def marks() -> dict[str, float]:
     workload = public_workload("v100", "librispeech", COMPAT)
-    common: dict[str, Any] = {"eta": 0.5, "beta": 2.0, "seeds": range(1000), "recurrences": 100}
     published = Pair(batch_size=PruningGts(), limit=Jit())
-    run_many(workload, published, rules=COMPAT, **common)  # compiles
-    run_many(workload, Joint(), rules=COMPAT, **(common | {"seeds": range(2)}))
+
+    def take_s(workload: Workload, spec: KnobSpec, rules: Rules, seeds: int = 1000) -> float:
+        work = Work(workload, spec, eta=0.5, beta=2.0, rules=rules, recurrences=100)
+        return timed(lambda: run_many(work, range(seeds)))[0]
+
+    take_s(workload, published, COMPAT)  # compiles
+    take_s(workload, Joint(), COMPAT, 2)
     found = {}
-    found["1,000 seeds x 100 recurrences, compat, s"], _ = timed(
-        lambda: run_many(workload, published, rules=COMPAT, **common)
-    )
+    found["1,000 seeds x 100 recurrences, compat, s"] = take_s(workload, published, COMPAT)
     corrected = public_workload("v100", "librispeech", Rules())
-    found["1,000 seeds x 100 recurrences, corrected, s"], _ = timed(
-        lambda: run_many(corrected, published, rules=Rules(), **common)
-    )
-    found["1,000 seeds x 100 recurrences, joint, s"], _ = timed(
-        lambda: run_many(workload, Joint(), rules=COMPAT, **common)
-    )
+    found["1,000 seeds x 100 recurrences, corrected, s"] = take_s(corrected, published, Rules())
+    found["1,000 seeds x 100 recurrences, joint, s"] = take_s(workload, Joint(), COMPAT)
     found["24 workloads x 200 seeds, s"], _ = timed(_sweep)
     return {name: round(seconds, 3) for name, seconds in found.items()}
 
@@ -154,14 +152,14 @@ def scaling() -> dict[str, dict[str, float]]:
     """Seconds of groups of 10,000 and 100,000 submissions; one line a shape."""
     workload = public_workload("v100", "librispeech", COMPAT)
     spec = Pair(batch_size=PruningGts(concurrency=True), limit=Jit())
-    options: dict[str, Any] = {"eta": 0.5, "beta": 2.0, "rules": COMPAT, "seeds": [1], "compile_above": 0}
     found = {}
     for name, shape in SHAPES.items():
         took = []
         for n in (10_000, 100_000):
             rows = group_rows(n, 9000.0, seed=5, **shape)
-            work = functools.partial(run_many, workload, spec, rows=rows, **options)
-            took.append(min(timed(work)[0] for _ in range(3)))
+            work = Work(workload, spec, eta=0.5, beta=2.0, rules=COMPAT, rows=rows)
+            run = functools.partial(run_many, work, [1], compile_above=0)
+            took.append(min(timed(run)[0] for _ in range(3)))
         found[name] = {
             "10,000 rows, s": took[0],
             "100,000 rows, s": took[1],
