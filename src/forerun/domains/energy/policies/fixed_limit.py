@@ -7,7 +7,10 @@ from forerun.domains.energy.policy.view import MeasuredLimits, View
 
 
 class FixedLimit(LimitSpec, frozen=True, kw_only=True, tag="fixed-limit"):
-    """Always the same power limit. limit_w: above 0 [W]."""
+    """Always the same power limit.
+
+    limit_w: above 0 [W].
+    """
 
     limit_w: float
 
