@@ -19,13 +19,15 @@ from forerun.domains.loading.engine.calibration import fit_profile, predict
 from forerun.domains.loading.policies.pace import ByInterval
 from forerun.domains.loading.policy import Ask, Cell, Load
 from forerun.measure.loading import torch_loader as torches
+from forerun.measure.loading.answers import Job
+from forerun.measure.loading.checking import check
 from forerun.measure.loading.clients import HttpFiles
 from forerun.measure.loading.corpus import make_corpus, open_corpus
 from forerun.measure.loading.jobs import run_jobs
 from forerun.measure.loading.paced import pace_named, run_paced
+from forerun.measure.loading.probing import answer, measure_cell
 from forerun.measure.loading.runner import Piece, run_loader
 from forerun.measure.loading.store import LatencyStore, StoreSpec
-from forerun.measure.loading.study import Job, answer, check, measure_cell
 
 
 @pytest.fixture(scope="module")

@@ -33,8 +33,8 @@ from forerun.domains.loading.engine.model import Reader, StoreModel
 from forerun.domains.loading.engine.threads import stream
 from forerun.domains.loading.policy import Cell, Load
 from forerun.measure.loading.corpus import make_corpus
+from forerun.measure.loading.probing import PROBE_S
 from forerun.measure.loading.runner import Piece, nothing, run_loader
-from forerun.measure.loading.study import PROBE_S
 from forerun.replication.cndlsys.law import FittedDelivery
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "loading"))

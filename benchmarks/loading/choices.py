@@ -17,8 +17,9 @@ import numpy as np
 from reality import REGRET_BAR, numbers, packed_corpus, quiet, store, tell
 
 from forerun.domains.loading.policy import Ask, Cell
+from forerun.measure.loading.answers import Job
 from forerun.measure.loading.corpus import open_corpus
-from forerun.measure.loading.study import BLOCKS, Job, answer, measure_cell
+from forerun.measure.loading.probing import BLOCKS, answer, measure_cell
 
 ROUNDS = 5
 REPEATS = 6

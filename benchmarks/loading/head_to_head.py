@@ -24,8 +24,9 @@ from reality import MEAN_BAR, packed_corpus, quiet, store, tell
 
 from forerun.domains.loading.engine.calibration import predict
 from forerun.domains.loading.policy import Ask, Cell, Load
+from forerun.measure.loading.answers import Job
 from forerun.measure.loading.corpus import open_corpus
-from forerun.measure.loading.study import BLOCKS, Job, answer, measure_cell
+from forerun.measure.loading.probing import BLOCKS, answer, measure_cell
 
 LATENCY_MS = 40
 SAMPLES = 1280

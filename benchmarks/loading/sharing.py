@@ -17,9 +17,10 @@ import numpy as np
 from reality import packed_corpus, quiet, store, tell
 
 from forerun.domains.loading.policy import Ask, Cell
+from forerun.measure.loading.answers import Job
 from forerun.measure.loading.corpus import open_corpus
 from forerun.measure.loading.jobs import run_jobs
-from forerun.measure.loading.study import Job, measure_cell
+from forerun.measure.loading.probing import measure_cell
 
 LAW_BAR = 0.08
 

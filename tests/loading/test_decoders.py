@@ -17,9 +17,10 @@ from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.policy import Ask, Cell
 from forerun.errors import DataError, UsageError
 from forerun.measure.loading import decoders
+from forerun.measure.loading.answers import Job
 from forerun.measure.loading.corpus import open_corpus
 from forerun.measure.loading.decoders import decoder_named
-from forerun.measure.loading.study import Job, run_cell
+from forerun.measure.loading.probing import run_cell
 
 KINDS = ("pillow", "soundfile")
 

@@ -27,9 +27,10 @@ from forerun.domains.loading.blocks.shards import _crc32c as crc32c
 from forerun.domains.loading.blocks.tar import write_tar
 from forerun.domains.loading.policy import Ask, Cell
 from forerun.errors import DataError, StoreError
+from forerun.measure.loading.answers import Job
 from forerun.measure.loading.corpus import open_corpus
+from forerun.measure.loading.probing import run_cell
 from forerun.measure.loading.store import LatencyStore
-from forerun.measure.loading.study import Job, run_cell
 from forerun.regular import read_regular
 
 

@@ -17,11 +17,13 @@ from forerun.cli.main import run as command_line
 from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.policy import Ask, Cell
 from forerun.errors import DataError, StoreError, UsageError
+from forerun.measure.loading.answers import Job
+from forerun.measure.loading.checking import check
 from forerun.measure.loading.clients import HttpFiles, LocalFiles
 from forerun.measure.loading.corpus import make_corpus, open_corpus
+from forerun.measure.loading.probing import answer, measure_cell
 from forerun.measure.loading.runner import Piece, run_loader
 from forerun.measure.loading.store import LatencyStore, StoreSpec
-from forerun.measure.loading.study import Job, answer, check, measure_cell
 
 
 @pytest.fixture(scope="module")

@@ -24,10 +24,10 @@ from forerun.domains.loading.inputs import prepare
 from forerun.domains.loading.policies.pace import ByInterval
 from forerun.domains.loading.policy import UNBOUNDED, Cell, Pace, PaceSpec, PaceView, paces
 from forerun.errors import PolicyError, ScenarioError, UnknownName
+from forerun.measure.loading.answers import Job
 from forerun.measure.loading.corpus import make_corpus, open_corpus
 from forerun.measure.loading.paced import pace_named, run_paced
 from forerun.measure.loading.store import LatencyStore, StoreSpec
-from forerun.measure.loading.study import Job
 from forerun.scenarios import loads
 
 CASES = 200

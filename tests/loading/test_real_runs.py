@@ -30,15 +30,16 @@ from forerun.domains.loading.engine.model import CacheModel, StoreModel
 from forerun.domains.loading.engine.threads import hits_of, open_caches
 from forerun.domains.loading.policy import Ask, Cell, Load, Probe
 from forerun.errors import DataError, StoreError, TraceError, UsageError
+from forerun.measure.loading.answers import Job
 from forerun.measure.loading.caching import CACHING_POLICIES, CachedFiles
 from forerun.measure.loading.clients import HttpFiles, LocalFiles
 from forerun.measure.loading.corpus import Corpus, make_corpus, open_corpus
 from forerun.measure.loading.decoders import decoder_named
 from forerun.measure.loading.jobs import CacheSpec, predict_jobs, run_jobs
 from forerun.measure.loading.layout import Memory, write_run
+from forerun.measure.loading.probing import answer, run_cell
 from forerun.measure.loading.runner import Piece, busy, python, run_loader
 from forerun.measure.loading.store import LatencyStore, StoreSpec
-from forerun.measure.loading.study import Job, answer, run_cell
 from forerun.replication.cndlsys.runs import features, flags, read_experiment
 
 from .reference import equal_jobs_rate

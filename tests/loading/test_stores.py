@@ -22,11 +22,12 @@ from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.policy import Ask, Cell
 from forerun.errors import DataError, StoreError, UsageError
 from forerun.measure.loading import objects
+from forerun.measure.loading.answers import Job
 from forerun.measure.loading.clients import HttpFiles, open_client
 from forerun.measure.loading.corpus import make_corpus, open_corpus
+from forerun.measure.loading.probing import run_cell
 from forerun.measure.loading.remote import remote_files, upload
 from forerun.measure.loading.store import LatencyStore, StoreSpec
-from forerun.measure.loading.study import Job, run_cell
 from forerun.measure.loading.torch_loader import run_workers
 
 from .test_forked import START_METHODS, wanted_of, wrong_reads

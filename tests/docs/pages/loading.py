@@ -11,15 +11,8 @@ from forerun.domains.loading.policies.pace import ByInterval
 from forerun.domains.loading.policies.three_probes import ThreeProbes
 from forerun.domains.loading.summary.measured import MEAN_ERROR, WORST_ERROR
 from forerun.domains.loading.traces import TRACES
-from forerun.measure.loading.study import (
-    BLOCKS,
-    COLD,
-    FIRST_REQUESTS,
-    PROBE_REQUESTS,
-    PROBE_S,
-    THREADS,
-    Job,
-)
+from forerun.measure.loading.answers import Job
+from forerun.measure.loading.probing import BLOCKS, COLD, FIRST_REQUESTS, PROBE_REQUESTS, PROBE_S, THREADS
 
 from ..claims import RESULTS, Claim, constant, record
 

@@ -11,8 +11,9 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from forerun.measure.loading.answers import Answer, Job
+    from forerun.measure.loading.checking import Checked
     from forerun.measure.loading.corpus import Corpus
-    from forerun.measure.loading.study import Answer, Checked, Job
 
 
 @click.command(name="loading")
@@ -114,8 +115,8 @@ def command(
     import forerun
     from forerun.domains.loading.policy import paces
     from forerun.errors import UsageError
+    from forerun.measure.loading.answers import Job
     from forerun.measure.loading.corpus import open_corpus
-    from forerun.measure.loading.study import Job
     from forerun.units import parse_quantity
 
     try:
@@ -195,9 +196,10 @@ def _measure_threads(
     report: Callable[[str], None],
 ) -> dict[str, Any]:
     from forerun.domains.loading.policy import Cell
+    from forerun.measure.loading.checking import check
     from forerun.measure.loading.clients import LocalFiles
     from forerun.measure.loading.corpus import SampleFiles
-    from forerun.measure.loading.study import BLOCKS, COLD, THREADS, answer, check
+    from forerun.measure.loading.probing import BLOCKS, COLD, THREADS, answer
 
     files = corpus.files.client if isinstance(corpus.files, SampleFiles) else corpus.files
     clients = [client for client in (corpus.client, files) if isinstance(client, LocalFiles)]
@@ -263,7 +265,7 @@ def _measure_pace(
 
     from forerun.domains.loading.policy import Cell
     from forerun.measure.loading.paced import pace_named, run_paced
-    from forerun.measure.loading.study import OFFERED, THREADS
+    from forerun.measure.loading.probing import OFFERED, THREADS
 
     spec = pace_named(name, -(-samples // job.batch))
     paced = run_paced(
@@ -290,7 +292,7 @@ def _write_layout(
 ) -> list[str]:
     from forerun.domains.loading.policy import Ask, Cell
     from forerun.measure.loading.layout import Memory, write_run
-    from forerun.measure.loading.study import run_cell
+    from forerun.measure.loading.probing import run_cell
 
     answered: Answer = data["found"]
     place = "remote" if "://" in corpus.name else "local"

@@ -16,11 +16,11 @@ from forerun.domains.loading.engine.model import CacheModel, Reader, StoreModel
 from forerun.domains.loading.engine.threads import open_caches, stream
 from forerun.domains.loading.policy import Cell, Load
 from forerun.errors import ForerunError, StoreError
+from forerun.measure.loading.answers import Job
 from forerun.measure.loading.caching import CachedFiles, CachingPolicy
 from forerun.measure.loading.corpus import Corpus
 from forerun.measure.loading.decoders import decoder_named
 from forerun.measure.loading.runner import ACTS, Piece, run_loader
-from forerun.measure.loading.study import Job
 from forerun.rng import stream as random_stream
 from forerun.study.executors.interrupts import held
 

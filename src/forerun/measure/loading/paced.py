@@ -8,10 +8,10 @@ from typing import Final
 
 from forerun.domains.loading.engine.pacing import Paced, Pacer
 from forerun.domains.loading.policy import Cell, PaceSpec, paces
+from forerun.measure.loading.answers import Job
 from forerun.measure.loading.corpus import Corpus
 from forerun.measure.loading.decoders import decoder_named
 from forerun.measure.loading.runner import ACTS, LoaderRun, run_loader
-from forerun.measure.loading.study import Job
 
 #: looks in an epoch that is shorter than the policy's own interval would allow any, and batches that a look needs
 LEAST_LOOKS: Final = 8

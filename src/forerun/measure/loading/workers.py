@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from forerun.errors import UsageError
+from forerun.measure.loading.answers import Host, Job, load_average
+from forerun.measure.loading.checking import spread
 from forerun.measure.loading.corpus import Corpus
 from forerun.measure.loading.decoders import decoder_named
 from forerun.measure.loading.runner import ACTS
-from forerun.measure.loading.study import Host, Job, load_average, spread
 from forerun.measure.loading.torch_loader import WorkerFit, WorkerRun, fit_workers, run_workers
 
 #: repeats of every number of workers, batches a worker in a probe, batches of a run and of each worker in it at least
