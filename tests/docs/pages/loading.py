@@ -255,7 +255,7 @@ def _head_to_head() -> Iterator[Claim]:
 
 def _trial() -> Iterator[Claim]:
     page, job = PAGE, Job()
-    made = TRACES.generate("", (), count=20_000, horizon_s=None, seed=0).told.data
+    made = TRACES.generate("", (), count=20_000, horizon_s=None, seed=0).report.data
     yield Claim(
         page,
         "A folder of {} files (`forerun trace generate loading -n 20000 -o DIR`, {} GB) as a new user would try it, "

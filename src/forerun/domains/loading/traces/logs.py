@@ -107,9 +107,9 @@ def fitted_to_log(path: Path, batch: int, prefetch: int) -> Fitted:
         run=Run(batch=batch),
     )
     rows = tuple((name, value) for name, value in asdict(log).items())
-    told = TraceReport(
+    report = TraceReport(
         data=asdict(log),
         tables=(ReportTable("what the log says", ("figure", "value"), rows, "one figure a row, in the unit beside it"),),
         notes=(f"the recursion gives {log.predicted_s:.4g} s for the log's {log.total_s:.4g} s",),
     )  # fmt: skip
-    return Fitted(description=data_of(scenario), report=told)
+    return Fitted(description=data_of(scenario), report=report)

@@ -257,7 +257,7 @@ def fitted_to_workload(path: Path, latency_s: float, link_bytes_per_s: float, *,
         )
     store = Store(latency_s=latency_s, shared_bytes_per_s=link_bytes_per_s)
     scenario = work.scenario(store, jobs=jobs, samples=min(work.samples, 64 * work.batch))
-    told = demands([work], link_bytes_per_s)
+    report = demands([work], link_bytes_per_s)
     notes = []
     if work.record_stdev_bytes:
         notes.append("sizes: lognormal, with the workload's mean and standard deviation")
@@ -265,7 +265,7 @@ def fitted_to_workload(path: Path, latency_s: float, link_bytes_per_s: float, *,
         notes.append(
             "reader.read_threads: PyTorch's worker processes, as threads, since several jobs share the store"
         )
-    return Fitted(description=data_of(scenario), report=replace(told, notes=(*told.notes, *notes)))
+    return Fitted(description=data_of(scenario), report=replace(report, notes=(*report.notes, *notes)))
 
 
 def data_of(scenario: Scenario) -> dict[str, Any]:
