@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from forerun.domains.energy.engine import batch
 from forerun.domains.energy.inputs.workload import Submission, Workload
 from forerun.domains.energy.policies.gts import Gts
 from forerun.domains.energy.policies.jit import Jit
+from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
 from forerun.domains.energy.policy.failures import FAILURES
 from forerun.domains.energy.policy.sampler import ExploreThenSample
-from forerun.domains.energy.scenario import Rules
+from forerun.domains.energy.scenario import Drift, Rules
+from forerun.replication.zeus.compiled import CompiledZeus
 
 HISTORIES = [
     "s01_librispeech_v100_default",
@@ -131,6 +134,18 @@ def test_the_compiled_loop_replays_the_recording(name: str, recorded: Any) -> No
     assert (log.ended == 0)[ran].tolist() == history["reached"]
     assert (log.energy_j * ratio)[ran].tolist() == history["energy_j"]
     assert (log.time_s * ratio)[ran].tolist() == history["time_s"]
+
+
+def test_compat_runs_take_the_compiled_loops(recorded: Any) -> None:
+    """The entry point is installed; runs that the loops do not know are left to the readable ones."""
+    _, workload, spec = recorded("s02_cifar100_v100")
+    compat, corrected = Rules.of("compat"), Rules.of("corrected")
+    work = batch.Work(workload, spec, eta=0.5, beta=2.0, rules=compat, recurrences=10)
+    assert batch.compiled_loops().get("compat") is CompiledZeus
+    assert CompiledZeus.runs(work)
+    drift = (Drift(from_recurrence=3, exponent=0.1, pivot=64),)
+    for other in (replace(work, rules=corrected), replace(work, spec=Joint()), replace(work, drift=drift)):
+        assert not CompiledZeus.runs(other)
 
 
 @pytest.mark.parametrize("name", ERRORS)

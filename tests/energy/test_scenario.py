@@ -16,6 +16,7 @@ from forerun.domains.energy.engine.loops import group, sequence
 from forerun.domains.energy.engine.simulation import Simulation
 from forerun.domains.energy.figures import figures
 from forerun.domains.energy.inputs.workload import Submission, Workload
+from forerun.domains.energy.policies.fixed import Fixed
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import KnobSpec, LimitSpec, Pair
@@ -594,3 +595,29 @@ def test_no_default_batch_size_is_located_in_the_scenario(
     assert run(["simulate", "nightly.yaml"]) == 2
     said = capsys.readouterr().err
     assert f"nightly.yaml:{line}: at $.job.default_batch_size: no default batch size is given" in said
+
+
+def test_a_run_touches_no_file(files: Callable[..., Any], tmp_path: Path) -> None:
+    """`prepare` reads everything: engine, intervals and tables need the files no more."""
+    groups = "group,start_time,end_time,dataset,runtime_ratio\n"
+    (tmp_path / "groups.csv").write_text(
+        groups + "".join(f"g1,{50 * i},{50 * i + 70},d,1\n" for i in range(6))
+    )
+    extra = "group: {file: groups.csv, id: g1}\nsignals: {price: {steps: [[0, 0.1]]}}\n"
+    scenario = files(extra=extra).with_(trials=3)
+    expected = forerun.simulate(scenario)
+    inputs = DOMAIN.prepare(scenario)
+    for path in tmp_path.glob("*.csv"):
+        path.unlink()
+    result = DOMAIN.summarize(DOMAIN.run(inputs))
+    assert result.summary == expected.summary and result.intervals == expected.intervals
+    assert result.why == expected.why and [one.parts for one in result.ledgers] == [
+        one.parts for one in expected.ledgers
+    ]
+
+
+def test_a_policy_given_to_simulate_is_recorded(files: Callable[..., Any]) -> None:
+    given = forerun.simulate(files(), policy=Fixed(batch_size=32, limit_w=125.0))
+    assert given.scenario.policy == Fixed(batch_size=32, limit_w=125.0)
+    assert set(given.tables["attempts"]["batch_size"].tolist()) == {32}
+    assert forerun.simulate(given.scenario).summary == given.summary

@@ -1,1 +1,1 @@
-"""Compiled primitives used by more than one room: the compile policy (`jit`), and whatever earns a second user."""
+"""Compiled primitives shared by several domains, and the rules by which every kernel is compiled (`jit`)."""
