@@ -13,7 +13,7 @@ import pytest
 import forerun
 from forerun.cli.main import run
 from forerun.domains.serving.plan import check_certificate
-from forerun.domains.serving.scenario import Listed
+from forerun.domains.serving.scenario.traces import Listed
 from forerun.errors import CheckFailed, ForerunError, Infeasible, ScenarioError, StoreError, UsageError
 from forerun.planning import check_document, plan
 from forerun.result.plan import PLAN_FORMAT, Plan, document, read_document, write_document

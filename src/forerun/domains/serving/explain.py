@@ -9,8 +9,9 @@ import numpy as np
 
 from forerun.domain import Answer, Explainer, Orders, Untied, WhatIf, simulate
 from forerun.domains.serving.inputs import prepare
-from forerun.domains.serving.scenario import Generated, Listed, Scenario
+from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.language_model import LanguageModelSpec
+from forerun.domains.serving.scenario.traces import Generated, Listed
 from forerun.domains.serving.summary.llm.objectives import WORDS, Kind, stated
 from forerun.result.run import Result, SavedRun
 from forerun.rng import stream

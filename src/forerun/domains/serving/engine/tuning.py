@@ -1,4 +1,4 @@
-"""Asking a tuner, control period by control period, between slices of the run and never inside one.
+"""Running a tuner: it is asked once a control period, between slices of the run and never inside one.
 
 Control instants are j * period, j = 1, 2, ... up to the last arrival. At one the tuner sees every arrival up to it, and,
 if it asks for them, the queues just before it; what takes effect at that instant comes before its arrivals. A tuner that

@@ -1,4 +1,4 @@
-"""From a scenario to what is simulated: the pipeline, the arrivals, the prices. Everything wrong is found here."""
+"""From a scenario to what is simulated: files read, names resolved, arrivals made. Bad input is reported here."""
 
 from __future__ import annotations
 
@@ -31,19 +31,10 @@ from forerun.domains.serving.inputs.profile import (
     embedded_profile,
     read_profile,
 )
-from forerun.domains.serving.scenario import (
-    SOURCE_NAME,
-    Generated,
-    Listed,
-    Placement,
-    Replayed,
-    Sampled,
-    Scenario,
-    StageSpec,
-    Tables,
-)
+from forerun.domains.serving.scenario import SOURCE_NAME, Placement, Sampled, Scenario, StageSpec, Tables
 from forerun.domains.serving.scenario.language_model import DrawnTokens
 from forerun.domains.serving.scenario.limits import check_drawn, check_iterations, most_queries, too_many
+from forerun.domains.serving.scenario.traces import Generated, Listed, Replayed
 from forerun.errors import ForerunError, Problem, ScenarioError, TraceError, known_names
 from forerun.rng import stream, stream_key
 from forerun.scenario.spec import Input
@@ -147,7 +138,7 @@ def _prepared(scenario: Scenario, files: ScenarioFiles, seed: int) -> Inputs:
 
 
 class _Placed:
-    """A stage with its hardware and service times looked up; what is wrong goes to `problems`."""
+    """A stage with its hardware and service times resolved; what is wrong is added to `problems`."""
 
     def __init__(
         self,
@@ -181,7 +172,7 @@ class _Placed:
         notes: list[str],
         problems: list[Problem],
     ) -> None:
-        """If the stage serves a language model: what its replicas hold, and the requests they get."""
+        """Resolve the language model of the stage, if it serves one: its limits, its costs, the tokens of its requests."""
         if self.placement.llm is None:
             return
         try:

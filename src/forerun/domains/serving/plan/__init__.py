@@ -22,8 +22,9 @@ from forerun.domains.serving.inputs.routing import draws
 from forerun.domains.serving.plan import tables as plan_tables
 from forerun.domains.serving.plan.checker import Rejected, check
 from forerun.domains.serving.plan.space import MAX_REPLICAS, Configuration, Space, Traffic, space_of
-from forerun.domains.serving.scenario import SOURCE_NAME, Generated, Scenario
+from forerun.domains.serving.scenario import SOURCE_NAME, Scenario
 from forerun.domains.serving.scenario.limits import check_traces
+from forerun.domains.serving.scenario.traces import Generated
 from forerun.errors import CheckFailed, Infeasible, Problem, UsageError, known_names
 from forerun.result.figures import Figure
 from forerun.result.plan import Planner, ShownPlan

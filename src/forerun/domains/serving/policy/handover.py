@@ -1,4 +1,4 @@
-"""What a tuner is handed: the pipeline as planned, and the traffic that it was planned for."""
+"""What a tuner is given when a run begins: the pipeline as planned, and the traffic that it was planned for."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Handover:
 
 
 def handover_of(inputs: Inputs) -> Handover:
-    """What the scenario's tuner is handed. Shares are measured on the routes that queries take, drawn or recorded."""
+    """What the scenario's tuner is given. Shares are measured on the routes that queries take, drawn or recorded."""
     queries = len(inputs.arrivals_ms)
     taken = taken_edges(inputs.pipeline, queries)
     visited: list[np.ndarray] = []

@@ -1,4 +1,4 @@
-"""What numbers of replicas would have done with given arrivals: the planner's search with replicas alone to choose."""
+"""Simulating what other numbers of replicas would have done: the planner's search over replicas alone."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -12,10 +12,9 @@ from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.policy import Batching, Tuner, batching_policies, tuner_policies
 from forerun.domains.serving.scenario.language_model import LanguageModelSpec
 from forerun.domains.serving.scenario.limits import size_problems
+from forerun.domains.serving.scenario.traces import Generated, Listed, Replayed
 from forerun.errors import known_names
 from forerun.scenario.spec import Input, Spec, recipe
-from forerun.trace.arrivals import ArrivalProcess, processes
-from forerun.trace.reader import format_problems
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -23,50 +22,6 @@ Count = Annotated[int, msgspec.Meta(ge=1)]
 Replicas = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 SOURCE_NAME = "source"
-
-
-class Generated(Spec, frozen=True, kw_only=True):
-    """Arrivals made by a process: the first `queries`, or all before `horizon_s`. Exactly one is given (0: not)."""
-
-    process: Annotated[ArrivalProcess, recipe(processes)]
-    queries: Annotated[int, msgspec.Meta(ge=0)] = 0
-    horizon_s: NotNegative = 0.0
-
-    def problems(self) -> list[tuple[str, str]]:
-        if bool(self.queries) == bool(self.horizon_s):
-            found = "both" if self.queries else "neither"
-            return [
-                ("", f"give exactly one of queries (how many) and horizon (until when); {found} was found")
-            ]
-        return []
-
-
-class Replayed(Spec, frozen=True, kw_only=True):
-    """Recorded arrivals: a file in a public format (recognised by its content if `format` is empty)."""
-
-    file: Input
-    format: str = ""
-    options: dict[str, Any] = {}
-
-    def problems(self) -> list[tuple[str, str]]:
-        """A format that exists."""
-        return format_problems(self.format)
-
-
-class Listed(Spec, frozen=True, kw_only=True):
-    """Arrivals written out, ascending."""
-
-    arrivals_ms: tuple[NotNegative, ...]
-
-    def problems(self) -> list[tuple[str, str]]:
-        if not self.arrivals_ms:
-            return [("arrivals_ms", "lists no arrival")]
-        pairs = enumerate(zip(self.arrivals_ms, self.arrivals_ms[1:]), start=1)
-        late = next(((row, a, b) for row, (a, b) in pairs if b < a), None)
-        if late is None:
-            return []
-        row, before, after = late
-        return [(f"arrivals_ms.{row}", f"{after} comes after {before}; arrivals ascend")]
 
 
 class StageSpec(Spec, frozen=True, kw_only=True):
@@ -164,7 +119,10 @@ class Compat(Spec, frozen=True, kw_only=True):
 
 
 class Intervals(Spec, frozen=True, kw_only=True):
-    """How sure the headline is. Generated traces: `replications` runs on fresh seeds. Replayed ones: batch means."""
+    """Confidence intervals of the headline: from runs on fresh seeds for generated traces, batch means for replayed ones.
+
+    replications: runs, this one among them (default 20; 0: no intervals). confidence: default 0.95.
+    """
 
     replications: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 20
     confidence: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.95

@@ -1,6 +1,6 @@
-"""How large a run may be: what it takes is estimated from the scenario, said, and refused beyond a fixed limit.
+"""How large a run may be: the memory that it takes is estimated from the scenario and rejected above a fixed limit.
 
-The limits are the same on every machine, so that the same scenario is refused everywhere. Bytes were measured on the
+The limits are the same on every machine, so that the same scenario is rejected everywhere. Bytes were measured on the
 demo pipeline (resident memory at 20,000 and at 500,000 queries in full, at 4,000,000 otherwise).
 """
 
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from forerun.domains.serving.scenario.traces import Generated
 from forerun.errors import Problem, ScenarioError, UsageError
 
 if TYPE_CHECKING:
     from forerun.domains.serving.inputs.llm.model import LanguageModel
-    from forerun.domains.serving.scenario import Generated, Scenario
+    from forerun.domains.serving.scenario import Scenario
 
 #: memory that a run may take, by estimate
 MOST_BYTES: Final = 8 * 2**30
@@ -55,13 +56,15 @@ def most_queries(scenario: Scenario) -> int:
 
 
 def size_problems(scenario: Scenario) -> list[tuple[str, str]]:
-    """What is too large, before anything is read or drawn."""
+    """What is too large, before any file is read and any number is drawn."""
     fixed = _fixed_bytes(scenario)
     if fixed > MOST_BYTES:
         what = f"replicas and seats would take {_gib(fixed)} of memory; at most {_gib(MOST_BYTES)} are used"
         return [("configuration", what)]
     traces = {"trace": scenario.trace, "sample": scenario.sample}
-    counts = {f"{name}.queries": getattr(trace, "queries", 0) for name, trace in traces.items()}
+    counts = {
+        f"{name}.queries": trace.queries for name, trace in traces.items() if isinstance(trace, Generated)
+    }
     return [
         (name, too_many(scenario, count)) for name, count in counts.items() if count > most_queries(scenario)
     ]
@@ -79,7 +82,7 @@ def too_many(scenario: Scenario, queries: int, counted: str = "") -> str:
 
 
 def check_drawn(scenario: Scenario, trace: Generated, where: str) -> None:
-    """Refuse a horizon within which, at the process's own rate, far more queries arrive than can be simulated."""
+    """Reject a horizon within which, at the process's own rate, far more queries arrive than can be simulated."""
     rate_rps = getattr(trace.process, "rate_rps", None)
     if trace.horizon_s and isinstance(rate_rps, (int, float)):
         expected = rate_rps * trace.horizon_s
@@ -89,7 +92,7 @@ def check_drawn(scenario: Scenario, trace: Generated, where: str) -> None:
 
 
 def check_iterations(llm: LanguageModel, where: str, *, full: bool) -> None:
-    """Refuse requests that need more iterations than are simulated, or, recorded in full, than memory holds."""
+    """Reject requests that need more iterations than are simulated, or, recorded in full, than memory holds."""
     served = ~llm.refused
     prompt, output = (tokens[served].astype(np.float64) for tokens in (llm.prompt, llm.output))
     turns = float((np.ceil(prompt / llm.token_budget) + output - 1).sum())
@@ -103,7 +106,7 @@ def check_iterations(llm: LanguageModel, where: str, *, full: bool) -> None:
 
 
 def check_decisions(last_ms: float, period_s: float) -> None:
-    """Refuse a period at which a tuner is asked without end."""
+    """Reject a period at which a tuner is asked without end."""
     asked = last_ms / (period_s * 1e3)
     if asked > MOST_DECISIONS:
         what = f"{period_s:g} s ask the tuner {asked:.3g} times; at most {MOST_DECISIONS:,} are simulated"
@@ -111,7 +114,7 @@ def check_decisions(last_ms: float, period_s: float) -> None:
 
 
 def check_traces(traces: int, queries: int) -> None:
-    """Refuse to plan on more traces than memory holds: 8 bytes a query each, and its outcome."""
+    """Reject plans on more traces than memory holds: 8 bytes a query each, and its outcome."""
     takes = 16 * traces * queries
     if takes > MOST_BYTES:
         what = f"{traces:,} traces of {queries:,} queries take {_gib(takes)} of memory; at most {_gib(MOST_BYTES)} are used"

@@ -11,7 +11,7 @@ import numpy as np
 from forerun.domains.serving.engine import engine_of, engines
 from forerun.domains.serving.engine.outcome import Outcome, Run
 from forerun.domains.serving.inputs import Inputs
-from forerun.domains.serving.scenario import Generated
+from forerun.domains.serving.scenario.traces import Generated
 from forerun.domains.serving.summary import tables
 from forerun.domains.serving.summary.confidence import from_batches, from_replications, headline
 from forerun.domains.serving.summary.invariants import check_run

@@ -1,4 +1,4 @@
-"""How sure the headline is: other runs of the same world, or batches of the one there is."""
+"""Confidence intervals of the headline: from further runs on fresh seeds, or from batches of the one run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws that every run obeys, checked after it: one function."""
+"""Invariants of every run, checked after it: conservation of queries, first in first out, service times, limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each query's time went: exact splits of its latency.
+"""Exact splits of each query's latency: where its time went.
 
 *Queue wait* is time in a queue while every replica works; *batch wait* the last stretch of the wait during which one
 stood idle, because the batching policy held the batch back; *service* the batch; *join wait* the time one branch is done

@@ -42,7 +42,7 @@ def insert(
 ) -> None:
     """Put a batch that starts now into the ring, which stays sorted by (end, start order).
 
-    position, size: its queries. number: its replica, where replicas are told apart (`numbered`). begin, busy: where the ring
+    position, size: its queries. number: its replica, where replicas have numbers (`numbered`). begin, busy: where the ring
     begins, and how many batches it holds.
     """
     # Unsigned, so that no access asks whether a position counts from the end.
@@ -74,7 +74,7 @@ def take_number(ring: Ints) -> int:
 def change_replicas(replicas: int, own: Ints, ring: Ints, numbered: bool) -> None:
     """From now on the stage has `replicas`. Up: retirements are cancelled before idle replicas are added, with the
     lowest free numbers. Down: idle ones go first, highest number first; the rest retire as they complete. `numbered`:
-    replicas are told apart. own, ring: the stage's rows of the state."""
+    replicas have numbers. own, ring: the stage's rows of the state."""
     working = own[BUSY] + own[WOKEN]
     idle = max(0, own[REPLICAS] - working)
     wanted = max(0, replicas - working)

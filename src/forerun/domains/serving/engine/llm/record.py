@@ -1,4 +1,4 @@
-"""What the plain replicas saw, as the arrays that a run holds."""
+"""The plain replicas' requests and iterations, as the arrays of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a scenario's language model to what is simulated. Everything wrong is found here."""
+"""A scenario's language model with its files read and its requests' tokens resolved."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from forerun.domains.serving.engine.outcome import Requests, Run, Visits
 from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Bools, Pipeline, Stage
-from forerun.domains.serving.scenario import Generated, Scenario
+from forerun.domains.serving.scenario import Scenario
+from forerun.domains.serving.scenario.traces import Generated
 from forerun.domains.serving.summary.confidence import BATCHES, from_parts, from_replications, headline
 from forerun.domains.serving.summary.llm.objectives import (
     TokenObjective,

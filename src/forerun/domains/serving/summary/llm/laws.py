@@ -1,4 +1,4 @@
-"""What holds for every stage with a language model, and where its requests' time went."""
+"""Invariants of every stage with a language model, and a split of its requests' time."""
 
 from __future__ import annotations
 

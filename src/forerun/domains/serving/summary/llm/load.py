@@ -1,4 +1,4 @@
-"""Bounds that need no simulation, and when replicas are at work."""
+"""A lower bound of the work that requests mean, and when replicas are busy."""
 
 from __future__ import annotations
 

@@ -1,0 +1,57 @@
+"""Where arrivals come from: a process, a file, or a list."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from forerun.scenario.spec import Input, Spec, recipe
+from forerun.trace.arrivals import ArrivalProcess, processes
+from forerun.trace.reader import format_problems
+
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Generated(Spec, frozen=True, kw_only=True):
+    """Arrivals made by a process: the first `queries`, or all before `horizon_s`. Exactly one is given (0: not)."""
+
+    process: Annotated[ArrivalProcess, recipe(processes)]
+    queries: Annotated[int, msgspec.Meta(ge=0)] = 0
+    horizon_s: NotNegative = 0.0
+
+    def problems(self) -> list[tuple[str, str]]:
+        if bool(self.queries) == bool(self.horizon_s):
+            found = "both" if self.queries else "neither"
+            return [
+                ("", f"give exactly one of queries (how many) and horizon (until when); {found} was found")
+            ]
+        return []
+
+
+class Replayed(Spec, frozen=True, kw_only=True):
+    """Recorded arrivals: a file in a public format (recognised by its content if `format` is empty)."""
+
+    file: Input
+    format: str = ""
+    options: dict[str, Any] = {}
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A format that exists."""
+        return format_problems(self.format)
+
+
+class Listed(Spec, frozen=True, kw_only=True):
+    """Arrivals written out, ascending."""
+
+    arrivals_ms: tuple[NotNegative, ...]
+
+    def problems(self) -> list[tuple[str, str]]:
+        if not self.arrivals_ms:
+            return [("arrivals_ms", "lists no arrival")]
+        pairs = enumerate(zip(self.arrivals_ms, self.arrivals_ms[1:]), start=1)
+        late = next(((row, a, b) for row, (a, b) in pairs if b < a), None)
+        if late is None:
+            return []
+        row, before, after = late
+        return [(f"arrivals_ms.{row}", f"{after} comes after {before}; arrivals ascend")]
