@@ -108,11 +108,11 @@ TESTED: Final[dict[tuple[str, str], str]] = {
     (
         "docs/development/statistics.md",
         "over 1,000 synthetic truths each, and ask for 95 %",
-    ): "tests/house/test_stats.py::test_mean_intervals_cover",
+    ): "tests/core/test_stats.py::test_mean_intervals_cover",
     (
         "docs/development/statistics.md",
         "agree with scipy to 1e-12",
-    ): "tests/house/test_stats.py::test_student_distribution_agrees_with_scipy",
+    ): "tests/core/test_stats.py::test_student_distribution_agrees_with_scipy",
 }
 
 #: what defines something, or carries a figure over whose source stands beside it

@@ -38,12 +38,12 @@ def claims() -> Iterator[Claim]:
     yield Claim(page, "follows one another, at most {} on a page", (MOST_RUNS,))
 
 
-#: what the named test holds
+#: what the named test checks
 TESTED: Final[dict[tuple[str, str], str]] = {
     (
         "docs/development/malformed-inputs.md",
         "| defect |",
-    ): "tests/museum/test_museum_page.py::test_the_page_tells_what_is_said_to_every_exhibit",
+    ): "tests/malformed/test_malformed_inputs_page.py::test_the_page_lists_the_outcome_of_every_input",
     ("docs/reproducing.md", "| id |"): "tests/docs/test_figures.py::test_the_list_of_results_is_the_programs",
     (
         "docs/reports.md",

@@ -93,10 +93,10 @@ def outcome(seed: Seed, path: Path, changed: Path) -> InputError | None:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Path, Path]]]:
     """Every seed, written: its folder and what is read."""
-    base = tmp_path_factory.mktemp("museum")
+    base = tmp_path_factory.mktemp("malformed")
     written = {}
     for number, seed in enumerate(SEEDS):
-        folder = base / f"museum-{number}"
+        folder = base / f"malformed-{number}"
         folder.mkdir()
         written[seed.name] = (folder, seed.write(folder))
     yield written

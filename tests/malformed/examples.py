@@ -1,6 +1,6 @@
 """Defects that public traces really have, each with a small file that shows it and the data set it is known from.
 
-What forerun says to an exhibit is not written down here: reading tells. `python -m tests.museum.exhibits` prints the
+The expected message is not written here: reading the file gives it. `python -m tests.malformed.examples` prints the
 table of docs/development/malformed-inputs.md, and a test compares the two.
 """
 
@@ -20,12 +20,12 @@ from forerun.trace.repair import RepairLog
 
 from .seeds import PHILLY, SACCT, SACCT_JSON, SEEDS_BY_NAME
 
-#: an exhibit is read as this format, or by this function
+#: a malformed input is read as this format, or by this function
 Reading = str | Callable[[Path, RepairLog], Any]
 
 
 @dataclass(frozen=True)
-class Exhibit:
+class BadFile:
     """A defect, where it is known from, and a file that has it."""
 
     defect: str
@@ -36,7 +36,7 @@ class Exhibit:
     options: Mapping[str, Any] = field(default_factory=dict)
     says: str = ""  # of several repairs, the one that is about the defect
 
-    def told(self) -> tuple[str, str]:
+    def outcome(self) -> tuple[str, str]:
         """(verdict, what forerun says): `refused`, `repaired` (and counted) or `kept`."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / self.file
@@ -158,132 +158,132 @@ LFS = (
 LLM = "azure_llm"
 FOLD = "2017-11-05 01:30:00"
 
-EXHIBITS = (
-    Exhibit("start is null: the attempt never began", "Philly job log", "cluster_job_log.json",
+MALFORMED_INPUTS = (
+    BadFile("start is null: the attempt never began", "Philly job log", "cluster_job_log.json",
             philly(attempts=attempt(None, None)), "philly"),
-    Exhibit("no attempts at all", "Philly job log", "cluster_job_log.json", philly(attempts=[]), "philly"),
-    Exhibit("an hour that occurs twice: clocks went back", "Philly job log, Pacific time", "cluster_job_log.json",
+    BadFile("no attempts at all", "Philly job log", "cluster_job_log.json", philly(attempts=[]), "philly"),
+    BadFile("an hour that occurs twice: clocks went back", "Philly job log, Pacific time", "cluster_job_log.json",
             philly(submitted_time="2017-11-05 00:50:00", attempts=attempt(FOLD, "2017-11-05 01:10:00")), "philly",
             says="repeated in autumn"),
-    Exhibit("an hour that does not exist: clocks went forward", "wall-clock logs in March", "cluster_job_log.json",
+    BadFile("an hour that does not exist: clocks went forward", "wall-clock logs in March", "cluster_job_log.json",
             philly(submitted_time="2018-03-11 01:50:00", attempts=attempt("2018-03-11 02:30:00", "2018-03-11 03:40:00")),
             "philly"),
-    Exhibit("a pointer left by Git LFS instead of the file", "Philly traces, cloned without LFS", "cluster_job_log.json",
+    BadFile("a pointer left by Git LFS instead of the file", "Philly traces, cloned without LFS", "cluster_job_log.json",
             LFS, "philly"),
-    Exhibit("GPU time that is not duration times GPUs", "Philly, derived job list", "philly.csv",
+    BadFile("GPU time that is not duration times GPUs", "Philly, derived job list", "philly.csv",
             changed("philly_csv", "66.0,1,66.0", "66.0,1,67.5"), "philly_csv"),
-    Exhibit("jobs without GPUs among GPU jobs", "Helios", "cluster_log.csv",
+    BadFile("jobs without GPUs among GPU jobs", "Helios", "cluster_log.csv",
             changed("helios", "vcA,1,1", "vcA,0,1"), "helios"),
-    Exhibit("no submission time", "Helios, `None`", "cluster_log.csv",
+    BadFile("no submission time", "Helios, `None`", "cluster_log.csv",
             changed("helios", "2020-06-09 18:41:27,", "None,"), "helios"),
-    Exhibit("ends before it starts", "Helios", "cluster_log.csv",
+    BadFile("ends before it starts", "Helios", "cluster_log.csv",
             changed("helios", "2020-06-10 04:55:09,36848", "2020-06-08 04:55:09,"), "helios", says="ends before"),
-    Exhibit("milliseconds where seconds are meant", "Slurm exports", "cluster_log.csv",
+    BadFile("milliseconds where seconds are meant", "Slurm exports", "cluster_log.csv",
             changed("helios", "36848,0", "36848000,0"), "helios", says="recorded duration"),
-    Exhibit("`NA` for a missing end", "exports from R", "openb_pod_list.csv",
+    BadFile("`NA` for a missing end", "exports from R", "openb_pod_list.csv",
             changed("alibaba_openb", "9973826,", "NA,"), "alibaba_openb"),
-    Exhibit("missing end", "Alibaba GPU pods 2023, running at the end", "openb_pod_list.csv",
+    BadFile("missing end", "Alibaba GPU pods 2023, running at the end", "openb_pod_list.csv",
             changed("alibaba_openb", "9973826,", ","), "alibaba_openb"),
-    Exhibit("demand above all GPUs there are (133 %)", "Alibaba GPU traces, against the published cluster",
+    BadFile("demand above all GPUs there are (133 %)", "Alibaba GPU traces, against the published cluster",
             "openb_pod_list.csv", changed("alibaba_openb", "p2,4000,15258,1,220", "p2,4000,15258,4,1000"), fits(9)),
-    Exhibit("a share of a GPU together with whole GPUs", "Alibaba GPU pods 2023", "openb_pod_list.csv",
+    BadFile("a share of a GPU together with whole GPUs", "Alibaba GPU pods 2023", "openb_pod_list.csv",
             changed("alibaba_openb", "8,1000,,", "8,500,,"), "alibaba_openb"),
-    Exhibit("the same id twice", "Slurm after a requeue", "sacct.txt", SACCT.replace("11|bob", "10|bob").encode(), "sacct",
+    BadFile("the same id twice", "Slurm after a requeue", "sacct.txt", SACCT.replace("11|bob", "10|bob").encode(), "sacct",
             says="used again"),
-    Exhibit("job steps between the jobs", "Slurm, `sacct` without -X", "sacct.txt",
+    BadFile("job steps between the jobs", "Slurm, `sacct` without -X", "sacct.txt",
             (SACCT + SACCT.splitlines()[1].replace("10|", "10.batch|", 1) + "\n").encode(), "sacct", says="step"),
-    Exhibit("`Unknown` for an end", "Slurm, running jobs", "sacct.txt",
+    BadFile("`Unknown` for an end", "Slurm, running jobs", "sacct.txt",
             SACCT.replace("2024-03-01T10:16:00", "Unknown").encode(), "sacct", says="no end"),
-    Exhibit("an end that reads earlier than its start", "Slurm, across the end of daylight saving time", "sacct.txt",
+    BadFile("an end that reads earlier than its start", "Slurm, across the end of daylight saving time", "sacct.txt",
             SACCT.replace("2024-03-01T11:05:00", "2024-03-01T10:01:00").encode(), "sacct", says="clock was set back"),
-    Exhibit("a job that was suspended for an hour", "Slurm, preemption by suspending", "sacct.txt",
+    BadFile("a job that was suspended for an hour", "Slurm, preemption by suspending", "sacct.txt",
             SACCT.replace("2024-03-01T11:05:00", "2024-03-01T12:05:00").encode(), "sacct", says="suspended"),
-    Exhibit("a slice of a GPU", "Slurm, multi-instance GPUs", "sacct.txt",
+    BadFile("a slice of a GPU", "Slurm, multi-instance GPUs", "sacct.txt",
             SACCT.replace("gres/gpu:a100=2", "gres/gpu:nvidia_a100_1g.5gb=2").encode(), "sacct", says="slices"),
-    Exhibit("shares of GPUs and no GPU", "Slurm, shards", "sacct.txt",
+    BadFile("shares of GPUs and no GPU", "Slurm, shards", "sacct.txt",
             SACCT.replace("gres/gpu:a100=2|gres/gpu=2", "gres/shard=2|gres/shard=2").encode(), "sacct", says="shares"),
-    Exhibit("GPUs in ReqGRES only", "Slurm that does not account for GPUs", "sacct.txt",
+    BadFile("GPUs in ReqGRES only", "Slurm that does not account for GPUs", "sacct.txt",
             SACCT.replace("AllocTRES|ReqTRES", "ReqTRES|ReqGRES").replace("gres/gpu:a100=2|gres/gpu=2", "|gpu:2").encode(),
             "sacct", says="ReqGRES"),
-    Exhibit("an infinite number, 1e999", "JSON written by hand", "sacct.json",
+    BadFile("an infinite number, 1e999", "JSON written by hand", "sacct.json",
             json.dumps(SACCT_JSON).replace('"job_id": 100', '"job_id": 1e999').encode(), "sacct_json"),
-    Exhibit("-1 for everything unknown", "Parallel Workloads Archive", "log.swf",
+    BadFile("-1 for everything unknown", "Parallel Workloads Archive", "log.swf",
             changed("swf", "1 0 10 100 8", "1 0 10 100 -1").replace(b"-1 -1 8 200", b"-1 -1 -1 200"), "swf"),
-    Exhibit("int64's smallest number for none", "exports of missing times, NaT", "log.swf",
+    BadFile("int64's smallest number for none", "exports of missing times, NaT", "log.swf",
             changed("swf", "1 0 10 100", "1 0 10 -9223372036854775808"), "swf"),
-    Exhibit("a duration of 236 years", "a missing end read as int64's largest, in ns", "philly.csv",
+    BadFile("a duration of 236 years", "a missing end read as int64's largest, in ns", "philly.csv",
             changed("philly_csv", "66.0,1,66.0", "7451827200.0,1,7451827200.0"), "philly_csv"),
-    Exhibit("an instant in the year 2262", "int64's largest, in ns", "llm.csv",
+    BadFile("an instant in the year 2262", "int64's largest, in ns", "llm.csv",
             changed(LLM, "2023-11-16 18:17:04.03", "2262-04-11 23:47:16.854775807"), LLM),
-    Exhibit("a whole number beyond 2^53", "ids and counts as doubles", "llm.csv",
+    BadFile("a whole number beyond 2^53", "ids and counts as doubles", "llm.csv",
             changed(LLM, "3180", "9007199254740993"), LLM),
-    Exhibit("`NA` where a number must be", "exports from R", "vidur.csv",
+    BadFile("`NA` where a number must be", "exports from R", "vidur.csv",
             changed("vidur", "4.3,396", "4.3,NA"), "vidur"),
-    Exhibit("a decimal comma", "spreadsheets of half of Europe", "plain.csv",
+    BadFile("a decimal comma", "spreadsheets of half of Europe", "plain.csv",
             changed("csv", "b,1.5,8,0", 'b,"1,5",8,0'), "csv"),
-    Exhibit("columns separated by semicolons", "spreadsheets of half of Europe", "plain.csv",
+    BadFile("columns separated by semicolons", "spreadsheets of half of Europe", "plain.csv",
             changed("csv", "id,arrival_s", "id,arrival_s").replace(b",", b";"), "csv"),
-    Exhibit("a byte-order mark and CRLF", "spreadsheets", "plain.csv",
+    BadFile("a byte-order mark and CRLF", "spreadsheets", "plain.csv",
             b"\xef\xbb\xbf" + changed("csv", "a,0.5", "a,0.5").replace(b"\n", b"\r\n"), "csv"),
-    Exhibit("UTF-16", "spreadsheets, `Unicode text`", "plain.csv",
+    BadFile("UTF-16", "spreadsheets, `Unicode text`", "plain.csv",
             changed("csv", "a,0.5", "a,0.5").decode().encode("utf-16"), "csv"),
-    Exhibit("rows out of order", "BurstGPT, merged logs", "burst.csv",
+    BadFile("rows out of order", "BurstGPT, merged logs", "burst.csv",
             changed("burstgpt", "45,,0.9", "4,,0.9"), "burstgpt"),
-    Exhibit("no answer came: zero response tokens", "BurstGPT, failed requests", "burst.csv",
+    BadFile("no answer came: zero response tokens", "BurstGPT, failed requests", "burst.csv",
             changed("burstgpt", "GPT-4,10,25,35", "GPT-4,10,0,10"), tokens),
-    Exhibit("a total that is not the sum of its parts", "BurstGPT", "burst.csv",
+    BadFile("a total that is not the sum of its parts", "BurstGPT", "burst.csv",
             changed("burstgpt", "472,18,490", "472,18,491"), "burstgpt", says="total"),
-    Exhibit("the last line is cut short", "downloads that stopped", "vidur.csv",
+    BadFile("the last line is cut short", "downloads that stopped", "vidur.csv",
             changed("vidur", "4.3,396,109\n", "4.3,39"), "vidur"),
-    Exhibit("gzip cut short", "downloads that stopped", "llm.csv.gz",
+    BadFile("gzip cut short", "downloads that stopped", "llm.csv.gz",
             gzip.compress(next(iter(SEEDS_BY_NAME[LLM].files.values())) * 50, mtime=0)[:-20], LLM),
-    Exhibit("a web page instead of the file", "expired links", "llm.csv",
+    BadFile("a web page instead of the file", "expired links", "llm.csv",
             b"<!DOCTYPE html><html><body>Not found</body></html>\n", LLM),
-    Exhibit("polarity not said: is 1 up or preempted?", "SkyNomad and spot-traces disagree", "ticks.json",
+    BadFile("polarity not said: is 1 up or preempted?", "SkyNomad and spot-traces disagree", "ticks.json",
             b'{"metadata": {"gap_seconds": 300}, "data": [1, 0, 0, 1]}', "spot_ticks"),
-    Exhibit("tick length that contradicts the README", "SkyNomad: prices every 195 s beside ticks of 300 s and 600 s",
+    BadFile("tick length that contradicts the README", "SkyNomad: prices every 195 s beside ticks of 300 s and 600 s",
             "ticks.json", b'{"metadata": {"gap_seconds": "10 min"}, "data": [1, 0]}', "spot_ticks",
             {"polarity": "available"}),
-    Exhibit("invented ticks that fill a gap", "SkyNomad, 60 of them", "ticks.json",
+    BadFile("invented ticks that fill a gap", "SkyNomad, 60 of them", "ticks.json",
             json.dumps({"metadata": {"gap_seconds": 600, "gap_filled": {"gap_start_index": 1, "gap_end_index": 2,
                         "gap_points": 2}}, "data": [1, 1, 1, 0]}).encode(), "spot_ticks", {"polarity": "available"}),
-    Exhibit("a node removed that was never there", "Bamboo and Oobleck membership logs", "members.csv",
+    BadFile("a node removed that was never there", "Bamboo and Oobleck membership logs", "members.csv",
             changed("spot_membership", "5000,remove,a", "5000,remove,z"), "spot_membership"),
-    Exhibit("a node added while it is alive", "membership logs joined from two files", "members.csv",
+    BadFile("a node added while it is alive", "membership logs joined from two files", "members.csv",
             changed("spot_membership", "0,add,b", "0,add,a"), "spot_membership"),
-    Exhibit("the operator's teardown recorded as preemptions", "Bamboo, 63 nodes to 0 in the last row", "counts.csv",
+    BadFile("the operator's teardown recorded as preemptions", "Bamboo, 63 nodes to 0 in the last row", "counts.csv",
             b"timestamp,count\n2021-07-26T17:00:00Z,4\n2021-07-26T17:20:00Z,3\n2021-07-26T17:40:00Z,0\n", "spot_counts"),
-    Exhibit("a fault of length 0", "InfiniteHBD", "faults.json",
+    BadFile("a fault of length 0", "InfiniteHBD", "faults.json",
             changed("spot_faults", '"event_time": 2.0', '"event_time": 1.5').replace(
                 b"}]", b'}, {"node_id": "y", "event_time": 3, "event_type": "fault_start"}]'), "spot_faults"),
-    Exhibit("a second fault while the node is down", "InfiniteHBD", "faults.json",
+    BadFile("a second fault while the node is down", "InfiniteHBD", "faults.json",
             changed("spot_faults", '"event_time": 2.0, "event_type": "fault_end"',
                     '"event_time": 2.0, "event_type": "fault_start"').replace(
                 b"}]", b'}, {"node_id": "x", "event_time": 3, "event_type": "fault_end"}]'), "spot_faults"),
-    Exhibit("milliwatts for watts", "NVML counts milliwatts, Zeus's tables watts", "power.csv",
+    BadFile("milliwatts for watts", "NVML counts milliwatts, Zeus's tables watts", "power.csv",
             changed("energy epochs", "250,31.2,182.5", "250,31.2,182500"), power),
-    Exhibit("draw above the power limit", "Zeus, up to 1.21 times on the public GPUs", "power.csv",
+    BadFile("draw above the power limit", "Zeus, up to 1.21 times on the public GPUs", "power.csv",
             changed("energy epochs", "250,31.2,182.5", "250,31.2,400"), power),
-    Exhibit("an energy counter that was reset: negative joules", "NVML total energy after a driver restart", "windows.csv",
+    BadFile("an energy counter that was reset: negative joules", "NVML total energy after a driver restart", "windows.csv",
             changed("energy windows", "12.5,900", "12.5,-4.1e6"), windows),
-    Exhibit("an epoch between two epochs", "Zeus's target_epoch, averaged by hand", "train.csv",
+    BadFile("an epoch between two epochs", "Zeus's target_epoch, averaged by hand", "train.csv",
             changed("energy trainings", "0.6,31", "0.6,31.5"), trainings),
-    Exhibit("a pickle that calls a function when it is loaded", "object arrays among published measurements",
+    BadFile("a pickle that calls a function when it is loaded", "object arrays among published measurements",
             "memory.npy", pickled_call(), records),
-    Exhibit("a Parquet table where files of samples are wanted", "data sets of Hugging Face",
+    BadFile("a Parquet table where files of samples are wanted", "data sets of Hugging Face",
             "train-00000-of-00001.parquet", b"PAR1", samples),
-    Exhibit("TFRecord shards where files of samples are wanted", "data sets of TensorFlow", "train.tfrecord", b"", samples),
-    Exhibit("a LitData folder where files of samples are wanted", "litdata.optimize", "index.json",
+    BadFile("TFRecord shards where files of samples are wanted", "data sets of TensorFlow", "train.tfrecord", b"", samples),
+    BadFile("a LitData folder where files of samples are wanted", "litdata.optimize", "index.json",
             b'{"chunks": [{"filename": "chunk-0-0.bin"}], "config": {"compression": null}}', samples),
-    Exhibit("MDS shards that are compressed", "MDSWriter(compression='zstd')", "index.json",
+    BadFile("MDS shards that are compressed", "MDSWriter(compression='zstd')", "index.json",
             b'{"version": 2, "shards": [{"compression": "zstd", "raw_data": {"basename": "shard.00000.mds"}}]}', samples),
-    Exhibit("a tar that is compressed", "tar -cz, downloads", "shard.tar", gzip.compress(b"x" * 2000, mtime=0), samples),
+    BadFile("a tar that is compressed", "tar -cz, downloads", "shard.tar", gzip.compress(b"x" * 2000, mtime=0), samples),
 )  # fmt: skip
 
 
 def rows() -> list[tuple[str, str, str, str]]:
-    """(defect, known from, verdict, what forerun says) of every exhibit."""
-    return [(exhibit.defect, exhibit.known_from, *exhibit.told()) for exhibit in EXHIBITS]
+    """(defect, known from, verdict, message) of every malformed input."""
+    return [(malformed.defect, malformed.known_from, *malformed.outcome()) for malformed in MALFORMED_INPUTS]
 
 
 def table() -> str:

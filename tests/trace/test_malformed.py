@@ -1,4 +1,4 @@
-"""A museum of malformed traces: every reader, every exhibit; and random mutations.
+"""Malformed traces: every reader with every malformed input, and random mutations.
 
 A broken file gives `TraceError`: one line a problem that names the file and, where there is one, the line
 and the field, in bounded time. It never gives a traceback, a hang, or a trace that silently differs.
@@ -29,7 +29,7 @@ LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 123456
 
 
 @dataclass(frozen=True)
-class Exhibit:
+class BadFile:
     """A malformed file, and what its message must name: after the file's name, and what was found."""
 
     label: str
@@ -39,30 +39,30 @@ class Exhibit:
     strict: bool = False
 
 
-def any_text_file(good: bytes) -> Iterator[Exhibit]:
+def any_text_file(good: bytes) -> Iterator[BadFile]:
     """What can be wrong with any text file."""
-    yield Exhibit("empty", b"", "", "the file is empty")
-    yield Exhibit("blank lines", b"\n\n \n", "", "holds no rows of data")
-    yield Exhibit("LFS pointer", LFS, "", "Git LFS pointer")
-    yield Exhibit("gzip cut short", gzip.compress(good)[:-9], "", "cut short")
-    yield Exhibit("gzip damaged", gzip.compress(good)[:-6] + b"\1\2\3\4\5\6", "", "damaged")
-    yield Exhibit("UTF-16", good.decode().encode("utf-16"), "", "UTF-16")
-    yield Exhibit("UTF-16 without mark", good.decode().encode("utf-16-le"), "", "UTF-16")
-    yield Exhibit("NUL byte", good + b"\0\n", f":{good.count(10) + 1}", "NUL byte")
-    yield Exhibit("not UTF-8", good + b"\xff\n", f":{good.count(10) + 1}", "not UTF-8")
-    yield Exhibit("carriage returns only", good.replace(b"\n", b"\r"), ":1", "carriage return")
-    yield Exhibit("very long line", good + b"9" * 5_000_000, f":{good.count(10) + 1}", "longer than")
-    yield Exhibit("byte-order mark, strict", b"\xef\xbb\xbf" + good, ":1", "byte-order mark", strict=True)
-    yield Exhibit("blank line, strict", good + b"\n", f":{good.count(10) + 1}", "blank line", strict=True)
-    yield Exhibit("zip", b"PK\x03\x04" + good, "", "zip archive")
+    yield BadFile("empty", b"", "", "the file is empty")
+    yield BadFile("blank lines", b"\n\n \n", "", "holds no rows of data")
+    yield BadFile("LFS pointer", LFS, "", "Git LFS pointer")
+    yield BadFile("gzip cut short", gzip.compress(good)[:-9], "", "cut short")
+    yield BadFile("gzip damaged", gzip.compress(good)[:-6] + b"\1\2\3\4\5\6", "", "damaged")
+    yield BadFile("UTF-16", good.decode().encode("utf-16"), "", "UTF-16")
+    yield BadFile("UTF-16 without mark", good.decode().encode("utf-16-le"), "", "UTF-16")
+    yield BadFile("NUL byte", good + b"\0\n", f":{good.count(10) + 1}", "NUL byte")
+    yield BadFile("not UTF-8", good + b"\xff\n", f":{good.count(10) + 1}", "not UTF-8")
+    yield BadFile("carriage returns only", good.replace(b"\n", b"\r"), ":1", "carriage return")
+    yield BadFile("very long line", good + b"9" * 5_000_000, f":{good.count(10) + 1}", "longer than")
+    yield BadFile("byte-order mark, strict", b"\xef\xbb\xbf" + good, ":1", "byte-order mark", strict=True)
+    yield BadFile("blank line, strict", good + b"\n", f":{good.count(10) + 1}", "blank line", strict=True)
+    yield BadFile("zip", b"PK\x03\x04" + good, "", "zip archive")
 
 
-def any_table(sample: Sample) -> Iterator[Exhibit]:
+def any_table(sample: Sample) -> Iterator[BadFile]:
     """What can be wrong with any delimited table."""
     first, width = sample.first_line, len(sample.rows[0])
     position, name = sample.number
     if not sample.usual_crlf:
-        yield Exhibit("CRLF, strict", sample.data().replace(b"\n", b"\r\n"), ":1", "CRLF", strict=True)
+        yield BadFile("CRLF, strict", sample.data().replace(b"\n", b"\r\n"), ":1", "CRLF", strict=True)
     for text, what in [
         ("NaN", "not a finite number"),
         ("inf", "not a finite number"),
@@ -78,45 +78,45 @@ def any_table(sample: Sample) -> Iterator[Exhibit]:
     ]:
         if sample.header or text:
             label = f"{text or 'empty'} in {name}"
-            yield Exhibit(label, sample.with_cell(1, position, text), f":{first + 1}:{name}", what)
-    yield Exhibit(
+            yield BadFile(label, sample.with_cell(1, position, text), f":{first + 1}:{name}", what)
+    yield BadFile(
         "extra cell", sample.data() + b"1" + b",1" * width + b"\n", f":{first + len(sample.rows)}", "cells"
     )
-    yield Exhibit("open quote", sample.data() + b'"1\n', f":{first + len(sample.rows)}", "quoting")
+    yield BadFile("open quote", sample.data() + b'"1\n', f":{first + len(sample.rows)}", "quoting")
     if width > 1:
         cut = sample.data()[: -len(sample.rows[-1][-1]) - 2]
-        yield Exhibit("last row cut short", cut, f":{first + len(sample.rows) - 1}", "cut short")
-        yield Exhibit("semicolons", sample.data().replace(b",", b";"), ":1", "")
+        yield BadFile("last row cut short", cut, f":{first + len(sample.rows) - 1}", "cut short")
+        yield BadFile("semicolons", sample.data().replace(b",", b";"), ":1", "")
     if sample.header:
         header = [cell for cell in sample.header if cell != name]
-        yield Exhibit("HTML", HTML, ":1", "the header")
-        yield Exhibit("header lacks a column", sample.data(header=header), ":1", "")
-        yield Exhibit("header twice", sample.data(header=[*sample.header[:-1], name]), ":1", "")
-        yield Exhibit("header only", sample.data(rows=[]), "", "holds no rows of data")
-        yield Exhibit("no header", sample.data(header=sample.rows[0]), ":1", "")
+        yield BadFile("HTML", HTML, ":1", "the header")
+        yield BadFile("header lacks a column", sample.data(header=header), ":1", "")
+        yield BadFile("header twice", sample.data(header=[*sample.header[:-1], name]), ":1", "")
+        yield BadFile("header only", sample.data(rows=[]), "", "holds no rows of data")
+        yield BadFile("no header", sample.data(header=sample.rows[0]), ":1", "")
     if sample.whole:
         column, whole = sample.whole
         beyond = sample.with_cell(1, column, "9007199254740993")
-        yield Exhibit("beyond 2^53", beyond, f":{first + 1}:{whole}", "")
-        yield Exhibit(
+        yield BadFile("beyond 2^53", beyond, f":{first + 1}:{whole}", "")
+        yield BadFile(
             "not whole", sample.with_cell(1, column, "1.5"), f":{first + 1}:{whole}", "not a whole number"
         )
-        yield Exhibit(
+        yield BadFile(
             "5000 digits", sample.with_cell(1, column, "9" * 5000), f":{first + 1}:{whole}", "5000 characters"
         )
     if sample.text:
         column, text_name = sample.text
-        yield Exhibit("empty text", sample.with_cell(1, column, ""), f":{first + 1}:{text_name}", "is empty")
+        yield BadFile("empty text", sample.with_cell(1, column, ""), f":{first + 1}:{text_name}", "is empty")
         long = sample.with_cell(1, column, "x" * 100_000)
-        yield Exhibit("endless text", long, f":{first + 1}:{text_name}", "longer than")
+        yield BadFile("endless text", long, f":{first + 1}:{text_name}", "longer than")
     if sample.unique:
         column, unique = sample.unique
         rows = [*sample.rows, sample.rows[0]]
-        yield Exhibit(
+        yield BadFile(
             "duplicate", sample.data(rows=rows), f":{first + len(sample.rows)}:{unique}", f"line {first}"
         )
     if sample.sorted_by is not None:
-        yield Exhibit(
+        yield BadFile(
             "unsorted, strict",
             sample.data(rows=sample.rows[::-1]),
             f":{first + 1}",
@@ -126,28 +126,28 @@ def any_table(sample: Sample) -> Iterator[Exhibit]:
 
 
 CASES = [
-    pytest.param(sample, exhibit, id=f"{sample.format}-{exhibit.label}")
+    pytest.param(sample, malformed, id=f"{sample.format}-{malformed.label}")
     for sample in CSV_SAMPLES
-    for exhibit in [*any_text_file(sample.data()), *any_table(sample)]
+    for malformed in [*any_text_file(sample.data()), *any_table(sample)]
 ]
 
 
-def refused(path, format, exhibit, options):
+def refused(path, format, malformed, options):
     """The error that reading gives, after checking what every error must have."""
-    path.write_bytes(exhibit.data)
+    path.write_bytes(malformed.data)
     with pytest.raises(TraceError) as raised:
-        read_trace(path, format, options=options, strict=exhibit.strict)
+        read_trace(path, format, options=options, strict=malformed.strict)
     lines = str(raised.value).splitlines()
     assert len(lines) == len(raised.value.problems)
     assert all(len(line) < 1000 for line in lines)
-    assert lines[0].startswith(f"{path}{exhibit.where}: "), lines[0]
-    assert exhibit.what in lines[0]
+    assert lines[0].startswith(f"{path}{malformed.where}: "), lines[0]
+    assert malformed.what in lines[0]
     assert raised.value.exit_code == 2
 
 
-@pytest.mark.parametrize(("sample", "exhibit"), CASES)
-def test_a_malformed_table_is_refused(sample, exhibit, tmp_path):
-    refused(tmp_path / sample.name, sample.format, exhibit, sample.options)
+@pytest.mark.parametrize(("sample", "malformed"), CASES)
+def test_a_malformed_table_is_refused(sample, malformed, tmp_path):
+    refused(tmp_path / sample.name, sample.format, malformed, sample.options)
 
 
 @pytest.mark.parametrize(
@@ -168,11 +168,11 @@ def test_a_malformed_table_is_refused(sample, exhibit, tmp_path):
 def test_a_malformed_stamp_is_refused(tmp_path, stamp, what):
     sample = next(sample for sample in CSV_SAMPLES if sample.format == "azure_llm")
     where = ":3" if what == "cells" else ":3:TIMESTAMP"
-    exhibit = Exhibit(stamp, sample.with_cell(1, 0, stamp), where, what)
-    refused(tmp_path / sample.name, sample.format, exhibit, sample.options)
+    malformed = BadFile(stamp, sample.with_cell(1, 0, stamp), where, what)
+    refused(tmp_path / sample.name, sample.format, malformed, sample.options)
 
 
-def test_every_table_reader_meets_at_least_twenty_exhibits():
+def test_every_table_reader_meets_at_least_twenty_malformed_inputs():
     for sample in CSV_SAMPLES:
         assert len([*any_text_file(sample.data()), *any_table(sample)]) >= 20, sample.format
 
@@ -189,49 +189,49 @@ def record(**changes) -> str:
     return json.dumps({key: value for key, value in (good | changes).items() if value != "absent"})
 
 
-MOONCAKE_EXHIBITS = [
+MOONCAKE_MALFORMED = [
     *any_text_file(MOONCAKE),
-    Exhibit("HTML", HTML, ":1", "is not JSON"),
-    Exhibit("CRLF, strict", MOONCAKE.replace(b"\n", b"\r\n"), ":1", "CRLF", strict=True),
-    Exhibit("a list", mooncake(2, "[1, 2]"), ":2", "an object {...} is expected"),
-    Exhibit("a number", mooncake(2, "7"), ":2", "found a number"),
-    Exhibit("null", mooncake(2, "null"), ":2", "found null"),
-    Exhibit("line cut short", MOONCAKE[:-20], ":3", "is not JSON"),
-    Exhibit("two objects", mooncake(2, record() + record()), ":2", "is not JSON"),
-    Exhibit("single quotes", mooncake(2, record().replace('"', "'")), ":2", "is not JSON"),
-    Exhibit("NaN", mooncake(2, record().replace("27", "NaN")), ":2", "NaN is not a JSON number"),
-    Exhibit("infinite", mooncake(2, record().replace("27", "1e999")), ":2:timestamp", "too large a number"),
-    Exhibit("negative", mooncake(2, record(timestamp=-1)), ":2:timestamp", "-1 is negative"),
-    Exhibit("a text", mooncake(2, record(timestamp="27")), ":2:timestamp", "is a text; a number is needed"),
-    Exhibit(
+    BadFile("HTML", HTML, ":1", "is not JSON"),
+    BadFile("CRLF, strict", MOONCAKE.replace(b"\n", b"\r\n"), ":1", "CRLF", strict=True),
+    BadFile("a list", mooncake(2, "[1, 2]"), ":2", "an object {...} is expected"),
+    BadFile("a number", mooncake(2, "7"), ":2", "found a number"),
+    BadFile("null", mooncake(2, "null"), ":2", "found null"),
+    BadFile("line cut short", MOONCAKE[:-20], ":3", "is not JSON"),
+    BadFile("two objects", mooncake(2, record() + record()), ":2", "is not JSON"),
+    BadFile("single quotes", mooncake(2, record().replace('"', "'")), ":2", "is not JSON"),
+    BadFile("NaN", mooncake(2, record().replace("27", "NaN")), ":2", "NaN is not a JSON number"),
+    BadFile("infinite", mooncake(2, record().replace("27", "1e999")), ":2:timestamp", "too large a number"),
+    BadFile("negative", mooncake(2, record(timestamp=-1)), ":2:timestamp", "-1 is negative"),
+    BadFile("a text", mooncake(2, record(timestamp="27")), ":2:timestamp", "is a text; a number is needed"),
+    BadFile(
         "true", mooncake(2, record(input_length=True)), ":2:input_length", "true or false; a number is needed"
     ),
-    Exhibit("fraction", mooncake(2, record(output_length=1.5)), ":2:output_length", "is not a whole number"),
-    Exhibit("beyond 2^53", mooncake(2, record(input_length=2**60)), ":2:input_length", "beyond 2^53"),
-    Exhibit(
+    BadFile("fraction", mooncake(2, record(output_length=1.5)), ":2:output_length", "is not a whole number"),
+    BadFile("beyond 2^53", mooncake(2, record(input_length=2**60)), ":2:input_length", "beyond 2^53"),
+    BadFile(
         "10,000 digits",
         mooncake(2, record(input_length=0).replace("0", "9" * 10_000, 1)),
         ":2",
         "not usable JSON",
     ),
-    Exhibit("absent", mooncake(2, record(input_length="absent")), ":2:input_length", "is missing"),
-    Exhibit(
+    BadFile("absent", mooncake(2, record(input_length="absent")), ":2:input_length", "is missing"),
+    BadFile(
         "misspelt",
         mooncake(2, record().replace("input_length", "input_lenght")),
         ":2:input_length",
         "did you mean",
     ),
-    Exhibit(
+    BadFile(
         "blocks no list", mooncake(2, record(hash_ids="0 1")), ":2:hash_ids", "not a list of block numbers"
     ),
-    Exhibit("blocks no numbers", mooncake(2, record(hash_ids=[0, "a"])), ":2:hash_ids", "not a block number"),
-    Exhibit("blocks negative", mooncake(2, record(hash_ids=[-3])), ":2:hash_ids", "-3 is not a block number"),
-    Exhibit("key twice", mooncake(2, record()[:-1] + ', "timestamp": 3}'), ":2", "stands twice"),
-    Exhibit("million brackets", mooncake(2, "[" * 1_000_000), ":2", "nested more than 64 deep"),
-    Exhibit(
+    BadFile("blocks no numbers", mooncake(2, record(hash_ids=[0, "a"])), ":2:hash_ids", "not a block number"),
+    BadFile("blocks negative", mooncake(2, record(hash_ids=[-3])), ":2:hash_ids", "-3 is not a block number"),
+    BadFile("key twice", mooncake(2, record()[:-1] + ', "timestamp": 3}'), ":2", "stands twice"),
+    BadFile("million brackets", mooncake(2, "[" * 1_000_000), ":2", "nested more than 64 deep"),
+    BadFile(
         "deep object", mooncake(2, '{"a":' * 100_000 + "1" + "}" * 100_000), ":2", "nested more than 64 deep"
     ),
-    Exhibit(
+    BadFile(
         "unsorted, strict",
         b"".join(MOONCAKE.splitlines(keepends=True)[::-1]),
         ":2",
@@ -241,9 +241,9 @@ MOONCAKE_EXHIBITS = [
 ]
 
 
-@pytest.mark.parametrize("exhibit", MOONCAKE_EXHIBITS, ids=lambda exhibit: exhibit.label)
-def test_malformed_json_lines_are_refused(exhibit, tmp_path):
-    refused(tmp_path / "trace.jsonl", "mooncake", exhibit, {})
+@pytest.mark.parametrize("malformed", MOONCAKE_MALFORMED, ids=lambda malformed: malformed.label)
+def test_malformed_json_lines_are_refused(malformed, tmp_path):
+    refused(tmp_path / "trace.jsonl", "mooncake", malformed, {})
 
 
 def own_csv(tmp_path) -> bytes:
@@ -292,7 +292,7 @@ OWN_DAMAGE = [
 )
 def test_a_damaged_trace_file_is_refused(damage, where, what, tmp_path):
     data = damage(own_csv(tmp_path))
-    refused(tmp_path / "damaged.csv", "forerun", Exhibit("", data, where, what), {})
+    refused(tmp_path / "damaged.csv", "forerun", BadFile("", data, where, what), {})
 
 
 @pytest.mark.parametrize("sample", CSV_SAMPLES, ids=lambda sample: sample.format)
