@@ -29,13 +29,13 @@ def shared_folder(part: str) -> Path:
 
 @pytest.fixture(scope="session")
 def golden() -> Callable[[str], Any]:
-    """Reads one file of reference values of the room."""
+    """Reads one file of reference values of the spot domain."""
     return lambda name: json.loads((shared_folder("golden/spot") / name).read_text())
 
 
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """The public traces of the room."""
+    """The public traces of the spot domain."""
     return shared_folder("data/spot")
 
 

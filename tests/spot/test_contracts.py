@@ -1,4 +1,4 @@
-"""Every registered recovery policy, growth rule and deadline rule keeps the room's contracts, and the contracts catch
+"""Every registered recovery policy, growth rule and deadline rule obeys the laws of forerun.testing.spot; the laws catch
 what breaks them.
 """
 

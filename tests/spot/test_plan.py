@@ -78,7 +78,7 @@ def test_a_plan_says_what_and_how_sure() -> None:
     found = plan(scenario()).check()
     assert found.objective == "cost" and found.summary["done_share"] >= 0.9
     assert found.runner_up is not None and found.difference is not None
-    assert ("cannot be told apart" in found.why) is not found.told_apart
+    assert ("cannot be distinguished" in found.why) is not found.told_apart
     costs = [float(runner.cost_usd.mean()) for runner in found.front]
     times = [found.data()["candidates"][0]["finish_h"]]
     assert costs == sorted(costs) and times[0] > 0
@@ -89,7 +89,7 @@ def test_a_plan_says_what_and_how_sure() -> None:
 def test_a_forged_certificate_is_found_out() -> None:
     found = plan(scenario("", BASE.replace("trials: 600", "trials: 200")))
     forged = replace(found, chosen=replace(found.chosen, cost_usd=found.chosen.cost_usd * 0.9))
-    with pytest.raises(CheckFailed, match="differently"):
+    with pytest.raises(CheckFailed, match="differ when simulated again"):
         forged.check()
     assert found.runner_up is not None
     with pytest.raises(CheckFailed, match="better"):

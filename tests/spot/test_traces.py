@@ -214,7 +214,7 @@ def test_bad_input_is_named(trace: Trace, data_folder: Path, tmp_path: Path) -> 
             ("fit", "spot", data_folder / "bamboo/traces/p3-trace.csv", "--set", "method=notebook"),
             "two files",
         ),
-        (("stats", "spot", ticks), "holds prices"),
+        (("stats", "spot", ticks), "contains prices"),
     ):
         code, stdout, stderr = trace(*arguments)
         assert code == 2 and said in stderr and "Traceback" not in stderr, (arguments, stdout, stderr)

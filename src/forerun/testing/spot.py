@@ -1,11 +1,11 @@
-"""What recovery policies, growth rules and deadline rules must hold to, asserted in drawn worlds.
+"""Laws of recovery policies, growth rules and deadline rules, tested on random fleets.
 
     class TestMine(GrowthContract):
         rule = EveryOtherTime()
 
-runs all laws on a growth rule: the books sum, nobody sees the future, names and earlier runs change nothing.
-`RecoveryContract` does so with a `policy`, `DeadlineContract` with a deadline `rule`. Worlds are small and drawn from a
-number (`drawn_scene(n)`, `drawn_market(n)`), so that a law that breaks names one that can be looked at.
+runs all laws on a growth rule: ledgers sum, no policy sees the future, names and earlier runs change nothing.
+`RecoveryContract` does so with a `policy`, `DeadlineContract` with a deadline `rule`. Random cases are small and follow from
+a number (`drawn_scene(n)`, `drawn_market(n)`), so that a failing law names one that can be examined.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Row = tuple[float, bool, str]
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A fleet's history and a job on it; `number` draws it again."""
+    """A fleet's history and a job on it; `number` makes it again."""
 
     number: int
     rows: tuple[Row, ...]
@@ -62,11 +62,11 @@ class Scene:
         )
 
     def __str__(self) -> str:
-        return f"drawn world {self.number}"
+        return f"random case {self.number}"
 
 
 def drawn_scene(number: int) -> Scene:
-    """The `number`-th world: up to a dozen nodes and thirty changes within an hour or two.
+    """The `number`-th random case: up to a dozen nodes and thirty changes within an hour or two.
 
     Changes lie on a grid of ten seconds, so that several fall on one instant, and on ends of steps. Fleets begin empty,
     small, full or with nodes to spare.
@@ -126,13 +126,13 @@ def _before(done: Replay, until_s: float) -> list[tuple[str, int, float, float]]
 
 
 class _FleetLaws:
-    """Laws of a job on a fleet; what differs is how a run is made and whose recipe it is."""
+    """Laws of a job on a fleet; subclasses define how a run is made and which policy it tests."""
 
     worlds: ClassVar[int] = 40
     first_world: ClassVar[int] = 0
 
     def run(self, scene: Scene, *, goal_steps: int | None = None) -> Replay:
-        """One run in a world."""
+        """One run of a case."""
         raise AssertionError(f"{type(self).__name__} does not say how it runs")
 
     @property
@@ -141,7 +141,7 @@ class _FleetLaws:
         raise AssertionError(f"{type(self).__name__} does not say what it tests")
 
     def scenes(self) -> Sequence[Scene]:
-        """The worlds the laws are asserted in."""
+        """The cases that the laws are tested on."""
         return [drawn_scene(self.first_world + at) for at in range(self.worlds)]
 
     def test_the_books_sum(self) -> None:
@@ -153,7 +153,7 @@ class _FleetLaws:
             assert _close(wall_s, done.end_s), f"{scene}: the lines sum to {wall_s:g} of {done.end_s:g} s"
             alive_s = scene.alive_node_s(done.end_s)
             assert _close(done.alive_node_s, alive_s), (
-                f"{scene}: {done.alive_node_s:g} node-seconds are booked, nodes were alive for {alive_s:g}"
+                f"{scene}: {done.alive_node_s:g} node-seconds are in the ledger, nodes were alive for {alive_s:g}"
             )
             for books in (done.wall_s, done.node_s):
                 for line, seconds in books.items():
@@ -167,13 +167,13 @@ class _FleetLaws:
         for scene in self.scenes():
             done, now_s = self.run(scene), 0.0
             for spell in done.spells:
-                assert _close(spell.start_s, now_s), f"{scene}: nothing is said of {now_s:g} s"
+                assert _close(spell.start_s, now_s), f"{scene}: no interval contains {now_s:g} s"
                 now_s = spell.end_s
                 alive = sum(1 if is_add else -1 for t_s, is_add, _ in scene.rows if t_s <= spell.start_s)
                 assert spell.world_size <= alive or spell.state != "training", (
                     f"{scene}: {spell.world_size} nodes train at {spell.start_s:g} s, {alive} are alive"
                 )
-            assert _close(now_s, done.end_s), f"{scene}: nothing is said of {now_s:g} s and later"
+            assert _close(now_s, done.end_s), f"{scene}: no interval contains {now_s:g} s and later"
 
     def test_what_comes_later_changes_nothing_before(self) -> None:
         """With another future, everything before it is the same."""
@@ -190,11 +190,11 @@ class _FleetLaws:
                     )
 
     def test_the_same_world_gives_the_same_run(self) -> None:
-        """Twice, and again after another world: no hidden randomness, no state left behind."""
+        """Twice, and again after another case: no hidden randomness, no state left behind."""
         scenes = self.scenes()
         first = [self.run(scene) for scene in scenes]
         for scene, before in zip(scenes, first, strict=True):
-            assert self.run(scene) == before, f"{scene}: run again, it came out differently"
+            assert self.run(scene) == before, f"{scene}: run again, the result differs"
 
     def test_names_do_not_matter(self) -> None:
         """Nodes by other names in the same order are treated alike."""
@@ -227,16 +227,16 @@ class _FleetLaws:
                 f"{scene}: ended after {done.steps_completed} steps, not {goal}"
             )
             assert _close(math.fsum(done.wall_s.values()), done.end_s), (
-                f"{scene}: cut short, the books differ"
+                f"{scene}: cut short, the ledger differs"
             )
 
     def test_the_recipe_can_be_written_to_a_file(self) -> None:
-        """A policy is data: a name and parameters that a scenario file can hold and give back."""
+        """A policy is data: a name and parameters that can be written to a scenario file and read back."""
         written_and_read(self.recipe)
 
 
 def written_and_read(recipe: Any) -> None:
-    """Asserts that a recipe is data: a name and parameters, written and read without loss."""
+    """Assert that a policy spec is data: a name and parameters, written and read without loss."""
     data = to_data(recipe)
     assert data.get("name"), (
         f"the class has no tag: class {type(recipe).__name__}(..., tag='mine', frozen=True)"
@@ -249,7 +249,7 @@ def written_and_read(recipe: Any) -> None:
 class RecoveryContract(_FleetLaws):
     """Every law of a recovery policy, each a test. Derive a class named `Test...` and set `policy`.
 
-    `worlds`: how many are drawn; `first_world`: the number of the first.
+    `worlds`: how many random cases; `first_world`: the number of the first.
     """
 
     policy: ClassVar[RecoveryPolicy]
@@ -260,7 +260,7 @@ class RecoveryContract(_FleetLaws):
         return self.policy
 
     def run(self, scene: Scene, *, goal_steps: int | None = None) -> Replay:
-        """The policy on the world's fleet, with growth at once."""
+        """The policy on the fleet of the case, with immediate growth."""
         return self.policy.replay(
             Setting(
                 fleet=scene.fleet,
@@ -275,7 +275,7 @@ class RecoveryContract(_FleetLaws):
 class GrowthContract(_FleetLaws):
     """Every law of a growth rule, each a test. Derive a class named `Test...` and set `rule`.
 
-    The rule is built anew for each run, with the world's own stream of randomness.
+    The rule is built for each run, with the random stream of the case.
     """
 
     rule: ClassVar[GrowthRule]
@@ -314,20 +314,20 @@ class GrowthContract(_FleetLaws):
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """A job with a deadline and when spot is there, tick by tick; `number` draws it again."""
+    """A job with a deadline and when spot is available, tick by tick; `number` makes it again."""
 
     number: int
     job: DeadlineJob
     available: tuple[bool, ...]
 
     def __str__(self) -> str:
-        return f"drawn market {self.number}"
+        return f"random market {self.number}"
 
 
 def drawn_market(number: int) -> Market:
     """The `number`-th market: hours of work with some slack, spot that comes and goes in spells.
 
-    Long after the deadline spot is there for good, so that a rule that waits for it ends as well.
+    Long after the deadline spot is available for good, so that a rule that waits for it ends as well.
     """
     draw = stream(number, "drawn market")
     tick_s = float(draw.choice([60.0, 300.0, 600.0]))
@@ -357,7 +357,7 @@ class DeadlineContract:
     first_world: ClassVar[int] = 0
 
     def markets(self) -> Sequence[Market]:
-        """The markets the laws are asserted in."""
+        """The markets that the laws are tested on."""
         return [drawn_market(self.first_world + at) for at in range(self.worlds)]
 
     def run(self, market: Market) -> DeadlineRun:
@@ -390,7 +390,7 @@ class DeadlineContract:
             assert work_s >= job.work_s - 1e-6, f"{market}: {work_s:g} of {job.work_s:g} s of work were done"
 
     def test_deadlines_are_kept_where_that_is_promised(self) -> None:
-        """In every drawn market on-demand alone would be in time."""
+        """In every random market on-demand alone would be in time."""
         if not self.keeps_deadlines:
             return
         for market in self.markets():
@@ -418,8 +418,8 @@ class DeadlineContract:
         markets = self.markets()
         first = [self.run(market) for market in markets]
         for market, before in zip(markets, first, strict=True):
-            assert self.run(market) == before, f"{market}: run again, it came out differently"
+            assert self.run(market) == before, f"{market}: run again, the result differs"
 
     def test_the_recipe_can_be_written_to_a_file(self) -> None:
-        """A rule is data: a name and parameters that a scenario file can hold and give back."""
+        """A rule is data: a name and parameters that can be written to a scenario file and read back."""
         written_and_read(self.rule)

@@ -1,15 +1,15 @@
-"""Training on instances that vanish: what preemptions cost, and what to do about them.
+"""Training on preemptible instances: what preemptions cost, and what reduces the cost.
 
-A job trains on pipelines of preemptible nodes, which vanish, return, and must be prepared before they are
-usable. A step is the same work on any number of pipelines; more pipelines make it shorter. Every so often the
-job checkpoints itself: that blocks it for a stall, and becomes durable a write later. When a node in a pipeline
-vanishes, the job rolls back to the last durable checkpoint, pauses to rebuild its pipelines from active and
-standby nodes, and goes on; below one pipeline it idles. Growing costs the same rollback and pause, so a
-growth rule says when returning nodes are taken up. Other recoveries (Bamboo's redundancy, Oobleck's
-templates, Varuna's checkpoints) replace the rollback. Every second of wall time and of node time stands in a
-ledger that sums to the whole. One history is replayed exactly, event by event; thousands of generated ones
-run through a compiled kernel with the same semantics. A planner chooses the checkpoint interval, depth, growth
-rule, spares and on-demand share; single jobs with a deadline have policies and a bound of their own.
+A job trains on pipelines of preemptible nodes, which vanish, return, and must be provisioned before they are usable. A
+step is the same work on any number of pipelines; with more pipelines it is shorter. The job takes checkpoints, each of
+which blocks training for a stall and becomes durable after a write. When a node in a pipeline vanishes, the job rolls back
+to the last durable checkpoint, pauses to rebuild its pipelines from active and standby nodes, and continues; below one
+pipeline it idles. Growing costs the same rollback and pause, so a growth rule decides when returning nodes join. Other
+recovery policies (Bamboo's redundancy, Oobleck's templates, Varuna's checkpoints, Parcae's shapes) replace the rollback.
+Every second of wall time and of node time is in a ledger that sums to the whole. One history is replayed event by event;
+thousands of generated ones run in a compiled kernel with the same semantics. A planner chooses the checkpoint interval,
+depth, growth rule, spares and on-demand nodes. Jobs with a deadline can rent spot nodes of several zones, on-demand nodes,
+or nothing, as a deadline rule decides.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["DOMAIN", "Observer", "Scenario"]
 
 
 class Spot(Domain[Scenario, "Inputs", "Outcome"]):
-    """See the package's docstring."""
+    """The spot domain: see the docstring of the package."""
 
     name = "spot"
     scenario_type = Scenario

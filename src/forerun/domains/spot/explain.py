@@ -39,13 +39,13 @@ class SpotExplainer(Explainer[Scenario]):
     """The spot domain's question, its what-if parameters and its other orders of events."""
 
     def answer(self, summary: Mapping[str, Any]) -> Answer:
-        """Whether the deadline is likely kept, the goal reached, or at least half of the time useful."""
+        """Whether the deadline is likely met, the goal reached, or at least half of the time useful."""
         if "done_by_deadline" in summary:
             return Answer(
                 "Is the job done by its deadline in 95 of 100 histories?", summary["done_by_deadline"] >= 0.95
             )
         if "met_deadline" in summary:
-            return Answer("Is the deadline kept?", bool(summary["met_deadline"]))
+            return Answer("Is the deadline met?", bool(summary["met_deadline"]))
         if "finished_share" in summary:
             return Answer("Does the job finish in 95 of 100 histories?", summary["finished_share"] >= 0.95)
         if "finish_h" in summary:
@@ -55,23 +55,23 @@ class SpotExplainer(Explainer[Scenario]):
     def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
         """Growth rule, on-demand nodes, deadline, checkpoints, rates of removals, times of pauses."""
         holds = self.answer(run.summary).holds
-        found = []
+        parameters = []
         if isinstance(scenario.policy, Restart):  # the other recoveries have a growth of their own
             rule = member_name(type(scenario.growth))
             rules = ("hazard_drain", "lazy", "lazy2", "drain", "immediate")
-            found.append(
+            parameters.append(
                 WhatIf("growth", rule, tuple(other for other in rules if other != rule), "growth rule")
             )
         depth, nodes = scenario.job.depth, scenario.on_demand_nodes
         if scenario.deadline is not None:
             held = member_name(type(scenario.deadline.rule))
             others = tuple(name for name in deadline_rules().names() if name != held)
-            found.append(WhatIf("deadline.rule", held, others, "deadline rule"))
+            parameters.append(WhatIf("deadline.rule", held, others, "deadline rule"))
         elif not holds:
             more = tuple(nodes + depth * n for n in range(1, scenario.job.max_pipelines + 1))
-            found.append(WhatIf("on_demand_nodes", nodes, more, "nodes that never vanish"))
+            parameters.append(WhatIf("on_demand_nodes", nodes, more, "nodes that never vanish"))
         elif nodes:
-            found.append(
+            parameters.append(
                 WhatIf(
                     "on_demand_nodes",
                     nodes,
@@ -82,7 +82,7 @@ class SpotExplainer(Explainer[Scenario]):
         shares = (0.9, 0.75, 0.5, 0.25) if not holds else (1.1, 1.25, 1.5, 2.0, 4.0)
         if isinstance(scenario.fleet, Poisson | Tick):
             rate = scenario.fleet.removals_per_min
-            found.append(
+            parameters.append(
                 WhatIf(
                     "fleet.removals_per_min",
                     rate,
@@ -94,23 +94,23 @@ class SpotExplainer(Explainer[Scenario]):
             section, _, name = path.partition(".")
             now = getattr(getattr(scenario, section), name)
             if now > 0 and (path != "job.reconfig_s" or scenario.job.load_s == 0 or holds):
-                found.append(WhatIf(path, now, tuple(now * share for share in shares), meaning))
+                parameters.append(WhatIf(path, now, tuple(now * share for share in shares), meaning))
         if scenario.goal.deadline_s:
             turns = (1.1, 1.25, 1.5, 2.0, 3.0) if not holds else (0.9, 0.75, 0.6, 0.5)
             deadline = scenario.goal.deadline_s
-            found.append(
+            parameters.append(
                 WhatIf("goal.deadline_s", deadline, tuple(deadline * turn for turn in turns), "deadline in s")
             )
-        return tuple(found)
+        return tuple(parameters)
 
     def orders(self, scenario: Scenario) -> Orders | Untied:
         """Changes of one history's fleet before or after steps and checkpoints of their instant, losses and gains apart."""
         if scenario.trials:
             return Untied(
-                "many drawn histories, whose instants coincide by chance only; `--set trials=0` has one, with other orders"
+                "many random histories, whose instants coincide by chance only; `--set trials=0` has one, with other orders"
             )
         if scenario.deadline is not None:
-            return Untied("the fleet is what the rule chose to hold, decided between the instants")
+            return Untied("the fleet is what the rule chose to rent, decided between the instants")
         what = (
             "changes of the fleet come before or after what else is at their instant, losses and gains apart"
         )

@@ -1,4 +1,4 @@
-"""What a run's report shows, as data."""
+"""The figures of a run and of a plan, as data."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ STATES = ("training", "reconfiguring", "idle", "active", "standby", "prepping")
 
 
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
-    """The pictures that the run's tables allow, most telling first."""
-    found = [where_the_time_went(run.tables["ledger"])]
+    """The figures that the run's tables allow, the most informative first."""
+    pictures = [where_the_time_went(run.tables["ledger"])]
     if "fleet" in run.tables:
-        found.append(fleet_over_time(run.tables["fleet"], _end_s(run)))
+        pictures.append(fleet_over_time(run.tables["fleet"], _end_s(run)))
     if "spells" in run.tables and len(run.tables["spells"]):
-        found.append(states_over_time(run.tables["spells"], run.tables.get("lives")))
+        pictures.append(states_over_time(run.tables["spells"], run.tables.get("lives")))
     if "price" in run.tables:
-        found.append(price_over_time(run.tables["price"], _end_s(run)))
+        pictures.append(price_over_time(run.tables["price"], _end_s(run)))
     if "holdings" in run.tables:
-        found.append(holdings(run.tables["holdings"]))
+        pictures.append(holdings(run.tables["holdings"]))
     if "spells" in run.tables:
-        found.append(progress(run.tables["spells"]))
+        pictures.append(progress(run.tables["spells"]))
     if "sensitivity" in run.tables:
-        found.append(what_matters(run.tables["sensitivity"]))
+        pictures.append(what_matters(run.tables["sensitivity"]))
     if "trials" in run.tables:
         # Where most finish, most complete the goal's steps.
         if float(np.mean(run.tables["trials"]["finished"])) < 0.5:
-            found.append(step_distribution(run.tables["trials"]))
+            pictures.append(step_distribution(run.tables["trials"]))
         if bool(np.any(run.tables["trials"]["finished"])):
-            found.append(time_to_finish(run.tables["trials"], _deadline_s(run)))
-    return tuple(found)
+            pictures.append(time_to_finish(run.tables["trials"], _deadline_s(run)))
+    return tuple(pictures)
 
 
 def _deadline_s(run: Result | SavedRun) -> float:
@@ -76,7 +76,7 @@ def where_the_time_went(ledger: Table) -> Figure:
         series="line",
         series_label="line",
         order=LINES,
-        caption="Every second of the run, and every second of every node, stands in exactly one part.",
+        caption="Every second of the run, and every second of every node, is in exactly one part.",
     )
 
 
@@ -148,7 +148,7 @@ def price_over_time(price: Table, end_s: float) -> Figure:
     )
 
 
-def what_matters(found: Table) -> Figure:
+def what_matters(elasticities: Table) -> Figure:
     """Elasticities of throughput, the largest first."""
     return Figure(
         id="what-matters",
@@ -156,10 +156,10 @@ def what_matters(found: Table) -> Figure:
         kind="bar",
         x=Axis("assumption", "assumption"),
         y=Axis("elasticity", "percent of samples a second for a percent of it"),
-        data={name: found[name].tolist() for name in ("assumption", "elasticity", "low", "high")},
+        data={name: elasticities[name].tolist() for name in ("assumption", "elasticity", "low", "high")},
         low="low",
         high="high",
-        order=tuple(str(name) for name in found["assumption"]),
+        order=tuple(str(name) for name in elasticities["assumption"]),
         caption="Each is moved by a tenth, down and up, on the same fleets; -0.3: one percent more costs 0.3 percent.",
     )
 
@@ -187,7 +187,7 @@ def holdings(held: Table) -> Figure:
 
 
 def progress(spells: Table) -> Figure:
-    """The step the job stands at, over time; falls are rollbacks."""
+    """The step that the job has reached, over time; falls are rollbacks."""
     times: list[float] = []
     steps: list[int] = []
     training = spells["state"] == "training"
@@ -208,7 +208,7 @@ def progress(spells: Table) -> Figure:
         x=Axis("t_h", "time", "h"),
         y=Axis("step", "step"),
         data={"t_h": times, "step": steps},
-        caption="The step at which the job stands; every fall is work that was rolled back.",
+        caption="The step that the job has reached; every fall is work that was rolled back.",
     )
 
 
@@ -252,16 +252,16 @@ MOST_LISTED = 24
 def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
     """Cost against finishing time of every candidate, and the cheapest with their intervals."""
     rows = [row for row in plan.get("candidates") or () if row.get("cost_usd") is not None]
-    # What stands out lies on top: it comes last.
+    # The candidates that matter are drawn last, on top of the others.
     order = ("beaten", "not beaten on both", "chosen")
     ended = sorted(
         (row for row in rows if row.get("finish_h") is not None), key=lambda row: order.index(_kind(row))
     )
-    found = []
+    pictures = []
     if ended:
         goal = scenario.get("goal", {})
         deadline_s = float(goal.get("deadline_s") or 0.0)
-        found.append(
+        pictures.append(
             Figure(
                 id="plan-candidates",
                 title="Cost and finishing time of every candidate",
@@ -284,7 +284,7 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
     listed = sorted(rows, key=lambda row: float(row["cost_usd"]))[:MOST_LISTED]
     if listed:
         infeasible = sum(row.get("verdict") == "infeasible" for row in listed)
-        found.append(
+        pictures.append(
             Figure(
                 id="plan-cost",
                 title="Cost of the cheapest candidates",
@@ -299,8 +299,8 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
             )
         )
     if plan.get("intervals"):
-        found.append(_intervals(plan["intervals"]))
-    return tuple(found)
+        pictures.append(_intervals(plan["intervals"]))
+    return tuple(pictures)
 
 
 def _cost_intervals(rows: list[Mapping[str, Any]]) -> dict[str, list[float]]:
@@ -323,9 +323,11 @@ def _intervals(rows: list[Mapping[str, Any]]) -> Figure:
         half = float(row["useful_half95"])
         simulated = (minutes, useful, useful - half, useful + half, "simulated")
         closed = row.get("closed_form")
-        told = [simulated] if closed is None else [simulated, (minutes, *[float(closed)] * 3, "closed form")]
+        points = (
+            [simulated] if closed is None else [simulated, (minutes, *[float(closed)] * 3, "closed form")]
+        )
         # Back to back is every so many steps but for the first: the curve is of the others.
-        for point in told if "back to back" not in row["choice"] else ():
+        for point in points if "back to back" not in row["choice"] else ():
             for name, value in zip(data, point, strict=True):
                 data[name].append(value)
         if row["choice"]:
@@ -357,8 +359,8 @@ def _short(rows: list[Mapping[str, Any]]) -> list[str]:
         "on_demand_nodes": "{} steady",
     }
     varied = [name for name in words if len({repr(row.get(name)) for row in rows}) > 1]
-    found = [", ".join(words[name].format(row.get(name)) for name in varied) for row in rows]
-    return found if len(set(found)) == len(rows) else [str(row["name"]) for row in rows]
+    names = [", ".join(words[name].format(row.get(name)) for name in varied) for row in rows]
+    return names if len(set(names)) == len(rows) else [str(row["name"]) for row in rows]
 
 
 def _kind(row: Mapping[str, Any]) -> str:

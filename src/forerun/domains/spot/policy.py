@@ -42,9 +42,12 @@ class Absorb(Enum):
 class GrowthView:
     """What a growth rule may know when standby nodes would allow more pipelines.
 
-    ``would_lose_s`` is the training time thrown away by growing now; ``spent_s`` the time since the
-    reconfiguration's clock last started, which growing would start again (0 unless reconfiguring);
-    ``hit_rate_per_s`` the rate of removals that hit an active node, as far as it is known.
+    t_s: now. state: of the job. pipelines, step_s: the present ones, and the time of a step on them.
+    possible_pipelines, possible_step_s: the same after growing.
+    would_lose_s: training time that growing now discards.
+    spent_s: time since the pause started, which growing would start again (0 unless reconfiguring).
+    reconfig_s: length of a pause. write_s: time until a checkpoint is durable.
+    hit_rate_per_s: rate of removals that take an active node, as far as it is known.
     """
 
     t_s: float
@@ -64,25 +67,24 @@ class GrowthPolicy(Protocol):
     """Says whether returning nodes are taken up at once, later, or at the next durable checkpoint."""
 
     def absorb(self, view: GrowthView) -> Absorb:
-        """Decide for the nodes that stand ready at ``view.t_s``."""
+        """Decide for the nodes that are ready at ``view.t_s``."""
         ...
 
 
 class GrowthRule(Recipe, frozen=True, kw_only=True):
-    """When nodes that would allow more pipelines are taken up.
+    """When nodes that would allow more pipelines join the job: the base class of growth rules.
 
-    A rule without memory is its own cook, so `build` returns the rule.  `kernel_code` names the rule inside
-    the Monte Carlo kernel; -1 for rules that only the exact simulator can follow.
+    kernel_code: the number of the rule in the Monte Carlo kernel; -1 for a rule that only the event loop can follow.
     """
 
     kernel_code: ClassVar[int] = -1
 
     def build(self, rng: np.random.Generator | None = None) -> GrowthPolicy:
-        """A policy for one run."""
+        """The policy of one run; a rule without memory is its own policy. rng: its stream of random numbers."""
         return self
 
     def absorb(self, view: GrowthView) -> Absorb:
-        """Decide for the nodes that stand ready now."""
+        """Decide for the nodes that are ready now."""
         raise TypeError(f"{type(self).__name__} does not say when to grow")
 
 
@@ -97,7 +99,7 @@ def growth_rules() -> Registry[GrowthRule]:
 
 
 class Held(Enum):
-    """What kind of instance the job holds."""
+    """What kind of instance the job rents."""
 
     NONE = "none"
     SPOT = "spot"
@@ -106,7 +108,12 @@ class Held(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineJob:
-    """Work, deadline, tick, change-over in seconds; prices in dollars an hour."""
+    """A job with a deadline, as a deadline rule sees it.
+
+    work_s: time that the work takes. deadline_s: by when it must be done. tick_s: time between decisions. changeover_s: time
+    lost after a change of what is rented. spot_usd_per_h, on_demand_usd_per_h: prices of an instance. The defaults are
+    those of the study in "Can't be late".
+    """
 
     work_s: float = 48 * 3600.0
     deadline_s: float = 52 * 3600.0
@@ -125,9 +132,10 @@ class DeadlineJob:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineView:
-    """What a policy may know: the clock, the work done, what is held, and whether spot is there now.
+    """What a deadline rule may know.
 
-    `changeover_left_s`: what is left of the change-over of what is held.
+    elapsed_s: time since the start. done_s: work done. held: what is rented now. changeover_left_s: the rest of its
+    change-over. spot_available: whether spot can be rented now. job: work, deadline and prices.
     """
 
     elapsed_s: float
@@ -154,7 +162,7 @@ class DeadlineView:
 
 
 class DeadlineRule(Recipe, frozen=True, kw_only=True):
-    """Which kind of instance a single job with a deadline holds; without memory, so it is its own cook."""
+    """Which kind of instance a job with a deadline rents: the base class of deadline rules."""
 
     def build(self, rng: np.random.Generator | None = None) -> DeadlineRule:
         """A policy for one run."""
@@ -162,7 +170,7 @@ class DeadlineRule(Recipe, frozen=True, kw_only=True):
 
     def choose(self, view: DeadlineView) -> Held:
         """Decide at the start of a tick."""
-        raise TypeError(f"{type(self).__name__} does not say what to hold")
+        raise TypeError(f"{type(self).__name__} does not say what to rent")
 
 
 def deadline_rules() -> Registry[DeadlineRule]:
@@ -177,8 +185,10 @@ def deadline_rules() -> Registry[DeadlineRule]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a recovery policy recovers in: the fleet, the job, the growth rule, what is known, the steps
-    wanted.
+    """What a recovery policy works on.
+
+    fleet: all nodes, on-demand ones first. job: what trains. growth: when returning nodes join. outlook: what is known about
+    removals. goal_steps: steps at which the run ends (default: none). samples_per_step: of the job (default 1).
     """
 
     fleet: Membership
@@ -190,10 +200,10 @@ class Setting:
 
 
 class RecoveryPolicy(Recipe, frozen=True, kw_only=True):
-    """What a loss costs and what is kept: a way to train on a fleet that vanishes."""
+    """What a loss costs and what survives it: the base class of recovery policies."""
 
     def replay(self, setting: Setting) -> Replay:
-        """What becomes of the job."""
+        """What happens to the job on the fleet of the setting."""
         raise TypeError(f"{type(self).__name__} does not say how to recover")
 
 

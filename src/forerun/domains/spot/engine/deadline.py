@@ -1,7 +1,7 @@
 """One instance that is spot, on-demand or nothing, under a deadline rule, tick by tick.
 
-At the end of each tick, what was held is paid for and has worked, after the rest of its change-over; spot that is no longer
-available is taken away; then the rule says what to hold. At the end one more tick of its last answer is paid.
+At the end of each tick, what was rented is paid for and has worked, after the rest of its change-over; spot that is no
+longer available is taken away; then the rule says what to rent. At the end one more tick of its last answer is paid.
 [Wu et al., Can't be late: optimizing spot instance savings under deadlines, NSDI'24.]
 """
 

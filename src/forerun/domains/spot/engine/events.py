@@ -110,7 +110,7 @@ class StepEnd:
 
 @dataclass(frozen=True, slots=True)
 class ReconfigEnd:
-    """The pipelines stand; training goes on."""
+    """The pipelines are built; training continues."""
 
     t_s: float
 

@@ -2,11 +2,12 @@
 
 Between two changes of the fleet, training is a closed form, so a trial costs time proportional to its
 membership events and not to its steps.  The fleet is counts (active, standby, batches in preparation):
-victims are uniform over the nodes alive, so their categories are drawn one by one and names are never needed.
+victims are uniform over the nodes alive, so their categories are sampled one by one and names are never needed.
 
 Every trial draws from its own streams, one a purpose, each a counter under a key made of seed, trial and
 purpose: results do not depend on the number of threads, and the fleet's history does not depend on the job or
-its policy. The slow twin is `simulate.replay`, which walks step by step over named nodes.
+its policy. `replay.replay`, which goes step by step over named nodes, is the readable engine that this one is tested
+against.
 """
 
 from __future__ import annotations
@@ -26,9 +27,7 @@ IMMEDIATE, LAZY, LAZY2, DRAIN, HAZARD, HAZARD_DRAIN = range(6)
 TRAINING, RECONFIGURING, IDLE = range(3)
 
 ROUNDING_S = 1e-7
-"""A run that acts exactly when a write is durable must find it durable, whatever the rounding of the
-instant.
-"""
+"""A write counts as durable this much early: a decision at the very instant must see it, whatever the rounding."""
 
 COLUMNS = (
     "useful_s",
@@ -238,8 +237,23 @@ def _drop_batch(i: Any, batches: Any, ready_s: Any, ready_nodes: Any) -> Any:
 
 
 @kernel(inline=True)
+def _remove_from_batches(at: Any, batches: Any, ready_s: Any, ready_nodes: Any) -> Any:
+    """Remove the `at`-th node in preparation, oldest batch first; the batches left, and when it would have been ready."""
+    i = 0
+    while at >= ready_nodes[i]:
+        at -= ready_nodes[i]
+        i += 1
+    ready = ready_s[i]
+    ready_nodes[i] -= 1
+    if ready_nodes[i] == 0:
+        _drop_batch(i, batches, ready_s, ready_nodes)
+        batches -= 1
+    return batches, ready
+
+
+@kernel(inline=True)
 def _note(log: Any, logged: Any, t: Any, code: Any, value: Any) -> Any:
-    """Write one row of the log if there is room."""
+    """Write one row of the log, if it is not full."""
     if logged < log.shape[0]:
         log[logged, 0], log[logged, 1], log[logged, 2] = t, code, value
         return logged + 1
@@ -250,7 +264,7 @@ def _note(log: Any, logged: Any, t: Any, code: Any, value: Any) -> Any:
 def _charge(
     out: Any, state: Any, world: Any, u: Any, s: Any, first: Any, n: Any, d: Any, hidden: Any, final: Any
 ) -> Any:
-    """Write a spell of `u` seconds into the ledger; returns the steps of it that are kept.
+    """Charge an interval of `u` seconds to the ledger; returns the steps of it that survive.
 
     A segment that ends by a disruption keeps what is durable; at the end of the run (`final`), what is
     complete.
@@ -282,7 +296,7 @@ def _charge(
 def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_nodes: Any, log: Any) -> Any:
     """One trial into the row `out`: membership events one by one, training between them in closed form.
 
-    `ready_s`, `ready_nodes` hold the batches in preparation, oldest first.  `log` receives (time, code,
+    `ready_s`, `ready_nodes`: the batches in preparation, oldest first.  `log` receives (time, code,
     value) rows: a victim that was active (0), standby (1) or in preparation (2, value its ready time), or an
     addition (3, value the nodes); rows beyond its length are dropped.  Returns the rows written.
     """
@@ -294,7 +308,7 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
     add_rate = fleet.add_per_s * (fleet.cap if fleet.per_node else 1)
     next_removal = _exponential(streams, REMOVAL_TIMES, removal_rate)
     next_add = _exponential(streams, ADD_TIMES, add_rate)
-    # The gap after the next event is drawn ahead, so that its logarithm is off the path to the next event.
+    # The gap after the next event is sampled ahead, so that its logarithm is off the path to the next event.
     removal_gap = _exponential(streams, REMOVAL_TIMES, removal_rate)
     add_gap = _exponential(streams, ADD_TIMES, add_rate)
     next_ready = np.inf
@@ -320,7 +334,7 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
             if goal_at <= t:
                 out[_FINISHED] = 1.0
                 break
-            elif until <= t:  # the pipelines stand: a segment begins
+            elif until <= t:  # the pipelines are built: a segment begins
                 _charge(out, state, world, t - spell, s, first, n, d, hidden, False)
                 state, spell, until = TRAINING, t, np.inf
                 s, first, n = job.step_s[training], job.first_steps[training], job.spacing_steps[training]
@@ -350,17 +364,10 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
                         code = 1.0
                     else:
                         at -= standby - (on_demand - steady)
-                        i = 0
-                        while at >= ready_nodes[i]:
-                            at -= ready_nodes[i]
-                            i += 1
-                        code, value = 2.0, ready_s[i]
+                        batches, value = _remove_from_batches(at, batches, ready_s, ready_nodes)
                         provisioning -= 1
-                        ready_nodes[i] -= 1
-                        if ready_nodes[i] == 0:
-                            _drop_batch(i, batches, ready_s, ready_nodes)
-                            batches -= 1
-                            next_ready = ready_s[0] if batches > 0 else np.inf
+                        code = 2.0
+                        next_ready = ready_s[0] if batches > 0 else np.inf
                     logged = _note(log, logged, t, code, value)
             elif next_ready <= t:
                 standby += ready_nodes[0]
@@ -394,15 +401,16 @@ def run_trial(job: Any, fleet: Any, streams: Any, out: Any, ready_s: Any, ready_
             if pipelines * depth <= active:
                 continue
             if not (grow or starting):
-                kept_wall = durable_by(t - spell, s, first, n, d, hidden)[1]
+                # What growing throws away: the time since the last durable step, or since the pause began.
+                spent = t - spell
+                lost = spent - durable_by(spent, s, first, n, d, hidden)[1]
                 rate = fleet.hit_rate_per_s[active + standby + provisioning - on_demand, active - steady]
                 now_s, then_s = job.step_s[max(1, training)], job.step_s[pipelines]
-                lost, spent = t - spell - kept_wall, t - spell
                 answer = _wants_growth(job, state, training, now_s, then_s, lost, spent, rate)
                 if state == TRAINING:
                     drain_at = np.inf
                     if answer == 2:
-                        drain_at = spell + _next_durable(t - spell, s, first, n, d, hidden)
+                        drain_at = spell + _next_durable(spent, s, first, n, d, hidden)
                 if answer != 1:
                     continue
         saved += np.int64(_charge(out, state, world, t - spell, s, first, n, d, hidden, False))

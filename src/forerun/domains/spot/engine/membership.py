@@ -42,11 +42,11 @@ class Membership:
         """Group rows (time in s, whether the node is added, name) by instant; rows of one instant in any
         order.
         """
-        kept = list(rows)
-        names = tuple(sorted({name for _, _, name in kept}, key=natural_key))
+        listed = list(rows)
+        names = tuple(sorted({name for _, _, name in listed}, key=natural_key))
         rank = {name: number for number, name in enumerate(names)}
         grouped: dict[float, tuple[list[int], list[int]]] = {}
-        for t_s, is_add, name in kept:
+        for t_s, is_add, name in listed:
             grouped.setdefault(t_s, ([], []))[1 if is_add else 0].append(rank[name])
         instants = tuple(
             Instant(t_s, tuple(sorted(removed)), tuple(sorted(added)))

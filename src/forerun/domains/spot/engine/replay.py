@@ -1,4 +1,4 @@
-"""The core loop: one job on one fleet history, event by event, exactly."""
+"""The event loop: one job on one history of a fleet, exactly. The reference of the Monte Carlo kernel."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ def replay(
     continuation: Continuation | None = None,
     after_event: Callable[[RunState], None] | None = None,
 ) -> Replay:
-    """What becomes of ``job`` on ``fleet`` until its horizon, or until ``goal_steps`` steps are complete.
+    """Run a job on a fleet until the job's horizon, or until the wanted steps are complete.
 
-    Completions exactly at the horizon count, changes of the fleet there do not.  ``after_event`` sees the
-    world after every event (tests check the conservation laws with it); it must not change it.  With
-    ``continuation`` a loss does not roll back to the last durable checkpoint, unless too many nodes vanish at
-    once.
+    fleet: who is there when. job: what trains. growth: when returning nodes join. outlook: what is known about removals.
+    goal_steps: steps at which the run ends (default: none, it ends at the horizon).
+    continuation: with it, a loss does not roll back to the last durable checkpoint unless too many nodes vanish at once.
+    after_event: called with the state after every event, which it must not change (tests check conservation laws).
+
+    Completions exactly at the horizon count, changes of the fleet there do not.
     """
     state = RunState(job, fleet, growth, outlook, continuation)
     finished_s: float | None = None

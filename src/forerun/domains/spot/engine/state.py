@@ -1,6 +1,6 @@
 """The state of one run: every node, the job, the ledgers, and the transitions between them.
 
-`simulate.replay` decides which event is next; this module says what each one does.
+`replay.replay` and `zones.run_zones` take the next event; this module defines what each one does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,12 @@ StateName = Literal["training", "reconfiguring", "idle"]
 
 @dataclass(slots=True)
 class RunState:
-    """One job on one fleet at ``t_s``."""
+    """One job on one fleet at ``t_s``.
+
+    job_spec: what trains; job: its state now. saved: index of the last durable step, -1 for none. nodes: those alive, by
+    rank. active, standby, provisioning: how many are in each state. hits: instants so far that took an active node.
+    wall_s, node_s: the ledgers, up to t_charged_s. next_change_s: when the fleet changes next.
+    """
 
     job_spec: TrainingJob
     fleet: Membership
@@ -193,7 +198,7 @@ class RunState:
             self._settle(t_s, lost=0)
 
     def start_training(self, t_s: float) -> None:
-        """The pipelines stand: go on behind the last durable step."""
+        """The pipelines are built: continue after the last durable step."""
         job = self.job
         assert isinstance(job, Reconfiguring)
         self._close_spell(t_s, final=False)
@@ -326,7 +331,7 @@ class RunState:
         )
 
     def _replan(self, t_s: float, pipelines: int, cause: str, keeps: bool) -> None:
-        """Go on with so many pipelines; ``keeps``: from the last completed step, after the shorter pause."""
+        """Continue with so many pipelines; ``keeps``: from the last completed step, after the shorter pause."""
         before = self.job
         pause_s = self.job_spec.reconfig_s
         if keeps and self.continuation is not None:
@@ -352,7 +357,7 @@ class RunState:
             self.job = Reconfiguring(world_size, t_s, t_s + pause_s)
 
     def _complete_all(self, job: Training) -> None:
-        """Survivors hold every completed step: it counts as durable, and only the running step is lost."""
+        """Survivors have every completed step: it counts as durable, and only the running step is lost."""
         if job.write is not None:
             job.durable_stall_s += min(self.t_s, job.write.blocked_until_s) - job.last_checkpoint_s
             self.counts.checkpoints_aborted += 1
@@ -410,7 +415,7 @@ class RunState:
         return self.spells[-1].end_s if self.spells else 0.0
 
     def _close_spell(self, t_s: float, final: bool) -> None:
-        """End the current spell and charge its time; a disruption also takes back what was not durable."""
+        """End the current spell and charge its time; a disruption also discards what was not durable."""
         job, parts = self.job, self._parts(t_s, final)
         world_size = 0 if isinstance(job, Idle) else job.world_size
         executed = retained = 0
@@ -449,7 +454,7 @@ class RunState:
         assert self.active + self.standby + self.provisioning == len(self.nodes)
 
     def finish(self, t_s: float, finished_s: float | None) -> Replay:
-        """Close the books at ``t_s``: completed steps count as useful even if they are not durable."""
+        """Close the ledgers at ``t_s``: completed steps count as useful even if they are not durable."""
         completed, state = self.steps_completed, state_name(self.job)
         self._close_spell(t_s, final=True)
         self._advance(t_s)
@@ -473,7 +478,7 @@ class RunState:
 
 
 def _kept_parts(job: Training, t_s: float) -> dict[str, float]:
-    """Where a segment's time went if nothing of it is taken back."""
+    """Where a segment's time went if nothing of it is rolled back."""
     stall_s = job.durable_stall_s
     if job.write is not None:
         stall_s += min(t_s, job.write.blocked_until_s) - job.last_checkpoint_s

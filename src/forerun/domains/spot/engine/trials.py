@@ -176,9 +176,9 @@ def hit_rates(process: Poisson | PerNode, removals: NDArray[np.float64]) -> NDAr
     outside = np.maximum(alive - active, 0)
     # spared(k): none of k victims is active; a batch that exceeds the fleet takes all of it.
     spared, total = np.ones((cap + 1, cap + 1)), np.zeros((cap + 1, cap + 1))
-    for drawn, share in enumerate(removals[:cap]):
-        left = np.maximum(alive - drawn, 1)
-        spared = np.where(drawn < alive, spared * np.maximum(outside - drawn, 0) / left, spared)
+    for victims, share in enumerate(removals[:cap]):
+        left = np.maximum(alive - victims, 1)
+        spared = np.where(victims < alive, spared * np.maximum(outside - victims, 0) / left, spared)
         total += share * spared
     total += removals[cap:].sum() * spared
     rates[:] = process.removals_per_min / 60.0 * (1.0 - total)

@@ -1,8 +1,8 @@
-"""An elastic job with a deadline that holds spot nodes of one zone, on-demand nodes, or nothing, tick by tick.
+"""An elastic job with a deadline that rents spot nodes of one zone, on-demand nodes, or nothing, tick by tick.
 
-The rules of `deadline` decide for one machine that works or does not; here what is held is a fleet, and what it does is
-what the exact simulator makes of it: losses roll back, changes of what is held cost preparation, a pause and what was not
-durable. So a rule sees goodput: the work done is the steps that are durable, in seconds of on-demand time.
+In `deadline` a rule decides for one machine that works or does not; here it decides for a fleet, on which the job trains in
+the event loop: losses roll back, and changes of what is rented cost provisioning, a pause and what was not durable. So a
+rule sees goodput: the work done is the steps that are durable, in seconds of on-demand time.
 [Rules: Wu et al., Can't be late, NSDI'24.  The layer, its choice of a zone and its last word are this project's.]
 """
 
@@ -32,7 +32,7 @@ from forerun.trace.signal import Signal
 
 @dataclass(frozen=True, slots=True)
 class ZoneHistory:
-    """A market of spot nodes: who could be held there when, and what a node costs an hour."""
+    """The spot nodes of a zone: which can be rented when, and what a node costs an hour."""
 
     name: str
     fleet: Membership
@@ -44,7 +44,7 @@ class ZoneHistory:
 class Terms:
     """What is wanted, and what can be bought.
 
-    egress_usd: to move the job's state to another zone.  last_word: on-demand nodes are taken, and kept, once nothing
+    egress_usd: to move the job's state to another zone.  last_word: on-demand nodes are rented for good once nothing
     else is sure to be in time.  by_goodput: a zone is offered to the rule only while it is preferred to on-demand nodes,
     by the cost of a kept step and of changing over (see `Preference`).
     """
@@ -86,7 +86,7 @@ class Preference:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What was held for a while: [start_s, end_s)."""
+    """What was rented for a while: [start_s, end_s)."""
 
     held: Held
     zone: str
@@ -96,7 +96,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZoneRun:
-    """What became of the job, what was held, and what it cost."""
+    """What happened to the job, what was rented, and what it cost."""
 
     replay: Replay
     fleet: Membership
@@ -124,7 +124,7 @@ def run_zones(
     growth: GrowthPolicy,
     outlook: Outlook,
 ) -> ZoneRun:
-    """Follow a rule from nothing held until the goal, or the job's horizon."""
+    """Follow a rule until the goal, or the job's horizon; nothing is rented at the start."""
     return _Run(job, zones, terms, rule, growth, outlook).run()
 
 
@@ -146,7 +146,7 @@ class _Run:
             names += [f"{market.zone.name}/{node}" for node in market.zone.fleet.names]
         self.state = RunState(job, Membership((), tuple(names)), growth, outlook)
         self.held, self.at = Held.NONE, -1  # at: the zone held, if any
-        self.last_at = -1  # the zone whose store holds the state
+        self.last_at = -1  # the zone whose storage has the state
         self.committed = False
         self.holdings: list[Holding] = []
         self.since_s = self.egress_usd = 0.0
@@ -178,7 +178,7 @@ class _Run:
     # ------------------------------------------------------------------ deciding
 
     def _decide(self, t_s: float) -> None:
-        """Ask the rule, then change what is held, or go on with the zone's own changes."""
+        """Ask the rule, then change what is rented, or continue with the zone's own changes."""
         offered = [market for market in self.markets if self._offered(market, t_s)]
         answer = self.policy.choose(self._view(t_s, bool(offered)))
         if answer is Held.SPOT and not offered:
@@ -225,7 +225,7 @@ class _Run:
         return t_s + self.terms.tick_s + needed_s >= self.terms.deadline_s
 
     def _zone(self, t_s: float, offered: Sequence[_ZoneState]) -> int:
-        """The zone to hold: the one held while it is offered, else the cheapest a kept step."""
+        """The zone to rent: the present one while it is offered, else the one with the cheapest kept step."""
         if self.at >= 0 and self.markets[self.at] in offered:
             return self.at
 
@@ -274,7 +274,7 @@ class _Run:
     # ------------------------------------------------------------------ holding
 
     def _nodes(self) -> list[int]:
-        """Everybody in the fleet now."""
+        """All nodes in the fleet now."""
         return sorted(self.state.nodes)
 
     def _nodes_of(self, held: Held, at: int, t_s: float) -> list[int]:
@@ -293,7 +293,7 @@ class _Run:
         self.held, self.at, self.since_s = held, at, t_s
 
     def _advance(self, until_s: float) -> float | None:
-        """Let happen what happens before a decision; returns when the goal was reached, if it was."""
+        """Process the events before a decision; returns when the goal was reached, if it was."""
         state = self.state
         while True:
             event = state.next_event()
@@ -353,7 +353,7 @@ class _Cycle:
 
 
 class _ZoneState:
-    """A zone's nodes as they come and go, told in order of time."""
+    """A zone's nodes as they come and go; asked for in order of time."""
 
     def __init__(self, zone: ZoneHistory, job: TrainingJob) -> None:
         self.zone, self.job, self.offset = zone, job, 0
@@ -361,19 +361,19 @@ class _ZoneState:
         #: expected removals so far that took a node in use, had the zone been in use all along
         self.hits = 0.0
         self.alive: set[int] = set()
-        self.told = 0
+        self.seen = 0
         self.until_s = -math.inf
 
     def alive_at(self, t_s: float) -> set[int]:
         """Who could be held, the changes of that instant included; times must not fall."""
         instants = self.zone.fleet.instants
-        while self.told < len(instants) and instants[self.told].t_s <= t_s:
+        while self.seen < len(instants) and instants[self.seen].t_s <= t_s:
             alive = len(self.alive)
-            gone = len(self.alive.intersection(node + self.offset for node in instants[self.told].removed))
+            gone = len(self.alive.intersection(node + self.offset for node in instants[self.seen].removed))
             self.hits += 1 - spared_probability(alive - nodes_in_use(self.job, alive), alive, gone)
-            self.alive.difference_update(node + self.offset for node in instants[self.told].removed)
-            self.alive.update(node + self.offset for node in instants[self.told].added)
-            self.told += 1
+            self.alive.difference_update(node + self.offset for node in instants[self.seen].removed)
+            self.alive.update(node + self.offset for node in instants[self.seen].added)
+            self.seen += 1
         return self.alive
 
     def usd_per_s(self, t_s: float) -> float:

@@ -14,23 +14,24 @@ UNIT = "usd_per_h"
 
 
 def spot_price(prices: SpotPrice) -> Signal:
-    """Dollars an hour and node from 0 on; a recording begins at its first change, its last price holds.
+    """Dollars an hour and node from 0 on; a recording begins at its first change, and its last price stays.
 
-    Raises TraceError for files that hold no prices, or those of several zones or machines.
+    Raises TraceError for files without prices, or those of several zones or machines.
     """
     if prices.spot_file is not None:
         chosen = prices.spot_file
         options = options_from(tuple(f"{name}={value}" for name, value in chosen.options.items()))
         trace = read_trace(Path(chosen.file.path), chosen.format, options=options)
         if trace.kind != "prices":
-            raise TraceError.at(chosen.file.path, f"holds {trace.kind}, not prices")
+            raise TraceError.at(chosen.file.path, f"contains {trace.kind}, not prices")
         markets = sorted(set(zip(trace["zone"].tolist(), trace["machine"].tolist(), strict=True)))
         if len(markets) > 1:
             named = ", ".join("/".join(market) for market in markets[:4])
             raise TraceError.at(
-                chosen.file.path, f"holds prices of {len(markets)} markets ({named}); choose one by options"
+                chosen.file.path,
+                f"contains prices of {len(markets)} markets ({named}); choose one by options",
             )
         changes = dict(zip(trace["t_s"].tolist(), trace["usd_per_h"].tolist(), strict=True))
         return Signal(list(changes), list(changes.values()), unit=UNIT, name=str(chosen.file.path))
-    found = signal(prices.spot_series, unit=UNIT, name="prices.spot_series")
-    return found if found is not None else Signal.constant(prices.spot_usd_per_h, unit=UNIT)
+    series = signal(prices.spot_series, unit=UNIT, name="prices.spot_series")
+    return series if series is not None else Signal.constant(prices.spot_usd_per_h, unit=UNIT)

@@ -21,7 +21,7 @@ MOST_NODES = 200_000
 class Recording:
     """A fleet's history with what a reader should know about it.
 
-    until_s: how long it was looked at, which may be longer than to its last change.
+    until_s: when the recording ends, which may be after its last change.
     """
 
     fleet: Membership
@@ -37,7 +37,7 @@ class Recording:
 def recording(spec: Recorded, seed: int) -> Recording:
     """Read a scenario's trace.
 
-    Raises TraceError for files that cannot be read or hold something else than a fleet.
+    Raises TraceError for files that cannot be read or contain something else than a fleet.
     """
     options = options_from(tuple(f"{name}={value}" for name, value in spec.options.items()))
     trace = read_trace(Path(spec.file.path), spec.format, options=options, strict=spec.strict)
@@ -52,21 +52,21 @@ def recording(spec: Recorded, seed: int) -> Recording:
         )
         fleet = of_counts(trace["t_s"].tolist(), trace["nodes"].tolist(), spec.leaves, seed)
         return Recording(fleet, tuple(notes), looked_until_s(trace))
-    raise TraceError.at(spec.file.path, f"holds {trace.kind}, not the membership or capacity of a fleet")
+    raise TraceError.at(spec.file.path, f"contains {trace.kind}, not the membership or capacity of a fleet")
 
 
 def _intervals(trace: Trace) -> int:
-    """Times between two looks at a count, in each of which a swap stays unseen; between changes, if no more is known."""
-    told = trace.provenance.options
-    looks = told.get("rows", told.get("ticks", len(trace)))
+    """Intervals between two rows of a count, in each of which a replaced node stays unseen."""
+    options = trace.provenance.options
+    looks = options.get("rows", options.get("ticks", len(trace)))
     return max(1, int(str(looks)) - 1)
 
 
 def looked_until_s(trace: Trace) -> float:
-    """How long a recording looked at its fleet: past the last change, where the reader knows of later rows."""
-    told = trace.provenance.options.get("until_s")
+    """When a recording ends: after the last change, where the reader knows of later rows."""
+    options = trace.provenance.options.get("until_s")
     last_s = float(trace["t_s"][-1]) if len(trace) else 0.0
-    return max(last_s, float(told)) if isinstance(told, int | float) else last_s
+    return max(last_s, float(options)) if isinstance(options, int | float) else last_s
 
 
 def of_membership(trace: Trace) -> Membership:
@@ -80,7 +80,7 @@ def of_counts(
 ) -> Membership:
     """A fleet with these counts: rises add new nodes, falls remove the oldest, the youngest, or any.
 
-    Of several counts at one time the last one holds.
+    Of several counts at one time the last one counts.
     """
     draws = stream(seed, "which node left")
     alive: list[str] = []

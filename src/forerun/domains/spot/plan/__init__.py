@@ -130,7 +130,9 @@ class SpotPlan(ShownPlan):
             return f"{text}; nothing else is feasible"
         unit = {"cost": "usd", "time": "s", "throughput": "samples/s"}[self.objective]
         gap = f"{abs(self.difference.mean):.4g} ± {self.difference.half95:.2g} {unit}"
-        verdict = f"ahead by {gap}" if self.told_apart else f"cannot be told apart from it (difference {gap})"
+        verdict = (
+            f"ahead by {gap}" if self.told_apart else f"cannot be distinguished from it (difference {gap})"
+        )
         return f"{text}; next is {self.runner_up.candidate.name}, {verdict}"
 
     @property
@@ -163,11 +165,11 @@ class SpotPlan(ShownPlan):
         front = {id(runner) for runner in self.front}
         order = sorted(self.runners, key=lambda r: (r is not self.chosen, bool(r.out), _score(r, self)))
         rows = [_row(runner, self, id(runner) in front) for runner in order]
-        found = {
+        tables = {
             "candidates": Table.of_rows(CANDIDATES, rows),
             "front": Table.of_rows(FRONT, [_row(runner, self, True) for runner in self.front]),
         }
-        return found | ({"intervals": interval_table(self.intervals)} if self.intervals else {})
+        return tables | ({"intervals": interval_table(self.intervals)} if self.intervals else {})
 
     def data(self) -> dict[str, Any]:
         """As plain data."""
@@ -191,9 +193,7 @@ class SpotPlan(ShownPlan):
         if not np.array_equal(again.cost_usd, self.chosen.cost_usd) or not np.array_equal(
             again.finish_s, self.chosen.finish_s
         ):
-            raise CheckFailed.at(
-                "plan", "the chosen candidate's trials come out differently when simulated again"
-            )
+            raise CheckFailed.at("plan", "the chosen candidate's trials differ when simulated again")
         if not _feasible(again, self.scenario):
             raise CheckFailed.at("plan", "the chosen candidate does not keep the bounds")
         for runner in self.runners:
@@ -220,14 +220,14 @@ def plan(scenario: Scenario, objective: str = "") -> SpotPlan:
     return with_intervals(conclude(scenario, runners, objective))
 
 
-def with_intervals(found: SpotPlan) -> SpotPlan:
+def with_intervals(plan: SpotPlan) -> SpotPlan:
     """The plan with what other times between checkpoints would do to the chosen candidate."""
-    chosen, scenario = found.chosen.candidate, found.scenario
+    chosen, scenario = plan.chosen.candidate, plan.scenario
     count = min(INTERVAL_TRIALS, scenario.choices.trials)
     rows = compared(
         scenario, chosen.job, lambda job: _trials(replace(chosen, job=job), scenario, count, first=0)
     )
-    return replace(found, intervals=rows, notes=(*found.notes, costs_note(rows))) if rows else found
+    return replace(plan, intervals=rows, notes=(*plan.notes, costs_note(rows))) if rows else plan
 
 
 def _refuse(scenario: Scenario, objective: str) -> None:
@@ -235,7 +235,7 @@ def _refuse(scenario: Scenario, objective: str) -> None:
         raise ScenarioError.at(
             "$.fleet",
             "a plan needs a poisson or per_node process: `forerun trace fit spot FILE -o fleet.yaml` finds one "
-            "like a recording, to stand here as the fleet",
+            "like a recording, to use as the fleet here",
         )
     if not isinstance(scenario.policy, Restart):
         raise ScenarioError.at(
@@ -244,7 +244,7 @@ def _refuse(scenario: Scenario, objective: str) -> None:
             "`forerun compare SCENARIO --policy NAME`",
         )
     if scenario.deadline is not None:
-        raise ScenarioError.at("$.deadline", "decides by itself what to hold; a plan is made without it")
+        raise ScenarioError.at("$.deadline", "decides by itself what to rent; a plan is made without it")
     if objective not in ("cost", "time", "throughput"):
         raise ScenarioError.at("--objective", f"{objective!r} is not cost, time or throughput")
     if objective in ("cost", "time") and not scenario.goal.steps:
@@ -258,14 +258,16 @@ def _refuse(scenario: Scenario, objective: str) -> None:
 def candidates(scenario: Scenario) -> list[Candidate]:
     """Every combination of the scenario's choices."""
     choices = scenario.choices
-    found = []
+    combinations = []
     for job in (scenario.job, *choices.jobs):
         for checkpoints in _checkpoints(scenario, job):
             for growth in dict.fromkeys((member_name(scenario), *choices.growth)):
                 for spares in dict.fromkeys(choices.spares):
                     for nodes in dict.fromkeys((scenario.on_demand_nodes, *choices.on_demand_nodes)):
-                        found.append(Candidate(job.with_(snapshots=checkpoints), growth, spares, nodes))
-    return found
+                        combinations.append(
+                            Candidate(job.with_(snapshots=checkpoints), growth, spares, nodes)
+                        )
+    return combinations
 
 
 def member_name(scenario: Scenario) -> str:
@@ -376,16 +378,16 @@ def _beats(one: Runner, other: Runner, scenario: Scenario, objective: str) -> bo
 
 def _margins(runner: Runner, scenario: Scenario) -> list[tuple[float, float]]:
     """(how far inside, standard error) of each bound."""
-    goal, found = scenario.goal, []
+    goal, margins = scenario.goal, []
     if goal.deadline_s:
         share = _done_share(runner, scenario)
         # A share of 0 or 1 has no spread of its own: one more success and one more failure give it some.
         smooth = (share * runner.count + 1) / (runner.count + 2)
-        found.append((share - goal.certainty, math.sqrt(smooth * (1 - smooth) / runner.count)))
+        margins.append((share - goal.certainty, math.sqrt(smooth * (1 - smooth) / runner.count)))
     if goal.budget_usd:
         error = float(runner.cost_usd.std(ddof=1)) / math.sqrt(runner.count)
-        found.append((goal.budget_usd - float(runner.cost_usd.mean()), error))
-    return found
+        margins.append((goal.budget_usd - float(runner.cost_usd.mean()), error))
+    return margins
 
 
 def _clearly_infeasible(runner: Runner, scenario: Scenario) -> bool:
@@ -486,7 +488,7 @@ def _infeasible(scenario: Scenario, runners: Sequence[Runner]) -> Infeasible:
 def _nearest(scenario: Scenario, runners: Sequence[Runner]) -> list[Runner]:
     """The candidates next to the bounds, those that dropped out with all their trials too.
 
-    What is told of them is then what a plan with other bounds would find.
+    Their figures are then those that a plan with other bounds would have.
     """
     ranks: tuple[Callable[[Runner], float], ...] = (
         lambda runner: -_done_share(runner, scenario),
@@ -530,8 +532,8 @@ def _steadier(nearest: Runner, scenario: Scenario) -> str:
     return ""
 
 
-def _score(runner: Runner, found: SpotPlan) -> float:
-    return float(_values(runner, found.objective, found.scenario).mean())
+def _score(runner: Runner, plan: SpotPlan) -> float:
+    return float(_values(runner, plan.objective, plan.scenario).mean())
 
 
 def _said(runner: Runner, scenario: Scenario) -> str:
@@ -548,23 +550,23 @@ def _records(table: Table) -> list[dict[str, Any]]:
     """A table as plain data, a row a record."""
     names = [column.name for column in table.schema.columns]
     return [
-        {name: _told(value) for name, value in zip(names, values, strict=True)}
+        {name: _plain(value) for name, value in zip(names, values, strict=True)}
         for values in zip(*(table[name].tolist() for name in names), strict=True)
     ]
 
 
-def _told(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """A cell as plain data: what does not exist is null."""
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _row(runner: Runner, found: SpotPlan, pareto: bool) -> tuple[Any, ...]:
+def _row(runner: Runner, plan: SpotPlan, pareto: bool) -> tuple[Any, ...]:
     candidate, cost = runner.candidate, Estimate.of(runner.cost_usd)
-    finish_h = _finish_h(runner, found.scenario)
+    finish_h = _finish_h(runner, plan.scenario)
     verdict = {"worse": "dropped", "infeasible": "infeasible"}.get(runner.out, "finalist")
-    if verdict == "finalist" and not _feasible(runner, found.scenario):
+    if verdict == "finalist" and not _feasible(runner, plan.scenario):
         verdict = "infeasible"
-    verdict = "chosen" if runner is found.chosen else "runner-up" if runner is found.runner_up else verdict
+    verdict = "chosen" if runner is plan.chosen else "runner-up" if runner is plan.runner_up else verdict
     figures: Mapping[str, Any] = {
         "name": candidate.name,
         "depth": candidate.job.depth,
@@ -577,7 +579,7 @@ def _row(runner: Runner, found: SpotPlan, pareto: bool) -> tuple[Any, ...]:
         "cost_half95_usd": cost.half95,
         "finish_h": math.nan if finish_h is None else finish_h,
         "samples_per_s": float(runner.samples_per_s.mean()),
-        "done_share": _done_share(runner, found.scenario),
+        "done_share": _done_share(runner, plan.scenario),
         "pareto": pareto,
         "verdict": verdict,
     }

@@ -103,19 +103,19 @@ def hits(scenario: Scenario, job: JobSpec) -> Hits:
 
 def suggested_steps(scenario: Scenario, job: JobSpec) -> tuple[int, ...]:
     """Steps between checkpoints that the closed form finds best for the mean fleet, half of it and twice it."""
-    found = hits(scenario, job)
-    if not found.optimum:
+    fleet_hits = hits(scenario, job)
+    if not fleet_hits.optimum:
         return ()
-    best = found.best.steps
+    best = fleet_hits.best.steps
     return tuple(sorted({max(1, best // 2), best, best * 2}))
 
 
-def named_steps(found: Hits) -> dict[str, int]:
+def named_steps(fleet_hits: Hits) -> dict[str, int]:
     """The intervals that have a name, in steps."""
-    best = found.best
+    best = fleet_hits.best
 
     def steps(seconds: float) -> int:
-        return max(1, round(seconds / found.step_s))
+        return max(1, round(seconds / fleet_hits.step_s))
 
     return {
         "closed form": best.steps,
@@ -127,7 +127,7 @@ def named_steps(found: Hits) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInterval:
-    """One interval that was simulated: whose it is, its steps, and what came of it.
+    """One interval that was simulated: whose it is, its steps, and its effect.
 
     costs: throughput given up against the best interval of all, as a share of that one's, paired.
     """
@@ -148,12 +148,12 @@ def compared(
     Of fleets without hits, and of checkpoints that do not block training, nothing is compared: there rarer, or more
     often, is always better.
     """
-    found = hits(scenario, job)
-    if not found.optimum:
+    fleet_hits = hits(scenario, job)
+    if not fleet_hits.optimum:
         return ()
-    named, write = named_steps(found), job.snapshots.write
-    back = whole_steps(found.write_s, found.step_s) if found.write_s else 1
-    around = [max(1, round(found.best.steps * factor)) for factor in _SPREAD]
+    named, write = named_steps(fleet_hits), job.snapshots.write
+    back = whole_steps(fleet_hits.write_s, fleet_hits.step_s) if fleet_hits.write_s else 1
+    around = [max(1, round(fleet_hits.best.steps * factor)) for factor in _SPREAD]
     wanted: dict[tuple[int, str], tuple[list[str], Checkpoints]] = {
         (back, "back to back"): (["back to back"], Checkpoints(rule="back_to_back", write=write))
     }
@@ -163,7 +163,7 @@ def compared(
         names += [name] if name else []
     own = job.snapshots
     if own.rule == "every_seconds":
-        steps = own.built().first_steps(found.step_s)
+        steps = own.built().first_steps(fleet_hits.step_s)
         wanted[steps, f"every {own.period_s:g} s"] = ([f"chosen, every {own.period_s:g} s"], own)
     for names, rule in wanted.values():
         if rule == own and own.rule != "every_seconds":
@@ -177,12 +177,14 @@ def compared(
     rows = []
     for key, (names, _) in sorted(wanted.items()):
         steps, done = key[0], runs[key]
-        closed = found.useful(steps)
+        closed = fleet_hits.useful(steps)
         if "back to back" in names:
-            closed = found.best.useful_back_to_back
+            closed = fleet_hits.best.useful_back_to_back
         useful = ratio_estimate(done.columns["useful_s"], done.columns["end_s"])
         costs = Estimate.of((rates[best] - rates[key]) / whole)
-        rows.append(CheckpointInterval(", ".join(names), steps, steps * found.step_s, closed, useful, costs))
+        rows.append(
+            CheckpointInterval(", ".join(names), steps, steps * fleet_hits.step_s, closed, useful, costs)
+        )
     return tuple(rows)
 
 

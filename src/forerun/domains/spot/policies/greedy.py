@@ -8,7 +8,7 @@ from forerun.domains.spot.policy import DeadlineRule, DeadlineView, Held
 class Greedy(DeadlineRule, frozen=True, kw_only=True, tag="greedy"):
     """Use spot while it is there; once only on-demand can still meet the deadline, use that to the end.
 
-    Time is counted in whole ticks, so that deadlines between ticks are kept as well.
+    Time is counted in whole ticks, so that deadlines between ticks are met as well.
     [Wu et al., Can't be late, NSDI'24, section 4.1.]
     """
 

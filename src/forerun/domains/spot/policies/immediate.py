@@ -10,7 +10,7 @@ from forerun.domains.spot.policy import Absorb, GrowthRule, GrowthView
 class Immediate(GrowthRule, frozen=True, kw_only=True, tag="immediate"):
     """Take up returning nodes as soon as they make a pipeline, whatever it throws away.
 
-    The rule of the elastic run behind the room's profile [Thorpe et al., Bamboo, NSDI'23, the checkpoint
+    The rule of the elastic run behind the measured profile [Thorpe et al., Bamboo, NSDI'23, the checkpoint
     baseline].
     """
 

@@ -24,8 +24,10 @@ class Oobleck(RecoveryPolicy, frozen=True, kw_only=True, tag="oobleck"):
 
     def problems(self) -> list[tuple[str, str]]:
         """A pause, and at least one failure tolerated."""
-        found = [] if 0 <= self.pause_s < 1e9 else [("pause_s", f"{self.pause_s} is negative or not finite")]
-        return found + ([] if self.tolerates >= 1 else [("tolerates", f"{self.tolerates} is below 1")])
+        problems = (
+            [] if 0 <= self.pause_s < 1e9 else [("pause_s", f"{self.pause_s} is negative or not finite")]
+        )
+        return problems + ([] if self.tolerates >= 1 else [("tolerates", f"{self.tolerates} is below 1")])
 
     def replay(self, setting: Setting) -> Replay:
         """The exact semantics, without the rollback."""

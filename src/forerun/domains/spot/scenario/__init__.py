@@ -1,4 +1,4 @@
-"""What a run of this room depends on, as data."""
+"""The scenario of a spot run: the fleet, the job, prices, the goal, and the policies."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ from forerun.trace.steps import Steps
 class Recorded(Recipe, frozen=True, kw_only=True, tag="trace"):
     """A recorded fleet: a membership trace, or a count series turned into nodes by a rule.
 
-    format: the file's format, told from its content if empty; options: of that format.  leaves: which node
-    leaves when only a count is known; node-hours do not depend on it, what happens to the job does.
+    file: the recording.
+    format: of the file (default: recognised by its content). options: of that format.
+    strict: reject rows that would be repaired (default: no).
+    leaves: the node that leaves where only a count is known, the oldest (`fifo`), the youngest (`lifo`, the default) or
+    any (`random`); node-hours do not depend on it, but what happens to the job does.
     """
 
     file: Input
@@ -96,9 +99,17 @@ class Loading(Spec, frozen=True, kw_only=True):
 class JobSpec(Spec, frozen=True, kw_only=True):
     """The job: its shape, its measured times, its checkpoints.
 
-    step_s: seconds a step by number of nodes training, one entry for every multiple of `depth` up to
-    `max_pipelines` (and from `min_pipelines`).  reconfig_s contains load_s.  write_s counts from the end of
-    stall_s.  loading: steps wait where the data of a supply profile come slower than the step computes.
+    depth: nodes in a pipeline. max_pipelines, min_pipelines: most, and fewest, that train (fewest: 1).
+    step_s: seconds a step by number of nodes training, one entry for every reachable multiple of `depth`.
+    samples_per_step: at any number of nodes.
+    reconfig_s: pause to rebuild pipelines, which contains load_s, the load of the checkpoint (default 0).
+    prep_s: from the grant of a node until it is usable (default 0).
+    write_s: from the end of the stall until a checkpoint is durable. stall_s: time a checkpoint blocks training (default 0).
+    snapshots: when checkpoints are taken (default: back to back).
+    reconfig_rule: whether an event during a pause restarts it (default), or extends it by another pause.
+    warm_start: nodes of the first instant are ready, and the first pipelines built, at once (default).
+    initial_saved: the last durable step at the start (default -1: none).
+    loading: the supply of data, for which steps wait if it is slower than they compute (default: no limit).
     """
 
     depth: int
@@ -119,30 +130,32 @@ class JobSpec(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """A shape, a step time for every reachable world size, and times that are times."""
-        found = [
+        problems = [
             (name, f"{getattr(self, name)} is below 1")
             for name in ("depth", "max_pipelines", "min_pipelines", "samples_per_step")
             if getattr(self, name) < 1
         ]
-        found += [
+        problems += [
             (name, f"{getattr(self, name)} s is negative or not finite")
             for name in ("reconfig_s", "load_s", "prep_s", "write_s", "stall_s")
             if not 0 <= getattr(self, name) < math.inf
         ]
-        found += [
+        problems += [
             ("step_s", f"{seconds} s at {size} nodes is not positive and finite")
             for size, seconds in self.step_s.items()
             if not 0 < seconds < math.inf
         ]
         if self.load_s > self.reconfig_s:
-            found.append(("load_s", f"{self.load_s} s is a part of reconfig_s, which is {self.reconfig_s} s"))
+            problems.append(
+                ("load_s", f"{self.load_s} s is a part of reconfig_s, which is {self.reconfig_s} s")
+            )
         if self.initial_saved < -1:
-            found.append(("initial_saved", f"{self.initial_saved} is below -1 (nothing saved)"))
-        if not found and self.min_pipelines > self.max_pipelines:
-            found.append(
+            problems.append(("initial_saved", f"{self.initial_saved} is below -1 (nothing saved)"))
+        if not problems and self.min_pipelines > self.max_pipelines:
+            problems.append(
                 ("min_pipelines", f"{self.min_pipelines} is above max_pipelines {self.max_pipelines}")
             )
-        return found or self._missing_sizes()
+        return problems or self._missing_sizes()
 
     def _missing_sizes(self) -> list[tuple[str, str]]:
         if self.max_pipelines > 100_000:
@@ -202,7 +215,7 @@ class JobSpec(Spec, frozen=True, kw_only=True):
 
 
 class PriceFile(Spec, frozen=True, kw_only=True):
-    """Recorded prices of one zone and machine: their file, its format (told from its content if empty) and options."""
+    """Recorded prices of one zone and machine: their file, its format (default: recognised by its content) and options."""
 
     file: Input
     format: str = ""
@@ -216,7 +229,7 @@ class PriceFile(Spec, frozen=True, kw_only=True):
 class SpotPrice(Spec, frozen=True, kw_only=True):
     """What a spot node costs an hour: one number, `spot_series` over time, or a `spot_file`.
 
-    The last price known holds on.
+    The last known price stays.
     """
 
     spot_usd_per_h: float = 0.0
@@ -256,14 +269,14 @@ class Prices(SpotPrice, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Prices and times are not negative; lives are billed in units at one price only."""
-        found = [
+        problems = [
             (name, f"{getattr(self, name)} is negative or not finite")
             for name in ("on_demand_usd_per_h", "billing_s", "minimum_s")
             if not 0 <= getattr(self, name) < math.inf
         ]
         if (self.billing_s or self.minimum_s) and (self.spot_series or self.spot_file):
-            found.append(("billing_s", "billing units need one spot price, not one that changes"))
-        return super().problems() + found
+            problems.append(("billing_s", "billing units need one spot price, not one that changes"))
+        return super().problems() + problems
 
 
 class Zone(SpotPrice, frozen=True, kw_only=True):
@@ -278,12 +291,15 @@ class Zone(SpotPrice, frozen=True, kw_only=True):
 
 
 class Deadline(Spec, frozen=True, kw_only=True):
-    """Hold spot nodes, on-demand nodes or nothing, decided by a rule every `tick_s`.
+    """Rent spot nodes, on-demand nodes or nothing, decided by a rule at every tick.
 
-    on_demand_nodes can be had at any time.  egress_usd: to move the job's state to another zone.  last_word: the layer
-    takes on-demand nodes, and keeps them, once nothing else is sure to be in time; off, the rule alone decides.
-    by_goodput: a zone is offered to the rule only while it is preferred to on-demand nodes by the expected cost of a kept
-    step; the preference changes once what a change would have saved exceeds what it costs.
+    rule: the deadline rule.
+    on_demand_nodes: on-demand nodes, which are available at any time.
+    tick_s: time between decisions (default 600 s).
+    egress_usd: to move the job's state to another zone (default 0).
+    last_word: rent on-demand nodes for good once nothing else is sure to be in time (default); off, the rule alone decides.
+    by_goodput: offer a zone to the rule only while it is preferred to on-demand nodes by the expected cost of a kept step
+    (default); the preference changes once what a change would have saved exceeds what it costs.
     """
 
     rule: Annotated[DeadlineRule, recipe(deadline_rules)]
@@ -295,20 +311,22 @@ class Deadline(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """A tick, a fleet, a price."""
-        found = []
+        problems = []
         if not 0 < self.tick_s < math.inf:
-            found.append(("tick_s", f"{self.tick_s} s is not positive and finite"))
+            problems.append(("tick_s", f"{self.tick_s} s is not positive and finite"))
         if not 1 <= self.on_demand_nodes <= 100_000:
-            found.append(("on_demand_nodes", f"{self.on_demand_nodes} is not between 1 and 100000"))
+            problems.append(("on_demand_nodes", f"{self.on_demand_nodes} is not between 1 and 100000"))
         if not 0 <= self.egress_usd < math.inf:
-            found.append(("egress_usd", f"{self.egress_usd} is negative or not finite"))
-        return found
+            problems.append(("egress_usd", f"{self.egress_usd} is negative or not finite"))
+        return problems
 
 
 class Goal(Spec, frozen=True, kw_only=True):
-    """What is wanted: steps to complete (0: run to the horizon), a deadline and a budget (0: none).
+    """What is wanted.
 
-    certainty: with which probability a plan must keep the deadline.
+    steps: to complete (default 0: run to the horizon).
+    deadline_s: by when (default 0: none). budget_usd: for how much (default 0: no limit).
+    certainty: the probability with which a plan must meet the deadline (default 0.95).
     """
 
     steps: int = 0
@@ -318,24 +336,27 @@ class Goal(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Numbers in range; a deadline needs something to be done by it."""
-        found = [
+        problems = [
             (name, f"{getattr(self, name)} is negative or not finite")
             for name in ("steps", "deadline_s", "budget_usd")
             if not 0 <= getattr(self, name) < math.inf
         ]
         if not 0 < self.certainty < 1:
-            found.append(("certainty", f"{self.certainty} is not between 0 and 1"))
+            problems.append(("certainty", f"{self.certainty} is not between 0 and 1"))
         if self.deadline_s and not self.steps:
-            found.append(("steps", "a deadline needs the number of steps to complete by it"))
-        return found
+            problems.append(("steps", "a deadline needs the number of steps to complete by it"))
+        return problems
 
 
 class Choices(Spec, frozen=True, kw_only=True):
-    """What a plan may choose among, besides what the scenario says.
+    """The alternatives of a plan, besides what the scenario says.
 
-    jobs: other shapes with their own step times, such as another depth.  every_steps: steps between checkpoints
-    (empty: the closed form's optimum and its neighbourhood; back to back is always tried).  growth: rules.
-    spares: spot nodes asked for beyond the fleet's own.  on_demand_nodes: nodes that never vanish.
+    jobs: other shapes with their own step times, such as another depth (default: none).
+    every_steps: steps between checkpoints (default: around the closed form's optimum; back to back is always tried).
+    growth: growth rules (default: all of the kernel's).
+    spares: spot nodes requested beyond the fleet's own (default: 0).
+    on_demand_nodes: numbers of nodes that never vanish (default: the scenario's).
+    trials: of a candidate that stays in the race (default 4000).
     """
 
     jobs: tuple[JobSpec, ...] = ()
@@ -347,24 +368,31 @@ class Choices(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Lists in range."""
-        found = []
+        problems = []
         if any(steps < 1 for steps in self.every_steps):
-            found.append(("every_steps", "needs numbers of at least 1"))
+            problems.append(("every_steps", "needs numbers of at least 1"))
         if any(not 0 <= nodes <= 10_000 for nodes in (*self.spares, *self.on_demand_nodes)):
-            found.append(("spares", "numbers of nodes are between 0 and 10000"))
+            problems.append(("spares", "numbers of nodes are between 0 and 10000"))
         if not self.growth or not self.spares:
-            found.append(("growth", "name one rule at least, and one number of spares"))
+            problems.append(("growth", "name one rule at least, and one number of spares"))
         if not 100 <= self.trials <= 1_000_000:
-            found.append(("trials", f"{self.trials} is not between 100 and 1000000"))
-        return found
+            problems.append(("trials", f"{self.trials} is not between 100 and 1000000"))
+        return problems
 
 
 class Scenario(Spec, frozen=True, kw_only=True):
-    """An elastic training job on a fleet that vanishes, and how it recovers.
+    """An elastic training job on preemptible nodes, and how it recovers from losses.
 
-    `policy` says what a loss costs, `growth` when returning nodes are taken up (by policies that have the
-    choice). `on_demand_nodes` never vanish and fill pipelines first.  `trials` 0 replays one history; more
-    simulate so many generated ones, with intervals.
+    title: of reports. seed: of every random number (default 0).
+    fleet: where the nodes come from, a recording or a process.
+    job: what trains.
+    policy: what a loss costs (default `restart`).
+    growth: when returning nodes join, for policies that have the choice (default `immediate`).
+    on_demand_nodes: nodes that never vanish and fill pipelines first (default 0).
+    prices: of a node and hour. goal: steps, deadline and budget. choices: what a plan may change.
+    deadline: rent what a rule chooses (default: no, train on the fleet as it is). zones: markets beside the fleet.
+    horizon_s: how long to simulate (default: the length of the recording).
+    trials: generated histories, with confidence intervals (default 0: one history).
     """
 
     domain: Literal["spot"] = "spot"
@@ -386,35 +414,35 @@ class Scenario(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """The parts fit together."""
-        found = []
+        problems = []
         if not 0 <= self.on_demand_nodes <= 100_000:
-            found.append(("on_demand_nodes", f"{self.on_demand_nodes} is not between 0 and 100000"))
+            problems.append(("on_demand_nodes", f"{self.on_demand_nodes} is not between 0 and 100000"))
         if not 0 <= self.horizon_s < math.inf:
-            found.append(("horizon_s", f"{self.horizon_s} is negative or not finite"))
+            problems.append(("horizon_s", f"{self.horizon_s} is negative or not finite"))
         if self.horizon_s == 0 and not isinstance(self.fleet, Recorded):
-            found.append(("horizon_s", "a generated fleet needs a horizon, such as `horizon: 6h`"))
+            problems.append(("horizon_s", "a generated fleet needs a horizon, such as `horizon: 6h`"))
         if not 0 <= self.trials <= 10_000_000:
-            found.append(("trials", f"{self.trials} is not between 0 and 10000000"))
+            problems.append(("trials", f"{self.trials} is not between 0 and 10000000"))
         if self.trials and isinstance(self.fleet, Recorded):
-            found.append(
+            problems.append(
                 (
                     "trials",
                     "a recorded fleet is one history; trials need a process: `forerun trace fit spot FILE -o "
-                    "fleet.yaml` finds one like it, to stand here as the fleet",
+                    "fleet.yaml` finds one like it, to use as the fleet here",
                 )
             )
         if self.seed < 0:
-            found.append(("seed", f"{self.seed} is negative"))
-        return found + self._size_problems() + self._deadline_problems() + self._zone_problems()
+            problems.append(("seed", f"{self.seed} is negative"))
+        return problems + self._size_problems() + self._deadline_problems() + self._zone_problems()
 
     def _size_problems(self) -> list[tuple[str, str]]:
         """A run that would not end in an hour is a slip in a rate, a step or the horizon."""
-        found = []
+        problems = []
         fleets = [("fleet", self.fleet), *(("zones", zone.fleet) for zone in self.zones)]
         for name, fleet in fleets:
             changes = 0.0 if isinstance(fleet, Recorded) else changes_per_h(fleet) * self.horizon_s / 3600.0
             if not changes <= MOST_CHANGES:
-                found.append(
+                problems.append(
                     (
                         name,
                         f"up to {changes:.2g} changes of the fleet until the horizon; at most {MOST_CHANGES:.0e} can be "
@@ -423,7 +451,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
                 )
             if not self.trials * (changes + 10) <= MOST_CHANGES_IN_ALL and changes <= MOST_CHANGES:
                 hours = self.trials * (changes + 10) * CHANGE_S / 3600
-                found.append(
+                problems.append(
                     (
                         "trials",
                         f"{self.trials} with up to {changes:.2g} changes each take about {hours:,.1f} hours; at most "
@@ -433,50 +461,52 @@ class Scenario(Spec, frozen=True, kw_only=True):
                 )
         fastest_s = min(self.job.step_s.values(), default=math.inf)
         if fastest_s > 0 and not self.horizon_s / fastest_s <= MOST_STEPS:
-            found.append(
+            problems.append(
                 (
                     "job.step_s",
                     f"{self.horizon_s / fastest_s:.2g} steps of {fastest_s:g} s until the horizon; at most {MOST_STEPS:.0e} "
                     "can be simulated",
                 )
             )
-        return found
+        return problems
 
     def _zone_problems(self) -> list[tuple[str, str]]:
-        """Zones are for runs that choose what to hold; those need a goal, a horizon, and the policy that restarts."""
+        """Zones are for runs that choose what to rent; those need a goal, a horizon, and the policy that restarts."""
         deadline = self.deadline
         if deadline is None:
             return [("zones", "are chosen among by a rule: set `deadline`")] if self.zones else []
-        found = []
+        problems = []
         if not self.goal.deadline_s:
-            found.append(("goal", "a run with `deadline` needs goal.steps and goal.deadline"))
+            problems.append(("goal", "a run with `deadline` needs goal.steps and goal.deadline"))
         if not self.horizon_s:
-            found.append(("horizon_s", "a run with `deadline` needs one, at or after the deadline"))
+            problems.append(("horizon_s", "a run with `deadline` needs one, at or after the deadline"))
         elif self.horizon_s < self.goal.deadline_s:
-            found.append(("horizon_s", f"{self.horizon_s:g} s is before the deadline"))
+            problems.append(("horizon_s", f"{self.horizon_s:g} s is before the deadline"))
         if self.on_demand_nodes:
-            found.append(("on_demand_nodes", "are held by the rule: set deadline.on_demand_nodes"))
+            problems.append(("on_demand_nodes", "are held by the rule: set deadline.on_demand_nodes"))
         if type(self.policy) is not Restart:
-            found.append(("policy", "a run with `deadline` restarts from checkpoints: policy: restart"))
+            problems.append(("policy", "a run with `deadline` restarts from checkpoints: policy: restart"))
         fewest = self.job.depth * self.job.min_pipelines
         if deadline.on_demand_nodes < fewest:
             shape = (
                 f"a pipeline of {fewest}" if self.job.min_pipelines == 1 else f"the {fewest} of min_pipelines"
             )
-            found.append(("deadline.on_demand_nodes", f"{deadline.on_demand_nodes} are fewer than {shape}"))
+            problems.append(
+                ("deadline.on_demand_nodes", f"{deadline.on_demand_nodes} are fewer than {shape}")
+            )
         if self.prices.billing_s or self.prices.minimum_s:
-            found.append(("prices.billing_s", "a run with `deadline` bills to the instant"))
+            problems.append(("prices.billing_s", "a run with `deadline` bills to the instant"))
         names = [zone.name for zone in self.zones]
-        found += [
+        problems += [
             ("zones", f"two are named {name!r}") for name in sorted({n for n in names if names.count(n) > 1})
         ]
         if self.trials > 20_000:
-            found.append(
+            problems.append(
                 ("trials", "a run with `deadline` is replayed trial by trial; at most 20000 are allowed")
             )
         if self.trials and any(isinstance(zone.fleet, Recorded) for zone in self.zones):
-            found.append(("zones", "trials need processes, not recordings"))
-        return found
+            problems.append(("zones", "trials need processes, not recordings"))
+        return problems
 
     def _deadline_problems(self) -> list[tuple[str, str]]:
         """A deadline that nothing could meet is a mistake in the file, not a result."""

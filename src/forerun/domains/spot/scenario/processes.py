@@ -1,8 +1,8 @@
 """Where nodes come from and go: random processes, as data, and the membership histories they generate.
 
-A process names its rates; the sizes of its batches are a `BatchSizes`.  `generate` draws one history over
-named nodes, from one random stream a purpose, so that changing one part of the process leaves the others'
-draws alone. The Monte Carlo kernel draws the same processes as counts (`trials`).
+A process names its rates; the sizes of its batches are a `BatchSizes`.  `generate` makes one history of named
+nodes, with one random stream for each purpose, so that changing one part of the process leaves the others'
+random numbers alone. The Monte Carlo kernel simulates the same processes as counts (`engine.trials`).
 """
 
 from __future__ import annotations
@@ -102,14 +102,14 @@ class Burst(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """A probability, and a range that is one."""
-        found = []
+        problems = []
         if not 0 <= self.probability <= 1:
-            found.append(("probability", f"{self.probability} is not in [0, 1]"))
+            problems.append(("probability", f"{self.probability} is not in [0, 1]"))
         if not 1 <= self.low <= self.high <= LARGEST_BATCH:
-            found.append(
+            problems.append(
                 ("low", f"1 <= low <= high <= {LARGEST_BATCH} is needed, not {self.low} and {self.high}")
             )
-        return found
+        return problems
 
 
 def with_burst(sizes: NDArray[np.float64], burst: Burst) -> NDArray[np.float64]:
@@ -175,8 +175,8 @@ class PerNode(Recipe, frozen=True, kw_only=True, tag="per_node"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Rates are finite and not negative; the start fits."""
-        found = _rate_problems(self, "removal_per_node_h", "return_per_node_h")
-        return found + _population_problems(self.start, self.cap)
+        problems = _rate_problems(self, "removal_per_node_h", "return_per_node_h")
+        return problems + _population_problems(self.start, self.cap)
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node)."""
@@ -216,14 +216,14 @@ class Tick(Recipe, frozen=True, kw_only=True, tag="tick"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Rates are finite and not negative, chances at most one; the start fits."""
-        found = _rate_problems(self, "removals_per_min", "adds_per_min") + _population_problems(
+        problems = _rate_problems(self, "removals_per_min", "adds_per_min") + _population_problems(
             self.start, self.cap
         )
         if not 0 < self.tick_s < math.inf:
-            found.append(("tick_s", f"{self.tick_s} is not positive and finite"))
+            problems.append(("tick_s", f"{self.tick_s} is not positive and finite"))
         elif max(self.removals_per_min, self.adds_per_min) * self.tick_s > 60:
-            found.append(("tick_s", "the chance of an event in a tick would exceed 1; use a shorter tick"))
-        return found
+            problems.append(("tick_s", "the chance of an event in a tick would exceed 1; use a shorter tick"))
+        return problems
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node); the trial is added to the seed."""
@@ -231,7 +231,7 @@ class Tick(Recipe, frozen=True, kw_only=True, tag="tick"):
 
 
 class Lifetimes(Recipe, frozen=True, kw_only=True, tag="lifetimes"):
-    """Each slot of the fleet holds a node for a Weibull lifetime, then is empty for an exponential delay.
+    """Each slot of the fleet has a node for a Weibull lifetime, then is empty for an exponential delay.
 
     `shape` 1 is exponential; below 1 young nodes vanish soonest, above 1 old ones do. `mean_life_h` is the
     mean lifetime, `mean_return_h` the mean delay; all `slots` are filled at the start.
@@ -244,12 +244,12 @@ class Lifetimes(Recipe, frozen=True, kw_only=True, tag="lifetimes"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Positive, finite means and shape; a population."""
-        found = [
+        problems = [
             (name, f"{getattr(self, name)} is not positive and finite")
             for name in ("mean_life_h", "mean_return_h", "shape")
             if not 0 < getattr(self, name) < math.inf
         ]
-        return found + _population_problems(0, self.slots)
+        return problems + _population_problems(0, self.slots)
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node)."""
@@ -265,10 +265,10 @@ class Lifetimes(Recipe, frozen=True, kw_only=True, tag="lifetimes"):
 
 
 class Bathtub(Recipe, frozen=True, kw_only=True, tag="bathtub"):
-    """Slots hold nodes that vanish mostly when young or near a time limit, as some providers impose.
+    """Slots have nodes that vanish mostly when young or near a time limit, as some providers impose.
 
     The chance to be gone after t hours is early_share (1 - exp(-t / early_h) + exp((t - rise_h) / late_h)), and 1 from
-    `limit_h` on.  An assumed shape, not a measured one: hold it against lives of your own first (`forerun trace stats`).
+    `limit_h` on.  An assumed shape, not a measured one: compare it with lifetimes of your own first (`forerun trace stats`).
     Empty slots are filled after exponential times with mean `mean_return_h`; all `slots` are filled at the start.
     """
 
@@ -282,14 +282,14 @@ class Bathtub(Recipe, frozen=True, kw_only=True, tag="bathtub"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Positive, finite times; a share; a population."""
-        found = [
+        problems = [
             (name, f"{getattr(self, name)} is not positive and finite")
             for name in ("mean_return_h", "early_h", "rise_h", "late_h", "limit_h")
             if not 0 < getattr(self, name) < math.inf
         ]
         if not 0 < self.early_share <= 1:
-            found.append(("early_share", f"{self.early_share} is not in (0, 1]"))
-        return found + _population_problems(0, self.slots)
+            problems.append(("early_share", f"{self.early_share} is not in (0, 1]"))
+        return problems + _population_problems(0, self.slots)
 
     def gone_by(self, age_h: float) -> float:
         """Probability that a node is gone at an age."""
@@ -333,14 +333,14 @@ class Hourly(Recipe, frozen=True, kw_only=True, tag="hourly"):
 
     def problems(self) -> list[tuple[str, str]]:
         """24 probabilities each, an hour of the day; the start fits."""
-        found = []
+        problems = []
         for name in ("remove", "add"):
             values = getattr(self, name)
             if len(values) != 24 or any(not 0 <= p < 1 for p in values):
-                found.append((name, f"needs 24 probabilities from 0 to below 1, not {len(values)} values"))
+                problems.append((name, f"needs 24 probabilities from 0 to below 1, not {len(values)} values"))
         if not 0 <= self.start_hour <= 23:
-            found.append(("start_hour", f"{self.start_hour} is not between 0 and 23"))
-        return found + _population_problems(self.start, self.cap)
+            problems.append(("start_hour", f"{self.start_hour} is not between 0 and 23"))
+        return problems + _population_problems(self.start, self.cap)
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node)."""
@@ -386,13 +386,13 @@ class Storms(Recipe, frozen=True, kw_only=True, tag="storms"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Rates are finite and not negative, spells positive; the start fits."""
-        found = _rate_problems(self, "calm_removals_per_min", "storm_removals_per_min", "adds_per_min")
-        found += [
+        problems = _rate_problems(self, "calm_removals_per_min", "storm_removals_per_min", "adds_per_min")
+        problems += [
             (name, f"{getattr(self, name)} is not positive and finite")
             for name in ("mean_calm_h", "mean_storm_h")
             if not 0 < getattr(self, name) < math.inf
         ]
-        return found + _population_problems(self.start, self.cap)
+        return problems + _population_problems(self.start, self.cap)
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node)."""
@@ -403,8 +403,8 @@ class Storms(Recipe, frozen=True, kw_only=True, tag="storms"):
             mean_h = self.mean_storm_h if stormy else self.mean_calm_h
             end_s = min(horizon_s, start_s + float(weather.exponential(mean_h * 3600.0)))
             rate = self.storm_removals_per_min if stormy else self.calm_removals_per_min
-            drawn = _events(seed, trial, f"removals of spell {spell}", rate / 60.0, one, end_s - start_s)
-            removals += [(start_s + t_s, size) for t_s, size in drawn]
+            events = _events(seed, trial, f"removals of spell {spell}", rate / 60.0, one, end_s - start_s)
+            removals += [(start_s + t_s, size) for t_s, size in events]
             start_s, stormy, spell = end_s, not stormy, spell + 1
         adds = _events(seed, trial, "addition", self.adds_per_min / 60.0, one, horizon_s)
         return _population(seed, trial, removals, adds, self.start, self.cap)
@@ -483,7 +483,7 @@ def _slots(
     life_s: Callable[[np.random.Generator], float],
     mean_return_h: float,
 ) -> Rows:
-    """Slots that hold one node after another, each for a life drawn by `life_s`, empty for exponential times between."""
+    """Slots with one node after another, each for a lifetime from `life_s`, empty for exponential times between."""
     rows: Rows = []
     for slot in range(slots):
         draws = stream(seed, "lifetimes", trial, slot)
@@ -523,12 +523,12 @@ def _rate_problems(process: Spec, *names: str) -> list[tuple[str, str]]:
 
 
 def _population_problems(start: int, cap: int) -> list[tuple[str, str]]:
-    found = []
+    problems = []
     if not 1 <= cap <= LARGEST_FLEET:
-        found.append(("cap", f"{cap} nodes is not between 1 and {LARGEST_FLEET}"))
+        problems.append(("cap", f"{cap} nodes is not between 1 and {LARGEST_FLEET}"))
     if not 0 <= start <= cap:
-        found.append(("start", f"{start} nodes at the start, but the cap is {cap}"))
-    return found
+        problems.append(("start", f"{start} nodes at the start, but the cap is {cap}"))
+    return problems
 
 
 Process: TypeAlias = Poisson | PerNode | Hourly | Tick | Lifetimes | Bathtub | Storms

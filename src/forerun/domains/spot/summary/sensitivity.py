@@ -48,7 +48,7 @@ def elasticities(inputs: Inputs) -> tuple[Elasticity, ...]:
     """Of every assumption that has a value, by paired trials a tenth below and a tenth above it."""
     scenario = inputs.scenario
     base = float(_rate(scenario, inputs.supply).mean())
-    found = []
+    rows = []
     for section, name, meaning in ASSUMPTIONS:
         holder = getattr(scenario, section)
         value = getattr(holder, name, None)
@@ -57,8 +57,8 @@ def elasticities(inputs: Inputs) -> tuple[Elasticity, ...]:
         rates = [_rate(_moved(scenario, section, name, 1 + turn), inputs.supply) for turn in (-STEP, STEP)]
         shown = min(value.values()) if isinstance(value, dict) else float(value)
         estimate = Estimate.of((rates[1] - rates[0]) / (2 * STEP * base))
-        found.append(Elasticity(f"{section}.{name}", meaning, shown, estimate))
-    return tuple(found)
+        rows.append(Elasticity(f"{section}.{name}", meaning, shown, estimate))
+    return tuple(rows)
 
 
 def _moved(scenario: Scenario, section: str, name: str, factor: float) -> Scenario:

@@ -1,4 +1,4 @@
-"""What a run records: ledgers, spells, trials."""
+"""The tables, ledgers and timeline of a result."""
 
 from __future__ import annotations
 
@@ -143,9 +143,9 @@ HOLDINGS = TableSchema(
 )
 
 
-def sensitivity_table(found: Iterable[Elasticity]) -> Table:
+def sensitivity_table(elasticities: Iterable[Elasticity]) -> Table:
     """Elasticities, the largest first."""
-    ordered = sorted(found, key=lambda one: -abs(one.estimate.mean))
+    ordered = sorted(elasticities, key=lambda one: -abs(one.estimate.mean))
     return Table.of_rows(
         SENSITIVITY,
         [

@@ -1,4 +1,4 @@
-"""What the verbs of `forerun trace` do for this room: make, fit and describe histories of a preemptible fleet.
+"""`forerun trace` for the spot domain: generate, fit and describe histories of a preemptible fleet.
 
 A description is the part of a scenario that says where nodes come from, its `fleet`, and for how long; a scenario file
 is a description, and what `fit` writes can be pasted into one.
@@ -47,7 +47,7 @@ from forerun.trace.readers.spot_membership import COLUMNS
 from forerun.trace.rows import TEXT
 from forerun.trace.table import Provenance, Trace, schema_of
 
-#: what a name, or nothing, starts from: the two count files of Bamboo's 64-node fleet, mended
+#: what a name, or nothing, starts from: the two count files of Bamboo's 64-node fleet, corrected
 START: Final[dict[str, Any]] = {
     "name": "poisson",
     "removals_per_min": 0.1634,
@@ -63,7 +63,7 @@ _INVISIBLE: Final = (
 
 
 class _Described(Spec, frozen=True, kw_only=True):
-    """A fleet's process, and how long it is drawn for."""
+    """A fleet's process, and the length of the history to generate."""
 
     fleet: Process
     horizon_s: float = 0.0
@@ -74,7 +74,7 @@ class _FitSettings(Spec, frozen=True, kw_only=True):
 
     model: `poisson`, `per_node`, `lifetimes`, or the `best` of them.  batches: sizes of Poisson events.  method:
     `notebook` fits by the 2021 notebook's definitions (two count files).  cap: the fleet's size when complete (0: the
-    most nodes seen).  traces: fleets drawn to judge the likeness.  leaves: who leaves where only counts are known.
+    most nodes seen).  traces: fleets generated to judge the fit.  leaves: which node leaves where only counts are known.
     """
 
     method: Literal["corrected", "notebook"] = "corrected"
@@ -86,22 +86,22 @@ class _FitSettings(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Enough traces for a 95 % band, a size that is one."""
-        found = []
+        problems = []
         if not 40 <= self.traces <= 100_000:
-            found.append(("traces", f"{self.traces} is not between 40 and 100000"))
+            problems.append(("traces", f"{self.traces} is not between 40 and 100000"))
         if not 0 <= self.cap <= 100_000:
-            found.append(("cap", f"{self.cap} is not between 0 and 100000"))
-        return found
+            problems.append(("cap", f"{self.cap} is not between 0 and 100000"))
+        return problems
 
 
 class _StatsSettings(Spec, frozen=True, kw_only=True):
-    """leaves: who leaves where only counts are known; it changes lives and batches, not node-hours."""
+    """leaves: which node leaves where only counts are known; it changes lives and batches, not node-hours."""
 
     leaves: Literal["fifo", "lifo", "random"] = "lifo"
 
 
 class SpotTraces(DomainTraces):
-    """Histories of fleets: recorded ones as statistics and as fitted processes, and new ones drawn."""
+    """Histories of fleets: statistics and fitted processes of recorded ones, and generated ones."""
 
     makes = "changes of membership"
     about = "poisson, per_node, hourly, lifetimes, bathtub, storms, tick (the 2021 notebook's)"
@@ -117,7 +117,7 @@ class SpotTraces(DomainTraces):
     ) -> GeneratedTrace:
         """One history from a process's name, a description file or a scenario."""
         if count is not None:
-            raise UsageError.at("--count", "a fleet is drawn for a time: --horizon 6h")
+            raise UsageError.at("--count", "a fleet is generated for a time: --horizon 6h")
         described = _described(description, settings)
         until_s = horizon_s if horizon_s is not None else described.horizon_s
         if not until_s > 0:
@@ -144,32 +144,32 @@ class SpotTraces(DomainTraces):
             raise UsageError.at(
                 "--set cap", f"{chosen.cap} is below the {seen.max_nodes} nodes of the recording"
             )
-        found = fitting.fit(
+        fitted = fitting.fit(
             seen, model=chosen.model, batches=chosen.batches, cap=chosen.cap, traces=chosen.traces, seed=seed
         )
         tests = fitting.tests(seen, seed)
-        description = {"fleet": to_data(found.process), "horizon_s": seen.duration_h * 3600.0}
-        outside = [feature.name for feature in found.features if not feature.ok]
-        notes = [*notes, f"process: {_short(found.process)}"]
-        if found.compared:
-            tried = ", ".join(f"{name} {share:.0%}" for name, share in found.compared)
+        description = {"fleet": to_data(fitted.process), "horizon_s": seen.duration_h * 3600.0}
+        outside = [feature.name for feature in fitted.features if not feature.ok]
+        notes = [*notes, f"process: {_short(fitted.process)}"]
+        if fitted.compared:
+            tried = ", ".join(f"{name} {share:.0%}" for name, share in fitted.compared)
             notes.append(f"figures in their bands, by model: {tried}")
         notes.append(
-            f"outside the 95 % band of {found.traces} generated fleets: {', '.join(outside)}; in this the "
-            "process does not stand in for the recording"
+            f"outside the 95 % band of {fitted.traces} generated fleets: {', '.join(outside)}; in this the "
+            "process does not represent the recording"
             if outside
-            else f"all figures lie in the 95 % band of {found.traces} generated fleets"
+            else f"all figures lie in the 95 % band of {fitted.traces} generated fleets"
         )
-        notes.append("its `fleet` can stand in a scenario in place of the recording, for trials and plans")
+        notes.append("its `fleet` can replace the recording in a scenario, for trials and plans")
         return Fitted(
             description=description,
             report=TraceReport(
                 data={
-                    "process": to_data(found.process),
-                    "rates": [asdict(rate) for rate in found.rates],
-                    "features": [asdict(one) | {"ok": one.ok} for one in found.features],
+                    "process": to_data(fitted.process),
+                    "rates": [asdict(rate) for rate in fitted.rates],
+                    "features": [asdict(one) | {"ok": one.ok} for one in fitted.features],
                     "tests": [asdict(one) | {"ok": one.ok} for one in tests],
-                    "agreement": found.agreement,
+                    "agreement": fitted.agreement,
                     "recording": looked,
                     "repairs": recorded.log.rows(),
                     "notes": notes,
@@ -178,13 +178,13 @@ class SpotTraces(DomainTraces):
                     ReportTable(
                         "fitted rates, exact 95 % intervals",
                         ("rate", "value", "low", "high", "unit"),
-                        tuple((r.name, r.value, r.low, r.high, r.unit) for r in found.rates),
+                        tuple((r.name, r.value, r.low, r.high, r.unit) for r in fitted.rates),
                         "low, high: the 95 % interval of the value, all three in the unit of the row",
                     ),
                     ReportTable(
                         "recorded figures in the posterior-predictive bands",
                         ("figure", "recorded", "low", "high", "in the 95 % band"),
-                        tuple((f.name, f.recorded, f.low, f.high, _yes(f.ok)) for f in found.features),
+                        tuple((f.name, f.recorded, f.low, f.high, _yes(f.ok)) for f in fitted.features),
                         "low, high: the band in which 95 % of fleets generated by the fit lie",
                     ),
                     *((_tested(tests),) if tests else ()),
@@ -218,7 +218,7 @@ class SpotTraces(DomainTraces):
                     "the recording",
                     ("what", "value"),
                     said,
-                    "how the file was read, and what it holds as it stands",
+                    "how the file was read, and what it contains",
                 ),
             )
         if seen.lifetimes_h:
@@ -314,15 +314,17 @@ def _seen(
         fleet = of_counts(trace["t_s"].tolist(), trace["nodes"].tolist(), leaves, seed)
         notes = [f"{_INVISIBLE}; nodes are made of counts by the rule {leaves!r}"]
     else:
-        raise TraceError.at(recorded.only(), f"holds {trace.kind}, not the membership or capacity of a fleet")
+        raise TraceError.at(
+            recorded.only(), f"contains {trace.kind}, not the membership or capacity of a fleet"
+        )
     seen = fleet_statistics(fleet, looked_until_s(trace))
     if seen.duration_h == 0:
-        raise TraceError.at(recorded.only(), "holds one instant only; statistics need a duration")
+        raise TraceError.at(recorded.only(), "contains one instant only; statistics need a duration")
     return None, seen, notes, _looked_at(trace)
 
 
 def _measured(recorded: Recorded) -> TraceReport:
-    """A measured run, in the layout of Bamboo's run 86, beside the model that is fed with its own times and segments."""
+    """A measured run, in the layout of Bamboo's run 86, beside the model with its own times and segments."""
     run = read_run(recorded.only(), recorded.log)
     model = model_run(run, run.profile, delay_s=START_DELAY_S)
     measured, whole = run.ledger(), run.total_s
@@ -404,14 +406,14 @@ def _measured(recorded: Recorded) -> TraceReport:
 
 
 def _looked_at(trace: Trace) -> dict[str, Any]:
-    """How a recording was read, and what it holds as it stands: a count series as counts, not as nodes made of them."""
+    """How a recording was read, and what it contains: a count series as counts, not as nodes made of them."""
     made = trace.provenance
-    found: dict[str, Any] = {"format": made.format, **made.options}
+    figures: dict[str, Any] = {"format": made.format, **made.options}
     if trace.kind == "capacity":
         nodes, edges = trace["nodes"], np.append(trace["t_s"], looked_until_s(trace))
         spans, steps = np.diff(edges), np.diff(nodes)
         whole_s = float(spans.sum())
-        found |= {
+        figures |= {
             "changes": len(nodes) - 1,
             "min_nodes": int(nodes.min()),
             "max_nodes": int(nodes.max()),
@@ -422,8 +424,8 @@ def _looked_at(trace: Trace) -> dict[str, Any]:
         }
     else:
         added = trace["node"][trace["added"] == 1].tolist()
-        found["names_reused"] = len(added) - len(set(added))
-    return found
+        figures["names_reused"] = len(added) - len(set(added))
+    return figures
 
 
 def _figures(seen: FleetStatistics) -> ReportTable:

@@ -1,4 +1,4 @@
-"""Processes fitted to recorded fleets, and how well they stand in for them.
+"""Processes fitted to recorded fleets, and how well they represent them.
 
 A fit is judged by fleets that it generates: their figures make a 95 % band in which the recorded figure should lie.
 Every generated fleet first draws its own parameters from what the recording leaves open (rates from their gamma
@@ -74,7 +74,7 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A process fitted to a recorded fleet, the intervals of its rates, and how well it stands in."""
+    """A process fitted to a recorded fleet, the intervals of its rates, and how well it represents it."""
 
     process: Fitted
     rates: tuple[Rate, ...]
@@ -120,15 +120,15 @@ def fit(
     TraceError without removals or additions.
     """
     if not seen.removal_batches or not seen.add_batches or seen.duration_h == 0:
-        raise TraceError.at("fleet", "holds no removal or no addition to fit")
+        raise TraceError.at("fleet", "has no removal or no addition to fit")
     cap = max(cap, seen.max_nodes)
     if model != "best":
         return _judged(_model(model, seen, batches, cap), seen, traces, seed)
     known: tuple[ModelName, ...] = MODELS if seen.lifetimes_h else MODELS[:2]
     tried = {name: _judged(_model(name, seen, batches, cap), seen, FEW_TRACES, seed) for name in known}
     best = max(known, key=lambda name: (tried[name].agreement, -known.index(name)))
-    found = _judged(_model(best, seen, batches, cap), seen, traces, seed)
-    return replace(found, compared=tuple((name, tried[name].agreement) for name in known))
+    fitted = _judged(_model(best, seen, batches, cap), seen, traces, seed)
+    return replace(fitted, compared=tuple((name, tried[name].agreement) for name in known))
 
 
 def _model(name: ModelName, seen: FleetStatistics, batches: BatchName, cap: int) -> _Model:
@@ -176,8 +176,8 @@ def _sizes(sizes: Sequence[int], batches: BatchName, random: np.random.Generator
     """Batch sizes as counted, geometric or the notebook's; with `random`, others that the counts allow as well."""
     counted = np.asarray(sizes)
     if batches == "marks":
-        drawn = counted if random is None else random.choice(counted, counted.size)
-        return Marks(mean=float(drawn.mean()), std=float(drawn.std(ddof=1)) if drawn.size > 1 else 0.0)
+        sampled = counted if random is None else random.choice(counted, counted.size)
+        return Marks(mean=float(sampled.mean()), std=float(sampled.std(ddof=1)) if sampled.size > 1 else 0.0)
     if batches == "geometric":
         n, more = counted.size, int(counted.sum()) - counted.size
         return Geometric(p=n / (n + more) if random is None else float(random.beta(n + 0.5, more + 0.5)))
@@ -228,8 +228,8 @@ def _lives(seen: FleetStatistics, cap: int) -> _Model:
         )
 
     random = stream(0, "weibull intervals")
-    drawn = np.array([(one.shape, one.mean_life_h) for one in (draw(random) for _ in range(FEW_TRACES))])
-    low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
+    sampled = np.array([(one.shape, one.mean_life_h) for one in (draw(random) for _ in range(FEW_TRACES))])
+    low, high = np.percentile(sampled, [2.5, 97.5], axis=0)
     rates = (
         Rate("shape", "", process.shape, float(low[0]), float(high[0])),
         Rate("mean_life_h", "h", process.mean_life_h, float(low[1]), float(high[1])),
@@ -276,17 +276,17 @@ FEATURES = ("removals per hour", "nodes per removal", "CV of removal gaps", "mea
 def _judged(model: _Model, seen: FleetStatistics, traces: int, seed: int) -> Fit:
     """Four figures of the recorded fleet, as far as it has them, against their 95 % bands over generated ones."""
     horizon_s = seen.duration_h * 3600
-    drawn = np.empty((traces, len(FEATURES)))
+    sampled = np.empty((traces, len(FEATURES)))
     for trial in range(traces):
         process = model.draw(stream(seed, "fitted parameters", trial))
         made = generate(process, seed=seed, horizon_s=horizon_s, trial=trial)
-        drawn[trial] = _figures(fleet_statistics(made, horizon_s))
+        sampled[trial] = _figures(fleet_statistics(made, horizon_s))
     features = []
-    for name, value, made_values in zip(FEATURES, _figures(seen), drawn.T, strict=True):
-        # A fleet with few removals has no spread of their gaps, recorded or drawn.
-        told = made_values[~np.isnan(made_values)]
-        if not math.isnan(value) and len(told):
-            low, high = np.percentile(told, [2.5, 97.5]).tolist()
+    for name, value, made_values in zip(FEATURES, _figures(seen), sampled.T, strict=True):
+        # A fleet with few removals has no spread of the gaps between them, recorded or generated.
+        values = made_values[~np.isnan(made_values)]
+        if not math.isnan(value) and len(values):
+            low, high = np.percentile(values, [2.5, 97.5]).tolist()
             features.append(Feature(name, value, low, high))
     return Fit(model.process, model.rates, tuple(features), traces)
 
@@ -331,17 +331,17 @@ def tests(seen: FleetStatistics, seed: int = 0) -> tuple[Test, ...]:
     p-values by drawing recordings of the same size from the fitted law and fitting those again (a parametric
     bootstrap), for the lives from the likelihood ratio to a Weibull law.
     """
-    found = []
+    results = []
     gaps = np.diff(seen.removal_s)
     if gaps.size >= 5:
-        found.append(_gaps_are_exponential(gaps, stream(seed, "gaps")))
+        results.append(_gaps_are_exponential(gaps, stream(seed, "gaps")))
     sizes = np.asarray(seen.removal_batches)
     if sizes.size >= 5:
         for name in ("geometric", "marks"):
-            found.append(_batches_are(name, sizes, stream(seed, f"batches {name}")))
+            results.append(_batches_are(name, sizes, stream(seed, f"batches {name}")))
     if len(seen.lifetimes_h) >= 5:
-        found.append(_lives_are_exponential(seen))
-    return tuple(found)
+        results.append(_lives_are_exponential(seen))
+    return tuple(results)
 
 
 def _gaps_are_exponential(gaps: Floats, random: np.random.Generator) -> Test:
@@ -353,13 +353,13 @@ def _gaps_are_exponential(gaps: Floats, random: np.random.Generator) -> Test:
         steps = np.arange(rows.shape[-1] + 1) / rows.shape[-1]
         return np.asarray(np.maximum((steps[1:] - fitted).max(axis=-1), (fitted - steps[:-1]).max(axis=-1)))
 
-    seen, drawn = float(distance(gaps)), random.exponential(gaps.mean(), size=(DRAWS, gaps.size))
+    seen, sampled = float(distance(gaps)), random.exponential(gaps.mean(), size=(DRAWS, gaps.size))
     if (
         gaps % MINUTE_S == 0
-    ).all():  # a recording in whole minutes is held against drawn ones in whole minutes
-        drawn = np.maximum(np.round(drawn / MINUTE_S), 1.0) * MINUTE_S
-    drawn = distance(drawn)
-    return Test("gaps between removals are exponential", seen, float((drawn >= seen).mean()))
+    ).all():  # a recording in whole minutes is compared with random gaps in whole minutes
+        sampled = np.maximum(np.round(sampled / MINUTE_S), 1.0) * MINUTE_S
+    sampled = distance(sampled)
+    return Test("gaps between removals are exponential", seen, float((sampled >= seen).mean()))
 
 
 def _batches_are(
@@ -377,12 +377,12 @@ def _batches_are(
 
     law = _sizes(sizes.tolist(), name).probabilities()
     seen, edges = distance(sizes), np.cumsum(law)[:-1]
-    drawn = [
+    sampled = [
         distance(np.searchsorted(edges, random.random(sizes.size), side="right") + 1)
         for _ in range(DRAWS // 4)
     ]
     what = {"geometric": "geometric", "marks": "the notebook's rounded normals"}[name]
-    return Test(f"sizes of removals are {what}", seen, float((np.array(drawn) >= seen).mean()))
+    return Test(f"sizes of removals are {what}", seen, float((np.array(sampled) >= seen).mean()))
 
 
 def _lives_are_exponential(seen: FleetStatistics) -> Test:

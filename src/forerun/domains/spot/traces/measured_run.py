@@ -70,7 +70,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredProfile:
-    """Mean times of the run: what a model of it is fed with."""
+    """Mean times of the run, the parameters of a model of it."""
 
     step_s: Mapping[int, float]
     reconfig_s: float
@@ -129,7 +129,7 @@ def read_run(folder: str | Path, repairs: RepairLog | None = None) -> MeasuredRu
         what = f"{len(loads['step'])} loads for {len(pauses['start_s'])} reconfigurations"
         raise TraceError.at(base / "load_times_0.csv", what)
     if len(pauses["start_s"]) < 2:
-        raise TraceError.at(base / "reconfig.csv", "holds the start alone; no reconfiguration was measured")
+        raise TraceError.at(base / "reconfig.csv", "has the start only; no reconfiguration was measured")
     origin_s = pauses["start_s"][0]
     steps = [
         MeasuredStep(int(step), int(size), start_s - origin_s, train_s, blocked_s)
@@ -191,7 +191,7 @@ def _segments(
 
 @dataclass(frozen=True, slots=True)
 class Modelled:
-    """What the model makes of the run's own segments."""
+    """What the model predicts for the segments of a measured run."""
 
     executed: tuple[int, ...]
     retained: tuple[int, ...]
@@ -211,8 +211,8 @@ class Modelled:
 def model_run(
     run: MeasuredRun, profile: MeasuredProfile, *, delay_s: float = 0.0, write_from_stall_start: bool = False
 ) -> Modelled:
-    """Drive the room's closed form by the segments that really were: back-to-back checkpoints, constant
-    times.
+    """The closed form of training between two disruptions, on the measured segments: back-to-back checkpoints,
+    constant times.
     """
     from forerun.domains.spot.engine.kernels import durable_by, executed_by
 

@@ -73,7 +73,7 @@ def _stamped(path: Path, column: str, repairs: RepairLog) -> tuple[list[int], li
             complaints.add(source.at(number), str(error))
     complaints.finish()
     if len(values) < 2:
-        raise TraceError.at(source.name, f"holds {len(values)} rows; statistics need two at least")
+        raise TraceError.at(source.name, f"has {len(values)} rows; statistics need two at least")
     return instants, values
 
 

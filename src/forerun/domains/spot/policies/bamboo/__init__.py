@@ -20,7 +20,7 @@ from forerun.domains.spot.policy import RecoveryPolicy, Setting
 class Bamboo(RecoveryPolicy, frozen=True, kw_only=True, tag="bamboo"):
     """Each node also holds the next stage; two neighbours lost at once are fatal and roll back.
 
-    The simulator published with the paper, its defects mended.  `depth` is the number of stages, `prep_s` the
+    The simulator published with the paper, its known bugs corrected.  `depth` is the number of stages, `prep_s` the
     time to readiness; `local_s` and `global_s` are the rendezvous after a step and after a fatal failure,
     `snapshot_s` the time between durable checkpoints.  Redundant computation is part of the given step times.
     [Thorpe et al., Bamboo, NSDI'23, sections 4 to 6.]
@@ -74,7 +74,7 @@ _NODE_STATES: Final[dict[NodeStatus, Literal["prepping", "standby", "active"]]] 
 
 
 def _replay(done: RingRun, setting: Setting) -> Replay:
-    """The ring's books in the room's words.  The node time of a stretch is split as its wall time is."""
+    """The ring's run as a replay.  The node time of a stretch is split as its wall time is."""
     wall_s = {line: ms / 1000.0 for line, ms in done.wall_ms.items()} | {"stall": 0.0}
     end_s = sum(wall_s.values())
     lives = [
@@ -144,19 +144,19 @@ def _parts_s(stretch: Stretch, *, last: bool) -> dict[str, float]:
 
 
 def _active_node_s(done: RingRun) -> list[float]:
-    """Node time in pipelines during each stretch: the integral of the number of nodes that hold a stage."""
+    """Node time in pipelines during each stretch: the integral of the number of nodes that have a stage."""
     changes: dict[int, int] = {}
     for one in done.node_stretches:
         if one.state == "running":
             changes[one.start_ms] = changes.get(one.start_ms, 0) + 1
             changes[one.end_ms] = changes.get(one.end_ms, 0) - 1
     times = sorted(changes)
-    found, held, at, i = [], 0, 0, 0
+    node_s, nodes, at, i = [], 0, 0, 0
     for stretch in done.stretches:
         node_ms, at = 0, stretch.start_ms
         while i < len(times) and times[i] <= stretch.end_ms:
-            node_ms += held * (times[i] - at)
-            held, at = held + changes[times[i]], times[i]
+            node_ms += nodes * (times[i] - at)
+            nodes, at = nodes + changes[times[i]], times[i]
             i += 1
-        found.append((node_ms + held * (stretch.end_ms - at)) / 1000.0)
-    return found
+        node_s.append((node_ms + nodes * (stretch.end_ms - at)) / 1000.0)
+    return node_s

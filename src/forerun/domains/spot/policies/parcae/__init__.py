@@ -36,19 +36,19 @@ class Parcae(RecoveryPolicy, frozen=True, kw_only=True, tag="parcae"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Positive lengths, and numbers of at least one."""
-        found = [
+        problems = [
             (name, f"{getattr(self, name)} is negative or not finite")
             for name in ("regroup_s", "restart_s", "copy_s")
             if not 0 <= getattr(self, name) < 1e9
         ]
         if not 0 < self.interval_s < 1e9:
-            found.append(("interval_s", f"{self.interval_s} is not positive and finite"))
-        found += [
+            problems.append(("interval_s", f"{self.interval_s} is not positive and finite"))
+        problems += [
             (name, f"{getattr(self, name)} is not between 1 and 1000")
             for name in ("look_ahead", "memory")
             if not 1 <= getattr(self, name) <= 1000
         ]
-        return found
+        return problems
 
     def replay(self, setting: Setting) -> Replay:
         """Event by event on the fleet's history; at one instant steps end, pauses end, nodes vanish, nodes come,
@@ -89,9 +89,9 @@ class Parcae(RecoveryPolicy, frozen=True, kw_only=True, tag="parcae"):
 
 @dataclass(slots=True)
 class _Run:
-    """The run so far: nodes, the job, and the books.
+    """The run so far: nodes, the job, and the ledgers.
 
-    members: the nodes in pipelines; the i-th holds stage i mod depth.  planned: the shape that the running step
+    members: the nodes in pipelines; the i-th has stage i mod depth.  planned: the shape that the running step
     is to be followed by, if another.  known: the best shape by (present shape, nodes, nodes that vanish an interval).
     """
 
@@ -145,7 +145,7 @@ class _Run:
         return self.known[asked]
 
     def complete_step(self, t_s: float) -> None:
-        """The running step is done and kept: every stage of it is held somewhere."""
+        """The running step is done and cannot be lost: every stage of it is on some node."""
         self.steps += 1
         self.steps_here += 1
         self.counts.steps_executed += 1
@@ -153,7 +153,7 @@ class _Run:
         self._move(t_s)
 
     def train(self, t_s: float) -> None:
-        """The pipelines stand."""
+        """The pipelines are built."""
         self._close(t_s)
         self.state, self.until_s = "training", math.inf
         self.step_end_s = t_s + self._step_s()
@@ -255,10 +255,10 @@ class _Run:
         """When the last step of this stretch of training was complete."""
         return self.since_s + self.steps_here * self._step_s() if self.state == "training" else math.inf
 
-    # ----------------------------------------------------------------- books
+    # ----------------------------------------------------------------- ledgers
 
     def _close(self, t_s: float, *, final: bool = False) -> None:
-        """End the current stretch of the job's life and book its time; a running step is lost."""
+        """End the current interval of the job and charge its time; a running step is lost."""
         span_s, world_size = t_s - self.since_s, len(self.members)
         if self.state == "training":
             useful_s = self.steps_here * self._step_s()
@@ -297,7 +297,7 @@ class _Run:
                 self.node_s[state] += end_s - start_s
 
     def finish(self, end_s: float, *, finished: bool = False) -> Replay:
-        """Close the books; completed steps count."""
+        """Close the ledgers; completed steps count."""
         state = self.state
         self._close(end_s, final=True)
         for node in sorted(self.ready_s):

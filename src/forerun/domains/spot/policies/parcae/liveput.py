@@ -1,9 +1,8 @@
 """Liveput: the samples a shape of the job is expected to make when some of its nodes are about to vanish.
 
-A strategy is (replicas, stages): node i of replicas x stages holds stage i mod stages, the others are spares.
- Of `nodes`, `removed` vanish, all sets equally likely.  [Duan et al., Parcae: proactive, liveput-optimized
- DNN training
-on preemptible instances, NSDI'24.]  Where the paper samples, the probabilities here are exact.
+A strategy is (replicas, stages): node i of replicas x stages has stage i mod stages, the others are spares.
+Of `nodes`, `removed` vanish, all sets equally likely. [Duan et al., Parcae: proactive, liveput-optimized DNN training on
+preemptible instances, NSDI'24.]  Where the paper samples, the probabilities here are exact.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def _outcomes(
 class Moves:
     """What changes of shape cost, in seconds.
 
-    regroup_s: same stages, fewer replicas, every stage still held.  restart_s: a process restarts.  copy_s: a
+    regroup_s: same stages, fewer replicas, every stage still there.  restart_s: a process restarts.  copy_s: a
     missing stage's states are copied over the link.  repartition_s: other stages, all states move.
     """
 
@@ -166,11 +165,11 @@ class Shapes:
                         ((total + self._usable(before, after) * samples, calm + rate), path)
                         for before, ((total, calm), path) in value.items()
                     ),
-                    key=lambda found: found[0],
+                    key=lambda scored: scored[0],
                 )
                 following[after] = (score, [*path, after])
             value = following
-        (best, _), path = max(value.values(), key=lambda found: found[0])
+        (best, _), path = max(value.values(), key=lambda scored: scored[0])
         return path, best
 
     def fastest(self, nodes: int) -> Strategy:
