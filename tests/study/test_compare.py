@@ -22,7 +22,9 @@ from forerun.study.cell import Done
 from forerun.study.compare import (
     FIRST_SEEDS,
     Shift,
+    Standing,
     Variant,
+    _why,
     compare_variants,
     moved_parts,
     next_look,
@@ -261,3 +263,25 @@ def test_progress_grows_with_the_seeds_that_precision_adds() -> None:
 def test_arguments_of_another_shape_are_refused_by_name(policies: Any, variants: Any, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         forerun.compare(toy(), policies, variants)
+
+
+@pytest.mark.parametrize(
+    ("best", "second", "other"),
+    [
+        (("a", -5.0, 0.01), ("b", -4.0, 0.2), None),
+        (("a", -5.0, 0.2), ("b", -4.0, 0.01), "the reference"),
+        (("reference", None, None), ("b", 4.0, 0.2), "b"),
+        (("reference", None, None), ("b", 4.0, 0.01), None),
+    ],
+)
+def test_the_why_names_what_the_best_cannot_be_distinguished_from(
+    best: tuple[str, float | None, float | None], second: tuple[str, float, float], other: str | None
+) -> None:
+    """Where a variant leads, its own difference to the reference counts; where the reference leads, the runner-up's."""
+    standings = [
+        Standing(Variant(name, ()), 10.0 + place, None, difference=difference, p=p)
+        for place, (name, difference, p) in enumerate((best, second))
+    ]
+    text = _why(standings, Objective("jct_mean_s", "lower", "mean completion time in s"), False)
+    said = re.findall(r"do not tell it apart from (.+) \(Holm", text)
+    assert said == ([other] if other else []), text

@@ -644,12 +644,13 @@ def _why(standings: Sequence[Standing], objective: Objective, exact: bool) -> st
     title = objective.title.removesuffix(f" in {own}")
     ahead = f"{format_number(gap / size)}{f' {unit}' if unit else ''}"
     text = f"{best.variant.name} has the best {title}, {ahead} ahead of {second.variant.name}"
-    unsure = [s for s in standings if s.p is not None and s.p > 0.05]
+    # The interval that decides is the best variant's against the reference, or the runner-up's where it is the reference.
+    compared, other = (second, second.variant.name) if best.difference is None else (best, "the reference")
     if gap == 0:
         *others, last = [one.variant.name for one in standings if one.value == best.value]
         text = f"{', '.join(others)} and {last} tie on {title}"
-    elif unsure and (best in unsure or second in unsure):
-        text += ", but the data do not tell it apart from the reference (Holm p > 0.05)"
+    elif compared.p is not None and compared.p > 0.05:
+        text += f", but the data do not tell it apart from {other} (Holm p > 0.05)"
     told = best if best.parts else second
     for ledger, parts in told.parts.items():
         name, shift = next(iter(parts.items()), ("", Shift(0.0)))
