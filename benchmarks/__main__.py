@@ -7,8 +7,8 @@ by themselves; name rooms to run only theirs, or `room/name` for one script (the
     python -m benchmarks [--keep] [ROOM | ROOM/NAME]...
 
 `--keep` asks each for `--json` and keeps what it says as `benchmarks/results/<room>-<name>.json`, with the date, the
-machine, its load and the command. The figures in the documents are compared with these records by a test: whoever renews
-a record renews the sentence.
+machine, its load and the command, and writes docs/benchmarks.md from all records.
+The figures in the documents are compared with these records by a test: whoever renews a record renews the sentence.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
+
+from benchmarks import page
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results"
@@ -100,6 +102,8 @@ def main() -> int:
             else subprocess.run([sys.executable, str(path)], check=False).returncode
         ):
             failed.append(name)
+    if given.keep:
+        page.main()
     print(f"missed: {', '.join(failed)}" if failed else "every floor is held")
     return int(bool(failed))
 

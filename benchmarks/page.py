@@ -1,0 +1,218 @@
+"""Writes docs/benchmarks.md from the records in benchmarks/results.
+
+    python -m benchmarks.page
+
+`python -m benchmarks --keep` does the same after it has renewed records. A test compares the page with the records.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[1]
+RESULTS: Final = Path(__file__).parent / "results"
+PAGE: Final = ROOT / "docs" / "benchmarks.md"
+
+HEAD: Final = """\
+# Benchmarks
+
+This page is generated from the records in `benchmarks/results`; do not edit it. `make bench ARGS=--keep` measures the main
+benchmarks again and writes the page; `python -m benchmarks.page` only writes it. The last table names the script, date and
+machine of every record. Ratios compare two programs in one run, on a machine that other programs also use. Another
+processor gives other ratios.
+"""
+
+
+def record(name: str) -> dict[str, Any]:
+    """A record: command, date, machine, figures."""
+    content: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return content
+
+
+def rounded(value: float, digits: int = 2) -> str:
+    """A number to so many significant digits, without an exponent."""
+    if not value:
+        return "0"
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{round(value, places):,.{max(0, places)}f}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose last column holds numbers."""
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * (len(head) - 1)}---:|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def speed() -> Iterator[tuple[str, str, str]]:
+    """(what, compared with, how many times as fast)."""
+    worlds = record("serving-bench")["figures"]["worlds"]
+    for world, about in (
+        ("A", "arrivals and model of the InferLine notebook"),
+        ("M", "thirty replicas, six times the load"),
+    ):
+        ratios = worlds[world]["ratios"]
+        for peer, name in (
+            ("C++", "hand-written C++"),
+            ("SimPy", "SimPy"),
+            ("port", "a port of the notebook's scheduler"),
+            ("port with a cheap comparison", "the same port with a cheaper closeness test"),
+        ):
+            yield (
+                f"serving: queries through four models, {about}",
+                name,
+                rounded(ratios[f"latencies over {peer}"]),
+            )
+    plan, llm = record("serving-plan")["figures"], record("serving-llm")["figures"]
+    yield (
+        f"serving: {plan['settings']} exact cheapest plans, with proof",
+        "the greedy minimiser",
+        rounded(1 / plan["exact_over_greedy_total"]),
+    )
+    yield (
+        f"serving: an hour of {rounded(llm['requests'])} language-model requests",
+        "a reference implementation in Python",
+        rounded(llm["over_plain"], 3),
+    )
+    cluster = record("cluster-bench")["figures"]
+    for name, policy in (("Srtf", "SRTF"), ("EdfRigid", "EDF")):
+        yield (
+            f"cluster: 100,000 jobs on 1,024 GPUs under {policy}",
+            "a reference implementation in Python with indexed heaps",
+            rounded(cluster[name]["ratio"], 3),
+        )
+    spot = record("spot-bench")["figures"]
+    for rate in ("0.05", "0.25", "0.5"):
+        yield (
+            f"spot: elastic training, {rate} preemptions a minute",
+            "a minimal Python loop over time steps, without logs",
+            rounded(spot[f"kernel over lean ticks at {rate}"]),
+        )
+    for race in record("energy-bench")["figures"]["race"]:
+        yield (
+            f"energy: attempts of a recurring job, {race['case']}",
+            "the public `zeus-ml` simulator",
+            rounded(race["compiled_ratio"]),
+        )
+    loading = {row["name"]: row["value"] for row in record("loading-bench")["figures"]["rows"]}
+    yield (
+        "loading: events of one sample each",
+        "a reference implementation in Python",
+        rounded(loading["event model, blocks of 1, times faster than its twin"]),
+    )
+    yield (
+        "loading: parsing a merged block",
+        "the same samples as a tar archive",
+        rounded(loading["parse, times faster than tar"]),
+    )
+
+
+def throughput() -> Iterator[tuple[str, str]]:
+    """(what, how much)."""
+    queries = record("serving-bench")["figures"]["worlds"]["A"]["queries_per_s"]
+    yield "serving: queries a second, latencies only", f"{rounded(queries['latencies'] / 1e6)} million"
+    yield (
+        "serving: queries a second, every event recorded",
+        f"{rounded(queries['full record'] / 1e6)} million",
+    )
+    cluster = record("cluster-bench")["figures"]
+    yield (
+        "cluster: jobs a second under SRTF",
+        f"{rounded(cluster['Srtf']['compiled_jobs_per_s'] / 1e6)} million",
+    )
+    python = cluster["python_policy"]["jobs_per_s"]
+    yield "cluster: jobs a second, a Python policy in rounds of 60 s", f"{rounded(python / 1e3)} thousand"
+    yield "cluster: memory of a million jobs", f"{rounded(cluster['memory_mb'])} MB"
+    spot = record("spot-bench")["figures"]
+    yield (
+        "spot: one history at 0.25 preemptions a minute",
+        f"{rounded(spot['kernel microseconds a trial at 0.25'])} us",
+    )
+    cells = record("study-bench")["figures"]
+    yield "studies: work beyond the simulation, a cell", f"{rounded(cells['workers_1']['overhead_ms'])} ms"
+
+
+def first_runs() -> Iterator[tuple[str, str, str]]:
+    """(command, first time, later), in seconds of processor time: the first run compiles the kernels."""
+    start = record("cli-start")["figures"]
+    for name in ("cluster", "serving", "spot", "loading", "energy"):
+        yield (
+            f"`forerun demo {name}`",
+            *(rounded(start[f"{name}, {when}"]["cpu_s"]) for when in ("first", "again")),
+        )
+    yield "`forerun demo`", *(rounded(start[f"all, {when}"]["cpu_s"]) for when in ("first", "again"))
+
+
+def worst(rows: Iterable[Mapping[str, float]], name: str) -> str:
+    """The largest error of some runs, in percent."""
+    return f"{rounded(100 * max(abs(row[name]) for row in rows))} %"
+
+
+def accuracy() -> Iterator[tuple[str, str, str]]:
+    """(what ran, predicted figure, largest error)."""
+    served = record("serving-reality")["figures"]
+    for kind, text in (("sleeping", "replicas sleep"), ("computing", "replicas compute")):
+        disturbed = served[kind].get("disturbed")
+        text = f"a served pipeline whose {text}" + (
+            f"; {disturbed} of {len(served[kind]['rows'])} runs were disturbed by the machine"
+            if disturbed
+            else ""
+        )
+        for name in ("p50", "p99"):
+            yield text, f"latency, {name.upper()}", worst(served[kind]["rows"], f"{name}_error")
+    for one in record("loading-reality")["figures"]["rounds"]:
+        text = f"loading from a store {one['latency_ms']:g} ms away, settings that were not probed"
+        yield text, "seconds an epoch, the worst setting", f"{rounded(100 * one['worst_error'])} %"
+        yield text, "seconds an epoch, mean", f"{rounded(100 * one['mean_error'])} %"
+    trained = record("spot-reality")["figures"]
+    for name, text in (("numpy", "a perceptron"), ("torch", "a transformer")):
+        error = abs(trained[name]["steps_over_prediction"])
+        yield f"{text} on nodes that are killed", "steps completed in a minute", f"{rounded(100 * error)} %"
+
+
+def records() -> Iterator[tuple[str, str, str, str, str]]:
+    """(record, command, date, machine, load before)."""
+    for path in sorted(RESULTS.glob("*.json")):
+        one = record(path.stem)
+        machine = one["machine"]
+        load = one.get("load_average_before")
+        yield (
+            f"`{path.stem}`",
+            ", ".join(f"`{command}`" for command in one["command"].split("; ")),
+            one["date"],
+            f"{machine['cores']} cores, {machine['processor']}, Python {machine['python']}",
+            "–" if load is None else f"{load:g}",
+        )
+
+
+def page() -> str:
+    """The whole page."""
+    sections = (
+        ("Speed against other programs", table(("what", "compared with", "times as fast"), speed())),
+        ("Throughput", table(("measured", "value"), throughput())),
+        (
+            "The first run",
+            "The first run in a domain compiles its kernels once and keeps them.\n\n"
+            + table(("command", "processor time, first run, s", "later, s"), first_runs()),
+        ),
+        (
+            "Predictions and measurements",
+            "`forerun measure` and the scripts below run the real thing on one machine, beside a prediction made from\n"
+            "other measurements. Nothing is fitted to the runs that are judged.\n\n"
+            + table(("what ran", "predicted", "largest error"), accuracy()),
+        ),
+        ("Records", table(("record", "script", "date", "on", "load average before"), records())),
+    )
+    return HEAD + "".join(f"\n## {title}\n\n{text}" for title, text in sections)
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
