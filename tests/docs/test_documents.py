@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 
 import forerun
 from forerun.catalog import demos
+
+from .claims import claims, pattern
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -45,10 +48,12 @@ def test_the_commands_of_a_document_run(path: Path, tmp_path: Path) -> None:
 
 
 def run_document(path: Path, folder: Path) -> None:
-    """Blocks in order: yaml and csv blocks that name a file are written, console lines run, python blocks run.
+    """Blocks in order: yaml and csv blocks that name a file are written, python blocks and console lines run.
 
-    ROOM.yaml is there from the start: the room's demonstration, as the documents tell the reader to copy it.
+    Lines that a console block shows below a command must be lines that it prints. DOMAIN.yaml is there from the start (the
+    domain's demonstration, as the documents ask the reader to copy it), and so is examples/slurm.
     """
+    shutil.copytree(ROOT / "examples" / "slurm", folder / "examples" / "slurm")
     for demo in demos():
         (folder / f"{demo.domain}.yaml").write_text(demo.scenario.read_text())
     for kind, text in BLOCK.findall(path.read_text()):
@@ -56,8 +61,11 @@ def run_document(path: Path, folder: Path) -> None:
         if named and kind in {"yaml", "csv", "text"}:
             (folder / named[1]).write_text(text.partition("\n")[2] if kind == "csv" else text)
         elif kind == "console":
-            for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
-                run_line(line, folder)
+            for command in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+                line, *shown = command.splitlines()
+                printed = run_line(line, folder)
+                for expected in (one for one in shown if one.strip() not in {"", "..."}):
+                    assert " ".join(expected.split()) in printed, f"{line}\n{expected}\n{printed}"
         elif kind == "python":
             done = subprocess.run(
                 [sys.executable, "-c", text],
@@ -70,16 +78,18 @@ def run_document(path: Path, folder: Path) -> None:
             assert done.returncode == 0, f"{text}\n{done.stderr}"
 
 
-def run_line(line: str, folder: Path) -> None:
+def run_line(line: str, folder: Path) -> str:
+    """Run one command; what it printed, with each run of blanks as one."""
     command, _, comment = line.partition("  #")
     wanted = int(found[1]) if (found := re.search(r"exit (\d+)", comment)) else 0
     words = shlex.split(command)
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
-        return
+        return ""
     done = subprocess.run(words, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == wanted, f"{line}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr
+    return " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -164,24 +174,39 @@ def test_pages_whose_examples_run_elsewhere_do() -> None:
             assert page in text or page.removesuffix(".md") in text, (page, test)
 
 
-def test_the_readmes_pictures_are_there() -> None:
-    pictures = re.findall(r'(?:src|srcset)="([^"]+)"', (ROOT / "README.md").read_text())
-    assert len(pictures) >= 2 * len(demos())
-    for picture in pictures:
-        assert (ROOT / picture).is_file(), picture
+def test_pictures_are_there() -> None:
+    """Every picture of a document exists; each domain's picture is shown on light and on dark ground."""
+    shown = set()
+    for path in DOCUMENTS:
+        for picture in re.findall(r'(?:src|srcset)="([^"]+)"', path.read_text()):
+            assert (path.parent / picture).is_file(), f"{path}: {picture}"
+            shown.add(Path(picture).name)
+    assert {f"{demo.domain}-{ground}.svg" for demo in demos() for ground in ("light", "dark")} <= shown
 
 
-def test_the_readmes_published_numbers_come_out(monkeypatch: pytest.MonkeyPatch, shared: Any) -> None:
-    """Each row of the table against the reproduction that it names, to the digits that it shows."""
+def test_published_numbers_are_reproduced(monkeypatch: pytest.MonkeyPatch, shared: Any) -> None:
+    """Each row of the two tables against the reproduction that it names, to the digits that it shows."""
     monkeypatch.setenv("FORERUN_DATA_DIR", str(shared("data")))
-    rows = re.findall(
-        r"^\| `([a-z0-9-]+)` \| (.+?) \| (\S+) \| (\S+) \| (\S+) \|$", (ROOT / "README.md").read_text(), re.M
-    )
+    page = (ROOT / "docs" / "reproducing.md").read_text()
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.+?) \| (\S+) \| (\S+) \| (\S+) \|$", page, re.M)
     assert len(rows) >= 8
+    front = re.findall(
+        r"^\| `([a-z0-9-]+)`, (.+?) \| published (\S+) \| (\S+) compat, (\S+) corrected \|$",
+        (ROOT / "README.md").read_text(),
+        re.M,
+    )
+    assert len(front) >= 5
+    rows += front
+    measured = [one for one in claims() if one.document == "README.md"]
+    for line in re.findall(r"^\| .+ \|$", (ROOT / "README.md").read_text().partition("| result |")[2], re.M)[
+        1:
+    ]:
+        said = any(pattern(one).search(" ".join(line.split())) for one in measured)
+        assert said or line.startswith("| `"), f"no record or reproduction holds {line}"
     for identifier in dict.fromkeys(row[0] for row in rows):
-        found = {row.name: row for row in forerun.reproduce(identifier).rows}
+        reproduced = {row.name: row for row in forerun.reproduce(identifier).rows}
         for _, name, *shown in (row for row in rows if row[0] == identifier):
-            row = found[name]
+            row = reproduced[name]
             for text, value in zip(shown, (row.published, row.compat, row.corrected)):
                 if value is None:
                     assert text == "–", (name, text)
@@ -189,7 +214,7 @@ def test_the_readmes_published_numbers_come_out(monkeypatch: pytest.MonkeyPatch,
                     assert float(text) == pytest.approx(value, rel=5e-4), (name, text, value)
             if name == "chronus deadline ratio":
                 said = f"it meets {row.compat:.3f} of the deadlines, not {row.published:g}"
-                assert said in " ".join((ROOT / "README.md").read_text().split())
+                assert said in " ".join(page.split())
 
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
