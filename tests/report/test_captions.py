@@ -42,7 +42,7 @@ def fixed_texts() -> list[tuple[str, str]]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not (isinstance(node, ast.keyword) and node.arg in ("caption", "title")):
                 continue
-            texts = [one.value for one in ast.walk(node.value) if isinstance(one, ast.ConstantPolicy)]
+            texts = [one.value for one in ast.walk(node.value) if isinstance(one, ast.Constant)]
             where = f"{path.relative_to(ROOT)}:{node.value.lineno}"
             found += [(where, text) for text in texts if isinstance(text, str) and " " in text]
     return found

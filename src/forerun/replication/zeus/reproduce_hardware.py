@@ -68,7 +68,7 @@ def _power_limit(progress: Progress) -> Reproduced:
         data=marks,
         series="rule",
         series_label="rule",
-        caption=f"One mark a profile and rule. {faster_below} of {profiles} profiles run fastest below their highest limit.",
+        caption=f"One point per profile and rule. {faster_below} of {profiles} profiles are fastest below their top limit.",
     )
     note = "the published files are windows of a profiler's tests; no chosen limits are published beside them"
     return Reproduced(tuple(rows), (figure,), (note,))

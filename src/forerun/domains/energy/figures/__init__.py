@@ -81,7 +81,7 @@ def _choices(run: Result | SavedRun) -> Figure:
         series="ended",
         series_label="attempt",
         order=tuple(ENDINGS.values()),
-        caption="One mark an attempt.",
+        caption="One point per attempt.",
     )
 
 
@@ -93,14 +93,14 @@ def _regret(run: Result | SavedRun) -> Figure:
         title="Cumulative regret",
         kind="line",
         x=Axis("recurrence", "recurrence"),
-        y=Axis("regret", "cost above the oracle's so far", "J"),
+        y=Axis("regret", "cumulative cost above the oracle's", "J"),
         data={"recurrence": table["recurrence"].tolist(), "regret": table["regret_cum_j"].tolist()},
         caption="The oracle runs the configuration with the least expected cost every time.",
     )
 
 
 def _costs(run: Result | SavedRun) -> Figure:
-    """Expected cost of each size at its best limit, beside what its attempts have cost."""
+    """Expected cost of each size at its best limit, and the cost of its attempts."""
     table, attempts = run.tables["configurations"], run.tables["attempts"]
     sizes, costs, kinds = [], [], []
     for size in sorted(set(table["batch_size"].tolist())):
@@ -158,7 +158,7 @@ def _savings(run: Result | SavedRun) -> Figure | None:
         low="low",
         high="high",
         rules=(Rule(0.0, "default", "y"),),
-        caption="The interval over seeds takes the recorded runs as given; the one over paths and seeds does not.",
+        caption="The interval over seeds treats the recorded runs as exact; the one over paths and seeds resamples them.",
     )
 
 
@@ -180,8 +180,8 @@ def _slots(run: Result | SavedRun) -> Figure:
         },
         x2="to_s",
         series="stage",
-        series_label="why it ran",
-        caption="A run takes the first slot that is free when it starts.",
+        series_label="purpose",
+        caption="Each attempt takes the first slot that is free when it starts.",
     )
 
 
@@ -214,8 +214,8 @@ def _passes(run: Result | SavedRun) -> tuple[Figure, Figure]:
                 series="clock",
                 series_label="clock",
                 order=CLOCKS,
-                caption=f"One bar a pass of a microbatch; gaps are waiting. {slowed} of {len(clock)} passes run below the "
-                "highest frequency.",
+                caption="One bar per pass of a microbatch; gaps are waiting time. "
+                f"{slowed} of {len(clock)} passes run below the highest frequency.",
                 rules=(Rule(float(table["end_s"][mine].max()), "end"),),
             )
         )

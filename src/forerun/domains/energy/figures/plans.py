@@ -37,7 +37,7 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
                 },
                 series="kind",
                 order=("plan", "knee", "default", "frontier"),
-                caption="Nothing measured is faster at less energy than the frontier; the knee is where it bends most.",
+                caption="No configuration is faster at less energy than the frontier; the knee is its sharpest bend.",
             )
         )
     weights = plan.get("by_eta") or ()
@@ -86,7 +86,7 @@ def _of_a_pipeline(plan: Mapping[str, Any]) -> tuple[Figure, ...]:
             series="clock",
             series_label="clock",
             order=CLOCKS,
-            caption="One bar a pass of a microbatch; gaps are waiting.",
+            caption="One bar per pass of a microbatch; gaps are waiting time.",
         ),
         Figure(
             id="plan-pipeline-frontier",
@@ -101,7 +101,7 @@ def _of_a_pipeline(plan: Mapping[str, Any]) -> tuple[Figure, ...]:
             },
             series="kind",
             order=("plan", "every pass at its highest", "frontier"),
-            caption="Plans of which none is better in both time and energy.",
+            caption="Plans that no other beats in both time and energy.",
         ),
     )
 
@@ -150,7 +150,7 @@ def measured_figures(measured: Mapping[str, Any]) -> tuple[Figure, ...]:
                     "batch_size": [point["batch_size"] for point in watts],
                     "power_w": [point["power_w"] for point in watts],
                 },
-                caption=f"Read by: {sensor}.",
+                caption=f"Sensor: {sensor}.",
             )
         )
     return tuple(figures)
