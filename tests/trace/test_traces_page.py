@@ -78,25 +78,23 @@ def test_the_commands_on_spot_fleets_run(tmp_path, monkeypatch, capsys, shared):
 
 
 def test_the_reader_of_the_page_reads(tmp_path):
-    from typing import ClassVar
-
-    from forerun.trace.reader import Head, TraceReader, head_of
+    from forerun.trace.reader import head_of
     from forerun.trace.repair import RepairLog
     from forerun.trace.requests import arrival
-    from forerun.trace.rows import Field, gathered, read_rows
-    from forerun.trace.source import Source
-    from forerun.trace.table import Trace
+    from forerun.trace.rows import Field
+    from forerun.trace.tabular import Rows, TableReader
 
-    tools = (ClassVar, Head, TraceReader, Path, RepairLog, arrival, Field, gathered, read_rows, Source, Trace)
     block = next(
         part for part in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL) if "class Mine" in part
     )
-    names = {tool.__name__: tool for tool in tools[1:]} | {"ClassVar": ClassVar}
+    names = {tool.__name__: tool for tool in (TableReader, Rows, Field, arrival)}
     exec(block, names)
     path = tmp_path / "gateway.log"
-    path.write_text("when,size\n1.5,100\n2,7\n")
+    path.write_text("when,size\n1.5,100\n1.7,0\n2,7\n")
     mine = names["Mine"]
     assert mine.recognises(head_of(path))
-    trace = mine().read(path, RepairLog())
+    repairs = RepairLog()
+    trace = mine().read(path, repairs)
     assert trace["size_bytes"].tolist() == [100, 7]
+    assert repairs.lines() == [f"empty request, dropped: 1 ({path}:3)"]
     assert trace.provenance.format == "mine"

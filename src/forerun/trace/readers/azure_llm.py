@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import ClassVar
-
 import numpy as np
 
-from forerun.trace.reader import Head, TraceReader
-from forerun.trace.repair import RepairLog
 from forerun.trace.requests import output_tokens, prompt_tokens
-from forerun.trace.rows import Chunk, Field, gathered, read_rows
-from forerun.trace.source import Source
-from forerun.trace.table import Trace
+from forerun.trace.rows import Field
+from forerun.trace.tabular import Rows, TableReader
 
-STAMP = Field(name="stamp_ns", column="TIMESTAMP", kind="datetime", unit="ns")
-ARRIVAL = Field(name="arrival_s", unit="s", meaning="instant of arrival, from the first request on")
 PROMPT = prompt_tokens("ContextTokens")
 OUTPUT = output_tokens("GeneratedTokens")
 
 
-class AzureLlm(TraceReader, tag="azure_llm", frozen=True, kw_only=True):
+class AzureLlm(TableReader, tag="azure_llm", frozen=True, kw_only=True):
     """CSV `TIMESTAMP,ContextTokens,GeneratedTokens`; lines end in CRLF and the last one may lack its end.
 
     Stamps have up to nine decimals (100 ns steps in the published files) and are taken as whole
@@ -28,25 +20,19 @@ class AzureLlm(TraceReader, tag="azure_llm", frozen=True, kw_only=True):
     ISCA'24; Stojkovic et al., DynamoLLM, HPCA'25].
     """
 
-    about: ClassVar[str] = "Azure LLM inference traces 2023/2024 (CSV, UTC stamps)"
-    makes: ClassVar[str] = "requests"
+    about = "Azure LLM inference traces 2023/2024 (CSV, UTC stamps)"
+    makes = "requests"
+    signature = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+    columns = (Field(name="stamp_ns", column="TIMESTAMP", kind="datetime", unit="ns"), PROMPT, OUTPUT)
+    schema = (
+        Field(name="arrival_s", unit="s", meaning="instant of arrival, from the first request on"),
+        PROMPT,
+        OUTPUT,
+    )
+    time = "arrival_s"
+    crlf_usual = True
 
-    @classmethod
-    def recognises(cls, head: Head) -> bool:
-        return head.has_columns("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-
-    def read(self, path: Path, repairs: RepairLog) -> Trace:
-        source = Source(path, repairs=repairs, crlf_usual=True)
-        rows = gathered(read_rows(source, (STAMP, PROMPT, OUTPUT)))
-        stamps = rows.columns["stamp_ns"]
-        first = int(stamps.min())
-        arrivals = {"arrival_s": (stamps - first) / 1e9}
-        kept = {name: values for name, values in rows.columns.items() if name != "stamp_ns"}
-        return self.table(
-            source,
-            repairs,
-            (ARRIVAL, PROMPT, OUTPUT),
-            Chunk(rows.lines, arrivals | kept),
-            time="arrival_s",
-            first_arrival=str(np.datetime64(first, "ns")),
-        )
+    def settle(self, rows: Rows) -> None:
+        first_ns = int(rows["stamp_ns"].min())
+        rows["arrival_s"] = (rows["stamp_ns"] - first_ns) / 1e9
+        rows.facts["first_arrival"] = str(np.datetime64(first_ns, "ns"))

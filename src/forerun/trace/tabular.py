@@ -1,0 +1,134 @@
+"""Delimited formats as declarations: columns, recognition, and the rules that repair or reject rows.
+
+Most public formats are a table with a header. Such a reader is a class that names its columns and, where the format
+has them, derived values and rules in one method, `settle`. Reading, sorting, messages and provenance are shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.trace.reader import Head, TraceReader
+from forerun.trace.repair import Complaints, RepairLog
+from forerun.trace.rows import Array, Chunk, Field, gathered, read_rows
+from forerun.trace.source import Source
+from forerun.trace.table import Trace, sort_rows
+
+Mask = NDArray[np.bool_]
+
+
+class Rows:
+    """Rows of a file while the rules of its format apply.
+
+    columns: arrays by our names, which rules may replace. lines: the line number of each row. facts: what the rules
+    learned about the file, for the provenance of the trace.
+    """
+
+    def __init__(
+        self, source: Source, complaints: Complaints, lines: Any, columns: Mapping[str, Any]
+    ) -> None:
+        self.source = source
+        self.complaints = complaints
+        self.lines: NDArray[np.int64] = np.asarray(lines, np.int64)
+        self.columns: dict[str, Array] = dict(columns)
+        self.facts: dict[str, object] = {}
+
+    @classmethod
+    def read(
+        cls, source: Source, fields: Sequence[Field], complaints: Complaints | None = None, **layout: Any
+    ) -> Rows:
+        """All rows of a delimited file, as `read_rows` reads them. Raises TraceError with every bad row."""
+        complaints = complaints if complaints is not None else Complaints()
+        chunk = gathered(read_rows(source, fields, complaints=complaints, **layout))
+        return cls(source, complaints, chunk.lines, chunk.columns)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __getitem__(self, name: str) -> Array:
+        return self.columns[name]
+
+    def __setitem__(self, name: str, values: Array) -> None:
+        self.columns[name] = values
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    def at(self, row: int, header: str = "") -> str:
+        """Where a row stands: `file:line`, or `file:line:header`."""
+        return self.source.at(int(self.lines[row]), header)
+
+    def note(self, where: Mask, rule: str, header: str = "") -> None:
+        """Count the rows of a mask as repairs by a rule."""
+        first = [self.at(row, header) for row in np.flatnonzero(where)[:3].tolist()]
+        self.source.repairs.note_many(rule, first, int(where.sum()))
+
+    def keep(self, where: Mask | Sequence[int]) -> None:
+        """Keep the rows of a mask, or those at some positions."""
+        self.lines = self.lines[where]
+        self.columns = {name: values[where] for name, values in self.columns.items()}
+
+    def drop(self, where: Mask, rule: str, header: str = "") -> None:
+        """Drop the rows of a mask and count them as repairs by a rule."""
+        if where.any():
+            self.note(where, rule, header)
+            self.keep(~where)
+
+    def reject(self, where: Mask, header: str, what: str | Callable[[int], str]) -> None:
+        """Complain about the rows of a mask; `what` is the message, or makes it from a row's position."""
+        for row in np.flatnonzero(where).tolist():
+            self.complaints.add(self.at(row, header), what if isinstance(what, str) else what(row))
+
+    def reject_unless_positive(self, fields: Iterable[Field]) -> None:
+        """Complain about every value of some columns that is not above 0."""
+        for field in fields:
+            values = self[field.name]
+            for row in np.flatnonzero(~(values > 0)).tolist():
+                self.complaints.add(self.at(row, field.header), f"{values[row]:g} is not above 0")
+
+    def sort(self, time: str, *, noted: bool = True) -> None:
+        """Sort by a column, ties in file order. noted: rows out of order count as repairs."""
+        where = self.at if noted else None
+        columns = sort_rows({**self.columns, " lines": self.lines}, time, where, self.source.repairs)
+        self.lines = columns.pop(" lines")
+        self.columns = columns
+
+
+class TableReader(TraceReader, frozen=True, kw_only=True):
+    """A public format that is a delimited table; a subclass declares it by these class attributes.
+
+    columns: of the file, in order if it has no header. signature: headers whose presence shows the format (empty: it is
+    never recognised). schema: columns of the trace (default: those of the file). time: the column that it is sorted by.
+    order: `kept` if the format promises sorted rows (others count as repairs), `free` if not. header: whether the first
+    line names the columns. crlf_usual: whether the format's lines end in CRLF.
+    """
+
+    columns: ClassVar[tuple[Field, ...]] = ()
+    signature: ClassVar[tuple[str, ...]] = ()
+    schema: ClassVar[tuple[Field, ...]] = ()
+    time: ClassVar[str] = ""
+    order: ClassVar[Literal["kept", "free"]] = "kept"
+    header: ClassVar[bool] = True
+    crlf_usual: ClassVar[bool] = False
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        return bool(cls.signature) and head.has_columns(*cls.signature)
+
+    def settle(self, rows: Rows) -> None:
+        """Apply the format's rules: compute derived columns, repair, drop or reject rows."""
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        source = Source(path, repairs=repairs, crlf_usual=self.crlf_usual)
+        rows = Rows.read(source, self.columns, header=self.header)
+        self.settle(rows)
+        rows.complaints.finish()
+        fields = self.schema or self.columns
+        columns = {field.name: rows[field.name] for field in fields if field.name in rows}
+        chunk = Chunk(rows.lines, columns)
+        return self.table(source, repairs, fields, chunk, time=self.time, order=self.order, **rows.facts)
