@@ -61,10 +61,12 @@ def not_above(record: Spec, most: float, *names: str) -> Problems:
 
 
 class RandomSeconds(Spec, frozen=True, kw_only=True):
-    """A random time, or recorded ones. `lognormal`: mean * exp(sigma z - sigma^2 / 2); the other shapes need no `sigma`.
+    """A random time [s], or recorded times.
 
-    `empirical` is a CSV file with a column `seconds`, to sample from; the mean is then the file's. `in_order`: taken in the
-    recorded order instead, and again from the beginning where the file ends.
+    mean_s: mean (default 0: that of the file). shape: `lognormal` (the default: mean * exp(sigma z - sigma^2 / 2)),
+    `exponential` or `constant`. sigma: standard deviation of the logarithm (default 0.2). empirical: a CSV file with a
+    column `seconds` to sample from (default: none). in_order: take its values in the recorded order instead, and again
+    from the beginning where the file ends (default: no).
     """
 
     mean_s: float = 0.0
@@ -84,9 +86,11 @@ class RandomSeconds(Spec, frozen=True, kw_only=True):
 
 
 class RandomBytes(Spec, frozen=True, kw_only=True):
-    """A random size, clipped to [`least_bytes`, `most_bytes`] (0: no upper clip), or sampled from a file of sizes.
+    """A random size [bytes], or recorded sizes.
 
-    `empirical` is a CSV file with a column `bytes`, one row a sample; the mean is then the file's.
+    mean_bytes: mean (default 0: that of the file). shape: `lognormal` (the default), `exponential` or `constant`. sigma:
+    standard deviation of the logarithm (default 0.5). least_bytes, most_bytes: sizes are clipped to them (defaults 1, and
+    0: no upper limit). empirical: a CSV file with a column `bytes`, a row a sample (default: none).
     """
 
     mean_bytes: float = 0.0
@@ -108,10 +112,12 @@ class RandomBytes(Spec, frozen=True, kw_only=True):
 
 
 class Dataset(Spec, frozen=True, kw_only=True):
-    """The training data: samples, their stored sizes, and once decoded (0: as stored).
+    """The training data.
 
-    `shuffle`: `none`, `block` (the order of blocks), `block+buffer` (and each sample replaces a random one of
-    `shuffle_buffer_samples` in a buffer), `global` (single samples; blocks cannot be merged then).
+    samples: how many. sample_bytes: stored size of each. decoded_bytes: size of each in memory (default 0: as stored).
+    shuffle: `none`; `block`, the order of blocks (the default); `block+buffer`, in which each sample also replaces a random
+    one of a buffer; `global`, the order of single samples, which cannot be merged into blocks. shuffle_buffer_samples: size
+    of that buffer (default 0: no buffer).
     """
 
     samples: int
@@ -135,10 +141,11 @@ class Dataset(Spec, frozen=True, kw_only=True):
 
 
 class Layout(Spec, frozen=True, kw_only=True):
-    """How samples are merged: samples a block (1: not merged), and how long merging takes once.
+    """How samples are merged into blocks.
 
-    `block_bytes` cuts blocks by size instead (0: by samples), as `forerun pack --block-bytes` does: a block ends before
-    the sample with which it would be larger.
+    block_samples: samples a block (default 1: single files). block_bytes: cut blocks by size instead, as
+    `forerun pack --block-bytes` does; a block ends before the sample with which it would be larger (default 0: by samples).
+    merge_s: seconds that merging takes, once (default 0).
     """
 
     block_samples: int = 1
@@ -154,7 +161,11 @@ class Layout(Spec, frozen=True, kw_only=True):
 
 
 class Price(Spec, frozen=True, kw_only=True):
-    """What the store charges; nothing is built in."""
+    """The prices of the store; none is built in.
+
+    per_1k_get_usd: a thousand requests. egress_usd_per_gb: a GB read. month_usd_per_gb: storing a GB for a month. All
+    default to 0.
+    """
 
     per_1k_get_usd: float = 0.0
     egress_usd_per_gb: float = 0.0
@@ -166,7 +177,11 @@ class Price(Spec, frozen=True, kw_only=True):
 
 
 class Errors(Spec, frozen=True, kw_only=True):
-    """An attempt fails with `probability` after `timeout_s`, and is repeated after `backoff_s` * 2^i, `retries` times."""
+    """Requests that fail.
+
+    probability: of each attempt, below 1. timeout_s: seconds until a failed attempt ends (default 1). backoff_s: pause
+    before attempt i is repeated, times 2^i (default 0.1). retries: how often a request may be repeated (default 5).
+    """
 
     probability: float
     timeout_s: float = 1.0
@@ -182,7 +197,10 @@ class Errors(Spec, frozen=True, kw_only=True):
 
 
 class Change(Spec, frozen=True, kw_only=True):
-    """From `at_s` of the run on, the store's latency has this mean, in the shape that it had."""
+    """A change of the store while it is read.
+
+    at_s: when, in seconds of the run. latency_s: the mean latency from then on; its shape stays.
+    """
 
     at_s: float
     latency_s: float
@@ -193,9 +211,14 @@ class Change(Spec, frozen=True, kw_only=True):
 
 
 class Store(Spec, frozen=True, kw_only=True):
-    """What answers reads. Rates and slots of 0 mean no limit; a shared link may be slower than one connection.
+    """What answers requests. Rates and slots of 0, their default, are no limit.
 
-    `changes`: when its latency becomes another, in the order of time.
+    latency_s: from the beginning of service to the first byte (default 0). conn_bytes_per_s: bandwidth of a connection.
+    shared_bytes_per_s: bandwidth of the link that all share; it may be below that of a connection. slots: requests in
+    service at a time. requests_per_s: rate at which requests are accepted. burst: requests that may be accepted at once
+    (default 1). client_s, client_s_per_byte: the reader's own work after the last byte (default 0). errors: requests that
+    fail (default: none do). price: of requests and bytes (default: free). changes: of the latency, in the order of time
+    (default: none).
     """
 
     latency_s: float | RandomSeconds = 0.0
@@ -233,10 +256,12 @@ class Store(Spec, frozen=True, kw_only=True):
 
 
 class Cache(Spec, frozen=True, kw_only=True):
-    """A cache of blocks before the store: of each loader, or shared by all jobs of the node.
+    """A cache of blocks before the store. A block is in it from the moment it is asked for.
 
-    A block is in the cache from the moment it is asked for. `prewarm_share` of the blocks are in it at the start, where
-    they fit.
+    scope: of each `loader`, or shared by all jobs of the `node` (the default). capacity_bytes: its size. policy: `lru` (the
+    default), `fifo`, `clock`, `pinned` (nothing leaves) or `cost` (GreedyDual-Size). latency_s: of a hit (default 0).
+    read_bytes_per_s: bandwidth of a hit (default 0: no limit). prewarm_share: share of the blocks that are in it at the
+    start, where they fit (default 0).
     """
 
     scope: Literal["loader", "node"] = "node"
@@ -255,11 +280,13 @@ class Cache(Spec, frozen=True, kw_only=True):
 
 
 class Cpu(Spec, frozen=True, kw_only=True):
-    """Decoding: `decode_s` waits without a core, `decode_cpu_s` needs one of `cores` (shared by all threads).
+    """The work on a sample after it is read.
 
-    A random time is sampled once for each sample. `one_core_python`: the CPU part runs on one core, first come first
-    served. `collate_s` a batch and `collate_per_sample_s` a sample are the workers' assembling; `handoff_s` a batch and
-    `handoff_s_per_byte` of its decoded samples is handing it over.
+    cores: that all threads share (default 0: as many as needed). one_core_python: serve the CPU part of decoding on one
+    core, first come first served (default: no). decode_s: decoding that needs no core [s a sample]. decode_cpu_s: decoding
+    that needs one; a random time is sampled once for each sample. collate_s, collate_per_sample_s: assembling a batch, by
+    workers. handoff_s, handoff_s_per_byte: handing a batch over, by its decoded bytes. pool_efficiency: a worker's pool
+    decodes this many times as fast (default 1). Times default to 0.
     """
 
     cores: float = 0.0
@@ -280,10 +307,12 @@ class Cpu(Spec, frozen=True, kw_only=True):
 
 
 class Loader(Spec, frozen=True, kw_only=True):
-    """Who loads.
+    """The loader.
 
-    `threads`: threads that take blocks, one consumer, a buffer of `buffer_samples` (0: unbounded). `workers`: torch's
-    loader. `pooled_workers`: workers that read blocks and decode with `threads` threads each.
+    mode: `threads` that take blocks and fill one buffer (the default), `workers` as torch's loader has them, or
+    `pooled_workers`, which read blocks and decode with `threads` threads each. threads: how many (default 1). workers:
+    worker processes (default 1). prefetch: batches that each worker makes ahead (default 2). buffer_samples: size of the
+    buffer (default 0: no limit). start_s: when each worker is ready (default: at once).
     """
 
     mode: Literal["threads", "workers", "pooled_workers"] = "threads"
@@ -304,7 +333,11 @@ class Loader(Spec, frozen=True, kw_only=True):
 
 
 class Step(Spec, frozen=True, kw_only=True):
-    """The training step, and what its GPU costs."""
+    """The training step.
+
+    step_s: seconds of a step. overhead_s: of the training loop, a step (default 0). gpu_usd_per_h: price of the GPU, for
+    the cost of stalled time (default 0).
+    """
 
     step_s: float | RandomSeconds
     overhead_s: float = 0.0
@@ -317,10 +350,12 @@ class Step(Spec, frozen=True, kw_only=True):
 
 
 class Run(Spec, frozen=True, kw_only=True):
-    """Batch, epochs, and how samples are split among workers.
+    """The training run.
 
-    `steps`: an epoch ends after so many batches (0: when the data do). `warmup_steps`: waits for so many batches at the
-    beginning are start-up and no steady stall.
+    batch: samples a batch. epochs: passes over the data (default 1). steps: an epoch ends after so many batches (default 0:
+    when the data end). warmup_steps: waits for so many batches at the beginning are start-up, not steady stall (default 1).
+    drop_last: leave out a short last batch (default: no). partition: of samples among workers, `round_robin` by batch (the
+    default, as torch) or `contiguous` parts.
     """
 
     batch: int
@@ -341,12 +376,12 @@ _AXES = (("blocks", 1, True), ("threads", 1, True), ("workers", 1, False), ("cac
 
 
 class Grid(Spec, frozen=True, kw_only=True):
-    """Cells to predict, plan over and tune over: every block size with every number of threads.
+    """Cells to predict, plan over and tune over: every combination of the values.
 
-    `workers`: with every number of workers, for loaders of workers (threads are then each pool's). `cache_bytes`: with
-    every size of a cache before the store (0: none), for loaders of threads; warm, and as the scenario's first cache is,
-    or pinned. `placements`: with every one of these policies placing the cluster's gangs: what share of its bytes a job
-    then has on its own node is read there, the rest from the store.
+    blocks: samples a block. threads: of a loader, or of each worker's pool. workers: worker processes, for loaders of
+    workers (default: none). cache_bytes: sizes of a warm cache before the store, for loaders of threads; as the scenario's
+    first cache, or pinned (default: none; 0: without a cache). placements: policies that place the cluster's gangs; a job
+    reads its share of local bytes on its own node, the rest from the store (default: none).
     """
 
     blocks: tuple[int, ...] = (1, 4, 16, 64)
@@ -440,9 +475,10 @@ class Gang(Spec, frozen=True, kw_only=True):
 
 
 class Cluster(Spec, frozen=True, kw_only=True):
-    """Nodes, and gangs of jobs that share data sets, to be placed by the scenario's policy.
+    """A cluster whose jobs and data the scenario's `policy` places.
 
-    `local_latency_s`, `local_bytes_per_s` (0: no limit): how a job reads what lies on its own node.
+    nodes: the machines. gangs: jobs that share data sets. local_latency_s, local_bytes_per_s: of reading on the own node
+    (defaults 0 and no limit).
     """
 
     nodes: tuple[Node, ...]
@@ -457,12 +493,14 @@ class Cluster(Spec, frozen=True, kw_only=True):
 
 
 class Scenario(Spec, frozen=True, kw_only=True):
-    """A training job's data, where they lie, who loads them, and the step they must hide behind.
+    """A training job: its data, where they are stored, the loader, and the step that must hide the loading.
 
-    `jobs` equal jobs share the store, each with a loader of its own, started `stagger_s` apart. With a `tuner`, the
-    tuner chooses block size and threads from the `grid` by probes of the simulated store. With a `cluster`, `policy`
-    places its gangs. With a `pace`, that policy is asked every so many batches how many threads of the `grid` may read,
-    and at each epoch's end for the next one's block size.
+    dataset, layout, store, caches, cpu, loader, step, run: see these sections. jobs: equal jobs that share the store, each
+    with a loader of its own (default 1). stagger_s: seconds between their starts (default 0). grid: cells to predict
+    (default: none). goal: of a plan. tuner: chooses block size and threads from the grid by probes of the simulated store
+    (default: none). pace: is asked every so many batches how many threads of the grid may read, and at the end of an epoch
+    for the next one's block size (default: none). cluster: of jobs and data to place (default: none). policy: that places
+    them (default `csp`). seed: of every random stream (default 0).
     """
 
     domain: Literal["loading"] = "loading"
