@@ -38,13 +38,12 @@ LEAST_SCATTER = 0.002
 
 @dataclass(frozen=True)
 class StoreProfile:
-    """A store and a loader as three probes measured them: seconds, bytes/s.
+    """A store and a loader as three probes measured them.
 
-    decode_s: of a sample, with the loader's own work. decode_cpu_s: the part of it that needs one of `cores`, where
-    decoding is contended (default 0).
-
-    shared_bytes_per_s is at least conn_bytes_per_s. notes: what could not be identified. intervals: 95 % bootstrap
-    intervals over single requests, where these were recorded.
+    latency_s: of a request. conn_bytes_per_s: bandwidth of a connection. shared_bytes_per_s: of the link, at least as much.
+    decode_s: of a sample, with the loader's own work. notes: what could not be identified. intervals: 95 % bootstrap
+    intervals over single requests, where these were recorded. decode_cpu_s: the part of decode_s that needs one of `cores`,
+    where decoding is contended (default 0).
     """
 
     latency_s: float
@@ -58,9 +57,10 @@ class StoreProfile:
 
 
 def fit_profile(a: Probe, b: Probe, c: Probe, load: Load) -> StoreProfile:
-    """The profile that three probes give.
+    """Fit a profile to three probes.
 
-    Raises ProfileError if the probes are not (1 sample, 1 thread), (n, 1) and (n, T).
+    a: single samples with one thread. b: blocks with one thread. c: the same blocks with many threads. load: the work of the
+    loader. Raises ProfileError for other cells.
     """
     if a.cell != Cell(1, 1) or b.cell.threads != 1 or b.cell.block < 2 or c.cell.block != b.cell.block:
         raise ProfileError.at(
@@ -199,7 +199,7 @@ def fit_single_requests(a: Probe, c: Probe, sizes_bytes: F64, load: Load) -> Sto
 
 
 def predict(profile: StoreProfile, load: Load, cell: Cell) -> float:
-    """Seconds that a cell takes: the event model with mean sizes and a fixed latency."""
+    """Seconds that a cell takes by a profile: the event model with mean sizes and a fixed latency."""
     return predicted_run(profile, load, cell).end_s
 
 
@@ -292,7 +292,7 @@ def total_interval(
 
 
 def slower(profile: StoreProfile, share: float) -> StoreProfile:
-    """The same store, link and decode, each slower by a share."""
+    """The same profile with store, link and decoding slower by a share."""
     by = 1 + share
     return replace(
         profile,

@@ -30,10 +30,11 @@ SPLIT_SAMPLES = 3200
 
 @dataclass(frozen=True)
 class Predicted:
-    """A cell: seconds of an epoch, samples/s, bytes of blocks in memory, dollars, and whether the step hides loading.
+    """A predicted cell.
 
-    gets: requests of an epoch; request_usd: the part of the dollars that these are. local_share: of the job's bytes, what
-    its placement has on its node.
+    total_s, samples_per_s: of an epoch. held_bytes: of blocks in hand, batches ahead and the cache. cost_usd: of an epoch;
+    request_usd: the part of it that requests cost. hidden: whether the step hides loading. gets: requests of an epoch.
+    local_share: of the job's bytes, those that its placement has on its own node (0: no placement).
     """
 
     cell: Cell
@@ -48,7 +49,10 @@ class Predicted:
 
 
 def predict_cells(inputs: Inputs, cells: Iterable[Cell]) -> tuple[Predicted, ...]:
-    """Each cell by the event model, or by the recursion where it has workers; mean sizes, mean latency, mean step."""
+    """Predict each cell, with mean sizes, mean latency and mean step.
+
+    Loaders of threads are simulated event by event, loaders of workers by the recursion.
+    """
     wanted = tuple(cells)
     local = {name: _local_share(inputs.scenario, name) for name in {cell.placement for cell in wanted}}
     return tuple(_predict(inputs, cell, local[cell.placement]) for cell in wanted)
@@ -194,9 +198,10 @@ def run_cell(
 
 
 def split_by_step(inputs: Inputs) -> list[tuple[float, float, float, float]]:
-    """Step [s], and seconds of a batch: the step, what preparing adds, what the store adds; for `STEP_FACTORS` of the step.
+    """The time of a batch for shorter and longer steps (`STEP_FACTORS` of the scenario's).
 
-    By two runs each of the first `SPLIT_SAMPLES` samples, the store instantaneous and as it is.
+    A row: the step, and its parts in seconds: the step, what preparing adds, what the store adds. Each comes from two runs
+    of the first `SPLIT_SAMPLES` samples, with an instantaneous store and with the store as it is.
     """
     scenario, load = inputs.scenario, load_of(inputs)
     cell = Cell(inputs.block_samples, scenario.loader.threads)

@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Setting:
-    """What the laws are about: threads, samples a block, and the quantities of store, decode and step.
+    """The quantities that the laws are about; infinite rates and 0 slots, the defaults, are no limit.
 
-    sample_bytes: mean size of a sample. decode_s: wall time of decoding one in a thread, decode_cpu_s the part that
-    needs a core. slots 0 and infinite rates are no limit. step_s: a step on a batch of `batch` samples.
+    threads: that read and decode. block_samples: samples a block. sample_bytes: mean size of a sample. latency_s: of a
+    request. decode_s: wall time of decoding a sample in a thread; decode_cpu_s: the part of it that needs one of `cores`
+    (default 0). step_s: a step on a batch of `batch` samples. conn_bytes_per_s, shared_bytes_per_s: bandwidth of a
+    connection, and of the link. slots: requests in service at a time. requests_per_s: rate of requests.
     """
 
     threads: int

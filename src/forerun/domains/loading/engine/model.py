@@ -58,12 +58,14 @@ def batches_of(
 
 @dataclass(frozen=True)
 class StoreModel:
-    """What answers requests: latency, bandwidth of a connection and shared by all, slots, request rate, errors.
+    """The store as the engine of threads takes it; infinite rates, the default, and 0 slots are no limit.
 
-    Seconds, bytes, bytes/s, requests/s; infinite rates and `slots` 0 are no limit. `client_s` and
-    `client_s_per_byte` are the reader's own work after the last byte. An attempt that fails holds its slot for
-    `timeout_s`; attempt i is repeated after `backoff_s * 2**i`, `retries` times. `changes`: from an instant [s] on,
-    latencies are so many times as long as at the start; instants ascend.
+    conn_bytes_per_s, shared_bytes_per_s: bandwidth of a connection, and of the link that all share. slots: requests in
+    service at a time. requests_per_s, burst: rate at which requests are accepted, and how many at once (default 1).
+    client_s, client_s_per_byte: the reader's own work after the last byte (default 0). timeout_s: how long a failed attempt
+    keeps its slot. backoff_s: pause before attempt i is repeated, times 2**i. retries: how often. cores: that decoding
+    shares. one_core_python: serve decoding on one core, first come first served. changes: from an instant [s] on, latencies
+    are so many times as long as at the start; instants ascend.
     """
 
     conn_bytes_per_s: float = math.inf
@@ -83,9 +85,10 @@ class StoreModel:
 
 @dataclass(frozen=True)
 class CacheModel:
-    """A cache before the store: capacity [bytes], policy, latency [s] and bandwidth [bytes/s] of a hit.
+    """A cache before the store.
 
-    fetch_s, fetch_bytes_per_s: what a miss costs, which the policy `cost` weighs.
+    capacity_bytes: its size. policy: which block leaves (default `lru`). latency_s, bytes_per_s: of a hit (defaults 0, and
+    no limit). fetch_s, fetch_bytes_per_s: what a miss costs, for the policy `cost`.
     """
 
     capacity_bytes: float
@@ -98,11 +101,12 @@ class CacheModel:
 
 @dataclass(frozen=True)
 class Look:
-    """What a loader did since it was last looked at: `batch` batches are taken of the epoch, `threads` may take blocks.
+    """The record of a loader since it was last looked at.
 
-    Of each batch taken float64 `load_s` and `step_s`; of each block whose last sample was handed over its bytes, its
-    samples, when it was asked for (since the last look, negative if before), the seconds of its request and of decoding
-    it. elapsed_s: since the last look.
+    now_s: the instant. elapsed_s: since the last look. batch: batches taken of the epoch. threads: that may take blocks.
+    load_s, step_s: float64, wait and step of each batch taken. block_bytes, block_samples, asked_s, request_s, decode_s:
+    float64, of each block whose last sample was delivered: its bytes, its samples, when it was asked for (since the last
+    look, negative if before), the seconds of its request and of decoding it.
     """
 
     now_s: float
@@ -134,13 +138,16 @@ class Steering:
 
 @dataclass(frozen=True)
 class Reader:
-    """One job's loader: its blocks in the order taken (float64 sample bytes each), threads, consumer and buffer.
+    """One job's loader of threads.
 
-    `step_s`, `decode_s`, `decode_cpu_s`: one value, or one a batch, or one a sample. `keys`: of the
-    blocks in the caches (default: their numbers); `failures` how many attempts on each will fail. `caches` are numbers in
-    the run's list of caches, asked in order. `steering`: how many of the `threads`, which are then the most, take blocks.
-    `shuffle_samples`: in the consumer's shuffle buffer, which is full before the first batch and empties at the end.
-    `most_batches`: the consumer stops after so many (0: when the data end).
+    blocks: float64 sample bytes of each block, in the order taken. threads: that read and decode. batch: samples a batch.
+    step_s: one value, or one a batch. decode_s, decode_cpu_s: without a core, and on one; one value, or one a sample
+    (default 0). buffer_samples: size of the buffer (default: never full). drop_last: leave out a short last batch.
+    start_s: when the job starts (default 0). keys: of the blocks in the caches (default: their numbers). failures: failed
+    attempts on each block (default: none). caches: numbers in the run's list of caches, asked in order (default: none).
+    steering: how many of the threads, which are then the most, take blocks. shuffle_samples: in the consumer's shuffle
+    buffer, which is full before the first batch and empties at the end (default 0). most_batches: the consumer stops after
+    so many (default 0: when the data end).
     """
 
     blocks: Sequence[F64]
@@ -186,9 +193,12 @@ class Reader:
 
 @dataclass(frozen=True)
 class Requests:
-    """What became of each block (rows of one job, in the order taken): seconds, bytes; nan for what did not happen.
+    """What happened to each block of one job, in the order taken; nan for what did not happen.
 
-    `source` is -1 for the store, else the number of the cache.
+    size_bytes: of the block. taken_s: when a thread took it. grant_s: when the store began to serve it. first_byte_s,
+    done_s: when its first and its last byte arrived. left_s: when its last sample was handed over. put_wait_s: seconds
+    that its samples waited for space in the buffer. thread: that took it. source: -1 for the store, else the number of the
+    cache.
     """
 
     size_bytes: F64
@@ -204,10 +214,12 @@ class Requests:
 
 @dataclass(frozen=True)
 class Streamed:
-    """What one job's loader did.
+    """What one job's loader of threads did.
 
-    Per batch: when it was asked for and got, the wait, samples in the buffer at the time. `put_block`: the block of
-    each sample in the order of delivery. `total_s`: from the job's start to the end of its last step.
+    ask_s, got_s, load_s: float64[batches], when each batch was asked for and delivered, and the wait. queue: samples in the
+    buffer when it was asked for. step_s: its step. batch_samples: its samples. requests: what happened to each block.
+    put_block: int64, the block of each sample in the order of delivery. most_buffered: samples in the buffer at most.
+    start_s, end_s: from the job's start to the end of its last step.
     """
 
     ask_s: F64
@@ -240,7 +252,12 @@ class Streamed:
 
 @dataclass(frozen=True)
 class StreamRun:
-    """What all jobs of a run did, and what the store saw: most requests in service, their mean, bytes, attempts."""
+    """What all jobs of an epoch did.
+
+    jobs: one record a job. most_in_flight, mean_in_flight: requests in service at the store. bytes_requested: that the store
+    sent. attempts: requests, repeated ones included. end_s: of the last step of all. cache_most_bytes: float64[caches], in
+    each cache at most.
+    """
 
     jobs: tuple[Streamed, ...]
     most_in_flight: int

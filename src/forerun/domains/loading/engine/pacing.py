@@ -15,9 +15,11 @@ from forerun.rng import stream
 
 @dataclass(frozen=True)
 class Paced:
-    """One look: when (in its epoch), what was seen since the one before, and what was decided.
+    """One look of a pace policy at a loader.
 
-    threads_before, threads, block_samples: before the look, and from then on (blocks: from the next epoch on).
+    job, epoch, batch, at_s: when, in its epoch. threads_before: up to the look. threads: from then on. block_samples: from
+    the next epoch on. waited_share, samples_per_s, request_s, decode_s: what was seen since the look before. why: the
+    policy's reason.
     """
 
     job: int
@@ -36,10 +38,14 @@ class Paced:
 
 @dataclass
 class Pacer:
-    """A policy with its loader's present pace; `steering` is given to the loader of each epoch in turn.
+    """A pace policy at work on one loader, simulated or real.
 
-    After an epoch `block_samples` is the size of the next one's blocks.
-    offered_threads, offered_blocks: ascending; the pace begins with `threads` and `block_samples`.
+    `steering` is given to the loader of each epoch in turn; after an epoch `block_samples` is the size of the next one's
+    blocks.
+
+    spec: the policy. threads, block_samples: at the beginning. offered_threads, offered_blocks: to choose from, ascending.
+    batch_samples, epoch_samples: samples a batch and an epoch. epochs: of the run. memory_bytes: that blocks may take.
+    merge_s: seconds of making blocks. job, seed: for the policy's random stream. record: of all looks.
     """
 
     spec: PaceSpec

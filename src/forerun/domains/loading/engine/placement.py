@@ -28,7 +28,11 @@ from forerun.errors import Infeasible, PolicyError
 
 @dataclass(frozen=True)
 class PlacedWorker:
-    """Where a worker ran: chunks of its own on its node, of how many; and their sizes."""
+    """Where a worker ran.
+
+    gang, job, worker: which. node: where. start_s: when. local_chunks, chunks: its own chunks on its node, and all of them;
+    local_size, size: their sizes.
+    """
 
     gang: int
     job: int

@@ -93,26 +93,27 @@ def stream(
 ) -> StreamRun:
     """Let loaders read from one store until each consumer has taken its last step.
 
-    latency_s: one value, or one a request in the order in which the store begins to serve. caches: from
-    `open_caches`; they keep what they hold for a next epoch. cuts: instants at which the run is stopped and taken up
-    again, which changes nothing.
+    latency_s: one value, or one a request in the order in which the store begins to serve (default 0). caches: from
+    `open_caches`; their content stays for a next epoch (default: none). cuts: instants at which the run is stopped and
+    resumed, which changes nothing (default: none).
+
     Raises Infeasible, naming the block, if a request failed once more than the store's retries, or if something takes for
-    ever; PolicyError if a steering
-    admits no thread or more than there are, CheckFailed if what was recorded breaks a law (see `conservation`).
+    ever; PolicyError if a steering admits no thread or more than there are; CheckFailed if the record breaks a law (see
+    `conservation`).
     """
-    world = _lay_out(readers, store, np.atleast_1d(np.asarray(latency_s, np.float64)))
+    arrays = _lay_out(readers, store, np.atleast_1d(np.asarray(latency_s, np.float64)))
     cache_state = caches if caches is not None else open_caches((), 0)
-    f, i = world.f, world.i
-    kernels.begin(f, i, world.at)
+    f, i = arrays.f, arrays.i
+    kernels.begin(f, i, arrays.at)
     since = [0.0] * len(readers)
     for until_s in (*sorted(cuts), math.inf):
-        kernels.advance(f, i, world.at, cache_state, float(until_s))
+        kernels.advance(f, i, arrays.at, cache_state, float(until_s))
         while (job := int(i[kernels.PAUSED]) - 1) >= 0:
-            kernels.admit(f, i, world.at, cache_state, job, _steered(world, readers[job], job, since))
-            kernels.advance(f, i, world.at, cache_state, float(until_s))
+            kernels.admit(f, i, arrays.at, cache_state, job, _steered(arrays, readers[job], job, since))
+            kernels.advance(f, i, arrays.at, cache_state, float(until_s))
     failed = int(i[kernels.FAILED_BLOCK])
     if failed >= 0:
-        job_block = world.ints("job_block", 0, len(readers) + 1)
+        job_block = arrays.ints("job_block", 0, len(readers) + 1)
         job = int(np.searchsorted(job_block, failed, side="right")) - 1
         raise Infeasible.at(
             f"job {job}, block {failed - int(job_block[job])}, {float(f[kernels.NOW]):.6g} s",
@@ -125,12 +126,12 @@ def stream(
         )
     for job, reader in enumerate(readers):
         if reader.steering is not None:
-            ended_s = float(world.floats("end_s", job, job + 1)[0])
-            reader.steering.ended(_look(world, reader, job, since, ended_s))
-    end_s = float(world.floats("end_s", 0, len(readers)).max())
+            ended_s = float(arrays.floats("end_s", job, job + 1)[0])
+            reader.steering.ended(_look(arrays, reader, job, since, ended_s))
+    end_s = float(arrays.floats("end_s", 0, len(readers)).max())
     in_flight = f[kernels.FLIGHT_SUM] + i[kernels.IN_FLIGHT] * (end_s - f[kernels.FLIGHT_SINCE])
     run = StreamRun(
-        jobs=tuple(_record(world, job, reader) for job, reader in enumerate(readers)),
+        jobs=tuple(_record(arrays, job, reader) for job, reader in enumerate(readers)),
         most_in_flight=int(i[kernels.MOST_IN_FLIGHT]),
         mean_in_flight=float(in_flight / end_s) if end_s > 0 else 0.0,
         bytes_requested=float(f[kernels.BYTES]),
@@ -142,27 +143,27 @@ def stream(
     return run
 
 
-def _steered(world: _Arrays, reader: Reader, job: int, since: list[float]) -> int:
+def _steered(arrays: _Arrays, reader: Reader, job: int, since: list[float]) -> int:
     """Ask the job's steering how many threads may take blocks from now on."""
     steering = reader.steering
     assert steering is not None
-    look = _look(world, reader, job, since, float(world.f[kernels.NOW]))
+    look = _look(arrays, reader, job, since, float(arrays.f[kernels.NOW]))
     threads = steering.look(look)
     if not 1 <= threads <= reader.threads:
         raise PolicyError.at(
             f"job {job}, batch {look.batch}, {look.now_s:.6g} s",
             f"{threads} threads were admitted; there are 1 to {reader.threads}",
         )
-    world.ints("pause_at", job, job + 1)[0] += steering.every_batches
+    arrays.ints("pause_at", job, job + 1)[0] += steering.every_batches
     return threads
 
 
-def _look(world: _Arrays, reader: Reader, job: int, since: list[float], now_s: float) -> Look:
+def _look(arrays: _Arrays, reader: Reader, job: int, since: list[float], now_s: float) -> Look:
     """What the job did since it was last looked at."""
     assert reader.steering is not None
-    record, before_s = _record(world, job, reader), since[job]
+    record, before_s = _record(arrays, job, reader), since[job]
     since[job] = now_s
-    batch = int(world.ints("batch", job, job + 1)[0] - world.ints("job_batch", job, job + 1)[0])
+    batch = int(arrays.ints("batch", job, job + 1)[0] - arrays.ints("job_batch", job, job + 1)[0])
     ended_s = record.got_s[:batch] + record.step_s[:batch]
     lately = slice(int(np.searchsorted(ended_s, before_s, side="right")), batch)
     requests = record.requests
@@ -171,7 +172,7 @@ def _look(world: _Arrays, reader: Reader, job: int, since: list[float], now_s: f
         now_s=now_s,
         elapsed_s=now_s - max(before_s, record.start_s),
         batch=batch,
-        threads=int(world.ints("admitted", job, job + 1)[0]),
+        threads=int(arrays.ints("admitted", job, job + 1)[0]),
         load_s=record.load_s[lately].copy(),
         step_s=np.array(record.step_s[lately], np.float64),
         block_bytes=requests.size_bytes[left],
@@ -289,35 +290,35 @@ def _per_sample(given: Sequence[tuple[ArrayLike, int]]) -> F64:
     )
 
 
-def _record(world: _Arrays, job: int, reader: Reader) -> Streamed:
+def _record(arrays: _Arrays, job: int, reader: Reader) -> Streamed:
     def span(name: str) -> tuple[int, int]:
-        first, last = world.ints(name, job, job + 2)
+        first, last = arrays.ints(name, job, job + 2)
         return int(first), int(last)
 
     batches, blocks, steps = span("job_batch"), span("job_block"), span("job_step")
-    first_sample = int(world.ints("block_at", blocks[0], blocks[0] + 1)[0])
-    put = int(world.ints("delivered", job, job + 1)[0])
-    step_s = world.floats("step_s", *steps)
-    ask, got = world.floats("ask_s", *batches), world.floats("got_s", *batches)
+    first_sample = int(arrays.ints("block_at", blocks[0], blocks[0] + 1)[0])
+    put = int(arrays.ints("delivered", job, job + 1)[0])
+    step_s = arrays.floats("step_s", *steps)
+    ask, got = arrays.floats("ask_s", *batches), arrays.floats("got_s", *batches)
     times = {
-        name: world.floats(name, *blocks)
+        name: arrays.floats(name, *blocks)
         for name in ("taken_s", "grant_s", "first_byte_s", "done_s", "left_s", "put_wait_s")
     }
     return Streamed(
         ask_s=ask,
         got_s=got,
         load_s=got - ask,
-        queue=world.ints("queue", *batches),
+        queue=arrays.ints("queue", *batches),
         step_s=np.broadcast_to(step_s, len(ask)) if len(step_s) == 1 else step_s[: len(ask)],
         batch_samples=reader.batch_samples,
         requests=Requests(
-            size_bytes=world.floats("block_bytes", *blocks),
-            thread=world.ints("by_thread", *blocks) - span("job_thread")[0],
-            source=world.ints("source", *blocks),
+            size_bytes=arrays.floats("block_bytes", *blocks),
+            thread=arrays.ints("by_thread", *blocks) - span("job_thread")[0],
+            source=arrays.ints("source", *blocks),
             **times,
         ),
-        put_block=world.ints("put_block", first_sample, first_sample + put) - blocks[0],
-        most_buffered=int(world.ints("most_buffered", job, job + 1)[0]),
-        start_s=float(world.floats("start_s", job, job + 1)[0]),
-        end_s=float(world.floats("end_s", job, job + 1)[0]),
+        put_block=arrays.ints("put_block", first_sample, first_sample + put) - blocks[0],
+        most_buffered=int(arrays.ints("most_buffered", job, job + 1)[0]),
+        start_s=float(arrays.floats("start_s", job, job + 1)[0]),
+        end_s=float(arrays.floats("end_s", job, job + 1)[0]),
     )

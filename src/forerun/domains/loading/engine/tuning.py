@@ -16,7 +16,7 @@ Evaluate = Callable[[Ask], Probe]
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a tuner did: its choice, the probes it ran, samples it read."""
+    """What a tuner did: its choice, the probes it ran, the samples they read, and the tuner itself."""
 
     cell: Cell
     probes: tuple[Probe, ...]

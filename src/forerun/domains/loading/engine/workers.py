@@ -17,7 +17,7 @@ from forerun.errors import Infeasible
 
 
 def planned_batches(scenario: Scenario, workers: int) -> Batches:
-    """The batches of an epoch by so many workers, as many as the scenario's steps want."""
+    """The batches of an epoch by a number of workers, as many as the scenario's steps want."""
     run = scenario.run
     plan = batches_of(scenario.dataset.samples, run.batch, workers, run.partition, drop_last=run.drop_last)
     return Batches(plan.worker[: run.steps], plan.samples[: run.steps]) if run.steps else plan
@@ -29,7 +29,10 @@ def delivered_steps(inputs: Inputs, epoch: int) -> F64:
 
 
 def delivery(inputs: Inputs, plan: Batches, epoch: int, *, store: bool, decode: bool) -> Delivery:
-    """Batches of an epoch as workers deliver them; without the store, or without decoding, where these take no time."""
+    """The batches of an epoch as workers deliver them.
+
+    plan: the batches. store, decode: whether reading, and decoding, takes time. Raises Infeasible if it takes for ever.
+    """
     scenario = inputs.scenario
     loader, cpu, setting = scenario.loader, scenario.cpu, law_setting(inputs)
     n = inputs.block_samples
