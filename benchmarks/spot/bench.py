@@ -22,7 +22,8 @@ from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.scenario.processes import Burst, Poisson, Tick, generate
+from forerun.domains.spot.scenario.batches import Burst
+from forerun.domains.spot.scenario.processes import Poisson, Tick, generate
 from forerun.replication.bamboo.published import BAMBOO_JOBS
 from forerun.replication.bamboo.reproduce import NOTEBOOK_JOB
 from forerun.replication.bamboo.ring import HourlyFleet, run_ring

@@ -15,7 +15,8 @@ from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policies.immediate import Immediate
-from forerun.domains.spot.scenario.processes import Burst, Marks, Tick, generate
+from forerun.domains.spot.scenario.batches import Burst, Marks
+from forerun.domains.spot.scenario.processes import Tick, generate
 from forerun.domains.spot.traces.measured_run import read_run
 from forerun.domains.spot.traces.statistics import fleet_statistics
 from forerun.replication.bamboo.generator import GeneratorBugs, GeneratorStopped, tick_rows

@@ -14,13 +14,11 @@ import pytest
 
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.inputs.recorded import of_membership
+from forerun.domains.spot.scenario.batches import Burst, Geometric, Marks
 from forerun.domains.spot.scenario.processes import (
     Bathtub,
-    Burst,
-    Geometric,
     Hourly,
     Lifetimes,
-    Marks,
     PerNode,
     Poisson,
     Storms,

@@ -13,7 +13,8 @@ from forerun.domain import simulate
 from forerun.domains.spot.engine import trials
 from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.policy import growth_rules
-from forerun.domains.spot.scenario.processes import Burst, Poisson
+from forerun.domains.spot.scenario.batches import Burst
+from forerun.domains.spot.scenario.processes import Poisson
 from forerun.scenarios import loads
 
 LEVELS = (0.01, 0.05, 0.1, 0.163, 0.25, 0.5, 1.0)

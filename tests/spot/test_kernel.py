@@ -22,15 +22,8 @@ from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.engine.state import RunState
 from forerun.domains.spot.inputs import outlook_of
 from forerun.domains.spot.policy import growth_rules
-from forerun.domains.spot.scenario.processes import (
-    Burst,
-    Empirical,
-    Geometric,
-    Marks,
-    PerNode,
-    Poisson,
-    generate,
-)
+from forerun.domains.spot.scenario.batches import Burst, Empirical, Geometric, Marks
+from forerun.domains.spot.scenario.processes import PerNode, Poisson, generate
 
 from .conftest import many
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from forerun.cli.main import run
-from forerun.domains.spot.scenario import JobSpec
+from forerun.domains.spot.scenario.job import JobSpec
 from forerun.measure.checkpoint import profile as profiles
 from forerun.measure.checkpoint.fleet import Fleet, FleetLog, Segment, Snapshot, Step, Work
 from forerun.measure.checkpoint.profile import train

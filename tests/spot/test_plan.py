@@ -14,7 +14,9 @@ import pytest
 
 from forerun.cli.main import run
 from forerun.domains.spot.figures import plan_figures
-from forerun.domains.spot.plan import SpotPlan, candidates, conclude, meet, plan
+from forerun.domains.spot.plan import conclude, plan
+from forerun.domains.spot.plan.race import candidates, meet
+from forerun.domains.spot.plan.result import SpotPlan
 from forerun.errors import CheckFailed, Infeasible, ScenarioError
 from forerun.scenario.spec import to_data
 from forerun.scenarios import loads

@@ -16,9 +16,11 @@ from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policies.immediate import Immediate
 from forerun.domains.spot.policy import growth_rules
-from forerun.domains.spot.scenario.processes import Burst, Marks, Poisson, Tick, generate
-from forerun.domains.spot.traces import beside, statistics
+from forerun.domains.spot.scenario.batches import Burst, Marks
+from forerun.domains.spot.scenario.processes import Poisson, Tick, generate
+from forerun.domains.spot.traces import statistics
 from forerun.domains.spot.traces.measured_run import START_DELAY_S, model_run, read_run
+from forerun.domains.spot.traces.tables import beside
 from forerun.replication.bamboo import published
 from forerun.replication.bamboo.generator import GeneratorBugs, GeneratorStopped, tick_rows
 from forerun.replication.bamboo.published import ROUNDED, RUN86

@@ -18,7 +18,8 @@ from forerun.domains.spot.engine import closed_forms, trials
 from forerun.domains.spot.engine.estimates import Estimate, ratio_estimate
 from forerun.domains.spot.engine.job import whole_steps
 from forerun.domains.spot.engine.trials import Trials
-from forerun.domains.spot.scenario import Checkpoints, JobSpec, Scenario
+from forerun.domains.spot.scenario import Scenario
+from forerun.domains.spot.scenario.job import Checkpoints, JobSpec
 from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.result.tables import Column, Table, TableSchema
 

@@ -16,17 +16,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.spot.scenario.processes import (
-    BatchSizes,
-    Burst,
-    Empirical,
-    Geometric,
-    Lifetimes,
-    Marks,
-    PerNode,
-    Poisson,
-    generate,
-)
+from forerun.domains.spot.scenario.batches import BatchSizes, Burst, Empirical, Geometric, Marks
+from forerun.domains.spot.scenario.processes import Lifetimes, PerNode, Poisson, generate
 from forerun.domains.spot.traces.statistics import (
     CountTraces,
     FleetStatistics,

@@ -1,0 +1,170 @@
+"""The job section of a scenario: its shape, its measured times, its checkpoints, and its supply of data."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from forerun.domains.spot.engine.job import BackToBack, CheckpointRule, EverySeconds, EverySteps, TrainingJob
+from forerun.profile.files import read_profile
+from forerun.profile.supply import Supply
+from forerun.scenario.spec import Input, Spec
+
+
+class Checkpoints(Spec, frozen=True, kw_only=True):
+    """When the job saves itself: `back_to_back`, `every_steps` or `every_seconds`, written beside training or
+    not.
+    """
+
+    rule: Literal["back_to_back", "every_steps", "every_seconds"] = "back_to_back"
+    steps: int = 0
+    period_s: float = 0.0
+    write: Literal["async", "sync"] = "async"
+
+    def problems(self) -> list[tuple[str, str]]:
+        """The rule has its number."""
+        if self.rule == "every_steps" and self.steps < 1:
+            return [("steps", f"every_steps needs at least 1, not {self.steps}")]
+        if self.rule == "every_seconds" and not 0 < self.period_s < math.inf:
+            return [("period_s", f"every_seconds needs a positive period, not {self.period_s}")]
+        return []
+
+    def built(self) -> CheckpointRule:
+        """The rule of the simulator."""
+        match self.rule:
+            case "back_to_back":
+                return BackToBack(self.write)
+            case "every_steps":
+                return EverySteps(self.steps, self.write)
+            case "every_seconds":
+                return EverySeconds(self.period_s, self.write)
+
+
+class Loading(Spec, frozen=True, kw_only=True):
+    """How fast the data arrive: a supply profile (see `forerun profile`), and how many nodes of a pipeline read."""
+
+    file: Input
+    readers_per_pipeline: int = 1
+
+    def problems(self) -> list[tuple[str, str]]:
+        """Somebody reads."""
+        readers = self.readers_per_pipeline
+        return [] if readers >= 1 else [("readers_per_pipeline", f"{readers} is below 1")]
+
+
+class JobSpec(Spec, frozen=True, kw_only=True):
+    """The job: its shape, its measured times, its checkpoints.
+
+    depth: nodes in a pipeline. max_pipelines, min_pipelines: most, and fewest, that train (fewest: 1).
+    step_s: seconds a step by number of nodes training, one entry for every reachable multiple of `depth`.
+    samples_per_step: at any number of nodes.
+    reconfig_s: pause to rebuild pipelines, which contains load_s, the load of the checkpoint (default 0).
+    prep_s: from the grant of a node until it is usable (default 0).
+    write_s: from the end of the stall until a checkpoint is durable. stall_s: time a checkpoint blocks training (default 0).
+    snapshots: when checkpoints are taken (default: back to back).
+    reconfig_rule: whether an event during a pause restarts it (default), or extends it by another pause.
+    warm_start: nodes of the first instant are ready, and the first pipelines built, at once (default).
+    initial_saved: the last durable step at the start (default -1: none).
+    loading: the supply of data, for which steps wait if it is slower than they compute (default: no limit).
+    """
+
+    depth: int
+    max_pipelines: int
+    step_s: dict[int, float]
+    samples_per_step: int
+    min_pipelines: int = 1
+    reconfig_s: float = 0.0
+    load_s: float = 0.0
+    prep_s: float = 0.0
+    write_s: float = 0.0
+    stall_s: float = 0.0
+    snapshots: Checkpoints = Checkpoints()
+    reconfig_rule: Literal["restart", "extend"] = "restart"
+    warm_start: bool = True
+    initial_saved: int = -1
+    loading: Loading | None = None
+
+    def problems(self) -> list[tuple[str, str]]:
+        """A shape, a step time for every reachable world size, and times that are times."""
+        problems = [
+            (name, f"{getattr(self, name)} is below 1")
+            for name in ("depth", "max_pipelines", "min_pipelines", "samples_per_step")
+            if getattr(self, name) < 1
+        ]
+        problems += [
+            (name, f"{getattr(self, name)} s is negative or not finite")
+            for name in ("reconfig_s", "load_s", "prep_s", "write_s", "stall_s")
+            if not 0 <= getattr(self, name) < math.inf
+        ]
+        problems += [
+            ("step_s", f"{seconds} s at {size} nodes is not positive and finite")
+            for size, seconds in self.step_s.items()
+            if not 0 < seconds < math.inf
+        ]
+        if self.load_s > self.reconfig_s:
+            problems.append(
+                ("load_s", f"{self.load_s} s is a part of reconfig_s, which is {self.reconfig_s} s")
+            )
+        if self.initial_saved < -1:
+            problems.append(("initial_saved", f"{self.initial_saved} is below -1 (nothing saved)"))
+        if not problems and self.min_pipelines > self.max_pipelines:
+            problems.append(
+                ("min_pipelines", f"{self.min_pipelines} is above max_pipelines {self.max_pipelines}")
+            )
+        return problems or self._missing_sizes()
+
+    def _missing_sizes(self) -> list[tuple[str, str]]:
+        if self.max_pipelines > 100_000:
+            return [("max_pipelines", f"{self.max_pipelines} is more than 100000")]
+        sizes = range(self.min_pipelines * self.depth, self.max_pipelines * self.depth + 1, self.depth)
+        missing = [size for size in sizes if size not in self.step_s]
+        if not missing:
+            return []
+        shown = ", ".join(map(str, missing[:8])) + (" ..." if len(missing) > 8 else "")
+        known = ", ".join(map(str, sorted(self.step_s)[:8]))
+        return [("step_s", f"no step time at {shown} nodes, which the job can reach; given: {known}")]
+
+    @property
+    def load_share(self) -> float:
+        """Share of a pause that is loading the checkpoint."""
+        return self.load_s / self.reconfig_s if self.reconfig_s else 0.0
+
+    def read_supply(self) -> Supply | None:
+        """The profile of the job's loader; None if it names none. Raises ProfileError for a file that is none."""
+        return read_profile(self.loading.file, Supply) if self.loading is not None else None
+
+    def supplied_step_s(self, supply: Supply | None) -> dict[int, float]:
+        """Seconds a step by number of nodes, data's arrival included.
+
+        supply: as `read_supply` returns it. Raises ProfileError if it does not reach as many readers as the job has.
+        """
+        if self.loading is None or supply is None:
+            return self.step_s
+        most = self.max_pipelines * self.depth
+        return {
+            size: supply.step_s(
+                seconds, self.samples_per_step, size // self.depth * self.loading.readers_per_pipeline
+            )
+            if self.depth <= size <= most
+            else seconds
+            for size, seconds in self.step_s.items()
+        }
+
+    def built(self, horizon_s: float, supply: Supply | None) -> TrainingJob:
+        """The job of the simulator. supply: as `read_supply` returns it."""
+        return TrainingJob(
+            depth=self.depth,
+            max_pipelines=self.max_pipelines,
+            min_pipelines=self.min_pipelines,
+            step_s=self.supplied_step_s(supply),
+            reconfig_s=self.reconfig_s,
+            load_s=self.load_s,
+            prep_s=self.prep_s,
+            write_s=self.write_s,
+            stall_s=self.stall_s,
+            checkpoint=self.snapshots.built(),
+            horizon_s=horizon_s,
+            reconfig_rule=self.reconfig_rule,
+            warm_start=self.warm_start,
+            initial_saved=self.initial_saved,
+        )
