@@ -154,7 +154,7 @@ def test_a_spoiled_run_is_told_and_kept(simulate: Any, monkeypatch: pytest.Monke
     code, _, err = simulate(rows, *options)
     assert code == 2 and err.startswith("forerun: t=400 s, job first: was given 2 GPUs, but ended at ")
     code, _, err = simulate(rows, *options, "-o", "kept")
-    assert code == 2 and "the run up to then is kept in kept" in err
+    assert code == 2 and "the run until then is saved to kept" in err
     assert run(["report", "kept", "-o", "kept.html"]) == 0
     assert "stopped early: t=400 s" in Path("kept.html").read_text()
 

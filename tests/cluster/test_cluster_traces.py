@@ -150,7 +150,7 @@ def test_a_log_unlike_its_fit_is_told_so(forerun: Any, tmp_path: Path) -> None:
     assert code == 0
     missed = next(line for line in out.splitlines() if "not reproduced:" in line)
     assert "gap cv" in missed and "resampling blocks" in missed
-    assert "nothing was kept" in out
+    assert "nothing was saved" in out
 
 
 def test_sizes_keep_their_own_durations() -> None:

@@ -101,7 +101,7 @@ def test_pictures_and_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str
     Path("toy.yaml").write_text("domain: toy\nnoise: 1.0")
     arguments = ["compare", "toy.yaml", "--policy", "plain", "--policy", "half", "--seeds", "4"]
     assert command_line([*arguments, "-o", "c.json", "--report", "direct.html"]) == 0
-    assert "kept in c.json" in capsys.readouterr().out
+    assert "saved to c.json" in capsys.readouterr().out
     assert command_line(["report", "c.json", "-o", "later.html", "-q"]) == 0
     assert Path("direct.html").read_text() == Path("later.html").read_text()
     Path("plainly").write_bytes(Path("c.json").read_bytes())

@@ -439,7 +439,7 @@ def test_a_request_to_end_says_how_far_the_study_is(tmp_path: Path, workers: int
     running.terminate()
     _, said = running.communicate(timeout=120)
     assert running.returncode == 143
-    assert "forerun: ended by SIGTERM; " in said and "of 5,000 cells are kept in s.sqlite" in said
+    assert "forerun: ended by SIGTERM; " in said and "of 5,000 cells are in s.sqlite" in said
     assert "the same command goes on from there" in said and "Traceback" not in said
     kept = int(said.split("SIGTERM; ")[1].split(" of ")[0].replace(",", ""))
     with Store(store) as opened:

@@ -208,10 +208,7 @@ def test_ctrl_c_says_how_far_it_is_and_how_to_go_on(
 
     monkeypatch.setattr(Processes, "run", interrupted)
     assert command_line(["study", "study.yaml"]) == 130
-    assert (
-        "7 of 40 cells are kept in study.sqlite; the same command goes on from there"
-        in capsys.readouterr().err
-    )
+    assert "7 of 40 cells are in study.sqlite; the same command goes on from there" in capsys.readouterr().err
     monkeypatch.undo()
     os.chdir(tmp_path)
     assert command_line(["study", "study.yaml"]) == 0

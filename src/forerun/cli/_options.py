@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ set_option = click.option(
     "overrides",
     multiple=True,
     metavar="A.B=C",
-    help="Change one value of the scenario; may be repeated.",
+    help="Override one value of the scenario; repeatable.",
 )
-seed_option = click.option("--seed", type=click.IntRange(min=0), help="Replace the scenario's seed.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
+seed_option = click.option(
+    "--seed", type=click.IntRange(min=0), help="Seed to use instead of the scenario's."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
 workers_option = click.option(
-    "--workers", "-j", default=1, show_default=True, type=click.IntRange(min=1), help="Processes."
+    "--workers", "-j", default=1, show_default=True, type=click.IntRange(min=1), help="Number of processes."
 )
-quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress and no hints.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print no progress and no hints.")
 out_option = click.option(
     "-o",
     "--out",
     "out",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Keep the run in a new directory.",
+    help="Save the run to a new directory.",
 )
 
 

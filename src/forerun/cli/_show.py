@@ -1,4 +1,4 @@
-"""How results look in a terminal: ranked tables, a *why* line, the next command."""
+"""Print results to a terminal: ranked tables, a *why* line, the next command."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def print_json(data: Any) -> None:
-    """Plain data as JSON on stdout; letters that its encoding may not have are written as JSON's own escapes."""
+    """Print plain data as JSON; characters that stdout's encoding may lack are written as JSON escapes."""
     beyond_ascii = (getattr(sys.stdout, "encoding", "") or "").lower() not in ("utf-8", "utf8")
     click.echo(json.dumps(data, indent=2, ensure_ascii=beyond_ascii, allow_nan=False))
 
 
 def terminal(*, stderr: bool = False, width: int | None = None) -> Console:
-    """A terminal to write tables and progress to; NO_COLOR turns all styles off, bold among them."""
+    """A terminal for tables and progress; NO_COLOR turns all styles off, bold included."""
     from rich.console import Console
 
     plain_text = bool(os.environ.get("NO_COLOR"))
@@ -39,16 +39,16 @@ def terminal(*, stderr: bool = False, width: int | None = None) -> Console:
 
 
 def screen_width() -> int | None:
-    """Characters in a line of the terminal, or as COLUMNS says; None where output goes to a file or a pipe."""
+    """Characters per line: COLUMNS if set, else the terminal's width; None if output goes to a file or a pipe."""
     if os.environ.get("COLUMNS", "").isdigit() or sys.stdout.isatty():
         return shutil.get_terminal_size().columns
     return None
 
 
 def prose(text: str) -> None:
-    """Prose on stdout, a line each; on a terminal broken between words.
+    """Print text, wrapped between words on a terminal.
 
-    A command after `next: ` goes on behind a backslash, so that it can be copied.
+    A command after `next: ` is continued with a backslash, so that it can be copied.
     """
     width = screen_width()
     for line in text.split("\n"):
@@ -68,7 +68,7 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 
 def _command(start: str, command: str, width: int) -> str:
-    """A command over several lines, broken between its words."""
+    """A command wrapped over several lines, broken between its arguments."""
     lines = _wrapped(start, width)
     for word in re.findall(r"(?:'[^']*'|\"[^\"]*\"|\S)+", command):
         if len(lines[-1]) + 1 + len(word) + 2 > width:
@@ -87,9 +87,9 @@ def print_table(
     about: str,
     chosen: int | None = None,
 ) -> None:
-    """A table on stdout: its title, text left, numbers right, the chosen row marked, and what its columns are.
+    """Print a table with its title and a line that explains its columns: text left, numbers right, the chosen row marked.
 
-    Words of up to 60 characters are never broken: a table too wide for the screen goes on below, its first columns repeated.
+    Words of up to 60 characters are never broken. A table too wide for the screen continues below, first columns repeated.
     """
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -97,7 +97,7 @@ def print_table(
     from forerun.result.run import format_number
 
     gathered = [list(row) for row in rows]
-    # Names come from users' files: they are shown as text, never read as markup.
+    # Names come from users' files: print them as text, never as markup.
     shown = [[Text(format_number(cell)) for cell in row] for row in gathered]
     numeric = [bool(gathered) and all(_right(row[i]) for row in gathered) for i in range(len(columns))]
     width = screen_width() or 120
@@ -124,12 +124,12 @@ def print_table(
 
 
 def sentence(text: str) -> str:
-    """A text with its first letter large."""
+    """A text with its first letter capitalized."""
     return text[:1].upper() + text[1:]
 
 
 def columns_about(columns: Iterable[tuple[str, str, str]], *, of: str = "") -> str:
-    """A line that explains columns from (heading, unit, meaning) of each: `cost (USD): mean cost; ...`."""
+    """One line that explains columns, from their (heading, unit, meaning): `cost (USD): mean cost; ...`."""
     said = []
     for heading, unit, meaning in columns:
         name = heading if not unit or f"({unit})" in heading else f"{heading} ({unit})"
@@ -141,11 +141,11 @@ def columns_about(columns: Iterable[tuple[str, str, str]], *, of: str = "") -> s
 
 
 _GAP = 2
-"""Blanks between two columns."""
+"""Spaces between two columns."""
 
 
 _LONGEST_WORD = 60
-"""Characters of a word that are kept on one line, whatever the screen."""
+"""Words up to this many characters are never broken."""
 
 
 def _least(column: Sequence[str]) -> int:
@@ -153,43 +153,43 @@ def _least(column: Sequence[str]) -> int:
     return min(max((len(word) for text in column for word in text.split()), default=0), _LONGEST_WORD)
 
 
-def _blocks(columns: Sequence[Sequence[str]], room: int) -> list[list[int]]:
-    """Which columns to print side by side, by number: all, or as many as fit, the ones that name a row repeated."""
+def _blocks(columns: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """The columns to print side by side: all, or as many as fit, with the columns that name a row repeated."""
 
     def fits(block: Sequence[int], needs: Callable[[Sequence[str]], int]) -> bool:
-        return sum(needs(columns[i]) for i in block) + _GAP * (len(block) - 1) <= room
+        return sum(needs(columns[i]) for i in block) + _GAP * (len(block) - 1) <= width
 
-    def roomy(column: Sequence[str]) -> int:
-        """In a table that goes on below anyway, cells of a few words stay on one line."""
-        return max(_least(column), min(max(map(len, column[1:]), default=0), room // 3))
+    def comfortable(column: Sequence[str]) -> int:
+        """The width with cells of a few words on one line, for a table that continues below anyway."""
+        return max(_least(column), min(max(map(len, column[1:]), default=0), width // 3))
 
     everything = list(range(len(columns)))
     if fits(everything, _least):
         return [everything]
     rows = list(zip(*(column[1:] for column in columns)))
     keys = next((n for n in range(1, len(columns)) if len({row[:n] for row in rows}) == len(rows)), 1)
-    while keys > 1 and sum(roomy(columns[i]) + _GAP for i in range(keys)) > room // 2:
+    while keys > 1 and sum(comfortable(columns[i]) + _GAP for i in range(keys)) > width // 2:
         keys -= 1
     blocks = [everything[:keys]]
     for i in everything[keys:]:
-        if len(blocks[-1]) > keys and not fits([*blocks[-1], i], roomy):
+        if len(blocks[-1]) > keys and not fits([*blocks[-1], i], comfortable):
             blocks.append(everything[:keys])
         blocks[-1].append(i)
     return blocks
 
 
-def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Characters for each column, a heading and its cells: all they ask for; in less room lines broken between words.
+def _widths(columns: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Characters for each column: as many as its longest line needs, or fewer if the table is too wide.
 
     Headings are broken before cells, wide columns before narrow ones; words only beyond 60 characters.
     """
     widths = [max(map(len, column)) for column in columns]
     cells = [max(map(len, column[1:]), default=0) for column in columns]
     least = [_least(column) for column in columns]
-    over = sum(widths) + _GAP * (len(widths) - 1) - room
-    longer = [room // 3 if words == _LONGEST_WORD else words for words in least]
-    for floor in ([max(words, body) for words, body in zip(least, cells)], least, longer):
-        while over > 0 and (able := [i for i in range(len(widths)) if widths[i] > floor[i]]):
+    over = sum(widths) + _GAP * (len(widths) - 1) - width
+    longer = [width // 3 if words == _LONGEST_WORD else words for words in least]
+    for lower in ([max(words, body) for words, body in zip(least, cells)], least, longer):
+        while over > 0 and (able := [i for i in range(len(widths)) if widths[i] > lower[i]]):
             widths[max(able, key=lambda i: widths[i])] -= 1
             over -= 1
     return widths
@@ -201,7 +201,7 @@ def _right(cell: Any) -> bool:
 
 
 def print_result(result: Result, *, scenario: str, quiet: bool = False) -> None:
-    """The headline figures with their intervals, the ledgers, the why line and what to run next."""
+    """Print the main figures with their intervals, the ledgers, the why line and the next commands."""
     from forerun.result.numbers import summary_rows
 
     names = result.headline or tuple(result.summary)
@@ -313,28 +313,28 @@ def working(message: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
         yield lambda _: None
         return
     if not sys.stderr.isatty():
-        yield now_and_then(lambda told: click.echo(f"{message}: {told}", err=True))
+        yield now_and_then(lambda state: click.echo(f"{message}: {state}", err=True))
         return
     from rich.markup import escape
 
     console = terminal(stderr=True)
     with alive(console), console.status(message) as status:
-        yield lambda told: status.update(f"{message}: {escape(told)}")
+        yield lambda state: status.update(f"{message}: {escape(state)}")
 
 
 def now_and_then(
     tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic
 ) -> Callable[[str], None]:
-    """A teller that lets a message through only when `SILENT_S` have gone by since the last one, or since now."""
+    """A function that passes a message to `tell` only if `SILENT_S` have passed since the last one or since now."""
     last_s = clock()
 
-    def told(message: str) -> None:
+    def throttled(message: str) -> None:
         nonlocal last_s
         if clock() - last_s >= SILENT_S:
             tell(message)
             last_s = clock()
 
-    return told
+    return throttled
 
 
 def plain(data: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`forerun check`: believe no planner."""
+"""`forerun check`: verify a plan independently of the planner that made it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from forerun.cli import _options, _show
 @click.option(
     "--scenario",
     type=click.Path(path_type=Path),
-    help="What the plan is about, instead of the scenario kept with it; needed for a certificate by itself.",
+    help="The plan's scenario, instead of the one stored with it; required for a certificate file.",
 )
 @_options.json_option
 @_options.quiet_option
 def command(plan: Path, scenario: Path | None, as_json: bool, quiet: bool) -> None:
     """Verify PLAN, written by `forerun plan -o`, by independent means; of a scenario file, say whether it can be read.
 
-    Of a measurement (`forerun measure loading -o`), hold what was predicted to what was measured.
+    Of a measurement (`forerun measure loading -o`), compare predictions with measurements.
 
-    Exit code 4 if any claim of it does not hold.
+    Exit code 4 if any of its claims is false.
     """
     import forerun
 

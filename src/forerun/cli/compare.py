@@ -1,4 +1,4 @@
-"""`forerun compare`: variants of one scenario against each other, on the same randomness."""
+"""`forerun compare`: compare variants of one scenario, with common random numbers."""
 
 from __future__ import annotations
 
@@ -17,34 +17,30 @@ if TYPE_CHECKING:
 
 @click.command(name="compare")
 @_options.scenario_options
-@click.option(
-    "--policy", "policies", multiple=True, metavar="NAME", help="A policy to compare; repeat for each."
-)
+@click.option("--policy", "policies", multiple=True, metavar="NAME", help="A policy to compare; repeatable.")
 @click.option(
     "--with",
     "variants",
     multiple=True,
     metavar="[NAME:]A=B[,C=D]",
-    help="A variant made of overrides; repeat for each.",
+    help="A variant, given as overrides; repeatable.",
 )
+@click.option("--objective", default="", metavar="FIGURE[:higher|:lower]", help="Summary figure to rank by.")
 @click.option(
-    "--objective", default="", metavar="FIGURE[:higher|:lower]", help="The summary figure to rank by."
-)
-@click.option(
-    "--seeds", default=20, show_default=True, type=click.IntRange(min=1), help="Common seeds to run."
+    "--seeds", default=20, show_default=True, type=click.IntRange(min=1), help="Number of common seeds."
 )
 @click.option(
     "--precision",
     default=0.0,
     type=click.FloatRange(min=0),
-    help="Add seeds until half widths are this small.",
+    help="Add seeds until every interval's half-width is at most this.",
 )
 @_options.workers_option
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Keep the comparison, for reports."
+    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Save the comparison, for reports."
 )
 @click.option(
-    "--report", "page", type=click.Path(path_type=Path), metavar="PAGE", help="Also write it as a page."
+    "--report", "page", type=click.Path(path_type=Path), metavar="PAGE", help="Also write an HTML page."
 )
 def command(
     scenario: Path,
@@ -67,10 +63,10 @@ def command(
     from forerun.units import split_name
 
     resolved = forerun.load(scenario, overrides, seed=seed)
-    with _show.working("comparing", quiet=quiet or as_json) as told:
+    with _show.working("comparing", quiet=quiet or as_json) as progress:
         found = forerun.compare(
             resolved, policies, dict(map(_variant, variants)), objective=objective, seeds=seeds, precision=precision,
-            workers=workers, progress=told,
+            workers=workers, progress=progress,
         )  # fmt: skip
     if out is not None:
         save_comparison(found, out)
@@ -99,9 +95,9 @@ def command(
     _show.prose(f"\nwhy: {found.why}\nmethod: {found.method}")
     for note, names in found.notes():
         _show.prose(f"note ({', '.join(names)}): {note}" if names else f"note: {note}")
-    for kept in (out, page):
-        if kept is not None:
-            _show.prose(f"kept in {kept}")
+    for path in (out, page):
+        if path is not None:
+            _show.prose(f"saved to {path}")
     if not quiet:
         best = found.standings[0].variant
         changes = (*overrides, *(f"{name}={value}" for name, value in best.overrides))

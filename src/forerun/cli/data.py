@@ -1,4 +1,4 @@
-"""`forerun data`: the public data there is, and getting it."""
+"""`forerun data`: list public data and fetch it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def list_(name: str | None, as_json: bool) -> None:
         _show.print_table(
             ("room", "name", "files", "bytes", "licence", "what"),
             rows,
-            title="Public data by name",
-            about="room: the domain it is for; files: how many; bytes: all of them together; licence: of the source",
+            title="Public data",
+            about="room: the domain it is for; files: how many; bytes: their total size; licence: of the source",
         )
         _show.prose("next: forerun data list NAME, forerun data fetch NAME")
         return
@@ -47,7 +47,7 @@ def list_(name: str | None, as_json: bool) -> None:
         ("name", "bytes", "status", "from"),
         lines,
         title=f"Files of {name}",
-        about="status: where a file is now; from: the address it is fetched from, or how to get it",
+        about="status: where the file is now; from: the address it is fetched from, or how to get it",
     )
     for source in dict.fromkeys(source for source, _ in select(name)):
         _show.prose(f"{source.name}: {source.licence}; cite {source.citation}")
@@ -60,7 +60,7 @@ def list_(name: str | None, as_json: bool) -> None:
 @_options.json_option
 @_options.quiet_option
 def fetch_(names: tuple[str, ...], as_json: bool, quiet: bool) -> None:
-    """Fetch and verify the files of each NAME (a source, a folder or a file); print where they lie."""
+    """Fetch and verify the files of each NAME (a source, a folder or a file) and print their paths."""
     from forerun.data import fetch
 
     paths: list[Path] = []

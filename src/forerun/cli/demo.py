@@ -1,4 +1,4 @@
-"""`forerun demo`: a question for each domain, answered on embedded data, ending in a page."""
+"""`forerun demo`: answer one question per domain on embedded data and write a page."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from forerun.cli import _options, _show
 @_options.quiet_option
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), default=Path("forerun-demo.html"), show_default=True,
-    metavar="PAGE", help="The page to write.",
+    metavar="PAGE", help="Page to write.",
 )  # fmt: skip
 def command(names: tuple[str, ...], as_json: bool, quiet: bool, out: Path) -> None:
-    """Answer one question in each DOMAIN (default: all) offline, on data that come with forerun."""
+    """Answer one question per DOMAIN (default: all), offline, with data included in forerun."""
     from forerun.catalog import Demo, demos, run_demos
     from forerun.report import write_page
 
@@ -43,7 +43,7 @@ def command(names: tuple[str, ...], as_json: bool, quiet: bool, out: Path) -> No
         click.secho(f"{entry.domain}: {entry.question}", bold=not os.environ.get("NO_COLOR") or None)
         _show.print_result(result, scenario=str(entry.scenario), quiet=True)
         click.echo()
-    with _show.working("drawing the page", quiet=silent):
+    with _show.working("writing the page", quiet=silent):
         page = write_page(results, out, questions=[entry.question for entry, _ in found])
     if as_json:
         _show.print_json([result.data() for result in results])

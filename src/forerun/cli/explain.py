@@ -1,4 +1,4 @@
-"""`forerun explain`: why a run came out as it did, and the smallest change that would turn the answer."""
+"""`forerun explain`: why a run has its result, and the smallest change that would change the answer."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     default=0,
     type=click.IntRange(min=0),
     metavar="N",
-    help="Also simulate N other orders of same-instant events, and tell which figures move.",
+    help="Also simulate N other orders of simultaneous events, and list the figures that change.",
 )
 @_options.workers_option
 @_options.json_option
 @_options.quiet_option
 def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) -> None:
-    """Explain RUN (a run directory): dominant causes, what binds, and what would turn the answer."""
+    """Explain RUN (a run directory): dominant causes, the binding constraint, and what would change the answer."""
     import json
     from dataclasses import asdict
 
@@ -41,7 +41,7 @@ def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) ->
 
     found = load_result(run)
     silent = quiet or as_json
-    with _show.working("trying what-if parameters", quiet=silent) as told:
+    with _show.working("trying what-if parameters", quiet=silent) as show:
         estimate, estimated = Estimate(workers), False
 
         def progress(now: Progress) -> None:
@@ -53,13 +53,13 @@ def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) ->
             if left and not estimated and not silent:
                 _show.say(f"{now.most - now.done} more at most: {left} or less")
                 estimated = True
-            told(
+            show(
                 f"{now.done} simulations of at most {now.most}{f', {left} left' if left else ''}: {now.about}"
             )
 
         explanation = explain(found, workers=workers, progress=progress)
-    with _show.working("trying other orders", quiet=silent) as told:
-        ties = ties_of(found, orders, progress=told) if orders else None
+    with _show.working("trying other orders", quiet=silent) as show:
+        ties = ties_of(found, orders, progress=show) if orders else None
     if as_json:
         others = {"ties": asdict(ties) if ties is not None else None} if orders else {}
         _show.print_json(_show.plain({**asdict(explanation), **others}))
@@ -75,7 +75,7 @@ def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) ->
 
 
 def _print(explanation: Explanation) -> None:
-    """Answer, why, causes, what-if parameters, and what the named changes do."""
+    """Print the answer, why, causes, what-if parameters, and the effects of named changes."""
     if explanation.answer is not None:
         _show.prose(f"{explanation.answer.question} {'Yes.' if explanation.answer.holds else 'No.'}")
     _show.prose(f"why: {explanation.binds}")
@@ -99,13 +99,13 @@ def _print(explanation: Explanation) -> None:
             about="now: as in this run; a change of: from now to where the answer turns; values tried: simulations",
         )
         best = explanation.smallest
-        told = "no single change that was tried turns the answer"
+        text = "no single change that was tried turns the answer"
         if best is not None:
-            told = (
+            text = (
                 f"the smallest change tried that turns the answer: {best.what_if.meaning or best.what_if.path} "
                 f"from {_text(best.what_if.present)} to {_text(best.value)}"
             )
-        _show.prose(f"\n{told}")
+        _show.prose(f"\n{text}")
     for turn in explanation.turns:
         for value, reason in turn.refused[:1]:
             more = f" (and {len(turn.refused) - 1} more)" if len(turn.refused) > 1 else ""
@@ -115,7 +115,7 @@ def _print(explanation: Explanation) -> None:
 
 
 def _print_effects(effects: Sequence[Effect]) -> None:
-    """What each named change does alone, one table for each run they are compared with; those without effect in one line."""
+    """Print the effect of each named change by itself: one table per baseline run; one line for those without effect."""
     moving = [effect for effect in effects if effect.moved]
     for given in dict.fromkeys(effect.change.given for effect in moving):
         same = [effect for effect in moving if effect.change.given == given]
@@ -148,14 +148,14 @@ def _values(effects: Sequence[Effect]) -> str:
 
 
 def _unmoved(effects: Sequence[Effect], key: str) -> str:
-    """A figure of the run that effects are compared with."""
+    """A figure of the baseline run."""
     from forerun.result.run import format_number
 
     return next((format_number(effect.figures[key][0]) for effect in effects if key in effect.figures), "–")
 
 
 def _moved(figures: tuple[float, float] | None) -> str:
-    """`12.5 (+1.2)`, or the value alone where nothing moved."""
+    """`12.5 (+1.2)`, or only the value if it did not change."""
     from forerun.result.run import format_number
 
     if figures is None:
@@ -166,7 +166,7 @@ def _moved(figures: tuple[float, float] | None) -> str:
 
 
 def _print_ties(ties: Ties | Untied) -> None:
-    """The figures that hang on the order of what happens at one instant."""
+    """Print the figures that depend on the order of simultaneous events."""
     from forerun.study.ties import Ties
 
     click.echo()

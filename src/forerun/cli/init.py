@@ -1,4 +1,4 @@
-"""`forerun init`: a small scenario to begin with."""
+"""`forerun init`: write a small scenario to start from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forerun.cli import _options, _show
 @_options.json_option
 @_options.quiet_option
 def command(domain: str, folder: Path | None, as_json: bool, quiet: bool) -> None:
-    """Write a small commented scenario of DOMAIN and its inputs into FOLDER (default: one of the domain's name).
+    """Write a small commented scenario of DOMAIN and its inputs to FOLDER (default: the domain's name).
 
     Nothing that exists is replaced. The scenario runs as it is; replace its inputs by your own.
     """

@@ -1,6 +1,6 @@
-"""`forerun`: finds the verbs, turns errors into lines and exit codes.
+"""The `forerun` command: runs its subcommands and turns errors into messages and exit codes.
 
-Exit codes: 0 ok, 1 a bug of ours, 2 bad usage or input, 3 infeasible, 4 a check failed, 130 interrupted.
+Exit codes: 0 ok, 1 a bug in forerun, 2 bad usage or input, 3 infeasible, 4 a check failed, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import forerun
 from forerun.cli import INTERRUPTED
 from forerun.errors import ForerunError, suggestion
 
-#: modules of this package that are no verbs
+#: modules of this package that are not subcommands
 _NOT_VERBS = {"main"}
 
 
 class Verbs(click.Group):
-    """The verbs of the command line, each in a module of its own, imported when it is used."""
+    """The subcommands of the command line, each in its own module, which is imported on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The verbs there are."""
+        """The names of all subcommands."""
         package = importlib.import_module("forerun.cli")
         return sorted(
             info.name
@@ -35,7 +35,7 @@ class Verbs(click.Group):
         )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb of a name, or None."""
+        """A subcommand by name, or None."""
         if cmd_name not in self.list_commands(ctx):
             return None
         command: click.Command = importlib.import_module(f"forerun.cli.{cmd_name}").command
@@ -44,11 +44,11 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As usual, with a suggestion for a verb that does not exist."""
+        """As in click, with a suggestion if the subcommand does not exist."""
         if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
             known = self.list_commands(ctx)
             hint = suggestion(args[0], known)
-            raise click.UsageError(f"no verb named {args[0]!r}; {hint}known: {', '.join(known)}")
+            raise click.UsageError(f"no command named {args[0]!r}; {hint}known: {', '.join(known)}")
         return super().resolve_command(ctx, args)
 
 
@@ -59,7 +59,7 @@ def forerun_command() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; errors go to stderr, one line a problem."""
+    """Run one command line and return its exit code; errors go to stderr, one line per problem."""
     try:
         code = forerun_command.main(args=arguments, prog_name="forerun", standalone_mode=False)
         sys.stdout.flush()
@@ -76,14 +76,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
             click.echo(f"Try '{context.command_path} --help'.", err=True)
         return 2
     except MemoryError as error:
-        # More was asked for than the machine holds: the answer to a slip of the pen, and no bug.
+        # A typing error, such as an extra zero, can ask for more memory than there is; that is not a bug.
         click.echo(f"forerun: {' '.join(f'not enough memory {error}'.split())}; ask for less", err=True)
         return 2
     except (click.Abort, KeyboardInterrupt):
         click.echo(INTERRUPTED, err=True)
         return 130
     except BrokenPipeError:
-        # The reader of our output went away (`forerun ... | head`): not an error of ours.
+        # Whatever reads our output has closed it (`forerun ... | head`); that is not an error.
         _silence()
         return 0
     except UnicodeEncodeError as error:
@@ -91,7 +91,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"forerun: {known}; a UTF-8 locale (or PYTHONUTF8=1) can write every name", err=True)
         return 2
     except OSError as error:
-        # The machine failed us where nobody could foresee it: a full disk under stdout, a folder that is gone.
+        # The system failed in a way that no command handles: stdout on a full disk, a deleted working folder.
         _silence()
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"forerun: {where}{error.strerror or error}", err=True)
@@ -99,6 +99,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _silence() -> None:
-    """Let what is still to be written to stdout go nowhere: it cannot be written."""
+    """Discard the rest of stdout, which cannot be written."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

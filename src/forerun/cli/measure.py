@@ -1,4 +1,4 @@
-"""`forerun measure`: what real machines do, one subcommand a room that can be measured."""
+"""`forerun measure`: measure real machines, with one subcommand per domain that can be measured."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import click
 
 
 class Measurable(click.Group):
-    """The rooms under `forerun.measure` that have a `command`, imported when used."""
+    """The packages of `forerun.measure` that have a `command`, imported on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The rooms that can be measured."""
+        """The domains that can be measured."""
         package = importlib.import_module("forerun.measure")
         return sorted(
             info.name
@@ -22,11 +22,11 @@ class Measurable(click.Group):
         )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The subcommand of a room, or None."""
+        """The subcommand of a domain, or None."""
         if cmd_name not in self.list_commands(ctx):
             return None
         command: click.Command = importlib.import_module(f"forerun.measure.{cmd_name}.command").command
         return command
 
 
-command = Measurable(name="measure", help="Measure real storage or hardware, and say what it means.")
+command = Measurable(name="measure", help="Measure real storage or hardware.")

@@ -1,4 +1,4 @@
-"""`forerun pack`: many small files into few blocks, and back."""
+"""`forerun pack`: pack many small files into few blocks, and unpack them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from forerun.cli import _options, _show
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", type=click.Path(path_type=Path), metavar="TARGET", required=False)
 @click.option(
-    "--block-samples", type=click.IntRange(min=1), default=64, show_default=True, help="Samples a block."
+    "--block-samples", type=click.IntRange(min=1), default=64, show_default=True, help="Samples per block."
 )
-@click.option("--block-bytes", default="", metavar="SIZE", help="Cut blocks by size instead, such as 4MiB.")
+@click.option("--block-bytes", default="", metavar="SIZE", help="Target block size instead, such as 4MiB.")
 @click.option(
     "--order", type=click.Choice(["shuffled", "sorted", "class"]), default="shuffled", show_default=True,
     help="Order of the samples.",
 )  # fmt: skip
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the shuffled order."
-)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the shuffle.")
 @click.option(
     "--to", "kind", type=click.Choice(["blocks", "files", "tar", "mds"]), default="blocks", show_default=True,
-    help="What to write: blocks, plain files, WebDataset tar or MDS shards.",
+    help="Output format: blocks, plain files, WebDataset tar or MDS shards.",
 )  # fmt: skip
-@click.option("--unpack", is_flag=True, help="Restore files; the same as --to files.")
+@click.option("--unpack", is_flag=True, help="Restore the files; same as --to files.")
 @click.option("--verify", is_flag=True, help="Only verify the blocks in SOURCE.")
 @click.option(
-    "--upload", default="", metavar="URL", help="Then put the blocks to this URL, such as s3://bucket/data."
+    "--upload",
+    default="",
+    metavar="URL",
+    help="Also upload the blocks to this URL, such as s3://bucket/data.",
 )
 @click.option("--token", default="", envvar="FORERUN_STORE_TOKEN", help="Bearer token of an HTTP SOURCE.")
 @_options.json_option
@@ -52,7 +53,7 @@ def command(
 ) -> None:
     """Pack the files below SOURCE into blocks in TARGET; resumable, deterministic, verified.
 
-    SOURCE may also hold blocks, WebDataset tar or MDS shards, to be written as another kind; or be the URL of plain
+    SOURCE may also contain blocks, WebDataset tar or MDS shards, to convert them; or be the URL of plain
     files (http, https, s3, gs, az, or what fsspec opens). With --upload and no TARGET the blocks in SOURCE are put there.
     """
     from forerun.domains.loading.blocks.container import Blocks

@@ -1,4 +1,4 @@
-"""`forerun plan`: the best configuration, and why nothing else will do."""
+"""`forerun plan`: find the best configuration and say why no other is better."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ OWN_OPTIONS: Final[dict[str, tuple[str, ...]]] = {
 
 
 class _OfTheDomain(click.Command):
-    """Help that shows the options of the scenario's domain only, where a scenario is given."""
+    """A command whose help shows only the options of the scenario's domain, if a scenario is given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As usual; which domain it is about is looked up first, since help is printed while arguments are read."""
+        """As in click, but look up the scenario's domain first, since --help is handled while arguments are parsed."""
         if {"-h", "--help"} & set(args):
             ctx.meta["forerun.domain"] = next(filter(None, map(_domain_of, args)), "")
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, those of other domains left out; without a scenario each says whose it is."""
+        """The options of the scenario's domain; without a scenario, all options with their domains."""
         from forerun.planning import not_available
 
         domain = ctx.meta.get("forerun.domain", "")
@@ -55,7 +55,7 @@ class _OfTheDomain(click.Command):
 
 
 def _domain_of(word: str) -> str:
-    """The domain that a scenario file names, empty for a word that is no such file."""
+    """The domain that a scenario file names; empty if the argument is not such a file."""
     from forerun.errors import ForerunError
     from forerun.scenario.text import read_document
 
@@ -71,23 +71,25 @@ def _domain_of(word: str) -> str:
 
 @click.command(name="plan", cls=_OfTheDomain)
 @_options.scenario_options
-@click.option("--objective", default="", metavar="NAME", help="What to plan for (default: the room's).")
-@click.option("--method", metavar="NAME", help="Plan by a published method instead of the exact search.")
+@click.option("--objective", default="", metavar="NAME", help="Objective (default: the domain's).")
+@click.option("--method", metavar="NAME", help="Use a published method instead of the exact search.")
 @click.option(
     "--budget-usd-per-h",
     "--budget",
     type=float,
     metavar="USD",
-    help="Most $ per hour, for objective throughput.",
+    help="Maximum $ per hour, for objective throughput.",
 )
+@click.option("--confidence", type=float, metavar="P", help="Meet the objective on this share of new traces.")
+@click.option("--traces", type=int, metavar="N", help="Number of new traces to plan for.")
+@click.option("--frontier", is_flag=True, help="Also plan for other objectives and loads.")
+@click.option("--max-replicas", type=int, metavar="N", help="Maximum replicas of one stage.")
 @click.option(
-    "--confidence", type=float, metavar="P", help="Keep the objective on this share of fresh traces."
-)
-@click.option("--traces", type=int, metavar="N", help="How many fresh traces to plan for.")
-@click.option("--frontier", is_flag=True, help="Also plan at other objectives and loads.")
-@click.option("--max-replicas", type=int, metavar="N", help="Most replicas of one stage.")
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Keep the plan, to be checked later."
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Save the plan; forerun check verifies it.",
 )
 def command(
     scenario: Path,
@@ -104,7 +106,7 @@ def command(
     max_replicas: int | None,
     out: Path | None,
 ) -> None:
-    """Plan SCENARIO: what to run, what it costs, and why nothing else will do.
+    """Plan SCENARIO: what to run, what it costs, and why no other choice is better.
 
     Exit code 3 if no configuration keeps the objective, naming what binds.
     """
@@ -159,11 +161,11 @@ def command(
     for note in found.notes:
         _show.prose(f"note: {note}")
     if out is not None and not quiet:
-        _show.prose(f"kept in {out}; next: forerun check {out}")
+        _show.prose(f"saved to {out}; next: forerun check {out}")
 
 
 def _worth_showing(tables: Iterable[Table]) -> list[Table]:
-    """Tables for a screen: of few rows (many belong into files), none whose rows all stand in one before."""
+    """The tables to print: those with few rows that do not repeat an earlier table."""
     shown: list[tuple[Table, set[str]]] = []
     for table in tables:
         rows = {repr(row) for row in zip(*(table[column.name].tolist() for column in table.schema.columns))}

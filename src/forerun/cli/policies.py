@@ -1,4 +1,4 @@
-"""`forerun policies`: what can be chosen in each domain."""
+"""`forerun policies`: list the policies of each domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`forerun profile`: what one room found, as a file that another room reads."""
+"""`forerun profile`: save a result of one domain as a profile that another domain reads."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from forerun.errors import UsageError
 
 @click.command(name="profile")
 @_options.scenario_options
+@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Profile to write (YAML).")
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="The profile to write (YAML)."
-)
-@click.option(
-    "--at", "points", metavar="N,N,...", help="Where to make it: readers (loading), batch sizes (energy)."
+    "--at", "points", metavar="N,N,...", help="Points: numbers of readers (loading) or batch sizes (energy)."
 )
 def command(
     scenario: Path,
@@ -27,10 +25,10 @@ def command(
     out: Path | None,
     points: str | None,
 ) -> None:
-    """Save what SCENARIO's room found as a profile that other rooms read.
+    """Save a result of SCENARIO as a profile that other domains read.
 
-    A loading scenario gives a supply profile (samples a second against readers) for the cluster and the spot room; an
-    energy scenario gives a power profile (watts and speed against batch size and power limit) for the cluster room.
+    A loading scenario gives a supply profile (samples per second by number of readers) for the cluster and spot domains.
+    An energy scenario gives a power profile (watts and speed by batch size and power limit) for the cluster domain.
     """
     import forerun
     from forerun.profile.files import profile_text, write_profile
@@ -47,7 +45,7 @@ def command(
     elif out is None:
         click.echo(profile_text(made), nl=False)
     elif not quiet:
-        click.echo(f"kept in {out}; next: name it in another room's scenario (docs/composition.md)")
+        click.echo(f"saved to {out}; next: name it in the scenario of another domain (docs/composition.md)")
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -55,5 +53,5 @@ def _numbers(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
         raise UsageError.at(
-            f"--at {text}", "whole numbers with commas between them are wanted, as 1,2,4"
+            f"--at {text}", "expected whole numbers separated by commas, such as 1,2,4"
         ) from None

@@ -1,4 +1,4 @@
-"""`forerun report`: runs, studies, comparisons, plans and measurements as one page, and their figures as pictures."""
+"""`forerun report`: write runs, studies, comparisons, plans and measurements as one page, and their figures as images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forerun.cli import _options, _show
 @click.command(name="report")
 @click.argument("runs", type=click.Path(path_type=Path), metavar="RUN|STORE|JSON...", nargs=-1, required=True)
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path), metavar="PAGE", help="The page to write [report.html]."
+    "-o", "--out", type=click.Path(path_type=Path), metavar="PAGE", help="Page to write [report.html]."
 )
 @click.option("--png", type=click.Path(path_type=Path), metavar="DIR", help="Write every figure as PNG.")
 @click.option("--svg", type=click.Path(path_type=Path), metavar="DIR", help="Write every figure as SVG.")
@@ -20,10 +20,10 @@ from forerun.cli import _options, _show
 def command(
     runs: tuple[Path, ...], out: Path | None, png: Path | None, svg: Path | None, quiet: bool
 ) -> None:
-    """Write one self-contained page of what is kept: run directories, study stores, and the JSON files of comparisons
-    (compare -o), plans (plan -o) and measurements (measure -o), one or any mix.
+    """Write one self-contained HTML page of stored results: run directories, study stores, and the JSON files of comparisons
+    (compare -o), plans (plan -o) and measurements (measure -o), in any mix.
 
-    With --png or --svg alone only the pictures are written.
+    With --png or --svg alone, only the images are written.
     """
     from forerun.report import write_page, write_pictures
     from forerun.report.stored import open_stored
@@ -31,9 +31,9 @@ def command(
     with _show.working("reading", quiet=quiet):
         found = [open_stored(run) for run in runs]
     if out is not None or (png is None and svg is None):
-        with _show.working("drawing the page", quiet=quiet):
+        with _show.working("writing the page", quiet=quiet):
             click.echo(write_page(found, out or Path("report.html")))
-    with _show.working("drawing the pictures", quiet=quiet):
+    with _show.working("drawing the figures", quiet=quiet):
         written = write_pictures(found, png, "png") if png is not None else []
         written += write_pictures(found, svg, "svg") if svg is not None else []
     for path in written:

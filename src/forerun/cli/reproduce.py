@@ -1,4 +1,4 @@
-"""`forerun reproduce`: published tables and figures, regenerated beside the published numbers."""
+"""`forerun reproduce`: regenerate published tables and figures and compare the numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command(name="reproduce")
 @click.argument("identifier", metavar="[ID]", required=False)
 @click.option("--list", "show_list", is_flag=True, help="List what can be reproduced.")
-@click.option("--all", "everything", is_flag=True, help="Reproduce everything there is.")
+@click.option("--all", "everything", is_flag=True, help="Reproduce everything.")
 @click.option("--quick", is_flag=True, help="With --all: fewer seeds and traces, in about two minutes.")
 @click.option(
     "-j",
@@ -44,7 +44,7 @@ def command(
     quiet: bool,
     out: Path | None,
 ) -> None:
-    """Regenerate the published result ID (or all) and set it beside the published numbers.
+    """Regenerate the published result ID (or all) and compare it with the published numbers.
 
     Exit code 4 if a number is outside its stated tolerance.
     """
@@ -163,17 +163,17 @@ def _outcome(attempt: Attempt) -> str:
         judged = [row for row in attempt.found.rows if row.ok is not None]
         if not judged:
             return f"{len(attempt.found.rows)} numbers, none judged"
-        return f"{sum(1 for row in judged if row.ok)} of {len(judged)} judged numbers hold"
+        return f"{sum(1 for row in judged if row.ok)} of {len(judged)} judged numbers are within tolerance"
     return attempt.left_out or (
-        f"{len(attempt.absent)} data files are not here" if attempt.absent else attempt.error
+        f"{len(attempt.absent)} data files are missing" if attempt.absent else attempt.error
     )
 
 
 def _data(attempt: Attempt) -> dict[str, object]:
-    found: dict[str, object] = {
+    row: dict[str, object] = {
         "id": attempt.entry.id,
         "rows": [row.data() for row in attempt.found.rows] if attempt.found else [],
         "wall_s": round(attempt.wall_s, 3),
     }
-    told = {"absent": list(attempt.absent), "left_out": attempt.left_out, "error": attempt.error}
-    return found | {name: value for name, value in told.items() if value}
+    optional = {"absent": list(attempt.absent), "left_out": attempt.left_out, "error": attempt.error}
+    return row | {name: value for name, value in optional.items() if value}

@@ -1,4 +1,4 @@
-"""`forerun simulate`: one scenario, one result."""
+"""`forerun simulate`: simulate one scenario and print its result."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from forerun.cli import _options, _show
     "--trials",
     type=click.IntRange(min=0),
     metavar="N",
-    help="So many random histories, in rooms that draw them; short for --set trials=N.",
+    help="Number of Monte Carlo trials, where the domain has them; same as --set trials=N.",
 )
 @click.option(
     "--reference-logs",
     "logs",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Also write the logs that the room's published simulator writes, to compare with its own.",
+    help="Also write the logs of the published simulator, to compare with its own.",
 )
 def command(
     scenario: Path,
@@ -38,38 +38,38 @@ def command(
     trials: int | None,
     logs: Path | None,
 ) -> None:
-    """Simulate SCENARIO and say what happened, where it went and why."""
+    """Simulate SCENARIO; print what happened, where the time, energy or money went, and why."""
     import forerun
     from forerun.errors import InputError, PolicyError
     from forerun.scenario.resolve import located
 
-    drawn = () if trials is None else (f"trials={trials}",)
-    resolved = forerun.load(scenario, (*overrides, *drawn), seed=seed)
-    kept = _reference_logs(resolved.domain) if logs is not None else None
+    trial_overrides = () if trials is None else (f"trials={trials}",)
+    resolved = forerun.load(scenario, (*overrides, *trial_overrides), seed=seed)
+    reference_logs = _reference_logs(resolved.domain) if logs is not None else None
     with _show.working(f"simulating {scenario.name}", quiet=quiet or as_json):
         start_s = time.perf_counter()
         try:
-            result = forerun.simulate(resolved, observers=() if kept is None else (kept,))
+            result = forerun.simulate(resolved, observers=() if reference_logs is None else (reference_logs,))
         except InputError as error:
             raise located(error, scenario) from error
         except PolicyError as error:
             if error.so_far is not None and out is not None:
                 error.so_far.save(out)
-                _show.say(f"forerun: the run up to then is kept in {out}")
+                _show.say(f"forerun: the run until then is saved to {out}")
             raise
         wall_s = time.perf_counter() - start_s
     if out is not None:
         replace(result, provenance={**result.provenance, "wall_s": wall_s}).save(out)
-    written = kept.write(logs) if kept is not None else ()
+    written = reference_logs.write(logs) if reference_logs is not None else ()
     if as_json:
         _show.print_json(result.data())
         return
-    asked = _show.as_asked(scenario, (*overrides, *drawn), seed)
+    asked = _show.as_asked(scenario, (*overrides, *trial_overrides), seed)
     _show.print_result(result, scenario=asked, quiet=quiet)
     if written:
         click.echo(f"reference logs: {', '.join(map(str, written))}")
     if out is not None and not quiet:
-        _show.prose(f"kept in {out}; next: forerun report {out} -o report.html")
+        _show.prose(f"saved to {out}; next: forerun report {out} -o report.html")
 
 
 def _reference_logs(domain: str) -> Any:

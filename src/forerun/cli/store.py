@@ -1,4 +1,4 @@
-"""`forerun store`: serve a folder with chosen latency, bandwidth and failures, on this machine."""
+"""`forerun store`: serve a local folder over HTTP with given latency, bandwidth and failures."""
 
 from __future__ import annotations
 
@@ -13,30 +13,44 @@ import click
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--latency", default="0ms", show_default=True, help="Mean latency of a request.")
 @click.option(
-    "--sigma", type=click.FloatRange(min=0), default=0.2, show_default=True, help="Spread of its logarithm."
+    "--sigma",
+    type=click.FloatRange(min=0),
+    default=0.2,
+    show_default=True,
+    help="Standard deviation of its logarithm.",
 )
 @click.option(
     "--then", "changes", multiple=True, metavar="TIME=LATENCY",
-    help="So long after the start its mean latency becomes another: 30s=40ms. Several, in order.",
+    help="Change the mean latency this long after the start, such as 30s=40ms; repeatable, in ascending order.",
 )  # fmt: skip
-@click.option("--bandwidth", default="", metavar="RATE", help="Of one connection, such as 600MB/s.")
-@click.option("--shared", default="", metavar="RATE", help="Of all connections together.")
+@click.option("--bandwidth", default="", metavar="RATE", help="Bandwidth of one connection, such as 600MB/s.")
+@click.option("--shared", default="", metavar="RATE", help="Total bandwidth of all connections.")
 @click.option(
-    "--slots", type=click.IntRange(min=0), default=0, help="Requests served at a time; 0 is no limit."
+    "--slots", type=click.IntRange(min=0), default=0, help="Maximum concurrent requests; 0 is no limit."
 )
 @click.option(
-    "--requests-per-s", type=click.FloatRange(min=0), default=0.0, help="Requests a second; 0 is no limit."
+    "--requests-per-s",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Maximum requests per second; 0 is no limit.",
 )
-@click.option("--errors", type=click.FloatRange(0, 1), default=0.0, help="Share of requests answered 503.")
-@click.option("--resets", type=click.FloatRange(0, 1), default=0.0, help="Share cut off in the middle.")
 @click.option(
-    "--stalls", type=click.FloatRange(0, 1), default=0.0, help="Share that stops in the middle for a minute."
+    "--errors", type=click.FloatRange(0, 1), default=0.0, help="Share of requests answered with status 503."
+)
+@click.option(
+    "--resets", type=click.FloatRange(0, 1), default=0.0, help="Share of responses cut off in the middle."
+)
+@click.option(
+    "--stalls",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="Share of responses that pause in the middle for a minute.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--token", default="", envvar="FORERUN_STORE_TOKEN", help="Ask for this bearer token.")
+@click.option("--token", default="", envvar="FORERUN_STORE_TOKEN", help="Require this bearer token.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Interface to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
-@click.option("--for", "seconds", default="", metavar="TIME", help="Stop after a while, such as 10min.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port; 0 picks a free one.")
+@click.option("--for", "seconds", default="", metavar="TIME", help="Stop after this time, such as 10min.")
 def command(
     folder: Path,
     latency: str,

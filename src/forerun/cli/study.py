@@ -1,4 +1,4 @@
-"""`forerun study`: many variations of one scenario, kept as they are done, resumed where they stopped."""
+"""`forerun study`: run many variations of one scenario; each is stored when done, so a study can be resumed."""
 
 from __future__ import annotations
 
@@ -24,36 +24,42 @@ MOST_ROWS = 40
 @click.command(name="study")
 @click.argument("study", type=click.Path(path_type=Path), metavar="STUDY")
 @click.option(
-    "--store", type=click.Path(path_type=Path), help="The store [default: STUDY with .sqlite, beside you]."
+    "--store",
+    type=click.Path(path_type=Path),
+    help="Store [default: STUDY with .sqlite, in the current folder].",
 )
 @click.option(
     "--workers", "-j", type=click.IntRange(min=1), metavar="N",
-    help="Processes [default: 1], or chunks at once on Ray [default: its cores].",
+    help="Processes [default: 1], or concurrent chunks on Ray [default: its cores].",
 )  # fmt: skip
 @click.option("--executor", type=click.Choice(["processes", "ray"]), default="processes", show_default=True)
-@click.option("--address", default="", help="The Ray cluster's address, or 'local'.")
+@click.option("--address", default="", help="Address of the Ray cluster, or 'local'.")
 @click.option(
-    "--limit", "limit_s", default=0.0, type=click.FloatRange(min=0), help="Seconds a cell may take; 0: any."
+    "--limit",
+    "limit_s",
+    default=0.0,
+    type=click.FloatRange(min=0),
+    help="Time limit of a cell in seconds; 0: none.",
 )
-@click.option("--retry", is_flag=True, help="Do failed cells again.")
+@click.option("--retry", is_flag=True, help="Run failed cells again.")
 @click.option(
     "--salvage",
     type=click.Path(path_type=Path),
     metavar="DAMAGED",
-    help="First keep what can be read of a damaged store.",
+    help="First recover what can be read from a damaged store.",
 )
 @click.option(
     "--objective",
     default="",
     metavar="METRIC[:higher|:lower]",
-    help="Rank by this [default: the file's, the room's].",
+    help="Metric to rank by [default: the file's, else the domain's].",
 )
 @click.option(
     "-o",
     "--out",
     type=click.Path(path_type=Path),
     metavar="TABLE",
-    help="Also write the cells as .csv or .parquet.",
+    help="Also write the cells to a .csv or .parquet file.",
 )
 @_options.json_option
 @_options.quiet_option
@@ -61,7 +67,7 @@ def command(
     study: Path, store: Path | None, workers: int | None, executor: str, address: str, limit_s: float, retry: bool,
     salvage: Path | None, objective: str, out: Path | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    """Run every cell of STUDY that its store does not hold yet, then rank the combinations with their intervals.
+    """Run every cell of STUDY that is not in its store yet, then rank the combinations, with confidence intervals.
 
     Killed or interrupted at any instant, the same command goes on where it stopped.
     """
@@ -76,7 +82,7 @@ def command(
     path = store_path(study, store or "")
     cells = executor_of(executor, workers, address=address, limit_s=limit_s)
     if salvage is not None:
-        click.echo(f"kept {salvage_store(salvage, path):,} cells of {salvage} in {path}", err=True)
+        click.echo(f"recovered {salvage_store(salvage, path):,} cells of {salvage} in {path}", err=True)
     reached: list[Progress] = []
     try:
         with terminable(), _bar(quiet or as_json, reached, getattr(cells, "workers", 0) or 1) as progress:
@@ -97,8 +103,8 @@ def command(
         return
     _print(found)
     if not quiet:
-        told = "" if out is None else f"; its cells in {out}"
-        _show.prose(f"kept in {path}{told}")
+        table = "" if out is None else f"; its cells in {out}"
+        _show.prose(f"saved to {path}{table}")
         _show.prose(f"next: forerun report {path} -o {path.stem}.html")
 
 
@@ -116,7 +122,7 @@ def _print(found: SavedStudy) -> None:
             bests,
             title=f"The best choice for each {given}",
             about=f"{given}: given, not chosen; a row: a setting of it, its best choice (several: alike) and that "
-            "choice's mean; next: the best of the others; told apart: of the other choices, those told apart from the best",
+            "choice's mean; next: the best of the others; told apart: other choices that differ from it significantly",
         )
         click.echo()
     columns, rows = found.rows(MOST_ROWS)
@@ -153,7 +159,7 @@ def _print(found: SavedStudy) -> None:
 
 
 def _columns_about(found: SavedStudy) -> str:
-    """What the columns of the ranked table are."""
+    """One line that explains the columns of the ranking."""
     lines = [f"a row: a combination, means over {found.over}"]
     if found.plan.independent > 1:
         lines.append(f"±: the {found.confidence:.0%} interval over {found.over} ({found.method})")
@@ -163,7 +169,7 @@ def _columns_about(found: SavedStudy) -> str:
 
 
 def _warn(found: SavedStudy) -> None:
-    """Metrics that the file names and no cell has."""
+    """Print the metrics that the file names but no cell has."""
     from forerun.errors import suggestion
 
     for name in found.plan.metrics:
@@ -191,7 +197,7 @@ def _data(found: SavedStudy) -> dict[str, object]:
 
 
 def _setting(found: SavedStudy, setting: Setting) -> dict[str, object]:
-    """The best choice at one setting of the given axes, and how many of the others are told apart from it."""
+    """The best choice at one setting of the given axes, and how many others differ significantly from it."""
     best, *others = setting.ranked
     apart = found.told_apart(others, best) if others else []
     given = {found.plan.axes[at][0]: value for at, value in zip(found.given, setting.values)}
@@ -234,14 +240,14 @@ def _bar(quiet: bool, reached: list[Progress], workers: int = 1) -> Iterator[Cal
 
     estimate = Estimate(workers)
     if not sys.stderr.isatty():
-        told = _show.now_and_then(lambda message: click.echo(message, err=True))
+        show = _show.now_and_then(lambda message: click.echo(message, err=True))
 
         def tell(state: Progress) -> None:
             keep(state)
             found = state.done + state.failed
             estimate.see(found)
             left = estimate.left(state.total)
-            told(f"{found:,} of {state.total:,} cells{f', about {left} left' if left else ''}")
+            show(f"{found:,} of {state.total:,} cells{f', about {left} left' if left else ''}")
 
         yield tell
         return
@@ -260,17 +266,17 @@ def _bar(quiet: bool, reached: list[Progress], workers: int = 1) -> Iterator[Cal
     console = _show.terminal(stderr=True)
     with _show.alive(console), RichProgress(*columns, console=console) as bar:
 
-        def show(state: Progress) -> None:
+        def advance(state: Progress) -> None:
             keep(state)
             found = state.done + state.failed
             if not bar.tasks:
                 # What an earlier run did is no sign of how fast this one is.
                 bar.add_task("cells", total=state.total, completed=found, left="")
             estimate.see(found)
-            told = f"cells ({state.failed:,} failed)" if state.failed else "cells"
-            bar.update(bar.tasks[0].id, completed=found, description=told, left=estimate.left(state.total))
+            label = f"cells ({state.failed:,} failed)" if state.failed else "cells"
+            bar.update(bar.tasks[0].id, completed=found, description=label, left=estimate.left(state.total))
 
-        yield show
+        yield advance
 
 
 def _how_far(reached: list[Progress], path: Path) -> str:
@@ -278,4 +284,4 @@ def _how_far(reached: list[Progress], path: Path) -> str:
         return "no cell was done"
     state = reached[-1]
     failed = f" ({state.failed:,} of them failed)" if state.failed else ""
-    return f"{state.done + state.failed:,} of {state.total:,} cells{failed} are kept in {path}"
+    return f"{state.done + state.failed:,} of {state.total:,} cells{failed} are in {path}"

@@ -1,4 +1,4 @@
-"""`forerun trace`: look at traces, check, fit, generate and import them."""
+"""`forerun trace`: describe, check, fit, generate and import traces."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ format_option = click.option(
     "format_",
     default="",
     metavar="NAME",
-    help="The file's format; told from its content if absent.",
+    help="Format of the file [default: detected from its content].",
 )
 option_option = click.option(
     "--option",
     "options",
     multiple=True,
     metavar="KEY=VALUE",
-    help="An option of the format; may be repeated.",
+    help="An option of the format; repeatable.",
 )
 settings_option = click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A parameter; may be repeated."
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A parameter; repeatable."
 )
 seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the draws."
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed."
 )
-strict_option = click.option("--strict", is_flag=True, help="Refuse a file that needs repairs.")
+strict_option = click.option("--strict", is_flag=True, help="Reject a file that needs repairs.")
 out_option = click.option(
     "-o",
     "--out",
@@ -53,7 +53,7 @@ out_option = click.option(
 
 @dataclass(frozen=True)
 class Reading:
-    """How files are read: their format ("": told from the content), its options, and whether repairs are refused."""
+    """How to read files: their format (empty: detected from the content), its options, and whether to reject repairs."""
 
     format: str
     options: dict[str, Any]
@@ -77,7 +77,7 @@ def reading_options(function: F) -> F:
 
 @click.group(name="trace")
 def command() -> None:
-    """Look at traces, check them, fit and generate new ones, and import public formats."""
+    """Describe, check, fit, generate and import traces."""
 
 
 @command.command(name="stats")
@@ -85,7 +85,7 @@ def command() -> None:
 @reading_options
 @settings_option
 @seed_option
-@click.option("--fit", is_flag=True, help="Also fit arrival processes and say how well they stand in.")
+@click.option("--fit", is_flag=True, help="Also fit arrival processes and report how well they fit.")
 @_options.json_option
 @_options.quiet_option
 def stats(
@@ -97,14 +97,14 @@ def stats(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Say what the arrivals in FILE look like: rate, burstiness, ties. With DOMAIN first, what that domain sees in it."""
+    """Describe the arrivals in FILE: rate, burstiness, ties. With DOMAIN first, describe a trace of that domain."""
     if len(files) > 1:
         _only_for_arrivals({"--fit": fit})
         recorded = _recorded(files[1:], reading)
         with _show.working(f"reading {files[1]}", quiet=quiet or as_json):
-            told = _traces_of(files[0]).stats(recorded, settings, seed=seed)
+            report = _traces_of(files[0]).stats(recorded, settings, seed=seed)
             recorded.log.finish()
-        _show_report(told, as_json=as_json, quiet=quiet)
+        _show_report(report, as_json=as_json, quiet=quiet)
         return
     if settings:
         raise UsageError.at("--set", "is for figures of a domain: forerun trace stats DOMAIN FILE")
@@ -133,8 +133,8 @@ def stats(
         _show.print_table(
             ("window (s)", "windows", "peak to mean", "index of dispersion"),
             windows,
-            title="Burstiness by length of window",
-            about="windows: whole ones in the trace; peak to mean: arrivals in the fullest window over the mean; index of "
+            title="Burstiness by window length",
+            about="windows: complete ones; peak to mean: arrivals in the fullest window over the mean; index of "
             "dispersion: variance over mean of the arrivals in a window (1: Poisson)",
         )
     for one in fits:
@@ -162,7 +162,7 @@ def check(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Read FILE to its end and list what is wrong with it, one line a problem; exit code 2 if anything is."""
+    """Read all of FILE and list its problems, one per line; exit code 2 if there are any."""
     from forerun.trace.convert import check_trace
 
     with _show.working(f"reading {file.name}", quiet=quiet or as_json):
@@ -205,7 +205,7 @@ def fit(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Describe recorded traces of DOMAIN so that more like them can be generated, and say how like they are."""
+    """Fit a description to recorded traces of DOMAIN, from which similar traces can be generated, and report the fit."""
     from forerun.trace.domain_traces import save_description
 
     recorded = _recorded(files, reading)
@@ -220,7 +220,7 @@ def fit(
         return
     _show_report(found.report, as_json=False, quiet=quiet)
     if out is None:
-        click.echo("nothing was kept: -o FILE.yaml keeps the description")
+        click.echo("nothing was saved: use -o FILE.yaml to save the description")
     else:
         click.echo(f"{out}: the description")
         if not quiet:
@@ -231,8 +231,10 @@ def fit(
 @click.argument("what", metavar="PROCESS|DOMAIN")
 @click.argument("description", default="", metavar="[DESCRIPTION]")
 @settings_option
-@click.option("-n", "--count", "count", type=click.IntRange(min=1), help="How many arrivals, or jobs.")
-@click.option("--horizon", "horizon", metavar="TIME", help="All arrivals before this time, such as 10min.")
+@click.option("-n", "--count", "count", type=click.IntRange(min=1), help="Number of arrivals or jobs.")
+@click.option(
+    "--horizon", "horizon", metavar="TIME", help="Generate all arrivals before this time, such as 10min."
+)
 @seed_option
 @out_option
 @_options.json_option
@@ -248,9 +250,9 @@ def generate(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Draw a trace from PROCESS, a name (see `forerun trace processes`) or a file that describes one.
+    """Generate a trace from PROCESS, a name (see `forerun trace processes`) or a file that describes one.
 
-    With the name of a room, draw a trace of that domain: its own default, or what DESCRIPTION names (a generator
+    With the name of a domain, generate a trace of that domain: its own default, or what DESCRIPTION names (a generator
     of the domain, or a file as `forerun trace fit DOMAIN` writes).
     """
     from forerun.domain import domain_names
@@ -258,7 +260,7 @@ def generate(
 
     horizon_s = seconds(horizon) if horizon is not None else None
     if what in domain_names():
-        with _show.working(f"drawing for {what}", quiet=quiet or as_json):
+        with _show.working(f"generating {what}", quiet=quiet or as_json):
             made = _traces_of(what).generate(
                 description, settings, count=count, horizon_s=horizon_s, seed=seed
             )
@@ -294,7 +296,7 @@ def _generate_arrivals(
     from forerun.trace.generate import generate, process_from
     from forerun.trace.stats import trace_stats
 
-    with _show.working("drawing arrivals", quiet=quiet or as_json):
+    with _show.working("generating arrivals", quiet=quiet or as_json):
         trace = generate(process_from(process, settings), seed=seed, n=count, horizon_s=horizon_s)
         save_trace(trace, out)
     if as_json:
@@ -318,7 +320,7 @@ def import_(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Convert FILE from a public format to forerun's own trace file; what was repaired goes to OUT.repairs.json."""
+    """Convert FILE from a public format to a forerun trace file; the repairs are listed in OUT.repairs.json."""
     from forerun.trace.convert import import_trace
 
     with _show.working(f"reading {file.name}", quiet=quiet or as_json):
@@ -347,7 +349,7 @@ def formats(as_json: bool) -> None:
             ("format", "makes", "options", "about"),
             [list(row.values()) for row in rows],
             title="Formats that can be read",
-            about="makes: what a file of it becomes; options: as `--option NAME=VALUE`",
+            about="makes: the kind of trace it gives; options: as `--option NAME=VALUE`",
         )
 
 
@@ -375,7 +377,7 @@ def _say_repairs(repairs: tuple[Repair, ...]) -> None:
 
 
 def _traces_of(domain: str) -> DomainTraces:
-    """What a domain does with traces of its own. Raises UnknownName with the domains that have some."""
+    """The object that handles a domain's own traces. Raises UnknownName with the domains that have one."""
     from forerun.domain import find_domain
 
     known = find_domain(domain)
@@ -402,13 +404,13 @@ def _recorded(files: tuple[str, ...], reading: Reading) -> Recorded:
     )
 
 
-def _show_report(told: TraceReport, *, as_json: bool, quiet: bool) -> None:
+def _show_report(report: TraceReport, *, as_json: bool, quiet: bool) -> None:
     if as_json:
-        _show.print_json(_show.plain(dict(told.data)))
+        _show.print_json(_show.plain(dict(report.data)))
         return
     if not quiet:
-        _say_repairs(told.repairs)
-    for at, table in enumerate(told.tables):
+        _say_repairs(report.repairs)
+    for at, table in enumerate(report.tables):
         if at:
             click.echo()
         title = _show.sentence(table.title)
@@ -417,7 +419,7 @@ def _show_report(told: TraceReport, *, as_json: bool, quiet: bool) -> None:
             _show.print_figures(title, ((label, value, unit, "") for (label, unit), value in named))
         else:
             _show.print_table(table.columns, table.rows, title=title, about=table.about)
-    for note in told.notes:
+    for note in report.notes:
         _show.prose(f"note: {note}")
 
 
