@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.domain import simulate
+from forerun.domain import get_domain, simulate
 from forerun.domains.spot import figures
 from forerun.domains.spot.policies.lazy import Lazy
 from forerun.domains.spot.policies.oobleck import Oobleck
@@ -96,6 +96,19 @@ def test_policy_argument_replaces_the_scenarios() -> None:
     assert other.summary == simulate(scenario("policy: {name: oobleck, pause: 5s}\n")).summary
 
 
+def test_a_run_reads_no_file_after_it_is_prepared(tmp_path: Path) -> None:
+    """The fleet is read by `prepare` alone: its file may vanish before the run."""
+    text = own_trace(tmp_path, TWENTY_LINES) + "prices: {spot_series: {steps: [[0, 0.5], [1800, 1.5]]}}\n"
+    spot = get_domain("spot")
+    whole = simulate(scenario(text=text, base=tmp_path))
+    loaded = scenario(text=text, base=tmp_path)
+    inputs = spot.prepare(loaded)
+    (tmp_path / "mine.csv").unlink()
+    assert spot.summarize(spot.run(inputs)).data() == whole.data()
+    with pytest.raises(TraceError, match=r"mine\.csv"):
+        spot.prepare(loaded)
+
+
 def test_same_scenario_same_result(tmp_path: Path) -> None:
     for more in ("", "trials: 200\ngoal: {steps: 900, deadline: 5h}\n"):
         one, other = (simulate(scenario(more)).check() for _ in range(2))
@@ -125,7 +138,7 @@ def test_fifty_scenarios_do_not_hang_on_hashing(tmp_path: Path) -> None:
 
 FIFTY = f'''
 import hashlib, json
-from forerun.domain import simulate
+from forerun.domain import get_domain, simulate
 from forerun.scenarios import loads
 
 FLEETS = (

@@ -21,7 +21,7 @@ from forerun.domains.spot.inputs.recorded import of_counts
 from forerun.domains.spot.policy import Held, deadline_rules
 from forerun.domains.spot.scenario import Prices
 from forerun.domains.spot.summary.costs import fleet_usd
-from forerun.errors import InputError, TraceError
+from forerun.errors import InputError, TraceError, UsageError
 from forerun.scenarios import loads
 from forerun.trace.signal import Signal
 
@@ -236,6 +236,15 @@ def test_a_zone_below_the_fewest_pipelines_is_not_offered() -> None:
     assert done.replay.finished_s is not None
     with pytest.raises(InputError, match="on_demand_nodes"):
         loads(text.replace("on_demand_nodes: 4", "on_demand_nodes: 2"))
+
+
+def test_the_policy_argument_may_be_a_deadline_rule() -> None:
+    done = simulate(scenario(), policy=deadline_rules().get("on_demand")())
+    assert done.summary == simulate(scenario(BASE.replace("uniform_progress", "on_demand"))).summary
+    assert done.scenario.deadline.rule == deadline_rules().get("on_demand")(), "the result records the rule"
+    plain = scenario(BASE.partition("deadline: {")[0])
+    with pytest.raises(UsageError, match="needs a scenario with `deadline`"):
+        simulate(plain, policy=deadline_rules().get("on_demand")())
 
 
 def test_results_say_what_was_held_and_how_sure() -> None:
