@@ -132,7 +132,16 @@ def throughput() -> Iterator[tuple[str, str]]:
         f"{rounded(spot['kernel microseconds a trial at 0.25'])} us",
     )
     cells = record("study-bench")["figures"]
-    yield "studies: work beyond the simulation, a cell", f"{rounded(cells['workers_1']['overhead_ms'])} ms"
+    for workers in ("1", "2"):
+        overhead = cells[f"workers_{workers}"]["overhead_ms"]
+        noun = "worker" if workers == "1" else "workers"
+        yield (
+            f"studies: processor time of a cell beyond its simulation, {workers} {noun}",
+            f"{rounded(overhead)} ms",
+        )
+    for size, peak in cells["peak_mb"].items():
+        yield f"studies: peak memory, {size}", f"{rounded(peak)} MB"
+    yield f"studies: reading and drawing {cells['cells']:,} cells", f"{rounded(cells['report_s'])} s"
 
 
 def first_runs() -> Iterator[tuple[str, str, str]]:
