@@ -1,4 +1,4 @@
-"""What comes with every domain: its policies, the schema of its scenarios, a demonstration, and a scenario to begin with."""
+"""What each domain includes: its policies, the schema of its scenarios, a demonstration and a starter scenario."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ SCENARIO = "scenario.yaml"
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """A policy: its domain, its kind (what plugins announce it under), its name in files, what it does in one sentence."""
+    """A policy.
+
+    domain, kind, name: as in scenarios and in the entry point group `forerun.DOMAIN.KIND`. about: one sentence.
+    """
 
     domain: str
     kind: str
@@ -30,7 +33,9 @@ class PolicyEntry:
 
 
 def policies(name: str = "") -> tuple[PolicyEntry, ...]:
-    """The policies of a domain, or of all. Raises UnknownName for a domain that does not exist.
+    """List the policies of one domain or of all.
+
+    name: of the domain (default: empty, all domains). Raises UnknownName if there is no such domain.
 
     >>> sorted({entry.kind for entry in forerun.policies("energy")})
     ['limit_policy', 'policy']
@@ -45,7 +50,9 @@ def policies(name: str = "") -> tuple[PolicyEntry, ...]:
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of a domain's scenario files. Raises UnknownName for a domain that does not exist.
+    """The JSON Schema of a domain's scenario files, as plain data.
+
+    name: of the domain. Raises UnknownName if there is no such domain.
 
     >>> forerun.schema("energy")["properties"]["eta"]["default"]
     0.5
@@ -55,7 +62,7 @@ def schema(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """A domain's demonstration: the question, and the scenario that answers it."""
+    """A domain's demonstration: a question, and the scenario file that answers it."""
 
     domain: str
     question: str
@@ -63,7 +70,7 @@ class Demo:
 
 
 def demos() -> tuple[Demo, ...]:
-    """The demonstrations there are: every domain with a `demo.yaml`, whose first comment asks the question."""
+    """All demonstrations: one per domain with a `demo.yaml`, whose first comment is the question."""
     found = []
     for name in domain_names():
         path = get_domain(name).folder / "demo.yaml"
@@ -73,7 +80,9 @@ def demos() -> tuple[Demo, ...]:
 
 
 def demo(name: str) -> Demo:
-    """The demonstration of a domain: a question, and the scenario file that answers it. Raises UnknownName.
+    """The demonstration of a domain: a question, and the scenario file that answers it.
+
+    name: of the domain. Raises UnknownName if the domain has none.
 
     >>> forerun.demo("energy").question
     'A small image model, retrained every night, on self-made measurements: who finds the cheapest batch size and limit?'
@@ -87,9 +96,10 @@ def demo(name: str) -> Demo:
 def run_demos(
     names: Sequence[str] = (), *, workers: int = 1, progress: Callable[[Demo], None] = lambda entry: None
 ) -> tuple[tuple[Demo, Result], ...]:
-    """The demonstrations of some domains (all, if none is named) with their results, in the order asked for.
+    """Simulate demonstrations and return each with its result, in the given order.
 
-    `progress` is called with each as it ends. Raises UnknownName, and what a simulation raises.
+    names: of the domains (default: all). workers: number of processes (default: 1). progress: called with each demonstration
+    when it is done. Raises UnknownName, and what a simulation raises.
     """
     chosen = [demo(name) for name in names] or list(demos())
     found: dict[Demo, Result] = {}
@@ -118,20 +128,20 @@ def _question(path: Path) -> str:
 
 
 def starters() -> dict[str, Path]:
-    """The folder of each domain that has a small scenario to begin with: `scenario.yaml` and the files it names."""
+    """The starter folder of each domain that has one: `scenario.yaml` and its input files."""
     folders = {name: get_domain(name).folder / "starter" for name in domain_names()}
     return {name: folder for name, folder in folders.items() if (folder / SCENARIO).is_file()}
 
 
 def write_starter(domain: str, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
-    """Write the domain's small scenario and its inputs into a folder, which is made if absent; the scenario comes first.
+    """Write a domain's starter scenario and its inputs to a folder; returns the paths, the scenario's first.
 
-    Nothing that exists is replaced. Raises UnknownName for a domain without one, StoreError if a file of one of the names
-    is there already or cannot be written.
+    domain: its name. folder: created if absent. Raises UnknownName if the domain has no starter, StoreError if one of the
+    files exists (nothing is replaced) or cannot be written.
     """
     known = starters()
     if domain not in known:
-        raise UnknownName.among("domain with a scenario to begin with", domain, known)
+        raise UnknownName.among("domain with a starter scenario", domain, known)
     target = Path(folder)
     sources = sorted(known[domain].iterdir(), key=lambda path: (path.name != SCENARIO, path.name))
     present = [target / source.name for source in sources if os.path.lexists(target / source.name)]

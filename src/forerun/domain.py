@@ -167,7 +167,7 @@ class Domain(ABC, Generic[S, InputsT, OutcomeT]):
 
 
 def simulate(scenario: Any, *, policy: Any = None, observers: Iterable[Any] = ()) -> Result:
-    """Run a scenario and return its result. Touches no file but the scenario's inputs, and prints nothing.
+    """Run a scenario and return its result. Reads only the scenario's input files, writes and prints nothing.
 
     >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
     >>> print(f"{result.summary['energy_saved_percent']:.1f} % saved; {result.why}")

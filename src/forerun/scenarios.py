@@ -1,4 +1,4 @@
-"""Scenario files to resolved scenarios.
+"""Read scenario files.
 
 `load(path)` reads strictly, applies overrides, decodes into the types of the scenario's domain and resolves: every default
 is written out, file paths are absolute and pinned by their digests. The returned scenario is all that a run depends on.
@@ -22,10 +22,13 @@ SPEC_VERSION: Final = 1
 
 
 def load(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, seed: int | None = None) -> Any:
-    """The resolved scenario of a file, in the types of its domain.
+    """Read a scenario file and resolve it: defaults filled in, paths absolute, input files identified by their digests.
 
-    `overrides` are texts `a.b=value` (as after `--set`), applied before decoding; `seed` replaces the file's.
-    Raises ScenarioError with every problem found.
+    path: a YAML, TOML or JSON file.
+    overrides: `a.b=value` texts, as after `--set`, applied before decoding (default: none).
+    seed: used instead of the file's (default: None, the file's).
+
+    Returns a record of the domain's scenario type. Raises ScenarioError that lists every problem.
 
     >>> scenario = forerun.load(forerun.demo("energy").scenario, ["job.max_epochs=60"], seed=3)
     >>> scenario.domain, scenario.job.max_epochs, scenario.seed
@@ -39,7 +42,10 @@ def load(path: str | os.PathLike[str], overrides: Iterable[str] = (), *, seed: i
 def loads(
     text: str, overrides: Iterable[str] = (), *, seed: int | None = None, base: Path | None = None
 ) -> Any:
-    """The resolved scenario of a YAML text; relative paths are taken from `base` (the current folder if not given).
+    """Read a scenario from a YAML text; otherwise as `load`.
+
+    text: the content of a scenario file. overrides, seed: as for `load`.
+    base: the folder that relative paths start from (default: None, the current folder).
 
     >>> try:
     ...     forerun.loads("domain: energi")
@@ -54,7 +60,7 @@ def loads(
 
 
 def from_data(data: dict[str, Any], *, base: Path | None = None, name: str = "<data>") -> Any:
-    """The resolved scenario of plain data (as from `to_data`, or a run's scenario.json)."""
+    """The resolved scenario from plain data, as `to_data` returns and a run's scenario.json contains."""
     return build(Document(name, data), base=base or Path.cwd())
 
 
@@ -74,7 +80,7 @@ def build(document: Document, *, base: Path, overrides: Iterable[str] = (), seed
     if version != SPEC_VERSION or isinstance(version, bool):
         raise ScenarioError.at(
             document.where(("spec_version",)),
-            f"{version!r} was found, this forerun reads version {SPEC_VERSION}",
+            f"this forerun reads version {SPEC_VERSION}, not {version!r}",
         )
     where = document.where(("domain",) if data.get("domain") else ())
     scenario: Any = decode(origin, scenario_type_of(data.get("domain"), where))

@@ -1,4 +1,4 @@
-"""Planning in any domain, and verifying plans, scenarios and measurements that are in files."""
+"""Plan in any domain, and verify the files of plans, scenarios and measurements."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ MEASUREMENT_FORMAT = "forerun.measurement/1"
 
 
 def plan(scenario: Any, objective: str = "", **options: Any) -> Plan:
-    """The plan of a scenario: the best configuration, and why nothing else is better.
+    """Find the best configuration for a scenario, and why no other is better.
 
-    scenario: as `forerun.load` returns it. objective: what to plan for (default: the domain's first). options: the
-    domain's own; those that are None keep their defaults. Raises UsageError for a domain without plans or an unknown
-    option, Infeasible naming the constraint that cannot be met.
+    scenario: as `forerun.load` returns it.
+    objective: what to plan for (default: empty, the domain's first).
+    options: of the domain's planner; an option that is None keeps its default.
+
+    Raises UsageError if the domain has no planner or no such option, Infeasible that names the violated constraint.
 
     >>> found = forerun.plan(forerun.load(forerun.demo("energy").scenario), "time")
     >>> found.summary["batch_size"], found.summary["power_limit_w"]
@@ -40,9 +42,13 @@ def plan(scenario: Any, objective: str = "", **options: Any) -> Plan:
 
 
 def check(path: str | os.PathLike[str], *, scenario: Any = None) -> str:
-    """Verify a plan file (see `check_document`), or that a scenario file (YAML, TOML, JSON) and its files can be read.
+    """Verify a plan file, or check that a scenario file and its inputs can be read; returns what was verified.
 
-    Raises StoreError, ScenarioError, TraceError or ProfileError if not, CheckFailed if a claim of a plan is wrong.
+    path: a plan, a certificate, a measurement (see `check_document`) or a scenario (YAML, TOML, JSON).
+    scenario: the plan's scenario, instead of the one stored with it (default: None); required for a certificate.
+
+    Raises CheckFailed if a claim of the plan is false; StoreError, ScenarioError, TraceError or ProfileError if a file
+    cannot be read.
 
     >>> forerun.check(forerun.demo("energy").scenario)
     'a scenario of the energy domain, every value and file of it in order'
@@ -62,9 +68,10 @@ def check(path: str | os.PathLike[str], *, scenario: Any = None) -> str:
 
 
 def check_document(document: Mapping[str, Any], *, scenario: Any = None, name: str = "plan") -> str:
-    """Verify the content of a plan file, a certificate by itself (then with its scenario), or a measurement.
+    """Verify the content of a plan file, a certificate (given its scenario) or a measurement; returns what was verified.
 
-    Returns what was verified. Raises CheckFailed if it is wrong, StoreError if this is no such file.
+    document: plain data. scenario: as for `check`. name: of the file, for messages. Raises CheckFailed if a claim is false,
+    StoreError if the document is none of these.
     """
     schema = document.get("schema")
     if isinstance(schema, str) and schema.startswith("forerun.") and schema.endswith("certificate/1"):

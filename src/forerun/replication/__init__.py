@@ -32,9 +32,13 @@ def reproduction(identifier: str) -> Reproduction:
 
 
 def reproduce(identifier: str, *, quick: bool = False, progress: Progress = silent) -> Reproduced:
-    """One published result beside ours; `quick`: its quick form, where it has one.
+    """Reproduce one published result and compare the numbers.
 
-    Raises UnknownName, DataError naming the public data that are not here, and what the simulations raise.
+    identifier: as `forerun reproduce --list` shows it.
+    quick: use fewer seeds and traces, if the reproduction has such a form (default: False).
+    progress: called with a message at each step (default: silent).
+
+    Raises UnknownName, DataError that names missing public data, and what the simulations raise.
 
     >>> found = forerun.reproduce("blocks-early-stop")
     >>> [row.what for row in found.rows if row.ok is False]
@@ -51,10 +55,14 @@ def reproduce_all(
     workers: int = 1,
     progress: Callable[[Attempt], None] = lambda attempt: None,
 ) -> tuple[Attempt, ...]:
-    """Every reproduction (or those named), in their order; `progress` is called with each as it ends.
+    """Run several reproductions, in parallel; returns one attempt each, in order.
 
-    Nothing that ends one is raised: it is reported in its place. Those said to take longest begin first. A quick run takes
-    quick forms, and leaves out what has none and takes long. Results do not depend on the number of workers.
+    identifiers: as for `reproduce` (default: all).
+    quick: use quick forms, and skip slow reproductions without one (default: False).
+    workers: number of processes (default: 1); the results do not depend on it.
+    progress: called with each attempt when it is done.
+
+    An error in one reproduction is recorded in its attempt and does not stop the others. The slowest start first.
 
     >>> [attempt.entry.id for attempt in forerun.reproduce_all(["blocks-early-stop"])]
     ['blocks-early-stop']

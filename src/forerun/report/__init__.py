@@ -57,9 +57,13 @@ def _shown(items: Any) -> list[Item]:
 def write_page(
     items: Sequence[Item | Comparison], path: str | os.PathLike[str], *, questions: Sequence[str] = ()
 ) -> Path:
-    """Write the page of one thing, or of several side by side; `questions`: what each was run to answer.
+    """Write one self-contained HTML page; returns its path.
 
-    Raises StoreError if the path holds something that is not a page of ours, or cannot be written.
+    items: results, saved runs, studies, comparisons and stored documents; several runs of one domain are shown side by side.
+    path: the file to write; a page that forerun wrote is replaced.
+    questions: the question that each item answers (default: none).
+
+    Raises StoreError if the path contains something else or cannot be written.
 
     >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
     >>> forerun.write_page([result], "report.html").name
@@ -71,7 +75,7 @@ def write_page(
 
 
 def write_reproduction(entry: Reproduction, found: Reproduced, path: str | os.PathLike[str]) -> Path:
-    """Write the page of a reproduction: published numbers beside ours, and its figures."""
+    """Write the page of a reproduction: published and reproduced numbers, and the figures."""
     from forerun.report.compose import write_html
     from forerun.report.published import reproduction_page
 
@@ -91,7 +95,10 @@ def write_reproductions(
 def write_pictures(
     items: Sequence[Item | Comparison], folder: str | os.PathLike[str], kind: Literal["png", "svg"]
 ) -> list[Path]:
-    """Write every figure and ledger as `<id>.png` or `<id>.svg`; of several things, in a folder each.
+    """Write every figure and ledger to `<id>.png` or `<id>.svg`; returns the paths.
+
+    items: as for `write_page`. folder: created if absent; with several items, each has a folder of its own in it.
+    kind: "png" or "svg". Raises StoreError if a file cannot be written.
 
     >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
     >>> pictures = forerun.write_pictures([result], "pictures", "svg")
@@ -114,7 +121,9 @@ def write_pictures(
 
 
 def chart(figure: Figure) -> Any:
-    """A figure as an Altair chart, to show, change or combine in a notebook.
+    """Convert a figure to an Altair chart, to show, change or combine in a notebook.
+
+    figure: one of `result.figures`. Raises UsageError for anything else.
 
     >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
     >>> type(forerun.chart(result.figures["ledger-energy"])).__name__

@@ -68,13 +68,18 @@ def _in_short(run: Result | SavedRun) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """The outcome of one run: a value; it has touched no file.
+    """The result of one run: a value in memory, not yet saved.
 
-    summary: figures under names that carry units. intervals: of those figures that have one. headline: the figures to
-    show first. why: one sentence, the dominant cause of the outcome. tables by name. ledgers: where the time, energy
-    or money went. notes: what a reader must know (repairs, flags, fallbacks). next_steps: overrides or commands worth
-    trying next, with `{scenario}` for the scenario file. provenance: what may differ from machine to machine (wall
-    time ...), never part of the result itself.
+    scenario: the resolved scenario.
+    summary: figures by name; names carry units.
+    tables: by name. timeline: intervals of activity, or None.
+    ledgers: where the time, energy or money went; the parts sum to the whole.
+    why: one sentence, the dominant cause of the result.
+    notes: what a reader must know, such as repairs and fallbacks.
+    intervals: confidence intervals of those figures that have one.
+    headline: names of the figures to show first.
+    next_steps: commands worth trying next, with `{scenario}` for the scenario file.
+    provenance: what may differ between machines, such as wall time; not part of the result itself.
 
     >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
     >>> result.frame("attempts").shape[0], result.ledgers[0].name, sorted(result.intervals)
@@ -101,7 +106,7 @@ class Result:
 
     @property
     def domain(self) -> str:
-        """The room this result comes from."""
+        """The domain of the scenario."""
         return str(self.scenario.domain)
 
     @property
@@ -225,7 +230,7 @@ class SavedRun:
 
     @property
     def domain(self) -> str:
-        """The room this run comes from."""
+        """The domain of the scenario."""
         return str(self.scenario["domain"])
 
     def table(self, name: str) -> Table:
@@ -264,9 +269,9 @@ def require_run(value: Any, where: str) -> None:
 
 
 def load_result(folder: str | os.PathLike[str]) -> SavedRun:
-    """The run in a directory.
+    """Read a run from a directory that `Result.save` or `forerun simulate -o` wrote.
 
-    Raises StoreError naming the file that is absent or damaged.
+    folder: the run directory. Raises StoreError that names the missing or damaged file.
 
     >>> forerun.load_result("runs/none")
     Traceback (most recent call last):
@@ -276,7 +281,7 @@ def load_result(folder: str | os.PathLike[str]) -> SavedRun:
     if not base.is_dir():
         raise StoreError.at(
             base,
-            "a file, where a run directory is wanted (`forerun simulate -o` keeps one)"
+            "is a file, not a run directory (`forerun simulate -o` writes one)"
             if base.exists()
             else "no such run directory",
         )

@@ -100,7 +100,7 @@ class Comparison:
 
     @property
     def domain(self) -> str:
-        """The room of the variants."""
+        """The domain of the variants."""
         return str(self.scenario.get("domain", ""))
 
     def notes(self) -> list[tuple[str, tuple[str, ...]]]:
@@ -152,12 +152,18 @@ def compare(
     workers: int = 1,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Compare policies by name, and variants made of overrides (`{"cheap": {"price.spot_usd_per_h": 0.5}}`).
+    """Compare policies and variants of a scenario on common seeds. The first is the reference for differences.
 
-    The first is the reference; one alone is compared with the scenario as given. `objective` is the summary figure to rank
-    by, as `figure` or `figure:lower` (default: the domain's first that the results have). See
-    `compare_variants` for seeds, precision and what is raised; UsageError too for policies or variants of
-    another shape.
+    scenario: as `forerun.load` returns it. It is the reference if there is only one policy or variant.
+    policies: names of policies (default: none).
+    variants: overrides by name, such as `{"cheap": {"price.spot_usd_per_h": 0.5}}` (default: none).
+    objective: summary figure to rank by, as `figure` or `figure:lower` (default: empty, the domain's first in the results).
+    seeds: number of common seeds (default: 20).
+    precision: if above 0, add seeds until the half-width of every paired interval is at most this, in the objective's unit
+        (default: 0).
+    workers: number of processes (default: 1). progress: called with a message at each step.
+
+    Raises UsageError for fewer than two variants or an unknown objective, ScenarioError for an invalid variant.
 
     >>> scenario = forerun.load(forerun.demo("energy").scenario, ["trials=0"])
     >>> found = forerun.compare(scenario, ["default", "joint"], objective="energy_j", seeds=3)
@@ -238,10 +244,10 @@ def compare_variants(
 ) -> Comparison:
     """Compare variants of a resolved scenario; the first is the reference.
 
-    Of several objectives the first counts that the results have (no deadlines, no share of them met). `precision` > 0:
-    seeds are added (from FIRST_SEEDS on, up to `most_seeds`) until every paired interval's half width is at most that
-    much, in the objective's unit. Raises UsageError for fewer than two variants or an objective that
-    the results do not have; ScenarioError if a variant is no scenario.
+    If there are several objectives, the first that the results have is used (a log without deadlines has no share of
+    deadlines met). With `precision` > 0, seeds are added, from FIRST_SEEDS up to `most_seeds`, until the half-width of every
+    paired interval is at most `precision`, in the objective's unit. Raises UsageError for fewer than two variants or an
+    objective that the results do not have, ScenarioError if a variant is not a valid scenario.
     """
     _check(scenario, variants)
     runner = _Runner(
@@ -302,7 +308,7 @@ def _ledger_name(ledger: str) -> tuple[str, str]:
 
 
 def moved_parts(found: Comparison) -> tuple[Moved, ...]:
-    """The ledgers that differ from the reference's, in the room's order: where each difference comes from."""
+    """The ledgers that differ from the reference's, in the domain's order: where each difference comes from."""
     others = [standing for standing in found.standings if standing.variant.name != found.reference]
     ledgers = dict.fromkeys(ledger for standing in others for ledger in standing.parts)
     table = []
@@ -330,7 +336,7 @@ def moved_parts(found: Comparison) -> tuple[Moved, ...]:
 
 
 def pick_objective(domain: str, named: str, summary: Mapping[str, Any]) -> Objective:
-    """The objective a user names, or the room's first.
+    """The objective that a user names, or the domain's first.
 
     Raises UsageError if there is none of that name, with what is known.
     """

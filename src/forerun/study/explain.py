@@ -144,10 +144,13 @@ def explain(
     workers: int = 1,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Explanation:
-    """Explain a run, fresh or saved. A domain without an explainer gets the causes and the limit only.
+    """Explain a run: its dominant causes, the binding constraint, and the smallest change that would change the answer.
 
-    run: as `simulate` or `load_result` returns it. workers: processes that simulate (default 1: this one); the result does
-    not depend on it. progress: called before the first simulation with the number there may be, and after each.
+    run: as `simulate` or `load_result` returns it.
+    workers: number of processes (default: 1, this one); the result does not depend on it.
+    progress: called before the first simulation, with the maximum number of simulations, and after each.
+
+    If the domain has no explainer, the explanation has only the causes and the constraint.
 
     >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0", "policy=default"]))
     >>> found = forerun.explain(result)

@@ -1,4 +1,4 @@
-"""Studies in any room: run what is not done yet, then read what came out."""
+"""Run the cells of a study that are not done yet, then read its results."""
 
 from __future__ import annotations
 
@@ -25,11 +25,17 @@ def run_study(
     objective: str = "",
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> SavedStudy:
-    """Do the cells of a study file that its store does not hold yet, and return what the store then holds.
+    """Run the cells of a study that are not in its store yet, and return the whole study.
 
-    `store` is the file that keeps them (default: the study's name with `.sqlite`, in the current folder); killed at any
-    instant, the same call goes on from there. `executor`: where cells run (default: here, one after another). `retry` does
-    failed cells again. `objective` ranks, as `figure` or `figure:lower`. Raises ScenarioError, UsageError or StoreError.
+    study: the study file.
+    store: the file that stores the cells (default: the study's name with `.sqlite`, in the current folder). If the process
+        is killed, the same call continues.
+    executor: where cells run (default: None, in this process, one after another).
+    retry: run failed cells again (default: False).
+    objective: metric to rank by, as `figure` or `figure:lower` (default: empty, the file's, else the domain's).
+    progress: called with the number of finished cells.
+
+    Raises ScenarioError, UsageError or StoreError.
 
     >>> from pathlib import Path
     >>> base = forerun.demo("energy").scenario
