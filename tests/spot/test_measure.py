@@ -15,7 +15,7 @@ import pytest
 from forerun.cli.main import run
 from forerun.domains.spot.scenario.job import JobSpec
 from forerun.measure.checkpoint import profile as profiles
-from forerun.measure.checkpoint.fleet import Fleet, FleetLog, Segment, Snapshot, Step, Work
+from forerun.measure.checkpoint.fleet import CheckpointWrite, Fleet, FleetLog, Segment, Step, Work
 from forerun.measure.checkpoint.profile import train
 from forerun.measure.checkpoint.testbed import ledger
 from forerun.measure.checkpoint.trainees import KINDS, trainee
@@ -96,9 +96,9 @@ def test_the_books_of_a_log_by_hand() -> None:
         0.0, 0.0, 1, 0, 0.0, [Step(i, 1.0 * i, 1.0 * i + 1, 0.0) for i in range(3)], [], 3.5, "loss"
     )
     one.steps[2] = Step(2, 2.5, 3.2, 0.0)
-    one.snapshots = [Snapshot(1, 2.0, 2.5, 3.0), Snapshot(2, 3.2, 3.4, math.inf)]
+    one.checkpoints = [CheckpointWrite(1, 2.0, 2.5, 3.0), CheckpointWrite(2, 3.2, 3.4, math.inf)]
     two = Segment(
-        5.0, 6.0, 1, 2, 0.0, [Step(2, 6.0, 7.0, 0.0)], [Snapshot(2, 7.0, 7.25, math.inf)], 8.0, "end"
+        5.0, 6.0, 1, 2, 0.0, [Step(2, 6.0, 7.0, 0.0)], [CheckpointWrite(2, 7.0, 7.25, math.inf)], 8.0, "end"
     )
     parts = ledger(FleetLog((one, two), (), ((3.5, 5.0),), 8.0, (), 1))
     assert parts == pytest.approx(

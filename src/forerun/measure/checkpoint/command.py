@@ -1,4 +1,4 @@
-"""`forerun measure checkpoint`: time a real training's snapshots and restarts, and run it on processes that are killed."""
+"""`forerun measure checkpoint`: time checkpoints and restarts of a real training job, also on processes that are killed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def command(
     quiet: bool,
     out: Path | None,
 ) -> None:
-    """Time steps, snapshot stall, write, load and restart of a real training here, as the `job:` of a scenario.
+    """Time steps, checkpoint stall, write, load and restart of a real training here, as the `job:` of a scenario.
 
     With --trace, processes are then killed and started as a membership trace says, and where the time went is put beside
     what the simulator predicts from the times just measured.

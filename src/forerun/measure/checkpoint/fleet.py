@@ -1,7 +1,7 @@
 """A fleet of real processes and the elastic job on it: started, killed, re-planned and logged by the clock.
 
 The rules are those of the room: a lost active node, or enough ready ones for another pipeline, starts a re-plan; all
-nodes of the new shape start anew from the last durable snapshot; steps after it are lost.  Everything that happens is
+nodes of the new shape start anew from the last durable checkpoint; steps after it are lost.  Everything that happens is
 logged with the time at which it happened.
 """
 
@@ -35,7 +35,7 @@ Change = tuple[float, bool, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What is trained and how: samples a step, pipelines of `depth` processes, snapshots back to back.
+    """What is trained and how: samples a step, pipelines of `depth` processes, checkpoints back to back.
 
     bytes_per_s slows the writes down as a slow store would; 0 writes as fast as it goes.
     """
@@ -59,8 +59,8 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A snapshot of the state after a step: blocked from start to copied, durable later or never (infinity)."""
+class CheckpointWrite:
+    """A checkpoint of the state after a step: blocked from start to copied, durable later or never (infinity)."""
 
     step: int
     start_s: float
@@ -78,7 +78,7 @@ class Segment:
     first_step: int
     load_s: float
     steps: list[Step] = field(default_factory=list)
-    snapshots: list[Snapshot] = field(default_factory=list)
+    checkpoints: list[CheckpointWrite] = field(default_factory=list)
     end_s: float = 0.0
     cause: str = ""
 
@@ -122,7 +122,7 @@ class Fleet:
         self.awaited: set[str] = set()
         self.gradient: Any = None
         self.loss = 0.0
-        self.writing: Snapshot | None = None
+        self.writing: CheckpointWrite | None = None
         self.killed_active = 0
         self.done: list[Change] = []
 
@@ -275,7 +275,7 @@ class Fleet:
             return
         self.segment.end_s, self.segment.cause = now_s, cause
         if self.writing is not None:
-            self.segment.snapshots.append(self.writing)
+            self.segment.checkpoints.append(self.writing)
         self.segments.append(self.segment)
 
     # ------------------------------------------------------------------ messages
@@ -328,7 +328,7 @@ class Fleet:
                     self._step_done(now_s)
             case "copied":
                 assert self.segment is not None
-                self.writing = Snapshot(int(said["step"]), self.step_start_s, now_s, float("inf"))
+                self.writing = CheckpointWrite(int(said["step"]), self.step_start_s, now_s, float("inf"))
                 self._begin_step(now_s)
             case "durable":
                 self._durable(int(said["step"]), now_s)
@@ -377,8 +377,8 @@ class Fleet:
 
     def _durable(self, step: int, now_s: float) -> None:
         assert self.segment is not None and self.writing is not None
-        written = Snapshot(step, self.writing.start_s, self.writing.copied_s, now_s)
-        self.segment.snapshots.append(written)
+        written = CheckpointWrite(step, self.writing.start_s, self.writing.copied_s, now_s)
+        self.segment.checkpoints.append(written)
         self.writing = None
         if self.saved:
             (self.folder / f"step-{self.saved}").unlink(missing_ok=True)

@@ -129,13 +129,13 @@ def measure(
         spans = [s.end_s - s.start_s for segment in log.segments for s in segment.steps[WARM_STEPS:]]
         step[size] = Timing.of(spans)
     segments = [segment for log in logs for segment in log.segments]
-    snapshots = [one for segment in segments for one in segment.snapshots]
-    durable = [one for one in snapshots if one.durable_s < math.inf]
+    checkpoints = [one for segment in segments for one in segment.checkpoints]
+    durable = [one for one in checkpoints if one.durable_s < math.inf]
     again = [segment for segment in segments if segment.ready_s > 0]
     return Profile(
         work=work,
         step=step,
-        stall=Timing.of([one.copied_s - one.start_s for one in snapshots]),
+        stall=Timing.of([one.copied_s - one.start_s for one in checkpoints]),
         write=Timing.of([one.durable_s - one.copied_s for one in durable]),
         load=Timing.of([segment.load_s for segment in again]),
         restart=Timing.of([segment.ready_s - segment.replan_s for segment in again]),
@@ -149,7 +149,7 @@ WARM_STEPS = 2
 
 
 def calm(work: Work, folder: Path, size: int, steps: int, restarts: int) -> FleetLog:
-    """Train with `size` processes, asking for a restart every so many steps once a snapshot is durable.
+    """Train with `size` processes, asking for a restart every so many steps once a checkpoint is durable.
 
     Restarts are asked for while a step is running, as losses come.
     """
@@ -167,7 +167,7 @@ def calm(work: Work, folder: Path, size: int, steps: int, restarts: int) -> Flee
 
 
 def train(fleet: Fleet, steps: int, *, until_saved: bool) -> None:
-    """Train for so many steps of a segment, and until a snapshot of them is durable if asked."""
+    """Train for so many steps of a segment, and until a checkpoint of them is durable if asked."""
     before, at = fleet.saved, len(fleet.segments)
     while True:
         segment = fleet.segment if fleet.state == "training" else None

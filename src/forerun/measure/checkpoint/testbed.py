@@ -141,7 +141,7 @@ def ledger(log: FleetLog) -> dict[str, float]:
         parts["reconfig"] += segment.ready_s - before_s
         kept, final = _kept(segment), segment.cause == "end"
         upto_s = kept[-1].end_s if kept else segment.ready_s
-        counted = [one for one in segment.snapshots if final or one.durable_s < math.inf]
+        counted = [one for one in segment.checkpoints if final or one.durable_s < math.inf]
         stall_s = sum(one.copied_s - one.start_s for one in counted)
         upto_s = max([upto_s, *(one.copied_s for one in counted)])
         parts["useful"] += upto_s - segment.ready_s - stall_s
@@ -157,7 +157,7 @@ def _kept(segment: Segment) -> list[Step]:
     """Steps of a segment that are not rolled back: all at the end of the run, else those durable."""
     if segment.cause == "end":
         return segment.steps
-    durable = [one.step for one in segment.snapshots if one.durable_s < math.inf]
+    durable = [one.step for one in segment.checkpoints if one.durable_s < math.inf]
     return [step for step in segment.steps if durable and step.number <= max(durable)]
 
 
