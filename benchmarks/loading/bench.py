@@ -1,4 +1,4 @@
-"""Speed of the loading room, as ratios: compiled loops against a heap and a simpy twin, blocks against tar and copying.
+"""Speed of the loading domain, as ratios: compiled loops against a heap and SimPy, blocks against tar and copying.
 
     python benchmarks/loading/bench.py [--json]
 

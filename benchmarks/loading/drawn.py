@@ -1,4 +1,4 @@
-"""The room's tuner on stores drawn from all kinds, with the slack that it judges by and without: how often it is good.
+"""The tuner three_probes on random stores, with its slack and without: the share of runs with little regret.
 
     python benchmarks/loading/drawn.py [--stores 360] [--json]
 
@@ -51,16 +51,16 @@ def drawn(number: int) -> tuple[SyntheticStore, Load]:
 
 def regrets(stores: int) -> dict[str, Any]:
     """By slack: regrets of every run, and the most probes of any."""
-    recipes = {"with slack": ThreeProbes(), "without slack": ThreeProbes(slack=0.0)}
-    found: dict[str, list[float]] = {name: [] for name in recipes}
+    specs = {"with slack": ThreeProbes(), "without slack": ThreeProbes(slack=0.0)}
+    found: dict[str, list[float]] = {name: [] for name in specs}
     probes = 0
     for number in range(stores):
         store, load = drawn(number)
         truth = store.truth(load, CELLS)
         for seed in range(SEEDS):
-            for name, recipe in recipes.items():
+            for name, spec in specs.items():
                 rng = stream(seed, f"drawn store {number}")
-                run = tune(recipe, store.evaluator(load, rng), CELLS, load, rng=rng)
+                run = tune(spec, store.evaluator(load, rng), CELLS, load, rng=rng)
                 found[name].append(run.regret(truth))
                 probes = max(probes, len(run.probes))
     return {

@@ -222,13 +222,13 @@ def test_restoring_goes_on_where_it_stopped(
     real = io.FileIO.write
 
     class NearlyFull(io.FileIO):
-        room = 9000
+        left_bytes = 9000
 
         def write(self, data: Any) -> int:
-            if not NearlyFull.room:
+            if not NearlyFull.left_bytes:
                 raise OSError(28, "No space left on device")
-            taken = min(len(data), NearlyFull.room, 300)  # never all of a larger one at once
-            NearlyFull.room -= taken
+            taken = min(len(data), NearlyFull.left_bytes, 300)  # never all of a larger one at once
+            NearlyFull.left_bytes -= taken
             return real(self, memoryview(data)[:taken])
 
     plain = Path.open

@@ -1,4 +1,4 @@
-"""Predictions of a kept measurement held to what it measured."""
+"""Predictions of a measurement file compared with what it measured."""
 
 from __future__ import annotations
 

@@ -37,10 +37,10 @@ def pictures(rng: np.random.Generator) -> dict[str, bytes]:
     for number, (kind, mode) in enumerate(
         [("jpeg", "RGB"), ("jpeg", "L"), ("jpeg", "CMYK"), ("png", "RGBA"), ("png", "P"), ("png", "1")] * 4
     ):
-        held = io.BytesIO()
+        buffer = io.BytesIO()
         colours = image.fromarray(rng.integers(0, 256, (17 + number, 23, 3), np.uint8))
-        colours.convert(mode).save(held, kind)
-        found[f"{mode}/{number:02d}.{kind}"] = held.getvalue()
+        colours.convert(mode).save(buffer, kind)
+        found[f"{mode}/{number:02d}.{kind}"] = buffer.getvalue()
     return found
 
 
@@ -49,9 +49,9 @@ def sounds(rng: np.random.Generator) -> dict[str, bytes]:
     soundfile = library("soundfile")
     found = {}
     for number, (kind, channels) in enumerate([("WAV", 1), ("FLAC", 2), ("OGG", 1), ("FLAC", 1)] * 6):
-        held = io.BytesIO()
-        soundfile.write(held, 0.3 * rng.standard_normal((900 + number, channels)), 16_000, format=kind)
-        found[f"{number:02d}.{kind.lower()}"] = held.getvalue()
+        buffer = io.BytesIO()
+        soundfile.write(buffer, 0.3 * rng.standard_normal((900 + number, channels)), 16_000, format=kind)
+        found[f"{number:02d}.{kind.lower()}"] = buffer.getvalue()
     return found
 
 

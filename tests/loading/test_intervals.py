@@ -33,7 +33,7 @@ def measured(
     return run.end_s * math.exp(noise * rng.standard_normal()), seconds
 
 
-def held(rng: np.random.Generator) -> tuple[bool, float]:
+def covered(rng: np.random.Generator) -> tuple[bool, float]:
     """One store, noise, step and cell: three probes, an interval, and whether a run lies in it; the half width."""
     truth = StoreProfile(
         rng.uniform(0.005, 0.05), rng.uniform(2e8, 8e8), rng.choice([np.inf, 2e9]), rng.uniform(5e-4, 2e-3)
@@ -57,9 +57,9 @@ def held(rng: np.random.Generator) -> tuple[bool, float]:
 def test_what_is_measured_lies_in_the_interval_as_often_as_it_says() -> None:
     """Stores, noise of runs from 0.3 to 3 %, hidden and stalled cells, all drawn: 93 to 97 of 100."""
     rng = np.random.default_rng(9)
-    found = [held(rng) for _ in range(TRUTHS)]
+    found = [covered(rng) for _ in range(TRUTHS)]
     share = float(np.mean([inside for inside, _ in found]))
     assert 0.93 <= share <= 0.97, share
-    assert TRUTHS != 1000 or round(100 * share, 1) == 94.7  # as the room's page has it
+    assert TRUTHS != 1000 or round(100 * share, 1) == 94.7  # as the reference page has it
     # Nobody needs an interval that holds everything.
     assert np.median([half for _, half in found]) < 0.15

@@ -118,7 +118,7 @@ def test_failures_are_retried_then_named(blocks: Path) -> None:
 
 @pytest.fixture
 def dishonest() -> Iterator[tuple[str, list[bytes]]]:
-    """A server that answers whatever it is told to."""
+    """A server that gives the answers of a list."""
     server = socket.create_server(("127.0.0.1", 0))
     answers: list[bytes] = []
 

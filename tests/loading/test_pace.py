@@ -1,4 +1,4 @@
-"""Threads and blocks while a loader runs: the steered loop by its twin and laws, the policies, and a real loader."""
+"""Threads and blocks while a loader runs: the steered loop against a reference implementation, policies, a real loader."""
 
 from __future__ import annotations
 
@@ -151,9 +151,11 @@ def test_what_is_looked_at_and_what_threads_may_do() -> None:
         for name in ("got_s", "ask_s", "put_block", "queue"):
             assert np.array_equal(getattr(unchanged.jobs[0], name), getattr(plain.jobs[0], name)), case
         few = int(rng.integers(1, reader.threads + 1))
-        held, _ = steered(reader, few, every, lambda seen: seen.threads)
+        unchanged, _ = steered(reader, few, every, lambda seen: seen.threads)
         alone = stream([replace(reader, threads=few)], store, latency_s=latency)
-        assert np.array_equal(stream([held], store, latency_s=latency).jobs[0].got_s, alone.jobs[0].got_s)
+        assert np.array_equal(
+            stream([unchanged], store, latency_s=latency).jobs[0].got_s, alone.jobs[0].got_s
+        )
 
         decided: list[tuple[float, int]] = []
 
@@ -250,8 +252,8 @@ def test_a_latency_of_5_ms_becomes_40() -> None:
     assert [(before, after) for _, before, after in changes(climbed)] == [
         (1, 2), (2, 1), (1, 2), (2, 4), (4, 8), (8, 4)
     ]  # fmt: skip
-    told = [round(entry.summary["total_s"], 1) for entry in (result, climbed, fixed)]
-    assert told == [48.0, 78.3, 90.1]  # as the room's page has it
+    shown = [round(entry.summary["total_s"], 1) for entry in (result, climbed, fixed)]
+    assert shown == [48.0, 78.3, 90.1]  # as the reference page has it
     again = run("store.changes=[{at_s: 20, latency_s: 40ms}]")
     assert again.summary == result.summary and again.table("pace")["why"].tolist() == table["why"].tolist()
 
@@ -303,8 +305,8 @@ def test_blocks_change_when_an_epoch_ends_and_that_pays() -> None:
     assert result.summary["merges"] == 1 and result.summary["block_samples_at_end"] in (16, 64)
     assert epochs["samples_per_s"][1] > 1.5 * epochs["samples_per_s"][0]
     assert epochs["steady_stall_share"][2] < 0.01
-    told = [why for why in result.table("pace")["why"].tolist() if "save at least" in why]
-    assert len(told) == 1 and "epochs left" in told[0]
+    shown = [why for why in result.table("pace")["why"].tolist() if "save at least" in why]
+    assert len(shown) == 1 and "epochs left" in shown[0]
     assert epochs["gets"][0] > 2 * epochs["gets"][1]
     for forbids in ("layout.merge_s=500s", "run.epochs=1", "goal.memory_bytes=1MB"):
         kept = run(*slow, "layout.merge_s=5s", "pace.every_batches=20", forbids)
@@ -362,7 +364,7 @@ def test_paces_and_loaders_that_do_not_go_together() -> None:
 
 @dataclass
 class Recorded:
-    """Decides what it was told to, in turn, then keeps."""
+    """Makes the decisions of a list in turn, then changes nothing."""
 
     paces: list[Pace]
     views: list[PaceView] = field(default_factory=list)
@@ -372,8 +374,8 @@ class Recorded:
         return self.paces.pop(0) if self.paces else Pace(view.threads)
 
 
-class Told(PaceSpec, frozen=True, kw_only=True, tag="told"):
-    """A recipe around a recorded policy."""
+class Scripted(PaceSpec, frozen=True, kw_only=True, tag="scripted"):
+    """The spec of a recorded policy."""
 
     paces: tuple[tuple[int, int], ...]
 
@@ -388,7 +390,7 @@ def a_look(batch: int = 10) -> Look:
 
 def test_impossible_paces_are_stopped_by_name() -> None:
     def pacer(*paces: tuple[int, int]) -> Pacer:
-        return Pacer(Told(paces=paces), 2, 4, (1, 2, 4), (4, 8), 64, 640, job=1)
+        return Pacer(Scripted(paces=paces), 2, 4, (1, 2, 4), (4, 8), 64, 640, job=1)
 
     with pytest.raises(
         PolicyError, match=r"job 1, epoch 0, batch 10.*: a pace of 5 threads; 1 to 4 are on offer"
@@ -533,7 +535,7 @@ def test_real_blocks_are_cut_anew_between_epochs(blocks: Path, capsys: pytest.Ca
         pace_named("by_luck", 10)
 
 
-def test_a_store_whose_latency_is_told_to_change(blocks: Path) -> None:
+def test_a_store_whose_latency_changes_at_an_instant(blocks: Path) -> None:
     from forerun.cli.store import command
 
     assert StoreSpec(latency_s=1.0, changes=((5.0, 2.0), (9.0, 3.0))).latency_at(6.0) == 2.0

@@ -50,10 +50,10 @@ def check(placed: Placed, expected: dict[str, float]) -> None:
 @pytest.mark.parametrize("short", NAMES)
 def test_the_long_stream(golden: Callable[[str], Any], short: str) -> None:
     case = golden("placement_trace.json")
-    # As the room's page has it.
-    told = {"csp": 75.4, "ff": 52.9, "bf": 51.8, "wf": 47.1, "most_resident": 55.2}
+    # As the reference page has it.
+    on_page = {"csp": 75.4, "ff": 52.9, "bf": 51.8, "wf": 47.1, "most_resident": 55.2}
     assert (len(case["gangs"]), case["nodes"]["count"]) == (240, 24)
-    assert round(case["expected"][short]["local_hit_pct"], 1) == told[short]
+    assert round(case["expected"][short]["local_hit_pct"], 1) == on_page[short]
     shape = case["nodes"]
     nodes = [Node(gpus=shape["gpus"], cpus=shape["cpus"], disk=shape["disk"])] * shape["count"]
     placed = place_gangs(nodes, [gang(*row) for row in case["gangs"]], placements().get(NAMES[short])())

@@ -33,7 +33,7 @@ from forerun.trace.readers.loading_npy import read_numbers, read_records
 from .conftest import shown_on_the_page
 
 Golden = Callable[[str], Any]
-#: settings without merging that the room was built on
+#: settings without merging that the model was built on
 PUBLISHED = {("imagenet", "local"), ("imagenet", "remote"), ("librispeech", "remote")}
 
 COLUMNS = {
@@ -70,7 +70,7 @@ def test_numbers_are_numbers(tmp_path: Path) -> None:
 
 
 def test_object_arrays_become_tables(tmp_path: Path) -> None:
-    """What NumPy itself writes, told by its first bytes, in Parquet and back; other arrays are refused in words."""
+    """What NumPy itself writes, recognised by its first bytes, in Parquet and back; other arrays are refused in words."""
     polls = [{"a": 5, "b": 2**40}, {}, {"a": 7}]
     np.save(tmp_path / "memory.npy", np.array(polls, dtype=object), allow_pickle=True)
     import_trace(tmp_path / "memory.npy", tmp_path / "memory.parquet")
@@ -117,7 +117,7 @@ def test_the_improvement_column_and_what_it_rests_on(golden: Golden, published: 
         assert law == pytest.approx(float(row["law_pct"]), abs=0.01)
         assert law >= 0 and law == pytest.approx(gain.percent, abs=4.5)
         if gain.sleep_s in (0.75, 1.0):
-            # What the room's page says of them.
+            # As the reference page has them.
             assert round(gain.percent, 2) == {0.75: -1.55, 1.0: -0.79}[gain.sleep_s]
             assert (gain.merged_runs, gain.runs, gain.significant) == (1, 3, False)
 
@@ -148,8 +148,10 @@ def test_the_law_fitted_on_one_row_explains_the_others(golden: Golden) -> None:
                 found = errors if setting in PUBLISHED else others
                 found.append(abs(completion / float(row["completion_s"]) - 1))
     assert np.mean(errors) <= 0.02 and max(errors) <= 0.04
-    told = [100 * float(each) for each in (np.mean(errors), max(errors))]
-    assert shown_on_the_page("figure", f"completions without merging, {len(errors)} held out", told), told
+    figures = [100 * float(each) for each in (np.mean(errors), max(errors))]
+    assert shown_on_the_page("figure", f"completions without merging, {len(errors)} held out", figures), (
+        figures
+    )
     # Fresh vectors may hold settings that nobody has looked at.
     assert not others or (np.mean(others) <= 0.03 and max(others) <= 0.045)
 
@@ -192,9 +194,9 @@ def test_pools_that_share_the_cores_explain_every_merged_run(published: Path) ->
             free = PooledSetting(34_745, threads, cores=1e9).completion_s(block, io, decode_s, step)
             alone.append(abs(free / completion - 1))
     assert len(errors) == 15
-    told = [100 * float(error) for error in (np.mean(errors), max(errors))]
+    figures = [100 * float(error) for error in (np.mean(errors), max(errors))]
     assert shown_on_the_page(
-        "figure", "the same decode, 8 cores shared: ImageNet local, 15 held out", [1, 8, 40, 300, *told]
+        "figure", "the same decode, 8 cores shared: ImageNet local, 15 held out", [1, 8, 40, 300, *figures]
     )
     assert round(100 * max(alone)) == 57  # without sharing, four threads would be four times as fast
 
@@ -222,8 +224,8 @@ def test_what_the_pooled_law_is_worth_wherever_it_is_fitted(published: Path) -> 
             means.append(float(np.mean(off)))
             worst.append(max(off))
     label = f"either setting, fitted on each stalled run in turn, {len(means)} fits"
-    told = [min(means), max(means), max(worst)]
-    assert shown_on_the_page("figure", label, [0.1, *told]), told
+    figures = [min(means), max(means), max(worst)]
+    assert shown_on_the_page("figure", label, [0.1, *figures]), figures
 
 
 NUMBERS = ("io_mean_s", "compute_mean_s", "completion_s")
@@ -236,9 +238,9 @@ def test_both_laws_explain_librispeech(published: Path) -> None:
     merged = [abs(row.error) for row in explain_pooled(runs) if not row.fitted]
     assert len(unmerged) == 4 and max(unmerged) <= 0.03
     assert len(merged) == 10
-    told = [100 * float(error) for error in (np.mean(merged), max(merged))]
+    figures = [100 * float(error) for error in (np.mean(merged), max(merged))]
     assert shown_on_the_page(
-        "figure", "LibriSpeech remote, decode fitted on one run, 10 held out", [1, 4, 20, 260, *told]
+        "figure", "LibriSpeech remote, decode fitted on one run, 10 held out", [1, 4, 20, 260, *figures]
     )
 
 
@@ -258,9 +260,9 @@ def test_the_whole_figure_from_four_probes(published: Path, monkeypatch: pytest.
     )
     (inside,) = (row.corrected for row in found.rows if row.name.startswith("points of 20"))
     assert inside == 20 and not any("outside" in row.note for row in points.values())
-    told = [100 * max(plain), 100 * max(off.values()), inside]
+    figures = [100 * max(plain), 100 * max(off.values()), inside]
     label = "both settings, throughput from four probes"
-    assert shown_on_the_page("figure", label, [20, *told]), told
+    assert shown_on_the_page("figure", label, [20, *figures]), figures
     # The probes are no part of what they are judged by: four of the sixty runs behind the points.
     assert [len(figure.data["sleep_s"]) for figure in found.figures] == [20, 20]
     for figure in found.figures:

@@ -99,11 +99,11 @@ def test_a_job_that_fails_says_what_failed(copy: Path) -> None:
 
 @pytest.mark.parametrize("policy", CACHING_POLICIES)
 def test_real_caches_hit_as_the_simulated_ones(blocks: Blocks, policy: Any) -> None:
-    """The same requests in the same order, sizes that differ, rooms from none to all: equal hits and most bytes held."""
+    """The same requests in the same order, sizes that differ, any capacity: equal hits, equal most bytes cached."""
     rng = np.random.default_rng(3)
     sizes = [blocks.block_path(block).stat().st_size for block in range(blocks.blocks)]
-    for room in (0.0, 0.1, 0.5, 0.9, 1.0):
-        capacity = room * sum(sizes)
+    for share in (0.0, 0.1, 0.5, 0.9, 1.0):
+        capacity = share * sum(sizes)
         ours = CachedFiles(LocalFiles(blocks.folder), capacity, policy)
         keys = rng.integers(blocks.blocks, size=200)
         hits = []
@@ -200,18 +200,18 @@ def test_competing_for_processors_is_not_taken_for_a_link(
 def test_single_files_tell_latency_and_admit_what_they_cannot() -> None:
     rng = np.random.default_rng(5)
     load = Load(20_000, 50_000.0, 64, 0.1, 256)
-    held = 0
+    covered = 0
     for trial in range(200):
         sizes = 50_000 * np.exp(0.5 * rng.standard_normal(100))
         seconds = 0.04 * np.exp(0.2 * rng.standard_normal(100)) + sizes / 2e6
         a = Probe(Cell(1, 1), 100, 6.5, float(seconds.mean()), 0.001, 0.9, seconds, 0.0)
         c = Probe(Cell(1, 8), 300, 2.5, float(seconds.mean()), 0.001, 0.9, seconds, 0.0)
         found = fit_single_requests(a, c, sizes, load)
-        held += 1.4e6 <= found.conn_bytes_per_s <= 3.5e6
+        covered += 1.4e6 <= found.conn_bytes_per_s <= 3.5e6
         if trial == 0:
             flat = fit_single_requests(a, c, np.full(100, 5e4), load)
             assert flat.conn_bytes_per_s == np.inf and "not identifiable" in flat.notes[0]
-    assert held >= 180
+    assert covered >= 180
 
 
 def test_runs_in_the_notebooks_layout_are_read_by_its_importer(blocks: Blocks, tmp_path: Path) -> None:
@@ -334,17 +334,17 @@ def test_samples_that_cannot_be_decoded_are_named(tmp_path: Path, capsys: pytest
     folder = tmp_path / "arrays"
     folder.mkdir()
     for number in range(80):
-        held = io.BytesIO()
-        np.save(held, np.arange(number + 1))
-        (folder / f"{number:03d}.npy").write_bytes(held.getvalue())
+        buffer = io.BytesIO()
+        np.save(buffer, np.arange(number + 1))
+        (folder / f"{number:03d}.npy").write_bytes(buffer.getvalue())
     blocks = pack(folder, tmp_path / "blocks", PackSpec(8))
     with open_corpus(str(blocks.folder)) as corpus:
         run = run_cell(corpus, Job(step_s=0.0, decode="numpy"), Ask(Cell(8, 2), 80))
         assert run.samples == 80 and run.decode_cpu_s > 0
     (folder / "040.npy").write_bytes(b"\x93NUMPY\x01\x00 nonsense")
-    held = io.BytesIO()
-    np.save(held, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    (folder / "041.npy").write_bytes(held.getvalue())
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    (folder / "041.npy").write_bytes(buffer.getvalue())
     pack(folder, tmp_path / "spoilt", PackSpec(8, order="sorted"))
     assert command_line(["measure", "loading", str(tmp_path / "spoilt"), "--decoder", "numpy", "-q"]) == 2
     said = capsys.readouterr().err
@@ -353,7 +353,7 @@ def test_samples_that_cannot_be_decoded_are_named(tmp_path: Path, capsys: pytest
         and "cannot be decoded" in said
         and "Traceback" not in said
     )
-    piece = Piece("041.npy", 0, (len(held.getvalue()),), "a file of its own", keys=("041.npy",))
+    piece = Piece("041.npy", 0, (len(buffer.getvalue()),), "a file of its own", keys=("041.npy",))
     with pytest.raises(DataError, match=r"sample '041\.npy' .* cannot be decoded: ValueError: Object arrays"):
         run_loader(
             LocalFiles(folder),

@@ -1,4 +1,4 @@
-"""Scenarios: what a run says, what is refused and where, plans, levers and reproductions."""
+"""Scenarios: results of runs, what is refused and where, plans, what-if parameters and reproductions."""
 
 from __future__ import annotations
 
@@ -215,8 +215,8 @@ def test_published_results_are_regenerated(published: Path, monkeypatch: pytest.
         (reproduce.librispeech(silent).rows, "LibriSpeech remote, gain at 0.1, 0.25, 0.5, 0.75, 1 s"),
         (reproduce.imagenet(silent).rows, "ImageNet local, the same"),
     ):
-        told = [row for row in rows if row.name.startswith("improvement")]
-        values = [float(row.compat or 0) for row in told] + [float(row.corrected or 0) for row in told]
+        gains = [row for row in rows if row.name.startswith("improvement")]
+        values = [float(row.compat or 0) for row in gains] + [float(row.corrected or 0) for row in gains]
         assert shown_on_the_page("figure", label, values), values
     gains = [row for row in reproduce.imagenet(silent).rows if row.published is not None]
     assert all(row.corrected is not None and abs(row.corrected - row.published) <= 9 for row in gains)
@@ -297,13 +297,16 @@ def test_blocks_cut_by_size() -> None:
 def test_a_shuffle_buffer_mixes_blocks_and_is_filled_first() -> None:
     mixed = ("dataset.shuffle=block+buffer", "dataset.shuffle_buffer_samples=256")
     one = ("layout.block_samples=16", "loader.threads=1", "step.step_s=200ms")
-    plain, held = run(*one), run(*one, *mixed)
+    plain, mixed_run = run(*one), run(*one, *mixed)
     assert plain.summary["neighbour_share"] == pytest.approx(15 / 16, abs=1e-3)
-    assert 3 * held.summary["neighbour_share"] < 0.3
-    assert held.summary["batch_spread"] > 2 * plain.summary["batch_spread"]
-    assert held.summary["first_batch_s"] > 3 * plain.summary["first_batch_s"]
-    assert held.table("batches")["samples"].sum() == 1280 and held.summary["peak_memory_bytes"] > 256 * 50_000
-    assert np.all(held.table("batches")["load_s"][-3:] == 0)  # the last ones are there already
+    assert 3 * mixed_run.summary["neighbour_share"] < 0.3
+    assert mixed_run.summary["batch_spread"] > 2 * plain.summary["batch_spread"]
+    assert mixed_run.summary["first_batch_s"] > 3 * plain.summary["first_batch_s"]
+    assert (
+        mixed_run.table("batches")["samples"].sum() == 1280
+        and mixed_run.summary["peak_memory_bytes"] > 256 * 50_000
+    )
+    assert np.all(mixed_run.table("batches")["load_s"][-3:] == 0)  # the last ones are there already
 
 
 def test_an_epoch_of_some_steps() -> None:

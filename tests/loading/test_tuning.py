@@ -193,7 +193,7 @@ def test_one_slow_check_does_not_lead_to_the_heaviest_cell(name: str) -> None:
 
 
 def test_a_cell_that_only_just_hides_is_passed_over() -> None:
-    """Blocks of 4 and 8 threads hide 40 ms if nothing is slower than believed; the leanest with room is taken."""
+    """Blocks of 4 and 8 threads hide 40 ms if nothing is slower than believed; the leanest with slack is taken."""
     load = Load(6400, SAMPLE_BYTES, 64, 0.1, 256)
     store = SyntheticStore(STORES["http at 40 ms"], noise=0.0)
     chosen = {}
@@ -242,7 +242,7 @@ def test_bootstrap_intervals_cover(golden: Golden) -> None:
     """Intervals of latency over synthetic truths hold it about as often as they say."""
     rng = np.random.default_rng(8)
     load, latency, conn, decode = Load(256, SAMPLE_BYTES, 64, 0.1), 0.012, 6e8, 0.001
-    held = 0
+    covered = 0
     trials = 1000
     for _ in range(trials):
         made = []
@@ -258,5 +258,5 @@ def test_bootstrap_intervals_cover(golden: Golden) -> None:
         profile = with_intervals((made[0], made[1], made[2]), load, rng, draws=150)
         assert profile.intervals is not None
         span = profile.intervals["latency_s"]
-        held += span.low <= latency <= span.high
-    assert 0.93 <= held / trials <= 0.97
+        covered += span.low <= latency <= span.high
+    assert 0.93 <= covered / trials <= 0.97

@@ -46,7 +46,7 @@ def test_demands(golden: Callable[[str], Any], tmp_path: Path) -> None:
         assert work.demand_bytes_per_s == pytest.approx(float(row["demand_bytes_per_s"]), rel=5e-6)
         assert work.utilisation_target == float(row["utilisation_target"])
     fed = {work.name: work.fed_by(10e9) for work in found}
-    assert (fed["resnet50_h100"], fed["unet3d_h100"]) == (54, 3)  # as the room's page has it
+    assert (fed["resnet50_h100"], fed["unet3d_h100"]) == (54, 3)  # as the reference page has it
     path.write_text(path.read_text().replace("0.224", "0.5"))
     with pytest.raises(TraceError, match=r"demands\.csv:2: demand .* is not batch \* record / computation"):
         read_demands(path)
@@ -221,22 +221,22 @@ def test_stats_of_an_experiment(published: Path, capsys: pytest.CaptureFixture[s
 def greedy_dual(
     keys: list[int], sizes: list[float], capacity: float, fetch_s: float, per_byte_s: float
 ) -> list[bool]:
-    """GreedyDual-Size with a dict and a search: the twin of the compiled one."""
-    held: dict[int, tuple[float, int]] = {}
+    """GreedyDual-Size with a dict and a search: a reference implementation of the compiled one."""
+    cached: dict[int, tuple[float, int]] = {}
     inflation, hits = 0.0, []
     for turn, key in enumerate(keys):
         worth = fetch_s / sizes[key] + per_byte_s
-        if key in held:
-            held[key] = (inflation + worth, held[key][1])
+        if key in cached:
+            cached[key] = (inflation + worth, cached[key][1])
             hits.append(True)
             continue
         hits.append(False)
         if sizes[key] > capacity:
             continue
-        while sum(sizes[k] for k in held) + sizes[key] > capacity:
-            leaving = min(held, key=lambda k: held[k])
-            inflation = held.pop(leaving)[0]
-        held[key] = (inflation + worth, turn)
+        while sum(sizes[k] for k in cached) + sizes[key] > capacity:
+            leaving = min(cached, key=lambda k: cached[k])
+            inflation = cached.pop(leaving)[0]
+        cached[key] = (inflation + worth, turn)
     return hits
 
 
