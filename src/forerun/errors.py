@@ -1,4 +1,4 @@
-"""Every error forerun raises on purpose.
+"""All exceptions that forerun raises deliberately.
 
     ForerunError                     (exit code 1)
     ├── InputError                   (2) something the user gave is not usable
@@ -6,12 +6,12 @@
     │   ├── ScenarioError                a scenario file or override
     │   ├── TraceError                   a trace file or table
     │   ├── ProfileError                 a measured profile
-    │   ├── UnknownName                  a policy, room, reader, dataset ... that does not exist
+    │   ├── UnknownName                  a policy, domain, reader, dataset ... that does not exist
     │   ├── DataError                    public data that is absent or not what was promised
     │   └── StoreError                   a run directory or study store
     ├── PolicyError                  (2) a policy decided something impossible
     ├── Infeasible                   (3) the question has the answer "there is none"
-    └── CheckFailed                  (4) a law, certificate or published figure does not hold
+    └── CheckFailed                  (4) a law, certificate or published figure is violated
 
 Each carries `problems`: one `Problem` a fault, each with *where* (file and line, a path in a scenario,
 a job and an instant) and *what* (what was found and what is known). `str(error)` is one line a problem.
@@ -51,12 +51,12 @@ class Problem:
     def __str__(self) -> str:
         what = self.what if len(self.what) <= _LONGEST_WORD else _LONG_WORD.sub(_cut, self.what)
         text = f"{self.where}: {what}" if self.where else what
-        # Names come from users' files: a line stays a line, and no control character reaches the terminal.
+        # Names come from users' files: keep each problem on one line, and print no control characters.
         return text if text.isprintable() else _CONTROL.sub(_spelt, " ".join(text.splitlines()))
 
 
 class ForerunError(Exception):
-    """Base of all errors raised on purpose; its text is one line per problem. The others are in `forerun.errors`.
+    """Base class of all exceptions that forerun raises deliberately; its text is one line per problem.
 
     >>> try:
     ...     forerun.load("nowhere.yaml")
@@ -122,9 +122,9 @@ class UnknownName(InputError):
 
 
 class PolicyError(ForerunError):
-    """A policy decided something impossible; the problem names entity, instant and what was impossible.
+    """A policy made an impossible decision; the problem names the entity, the time and what was impossible.
 
-    so_far: the result of the run up to then, where the room keeps one.
+    so_far: the result of the run until then, if the domain provides one.
     """
 
     exit_code = 2
@@ -138,7 +138,7 @@ class Infeasible(ForerunError):
 
 
 class CheckFailed(ForerunError):
-    """A law, certificate or published figure does not hold."""
+    """A law, certificate or published figure is violated."""
 
     exit_code = 4
 

@@ -1,4 +1,4 @@
-"""Observers of a run: objects that see what happens in it and change nothing.
+"""Observers of a run: objects whose methods are called with its events and cannot change it.
 
 Each domain has a protocol `Observer`, whose methods are what can be observed there. An observer has at least one of them.
 """
@@ -21,7 +21,7 @@ def checked_observers(watch: Iterable[Any], protocol: type, *, unobserved: str =
     run that cannot be observed. It names what can be observed.
     """
     if not isinstance(watch, Iterable):
-        raise UsageError.at("watch", f"takes a list of observers, {type(watch).__name__} was found")
+        raise UsageError.at("watch", f"takes a list of observers, not {type(watch).__name__}")
     observers = tuple(watch)
     methods = {
         name: method
@@ -44,7 +44,7 @@ def checked_observers(watch: Iterable[Any], protocol: type, *, unobserved: str =
 def _fault(observer: Any, methods: dict[str, Any]) -> str:
     """What is wrong with an observer, empty if nothing is."""
     if isinstance(observer, type):
-        return "is a class; an instance of it is wanted"
+        return "is a class; pass an instance of it"
     absent = [name for name in methods if not callable(getattr(observer, name, None))]
     own = [
         name for name in dir(observer) if not name.startswith("_") and callable(getattr(observer, name, None))

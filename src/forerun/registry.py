@@ -1,6 +1,6 @@
-"""Names in files to classes.
+"""Registries: classes by the names that files use for them.
 
-A registry holds the recipes of one kind (schedulers, batching policies, arrival processes, readers ...). Its members
+A registry contains the policy specs of one kind (schedulers, batching policies, arrival processes, readers ...). Its members
 are *discovered*: every public class derived from the kind's base, in the modules of one package, and whatever
 installed packages announce under the kind's entry point group. Nothing is listed by hand, so a new policy is one new
 file.
@@ -24,7 +24,7 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """The members of one kind, by name.
 
-    `kind` is the word for messages ("scheduling policy"); `package` the dotted name of the package whose modules hold
+    `kind` is the word for messages ("scheduling policy"); `package` the dotted name of the package whose modules contain
     the built-in members; `base` the class they derive from; `group` the entry point group for plugins. A member's
     name is its `tag` (a recipe's name in files), else its `name` attribute. A member may be known by other names too
     (`also_named`): they are understood, not listed.

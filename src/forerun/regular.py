@@ -1,4 +1,4 @@
-"""Files that a user names, opened only if they are regular files.
+"""Open files that a user names, if they are regular files.
 
 Opening a pipe waits for a writer, and reading a device such as /dev/zero never ends. Both are rejected here, after the
 file is open, so that nothing can replace it between the check and the first byte. Every rejection is an OSError whose
@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO, Final
 
-#: the largest file that is read: more is a view of memory (/proc/kcore) or a mistake, and hashing it takes hours
+#: largest file that is read, in bytes: more is a view of memory (/proc/kcore) or a mistake
 MOST_BYTES: Final = 2**40
 
 
@@ -76,7 +76,7 @@ def followed(path: Path) -> Path:
 
 
 def unreadable(error: OSError) -> str:
-    """Why a file cannot be read, as the end of a sentence that begins with its name.
+    """Why a file cannot be read, as the rest of a sentence that begins with its name.
 
     Reasons of this module are such sentences ("is a pipe or device"), those of the system are not ("Permission denied").
     """

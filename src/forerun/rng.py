@@ -1,4 +1,4 @@
-"""One seed, many named streams.
+"""Named random streams from one seed.
 
 `stream(seed, "arrivals")` and `stream(seed, "failures", 7)` are independent generators that depend on nothing but
 their names: a new consumer of randomness changes no other, and policies compared in a study see the same arrivals.
@@ -13,7 +13,7 @@ import numpy as np
 
 
 def stream(seed: int, *purpose: str | int) -> np.random.Generator:
-    """The random generator of one purpose.
+    """The random generator for one purpose.
 
     seed: not negative. purpose: its name and, if there are several of a kind, the entity. Raises as `stream_key`.
     """
@@ -31,7 +31,7 @@ def stream_key(seed: int, *purpose: str | int) -> int:
         raise ValueError("a stream needs the name of its purpose")
     digest = hashlib.blake2b(digest_size=16, person=b"forerun stream")
     for part in (seed, *purpose):
-        # A type mark and a length distinguish ("a", "bc") from ("ab", "c"), and 1 from "1".
+        # A type tag and a length distinguish ("a", "bc") from ("ab", "c"), and 1 from "1".
         text = str(part).encode()
         digest.update(b"i" if isinstance(part, int) else b"s")
         digest.update(len(text).to_bytes(8, "little"))

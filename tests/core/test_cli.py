@@ -285,7 +285,7 @@ def test_the_next_command_sets_nothing_twice(capsys: pytest.CaptureFixture[str])
 
 def test_explaining_a_scenario_file_tells_what_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", str(SERVING)]) == 2
-    assert "a run directory is wanted (`forerun simulate -o` keeps one)" in capsys.readouterr().err
+    assert "is a file, not a run directory (`forerun simulate -o` writes one)" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="closes streams by the shell, and wants /dev/full")
@@ -368,7 +368,7 @@ def test_no_color_means_no_bold_either(monkeypatch: pytest.MonkeyPatch) -> None:
             b"three replicas",
             ":1: is not JSON: Expecting value at column 1; a scenario ends in .yaml",
         ),
-        ("list.json", b"[1, 2]", ": holds a list; plans, scenarios and measurements are JSON objects"),
+        ("list.json", b"[1, 2]", ": contains a list; plans, scenarios and measurements are JSON objects"),
         ("scenario.json", b'{"domain": "energy",\n"gpu": 1}', ":2: at $.gpu"),
         ("other.json", b'{"a": 1}', ": is no plan: its format is None"),
     ],

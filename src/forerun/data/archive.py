@@ -23,7 +23,7 @@ MOST_LEVELS = 64
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """How much is unpacked before an archive is refused: members looked at, bytes written, bytes read in all."""
+    """Limits of unpacking an archive: members, bytes written, total bytes read."""
 
     members: int = 100_000
     total_bytes: int = 4 << 30

@@ -19,7 +19,7 @@ CACHE_VARIABLE = "FORERUN_CACHE_DIR"
 
 
 def dataset(name: str) -> Path:
-    """The path of public data: of a file, of a folder with all its files, or of the folder that holds a
+    """The path of public data: of a file, of a folder with all its files, or of the folder that contains a
     source.
 
     Raises UnknownName, or DataError saying the name, its address and the mirror's variable.
@@ -60,13 +60,13 @@ def status(source: Source, file: File) -> Literal["mirror", "cached", "to fetch"
 
 
 def mirror_dir() -> Path | None:
-    """The offline mirror, laid out as room/path; None if the environment names none."""
+    """The offline mirror, laid out as domain/path; None if the environment names none."""
     named = os.environ.get(MIRROR_VARIABLE, "")
     return Path(named).expanduser() if named else None
 
 
 def cache_dir() -> Path:
-    """Where downloaded files are kept: FORERUN_CACHE_DIR/data, else below the user's cache folder."""
+    """The folder of downloaded files: FORERUN_CACHE_DIR/data, else a folder in the user's cache."""
     named = os.environ.get(CACHE_VARIABLE, "")
     if named:
         return Path(named).expanduser() / "data"
@@ -116,7 +116,7 @@ def _verify(path: Path, file: File, name: str) -> None:
 
 
 def _download(url: str, target: Path, source: Source, file: File) -> None:
-    """Fetch one file into the cache; it appears there whole and verified, or not at all."""
+    """Fetch one file into the cache, verified and written atomically."""
     name = source.full_name(file)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ def _by_hand(name: str) -> str:
 
 
 def _root_of(path: Path, file: File, source: Source) -> tuple[Path, Path]:
-    """The folder that holds rooms, and the room with the part of the path that a source's files share."""
+    """The folder of all domains, and the domain with the part of the path that a source's files share."""
     root = path
     for _ in Path(source.full_name(file)).parts:
         root = root.parent

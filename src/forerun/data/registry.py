@@ -1,4 +1,4 @@
-"""The list of public data: one JSON file a room in `registry/`, every file with its digest, size and licence."""
+"""The list of public data: one JSON file per domain in `registry/`, each data file with its digest, size and licence."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ RAW = "https://raw.githubusercontent.com/"
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One file of a source.
 
-    path: below the room's folder, in the mirror and in the cache. sha256, size: of its bytes. upstream: its
+    path: below the domain's folder, in the mirror and in the cache. sha256, size: of its bytes. upstream: its
     path in the source's repository, at `commit` if that differs from the source's. archive: path in the
-    repository of an archive that holds it. how: how to get it, where no address serves these bytes.
+    repository of an archive that contains it. how: how to get it, if no address serves these bytes.
     """
 
     path: str
@@ -34,7 +34,7 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one publisher made available under one licence.
 
-    name: unique among all rooms. commit: commit or branch of the repository. note: what a user must know.
+    name: unique among all domains. commit: commit or branch of the repository. note: what a user must know.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sum(file.size for file in self.files)
 
     def full_name(self, file: File) -> str:
-        """The name by which a file is asked for: room and path."""
+        """The name that identifies a file: domain and path."""
         return f"{self.room}/{file.path}"
 
     def url(self, file: File) -> str:
-        """Where the file's bytes are served, or the archive that holds it; empty if nowhere."""
+        """Where the file's bytes are served, or the archive that contains it; empty if nowhere."""
         inside = file.upstream or file.archive
         if not inside or not self.repository.startswith(GITHUB):
             return ""
@@ -102,12 +102,12 @@ class _Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def known_sources() -> tuple[Source, ...]:
-    """All sources, by room and name."""
+    """All sources, by domain and name."""
     found: list[Source] = []
     for entry in resources.files("forerun.data").joinpath("registry").iterdir():
         if entry.name.endswith(".json"):
-            room = msgspec.json.decode(entry.read_bytes(), type=_Room)
-            found.extend(msgspec.structs.replace(source, room=room.room) for source in room.sources)
+            domain = msgspec.json.decode(entry.read_bytes(), type=_Room)
+            found.extend(msgspec.structs.replace(source, room=domain.room) for source in domain.sources)
     return tuple(sorted(found, key=lambda source: (source.room, source.name)))
 
 
@@ -119,12 +119,12 @@ def select(name: str) -> tuple[tuple[Source, File], ...]:
     """
     everything = [(source, file) for source in known_sources() for file in source.files]
     wanted = name.strip("/")
-    found = [pair for pair in everything if pair[0].full_name(pair[1]) == wanted]
-    found = found or [pair for pair in everything if pair[0].full_name(pair[1]).startswith(wanted + "/")]
-    found = found or [pair for pair in everything if pair[0].name == wanted]
-    if not wanted or not found:
+    matches = [pair for pair in everything if pair[0].full_name(pair[1]) == wanted]
+    matches = matches or [pair for pair in everything if pair[0].full_name(pair[1]).startswith(wanted + "/")]
+    matches = matches or [pair for pair in everything if pair[0].name == wanted]
+    if not wanted or not matches:
         hint = suggestion(name, [source.full_name(file) for source, file in everything])
         raise UnknownName.at(
             "", f"no public data named {name!r}; {hint}{known_names(name, [s.name for s in known_sources()])}"
         )
-    return tuple(found)
+    return tuple(matches)

@@ -1,1 +1,1 @@
-"""What a run gives back: tables with units, ledgers that sum, timelines, figures as data, and where they are kept."""
+"""Results of a run: tables with units, ledgers that sum, timelines, figures as data, and run directories."""

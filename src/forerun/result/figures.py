@@ -1,6 +1,6 @@
 """Figures as data: what to draw and what it means; the report decides how.
 
-A room's `figures.py` returns these. Every axis has a label and a unit; series are columns of equal length.
+A domain's `figures.py` returns these. Every axis has a label and a unit; series are columns of equal length.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 Kind = Literal[
     "line",  # y against x, one line a series; optional band low..high
-    "step",  # like line, but the value holds until the next point
+    "step",  # like line, but constant until the next point
     "cdf",  # share of observations at or below x; `x` holds quantile points already computed
     "bar",  # one bar a category
     "stacked_bar",  # parts of each category, stacked

@@ -1,4 +1,4 @@
-"""Ledgers: where every second (GPU-second, joule, dollar) went. The parts sum to the whole, always."""
+"""Ledgers: where every second (GPU-second, joule, dollar) went. The parts always sum to the whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Ledger:
     tolerance: float = 1e-9
 
     def check(self) -> None:
-        """The conservation law. Raises CheckFailed if a part is negative or the parts miss the whole."""
+        """Check conservation. Raises CheckFailed if a part is negative or the parts do not sum to the whole."""
         total = math.fsum(self.parts.values())
         allowed = self.tolerance * max(abs(self.whole), *(abs(part) for part in self.parts.values()), 0.0)
         negative = [name for name, part in self.parts.items() if part < -allowed]

@@ -94,7 +94,7 @@ class Planner(ABC, Generic[S]):
             raise CheckFailed.at("", f"planned again, there is no such plan: {error}") from error
         if _plain(again.data()) != _plain(kept):
             raise CheckFailed.at("", "planned again from its scenario, the plan differs")
-        return "planned again from its scenario, the plan is the same; its certificate holds"
+        return "planned again from its scenario, the plan is the same; its certificate is valid"
 
     def check_certificate(self, certificate: Mapping[str, Any], scenario: S) -> str:
         """Verify a certificate by itself. Raises CheckFailed, or UsageError in a domain without certificates."""
@@ -145,7 +145,7 @@ def document(plan: Plan, scenario: Spec, objective: str, options: Mapping[str, A
 
 
 def write_document(found: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
-    """Write a plan file; it appears whole or not at all. Raises StoreError if it cannot be written."""
+    """Write a plan file atomically. Raises StoreError if it cannot be written."""
     return write_text(Path(path), json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
@@ -173,6 +173,6 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
     except (RecursionError, ValueError) as error:
         raise StoreError.at(source, f"is not usable JSON: {error}{_other(source)}") from error
     if not isinstance(found, dict):
-        what = f"holds a {type(found).__name__}; plans, scenarios and measurements are JSON objects"
+        what = f"contains a {type(found).__name__}; plans, scenarios and measurements are JSON objects"
         raise StoreError.at(source, what)
     return found

@@ -1,4 +1,4 @@
-"""Published results beside ours: one row a number, `ok` always computed, never written by hand."""
+"""Published results compared with reproduced ones: one row per number; `ok` is always computed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forerun.result.figures import Figure
 
 @dataclass(frozen=True)
 class Row:
-    """One published number beside ours.
+    """One published number and its reproduction.
 
     name says what it is and carries a unit. published: as printed (None: not published). compat: in the original's
     arithmetic; corrected: in ours. tolerance: absolute difference admitted between published and compat (or corrected,
@@ -28,7 +28,7 @@ class Row:
 
     @property
     def ok(self) -> bool | None:
-        """Whether ours is within the tolerance of the published number; None where nothing can be judged."""
+        """Whether the reproduction is within the tolerance of the published number; None if it cannot be judged."""
         ours = self.compat if self.compat is not None else self.corrected
         if self.published is None or self.tolerance is None:
             return None
@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Reproduced:
-    """What a reproduction gives: its rows, the figures drawn like the original's, and what to know."""
+    """The outcome of a reproduction: its rows, figures like the original's, and notes."""
 
     rows: tuple[Row, ...]
     figures: tuple[Figure, ...] = ()
@@ -60,7 +60,7 @@ class Reproduced:
 
     @property
     def failed(self) -> tuple[Row, ...]:
-        """The rows that do not hold."""
+        """The rows outside their tolerance."""
         return tuple(row for row in self.rows if row.ok is False)
 
     def _repr_html_(self) -> str:
@@ -101,7 +101,7 @@ def _number(value: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One reproduction tried: what it found, or why there is nothing.
+    """One attempt at a reproduction: its outcome, or why there is none.
 
     absent: lines that name missing public data and how to get them. left_out: why a quick run did not try. error: what
     ended it.

@@ -1,8 +1,8 @@
-"""`Result`: what `simulate` returns, and the run directory it can be kept in.
+"""`Result`, which `simulate` returns, and the run directory that it can be saved to.
 
-A run directory holds scenario.json (resolved: simulating it again gives the same bytes), summary.json (names carry
+A run directory contains scenario.json (resolved: simulating it again gives the same bytes), summary.json (names carry
 units), ledgers.json, provenance.json (versions, digests of inputs, host, wall time: all that may differ between
-machines) and one Parquet file a table. It appears whole or not at all.
+machines) and one Parquet file per table. It is written atomically.
 """
 
 from __future__ import annotations
@@ -160,9 +160,9 @@ class Result:
         }
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the run directory; it appears whole or not at all.
+        """Write the run directory atomically.
 
-        Raises StoreError if the folder holds something already (and `overwrite` is not given, or what it holds is no
+        Raises StoreError if the folder is not empty (and `overwrite` is not given, or what it contains is no
         run), or cannot be written.
         """
         target = Path(folder)
@@ -256,12 +256,12 @@ class SavedRun:
 
     def _repr_html_(self) -> str:
         names = self.headline or tuple(self.summary)
-        heading = f"{self.domain} run {self.id}, kept in {self.folder}"
+        heading = f"{self.domain} run {self.id}, saved in {self.folder}"
         return notebook.run(heading, self.summary, self.intervals, names, self.ledgers, self.why, self.notes)
 
 
 def require_run(value: Any, where: str) -> None:
-    """Raise UsageError unless `value` is a run, fresh or kept."""
+    """Raise UsageError unless `value` is a run, in memory or saved."""
     if not isinstance(value, (Result, SavedRun)):
         raise wrong_type(
             where, value, "a run, as forerun.simulate(scenario) or forerun.load_result(folder) returns,"

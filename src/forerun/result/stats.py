@@ -140,7 +140,7 @@ def two_level_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
     """Interval of the grand mean where both a path and what happens on it vary.
 
     values: float64[paths, seeds], NaN where there is none. Paths are independent, seeds within a path share it: the
-    path means are the independent observations, and their spread already holds the spread within, so Student's t is
+    path means are the independent observations, and their spread already includes the spread within, so Student's t is
     over the paths.
     """
     table = np.asarray(values, dtype=float)

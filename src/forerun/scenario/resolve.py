@@ -64,8 +64,8 @@ DESCRIPTIONS = (".yaml", ".yml", ".json", ".toml")
 def written_out(document: Document, *, base: Path) -> tuple[dict[str, Any], Document]:
     """The document with each `key: FILE` replaced by what FILE says under the same key.
 
-    So `fleet: fitted.yaml` is the `fleet` that `forerun trace fit` described, and a run's own scenario holds it whole.
-    A file that does not hold the key as a section is left to the field's own type, as is every `file: ...`: recordings
+    So `fleet: fitted.yaml` is the `fleet` that `forerun trace fit` described, and a run's own scenario contains all of it.
+    A file that does not contain the key as a section is left to the field's own type, as is every `file: ...`: recordings
     come as JSON too. Raises ScenarioError for a description that is malformed.
     """
 
@@ -98,9 +98,9 @@ def written_out(document: Document, *, base: Path) -> tuple[dict[str, Any], Docu
 def apply_overrides(
     document: Document, overrides: Iterable[str], *, domain: str
 ) -> tuple[dict[str, Any], Document]:
-    """A copy of the document's data with `a.b[0].c=value` texts applied, and the document that holds it.
+    """A copy of the document's data with `a.b[0].c=value` texts applied, and the document that contains it.
 
-    A leading name of the room is dropped (`cluster.mode=compat` is `mode=compat` in the cluster room).
+    A leading domain name is dropped (`cluster.mode=compat` is `mode=compat` in the cluster domain).
     """
     data: dict[str, Any] = msgspec.to_builtins(document.data)
     problems: list[Problem] = []

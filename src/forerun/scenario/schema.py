@@ -19,13 +19,13 @@ from forerun.units import stem, unit_of
 _DESCRIBED: Final = {
     "type": "string",
     "pattern": r"\.(ya?ml|json|toml)$",
-    "description": "a file that holds the section",
+    "description": "a file that contains the section",
 }
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 
 
 def scenario_schema(spec: type[Spec]) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a room's scenario type."""
+    """The JSON Schema (2020-12) of a domain's scenario type."""
     definitions: dict[str, Any] = {}
     root = _record(spec, definitions)
     return {
@@ -123,7 +123,7 @@ def _is_section(declared: Any) -> bool:
 def _reference(spec: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str, Any]:
     name = spec.__name__
     if name not in definitions:
-        definitions[name] = {}  # a record may hold itself
+        definitions[name] = {}  # a record may contain itself
         definitions[name] = _record(spec, definitions)
     return {"$ref": f"#/$defs/{name}"}
 

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
     """A frozen record of a scenario; unknown keys are errors.
 
-    A record that must hold together (one of two fields, a sum, an order) says so in `problems`.
+    Constraints between fields (one of two, a sum, an order) are checked in `problems`.
     """
 
-    #: fields that the run id leaves out while they are None: added when runs without them had been kept
+    #: fields that the run id omits while they are None, because runs without them were saved before they existed
     added_later: ClassVar[tuple[str, ...]] = ()
 
     def problems(self) -> list[tuple[str, str]]:
-        """What is wrong with this record as a whole: (path below it, what), empty if nothing is."""
+        """Problems of this record as a whole: (path below it, message); empty if there are none."""
         return []
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class Input(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def recipe(registry: Registry[Any] | Callable[[], Registry[Any]]) -> msgspec.Meta:
-    """The annotation of a field that holds a recipe: `policy: Annotated[Policy, recipe(POLICIES)]`.
+    """The annotation of a field that contains a policy spec: `policy: Annotated[Policy, recipe(POLICIES)]`.
 
     Takes the registry, or a function that returns it. A registry imports its members when it is first asked, so
     declaring a scenario imports no policy.
@@ -90,7 +90,7 @@ def recipe(registry: Registry[Any] | Callable[[], Registry[Any]]) -> msgspec.Met
 
 @functools.cache
 def field_types(spec: type[msgspec.Struct]) -> dict[str, Any]:
-    """The declared type of each field, annotations kept."""
+    """The declared type of each field, with annotations."""
     hints: dict[str, Any] = {}
     for base in reversed(spec.__mro__):
         if annotations := inspect.get_annotations(base):
@@ -105,7 +105,7 @@ def field_types(spec: type[msgspec.Struct]) -> dict[str, Any]:
 
 @functools.cache
 def fields(spec: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """The fields of a record type; kept, because msgspec finds them anew each time."""
+    """The fields of a record type; cached, because msgspec computes them anew each time."""
     return msgspec.structs.fields(spec)
 
 

@@ -256,7 +256,7 @@ def _parse_toml(text: str, name: str) -> Document:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _toml_fault(error, text, name) from error
-    except ValueError as error:  # digits that `int` refuses, a day that no month has
+    except ValueError as error:  # digits that `int` rejects, a day that no month has
         raise ScenarioError.at(name, f"is not TOML: {error}") from error
     places.document()
     return Document(name, _plain_toml(data), places.lines)
@@ -308,7 +308,7 @@ class _TomlPlaces:
             line += mark.count("\n")
 
     def document(self) -> None:
-        """Note the lines of all that the text holds."""
+        """Record the line of every value in the text."""
         table: Place = ()
         while mark := self.tokens.peek():
             if mark == "\n" or mark.startswith("#"):
@@ -437,7 +437,7 @@ class _YamlReader:
                 documents += 1
                 if documents > 1:
                     raise ScenarioError.at(
-                        f"{self.name}:{line}", "a second document begins; one file holds one scenario"
+                        f"{self.name}:{line}", "a second document begins; a file contains one scenario"
                     )
             elif isinstance(event, yaml.AliasEvent):
                 raise ScenarioError.at(
