@@ -19,7 +19,7 @@ def claims() -> Iterator[Claim]:
     pictures, cluster = written(page, "pictures.yaml"), written(page, "deadlines.yaml")
     yield Claim(
         page,
-        "Pictures of {} kB lie one by one in an object store, {} ms away. {} threads a node",
+        "Pictures of {} kB are single objects in an object store, {} ms away. {} threads per node",
         (
             pictures["dataset"]["sample_bytes"]["mean_bytes"] / 1e3,
             parse_quantity(pictures["store"]["latency_s"]["mean_s"], "ms"),
@@ -31,7 +31,7 @@ def claims() -> Iterator[Claim]:
     yield Claim(page, "{} jobs with deadlines share {} GPUs", (jobs, nodes["count"] * nodes["gpus"]))
     merged = re.search(r"--set layout\.block_samples=(\d+)", (ROOT / page).read_text(encoding="utf-8"))
     assert merged
-    yield Claim(page, "what it is worth: {} pictures a block", (int(merged[1]),))
+    yield Claim(page, "what it is worth: {} pictures per block", (int(merged[1]),))
 
 
 def written(document: str, name: str) -> Any:
