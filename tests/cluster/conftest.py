@@ -1,4 +1,4 @@
-"""Worlds from the shared public traces, and the reference's outcomes for them."""
+"""Settings from the shared public traces, and the reference's outcomes for them."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def assert_equals_reference(record: Record, run_record: dict[str, Any]) -> None:
         assert_same_allocations(record, reference)
 
 
-def assert_equals_small_world(policy: Any, small: dict[str, Any], schedule: str) -> None:
+def assert_equals_small_setting(policy: Any, small: dict[str, Any], schedule: str) -> None:
     """Counters, number of events and every logged end of a small random setting."""
     shape = (small["switches"], small["nodes_per_switch"], small["gpus_per_node"])
     made = setting(small["trace"], shape, small["slot_s"], small["gpu_type"])

@@ -40,7 +40,7 @@ def drawn_world(rng: np.random.Generator) -> Setting:
 WORLDS = 520
 
 
-def test_nobody_admitted_is_late_in_drawn_worlds():
+def test_no_admitted_job_is_late_in_random_settings():
     """Not one: a plan is a promise, and holds what restarts cost. Best-effort jobs all end too."""
     rng = np.random.default_rng(1)
     admitted = refused = 0

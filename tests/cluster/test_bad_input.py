@@ -119,7 +119,7 @@ HOLES = "global_batch_size,1,2,4\n64,1.5,nan,5\n32,1,0,3\n"
 
 @pytest.mark.parametrize("policy", schedulers().names())
 @pytest.mark.parametrize("mode", ["compat", "corrected"])
-def test_holes_and_zeros_in_a_table_hold_nobody_up(simulate: Any, policy: str, mode: str) -> None:
+def test_holes_and_zeros_in_a_table_delay_no_job(simulate: Any, policy: str, mode: str) -> None:
     """A hole at 2 GPUs (64) and a 0 there (32): jobs that ask for 1 run under every policy, and all work is done."""
     rows = "1,0,90,a,900,64,1,60\n2,3,40,a,900,32,1,40\n3,4,300,a,4000,64,1,200"
     code, result, err = simulate(rows, "--set", f"policy={policy}", "--set", f"mode={mode}", table=HOLES)
@@ -147,7 +147,9 @@ class Spoiler:
         return view.give({0: 2, 1: 2}) if view.now_s >= 400 else view.take(np.arange(view.count))
 
 
-def test_a_spoiled_run_is_told_and_kept(simulate: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_failed_run_is_reported_and_saved(
+    simulate: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     monkeypatch.setattr(Fifo, "build", lambda self, rng: Spoiler())
     rows = "first,0,100,a,900,64,2,100\nsecond,10,50,a,900,64,2,50\nthird,400,80,a,900,64,4,80"
     options = ("--set", "placement=first-fit")
@@ -159,7 +161,7 @@ def test_a_spoiled_run_is_told_and_kept(simulate: Any, monkeypatch: pytest.Monke
     assert "stopped early: t=400 s" in Path("kept.html").read_text()
 
 
-def test_starving_everybody_ends_the_run_with_a_word(simulate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starving_all_jobs_ends_the_run_with_a_reason(simulate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from forerun.domains.cluster.policy import Allocation
 
     class Miser:
@@ -312,7 +314,7 @@ def test_every_command_reads_and_refuses_the_same_logs(
         assert run(["trace", "check", "jobs.csv", "--strict"]) == 2
 
 
-def test_a_log_with_empty_deadlines_is_told_and_fitted(
+def test_a_log_with_empty_deadlines_is_described_and_fitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """Jobs without a deadline count as best effort in figures and fits, and what is written can be read again."""
@@ -407,7 +409,7 @@ def test_quotas_are_of_users_or_of_partitions(
     )
 
 
-def test_a_quota_of_somebody_who_was_not_drawn_is_no_error(
+def test_a_quota_of_a_user_outside_the_sample_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

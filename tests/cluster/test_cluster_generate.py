@@ -75,7 +75,7 @@ def test_a_change_of_slack_shifts_no_other_draw() -> None:
     assert np.all(tight.deadline_s <= loose.deadline_s)
 
 
-def test_templates_can_run_on_the_gpus_drawn() -> None:
+def test_templates_can_run_on_their_gpus() -> None:
     made = generate(SPEC, flat_profile(), seed=1)
     rate = flat_profile().rate_at()
     for model, batch, gpus in zip(made.model, made.batch, made.gpus):

@@ -1,4 +1,4 @@
-"""Every law after every event, under every policy, in more than a thousand drawn worlds; and laws that can fail."""
+"""Every law after every event, under every policy, in more than a thousand random settings; and laws that can fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORLDS = 60
 
 
 def scene_for(name: str, number: int) -> Scene:
-    """A setting for a policy; published schedules run as published, with every accident put right, or with one."""
+    """A setting for a policy; published schedules run as published, with every known bug fixed, or with one."""
     policy = schedulers().get(name)
     if not issubclass(policy, Schedule):
         return drawn_world(number)
@@ -44,7 +44,7 @@ def test_laws_hold_after_every_event(name: str) -> None:
     assert events > 3 * WORLDS
 
 
-def test_the_drawn_worlds_are_many_and_different() -> None:
+def test_the_random_settings_are_many_and_different() -> None:
     assert WORLDS * len(NAMES) >= 500
     scenes = [drawn_world(number) for number in range(WORLDS)]
     assert {scene.terms.placement for scene in scenes} == set(contract._PLACEMENTS)
@@ -110,7 +110,7 @@ def whole(number: int = 0) -> Scene:
     return replace(made, terms=Terms())
 
 
-def test_a_gpu_held_twice_is_seen() -> None:
+def test_a_gpu_with_two_jobs_is_noticed() -> None:
     def damage(rules: Any, record: Record, now_s: float) -> None:
         held = np.flatnonzero(rules.state.owner >= 0)
         rules.state.owner[held[0]] = (rules.state.owner[held[0]] + 1) % len(record.setting.jobs)
@@ -180,7 +180,7 @@ def test_a_ledger_that_does_not_sum_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
         play(schedulers().get("fifo")(), whole())
 
 
-def test_a_track_drawn_twice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_jobs_on_one_track_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def all_on_the_first(record: Record, stretches: Any) -> Any:
         return [[(0, int(count))] for count in stretches.gpus]
 

@@ -720,8 +720,8 @@ def of_column(header: str) -> str:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_one_table_of_headers_serves_the_reader_and_the_room(tmp_path: Path, form: str) -> None:
-    """The same file through `cluster_jobs` and through the room's own reader: the same jobs."""
+def test_the_trace_reader_and_the_run_share_one_table_of_headers(tmp_path: Path, form: str) -> None:
+    """The same file through `cluster_jobs` and through our own reader: the same jobs."""
     header = FORMS[form].split(",")
     lines = [",".join(str(CELL[of_column(name)][at]) for name in header) for at in range(2)]
     path = write(tmp_path, "\n".join([FORMS[form], *lines]) + "\n")

@@ -72,7 +72,7 @@ def test_the_provided_trace_comes_from_the_command_line(forerun: Any, tmp_path: 
     assert out.read_text().splitlines() == wanted.read_text().splitlines()
 
 
-def test_every_generator_makes_a_log_that_the_room_reads(forerun: Any, tmp_path: Path) -> None:
+def test_every_generator_makes_a_log_that_a_run_reads(forerun: Any, tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     log.write_text(
         "job_id,submission_time,duration,num_gpu\n"
@@ -139,7 +139,7 @@ def test_a_fit_to_a_log_without_models_keeps_its_deadlines(forerun: Any, tmp_pat
     assert "ddl" not in (tmp_path / "without-made.csv").read_text()
 
 
-def test_a_log_unlike_its_fit_is_told_so(forerun: Any, tmp_path: Path) -> None:
+def test_a_log_unlike_its_fit_is_reported(forerun: Any, tmp_path: Path) -> None:
     """Fifty jobs within a minute, every five hours: no Poisson process with hourly rates does that."""
     log = tmp_path / "bursts.csv"
     log.write_text(

@@ -312,7 +312,7 @@ def test_the_other_schedules_follow_the_table_too(name: str) -> None:
 def test_the_published_medians_on_the_testbed_trace(
     name: str, overhead_percent: tuple[float, float], met: tuple[int, int], mean_s: tuple[int, int]
 ) -> None:
-    """What the room's page states: corrected, with the formula and with the preset; overhead in percent of all GPU time."""
+    """What our page states: corrected, with the formula and with the preset; overhead in percent of all GPU time."""
     made = setting("195job.csv", "n16g8", 240, corrected=frozenset(SWITCHES))
     costs = cost_table(PRESETS["elasticflow"], made.jobs, plain(0, 0, 0), "here")
     assert isinstance(costs, CostTable)

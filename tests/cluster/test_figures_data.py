@@ -15,7 +15,7 @@ from .conftest import DATA, shared_or_skip
 
 @pytest.mark.parametrize("entry", reproduce.REPRODUCTIONS, ids=lambda entry: entry.id)
 def test_a_figure_opens_what_it_names(monkeypatch: pytest.MonkeyPatch, entry: Any) -> None:
-    """Runs are left out: their worlds are read, and every outcome is the same."""
+    """Runs are left out: their settings are read, and every outcome is the same."""
     shared_or_skip()
     monkeypatch.setenv("FORERUN_DATA_DIR", str(DATA.parent))
     opened: set[str] = set()

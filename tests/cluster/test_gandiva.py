@@ -10,7 +10,7 @@ from forerun.domains.cluster.policies.gandiva import Gandiva
 
 from .conftest import (
     assert_equals_reference,
-    assert_equals_small_world,
+    assert_equals_small_setting,
     play,
     runs,
     setting,
@@ -28,15 +28,15 @@ def test_every_reference_run_is_reproduced_job_by_job(reference: dict[str, Any])
 
 
 @pytest.mark.parametrize("small", small_worlds(), ids=lambda w: w["trace"])
-def test_every_small_world_is_reproduced(small: dict[str, Any]) -> None:
-    assert_equals_small_world(Gandiva(), small, "gandiva")
+def test_every_small_setting_is_reproduced(small: dict[str, Any]) -> None:
+    assert_equals_small_setting(Gandiva(), small, "gandiva")
 
 
 @pytest.mark.parametrize(
     ("switch", "testbed", "figure_8a"),
     [("gandiva_strict", 46, 23), ("gandiva_util", 53, 25)],
 )
-def test_each_accident_put_right_has_its_known_effect(switch: str, testbed: int, figure_8a: int) -> None:
+def test_each_fixed_bug_has_its_known_effect(switch: str, testbed: int, figure_8a: int) -> None:
     """Accepted jobs with one switch off the published behaviour; as published 47 and 18 (the specification's table)."""
     assert play(Gandiva(), setting("195job.csv", "n16g8", 240, corrected=(switch,))).accepted == testbed
     made = setting("elasticVpollux_e.csv", "n16g4", 60, "T4", corrected=(switch,))
@@ -46,7 +46,7 @@ def test_each_accident_put_right_has_its_known_effect(switch: str, testbed: int,
 @pytest.mark.parametrize(
     "switch", ["gandiva_between_arrivals", "gandiva_loop_variable", "overhead_when_unchanged"]
 )
-def test_every_other_accident_matters_somewhere(switch: str) -> None:
+def test_every_other_known_bug_matters_somewhere(switch: str) -> None:
     plain = play(Gandiva(), setting("195job.csv", "n16g8", 240))
     righted = play(Gandiva(), setting("195job.csv", "n16g8", 240, corrected=(switch,)))
     assert len(righted.completed) == 195

@@ -105,7 +105,7 @@ def mean_completion_s(recipe: Any, made: Setting) -> float:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_two_kinds_of_jobs_are_told_apart(seed: int) -> None:
+def test_two_kinds_of_jobs_are_distinguished(seed: int) -> None:
     """Short and long jobs: once a job has outlived the short ones it gives way until it nears the end of the long
     ones. Time-sharing the long ones, as LAS does, only delays them: both variants do better."""
     made = one_gpu(200, seed)

@@ -15,7 +15,7 @@ from forerun.domains.cluster.policy import Allocation, Allocator, View
 from forerun.errors import PolicyError
 from forerun.testing.cluster import Scene, SchedulerContract, Witness, drawn_world
 
-from .test_room import PROFILE, cluster_of, jobs
+from .test_allocators import PROFILE, cluster_of, jobs
 
 
 def world_of(those: Jobs, cluster: Cluster, profile: ThroughputTable | None = None) -> Setting:
@@ -159,7 +159,7 @@ def test_nodes_that_cannot_be_end_the_run_by_name(given: Any, said: str) -> None
     assert "t=0 s" in str(found.value) and said in str(found.value)
 
 
-def test_a_node_that_others_keep_is_no_room() -> None:
+def test_a_node_that_others_keep_is_not_free() -> None:
     setting = world_of(jobs([0, 10], [100, 100], [2, 4]), cluster_of(2, 4))
 
     def crowds(view: View) -> Allocation:
@@ -195,7 +195,7 @@ def test_names_that_do_not_fit_the_counts(answer: Any, said: str) -> None:
     assert said in str(found.value)
 
 
-def test_a_policy_that_names_nodes_unasked_is_told_how() -> None:
+def test_a_policy_that_names_untracked_nodes_is_an_error_with_a_hint() -> None:
     setting = world_of(jobs([0], [100], [2]), cluster_of(2, 4))
     with pytest.raises(PolicyError, match="set `places = True` in its class, or a placement in the scenario"):
         played(lambda view: view.give({0: {0: 2}}), setting, places=False)

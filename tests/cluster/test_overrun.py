@@ -26,9 +26,9 @@ from forerun.testing.cluster import play as lawful
 
 from .conftest import play
 from .test_admitted_in_time import drawn_world
-from .test_odd_shapes import ALL, hostile_world
+from .test_irregular_clusters import ALL, hostile_world
 
-#: drawn worlds in a run of the suite; FORERUN_CASES asks for more
+#: random settings in a run of the suite; FORERUN_CASES asks for more
 WORLDS = max(120, min(int(os.environ.get("FORERUN_CASES", "0")), 1500))
 
 
@@ -109,7 +109,7 @@ class Disturbed(PromisingRules):
         return super()._due_s(row) + float(self.rng.choice([0.0, 0.9, 17.0, 500.0]))
 
 
-def nobody_late_waits_for_free_gpus(now_s: float, rules: PromisingRules) -> None:
+def no_late_job_waits_for_free_gpus(now_s: float, rules: PromisingRules) -> None:
     """A late job holds at least the least count that it can run on, where that many GPUs are free."""
     m, rows = rules.m, rules.runnable()
     spare = rules.setting.cluster.gpus - int(m.j[mk.GPUS, rows].sum())
@@ -126,14 +126,14 @@ def test_no_disturbance_raises_or_hands_out_more_gpus_than_there_are() -> None:
         record = Record(made)
         rules = Disturbed(made, record)
         rules.rng = np.random.default_rng([22, number])
-        run_rules(rules, [partial(nobody_late_waits_for_free_gpus, rules=rules)])
+        run_rules(rules, [partial(no_late_job_waits_for_free_gpus, rules=rules)])
         assert (record.end_s[record.admitted == 1] >= 0).all(), f"setting {number}"
         assert (record.events()[3] >= 0).all(), f"setting {number}: more GPUs are held than there are"
         late += len(record.overrun_rows)
     assert late > WORLDS
 
 
-def test_without_lag_nobody_is_ever_late() -> None:
+def test_without_lag_no_job_is_ever_late() -> None:
     """Bit for bit the run of a setting without slowness, with and without the rule."""
     for number in range(60):
         made = hostile_world(number)

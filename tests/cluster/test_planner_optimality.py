@@ -15,7 +15,7 @@ from forerun.domains.cluster.inputs.setting import Cluster, Setting
 from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
 
 from .conftest import play
-from .test_room import PROFILE, jobs
+from .test_allocators import PROFILE, jobs
 
 LEVELS = [1, 2, 4]
 TOTAL = 4

@@ -183,7 +183,7 @@ def test_evolution_is_feasible_never_worse_and_repeats(seed: int) -> None:
     assert kernels.fitness(one, now, within, across, restart, 0.01) >= before
 
 
-class Twin:
+class Reference:
     """The search once more, plan by plan in plain Python: rows are lists, children are repaired and judged as a whole."""
 
     def __init__(self, counter: int) -> None:
@@ -260,7 +260,9 @@ class Twin:
     most=st.sampled_from([1, 4, 8, 15, 16, 40, 300]),
     lawful=st.booleans(),
 )
-def test_evolution_is_its_twins(seed: int, jobs: int, nodes: int, most: int, lawful: bool) -> None:
+def test_evolution_equals_the_reference_implementation(
+    seed: int, jobs: int, nodes: int, most: int, lawful: bool
+) -> None:
     """Rows are packed four, eight or sixteen bits a node, in one word or several; also from plans that break the rules."""
     rng = np.random.default_rng(seed)
     node_gpus = rng.integers(1, most + 1, nodes)
@@ -274,13 +276,13 @@ def test_evolution_is_its_twins(seed: int, jobs: int, nodes: int, most: int, law
     restart, idle = rng.uniform(0.2, 1.0, jobs), 0.01
     state = np.array([seed], np.uint64)
     found = kernels.evolve(now, within, across, restart, idle, caps, node_gpus, 5, 4, state)
-    twin = Twin(seed)
+    reference = Reference(seed)
 
     def judge(plan: Any) -> float:
         return float(kernels.fitness(np.array(plan), now, within, across, restart, idle))
 
-    assert found.tolist() == twin.evolve(now, judge, caps, node_gpus, 5, 4)
-    assert int(state[0]) == twin.counter
+    assert found.tolist() == reference.evolve(now, judge, caps, node_gpus, 5, 4)
+    assert int(state[0]) == reference.counter
 
 
 # --- whole runs ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The compiled queue of rigid jobs against a twin that sorts plain lists at every event."""
+"""The compiled queue of rigid jobs against a reference implementation that sorts plain lists at every event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ElasticFlow and EDF as published: every reference run, every small setting, and the planner against its slow twin."""
+"""ElasticFlow and EDF as published: every reference run, every small setting, and the planner against its slow reference."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .conftest import (
     shared_or_skip,
     small_worlds,
 )
-from .twin_elastic import Job, Twin, tidy
+from .reference_elastic import Job, Reference, tidy
 
 RECIPES = {
     "ef": ElasticScaling(),
@@ -65,7 +65,7 @@ def test_admission_one_by_one(trace, cluster, slot_s, gpu_type, first, accepted)
 
 @pytest.mark.parametrize("number", range(20))
 @pytest.mark.parametrize("schedule", list(RECIPES))
-def test_small_world(number, schedule):
+def test_small_setting(number, schedule):
     shared_or_skip()
     small = small_worlds()[number]
     shape = (small["switches"], small["nodes_per_switch"], small["gpus_per_node"])
@@ -83,21 +83,21 @@ def test_small_world(number, schedule):
 
 @pytest.mark.parametrize("schedule", list(RECIPES))
 @pytest.mark.parametrize("rows", [40, 70])
-def test_twin_agrees_on_the_testbed_trace(schedule, rows):
-    """The dictionary twin, written from the same rules, leaves the same ends and the same events."""
+def test_reference_implementation_agrees_on_the_testbed_trace(schedule, rows):
+    """The dictionary reference, written from the same rules, leaves the same ends and the same events."""
     full = setting("195job.csv", "n8g8", 240)
     scene = Setting(full.jobs.take(range(rows)), full.cluster, full.profile, 240)
     played = play(RECIPES[schedule], scene)
-    twin = Twin(scene, schedule)
-    getattr(twin, f"run_{schedule.replace('-', '_')}")()
-    assert {row: int(end) for row, end in enumerate(played.end_s) if end >= 0} == twin.end
-    assert played.events()[0].tolist() == [time_s for time_s, _, _ in twin.log]
+    reference = Reference(scene, schedule)
+    getattr(reference, f"run_{schedule.replace('-', '_')}")()
+    assert {row: int(end) for row, end in enumerate(played.end_s) if end >= 0} == reference.end
+    assert played.events()[0].tolist() == [time_s for time_s, _, _ in reference.log]
 
 
 @pytest.mark.parametrize("schedule", list(RECIPES))
 @pytest.mark.parametrize("seed", range(4))
-def test_twin_agrees_on_a_crowded_cluster(schedule, seed):
-    """The twin makes every boost trial again and plans whole queues; the kernels leave out what cannot have changed."""
+def test_reference_implementation_agrees_on_a_crowded_cluster(schedule, seed):
+    """The reference implementation repeats every trial and plans whole queues; kernels skip what cannot have changed."""
     from forerun.domains.cluster.inputs.files import jobs_of
     from forerun.domains.cluster.traces.published import published
 
@@ -109,16 +109,16 @@ def test_twin_agrees_on_a_crowded_cluster(schedule, seed):
         jobs_of(drawn.table(), measured.profile), measured.cluster, measured.profile, (60, 240)[seed // 2]
     )
     played = play(RECIPES[schedule], scene)
-    twin = Twin(scene, schedule)
-    getattr(twin, f"run_{schedule.replace('-', '_')}")()
-    assert {row: int(end) for row, end in enumerate(played.end_s) if end >= 0} == twin.end
-    assert played.events()[0].tolist() == [time_s for time_s, _, _ in twin.log]
+    reference = Reference(scene, schedule)
+    getattr(reference, f"run_{schedule.replace('-', '_')}")()
+    assert {row: int(end) for row, end in enumerate(played.end_s) if end >= 0} == reference.end
+    assert played.events()[0].tolist() == [time_s for time_s, _, _ in reference.log]
 
 
-def own_twin(levels: list[int], total: int, slot_s: int) -> Twin:
-    twin = Twin.__new__(Twin)
-    twin.levels, twin.N, twin.S = levels, total, slot_s
-    return twin
+def own_reference(levels: list[int], total: int, slot_s: int) -> Reference:
+    reference = Reference.__new__(Reference)
+    reference.levels, reference.N, reference.S = levels, total, slot_s
+    return reference
 
 
 @st.composite
@@ -146,13 +146,13 @@ def planning(draw):
 
 @given(planning())
 @settings(max_examples=400)
-def test_planner_agrees_with_its_twin(case):
+def test_planner_agrees_with_its_reference_implementation(case):
     total, slot_s, now_s, free, levels, rate, top, deadline_s, left, assign = case
     # a late job alone on an idle cluster already holds its largest count: nobody tries to give it more
     assume(assign < 0 or len(free) > 1 or deadline_s >= now_s)
-    twin = own_twin(levels, total, slot_s)
+    reference = own_reference(levels, total, slot_s)
     job = Job(0, 0, deadline_s, left, dict(zip(levels, rate.tolist())), levels[top - 1])
-    alloc, end_s, real_s, remaining, in_time = twin.plan(
+    alloc, end_s, real_s, remaining, in_time = reference.plan(
         job, now_s, free, levels[assign] if assign >= 0 else None
     )
     free_t, free_g = np.array([[*free.keys()], [*free.values()]], np.int64)
@@ -166,4 +166,4 @@ def test_planner_agrees_with_its_twin(case):
     assert (found.end_s, found.real_s, found.in_time) == (end_s, real_s, in_time)
     assert dict(zip(out_t[: found.entries], out_g[: found.entries])) == tidy(alloc)
     assert dict(zip(new_t[: found.keys], new_g[: found.keys])) == remaining
-    assert found.gpu_s == twin.gputime(tidy(alloc), end_s)
+    assert found.gpu_s == reference.gputime(tidy(alloc), end_s)

@@ -65,7 +65,7 @@ def test_a_batch_is_a_constraint_of_its_own() -> None:
     assert refusals([("a", ""), ("b", "")]) == ()
 
 
-def test_refusals_are_told_by_every_command(tmp_path: Path, capsys: Any) -> None:
+def test_every_command_reports_refusals(tmp_path: Path, capsys: Any) -> None:
     """Text and JSON of `simulate` and `explain`, fresh and kept, and the page."""
     asked = [word for change in CROWDED for word in ("--set", change)]
     kept = tmp_path / "run"

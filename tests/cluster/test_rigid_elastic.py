@@ -78,7 +78,7 @@ def check(made: Setting, record: Record) -> int:
 
 @pytest.mark.parametrize("scaling", [False, True], ids=["rigid", "mixed"])
 def test_rigid_jobs_hold_what_they_ask_for_or_nothing(scaling: bool) -> None:
-    """Drawn worlds under four elastic schedules, as published and corrected; corrected ElasticFlow keeps its promises."""
+    """Drawn settings under four elastic schedules, as published and corrected; corrected ElasticFlow keeps its promises."""
     rng = np.random.default_rng(7 + scaling)
     ended = 0
     for _ in range(60):

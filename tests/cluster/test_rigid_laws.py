@@ -1,4 +1,4 @@
-"""Laws of Tiresias, Gandiva, Themis, Chronus and Pollux on generated worlds."""
+"""Laws of Tiresias, Gandiva, Themis, Chronus and Pollux on generated settings."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def held_seconds(record: Record) -> tuple[Any, Any]:
 @pytest.mark.parametrize("policy", ALL, ids=named)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_nothing_is_lost_and_nothing_is_held_twice(policy: Any, data: Any) -> None:
+def test_no_job_is_lost_and_no_gpu_has_two_jobs(policy: Any, data: Any) -> None:
     """As published and with every quirk off: all jobs end, nobody before they could, never more GPUs than there are,
     and a rigid job holds its GPUs for its duration plus what restarts cost (within a slot)."""
     everything = frozenset(touching(type(policy).__struct_config__.tag))

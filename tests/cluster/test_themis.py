@@ -14,7 +14,7 @@ from forerun.domains.cluster.policies.themis import Themis
 
 from .conftest import (
     assert_equals_reference,
-    assert_equals_small_world,
+    assert_equals_small_setting,
     play,
     runs,
     setting,
@@ -60,8 +60,8 @@ def test_the_choice_within_the_optimum_decides_figure_8a(order: Any, accepted: i
 
 
 @pytest.mark.parametrize("small", small_worlds(), ids=lambda w: w["trace"])
-def test_every_small_world_is_reproduced(small: dict[str, Any]) -> None:
-    assert_equals_small_world(Themis(), small, "themis")
+def test_every_small_setting_is_reproduced(small: dict[str, Any]) -> None:
+    assert_equals_small_setting(Themis(), small, "themis")
 
 
 # --- the closed form against general solvers --------------------------------------------------------------------------

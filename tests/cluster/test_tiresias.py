@@ -10,7 +10,7 @@ from forerun.domains.cluster.policies.tiresias import Tiresias, fitted_limits_gp
 
 from .conftest import (
     assert_equals_reference,
-    assert_equals_small_world,
+    assert_equals_small_setting,
     play,
     runs,
     setting,
@@ -29,12 +29,12 @@ def test_every_reference_run_is_reproduced_job_by_job(reference: dict[str, Any])
 
 
 @pytest.mark.parametrize("small", small_worlds(), ids=lambda w: w["trace"])
-def test_every_small_world_is_reproduced(small: dict[str, Any]) -> None:
-    assert_equals_small_world(Tiresias(), small, "dlas-gpu")
+def test_every_small_setting_is_reproduced(small: dict[str, Any]) -> None:
+    assert_equals_small_setting(Tiresias(), small, "dlas-gpu")
 
 
 @pytest.mark.parametrize("switch", ["tiresias_promotion", "tiresias_overhead_in_end", "queue_limits"])
-def test_every_accident_matters_somewhere(switch: str) -> None:
+def test_every_known_bug_matters_somewhere(switch: str) -> None:
     plain = play(Tiresias(), setting("elasticVpollux_e.csv", "n16g4", 60, "T4"))
     righted = play(Tiresias(), setting("elasticVpollux_e.csv", "n16g4", 60, "T4", corrected=(switch,)))
     assert len(righted.completed) == 195

@@ -130,19 +130,19 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         "under Themis 0.029 % and 0.008 % (79 and 80 met), under Gandiva 0.076 % and 0.029 % (60 and 61)",
     ): MEDIANS,
     (PAGE, "No job was late of 4,609 jobs admitted in 520 random settings"): (
-        "tests/cluster/test_admitted_in_time.py::test_nobody_admitted_is_late_in_drawn_worlds"
+        "tests/cluster/test_admitted_in_time.py::test_no_admitted_job_is_late_in_random_settings"
     ),
     (PAGE, "nor of 13,300 in 1,500 settings chosen to break the promise"): (
-        "tests/cluster/test_odd_shapes.py::test_nobody_admitted_is_late_and_no_run_fails"
+        "tests/cluster/test_irregular_clusters.py::test_no_admitted_job_is_late_and_no_run_fails"
     ),
     (PAGE, "(nodes of 1 to 12 GPUs, counts that are no powers of two, slots of 1 to 240 s,"): (
-        "tests/cluster/test_odd_shapes.py::test_nobody_admitted_is_late_and_no_run_fails"
+        "tests/cluster/test_irregular_clusters.py::test_no_admitted_job_is_late_and_no_run_fails"
     ),
     (PAGE, "bumpy and superlinear tables, changes of up to 1,800 s)"): (
-        "tests/cluster/test_odd_shapes.py::test_nobody_admitted_is_late_and_no_run_fails"
+        "tests/cluster/test_irregular_clusters.py::test_no_admitted_job_is_late_and_no_run_fails"
     ),
     (PAGE, "The 195 jobs on 16 nodes of 6 GPUs: 170 admitted, all in time; on 16 nodes of 5 GPUs: 167."): (
-        "tests/cluster/test_odd_shapes.py::test_the_testbed_trace_on_nodes_that_cannot_be_halved"
+        "tests/cluster/test_irregular_clusters.py::test_the_testbed_trace_on_nodes_that_cannot_be_halved"
     ),
     (
         PAGE,

@@ -36,7 +36,7 @@ _FAULTS: Final = {
 }
 
 
-#: nobody's nodes are named
+#: no job has named nodes
 _NO_NAMES: Final = (np.zeros((2, 0), np.int64), np.zeros(0, np.int64))
 
 

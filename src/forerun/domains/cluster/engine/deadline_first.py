@@ -13,7 +13,7 @@ from forerun.domains.cluster.inputs.setting import BOOL, I64, Setting
 
 
 class DeadlineFirstRules(PlanAheadRules):
-    """What both forms of EDF share: planning everybody in deadline order, placing."""
+    """What both forms of EDF share: planning all jobs in deadline order, placing."""
 
     def __init__(self, setting: Setting, record: Record) -> None:
         super().__init__(setting, record, by_column(setting, require_plannable(setting)))
@@ -45,7 +45,7 @@ class DeadlineFirstRules(PlanAheadRules):
 
 
 class EdfRules(DeadlineFirstRules):
-    """EDF without admission control: late means declined, nobody is refused."""
+    """EDF without admission control: late means declined, no job is refused."""
 
     judges_plans = False
 
@@ -85,12 +85,12 @@ class EdfRules(DeadlineFirstRules):
 
 
 class AdmittingEdfRules(DeadlineFirstRules):
-    """EDF that takes newcomers one by one, if nobody would be late by the plan."""
+    """EDF that admits new jobs one by one, if no job would be late by the plan."""
 
     order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
 
     def finish(self, now_s: int) -> None:
-        """Jobs that are done leave; everybody's GPUs are given back."""
+        """Jobs that are done leave; all GPUs are released."""
         rows = self.runnable()
         self.m.j[mk.OLD_END, rows] = self.m.j[mk.END, rows]
         self.leave(now_s, late_by_plan=False)

@@ -71,7 +71,7 @@ class ElasticRules(PlanAheadRules):
 
 
 class AdmittingRules(ElasticRules):
-    """ElasticFlow with admission control: arrivals of one instant are planned with everybody, all or none."""
+    """ElasticFlow with admission control: arrivals of one instant are planned with all jobs, all or none."""
 
     order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
 
@@ -82,7 +82,7 @@ class AdmittingRules(ElasticRules):
         self.m.j[mk.OLD_END, rows] = self.m.j[mk.END, rows]
 
     def arrive(self, now_s: int) -> None:
-        """Admit newcomers with whom everybody meets the deadline, all or none or one by one; then plan everybody."""
+        """Admit new jobs with which all jobs meet their deadlines, all or none or one by one; then plan everybody."""
         newcomers = np.array(self.arrivals, np.int64)
         if not len(newcomers):
             self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
@@ -98,7 +98,7 @@ class AdmittingRules(ElasticRules):
             self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s, record=False)
 
     def _admit_batch(self, newcomers: I64, now_s: int) -> bool:
-        """Take newcomers in if with them nobody is late who would not be late anyway; else only those without deadline."""
+        """Admit new jobs if they make no job late that would not be late anyway; else only those without deadline."""
         everybody = np.concatenate((self.runnable(), newcomers))
         late = everybody[self.plan(everybody, now_s, record=False)]
         if len(late) and self.setting.is_corrected("late_incumbent"):
@@ -181,7 +181,7 @@ class AdmittingRules(ElasticRules):
 
 
 class OpenRules(ElasticRules):
-    """ElasticFlow without admission control: everybody waits for a turn in the plan."""
+    """ElasticFlow without admission control: all jobs wait for a turn in the plan."""
 
     order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
 

@@ -97,7 +97,7 @@ def shift_now(
 ) -> tuple[Sequence[int], ...] | None:
     """An optimal plan made from the incumbent by moving single leases, or None if that cannot be proved.
 
-    Applies if the incumbent grants everybody. Moving a later lease of a claim to now never breaks the later ones, so
+    Applies if the incumbent grants all claims. Moving a later lease of a claim to now never breaks the later ones, so
     most GPUs now is a packing question; fewest now is bounded by the claims without slack.
     """
     plans = [plan for plan in incumbent if plan is not None]

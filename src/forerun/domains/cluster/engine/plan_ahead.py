@@ -173,7 +173,7 @@ def require_plannable(setting: Setting) -> ThroughputTable:
     return setting.profile
 
 
-#: jobs in the cluster above which nothing is sought that would admit a refused job: each trial plans everybody anew
+#: jobs in the cluster above which no change is sought that would admit a refused job: each trial plans all jobs anew
 MOST_TRIED: Final = 40
 
 
@@ -328,7 +328,7 @@ class PlanAheadRules(Rules):
             m.j[mk.SLOT, row] = -1
 
     def release(self, rows: I64, *, everybody: bool = False) -> None:
-        """Take jobs off their nodes; `everybody`: nobody else is on any."""
+        """Take jobs off their nodes; `everybody`: no other job is on any."""
         mk.release(self.places, rows, len(rows), self.gpus_per_node, everybody)
 
     def place(self, rows: I64, now_s: int) -> None:
@@ -521,7 +521,7 @@ class PlanAheadRules(Rules):
         """These schedules have no rounds."""
 
     def wake(self, now_s: int) -> None:
-        """A wake-up needs nothing of its own: every instant replans everybody."""
+        """A wake-up needs nothing of its own: every instant replans all jobs."""
 
 
 def by_column(setting: Setting, profile: ThroughputTable) -> I64:

@@ -1,14 +1,14 @@
 """ElasticFlow with every known bug fixed: each admitted job ends by its deadline.
 
 A committed plan is a promise. It holds the work and what its changes of GPUs cost (`kernels.promises`), and is carried out
-to the second: plans change on one grid of slots, and so does the cluster. At each instant everybody is planned afresh,
+to the second: plans change on one grid of slots, and so does the cluster. At each instant all jobs are planned afresh,
 earliest deadline first; where a fresh plan would be late, the promises stay in force. New jobs are admitted if they can
-be promised something, with everybody planned afresh or beside the promises as they stand; spare GPUs go only where the
+be promised something, with all jobs planned afresh or beside the promises in force; spare GPUs go only where the
 promise still holds. So at every instant there is a set of plans that fit together and are in time, and by induction
-nobody admitted is late.
+no admitted job is late.
 
 That is so while work gets done as planned. A job that falls behind its plan (`Setting.slowness`) is planned again at once:
-everybody afresh, else it alone beside the promises of others. Where neither is in time it is late: planned without a
+all jobs afresh, else it alone beside the promises of others. Where neither is in time it is late: planned without a
 deadline, as best effort, and promised again as soon as a plan is. The promises of others never yield.
 """
 
@@ -165,7 +165,7 @@ class PromisingRules(ElasticRules):
         self.release(self.runnable(), everybody=True)
 
     def arrive(self, now_s: int) -> None:
-        """Plan everybody afresh if all promises hold, else go on with those made; admit whom something can be promised."""
+        """Plan all jobs afresh if all promises hold, else continue with those made; admit jobs with a possible promise."""
         rows = self.runnable()
         out_of_time = self._out_of_time(rows, now_s)
         if self._afresh(rows, now_s):
@@ -229,7 +229,7 @@ class PromisingRules(ElasticRules):
         return False
 
     def _promise(self, row: int, now_s: int) -> bool:
-        """Find a plan for a newcomer: with everybody planned afresh, or beside the promises."""
+        """Seek a plan for a new job: with all jobs planned afresh, or beside the promises."""
         return self._afresh(np.append(self.runnable(), row), now_s) or self._beside(row, now_s)
 
     def _out_of_time(self, rows: I64, now_s: int) -> BOOL:

@@ -182,7 +182,7 @@ def _unknown_kind(model: str, batch: int, kinds: Mapping[tuple[str, int], int]) 
 def read_profile(folder: Path, gpu_type: str) -> ThroughputTable:
     """The throughput tables of a folder, one `<model>.csv` a model: `global_batch_size,1,2,4,...`, iterations/s.
 
-    `nan` and empty cells are counts nobody measured, 0 is a count the job cannot run on. All tables share their
+    `nan` and empty cells are counts that were not measured, 0 is a count the job cannot run on. All tables share their
     columns; a column that one lacks counts as not measured there.
     """
     files = sorted(folder.glob("*.csv"))

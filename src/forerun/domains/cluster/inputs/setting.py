@@ -82,7 +82,7 @@ class Jobs:
 class ThroughputTable:
     """Throughput per (model, global batch) and GPU count, for one GPU type.
 
-    `rate`: float64[kinds, levels], iterations per second with GPUs placed together; nan where nobody measured, 0 where
+    `rate`: float64[kinds, levels], iterations per second with GPUs placed together; nan where it was not measured, 0 where
     the job cannot run. `levels` are the only legal GPU counts. `largest_column` is, per kind, the largest count whose
     cell is not literally `nan` (an empty or zero cell counts): the published rule for schedules other than
     ElasticFlow's.

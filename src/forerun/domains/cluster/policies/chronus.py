@@ -180,7 +180,7 @@ class ChronusRules(Rules):
         self.running = still_running
 
     def on_round(self, now_s: int) -> None:
-        """On a lease boundary: everybody is put back, plans are renewed, holders of the new lease run."""
+        """On a lease boundary: all jobs are put back, plans are renewed, holders of the new lease run."""
         if now_s % self.lease_s:
             return
         before = self.running
@@ -240,7 +240,7 @@ class ChronusRules(Rules):
         self._skip_idle()
 
     def _skip_idle(self) -> None:
-        """With nobody here, go to the tick at or before the next arrival, counting the leases passed over."""
+        """Without jobs, go to the tick at or before the next arrival, counting the leases passed over."""
         if self.pending or self.running or self.arrived == len(self.submit_s):
             return
         ahead_s = self.submit_s[self.arrived] // self.tick_s * self.tick_s
@@ -385,7 +385,7 @@ class ChronusRules(Rules):
         return self.written_deadline_s[row] - self.submit_s[row]
 
     def _admit(self, job: LeaseJob, batch: list[Claim]) -> None:
-        """Admit if everybody of the batch still packs; as published, the refused go on weighing on their batch."""
+        """Admit if all jobs of the batch still pack; as published, refused jobs still count in the batch on their batch."""
         claim = self._claim(job)
         horizon = max([claim.within, 0, *(other.within for other in batch)])
         if claim.wanted <= claim.within and packs([*batch, claim], self.book.free(self.lease, horizon)):

@@ -9,7 +9,7 @@ from forerun.domains.cluster.policy import OracleView, PriorityPolicy
 
 
 class Fifo(PriorityPolicy, tag="fifo", frozen=True, kw_only=True):
-    """Jobs in order of submission at their requested counts; nobody gives way.
+    """Jobs in order of submission at their requested counts; running jobs do not give way.
 
     A job that does not fit holds back all behind it, unless `backfill`.
     """

@@ -1,7 +1,7 @@
 """Gandiva: affinity classes, packing and time slicing [Xiao et al., OSDI'18, section 3], as published for comparison.
 
 Nodes are lent to classes of jobs of equal size, in proportion to the classes' demand. A set of nodes runs as many
-jobs at once as fit; more jobs than that take turns. Nobody is refused, nobody's duration need be known.
+jobs at once as fit; more jobs than that take turns. No job is refused, and no duration need be known.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class GandivaRules(Rules):
         self.log.flush()
 
     def next_moment(self) -> int | None:
-        """The instant the last one chose; None once nobody is left or nothing can change any more."""
+        """The instant the last one chose; None once no job is left or nothing can change any more."""
         if self.pending and not (self.arrivals or self.running or self.placed):
             self.record.ended_because = f"{len(self.pending)} waiting jobs can never be placed"
         elif self.arrivals or (

@@ -49,7 +49,7 @@ class GittinsOracle(OracleAllocator, tag="gittins-oracle", frozen=True, kw_only=
     cost: ClassVar[str] = "O(active jobs x sample) a decision"
 
     def build(self, rng: np.random.Generator) -> Scheduler:
-        """A scheduler that has seen nobody arrive."""
+        """A scheduler that has seen no job arrive."""
         return GittinsOracleScheduler(self.quantum_s, self.most_sample)
 
 

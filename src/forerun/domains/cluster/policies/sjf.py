@@ -9,7 +9,7 @@ from forerun.domains.cluster.policy import OracleView, PriorityPolicy
 
 
 class Sjf(PriorityPolicy, tag="sjf", frozen=True, kw_only=True):
-    """The shortest waiting job starts next; nobody gives way. It knows durations."""
+    """The shortest waiting job starts next; running jobs do not give way. It knows durations."""
 
     paper: ClassVar[str] = "textbook"
     needs: ClassVar[tuple[str, ...]] = ("gpus", "duration")

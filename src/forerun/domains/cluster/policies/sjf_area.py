@@ -9,7 +9,7 @@ from forerun.domains.cluster.policy import OracleView, PriorityPolicy
 
 
 class SmallestJobFirst(PriorityPolicy, tag="sjf-area", frozen=True, kw_only=True):
-    """The waiting job of least GPU-seconds (duration times GPUs) starts next; nobody gives way. It knows durations."""
+    """The waiting job of least GPU-seconds (duration times GPUs) starts next; jobs do not give way. It knows durations."""
 
     paper: ClassVar[str] = "textbook"
     needs: ClassVar[tuple[str, ...]] = ("gpus", "duration")

@@ -119,7 +119,7 @@ class ThemisSlots(Rules):
         self.block = self._block_of(1)
 
     def next_moment(self) -> int | None:
-        """The next slot, until everybody is done."""
+        """The next slot, until all jobs are done."""
         if not self.clock[self.over_at]:
             return int(self.clock[self.now_at])
         if waiting := int(self.clock[self.active_at]):

@@ -356,7 +356,7 @@ def apply(
     """Carry an allocation out: shrinking and stopping first, then jobs with named nodes, then the rest as given.
 
     `named`: int64[2, n], nodes and GPUs there; those of position p are `named_first[p]` up to `named_first[p + 1]` (none:
-    the placement chooses; `named_first` empty: for nobody). A running job with named nodes moves. A job that finds no
+    the placement chooses; `named_first` empty: for no job). A running job with named nodes moves. A job that finds no
     admissible nodes keeps waiting and is marked in `unplaced`; how many do.
     """
     for at in range(count):

@@ -1,4 +1,4 @@
-"""ElasticFlow at one instant: plan everybody, admit, hand out what is spare, place, look ahead.
+"""ElasticFlow at one instant: plan all jobs, admit, distribute spare GPUs, place, look ahead.
 
 The planner is in `planner`, the machine in `machine`. Flags: `FLAG_*` places of an int64 array, 1 where the published
 behaviour is corrected.

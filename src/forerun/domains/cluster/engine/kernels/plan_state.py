@@ -457,7 +457,7 @@ def place_by_count(j: I64, rows: I64, count: int, gpus_per_node: int, owner: I64
 def release(m: Places, rows: I64, count: int, gpus_per_node: int, everybody: bool) -> None:
     """Give jobs' GPUs back, in order; a set without jobs returns its nodes, which stay sorted by number in the switch.
 
-    `everybody`: nobody else holds any, so sets are counted from none again.
+    `everybody`: no other job has any, so sets are counted from none again.
     """
     j, meta, sets = m.j, m.meta, m.sets
     class_sets, class_n, free_nodes = m.class_sets, m.class_n, m.free_nodes

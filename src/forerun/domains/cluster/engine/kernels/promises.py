@@ -199,7 +199,7 @@ def boost_promises(
 ) -> int:
     """Hand spare GPUs out, one level to one job at a time, by the GPU time that a level more costs; the trials made.
 
-    As `elastic.boost`, but a trial that cannot be kept is none; and jobs that wait are not started. A trial that was kept
+    As `elastic.boost`, but a trial that is not feasible is none; and jobs that wait are not started. A trial that was kept
     stands until somebody's new share changes the profile it rests on.
     """
     count = m.meta[RUNNABLE]

@@ -87,7 +87,7 @@ def share_at(rho: float, a: float, b: float, d: float) -> float:
 
 @kernel
 def demand_at(rho: float, a: F64, b: F64, d: F64, n: F64) -> float:
-    """GPUs needed for everybody to be at most rho times later than alone."""
+    """GPUs needed for all jobs to be at most rho times later than alone."""
     total = 0.0
     for i in range(len(a)):
         total += n[i] * share_at(rho, a[i], b[i], d[i])
@@ -287,6 +287,6 @@ def advance(jobs: ThemisJobs, state: ThemisState, rules: ThemisRules, block: Eve
         count += 1
         block.first[count] = used
         if clock[ARRIVED] == len(jobs.submit_s) and clock[ENDING] == 0 and free == rules.total_gpus:
-            clock[OVER] = 1  # nobody left, or only jobs larger than the cluster
+            clock[OVER] = 1  # no job left, or only jobs larger than the cluster
         clock[NOW_S] += rules.slot_s
     return count

@@ -1,4 +1,4 @@
-"""Worlds drawn to break the admission promise: nodes and levels that are no powers of two, bursts, bumpy tables, dear
+"""Settings drawn to break the admission promise: nodes and levels that are no powers of two, bursts, bumpy tables, dear
 changes. Nobody admitted is late, and no run ends in an error."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from forerun.testing.cluster import play as lawful
 from .conftest import play, setting
 
 ALL = frozenset(SWITCHES)
-#: drawn worlds in a run of the suite; FORERUN_CASES asks for more
+#: random settings in a run of the suite; FORERUN_CASES asks for more
 WORLDS = max(120, min(int(os.environ.get("FORERUN_CASES", "0")), 1500))
 
 
@@ -84,7 +84,7 @@ def hostile_world(number: int, corrected: frozenset[str] = ALL) -> Setting:
     return Setting(jobs, cluster, profile, slot_s, "A", corrected=corrected, costs=costs)
 
 
-def test_nobody_admitted_is_late_and_no_run_fails() -> None:
+def test_no_admitted_job_is_late_and_no_run_fails() -> None:
     """Every law after every event as well: no GPU held twice, capacity never exceeded, waits and ledger sum."""
     admitted = refused = spread = 0
     for number in range(WORLDS):
@@ -103,7 +103,7 @@ def test_nobody_admitted_is_late_and_no_run_fails() -> None:
 
 @pytest.mark.parametrize("name", ["ef", "edf", "edf-accessctrl"])
 def test_other_elastic_schedules_place_by_count_too(name: str) -> None:
-    """Corrected, every run ends; as published, many of the same worlds end in the placement's error."""
+    """Corrected, every run ends; as published, many of the same settings end in the placement's error."""
     policy, failed = schedulers().get(name), 0
     for number in range(40):
         made = hostile_world(number)

@@ -1,4 +1,5 @@
-"""The slow twin of ElasticFlow and EDF as published: dictionaries, lists and plain loops, written from the rules.
+"""The slow reference implementation of ElasticFlow and EDF as published: dictionaries, lists and plain loops, written
+from the rules.
 
 Nothing here is shared with the kernels. It returns what a run must leave behind: per job the fate, and the events.
 """
@@ -150,7 +151,7 @@ class Nodes:
         return result
 
 
-class Twin:
+class Reference:
     def __init__(self, setting: Setting, schedule: str) -> None:
         self.setting, self.schedule = setting, schedule
         self.S, self.N = setting.slot_s, setting.cluster.gpus

@@ -20,7 +20,7 @@ from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Setting
 from forerun.domains.cluster.policy import Schedule, schedulers
 
-from .test_room import PROFILE, cluster_of, jobs, play
+from .test_allocators import PROFILE, cluster_of, jobs, play
 
 NONE = NO_DEADLINE_S
 SCENE = Setting(
@@ -47,7 +47,7 @@ def fate(name: str) -> tuple[int, ...]:
 NAMES = schedulers().names()
 
 
-def test_no_two_policies_answer_alike() -> None:
+def test_no_two_policies_decide_alike() -> None:
     assert len(NAMES) >= 19
     fates = {name: fate(name) for name in NAMES}
     assert len(set(fates.values())) == len(NAMES), fates
@@ -68,7 +68,7 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("name", BY_HAND)
-def test_fates_worked_out_by_hand(name: str) -> None:
+def test_outcomes_worked_out_by_hand(name: str) -> None:
     assert fate(name) == BY_HAND[name]
 
 

@@ -1,4 +1,4 @@
-"""The room as a user meets it: laws on drawn worlds, views and allocations, nodes, quotas, bad input, doors."""
+"""Policies with a view: laws on random settings, views and allocations, nodes, quotas, bad input, commands."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def assert_laws(record: Record) -> None:
     setting=worlds(), placement=st.sampled_from(["first-fit", "best-fit", "consolidated", "buddy", "random"])
 )
 @settings(max_examples=60)
-def test_no_gpu_is_held_twice_on_nodes(setting: Setting, placement: str) -> None:
+def test_no_gpu_of_a_node_has_two_jobs(setting: Setting, placement: str) -> None:
     record = Record(setting)
     recipe = FifoBackfill()
     terms = Terms(placement=placement, restart_s=5.0)
@@ -177,7 +177,7 @@ def test_no_gpu_is_held_twice_on_nodes(setting: Setting, placement: str) -> None
 
 @given(setting=worlds(), recipe=st.sampled_from(RIGID))
 @settings(max_examples=150)
-def test_compiled_queue_agrees_with_sorting_everybody(setting: Setting, recipe: PriorityPolicy) -> None:
+def test_compiled_queue_agrees_with_sorting_all_jobs(setting: Setting, recipe: PriorityPolicy) -> None:
     """Two heaps and a pointer, against sorting all jobs at every event."""
     plain = Setting(setting.jobs.take(range(len(setting.jobs))), setting.cluster, None, setting.slot_s)
     fast = Record(plain)
@@ -231,7 +231,7 @@ class LongestScheduler:
         return view.take(np.argsort(-view.unchanged_s, kind="stable"))
 
 
-def test_a_policy_in_twelve_lines_runs_everybody():
+def test_a_policy_in_twelve_lines_runs_all_jobs():
     setting = Setting(jobs([0, 0, 30, 90], [100, 300, 50, 10], [4, 8, 2, 2]), cluster_of(), None, 60)
     record = play(Longest(), setting)
     assert (record.end_s >= 0).all()
@@ -271,14 +271,14 @@ def test_impossible_allocations_are_named(answer, said):
     assert "t=0 s" in str(found.value)
 
 
-def test_a_policy_that_starves_everybody_ends_the_run_and_says_so():
+def test_a_policy_that_starves_all_jobs_ends_the_run_and_says_so():
     setting = Setting(jobs([0, 10], [100, 100]), cluster_of(), None, 60)
     record = play(cook_of(lambda view: Allocation(np.zeros(view.count, np.int64))), setting)
     assert "gives GPUs to none of 2 waiting jobs" in record.ended_because
     assert not (record.end_s >= 0).any()
 
 
-def test_what_is_left_to_do_is_for_oracles_only():
+def test_only_oracles_see_the_work_left():
     assert not hasattr(View(1, np.zeros((1, 1, 1)), np.array([1])), "left_s")
     assert issubclass(Srtf, OracleAllocator) and not issubclass(Las, OracleAllocator)
 
@@ -493,7 +493,7 @@ def test_scaling_efficiency_is_throughput_over_one_gpu_throughput() -> None:
     assert worth == pytest.approx(setting.jobs.iterations[0] / rate[1])
 
 
-def test_the_picture_of_each_gpu_shows_what_was_held() -> None:
+def test_the_figure_of_each_gpu_shows_its_jobs() -> None:
     """One track a GPU: seconds drawn on all tracks are the GPU time held, and no track holds two jobs at once."""
     from forerun.domains.cluster.figures import figures
 
@@ -508,7 +508,7 @@ def test_the_picture_of_each_gpu_shows_what_was_held() -> None:
         assert (drawn["to_s"][mine][order][:-1] <= drawn["from_s"][mine][order][1:] + 1e-9).all()
 
 
-def test_the_page_tells_every_policy() -> None:
+def test_the_page_describes_every_policy() -> None:
     """One row of the page's table names each policy; each class documents its paper, needs, guarantee and cost."""
     page = (Path(__file__).parents[2] / "docs" / "domains" / "cluster-reference.md").read_text()
     table = page[page.index("| name | source | needs |") : page.index("## Your own policy")]
