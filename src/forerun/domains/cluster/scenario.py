@@ -134,12 +134,12 @@ class ProfileSpec(Spec, frozen=True, kw_only=True):
             return [("", "give either tables: [model.csv, ...] or analytic: balanced")]
         if self.analytic == RIGID and self.kinds:
             return [("kinds", "analytic: rigid is for jobs without a model; leave kinds out")]
-        found = [
+        problems = [
             (f"kinds[{at}]", f"the batch of {model} is {batch}, a whole number from 1 is wanted")
             for at, (model, batch) in enumerate(self.kinds)
             if not 1 <= batch < 1 << 53
         ]
-        return found + [
+        return problems + [
             (f"levels[{at}]", f"is {level}, a count of GPUs from 1 to {MOST_GPUS:,} is wanted")
             for at, level in enumerate(self.levels)
             if not 1 <= level <= MOST_GPUS
@@ -292,26 +292,26 @@ class Scenario(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Unknown switches, and sections that do not fit together."""
-        found = [
+        problems = [
             (f"compat.{name}", f"no switch {name!r}; {known_names(name, SWITCHES)}")
             for name in self.compat
             if name not in SWITCHES
         ]
         types = [profile.gpu_type for profile in self.profile]
         if len(set(types)) < len(types):
-            found.append(("profile", "two profiles are of one gpu_type"))
+            problems.append(("profile", "two profiles are of one gpu_type"))
         if (self.loading or (self.bill and self.bill.power)) and len(self.profile) != 1:
             what = "are of several GPU types" if self.profile else "are absent"
-            found.append(("profile", f"profiles {what}; supply and power profiles need exactly one"))
+            problems.append(("profile", f"profiles {what}; supply and power profiles need exactly one"))
         if any(profile.scales_durations for profile in self.profile):
             if len(self.profile) > 1:
-                found.append(
+                problems.append(
                     ("profile", "a profile without kinds stands alone; give kinds: [[model, batch], ...]")
                 )
             if self.loading or (self.bill and self.bill.power):
-                found.append(("profile", "has no kinds, which supply and power profiles need"))
+                problems.append(("profile", "has no kinds, which supply and power profiles need"))
         if self.slowdown is not None and not self._replans():
-            found.append(
+            problems.append(
                 (
                     "slowdown",
                     f"{member_name(type(self.policy))} ends jobs when their plans say so; slower jobs are simulated under "
@@ -319,8 +319,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
                 )
             )
         if not self.multi_node_penalty:
-            found.append(("multi_node_penalty", "is empty; the speed on one node is 1"))
-        return found
+            problems.append(("multi_node_penalty", "is empty; the speed on one node is 1"))
+        return problems
 
     def _replans(self) -> bool:
         """Whether the policy plans by the work that is left, not by its first plan."""

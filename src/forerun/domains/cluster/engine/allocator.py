@@ -235,9 +235,9 @@ class AllocatorRules(Rules):
 
     def _wrong(self, now_s: float, at: int, what: str) -> PolicyError:
         job = self.setting.jobs.id[int(self.view.job[at])]
-        found = PolicyError.at(f"t={now_s:g} s, job {job}", what)
-        assert isinstance(found, PolicyError)
-        return found
+        error = PolicyError.at(f"t={now_s:g} s, job {job}", what)
+        assert isinstance(error, PolicyError)
+        return error
 
     def _on_nodes(self, row: int) -> dict[int, int]:
         """GPUs by node that a job holds."""
@@ -303,7 +303,7 @@ class AllocatorRules(Rules):
     def _checked_names(self, now_s: float, at: int, wanted: Mapping[int, int], gpus: int) -> dict[int, int]:
         """The nodes named for one job, as plain numbers."""
         state, nodes = self.state, len(self.view.node_gpus)
-        found: dict[int, int] = {}
+        by_node: dict[int, int] = {}
         for node, count in wanted.items():
             if not isinstance(node, (int, np.integer)) or not 0 <= node < nodes:
                 raise self._wrong(
@@ -312,18 +312,18 @@ class AllocatorRules(Rules):
             if not isinstance(count, (int, np.integer)) or count < 0:
                 raise self._wrong(now_s, at, f"was given {count} GPUs of node {node}; a count is wanted")
             if count:
-                found[int(node)] = int(count)
-        if sum(found.values()) != gpus:
+                by_node[int(node)] = int(count)
+        if sum(by_node.values()) != gpus:
             raise self._wrong(
                 now_s,
                 at,
-                f"was given {gpus} GPUs, but {sum(found.values())} on its nodes; they must be as many",
+                f"was given {gpus} GPUs, but {sum(by_node.values())} on its nodes; they must be as many",
             )
-        if len({int(state.node_type[node]) for node in found}) > 1:
+        if len({int(state.node_type[node]) for node in by_node}) > 1:
             raise self._wrong(
-                now_s, at, f"was given nodes {', '.join(map(str, found))}, of several GPU types"
+                now_s, at, f"was given nodes {', '.join(map(str, by_node))}, of several GPU types"
             )
-        return found
+        return by_node
 
     def _on_some_type(self, gpus: I64) -> Allocation:
         """The same with a GPU type for each job, where the policy names none: those that run keep theirs first.
@@ -355,9 +355,9 @@ class AllocatorRules(Rules):
             where, what = f"job {jobs.id[row]}", f"ended at {self.state.f[ak.END, row]:g} s"
         else:
             where, what = f"job {jobs.id[row]}", f"is not submitted before {jobs.submit_s[row]} s"
-        found = PolicyError.at(f"t={now_s:g} s, {where}", f"was given {error.gpus} GPUs, but {what}")
-        assert isinstance(found, PolicyError)
-        return found
+        fault = PolicyError.at(f"t={now_s:g} s, {where}", f"was given {error.gpus} GPUs, but {what}")
+        assert isinstance(fault, PolicyError)
+        return fault
 
     def _count_lull(self, now_s: float) -> None:
         """Refuse to be asked again and again while time stands still."""

@@ -501,12 +501,12 @@ class PlanAheadRules(Rules):
         deadlines[row] = written
         gpus = least_that(larger, self.gpus_per_node, 8 * self.setting.cluster.gpus)
         self.m = machine
-        found = [f"with a deadline {slack_s} s later"] * (slack_s > 0) + [f"with {gpus} more GPUs"] * (
+        changes = [f"with a deadline {slack_s} s later"] * (slack_s > 0) + [f"with {gpus} more GPUs"] * (
             gpus > 0
         )
-        if not found:
+        if not changes:
             return ""
-        return f"; {'alone, ' if alone else ''}{' or '.join(found)} it would be admitted"
+        return f"; {'alone, ' if alone else ''}{' or '.join(changes)} it would be admitted"
 
     def restart_reserve_s(self, restarts: int = RESERVED_RESTARTS) -> I64:
         """Seconds per job that a plan keeps for overhead: restarts at the job's largest count, all groups new."""

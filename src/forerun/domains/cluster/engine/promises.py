@@ -327,15 +327,15 @@ class PromisingRules(ElasticRules):
             what = f"capacity in [{now_s}, {deadline}] s: beside what is promised to others it would be late"
 
         def admits() -> bool:
-            found = False
+            promised = False
 
             def attempt() -> bool:
-                nonlocal found
-                found = self._promise(row, now_s)
+                nonlocal promised
+                promised = self._promise(row, now_s)
                 return False  # only asked: every plan stays as it was
 
             self._or_undone(attempt, np.append(self.runnable(), row))
-            return found
+            return promised
 
         return what + self.would_admit(row, admits, alone=False)
 

@@ -144,10 +144,10 @@ def read_applications(folder: Path) -> dict[str, Application]:
     """All applications in a folder of measurements, by name; ProfileError names what is missing or wrong."""
     if not folder.is_dir():
         raise ProfileError.at(str(folder), "is no folder of measurements")
-    found = sorted(path for path in folder.iterdir() if (path / "placements.csv").exists())
-    if not found:
+    folders = sorted(path for path in folder.iterdir() if (path / "placements.csv").exists())
+    if not folders:
         raise ProfileError.at(str(folder), "holds no <app>/placements.csv")
-    return {path.name: _application(path) for path in found}
+    return {path.name: _application(path) for path in folders}
 
 
 def _application(folder: Path) -> Application:

@@ -117,13 +117,13 @@ def read_costs(path: Path) -> dict[str, dict[str, float]]:
         )
     header = rows[0][1][1:]
     problems: list[Problem] = []
-    found: dict[str, dict[str, float]] = {}
+    table: dict[str, dict[str, float]] = {}
     for line, cells in rows[1:]:
         where = f"{path.name}:{line}"
         if len(cells) != len(header) + 1:
             problems.append(Problem(where, f"has {len(cells)} fields, the header has {len(header) + 1}"))
             continue
-        if cells[0] in found:
+        if cells[0] in table:
             problems.append(Problem(where, f"model {cells[0]!r} has a row already"))
         row: dict[str, float] = {}
         for change, cell in zip(header, cells[1:], strict=True):
@@ -133,11 +133,11 @@ def read_costs(path: Path) -> dict[str, dict[str, float]]:
                 row[change] = float(cell)
             except ValueError:
                 problems.append(Problem(where, f"{change} is {cell!r}; seconds are wanted, or nothing"))
-        found[cells[0]] = row
+        table[cells[0]] = row
         problems += [Problem(where, what) for what in faults(row)]
     if problems:
         raise ScenarioError(*problems)
-    return found
+    return table
 
 
 def faults(changes: Mapping[str, float]) -> list[str]:
@@ -175,16 +175,16 @@ def _kind_of(change: str) -> str | None:
 
 def _points(changes: Mapping[str, float]) -> dict[str, tuple[tuple[float, float], ...]]:
     """The curves of a model: seconds at the logarithm of the larger count."""
-    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
+    points_of: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
     for change, seconds in changes.items():
         kind = _kind_of(change)
         assert kind is not None, change
         match = _CHANGE.fullmatch(change)
         count = max(int(match[1]), int(match[2])) if match else 1
-        found[kind].append((math.log2(count), seconds))
-    found["move"] = found["move"] or found["restart"] or found["grow"]
-    found["restart"] = found["restart"] or found["move"]
-    return {kind: tuple(sorted(points)) for kind, points in found.items()}
+        points_of[kind].append((math.log2(count), seconds))
+    points_of["move"] = points_of["move"] or points_of["restart"] or points_of["grow"]
+    points_of["restart"] = points_of["restart"] or points_of["move"]
+    return {kind: tuple(sorted(points)) for kind, points in points_of.items()}
 
 
 def plain(restart_s: float, grow_s: float, shrink_s: float) -> dict[str, tuple[tuple[float, float], ...]]:
@@ -221,11 +221,11 @@ def cost_table(
 
 
 def _unknown(known: Mapping[str, int], models: Iterable[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    unknown: dict[str, int] = {}
     for model in models:
         if model and model not in known and ANY_MODEL not in known:
-            found[model] = found.get(model, 0) + 1
-    return found
+            unknown[model] = unknown.get(model, 0) + 1
+    return unknown
 
 
 def uses_table(setting: Setting) -> bool:
@@ -245,10 +245,10 @@ def restart_costs_s(setting: Setting) -> dict[bool, list[int]]:
     if uses_table(setting):
         assert setting.costs is not None
         return {False: setting.costs.restart_s(jobs.gpus).tolist()}
-    found = {}
+    seconds = {}
     for tick in (False, True):
         each = {
             gpus: int(overhead_s(gpus, tick, False, setting.cluster.gpus)) for gpus in set(jobs.gpus.tolist())
         }
-        found[tick] = [each[gpus] for gpus in jobs.gpus.tolist()]
-    return found
+        seconds[tick] = [each[gpus] for gpus in jobs.gpus.tolist()]
+    return seconds

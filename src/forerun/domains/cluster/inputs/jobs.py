@@ -58,8 +58,8 @@ def table_of_file(path: Path, format: str, repairs: RepairLog) -> JobTable:
     """
     if not format:
         head, known = head_of(path), readers()
-        found = [name for name in known.names() if known.get(name).recognises(head)]
-        format = found[0] if len(found) == 1 and found[0] != "cluster_jobs" else "native"
+        readable_by = [name for name in known.names() if known.get(name).recognises(head)]
+        format = readable_by[0] if len(readable_by) == 1 and readable_by[0] != "cluster_jobs" else "native"
     if format == "native":
         return read_jobs(path, repairs)
     return table_of_log(read_trace(path, format, repairs=repairs), path.name, repairs)

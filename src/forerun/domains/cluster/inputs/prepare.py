@@ -211,13 +211,13 @@ def _unmeasured(table: JobTable, profile: ThroughputTable) -> list[int]:
     if not any(table.model):
         return []
     top, levels = int(profile.levels[-1]), {count: at for at, count in enumerate(profile.levels.tolist())}
-    found = {count for count in table.gpus if count not in levels and count < top}
+    counts = {count for count in table.gpus if count not in levels and count < top}
     kinds = {kind: row for row, kind in enumerate(profile.kinds)}
     for model, batch, count in zip(table.model, table.batch, table.gpus, strict=True):
         row = kinds.get((model, batch))
         if row is not None and count in levels and np.isnan(profile.rate[row, levels[count]]):
-            found.add(count)
-    return sorted(found)
+            counts.add(count)
+    return sorted(counts)
 
 
 def _notes(setting: Setting, repaired: Set[str]) -> list[str]:

@@ -77,9 +77,9 @@ def fit_step_model(seen: F64, start: StepModel | None = None) -> FittedStep:
     for values in starts:
         begin = np.where(free, values, pinned)
         reached = np.empty(7)
-        found = float(kernels.descend(begin, free, seen, _ROUNDS, reached))
-        if found < least - 1e-12:
-            best, least = reached.copy(), found
+        reached_error = float(kernels.descend(begin, free, seen, _ROUNDS, reached))
+        if reached_error < least - 1e-12:
+            best, least = reached.copy(), reached_error
     if not (seen[:, 0] > 1).any():
         best[kernels.ALPHA_N] = max(best[kernels.ALPHA_N], 1.1 * best[kernels.ALPHA_R])
         best[kernels.BETA_N] = max(best[kernels.BETA_N], 1.1 * best[kernels.BETA_R])

@@ -66,11 +66,11 @@ class GavelScheduler:
 def speeds(view: View) -> F64:
     """Throughput of each job at its requested count on each type, float64[jobs, types]; 1 where nothing is known."""
     types = len(view.type_total)
-    found = np.ones((view.count, types))
+    rate = np.ones((view.count, types))
     top = view.rate.shape[2] - 1
     known = (view.kind >= 0) & (view.gpus <= top)
-    found[known] = view.rate[:, view.kind[known], view.gpus[known]].T
-    return np.where(view.gpus[:, None] <= view.type_total[None, :], found, 0.0)
+    rate[known] = view.rate[:, view.kind[known], view.gpus[known]].T
+    return np.where(view.gpus[:, None] <= view.type_total[None, :], rate, 0.0)
 
 
 def fair_shares(speed: F64, gpus: I64, type_total: I64) -> F64:

@@ -45,12 +45,12 @@ class Tiresias(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     def problems(self) -> list[tuple[str, str]]:
         """Limits must rise, the promotion factor be positive."""
         first, second = self.queue_limits_gpu_s
-        found = []
+        problems = []
         if not 0 < first < second:
-            found.append(("queue_limits_gpu_s", f"must rise from above 0, not {first:g}, {second:g}"))
+            problems.append(("queue_limits_gpu_s", f"must rise from above 0, not {first:g}, {second:g}"))
         if not self.promote_after > 0:
-            found.append(("promote_after", f"must be positive, not {self.promote_after:g}"))
-        return found
+            problems.append(("promote_after", f"must be positive, not {self.promote_after:g}"))
+        return problems
 
     def rules(self, setting: Setting, record: Record) -> Rules:
         """The schedule at work on a setting."""

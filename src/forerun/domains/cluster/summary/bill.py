@@ -212,10 +212,10 @@ class _Parts:
     def weighed(self, value: Signal, start_s: float, last_s: float) -> dict[str, float]:
         """What each part takes of a value per kWh that changes over time."""
         over = value.integral(self.stretches.from_s, self.stretches.to_s) / KWH_J
-        found = {name: math.fsum(watts * over) for name, watts in self.watts.items()}
+        parts = {name: math.fsum(watts * over) for name, watts in self.watts.items()}
         all_time = float(value.integral(start_s, last_s)) / KWH_J
         free = self.total_gpus * all_time - math.fsum(self.stretches.gpus * over)
-        return {**found, "free": self.bill.idle_w * free}
+        return {**parts, "free": self.bill.idle_w * free}
 
     def per_job(self, value: Signal) -> F64:
         """What each job's own GPUs take of a value per kWh."""
@@ -224,5 +224,5 @@ class _Parts:
 
 
 def _per_job(row: I64, amount: F64, jobs: int) -> F64:
-    found: F64 = np.bincount(row, amount, jobs).astype(np.float64)
-    return found
+    total: F64 = np.bincount(row, amount, jobs).astype(np.float64)
+    return total

@@ -38,22 +38,22 @@ def bound_of(reason: str) -> str:
 
 def refusals(jobs: Iterable[tuple[Any, str]]) -> tuple[Refused, ...]:
     """The refused among jobs given as (name, reason or empty), by constraint; the most frequent first."""
-    found: dict[str, list[tuple[Any, str]]] = {}
+    by_bound: dict[str, list[tuple[Any, str]]] = {}
     for name, reason in jobs:
         if reason:
-            found.setdefault(bound_of(reason), []).append((name, reason))
-    by_number = sorted(found.items(), key=lambda item: -len(item[1]))
+            by_bound.setdefault(bound_of(reason), []).append((name, reason))
+    by_number = sorted(by_bound.items(), key=lambda item: -len(item[1]))
     return tuple(Refused(bound, len(those), str(those[0][0]), those[0][1]) for bound, those in by_number)
 
 
-def because(found: Iterable[Refused]) -> str:
+def because(refused: Iterable[Refused]) -> str:
     """The constraints in a few words: `15 for capacity until its deadline, 2 for its own speed`."""
-    return ", ".join(f"{one.jobs} for {one.bound}" for one in found)
+    return ", ".join(f"{one.jobs} for {one.bound}" for one in refused)
 
 
-def sentences(found: Iterable[Refused]) -> tuple[str, ...]:
+def sentences(refused: Iterable[Refused]) -> tuple[str, ...]:
     """A sentence for each constraint, with the first job refused for it."""
     return tuple(
         f"refused for {one.bound}: {one.jobs} job{'s' * (one.jobs > 1)}, such as job {one.example} ({one.reason})"
-        for one in found
+        for one in refused
     )

@@ -117,28 +117,32 @@ class JobGenerator(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Ranges must rise, lists must not be empty, hourly rates must be one day's or one week's."""
-        found = []
+        problems = []
         if not self.durations:
-            found.append(("durations", "is empty; at least one hump is wanted"))
+            problems.append(("durations", "is empty; at least one hump is wanted"))
         if not self.sizes:
-            found.append(("sizes", "is empty; at least one size is wanted"))
+            problems.append(("sizes", "is empty; at least one size is wanted"))
         if not 0 < self.least_duration_s <= self.most_duration_s:
-            found.append(("most_duration_s", f"is {self.most_duration_s:g}, below least_duration_s"))
+            problems.append(("most_duration_s", f"is {self.most_duration_s:g}, below least_duration_s"))
         least, most = self.slack
         if not 0 <= least <= most:
-            found.append(("most_slack", f"is {most:g}; 0 <= least_slack ({least:g}) <= most_slack is wanted"))
+            problems.append(
+                ("most_slack", f"is {most:g}; 0 <= least_slack ({least:g}) <= most_slack is wanted")
+            )
         if len(self.hourly_rates) not in (0, 24, 168):
-            found.append(("hourly_rates", f"has {len(self.hourly_rates)} values; 24, 168 or none are wanted"))
+            problems.append(
+                ("hourly_rates", f"has {len(self.hourly_rates)} values; 24, 168 or none are wanted")
+            )
         if self.hourly_rates and (min(self.hourly_rates) < 0 or max(self.hourly_rates) <= 0):
-            found.append(("hourly_rates", "must not be negative, nor all zero"))
+            problems.append(("hourly_rates", "must not be negative, nor all zero"))
         if len(self.template_shares) not in (0, len(self.templates)):
-            found.append(
+            problems.append(
                 (
                     "template_shares",
                     f"has {len(self.template_shares)} values for {len(self.templates)} templates",
                 )
             )
-        return found
+        return problems
 
     @property
     def slack(self) -> tuple[float, float]:

@@ -71,10 +71,10 @@ class _FitSettings(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """At least one hump, and enough traces for a 95 % band."""
-        found = [("humps", f"is {self.humps}; 0 to 8 are wanted")] if not 0 <= self.humps <= 8 else []
+        problems = [("humps", f"is {self.humps}; 0 to 8 are wanted")] if not 0 <= self.humps <= 8 else []
         if not 20 <= self.traces <= 1000:
-            found.append(("traces", f"is {self.traces}; 20 to 1000 give a band"))
-        return found
+            problems.append(("traces", f"is {self.traces}; 20 to 1000 give a band"))
+        return problems
 
 
 class _StatsSettings(Spec, frozen=True, kw_only=True):
@@ -128,12 +128,12 @@ class ClusterTraces(DomainTraces):
         """A `generate` description like a log, and where the log lies in the bands of what the description generates."""
         trace = _jobs_of(recorded)
         chosen = decoded("", {}, settings, _FitSettings)
-        found = fit(trace, humps=chosen.humps)
-        features = judged(trace, found.spec, seed=seed, traces=chosen.traces)
-        description: dict[str, Any] = {"trace": {"generate": to_data(found.spec)}}
+        fitted = fit(trace, humps=chosen.humps)
+        features = judged(trace, fitted.spec, seed=seed, traces=chosen.traces)
+        description: dict[str, Any] = {"trace": {"generate": to_data(fitted.spec)}}
         outside = [feature.name for feature in features if not feature.ok]
         rows = tuple((f.name, f.recorded, f.low, f.high, "yes" if f.ok else "NO") for f in features)
-        notes = [*found.notes, _likeness(found, len(trace))]
+        notes = [*fitted.notes, _likeness(fitted, len(trace))]
         if outside:
             notes.append(f"not reproduced: {', '.join(outside)}; resampling blocks of the log keeps them")
         return Fitted(
@@ -141,8 +141,8 @@ class ClusterTraces(DomainTraces):
             report=TraceReport(
                 data={
                     "jobs": len(trace),
-                    "duration_distance": found.duration_distance,
-                    "slack_distance": found.slack_distance,
+                    "duration_distance": fitted.duration_distance,
+                    "slack_distance": fitted.slack_distance,
                     "features": [
                         {"name": f.name, "recorded": f.recorded, "low": f.low, "high": f.high, "ok": f.ok}
                         for f in features
@@ -339,10 +339,10 @@ def _correlation(one: F64, two: F64) -> float:
     return float(np.corrcoef(one, two)[0, 1]) if one.std() > 0 and two.std() > 0 else 0.0
 
 
-def _likeness(found: FittedJobs, jobs: int) -> str:
-    text = f"durations differ from the fitted mixture by {found.duration_distance:.3f} (Kolmogorov-Smirnov)"
-    if found.slack_distance is not None:
-        text += f", slack from a uniform one by {found.slack_distance:.3f}"
+def _likeness(fitted: FittedJobs, jobs: int) -> str:
+    text = f"durations differ from the fitted mixture by {fitted.duration_distance:.3f} (Kolmogorov-Smirnov)"
+    if fitted.slack_distance is not None:
+        text += f", slack from a uniform one by {fitted.slack_distance:.3f}"
     return text + (f"; judged on the first {_MOST_JUDGED:,} of {jobs:,} jobs" if jobs > _MOST_JUDGED else "")
 
 
@@ -429,16 +429,16 @@ def _deadline_figures(trace: Trace, submit_s: F64, duration_s: F64) -> dict[str,
     if "deadline_s" not in trace:
         return {}
     deadline_s, effort = np.asarray(trace["deadline_s"], np.float64), without_deadline(trace)
-    found: dict[str, Any] = {"best_effort_share": float(effort.mean())}
+    figures: dict[str, Any] = {"best_effort_share": float(effort.mean())}
     if not effort.all():
         slack = (deadline_s - submit_s)[~effort] / np.maximum(duration_s[~effort], 1.0)
-        found |= {
+        figures |= {
             f"slack_{name}": float(np.quantile(slack, q))
             for name, q in (("min", 0), ("p50", 0.5), ("max", 1))
         }
-        found["deadlines_before_submission"] = int(np.count_nonzero(slack < 0))
-        found["deadlines_before_own_duration"] = int(np.count_nonzero(slack < 1))
-    return found
+        figures["deadlines_before_submission"] = int(np.count_nonzero(slack < 0))
+        figures["deadlines_before_own_duration"] = int(np.count_nonzero(slack < 1))
+    return figures
 
 
 def _counted(trace: Trace, name: str) -> list[tuple[str, int]]:

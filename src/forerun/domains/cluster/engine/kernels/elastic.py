@@ -158,7 +158,7 @@ def plan_all(
     fine = True
     for i in range(count):
         job = rows[i]
-        found = plan_job(
+        planned = plan_job(
             m,
             job,
             now_s,
@@ -174,9 +174,11 @@ def plan_all(
             new_t,
             new_g,
         )
-        commit(m, job, found.end_s, found.real_s, out_t, out_g, found.entries, new_t, new_g, found.keys)
-        late[i] = not found.in_time
-        fine &= found.in_time
+        commit(
+            m, job, planned.end_s, planned.real_s, out_t, out_g, planned.entries, new_t, new_g, planned.keys
+        )
+        late[i] = not planned.in_time
+        fine &= planned.in_time
     return fine
 
 
@@ -538,7 +540,7 @@ def boost(m: PlanState, now_s: int, slot_s: int, flags: I64, reserve_s: I64, reg
         chosen = jobs[picked]
         want = next_level(m.rate[j[KIND, chosen]], j[LEVEL, chosen], top[chosen])
         entries = window_before(m, chosen, int(FAR), trial_t, trial_g)
-        found = plan_job(
+        planned = plan_job(
             m,
             chosen,
             now_s,
@@ -554,13 +556,24 @@ def boost(m: PlanState, now_s: int, slot_s: int, flags: I64, reserve_s: I64, reg
             new_t,
             new_g,
         )
-        differing = changed_spans(m.free[0], m.free[1], m.meta[KEYS], new_t, new_g, found.keys, spans)
+        differing = changed_spans(m.free[0], m.free[1], m.meta[KEYS], new_t, new_g, planned.keys, spans)
         m.j[OLD_END, chosen] = m.j[END, chosen]
-        commit(m, chosen, found.end_s, found.real_s, out_t, out_g, found.entries, new_t, new_g, found.keys)
+        commit(
+            m,
+            chosen,
+            planned.end_s,
+            planned.real_s,
+            out_t,
+            out_g,
+            planned.entries,
+            new_t,
+            new_g,
+            planned.keys,
+        )
         spare -= more[picked]
         hold(m, chosen, levels[want])
         more[picked] = levels[want + 1] - levels[want] if want + 1 < top[chosen] else -1
-        spent[picked] = found.gpu_s
+        spent[picked] = planned.gpu_s
         after[picked] = -1
         drop_fallen(m, jobs, after, change, low, due_s, spans, differing)
         if m.j[STATE, chosen] == WAITING:

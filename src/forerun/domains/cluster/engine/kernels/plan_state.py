@@ -136,10 +136,10 @@ def is_event(m: PlanState, time_s: int) -> bool:
     place = m.meta[ARRIVED] + np.searchsorted(m.j[SUBMIT, m.meta[ARRIVED] :], time_s)
     if place < len(m.j[SUBMIT]) and m.j[SUBMIT, place] == time_s:
         return True
-    found = False
+    due = False
     for i in range(m.meta[RUNNABLE]):
-        found |= m.j[EVENT_AT, m.lists[RUNNABLE, i]] == time_s
-    return bool(found)
+        due |= m.j[EVENT_AT, m.lists[RUNNABLE, i]] == time_s
+    return bool(due)
 
 
 @kernel
@@ -334,11 +334,11 @@ def class_of(size: int) -> int:
 @kernel(inline=True)
 def class_index(gpus: int) -> int:
     """The list for a job of `gpus`: its own class, or the largest below."""
-    found = 0
+    largest = 0
     for c in range(len(CLASSES)):
         if CLASSES[c] <= gpus:
-            found = c
-    return found
+            largest = c
+    return largest
 
 
 @kernel

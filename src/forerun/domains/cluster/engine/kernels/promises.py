@@ -110,12 +110,12 @@ def plan_promise(
             new_t,
             new_g,
         )
-        found = tried.plan
+        plan = tried.plan
         if not tried.found:
-            return Found(found, False)
+            return Found(plan, False)
         lost = 0.0  # iterations that the plan's changes of GPUs cost, counted from the GPUs that the job had last
         held, begun = last, has_begun
-        for i in range(found.entries):
+        for i in range(plan.entries):
             gpus = out_g[i]
             if gpus > 0 and gpus != held:
                 level = floor_level[gpus]
@@ -126,10 +126,10 @@ def plan_promise(
         lost += owed
         turn += 1
         if lost <= extra:
-            fits = found.entries <= m.plans.shape[2] and found.keys + 4 <= m.free.shape[1]
-            return Found(found, found.in_time and fits)
+            fits = plan.entries <= m.plans.shape[2] and plan.keys + 4 <= m.free.shape[1]
+            return Found(plan, plan.in_time and fits)
         if turn >= MOST_TIMES:
-            return Found(found, False)
+            return Found(plan, False)
         extra = lost
 
 
@@ -152,7 +152,7 @@ def plan_promises(
         job = rows[i]
         if m.meta[KEYS] + 4 > capacity:
             return i
-        found = plan_promise(
+        attempt = plan_promise(
             m,
             costs,
             pause_s,
@@ -168,9 +168,9 @@ def plan_promises(
             new_t,
             new_g,
         )
-        if not found.kept:
+        if not attempt.kept:
             return i
-        made = found.plan
+        made = attempt.plan
         commit(m, job, made.end_s, made.real_s, out_t, out_g, made.entries, new_t, new_g, made.keys)
     return count
 
@@ -262,10 +262,10 @@ def boost_promises(
                     change[p] = end + 1 if entries == 1 else max(end + 1, trial_t[1])
                     low[p] = end
             if choosing or after[p] < 0:
-                found = Found(Planned(-1, -1, False, 0, 0, 0), False)
+                attempt = Found(Planned(-1, -1, False, 0, 0, 0), False)
                 if m.meta[KEYS] + m.plan_n[m.j[SLOT, job]] + 8 <= capacity:
                     trials += 1
-                    found = plan_promise(
+                    attempt = plan_promise(
                         m,
                         costs,
                         pause_s,
@@ -281,9 +281,9 @@ def boost_promises(
                         new_t,
                         new_g,
                     )
-                made = found.plan
+                made = attempt.plan
                 if choosing:
-                    going = found.kept
+                    going = attempt.kept
                     if not going:
                         break
                     differing = changed_spans(
@@ -297,7 +297,7 @@ def boost_promises(
                     spent[p], after[p] = made.gpu_s, -1
                     drop_fallen(m, jobs, after, change, low, due_s, spans, differing)
                     break
-                if not found.kept:
+                if not attempt.kept:
                     continue
                 after[p] = made.gpu_s
                 change[p] = trial_t[1] if entries > 1 else due_s[p]

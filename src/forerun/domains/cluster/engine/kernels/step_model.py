@@ -121,8 +121,8 @@ def descend(start: F64, free: npt.NDArray[np.bool_], seen: F64, rounds: int, bes
                 trial[i] = point[i] + step * direction[i]
             trial[GAMMA] = min(max(trial[GAMMA], 1.0), 10.0)
             _params_at(trial, free, start, params)
-            found = misfit(params, seen)
-            if found < value + 1e-4 * step * slope:
+            error = misfit(params, seen)
+            if error < value + 1e-4 * step * slope:
                 moved = True
                 break
             step *= 0.5
@@ -132,7 +132,7 @@ def descend(start: F64, free: npt.NDArray[np.bool_], seen: F64, rounds: int, bes
             inverse, fresh = np.eye(7), True
             continue
         _slopes(trial, free, start, seen, params, newer)
-        gain, value, fresh = value - found, found, False
+        gain, value, fresh = value - error, error, False
         for i in range(7):
             point[i], trial[i] = trial[i], trial[i] - point[i]
             gradient[i], newer[i] = newer[i], newer[i] - gradient[i]
