@@ -96,13 +96,13 @@ def broken(scene: Scene, damage: Any, policy: str = "srtf") -> None:
 
 
 def placed(number: int = 0) -> Scene:
-    """A drawn setting with first-fit placement and no other terms, with several jobs on nodes at its second event."""
+    """A random setting with first-fit placement and no other terms, with several jobs on nodes at its second event."""
     made = drawn_world(number)
     return replace(made, terms=replace(made.terms, placement="first-fit", quota=None))
 
 
 def whole(number: int = 0) -> Scene:
-    """A drawn setting of one GPU type and no terms."""
+    """A random setting of one GPU type and no terms."""
     found = next(n for n in range(number, number + 50) if not drawn_world(n).setting.profiles)
     made = drawn_world(found)
     from forerun.domains.cluster.engine.allocator import Terms
@@ -227,7 +227,7 @@ def test_each_refusal_names_what_binds_and_its_wait_is_for_admission(name: str) 
 
 
 def one_by_one(number: int, corrected: frozenset[str]) -> Scene:
-    """A drawn setting whose jobs come two minutes apart, each alone in its batch, and take five times as long."""
+    """A random setting whose jobs come two minutes apart, each alone in its batch, and take five times as long."""
     made = drawn_world(number, published=True)
     jobs = made.setting.jobs
     submit_s = 120 * np.arange(len(jobs))

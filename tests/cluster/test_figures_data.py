@@ -25,10 +25,10 @@ def test_a_figure_opens_what_it_names(monkeypatch: pytest.MonkeyPatch, entry: An
         opened.update(source.name for source, _ in select(name))
         return find(name)
 
-    def play(job: reproduce.Job) -> reproduce.Outcome:
+    def play(job: reproduce.Job) -> reproduce.RunFigures:
         reproduce._setting(job)
         reproduce._parameters(job)
-        return reproduce.Outcome(0.5, 0.5, 1.0, 1.0, (0.0,), (0.5,))
+        return reproduce.RunFigures(0.5, 0.5, 1.0, 1.0, (0.0,), (0.5,))
 
     monkeypatch.setattr(public, "dataset", told)
     monkeypatch.setattr(reproduce, "play", play)

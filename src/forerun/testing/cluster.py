@@ -1,11 +1,11 @@
-"""What every scheduling policy must hold to, asserted after every event of drawn worlds.
+"""The laws of a scheduling policy, checked after every event of random settings.
 
     class TestMine(SchedulerContract):
         policy = LeastServed()
 
-runs all laws on a policy: GPUs are held once and never more than there are, work is conserved, everybody ends, the same
-setting gives the same run. Worlds are small and drawn from a seed (`drawn_world(n)`), so a law that breaks names one
-that can be looked at. `Witness` is the observer that asserts the laws; it can watch any run.
+checks all of them: no GPU has two jobs and no more GPUs are in use than there are, work is conserved, all jobs end, the same
+setting gives the same run. Settings are small and random by number (`drawn_world(n)`), so a failure names one that can be
+repeated. `Witness` is the observer that checks the laws; it can observe any run.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _RIGID_RULES = (TiresiasRules, GandivaRules, ThemisSlots, PriorityRules)
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A setting and the terms around it: placement, restart costs, quotas; `number` draws it again."""
+    """A setting and the terms around it: placement, restart costs, quotas. number: makes it again."""
 
     number: int
     setting: Setting
     terms: Terms
 
     def __str__(self) -> str:
-        return f"drawn setting {self.number}"
+        return f"random setting {self.number}"
 
 
 @cache
@@ -72,13 +72,13 @@ def profiles() -> tuple[ThroughputTable, ThroughputTable]:
 
 
 def drawn_world(number: int, *, published: bool = False) -> Scene:
-    """The `number`-th small setting: four to twelve jobs on four to sixteen GPUs.
+    """The `number`-th small random setting: four to twelve jobs on four to sixteen GPUs.
 
     Best-effort jobs stand beside such with deadlines (loose, tight, some before submission), elastic ones beside rigid
-    ones, submissions tie. Nodes differ in size and type; placement, costs and quotas are drawn. `published`: equal nodes
-    of eight and no terms, which is all that the published schedules know; switches are drawn by the caller.
+    ones, submissions tie. Nodes differ in size and type; placement, costs and quotas are random. published: equal nodes of
+    eight and no terms, which is all that published schedules know; the caller chooses switches (default: no).
     """
-    draw = stream(number, "drawn setting")
+    draw = stream(number, "drawn world")  # the name is part of the numbers
     count = int(draw.integers(4, 13))
     slow, fast = profiles()
     mixed = not published and bool(draw.random() < 0.25)
@@ -149,7 +149,7 @@ class Witness:
     """Asserts the laws of a run after every event; `close` asserts those of its end.
 
     `rules` are the policy at work; what they hold of GPUs on nodes and of work left is compared with the witness's own
-    books, kept from the allocation changes alone.
+    books, made from the allocation changes alone.
     """
 
     def __init__(self, scene: Scene, rules: Rules, record: Record) -> None:
@@ -330,7 +330,7 @@ class Witness:
 
     @property
     def _credits_others(self) -> bool:
-        """Gandiva as published counts the time gone by for whoever has a turn now, not for who held the GPUs."""
+        """Gandiva as published credits elapsed time to the jobs that have a turn now, not to those that had the GPUs."""
         return isinstance(self.rules, GandivaRules) and not self.rules.acts_between
 
     def _work_within_a_slot(self) -> None:
@@ -396,7 +396,7 @@ class Witness:
         )
 
     def _tracks(self) -> None:
-        """Drawn one track a GPU, no GPU is held by two jobs at once."""
+        """On the timeline no GPU has two jobs at once."""
         stretches = stretches_of(self.record)
         places = nodes_of(self.record, stretches)
         assert places is not None
@@ -444,7 +444,7 @@ def same_run(one: Record, other: Record) -> bool:
 class SchedulerContract:
     """Every law of a scheduling policy, each a test. Derive a class named `Test...` and set `policy`.
 
-    `worlds`: how many are drawn; `first_world`: the number of the first.
+    worlds: how many random settings (default 30). first_world: the number of the first (default 0).
     """
 
     policy: ClassVar[Policy]
@@ -452,13 +452,13 @@ class SchedulerContract:
     first_world: ClassVar[int] = 0
 
     def scenes(self) -> Sequence[Scene]:
-        """The worlds the laws are asserted in."""
+        """The settings in which the laws are checked."""
         published = isinstance(self.policy, Schedule)
         numbers = range(self.first_world, self.first_world + self.worlds)
         return [drawn_world(number, published=published) for number in numbers]
 
     def test_laws_hold_after_every_event(self) -> None:
-        """GPUs are held once, never more than there are, by jobs that are there; work, waits and GPU time add up.
+        """No GPU has two jobs, only present jobs have GPUs, and no more than there are; work, waits and GPU time add up.
 
         A policy that gives GPUs it cannot give, or raises, ends here with a PolicyError naming job and instant.
         """
@@ -481,7 +481,7 @@ class SchedulerContract:
         first = [play(self.policy, scene, watch=False)[0] for scene in scenes]
         for scene, before in zip(scenes, first, strict=True):
             again, _ = play(self.policy, scene, watch=False)
-            assert same_run(before, again), f"{scene}: run again, it came out differently"
+            assert same_run(before, again), f"{scene}: a second run differs"
 
     def test_names_do_not_matter(self) -> None:
         """Jobs by any other name run alike."""

@@ -1,6 +1,6 @@
 """Figures of the ElasticFlow paper regenerated: published values beside ours, as its simulator and as its text has them.
 
-"compat" plays the published simulator's rules, "corrected" the paper's. Where the original trace or seed was never
+"compat" follows the published simulator's rules, "corrected" the paper's. Where the original trace or seed was never
 published the row has no tolerance; the note says so.
 """
 
@@ -63,8 +63,12 @@ CLUSTERS_8B: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A run boiled down: the reference's ratio, deadlines met by the logged end, and what figures need."""
+class RunFigures:
+    """What the figures need of a run.
+
+    ratio: deadlines met by the schedule's own rule; met_ratio: by the logged end. jct_s, best_effort_jct_s: mean completion
+    times. times_s, efficiency: the events, if wanted.
+    """
 
     ratio: float
     met_ratio: float
@@ -91,7 +95,7 @@ class Job:
     seed: int = 0
 
 
-def play(job: Job) -> Outcome:
+def play(job: Job) -> RunFigures:
     """Make one run."""
     policy = schedulers().get(job.schedule)(**_parameters(job))
     assert isinstance(policy, Schedule)
@@ -138,7 +142,7 @@ def _setting(job: Job) -> Setting:
     )
 
 
-def outcome(record: Record, *, keep_events: bool = False) -> Outcome:
+def outcome(record: Record, *, keep_events: bool = False) -> RunFigures:
     """What figures need of a run."""
     jobs = record.setting.jobs
     with_deadline = jobs.has_deadline
@@ -149,7 +153,7 @@ def outcome(record: Record, *, keep_events: bool = False) -> Outcome:
     judged = record.accepted + record.declined_count
     times, _, _, _, efficiency = record.events()
     kept = _thinned(times) if keep_events else np.zeros(0, np.int64)
-    return Outcome(
+    return RunFigures(
         record.accepted / judged if judged else 0.0,
         float(met) / total,
         jct,
@@ -173,7 +177,7 @@ def _thinned(
     return np.array(kept, np.int64)
 
 
-def play_all(jobs: Sequence[Job], progress: Progress, *, workers: int = 1) -> list[Outcome]:
+def play_all(jobs: Sequence[Job], progress: Progress, *, workers: int = 1) -> list[RunFigures]:
     """Make many runs, in order; with `workers` processes, whole traces side by side."""
     if workers == 1:
         found = []
@@ -204,8 +208,8 @@ def _without_the_script() -> Iterator[None]:
 
 def rows_of(
     jobs: Sequence[Job],
-    compat: Sequence[Outcome],
-    corrected: Sequence[Outcome],
+    compat: Sequence[RunFigures],
+    corrected: Sequence[RunFigures],
     published: Sequence[float | None],
     tolerances: Sequence[float | None],
     notes: Sequence[str],
@@ -267,7 +271,7 @@ def grouped_bars(
     caption: str,
 ) -> Figure:
     """A group of bars a trace or size, a bar a schedule, as the paper draws them. Cells: group, schedule, value, low, high;
-    where all low and high are the value itself, no interval is drawn."""
+    where all low and high are the value itself, there is no interval."""
     group, schedule, value, low, high = zip(*cells, strict=True)
     spread = {} if low == value == high else {"low": np.array(low), "high": np.array(high)}
     return Figure(
@@ -298,7 +302,9 @@ def half_interval(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float
     return student_quantile(0.975, count - 1) * standard_error(values)
 
 
-def both(jobs: Sequence[Job], progress: Progress, *, workers: int = 1) -> tuple[list[Outcome], list[Outcome]]:
+def both(
+    jobs: Sequence[Job], progress: Progress, *, workers: int = 1
+) -> tuple[list[RunFigures], list[RunFigures]]:
     """The runs as published and corrected."""
     corrected = [_corrected(job) for job in jobs]
     made = play_all([*jobs, *corrected], progress, workers=workers)
@@ -484,7 +490,7 @@ def fig9(progress: Progress, *, seeds: int = 20) -> Reproduced:
     """Sources of improvement: EDF, plus admission control, plus elastic scaling, both; over twenty draws.
 
     The generator's slack was unseeded, so the paper's draw cannot be had; one draw that the authors' generator made is
-    public and played as well, in both modes.
+    public and is simulated as well, in both modes.
     """
     names, clusters = tuple(PUBLISHED["9"]), ("n8g8", "n16g8", "n32g8")
     trace = "generated/fig9_1000job_1500lam_gseed9.csv"
