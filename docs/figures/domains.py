@@ -1,9 +1,9 @@
-"""Draws one picture a room for the README, on light and on dark ground.
+"""Draws one picture per domain for its page, on a light and on a dark background.
 
     python docs/figures/domains.py
 
-Published results that come out again where the room has one to show (they want the public data, see `forerun data`), a
-picture of the embedded demonstration elsewhere.
+A reproduced published result where the domain has one to show (it needs the public data, see `forerun data`), else a
+figure of the embedded demonstration.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from forerun.result.figures import Figure
 
 HERE = Path(__file__).parent
 
-#: room: the id of a reproduction (empty: the demonstration), and the figure
+#: domain: the id of a reproduction (empty: the demonstration), and the figure
 SHOWN = {
     "cluster": ("ef-fig8a", "fig8a"),
     "serving": ("", "where-the-time-went"),
@@ -29,22 +29,22 @@ SHOWN = {
 }
 
 
-def figure(room: str) -> Figure:
-    """The figure to show of a room."""
-    identifier, name = SHOWN[room]
+def figure(domain: str) -> Figure:
+    """The figure to show for a domain."""
+    identifier, name = SHOWN[domain]
     if identifier:
-        found = forerun.reproduce(identifier).figures
+        figures = forerun.reproduce(identifier).figures
     else:
-        found = figures_of(forerun.simulate(forerun.load(demo(room).scenario)))
-    return next(one for one in found if one.id == name)
+        figures = figures_of(forerun.simulate(forerun.load(demo(domain).scenario)))
+    return next(one for one in figures if one.id == name)
 
 
 def main() -> None:
     """Write every picture."""
-    for room in SHOWN:
-        drawn = figure(room)
+    for domain in SHOWN:
+        drawn = figure(domain)
         for ground, palette in (("light", LIGHT), ("dark", DARK)):
-            (HERE / f"{room}-{ground}.svg").write_text(svg(drawn, palette), encoding="utf-8")
+            (HERE / f"{domain}-{ground}.svg").write_text(svg(drawn, palette), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Every command that the documents name exists: its verb, its options, its ids, its make targets.
 
-Lines of `console` blocks are also run (`test_documents.py` and the tests named there); what stands in a sentence, in an
-indented block or in a block of another kind is only held against the command line's verbs and options here.
+Lines of `console` blocks are also run (`test_documents.py` and the tests named there); commands in a sentence,
+in an indented block or in a block of another kind are only compared with the command line's verbs and options here.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def spelled_out(line: str) -> Iterator[str]:
 
 
 def parsed(words: list[str]) -> None:
-    """Fails unless the verb is there and takes these options; ids of results and names of rooms are known."""
+    """Fails unless the verb is there and takes these options; ids of results and names of domains are known."""
     command: click.Command = forerun_command
     context = click.Context(command)
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):

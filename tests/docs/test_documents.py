@@ -234,5 +234,5 @@ def test_every_example_runs(path: Path, tmp_path: Path) -> None:
     assert done.stdout.strip()
 
 
-def test_every_room_has_an_example() -> None:
+def test_every_domain_has_an_example() -> None:
     assert {path.stem for path in EXAMPLES} >= {demo.domain for demo in demos()}
