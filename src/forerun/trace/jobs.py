@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,10 @@ from numpy.typing import NDArray
 from forerun.errors import TraceError, UsageError, known_names
 from forerun.trace.reader import TraceReader
 from forerun.trace.repair import Complaints, RepairLog, shown
-from forerun.trace.rows import TEXT, Chunk, Field, parse_instant
+from forerun.trace.rows import TEXT, Chunk, Field, parse_instant, read_rows
 from forerun.trace.source import Source
 from forerun.trace.table import Trace
+from forerun.trace.tabular import Rows, TableReader
 
 F64 = NDArray[np.float64]
 
@@ -120,7 +122,7 @@ def job_trace(
     reader: TraceReader,
     source: Source,
     repairs: RepairLog,
-    rows: JobRows,
+    runs: JobRows,
     *,
     cpu_jobs: bool = False,
     same_id: str = "drop",
@@ -134,118 +136,105 @@ def job_trace(
     as `id#2`). `cpu_jobs` keeps runs without GPUs. A recorded duration that differs from end less start gives way to
     it, unless the log's durations count time worked (`recorded`); without times the duration stands alone.
     """
-    table = _Cleaning(source, repairs, rows)
-    table.drop(np.isnan(table.submit_s), "job without submission time dropped")
-    table.drop(np.isnan(table.gpus), "job with unknown GPUs dropped")
+    columns = {
+        f.name: np.array(getattr(runs, f.name), TEXT if f.kind == "text" else np.float64) for f in JOB_FIELDS
+    }
+    rows = Rows(source, Complaints(), runs.lines, columns)
+    rows.drop(np.isnan(rows["submit_s"]), "job without submission time dropped")
+    rows.drop(np.isnan(rows["gpus"]), "job with unknown GPUs dropped")
     if not cpu_jobs:
-        table.drop(table.gpus == 0, "job without GPUs dropped")
-    table.settle_duration(recorded=recorded)
-    table.drop(np.isnan(table.duration_s), "job that never ran or has no end dropped")
-    table.drop(table.duration_s < 0, "job that ends before it starts dropped")
-    table.drop(table.duration_s == 0, "job of zero seconds dropped")
-    table.drop(table.duration_s > LONGEST_S, "job longer than ten years dropped")
-    table.settle_submission()
-    table.settle_ids(same_id)
-    return table.trace(reader, **more)
+        rows.drop(rows["gpus"] == 0, "job without GPUs dropped")
+    _settle_duration(rows, recorded=recorded)
+    rows.drop(np.isnan(rows["duration_s"]), "job that never ran or has no end dropped")
+    rows.drop(rows["duration_s"] < 0, "job that ends before it starts dropped")
+    rows.drop(rows["duration_s"] == 0, "job of zero seconds dropped")
+    rows.drop(rows["duration_s"] > LONGEST_S, "job longer than ten years dropped")
+    early = rows["start_s"] < rows["submit_s"]
+    rows.note(early, "start before submission, submission moved to the start")
+    rows["submit_s"] = np.where(early, rows["start_s"], rows["submit_s"])
+    _settle_ids(rows, same_id)
+    if not len(rows):
+        raise TraceError.at(source.name, "no usable job is left; " + "; ".join(repairs.lines()))
+    origin_s = float(rows["submit_s"].min())
+    for name in ("submit_s", "start_s", "end_s"):
+        rows[name] = rows[name] - origin_s
+    more = {"origin_s": origin_s, **more}
+    chunk = Chunk(rows.lines, rows.columns)
+    return reader.table(source, repairs, JOB_FIELDS, chunk, time="submit_s", order="free", **more)
 
 
-class _Cleaning:
-    """The rows as arrays while rules are applied; each rule notes what it touched."""
+def _settle_duration(rows: Rows, *, recorded: bool) -> None:
+    """One duration a run; where the recorded one and end less start differ by over a second, that is noted.
 
-    def __init__(self, source: Source, repairs: RepairLog, rows: JobRows) -> None:
-        self._source, self._repairs = source, repairs
-        self.lines = np.array(rows.lines, np.int64)
-        self.submit_s, self.start_s, self.end_s, self.duration_s, self.gpus = (
-            np.array(getattr(rows, name), np.float64)
-            for name in ("submit_s", "start_s", "end_s", "duration_s", "gpus")
+    recorded: the recorded one counts. It leaves out what a job was suspended for, and does not change with the clock;
+    a run that is longer than end less start then ends where its duration says.
+    """
+    measured_s = rows["end_s"] - rows["start_s"]
+    known = ~np.isnan(measured_s)
+    differs = known & ~np.isnan(rows["duration_s"]) & (np.abs(measured_s - rows["duration_s"]) > 1.0)
+    if recorded:
+        longer = differs & (rows["duration_s"] > measured_s)
+        rows.note(
+            longer,
+            "recorded duration is longer than end less start (as where the clock was set back); "
+            "it is taken, and moves the end",
         )
-        self.texts = {name: np.array(getattr(rows, name), TEXT) for name in ("job_id", "user", "vc", "state")}
-
-    def note(self, where: NDArray[np.bool_], rule: str) -> None:
-        lines = self.lines[where]
-        self._repairs.note_many(rule, [self._source.at(int(line)) for line in lines[:3]], len(lines))
-
-    def drop(self, where: NDArray[np.bool_], rule: str) -> None:
-        if not where.any():
-            return
-        self.note(where, rule)
-        kept = ~where
-        for name in ("lines", "submit_s", "start_s", "end_s", "duration_s", "gpus"):
-            setattr(self, name, getattr(self, name)[kept])
-        self.texts = {name: values[kept] for name, values in self.texts.items()}
-
-    def settle_duration(self, *, recorded: bool) -> None:
-        """One duration a run; where the recorded one and end less start differ by over a second, that is noted.
-
-        recorded: the recorded one counts. It leaves out what a job was suspended for, and does not change with the clock;
-        a run that is longer than end less start then ends where its duration says.
-        """
-        measured = self.end_s - self.start_s
-        known = ~np.isnan(measured)
-        differs = known & ~np.isnan(self.duration_s) & (np.abs(measured - self.duration_s) > 1.0)
-        if recorded:
-            longer = differs & (self.duration_s > measured)
-            self.note(
-                longer,
-                "recorded duration is longer than end less start (as where the clock was set back); "
-                "it is taken, and moves the end",
-            )
-            self.note(
-                differs & ~longer,
-                "recorded duration is shorter than end less start (as where a job was suspended); it is taken",
-            )
-            self.end_s = np.where(longer, self.start_s + self.duration_s, self.end_s)
-            differs = np.zeros_like(differs)
-        self.note(differs, "recorded duration differs from end less start, which is taken")
-        alone = np.isnan(self.duration_s) | differs
-        self.duration_s = np.where(known & alone, measured, self.duration_s)
-
-    def settle_submission(self) -> None:
-        """Nobody starts before being submitted: such a submission is moved to the start."""
-        early = self.start_s < self.submit_s
-        self.note(early, "start before submission, submission moved to the start")
-        self.submit_s = np.where(early, self.start_s, self.submit_s)
-
-    def settle_ids(self, same_id: str) -> None:
-        seen: dict[str, int] = {}
-        again = np.zeros(len(self.lines), np.bool_)
-        ids: list[str] = self.texts["job_id"].tolist()
-        for at, name in enumerate(ids):
-            seen[name] = seen.get(name, 0) + 1
-            if seen[name] > 1:
-                again[at] = True
-                ids[at] = f"{name}#{seen[name]}"
-        if same_id == "suffix":
-            self.note(again, "job id used again, kept as a run of its own")
-            self.texts["job_id"] = np.array(ids, TEXT)
-        else:
-            self.drop(again, "job id used again, later row dropped")
-
-    def trace(self, reader: TraceReader, **more: object) -> Trace:
-        if not len(self.lines):
-            raise TraceError.at(
-                self._source.name, "no usable job is left; " + "; ".join(self._repairs.lines())
-            )
-        origin_s = float(self.submit_s.min())
-        columns: dict[str, Any] = {
-            **self.texts,
-            "submit_s": self.submit_s - origin_s,
-            "start_s": self.start_s - origin_s,
-            "end_s": self.end_s - origin_s,
-            "duration_s": self.duration_s,
-            "gpus": self.gpus,
-        }
-        rows = Chunk(self.lines, {field.name: columns[field.name] for field in JOB_FIELDS})
-        return reader.table(
-            self._source,
-            self._repairs,
-            JOB_FIELDS,
-            rows,
-            time="submit_s",
-            order="free",
-            origin_s=origin_s,
-            **more,
+        rows.note(
+            differs & ~longer,
+            "recorded duration is shorter than end less start (as where a job was suspended); it is taken",
         )
+        rows["end_s"] = np.where(longer, rows["start_s"] + rows["duration_s"], rows["end_s"])
+        differs = np.zeros_like(differs)
+    rows.note(differs, "recorded duration differs from end less start, which is taken")
+    alone = np.isnan(rows["duration_s"]) | differs
+    rows["duration_s"] = np.where(known & alone, measured_s, rows["duration_s"])
+
+
+def _settle_ids(rows: Rows, same_id: str) -> None:
+    """Every id once: a later run of the same id is dropped, or becomes `id#2`."""
+    seen: dict[str, int] = {}
+    again = np.zeros(len(rows), np.bool_)
+    ids: list[str] = rows["job_id"].tolist()
+    for at, name in enumerate(ids):
+        seen[name] = seen.get(name, 0) + 1
+        if seen[name] > 1:
+            again[at] = True
+            ids[at] = f"{name}#{seen[name]}"
+    if same_id == "suffix":
+        rows.note(again, "job id used again, kept as a run of its own")
+        rows["job_id"] = np.array(ids, TEXT)
+    else:
+        rows.drop(again, "job id used again, later row dropped")
+
+
+class JobLog(TableReader, frozen=True, kw_only=True):
+    """A job log that is a delimited table, read in chunks: logs have millions of rows.
+
+    columns: those that make a run carry the names of `JOB_FIELDS`; `settle` is called for each chunk. instants: columns of
+    written times, turned into seconds after `settle`. clock: what the times count from, for the provenance.
+    """
+
+    makes = "jobs"
+    instants: ClassVar[tuple[str, ...]] = ()
+    clock: ClassVar[str] = ""
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        source, complaints, runs = Source(path, repairs=repairs), Complaints(), JobRows()
+        headers = {field.name: field.header for field in self.columns}
+        for chunk in read_rows(source, self.columns, complaints=complaints):
+            rows = Rows(source, complaints, chunk.lines, chunk.columns)
+            self.settle(rows)
+            lines: list[int] = rows.lines.tolist()
+            for name in self.instants:
+                rows[name] = instants_s(rows[name].tolist(), source, lines, headers[name], complaints)
+            present = [field.name for field in JOB_FIELDS if field.name in rows]
+            runs.extend(lines, **{name: rows[name].tolist() for name in present})
+        complaints.finish()
+        return self.clean(source, repairs, runs)
+
+    def clean(self, source: Source, repairs: RepairLog, runs: JobRows) -> Trace:
+        """The trace of the runs as read, by the rules of `job_trace`."""
+        return job_trace(self, source, repairs, runs, clock=self.clock)
 
 
 def instants_s(

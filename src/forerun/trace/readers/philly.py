@@ -8,12 +8,13 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 
 from forerun.errors import TraceError
-from forerun.trace.jobs import ABSENT, JobRows, LocalClock, instants_s, job_trace
+from forerun.trace.jobs import ABSENT, JobLog, JobRows, LocalClock, job_trace
 from forerun.trace.reader import Head, TraceReader
 from forerun.trace.repair import Complaints, RepairLog, shown
-from forerun.trace.rows import Field, read_json, read_rows
+from forerun.trace.rows import TEXT, Field, read_json
 from forerun.trace.source import Source
 from forerun.trace.table import Trace
+from forerun.trace.tabular import Rows
 
 _KEYS: Final = ("jobid", "submitted_time", "attempts")
 _MOST_BYTES: Final = 1 << 30
@@ -142,47 +143,27 @@ def _attempt(attempt: Any, clock: LocalClock, where: str) -> tuple[float, float,
     return start_s, end_s, float(gpus) if gpus else float("nan")
 
 
-_DERIVED: Final = (
-    Field(name="timestamp", kind="text", missing=ABSENT),
-    Field(name="duration", minimum=0, missing=ABSENT),
-    Field(name="num_gpus", minimum=0, missing=ABSENT),
-    Field(name="gpu_time", required=False, missing=ABSENT),
-    Field(name="cluster", kind="text", required=False, missing=ABSENT),
-)
-
-
-class PhillyDerived(TraceReader, tag="philly_csv", frozen=True, kw_only=True):
+class PhillyDerived(JobLog, tag="philly_csv", frozen=True, kw_only=True):
     """CSV `timestamp,duration,num_gpus,gpu_time,cluster`, rows in no order, timestamps without zone.
 
     Derived from the Philly job log for the AdaptDL simulator; `gpu_time` must be duration x GPUs, rows where it is not
     are counted and it is ignored. CC-BY 4.0, Microsoft.
     """
 
-    about: ClassVar[str] = "Philly, derived job list (CSV: timestamp, duration, num_gpus, gpu_time, cluster)"
-    makes: ClassVar[str] = "jobs"
+    about = "Philly, derived job list (CSV: timestamp, duration, num_gpus, gpu_time, cluster)"
+    signature = ("timestamp", "duration", "num_gpus", "gpu_time")
+    columns = (
+        Field(name="submit_s", column="timestamp", kind="text", missing=ABSENT),
+        Field(name="duration_s", column="duration", minimum=0, missing=ABSENT),
+        Field(name="gpus", column="num_gpus", minimum=0, missing=ABSENT),
+        Field(name="gpu_time", required=False, missing=ABSENT),
+        Field(name="vc", column="cluster", kind="text", required=False, missing=ABSENT),
+    )
+    instants = ("submit_s",)
+    clock = "as written, no zone"
 
-    @classmethod
-    def recognises(cls, head: Head) -> bool:
-        return head.has_columns("timestamp", "duration", "num_gpus", "gpu_time")
-
-    def read(self, path: Path, repairs: RepairLog) -> Trace:
-        source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
-        for chunk in read_rows(source, _DERIVED, complaints=complaints):
-            lines: list[int] = chunk.lines.tolist()
-            columns = chunk.columns
-            submit_s = instants_s(columns["timestamp"].tolist(), source, lines, "timestamp", complaints)
-            if "gpu_time" in columns:
-                product = columns["duration"] * columns["num_gpus"]
-                wrong = np.flatnonzero(np.abs(columns["gpu_time"] - product) > 1.0)
-                first = [source.at(lines[i], "gpu_time") for i in wrong[:3]]
-                repairs.note_many("gpu_time is not duration x GPUs, ignored", first, len(wrong))
-            rows.extend(
-                lines,
-                job_id=[f"line{line}" for line in lines],
-                vc=columns["cluster"].tolist() if "cluster" in columns else [""] * len(lines),
-                submit_s=submit_s.tolist(),
-                duration_s=columns["duration"].tolist(),
-                gpus=columns["num_gpus"].tolist(),
-            )
-        complaints.finish()
-        return job_trace(self, source, repairs, rows, clock="as written, no zone")
+    def settle(self, rows: Rows) -> None:
+        rows["job_id"] = np.array([f"line{line}" for line in rows.lines.tolist()], TEXT)
+        if "gpu_time" in rows:
+            wrong = np.abs(rows["gpu_time"] - rows["duration_s"] * rows["gpus"]) > 1.0
+            rows.note(wrong, "gpu_time is not duration x GPUs, ignored", "gpu_time")
