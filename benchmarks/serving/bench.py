@@ -71,8 +71,8 @@ FLOORS = {
     ("M", "latencies over C++"): 2.5,
     ("A", "misses over latencies"): 0.95,
     ("M", "misses over latencies"): 0.95,
-    ("A", "full record over C++"): 1.1,
-    ("M", "full record over C++"): 1.0,
+    ("A", "full record over C++"): 0.8,
+    ("M", "full record over C++"): 0.6,
     ("A", "slices of 1,000 over C++"): 1.8,
     ("M", "slices of 1,000 over C++"): 1.5,
 }

@@ -1,4 +1,4 @@
-"""The serving room's reference outputs, as pipelines and columns."""
+"""The serving domain's reference outputs, as pipelines and columns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOTEBOOK = {"ResNet": SOURCE, "Inception": SOURCE, "KSVM": 0, "LogReg": 1}
 
 
 def golden(*parts: str) -> Path:
-    """A reference output of this room; the test is skipped where there are none."""
+    """A reference output of this domain; the test is skipped where there are none."""
     return shared_path("golden", "serving", *parts)
 
 

@@ -10,7 +10,7 @@ from forerun.domains.serving.engine.stagewise import simulate_stagewise
 from forerun.domains.serving.summary.invariants import check_run
 
 from .conftest import differences, golden, golden_pipeline, read_json
-from .worlds import same
+from .random_pipelines import same
 
 NAMES = [
     "d01_zero_gaps", "d02_clock", "d03_chain_integer", "d04_conditional_join", "d05_timeout", "d06_delay",

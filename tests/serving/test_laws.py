@@ -1,4 +1,4 @@
-"""Acceptance 7: invariants after every event and every run, and relations between runs, on generated worlds."""
+"""Acceptance 7: invariants after every event and every run, and relations between runs, on generated pipelines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forerun.domains.serving.policies.timeout import Timeout
 from forerun.domains.serving.summary.invariants import check_run
 from forerun.errors import CheckFailed
 
-from .worlds import random_world
+from .random_pipelines import random_pipeline
 
 SLO_MS = 20.0
 WORLDS = 100
@@ -55,7 +55,7 @@ class EveryInstant:
 
 def test_invariants_hold_after_every_event() -> None:
     for seed in range(2000, 2000 + WORLDS):
-        pipeline, arrivals = random_world(seed, queries=80)
+        pipeline, arrivals = random_pipeline(seed, queries=80)
         watcher = EveryInstant()
         simulate_events(pipeline, arrivals, SLO_MS, observers=(watcher,))
         assert watcher.seen > 0
@@ -63,7 +63,7 @@ def test_invariants_hold_after_every_event() -> None:
 
 def test_invariants_hold_after_every_run() -> None:
     for seed in range(2000, 2000 + 2 * WORLDS):
-        pipeline, arrivals = random_world(seed)
+        pipeline, arrivals = random_pipeline(seed)
         run = simulate(pipeline, arrivals)
         check_run(pipeline, run, SLO_MS)
         assert (run.latency_ms >= _shortest_paths(pipeline, run) - 1e-9).all()
@@ -121,17 +121,17 @@ def test_a_broken_law_is_noticed(law: str) -> None:
 
 
 def relation(count: int, first: int, **world: bool) -> pytest.MarkDecorator:
-    """Run a relation on `count` worlds."""
-    worlds = [random_world(seed, **world) for seed in range(first, first + count)]  # type: ignore[arg-type]
-    return pytest.mark.parametrize("worlds", [worlds], ids=[f"{count} worlds"])
+    """Run a relation on `count` pipelines."""
+    pipelines = [random_pipeline(seed, **world) for seed in range(first, first + count)]  # type: ignore[arg-type]
+    return pytest.mark.parametrize("pipelines", [pipelines], ids=[f"{count} pipelines"])
 
 
-Worlds = list[tuple[Pipeline, np.ndarray]]
+Pipelines = list[tuple[Pipeline, np.ndarray]]
 
 
 @relation(WORLDS, 3000, simple=True)
-def test_shifting_an_integer_clock_shifts_everything(worlds: Worlds) -> None:
-    for pipeline, arrivals in worlds:
+def test_shifting_an_integer_clock_shifts_everything(pipelines: Pipelines) -> None:
+    for pipeline, arrivals in pipelines:
         whole = np.round(arrivals)
         tables = tuple(
             replace(stage, service=Service(np.ceil(stage.service.table_ms))) for stage in pipeline.stages
@@ -143,8 +143,8 @@ def test_shifting_an_integer_clock_shifts_everything(worlds: Worlds) -> None:
 
 
 @relation(WORLDS, 3100)
-def test_a_power_of_two_scales_exactly(worlds: Worlds) -> None:
-    for pipeline, arrivals in worlds:
+def test_a_power_of_two_scales_exactly(pipelines: Pipelines) -> None:
+    for pipeline, arrivals in pipelines:
         scaled = simulate(
             Pipeline(tuple(_slower(s, 4.0) for s in pipeline.stages), pipeline.seed), arrivals * 4.0
         )
@@ -152,8 +152,8 @@ def test_a_power_of_two_scales_exactly(worlds: Worlds) -> None:
 
 
 @relation(WORLDS, 3200)
-def test_the_order_of_independent_stages_is_nothing(worlds: Worlds) -> None:
-    for pipeline, arrivals in worlds:
+def test_the_order_of_independent_stages_is_nothing(pipelines: Pipelines) -> None:
+    for pipeline, arrivals in pipelines:
         order = _other_order(pipeline)
         new = {old: number for number, old in enumerate(order)} | {SOURCE: SOURCE}
         stages = tuple(
@@ -170,8 +170,8 @@ def test_the_order_of_independent_stages_is_nothing(worlds: Worlds) -> None:
 
 
 @relation(WORLDS, 3300)
-def test_a_stage_off_the_path_changes_no_other(worlds: Worlds) -> None:
-    for pipeline, arrivals in worlds:
+def test_a_stage_off_the_path_changes_no_other(pipelines: Pipelines) -> None:
+    for pipeline, arrivals in pipelines:
         extra = Stage("extra", (Edge(SOURCE),), 1, 1, Service(np.array([0.0, 1.0])), Greedy())
         before = simulate(pipeline, arrivals)
         after = simulate(Pipeline((*pipeline.stages, extra), pipeline.seed), arrivals)
@@ -180,8 +180,8 @@ def test_a_stage_off_the_path_changes_no_other(worlds: Worlds) -> None:
 
 
 @relation(50, 3400)
-def test_two_pipelines_side_by_side_do_not_meet(worlds: Worlds) -> None:
-    for pipeline, arrivals in worlds:
+def test_two_pipelines_side_by_side_do_not_meet(pipelines: Pipelines) -> None:
+    for pipeline, arrivals in pipelines:
         count = len(pipeline.stages)
         twins = tuple(
             replace(
@@ -201,8 +201,8 @@ def test_two_pipelines_side_by_side_do_not_meet(worlds: Worlds) -> None:
 
 
 @relation(WORLDS, 3500)
-def test_a_batch_limit_never_reached_is_nothing(worlds: Worlds) -> None:
-    for pipeline, arrivals in worlds:
+def test_a_batch_limit_never_reached_is_nothing(pipelines: Pipelines) -> None:
+    for pipeline, arrivals in pipelines:
         before = simulate(pipeline, arrivals)
         stages = []
         for stage, batches in zip(pipeline.stages, before.batches):
@@ -216,8 +216,8 @@ def test_a_batch_limit_never_reached_is_nothing(worlds: Worlds) -> None:
 
 
 @relation(WORLDS, 3600, simple=True)
-def test_replicas_beyond_the_busiest_moment_are_nothing(worlds: Worlds) -> None:
-    for pipeline, arrivals in worlds:
+def test_replicas_beyond_the_busiest_moment_are_nothing(pipelines: Pipelines) -> None:
+    for pipeline, arrivals in pipelines:
         rich = Pipeline(tuple(replace(s, replicas=100) for s in pipeline.stages), pipeline.seed)
         before = simulate(rich, arrivals)
         most = [int(batches.replica.max(initial=0)) + 1 for batches in before.batches]
@@ -226,8 +226,8 @@ def test_replicas_beyond_the_busiest_moment_are_nothing(worlds: Worlds) -> None:
 
 
 @relation(50, 3700)
-def test_a_looser_objective_is_missed_no_more(worlds: Worlds) -> None:
-    for pipeline, arrivals in worlds:
+def test_a_looser_objective_is_missed_no_more(pipelines: Pipelines) -> None:
+    for pipeline, arrivals in pipelines:
         misses = [
             simulate_stagewise(pipeline, arrivals, slo, record="counts").misses
             for slo in (0.0, 5.0, 20.0, 80.0)
@@ -236,8 +236,8 @@ def test_a_looser_objective_is_missed_no_more(worlds: Worlds) -> None:
 
 
 @relation(WORLDS, 3800)
-def test_share_one_is_always_and_share_zero_never(worlds: Worlds) -> None:
-    for pipeline, arrivals in worlds:
+def test_share_one_is_always_and_share_zero_never(pipelines: Pipelines) -> None:
+    for pipeline, arrivals in pipelines:
         plain = tuple(replace(s, edges=tuple(Edge(e.parent) for e in s.edges)) for s in pipeline.stages)
         one = tuple(
             replace(s, edges=tuple(Edge(e.parent, share=1.0, number=i) for i, e in enumerate(s.edges)))
@@ -254,10 +254,10 @@ def test_share_one_is_always_and_share_zero_never(worlds: Worlds) -> None:
 
 
 def test_more_replicas_may_hurt() -> None:
-    """No monotonicity: somewhere among the worlds one more replica makes some query later, so nothing may prune by it."""
+    """No monotonicity: somewhere among the pipelines one more replica makes some query later, so nothing may prune by it."""
     worse = 0
     for seed in range(200):
-        pipeline, arrivals = random_world(seed, simple=True)
+        pipeline, arrivals = random_pipeline(seed, simple=True)
         more = (replace(pipeline.stages[0], replicas=pipeline.stages[0].replicas + 1), *pipeline.stages[1:])
         before, after = simulate(pipeline, arrivals), simulate(Pipeline(more, pipeline.seed), arrivals)
         worse += bool((after.finish_ms > before.finish_ms).any())

@@ -16,7 +16,7 @@ from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline
 
 from ..conftest import shared_path
-from .llmworlds import llm_stage
+from .random_llm_pipelines import llm_stage
 
 NAMES = ("llm01_plenty", "llm02_tight_kv", "llm03_refused")
 

@@ -13,7 +13,7 @@ from forerun.domains.serving.inputs.llm.medians import Key, LeftOut, Medians, re
 from forerun.errors import ForerunError, ProfileError
 
 from ..conftest import ROOT, shared_path
-from .test_llm_room import scenario
+from .test_llm_scenario import scenario
 
 HEADER = "model,hardware,tensor_parallel,prompt_tokens,batch,output_tokens,prompt_ms_median,token_ms_median\n"
 ROWS = [
@@ -42,7 +42,7 @@ def quantiles(found: list[LeftOut]) -> list[float]:
     return np.quantile(errors, [0.5, 0.9], axis=0).T.ravel().tolist()
 
 
-def test_points_left_out_are_told_from_their_neighbours() -> None:
+def test_points_left_out_are_estimated_from_their_neighbours() -> None:
     """At most 6 % and 3 % in the median; the document states what comes out, the 90th percentile with it."""
     found = splitwise().left_out()
     prompt, prompt_p90, token, token_p90 = quantiles(found)

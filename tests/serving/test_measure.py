@@ -114,7 +114,7 @@ class TestWhatIsObserved:
         assert low <= high
 
 
-def test_what_the_model_is_told_wrongly_is_marked(observed: Observed) -> None:
+def test_a_wrong_parameter_of_the_model_is_marked(observed: Observed) -> None:
     """As a profile would be that was taken elsewhere: batches that took half as long."""
     from dataclasses import replace
 
@@ -158,7 +158,7 @@ def test_capacity_counts_replicas_shares_and_the_best_batch() -> None:
     assert capacity_rps(pipeline) == pytest.approx(min(left, right, both))
 
 
-def test_a_whole_measurement_of_models_writes_what_the_room_reads(
+def test_a_whole_measurement_of_models_writes_what_the_domain_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With a model of one's own beside a built-in one: profile, scenario and measurement; then simulated, planned, drawn."""
@@ -227,7 +227,7 @@ def test_what_cannot_be_run_for_real_is_refused() -> None:
         measure(Request(tuned), None, lambda _: None)
 
 
-def test_a_model_that_breaks_is_told_and_leaves_no_process(
+def test_a_model_that_breaks_is_reported_and_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "breaks.py").write_text(

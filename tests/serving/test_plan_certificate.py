@@ -19,7 +19,7 @@ from forerun.domains.serving.plan.exact import cheapest
 from forerun.domains.serving.plan.space import Space
 
 from .conftest import golden, read_gaps, read_json
-from .planworlds import arrivals_of, gamma_gaps, graph_space, notebook_space, small_space
+from .plan_spaces import arrivals_of, gamma_gaps, graph_space, notebook_space, small_space
 
 PRICES = {"V100": 2.528, "TXP": 2.1, "cpu": 0.0665}
 

@@ -26,7 +26,7 @@ from forerun.domains.serving.plan.throughput import GRID, bottleneck_first, most
 from forerun.errors import UsageError
 
 from .enumeration import enumerated
-from .planworlds import large_space, notebook_space, small_space
+from .plan_spaces import large_space, notebook_space, small_space
 
 
 def every_configuration(space: Space) -> list[Configuration]:

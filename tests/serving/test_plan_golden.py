@@ -19,7 +19,7 @@ from forerun.domains.serving.plan.stage_runs import StageRuns
 from forerun.domains.serving.plan.sweep import sweep
 
 from .conftest import golden, notebook_pipeline, read_gaps, read_json
-from .planworlds import arrivals_of, gamma_gaps, graph_space, notebook_space
+from .plan_spaces import arrivals_of, gamma_gaps, graph_space, notebook_space
 
 ORDER = ("Inception", "ResNet", "KSVM", "LogReg")
 

@@ -26,9 +26,9 @@ from forerun.result.reproduction import Reproduction, silent
 from forerun.result.run import load_result
 
 from .conftest import ROOT
+from .random_pipelines import random_pipeline
 from .test_policies import Alternating
 from .test_scenario import GOOD, load
-from .worlds import random_world
 
 FORK = """
 domain: serving
@@ -51,7 +51,7 @@ slo: 350ms
 @pytest.mark.parametrize("seed", range(60))
 def test_latency_splits_exactly(seed: int) -> None:
     """Per query, the parts summed in any order are the latency to the last bit; none is negative beyond rounding."""
-    pipeline, arrivals = random_world(seed)
+    pipeline, arrivals = random_pipeline(seed)
     run = simulate_stagewise(pipeline, arrivals, 20.0, record="full")
     for account in (by_branch(pipeline, run), critical(pipeline, run)):
         for order in (slice(None), slice(None, None, -1)):
@@ -262,12 +262,12 @@ def test_branches_in_threads_change_nothing() -> None:
 
 
 def test_kernels_stay_within_their_arrays() -> None:
-    """Run as plain Python, where an index out of bounds is an error: 30 worlds, all kinds of record, cut to pieces."""
+    """Run as plain Python, where an index out of bounds is an error: 30 pipelines, all kinds of record, cut to pieces."""
     code = (
-        "from tests.serving.worlds import random_world, same;"
+        "from tests.serving.random_pipelines import random_pipeline, same;"
         "from forerun.domains.serving.engine.stagewise import simulate_stagewise as run;"
-        "worlds = [random_world(seed, queries=40) for seed in range(30)];"
-        "[(run(p, a, 20.0, record=r, slice_size=9)) for p, a in worlds for r in ('full', 'latency', 'counts')]"
+        "pipelines = [random_pipeline(seed, queries=40) for seed in range(30)];"
+        "[(run(p, a, 20.0, record=r, slice_size=9)) for p, a in pipelines for r in ('full', 'latency', 'counts')]"
     )
     env = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     done = subprocess.run(

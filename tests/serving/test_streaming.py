@@ -9,7 +9,7 @@ from forerun.domains.serving.engine.stagewise import Stagewise, simulate_stagewi
 from forerun.domains.serving.engine.streaming import summarise_stream
 
 from .conftest import notebook_pipeline
-from .worlds import random_world
+from .random_pipelines import random_pipeline
 
 CONFIG = {
     "ResNet": ("V100", 16, 1),
@@ -37,7 +37,7 @@ def test_a_streams_figures_are_the_wholes() -> None:
 
 def test_how_a_stream_is_cut_changes_no_bit() -> None:
     for seed in range(20):
-        pipeline, arrivals = random_world(seed)
+        pipeline, arrivals = random_pipeline(seed)
         pieces = np.array_split(arrivals, int(np.random.default_rng(seed).integers(1, 60)))
         once = summarise_stream(pipeline, [arrivals], 20.0)
         often = summarise_stream(pipeline, [piece for piece in pieces if len(piece)], 20.0)
@@ -58,7 +58,7 @@ def test_memory_follows_open_queries_not_the_trace() -> None:
     assert sizes[-1] == sizes[9]
 
 
-def test_a_waiting_room_that_grows_is_given_room() -> None:
+def test_a_queue_that_grows_gets_larger_arrays() -> None:
     """Overload: a hundred thousand queries open at once."""
     pipeline = notebook_pipeline({name: (hardware, 1, 1) for name, (hardware, _, _) in CONFIG.items()})
     arrivals = np.arange(100_000) * 1.0

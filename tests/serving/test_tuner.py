@@ -28,8 +28,8 @@ from forerun.errors import PolicyError
 from forerun.rng import stream
 
 from .conftest import golden, read_gaps, read_json
-from .tunerworlds import Erratic, Onlooker, Watching, handed_over, random_fleet, step_of_load
-from .worlds import same
+from .random_pipelines import same
+from .tuner_pipelines import Erratic, Onlooker, Watching, handed_over, random_fleet, step_of_load
 
 REGISTERED = tuner_policies().names()
 

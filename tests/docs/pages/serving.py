@@ -195,7 +195,10 @@ def _reality() -> Iterator[Claim]:
 
 #: what the named test holds
 TESTED: Final[dict[tuple[str, str], str]] = {
-    (PAGE, "on 600 random graphs"): "tests/serving/test_twins.py::test_event_loop_equals_stage_by_stage",
+    (
+        PAGE,
+        "on 600 random graphs",
+    ): "tests/serving/test_engines_agree.py::test_event_loop_equals_stage_by_stage",
     (
         PAGE,
         "`misses_allowed` = ⌊(1 − attainment) · queries⌋",
@@ -209,7 +212,7 @@ TESTED: Final[dict[tuple[str, str], str]] = {
         PAGE,
         "The cheapest plan is 3.3 $/h (one `gpu-big` with batches up to 16, one `gpu-small`), the greedy minimiser's "
         "3.6, what runs now 5.7; the next cheaper plan needs an objective of 234.4 ms",
-    ): "tests/serving/test_plan_door.py::test_the_pipeline_of_ones_own_that_the_room_s_page_shows",
+    ): "tests/serving/test_plan_scenario.py::test_the_pipeline_of_ones_own_that_the_page_shows",
     (
         PAGE,
         "At 200 queries/s with squared coefficient of variation 4, a plan made from one trace of 20,000 queries kept "

@@ -211,7 +211,7 @@ def test_a_schedule_is_what_the_kernels_would_give_from_the_start() -> None:
     assert run.misses == forerun.simulate(scenario).summary["misses"]
 
 
-def test_policies_that_no_field_of_the_scenario_takes_are_told_apart() -> None:
+def test_policies_that_no_field_of_the_scenario_takes_are_named() -> None:
     """A batching policy belongs to a stage, and a name that nothing has is not looked for in a field that is not there."""
     from forerun.study.compare import policy_field
 

@@ -14,7 +14,7 @@ from forerun.domains.serving.policy import FleetView, Keep, Scale, Tuner, TunerP
 from forerun.domains.serving.policy.handover import Handover
 
 from .conftest import notebook_pipeline
-from .worlds import random_world
+from .random_pipelines import random_pipeline
 
 
 def handed_over(
@@ -64,7 +64,7 @@ def step_of_load(
 
 def random_fleet(seed: int) -> tuple[Handover, np.ndarray]:
     """A random pipeline handed over, with arrivals, half of them on an integer clock; no changes of its own."""
-    pipeline, arrivals = random_world(seed, queries=120)
+    pipeline, arrivals = random_pipeline(seed, queries=120)
     stages = tuple(
         replace(stage, capacity=(), service=replace(stage.service, law=Law.TABLE, measured_ms=()))
         for stage in pipeline.stages

@@ -17,29 +17,33 @@ from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Serv
 from forerun.domains.serving.policies.greedy import Greedy
 from forerun.domains.serving.summary.invariants import check_run
 
-from .llmworlds import equal, llm_stage, llm_world, mixed_world
+from .random_llm_pipelines import equal, llm_pipeline, llm_stage, mixed_pipeline
 
 SLO_MS = 20.0
 
 
-@pytest.mark.parametrize("world", [llm_world, mixed_world])
+@pytest.mark.parametrize("world", [llm_pipeline, mixed_pipeline])
 def test_compiled_equals_plain(world: object) -> None:
     """120 random language models (chunks, preemption, refusals, ties) and 120 graphs with some."""
     for seed in range(120):
         pipeline, arrivals = world(seed)  # type: ignore[operator]
         run = simulate_mixed(pipeline, arrivals, SLO_MS)
-        assert equal(simulate_events(pipeline, arrivals, SLO_MS), run), f"world {seed}"
+        assert equal(simulate_events(pipeline, arrivals, SLO_MS), run), f"pipeline {seed}"
         check_run(pipeline, run, SLO_MS)
 
 
 def test_the_worlds_contain_what_they_should() -> None:
-    runs = [simulate_mixed(*world(seed), SLO_MS) for world in (llm_world, mixed_world) for seed in range(120)]
+    runs = [
+        simulate_mixed(*world(seed), SLO_MS)
+        for world in (llm_pipeline, mixed_pipeline)
+        for seed in range(120)
+    ]
     requests = [told for run in runs for told in run.requests if told is not None]
     assert sum(bool(told.preemptions.any()) for told in requests) > 60
     assert sum(bool(run.refused.any()) for run in runs) > 30
     assert sum(run.tie_count > 0 for run in runs) > 60
     assert sum((told.stalled_first_ms > 0).any() for told in requests) > 10
-    stages = [stage for seed in range(120) for stage in mixed_world(seed)[0].stages]
+    stages = [stage for seed in range(120) for stage in mixed_pipeline(seed)[0].stages]
     assert sum(stage.llm is not None and len(stage.edges) > 1 for stage in stages) > 60
     assert sum(stage.llm is not None and stage.llm.cost.tabled for stage in stages) > 30
 
@@ -56,7 +60,7 @@ def test_the_worlds_contain_what_they_should() -> None:
     replicas=st.integers(1, 3),
     least=st.booleans(),
 )
-def test_twins_on_drawn_requests(
+def test_engines_agree_on_random_requests(
     requests: list[tuple[int, int, int]],
     seats: int,
     budget: int,
@@ -75,7 +79,7 @@ def test_twins_on_drawn_requests(
     check_run(pipeline, run, SLO_MS)
 
 
-@pytest.mark.parametrize("world", [llm_world, mixed_world])
+@pytest.mark.parametrize("world", [llm_pipeline, mixed_pipeline])
 def test_cutting_changes_no_byte(world: object) -> None:
     """250 runs with 3 to 12 cuts at arrivals, completions, ends of iterations and between them."""
     for seed in range(125):
@@ -93,7 +97,7 @@ def test_cutting_changes_no_byte(world: object) -> None:
             fed = max(fed, min(len(arrivals), due + int(rng.integers(0, 4))))
             cut.advance(arrivals[cut.fed : fed], until_ms)
         cut.advance(arrivals[cut.fed :])
-        assert equal(cut.run(), whole), f"world {seed}"
+        assert equal(cut.run(), whole), f"pipeline {seed}"
 
 
 def test_one_token_requests_are_a_batching_stage() -> None:
@@ -127,7 +131,7 @@ def test_one_request_at_a_time_waits_as_in_theory() -> None:
 
 def test_laws_of_iterations() -> None:
     for seed in range(60):
-        pipeline, arrivals = llm_world(500 + seed)
+        pipeline, arrivals = llm_pipeline(500 + seed)
         llm = pipeline.stages[0].llm
         assert llm is not None
         run = simulate_mixed(pipeline, arrivals, SLO_MS)
@@ -153,7 +157,7 @@ def test_laws_of_iterations() -> None:
 def test_metamorphic_relations() -> None:
     """Room that is never used changes nothing; times scale; the same requests later take as long (integer clock)."""
     for seed in range(40):
-        pipeline, arrivals = llm_world(900 + seed)
+        pipeline, arrivals = llm_pipeline(900 + seed)
         stage = pipeline.stages[0]
         llm = stage.llm
         assert llm is not None
@@ -177,7 +181,7 @@ def test_one_compilation_serves_all() -> None:
     from forerun.domains.serving.engine.kernels.requests import run_requests
 
     for seed in range(8):
-        simulate_mixed(*llm_world(seed), SLO_MS, keep=bool(seed % 2))
-        simulate_mixed(*mixed_world(seed), SLO_MS)
+        simulate_mixed(*llm_pipeline(seed), SLO_MS, keep=bool(seed % 2))
+        simulate_mixed(*mixed_pipeline(seed), SLO_MS)
     if hasattr(run_requests, "signatures"):  # plain Python where compilation is switched off
         assert len(run_requests.signatures) == 1

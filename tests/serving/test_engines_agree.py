@@ -1,4 +1,4 @@
-"""Two ways, one result; and cutting a run at any instants changes no byte."""
+"""Two engines, one result; and cutting a run at any instants changes no byte."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from forerun.domains.serving.policies.greedy import Greedy
 from forerun.replication.inferline.notebook import simulate_compat
 
 from .conftest import NOTEBOOK, notebook_pipeline
-from .worlds import random_world, same
+from .random_pipelines import random_pipeline, same
 
 SLO_MS = 20.0
 
 
 @pytest.mark.parametrize("block", range(10))
 def test_event_loop_equals_stage_by_stage(block: int) -> None:
-    """Acceptance 3: 600 random graphs with ties, drawn services, conditional edges, joins, all policies, capacity."""
+    """600 random graphs with ties, drawn services, conditional edges, joins, all policies, capacity."""
     for seed in range(60 * block, 60 * block + 60):
-        pipeline, arrivals = random_world(seed)
+        pipeline, arrivals = random_pipeline(seed)
         events = simulate_events(pipeline, arrivals, SLO_MS)
         stages = simulate_stagewise(pipeline, arrivals, SLO_MS, record="full")
-        assert same(events, stages), f"world {seed}"
+        assert same(events, stages), f"pipeline {seed}"
         latency = simulate_stagewise(pipeline, arrivals, SLO_MS, slice_size=1 + seed % 50)
-        assert np.array_equal(latency.finish_ms, events.finish_ms), f"world {seed}"
+        assert np.array_equal(latency.finish_ms, events.finish_ms), f"pipeline {seed}"
         counts = simulate_stagewise(pipeline, arrivals, SLO_MS, record="counts")
-        assert (counts.misses, latency.misses) == (events.misses, events.misses), f"world {seed}"
+        assert (counts.misses, latency.misses) == (events.misses, events.misses), f"pipeline {seed}"
 
 
 def test_the_worlds_contain_what_they_should() -> None:
-    """A twin test that never meets a tie, an overtaking batch or a large stage proves little."""
-    worlds = [random_world(seed) for seed in range(600)]
-    ties = [simulate_stagewise(p, a, SLO_MS).tie_count for p, a in worlds[:100]]
+    """A comparison of engines that never meets a tie, an overtaking batch or a large stage proves little."""
+    pipelines = [random_pipeline(seed) for seed in range(600)]
+    ties = [simulate_stagewise(p, a, SLO_MS).tie_count for p, a in pipelines[:100]]
     assert sum(t > 0 for t in ties) > 40
-    stages = [stage for pipeline, _ in worlds for stage in pipeline.stages]
+    stages = [stage for pipeline, _ in pipelines for stage in pipeline.stages]
     assert sum(stage.most_replicas == 64 for stage in stages) > 20
     assert sum(len(stage.edges) >= 3 for stage in stages) > 100
     assert sum(bool(stage.capacity) for stage in stages) > 100
-    assert sum(not all(edge.always for edge in pipeline.edges) for pipeline, _ in worlds) > 100
+    assert sum(not all(edge.always for edge in pipeline.edges) for pipeline, _ in pipelines) > 100
     assert {type(stage.batching).__name__ for stage in stages} == {"Greedy", "Timeout", "Delay"}
 
 
 @pytest.mark.parametrize("block", range(4))
 def test_cutting_changes_no_byte(block: int) -> None:
-    """Acceptance 5: 200 runs with 3 to 12 cuts each, at arrivals, between them and at instants of the run itself,
+    """200 runs with 3 to 12 cuts each, at arrivals, between them and at instants of the run itself,
     arrivals fed ahead of the cut or just in time, in all kinds of record."""
     for seed in range(1000 + 50 * block, 1050 + 50 * block):
-        pipeline, arrivals = random_world(seed)
+        pipeline, arrivals = random_pipeline(seed)
         whole = simulate_stagewise(pipeline, arrivals, SLO_MS, record="full")
         rng = np.random.default_rng(seed)
         for record in ("full", "latency", "counts"):
@@ -59,17 +59,17 @@ def test_cutting_changes_no_byte(block: int) -> None:
                 cut.advance(arrivals[cut.fed : fed], until_ms)
             cut.advance(arrivals[cut.fed :])
             found = cut.run(arrivals)
-            assert (found.misses, found.tie_count) == (whole.misses, whole.tie_count), f"world {seed}"
+            assert (found.misses, found.tie_count) == (whole.misses, whole.tie_count), f"pipeline {seed}"
             if record == "full":
-                assert same(found, whole), f"world {seed}"
+                assert same(found, whole), f"pipeline {seed}"
             elif record == "latency":
-                assert np.array_equal(found.finish_ms, whole.finish_ms), f"world {seed}"
+                assert np.array_equal(found.finish_ms, whole.finish_ms), f"pipeline {seed}"
 
 
 def test_nothing_at_or_after_the_cut_has_happened() -> None:
     """Half-open: a run up to t knows every finish before t and none from t on."""
     for seed in range(40):
-        pipeline, arrivals = random_world(seed, simple=True)
+        pipeline, arrivals = random_pipeline(seed, simple=True)
         whole = simulate_stagewise(pipeline, arrivals, SLO_MS)
         until_ms = float(np.median(whole.finish_ms))
         part = Stagewise(pipeline, SLO_MS)
@@ -81,7 +81,7 @@ def test_nothing_at_or_after_the_cut_has_happened() -> None:
 
 
 def test_streaming_forgets_and_hands_over_the_same_bytes() -> None:
-    pipeline, arrivals = random_world(3, queries=3000)
+    pipeline, arrivals = random_pipeline(3, queries=3000)
     whole = simulate_stagewise(pipeline, arrivals, SLO_MS)
     stream, parts = Stagewise(pipeline, SLO_MS), []
     for first in range(0, len(arrivals), 100):
@@ -118,7 +118,7 @@ def test_default_equals_compat_without_ties(block: int) -> None:
 def test_reasons_for_the_event_loop_are_named() -> None:
     from .test_policies import Alternating
 
-    pipeline, _ = random_world(0, simple=True)
+    pipeline, _ = random_pipeline(0, simple=True)
     assert reasons_against(pipeline) == []
     foreign = Pipeline(
         tuple(type(stage)(**{**vars(stage), "batching": Alternating()}) for stage in pipeline.stages[:1])
@@ -143,13 +143,13 @@ def test_one_compilation_serves_all() -> None:
     """Read-only, strided or sliced arrivals and recorded routing must not compile the kernels again."""
     from forerun.domains.serving.engine.kernels.advance import advance
 
-    pipeline, arrivals = random_world(3)
+    pipeline, arrivals = random_pipeline(3)
     frozen = arrivals.copy()
     frozen.flags.writeable = False
     for given in (arrivals, frozen, np.repeat(arrivals, 2)[::2], arrivals.astype(np.float32)):
         simulate_stagewise(pipeline, given, SLO_MS, slice_size=40)
     for seed in range(30):
-        simulate_stagewise(*random_world(seed), SLO_MS, slice_size=40, record="full")
+        simulate_stagewise(*random_pipeline(seed), SLO_MS, slice_size=40, record="full")
     if hasattr(advance, "signatures"):  # plain Python where compilation is switched off
         assert len(advance.signatures) == 1
 

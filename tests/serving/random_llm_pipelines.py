@@ -11,7 +11,7 @@ from forerun.domains.serving.inputs.llm.model import Cost, LanguageModel
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Pipeline, Service, Stage
 from forerun.domains.serving.policies.greedy import Greedy
 
-from .worlds import random_world, same
+from .random_pipelines import random_pipeline, same
 
 Rng = np.random.Generator
 
@@ -34,7 +34,7 @@ def random_model(rng: Rng, queries: int, whole: bool) -> LanguageModel:
     )
 
 
-def llm_world(seed: int, *, queries: int = 60) -> tuple[Pipeline, np.ndarray]:
+def llm_pipeline(seed: int, *, queries: int = 60) -> tuple[Pipeline, np.ndarray]:
     """One stage with a language model and some replicas."""
     rng = np.random.default_rng(seed)
     whole = bool(rng.integers(2))
@@ -43,10 +43,10 @@ def llm_world(seed: int, *, queries: int = 60) -> tuple[Pipeline, np.ndarray]:
     return Pipeline((llm_stage("llm", (Edge(SOURCE),), llm, int(rng.integers(1, 5))),)), np.cumsum(gaps) * 1.0
 
 
-def mixed_world(seed: int) -> tuple[Pipeline, np.ndarray]:
+def mixed_pipeline(seed: int) -> tuple[Pipeline, np.ndarray]:
     """A random graph of the room in which at least one stage serves a language model."""
     rng = np.random.default_rng(10_000 + seed)
-    pipeline, arrivals = random_world(seed, queries=50)
+    pipeline, arrivals = random_pipeline(seed, queries=50)
     whole = bool((arrivals == np.round(arrivals)).all())
     chosen = rng.random(len(pipeline.stages)) < 0.4
     chosen[rng.integers(len(chosen))] = True

@@ -1,4 +1,4 @@
-"""Random pipelines and traces for the serving room's tests, drawn from a seed alone."""
+"""Random pipelines and traces for the serving domain's tests, drawn from a seed alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from forerun.domains.serving.policy import Batching
 Rng = np.random.Generator
 
 
-def random_world(seed: int, *, queries: int = 150, simple: bool = False) -> tuple[Pipeline, np.ndarray]:
-    """A pipeline and its arrivals. Half of all worlds run on an integer clock, where most instants tie.
+def random_pipeline(seed: int, *, queries: int = 150, simple: bool = False) -> tuple[Pipeline, np.ndarray]:
+    """A pipeline and its arrivals. Half of all pipelines run on an integer clock, where most instants tie.
 
     simple: greedy batching, tables for services and no change of replicas.
     """

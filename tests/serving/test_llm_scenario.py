@@ -151,7 +151,7 @@ def test_the_load_is_a_lower_bound_of_the_work() -> None:
         assert result.tables["stages"]["load"][1] * 60_000 <= at_work * 1.01
 
 
-def test_several_models_are_told_apart() -> None:
+def test_figures_of_several_models_have_names_of_their_own() -> None:
     data = scenario_data()
     data["stages"].append({"name": "Judge", "parents": ["Llama"]})
     data["configuration"]["Judge"] = {
@@ -267,7 +267,7 @@ def test_plans_and_other_kernels_refuse_language_models_by_name() -> None:
         summarise_stream(pipeline, [np.arange(3.0)], 100.0)
 
 
-def test_levers_turn_what_the_model_holds() -> None:
+def test_what_if_parameters_change_the_limits_of_the_model() -> None:
     explainer = get_domain("serving").explainer
     assert explainer is not None
     found = explainer.what_ifs(scenario(), simulate(scenario()))

@@ -163,7 +163,7 @@ def test_the_plan_keeps_the_objective_when_simulated(mine: Path) -> None:
     assert result.summary["cost_usd_per_h"] == pytest.approx(made.summary["cost_usd_per_h"])
 
 
-def test_the_pipeline_of_ones_own_that_the_room_s_page_shows(tmp_path: Path) -> None:
+def test_the_pipeline_of_ones_own_that_the_page_shows(tmp_path: Path) -> None:
     """Its costs, its plan and the next step of its frontier, as the page has them."""
     for kind, text in BLOCK.findall((ROOT / "docs" / "domains" / "serving-reference.md").read_text()):
         if named := re.match(r"# file: (mine\.\S+)\n", text):
