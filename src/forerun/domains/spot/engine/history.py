@@ -39,7 +39,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """One stretch of one job state, with what became of its time.  Half-open: [start_s, end_s)."""
+    """An interval of time in which the job is in one state, with where the time went: [start_s, end_s).
+
+    state: of the job. world_size: nodes in pipelines. cause: why it began. parts_s: seconds by ledger line. first_step:
+    index of its first step. steps_executed, steps_retained: steps completed in it, and those of them not rolled back.
+    """
 
     state: Literal["training", "reconfiguring", "idle"]
     world_size: int
@@ -54,7 +58,7 @@ class Spell:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpell:
-    """One stretch of one node's life in one state.  Half-open: [start_s, end_s)."""
+    """An interval of time in which a node is in one state: [start_s, end_s). node: its rank in the fleet."""
 
     node: int
     state: Literal["prepping", "standby", "active"]
@@ -64,7 +68,12 @@ class NodeSpell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What happened to the job on one fleet history."""
+    """What happened to the job on one history of a fleet.
+
+    end_s: end of the run. steps_completed, steps_durable: at the end. wall_s, node_s: the ledgers of wall and node time.
+    counts: of events. final_state, final_active, final_standby, final_provisioning: state of the job, and nodes in each
+    state, at the end. spells, node_spells: intervals of the job and of the nodes.
+    """
 
     end_s: float
     steps_completed: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from forerun.domains.spot.engine import trials
 from forerun.domains.spot.engine.history import Replay
@@ -18,6 +18,7 @@ from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.trials import Trials
 from forerun.domains.spot.engine.zones import Terms, ZoneHistory, ZoneRun, run_zones
 from forerun.domains.spot.inputs import Inputs
+from forerun.domains.spot.observer import JobObserver, NodeObserver
 from forerun.domains.spot.policies.on_demand import OnDemand
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.policy import DeadlineRule, Setting
@@ -79,7 +80,7 @@ class DeadlineOutcome:
 Outcome: TypeAlias = HistoryOutcome | TrialsOutcome | DeadlineOutcome
 
 
-def run(inputs: Inputs, observers: Sequence[Any] = ()) -> Outcome:
+def run(inputs: Inputs, observers: Sequence[JobObserver | NodeObserver] = ()) -> Outcome:
     """Simulate what the scenario asks for. observers: of one history; called after it, in order of time."""
     scenario = inputs.scenario
     if scenario.deadline is not None:
@@ -90,12 +91,12 @@ def run(inputs: Inputs, observers: Sequence[Any] = ()) -> Outcome:
         return TrialsOutcome(inputs, first, run_history(inputs))
     done = run_history(inputs)
     for observer in observers:
-        if spell := getattr(observer, "spell", None):  # an observer has either method, or both
-            for one in done.replay.spells:
-                spell(one)
-        if node_spell := getattr(observer, "node_spell", None):
-            for each in done.replay.node_spells:
-                node_spell(each)
+        if isinstance(observer, JobObserver):
+            for spell in done.replay.spells:
+                observer.spell(spell)
+        if isinstance(observer, NodeObserver):
+            for node_spell in done.replay.node_spells:
+                observer.node_spell(node_spell)
     return done
 
 

@@ -51,7 +51,9 @@ def elasticities(inputs: Inputs) -> tuple[Elasticity, ...]:
     rows = []
     for section, name, meaning in ASSUMPTIONS:
         holder = getattr(scenario, section)
-        value = getattr(holder, name, None)
+        value = (
+            getattr(holder, name) if name in holder.__struct_fields__ else 0
+        )  # a process has rates of its own
         if not value or base == 0:
             continue
         rates = [_rate(_moved(scenario, section, name, 1 + turn), inputs.supply) for turn in (-STEP, STEP)]
