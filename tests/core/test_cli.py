@@ -18,7 +18,7 @@ import pytest
 from forerun.catalog import demos
 from forerun.cli.main import forerun_command, run
 from forerun.scenario.text import read_document
-from forerun.study.executors.interrupts import held
+from forerun.study.executors.interrupts import blocked
 
 SERVING = next(demo.scenario for demo in demos() if demo.domain == "serving")
 ENERGY = next(demo.scenario for demo in demos() if demo.domain == "energy")
@@ -201,7 +201,7 @@ def test_ctrl_c_reaches_processes_and_they_say_nothing(tmp_path: Path, after_s: 
 
 def test_interrupts_wait_while_processes_are_started() -> None:
     started = ""
-    with pytest.raises(KeyboardInterrupt), held():
+    with pytest.raises(KeyboardInterrupt), blocked():
         signal.raise_signal(signal.SIGINT)
         ask = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
         started = subprocess.run(

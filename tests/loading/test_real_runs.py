@@ -280,7 +280,7 @@ def test_blocks_that_are_cut_short_or_spoilt(copy: Path) -> None:
     with open_corpus(str(copy)) as corpus:
         path.write_bytes(whole[:-1])
         with pytest.raises(
-            StoreError, match=rf"b000005\.blk: block 5, .*: {len(whole) - 1} bytes came, {len(whole)}"
+            StoreError, match=rf"b000005\.blk: block 5, .*: received {len(whole) - 1} of {len(whole)}"
         ):
             load_all(corpus)
         path.write_bytes(whole[:100] + bytes([whole[100] ^ 255]) + whole[101:])

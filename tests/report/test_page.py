@@ -296,7 +296,7 @@ def test_runs_of_different_rooms_follow_one_another(gallery: Any) -> None:
     page = Reader(html_page([one, other]))
     shown = " ".join(" ".join(page.texts).split())
     assert "Gallery, attic" in shown
-    assert "2 runs of 2 rooms" in shown
+    assert "2 runs of 2 domains" in shown
     assert "against" not in shown.split("Where it went")[0]
     assert shown.count("Query time") == 2
     ids = [a["id"] for _, a in page.elements if a.get("id")]

@@ -326,5 +326,5 @@ class TestWhatIsKeptWhenStopped:
         (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
         _, err = process.communicate(timeout=60)
         assert process.returncode == 130 and b"Traceback" not in err, err.decode()
-        assert b"interrupted; what was measured is kept in" in err
+        assert b"interrupted; what was measured is saved to" in err
         assert "matrix,here,1," in (tmp_path / "m" / "profile.csv").read_text()

@@ -170,7 +170,7 @@ def test_what_was_measured_before_an_interrupt_is_a_job(
     told = capsys.readouterr()
     assert "training on 1 of 2 processes (1 of 2)" in told.err and "(2 of 2), about" in told.err
     assert (
-        "interrupted: stopped: trained on 1 of 2 numbers of processes; what was measured is kept" in told.err
+        "interrupted: stopped: trained on 1 of 2 numbers of processes; what was measured is saved" in told.err
     )
     fleet = "domain: spot\nhorizon: 1h\nfleet: {name: poisson, removals_per_min: 0, adds_per_min: 0}\n"
     job = loads(out.read_text() + fleet).job

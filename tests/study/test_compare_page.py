@@ -46,7 +46,7 @@ def test_a_comparison_is_read_back_as_it_was(tmp_path: Path) -> None:
     assert kept.name == "c" and kept.domain == "toy"
     save_comparison(found, tmp_path / "c.json")  # over one of its own, not over something else
     (tmp_path / "other.json").write_text("[]")
-    with pytest.raises(StoreError, match="already holds something that is not a comparison"):
+    with pytest.raises(StoreError, match="already contains something that is not a comparison"):
         save_comparison(found, tmp_path / "other.json")
 
 
@@ -109,7 +109,7 @@ def test_pictures_and_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str
     pictures = write_pictures([open_stored(Path("c.json"))], "pictures", "svg")
     assert {path.name for path in pictures} >= {"difference-total.svg", "moved-time.svg"}
     assert command_line(["report", "toy.yaml"]) == 2
-    assert "no JSON file of ours" in capsys.readouterr().err
+    assert "a JSON file of a comparison" in capsys.readouterr().err
 
 
 def replays(tmp_path: Path) -> dict[str, tuple[str, list[Variant], str]]:

@@ -137,7 +137,7 @@ def test_a_store_without_these_paths_is_another_study(tmp_path: Path) -> None:
     run_study(plan_of(tmp_path), tmp_path / "s.sqlite", Here())
     flat = plan_of(tmp_path, STUDY.replace("paths: path", ""), "flat.yaml")
     assert len(flat) == len(plan_of(tmp_path))
-    with pytest.raises(StoreError, match="holds another study"):
+    with pytest.raises(StoreError, match="contains another study"):
         run_study(flat, tmp_path / "s.sqlite", Here())
 
 
@@ -165,5 +165,5 @@ def test_a_file_that_an_axis_names_is_part_of_the_study(tmp_path: Path) -> None:
     steps = [point.means["steps_completed"] for point in load_saved(tmp_path / "s.sqlite").points]
     assert steps == [4.0, 4.0]  # three steps on one fleet, five on the other
     (tmp_path / "two.csv").write_text("0,add,node0\n70000,remove,node0\n")
-    with pytest.raises(StoreError, match="holds another study"):
+    with pytest.raises(StoreError, match="contains another study"):
         run_study(load_study(tmp_path / "study.yaml"), tmp_path / "s.sqlite", Here())

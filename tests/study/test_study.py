@@ -182,7 +182,7 @@ def test_a_second_writer_is_refused_and_told_who_writes(tmp_path: Path) -> None:
 def test_a_store_of_another_study_is_refused(tmp_path: Path) -> None:
     run_study(plan_of(tmp_path), tmp_path / "s.sqlite", Here())
     other = plan_of(tmp_path, STUDY.replace("seeds: 3", "seeds: 4"), "other.yaml")
-    with pytest.raises(StoreError, match="holds another study"):
+    with pytest.raises(StoreError, match="contains another study"):
         run_study(other, tmp_path / "s.sqlite", Here())
 
 
@@ -255,7 +255,7 @@ def test_a_full_disk_loses_nothing_that_was_kept(tmp_path: Path) -> None:
     with Store(path, plan, writing=True) as store:
         store._connection.execute("PRAGMA max_page_count = 40")
         kept = 0
-        with pytest.raises(StoreError, match="full; the cells kept so far are safe"):
+        with pytest.raises(StoreError, match="full; the cells stored so far are safe"):
             for start in range(0, 3000, 50):
                 store.add(outcomes[start : start + 50])
                 kept += 50
@@ -385,7 +385,7 @@ def test_bad_cells_and_bad_stores_at_the_command_line(
         assert command_line(["study", "other.yaml", "--store", "held.sqlite"]) == 2
         assert f"is being written by process {os.getpid()}" in capsys.readouterr().err
     assert command_line(["study", "other.yaml", "--store", "s.sqlite"]) == 2
-    assert "holds another study" in capsys.readouterr().err
+    assert "contains another study" in capsys.readouterr().err
     Path("bad.sqlite").write_bytes(b"nonsense" * 2000)
     for arguments in (["study", "other.yaml", "--store", "bad.sqlite"], ["report", "bad.sqlite"]):
         assert command_line(arguments) == 2

@@ -8,7 +8,7 @@ Each takes results, kept runs (`forerun.load_result`), kept studies (`forerun.st
 (`forerun.study.compare.compare`), and the files of plans, comparisons and measurements (`forerun.report.stored.open_stored`)
 in any mix.
 
-A page loads nothing, works from a file, follows the reader's light or dark setting and prints. Rooms give figures as
+A page loads nothing, works from a file, follows the reader's light or dark setting and prints. Domains give figures as
 data (`forerun.result.figures`); everything about how they look is here.
 """
 

@@ -18,7 +18,7 @@ from forerun.study.wording import value_text
 
 
 def facts(item: StoredComparison) -> str:
-    """Room, id, how many variants and seeds, on one line."""
+    """Domain, id, and the numbers of variants and seeds, on one line."""
     found = item.comparison
     seeds = "exact" if found.exact else f"{found.seeds:,} common {'seed' if found.seeds == 1 else 'seeds'}"
     parts = [
@@ -133,7 +133,7 @@ def _shift(shift: Shift, size: float) -> Content:
 
 
 def _whys(found: Comparison) -> Html:
-    """What the room says of each variant's first run."""
+    """The why line of each variant's first run."""
     rows = (
         tag("div", tag("dt", tag("strong", one.variant.name)), tag("dd", one.why))
         for one in found.standings

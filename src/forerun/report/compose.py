@@ -41,7 +41,7 @@ from forerun.study.saved import SavedStudy
 
 #: runs that fit beside each other in a table
 MOST_RUNS: Final = 12
-#: what a page may hold, in the order in which it is counted: one and many
+#: what a page may contain, in the order in which it is counted: singular and plural
 _KINDS: Final = {
     "run": "runs",
     "study": "studies",
@@ -52,7 +52,7 @@ _KINDS: Final = {
 
 
 def any_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
-    """The page of whatever is given: one thing by itself, runs of a room side by side, any mix one after the other.
+    """The page of any items: one by itself, runs of one domain side by side, any mix one after the other.
 
     questions: what each was run to answer, in their order; shown where things are shown one by one. Raises UsageError for
     more than a page holds.
@@ -67,7 +67,7 @@ def any_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Overview:
     """What a page says of a study, comparison, plan or measurement. opened: sections shown, not folded, in a mix."""
 
     kind: str
@@ -78,18 +78,18 @@ class _Told:
     opened: tuple[str, ...]
 
 
-def _told(item: Other, prefix: str = "figure") -> _Told:
+def _told(item: Other, prefix: str = "figure") -> _Overview:
     opened = ("headline", "figures", "failed", "causes")
     figures = figures_of_item(item)
     shown = drawn(figures, prefix) if figures else None
     if isinstance(item, SavedStudy):
         body = studies.study_sections(item, shown)
-        return _Told("study", studies.facts(item), item.why(), figures, body, opened)
+        return _Overview("study", studies.facts(item), item.why(), figures, body, opened)
     if isinstance(item, StoredComparison):
         body = comparisons.comparison_sections(item, shown)
-        return _Told("comparison", comparisons.facts(item), item.comparison.why, figures, body, opened)
+        return _Overview("comparison", comparisons.facts(item), item.comparison.why, figures, body, opened)
     body = documents.document_sections(item, shown)
-    return _Told(item.kind, documents.facts(item), item.answer, figures, body, opened)
+    return _Overview(item.kind, documents.facts(item), item.answer, figures, body, opened)
 
 
 def _one_page(item: Other) -> str:
@@ -150,7 +150,7 @@ def run_page(run: Run, question: str = "") -> str:
 
 
 def runs_page(runs: Sequence[Run], questions: Sequence[str] = ()) -> str:
-    """The page of several runs: of one room side by side, of different rooms one after another.
+    """The page of several runs: side by side if they are of one domain, else one after another.
 
     Raises UsageError for more runs than a table holds.
     """
@@ -216,7 +216,7 @@ def runs_page(runs: Sequence[Run], questions: Sequence[str] = ()) -> str:
 
 
 def mixed_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
-    """The page of things that share no figure, so each is shown by itself: runs of different rooms, studies, plans."""
+    """The page of items without common figures, each shown by itself: runs of different domains, studies, plans."""
     names = [
         name if item.domain in name else f"{item.domain}: {name}" for name, item in zip(labels(items), items)
     ]
@@ -235,14 +235,14 @@ def mixed_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
         )
         for number, (name, item, question) in enumerate(zip_longest(names, items, questions), start=1)
     ]
-    rooms = list(dict.fromkeys(item.domain for item in items))
+    domains = list(dict.fromkeys(item.domain for item in items))
     kinds = Counter("run" if isinstance(item, (Result, SavedRun)) else _kind(item) for item in items)
     told = [
         f"{kinds[kind]} {kind if kinds[kind] == 1 else many}" for kind, many in _KINDS.items() if kinds[kind]
     ]
     counted = " and ".join([*([", ".join(told[:-1])] if told[:-1] else []), told[-1]])
-    of = f" of {len(rooms)} rooms" if len(rooms) > 1 else ""
-    return page(title_of(", ".join(rooms)), tag("p", counted + of, class_="meta"), found, charts=True)
+    of = f" of {len(domains)} domains" if len(domains) > 1 else ""
+    return page(title_of(", ".join(domains)), tag("p", counted + of, class_="meta"), found, charts=True)
 
 
 def _kind(item: Other) -> str:
@@ -288,11 +288,11 @@ def _other_body(item: Other, number: int) -> Html:
 
 def _not_too_many(items: Sequence[Item]) -> None:
     if len(items) > MOST_RUNS:
-        raise UsageError(Problem("report", f"{len(items)} runs were given; a page holds at most {MOST_RUNS}"))
+        raise UsageError(Problem("report", f"{len(items)} runs were given; a page shows at most {MOST_RUNS}"))
 
 
 def write_html(text: str, path: str | os.PathLike[str]) -> Path:
-    """Write a page; it appears whole or not at all, and replaces only a page of ours.
+    """Write a page atomically; replaces only a page that forerun wrote.
 
     Raises StoreError if something else is there, or it cannot be written.
     """
@@ -301,7 +301,7 @@ def write_html(text: str, path: str | os.PathLike[str]) -> Path:
         if target.is_dir():
             raise StoreError.at(target, "is a directory; name the page, for example report.html in it")
         if target.exists() and not _is_ours(target):
-            raise StoreError.at(target, "already holds something that is not a forerun page")
+            raise StoreError.at(target, "already contains something that is not a forerun page")
     except OSError as error:
         raise StoreError.at(target, f"cannot be written: {error.strerror}") from error
     return write_text(target, text)
@@ -325,7 +325,7 @@ def _folded(name: str, body: Html) -> Html:
 
 
 def _facts(run: Run) -> str:
-    """Room, id, seed, policy and version on one line."""
+    """Domain, id, seed, policy and version on one line."""
     data = scenario_data(run)
     policy = data.get("policy")
     named: Any = policy.get("name") if isinstance(policy, dict) else policy
@@ -341,7 +341,7 @@ def _facts(run: Run) -> str:
 
 
 def _commands(run: Run) -> list[tuple[str, str]]:
-    """The room's next steps, then what can be done with any run."""
+    """The domain's next steps, then those of any run."""
     if not isinstance(run, SavedRun):
         return [(step.format(scenario="SCENARIO"), "") for step in run.next_steps]
     folder = str(run.folder)

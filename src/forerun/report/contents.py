@@ -39,7 +39,7 @@ def figures_of(run: Run) -> tuple[Figure, ...]:
         return domain.figures(run) if domain is not None else ()
     except (KeyError, UnknownName) as error:
         where = run.folder if isinstance(run, SavedRun) else f"run {run.id}"
-        raise StoreError.at(where, f"its figures need what the run does not hold: {error}") from error
+        raise StoreError.at(where, f"its figures need what the run does not contain: {error}") from error
 
 
 def figures_of_item(item: Item) -> tuple[Figure, ...]:
@@ -75,7 +75,7 @@ def ledger_figures(ledgers: Sequence[Ledger]) -> tuple[Figure, ...]:
 
 
 def label(run: Item) -> str:
-    """A short name of what is shown: its folder or file, else its scenario's title or its room."""
+    """A short name of an item: its folder or file, else its scenario's title or its domain."""
     if isinstance(run, SavedStudy):
         return run.path.stem
     if isinstance(run, (StoredComparison, StoredDocument)):
@@ -91,7 +91,7 @@ def title_in(scenario: Mapping[str, Any]) -> str:
 
 
 def labels(runs: Sequence[Item]) -> list[str]:
-    """Short names that tell the runs apart."""
+    """Short, distinct names of the runs."""
     names = [label(run) for run in runs]
     if len(set(names)) == len(names):
         return names

@@ -20,7 +20,7 @@ MOST_OPEN: Final = 14
 
 
 def facts(item: StoredDocument) -> str:
-    """Room, kind and version on one line."""
+    """Domain, kind and version on one line."""
     parts = [item.domain, item.kind, f"forerun {item.version}" if item.version else ""]
     return " · ".join(part for part in parts if part)
 
@@ -88,10 +88,10 @@ def _table(name: str, rows: Rows) -> Html:
         if at and all(isinstance(row.get(column), (int, float, type(None))) for row in flattened)
     ]
     table = data_table([_head(column) for column in shown], cells, label=_words(name), right=numeric)
-    told = ", ".join(f"{_head(column)} {_amount(flattened[0].get(column))}" for column in same)
+    same_values = ", ".join(f"{_head(column)} {_amount(flattened[0].get(column))}" for column in same)
     notes = [
         f"The first {MOST_ROWS} of {len(rows):,} rows." if len(rows) > MOST_ROWS else "",
-        f"The same in all: {told}." if told else "",
+        f"The same in all: {same_values}." if same_values else "",
     ]
     body = join((table, *(tag("p", note, class_="soft under") for note in notes if note)))
     if len(rows) <= MOST_OPEN:

@@ -66,7 +66,7 @@ class Parts:
 
     @property
     def category_side(self) -> Side | None:
-        """The axis that holds categories, if one does."""
+        """The axis with categories, if there is one."""
         if is_text(self.columns["y"]):
             return "y"
         return "x" if is_text(self.columns["x"]) else None
@@ -201,7 +201,7 @@ def equal_layers(parts: Parts, x_factor: float, y_factor: float) -> list[Layer]:
 
 
 def _beside(parts: Parts, share: float, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Look and place of the label of a vertical line: on the side where there is more room."""
+    """Style and position of the label of a vertical line: on the side with more space."""
     left = share > 0.5
     # The foot of a cumulative curve is empty, its head is not.
     foot = parts.kind == "cdf"
@@ -211,8 +211,8 @@ def _beside(parts: Parts, share: float, row: int) -> tuple[dict[str, Any], dict[
         "baseline": "middle",
     }
     look["dy"] = (-1 if foot else 1) * (8 + 15 * row)
-    room = share if left else 1.0 - share
-    look["limit"] = {"expr": f"max(50, {room:.4f} * width - 8)"}
+    space = share if left else 1.0 - share
+    look["limit"] = {"expr": f"max(50, {space:.4f} * width - 8)"}
     return look, {"y": {"value": "height" if foot else 0}}
 
 
@@ -263,7 +263,7 @@ def _lines(parts: Parts) -> list[Layer]:
     encoding = _plane(parts)
     most = max((len(rows) for rows in _rows_by_series(parts)), default=0)
     dotted = parts.kind == "line" and most <= 24
-    if dotted:  # room for dots at the edge, which would be cut in half there
+    if dotted:  # margin for dots at the edge, which would be cut in half
         encoding["x"]["scale"] |= {"padding": 5}
         if not encoding["y"]["scale"].get("zero", True):
             encoding["y"]["scale"] |= {"padding": 5}

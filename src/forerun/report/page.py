@@ -15,7 +15,7 @@ from forerun.report.markup import Html, join, tag
 from forerun.report.palette import DARK, LIGHT, Palette
 from forerun.report.sections import Section
 
-#: how a page of ours begins, so that we overwrite only such files
+#: the first bytes of a page that forerun wrote; only such files are overwritten
 BEGINNING: Final = (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="forerun '
 )

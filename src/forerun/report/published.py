@@ -1,4 +1,4 @@
-"""Pages of published results beside ours: of one reproduction, of all."""
+"""Pages that compare published results with reproduced ones: of one reproduction, of all."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def all_page(attempts: Sequence[Attempt], *, quick: bool) -> str:
         f"{holds} of {len(judged)} judged numbers of {len(attempts)} published results are within tolerance"
     )
     if absent:
-        told += f"; {len(absent)} {'wants' if len(absent) == 1 else 'want'} data that are not here"
+        told += f"; {len(absent)} {'wants' if len(absent) == 1 else 'want'} data that are missing"
     lead = join(
         (
             tag("p", "Every published table and figure that forerun regenerates", class_="meta"),
@@ -78,7 +78,7 @@ def all_page(attempts: Sequence[Attempt], *, quick: bool) -> str:
 
 
 def verdict(found: Reproduced) -> str:
-    """How many judged numbers hold."""
+    """How many judged numbers are within their tolerance."""
     judged = [row for row in found.rows if row.ok is not None]
     holds = sum(1 for row in judged if row.ok)
     rest = len(found.rows) - len(judged)
@@ -102,7 +102,7 @@ def _attempt(each: Attempt) -> Html:
     if each.left_out:
         parts.append(tag("p", each.left_out, class_="why over"))
     if each.absent:
-        parts.append(tag("p", "Data that are not here, and how to get them:", class_="why over"))
+        parts.append(tag("p", "Missing data, and how to get them:", class_="why over"))
         parts.append(tag("ul", (tag("li", line) for line in each.absent), class_="notes"))
     if each.error:
         parts.append(tag("p", f"It ended with an error: {each.error}", class_="why over"))

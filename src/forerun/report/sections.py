@@ -18,7 +18,7 @@ from forerun.result.tables import Table
 
 #: rows of a figure's data shown below it, and of a table of names
 MOST_ROWS: Final = 40
-#: figures shown large at the top where the room names none
+#: figures shown large at the top if the domain names none
 _TILES: Final = 6
 #: characters of a value and its unit above which a tile shows them smaller
 _LONG: Final = 10
@@ -198,7 +198,7 @@ def figure(drawing: Drawing, name: str) -> Html:
 
 
 def figures(drawings: Sequence[Drawing], names: Sequence[str]) -> Html:
-    """Figures side by side where there is room."""
+    """Figures side by side where they fit."""
     return tag("div", (figure(drawing, name) for drawing, name in zip(drawings, names)), class_="figures")
 
 

@@ -74,7 +74,7 @@ def open_stored(path: Path) -> Stored:
             raise
         raise StoreError.at(
             path,
-            "is no run directory, no study store and no JSON file of ours (comparison, plan, measurement)",
+            "is not a run directory, a study store or a JSON file of a comparison, plan or measurement",
         ) from error
     match data.get("format"):
         case found if found == COMPARISON_FORMAT:

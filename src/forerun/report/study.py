@@ -30,7 +30,7 @@ MOST_REASONS: Final = 20
 
 
 def facts(study: SavedStudy) -> str:
-    """Room, id, how many cells and how far they are, on one line."""
+    """Domain, id, number of cells and progress on one line."""
     total, found = len(study.plan), study.done + study.failed
     cells = f"{study.plan.combinations:,} combinations × {study.over}"
     parts = [
@@ -288,7 +288,7 @@ def _estimate(point: Point, metric: str) -> Content:
 
 
 def _against(study: SavedStudy, point: Point, best: Point, apart: bool | None) -> list[Content]:
-    """How far a combination is behind the best, and whether the data tell them apart."""
+    """How far a combination is behind the best, and whether the difference is significant."""
     objective = study.objective
     assert objective is not None
     if point is best or objective.key not in point.means:

@@ -25,7 +25,7 @@ MOST_CELLS: Final = (160, 80)
 
 
 def is_text(values: Array) -> bool:
-    """Whether a column holds categories rather than numbers."""
+    """Whether a column contains categories rather than numbers."""
     return values.dtype.kind in "OUS"
 
 
@@ -255,7 +255,7 @@ def _intervals(columns: Columns, log_x: bool) -> Thinned:
         shown_s, whole_s = (end - start)[keep].sum(), (end - start).sum()
         columns = rows_of(columns, np.flatnonzero(keep))
         notes.append(
-            f"The {int(keep.sum()):,} longest of {size:,} intervals drawn; they hold "
+            f"The {int(keep.sum()):,} longest of {size:,} intervals drawn; they cover "
             f"{shown_s / (whole_s or 1.0):.1%} of the time."
         )
     return columns, tuple(notes)

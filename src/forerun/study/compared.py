@@ -1,4 +1,4 @@
-"""Comparisons as files: one JSON document, read back whole or refused with what is wrong."""
+"""Files of comparisons: one JSON document each, checked when it is read."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ COMPARISON_FORMAT: Final = "forerun.comparison/1"
 def save_comparison(found: Comparison, path: str | os.PathLike[str]) -> Path:
     """Write a comparison; it appears whole or not at all.
 
-    Raises StoreError if the path holds something that is no comparison, or cannot be written.
+    Raises StoreError if the path contains something other than a comparison, or cannot be written.
     """
     target = Path(path)
     if target.exists() and not _is_comparison(target):
-        raise StoreError.at(target, "already holds something that is not a comparison; name another file")
+        raise StoreError.at(target, "already contains something that is not a comparison; name another file")
     text = json.dumps(
         {"format": COMPARISON_FORMAT, **asdict(found)}, indent=1, ensure_ascii=False, allow_nan=False
     )

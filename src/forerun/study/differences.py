@@ -13,7 +13,7 @@ from forerun.result.run import Interval
 from forerun.study.compare import Comparison, Moved, Standing, moved_parts
 from forerun.units import stem, unit_of
 
-#: variants that one figure of single seeds can tell apart, and parts of a ledger drawn
+#: maximum variants in a figure of single seeds, and maximum parts of a ledger in a figure
 MOST_SERIES: Final = 8
 MOST_PARTS: Final = 12
 
@@ -77,7 +77,7 @@ def _differences(found: Comparison, others: list[Standing]) -> Figure:
         rules=(Rule(0.0, found.reference, "y"),),
         order=tuple(one.variant.name for one in others),
         caption=f"Differences are {kind}{held}. {_side(found)} of the line is better than {found.reference}."
-        + (" An interval that holds 0 tells nothing apart." if drawn else ""),
+        + (" A difference whose interval contains 0 is not significant." if drawn else ""),
     )
 
 
@@ -158,7 +158,7 @@ def _ends(intervals: list[Interval | None]) -> dict[str, list[float]]:
 
 
 def _named(found: Comparison) -> tuple[str, str]:
-    """What the objective is called, without the unit that the axis tells, and the unit."""
+    """The objective's title without its unit, and the unit."""
     title, unit = found.objective.title, unit_of(found.objective.key) or ""
     return (title.rpartition(" in ")[0] or title if unit else title), unit
 

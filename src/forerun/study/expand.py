@@ -23,7 +23,7 @@ from forerun.scenario.text import Document, read_document
 from forerun.scenarios import build
 from forerun.units import parse_quantity, stem, unit_of, whole_number
 
-#: cells above which a study is refused
+#: maximum number of cells of a study
 MAX_CELLS: Final = 1_000_000
 
 
@@ -271,7 +271,7 @@ def _resolved(base: Plan, name: str, value: Any) -> tuple[str, Any]:
     try:
         data: Any = to_data(base.scenario(Cell(0, ((name, value),), base.base.get("seed", 0))))
     except ScenarioError:
-        return name, None  # told when the axis is tried
+        return name, None  # reported when the axis is tried
     *parents, last = name.replace("[", ".").replace("]", "").split(".")
     for step in parents if not parents or parents[0] in data else parents[1:]:
         index = whole_number(step)

@@ -1,4 +1,4 @@
-"""Why a run came out as it did: where the time went, what limits it, and which small change would change the answer.
+"""Why a run has its result: where the time went, what limits it, and which small change would change the answer.
 
 A domain's `Explainer` has a yes-or-no question, answered from the summary, and what-if parameters, each with values in order
 of growing change. Each parameter is tried value by value until the answer changes; a number is then halved towards the last
@@ -61,7 +61,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a change does to figures: name -> (value without, value with). refused: why it could not be simulated.
+    """The effect of a change on figures: name -> (value without, value with). refused: why it cannot be simulated.
 
     The value without the change is the run's own, or that of the run with what is `given` of the change.
     """
@@ -78,7 +78,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a run came out as it did.
+    """Why a run has its result.
 
     causes: (ledger, part, share of the whole) by size. binds: the run's own why. turns: what-if parameters, the smallest
     change first; numbers before names, those without effect last. effects: of the changes that the domain names. reasons:

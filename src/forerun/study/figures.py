@@ -15,7 +15,7 @@ from forerun.study.telling import frontier
 from forerun.study.wording import axis_unit, combination_text, value_text
 from forerun.units import split_name, stem, unit_of
 
-#: lines that one figure can tell apart
+#: maximum number of lines in one figure
 MOST_LINES: Final = 8
 #: combinations listed down the side
 MOST_LISTED: Final = 24
@@ -107,7 +107,7 @@ def _listed(study: SavedStudy, metric: str) -> Figure | None:
         x=Axis("x", "combination"),
         y=Axis("y", title, unit),
         data={
-            "x": [study.told(point.values) for point in kept],
+            "x": [study.describe(point.values) for point in kept],
             "y": [point.means[metric] for point in kept],
             "low": [interval.low if interval else math.nan for interval in intervals],
             "high": [interval.high if interval else math.nan for interval in intervals],
@@ -150,8 +150,8 @@ def _frontier(study: SavedStudy) -> Figure | None:
         return None
     (one, other), unbeaten, beaten = found
     names = ("best trade-offs", "beaten on both")
-    kept = [*beaten, *unbeaten]  # drawn in this order: what stands out lies on top
-    shown = "; ".join(study.told(point.values) for point in unbeaten[:3])
+    kept = [*beaten, *unbeaten]  # drawn in this order, so that the frontier is on top
+    shown = "; ".join(study.describe(point.values) for point in unbeaten[:3])
     more = f"; and {len(unbeaten) - 3:,} more" if len(unbeaten) > 3 else ""
     return Figure(
         id="frontier",
@@ -207,7 +207,7 @@ def _named(study: SavedStudy, metric: str) -> tuple[str, str]:
 
 
 def _label(objective: Objective) -> str:
-    """An objective's title without the unit, which the axis tells."""
+    """An objective's title without the unit, which the axis shows."""
     named = objective.title
     return named.rpartition(" in ")[0] or named if unit_of(objective.key) else named
 

@@ -1,4 +1,4 @@
-"""Run a study: do what is not done yet, keep every outcome, then tell what came out."""
+"""Run the cells of a study that are not done yet, and store every outcome."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forerun.study.executors import Executor
 from forerun.study.expand import Cell, Plan
 from forerun.study.store import Store
 
-#: outcomes kept at most this many seconds after they came
+#: outcomes are stored at most this many seconds after they arrive
 KEEP_S: Final = 0.5
 
 
@@ -39,7 +39,7 @@ def run_study(
     `retry` does failed cells again. Raises StoreError if the store cannot be used.
     """
     with Store(store_path, plan, writing=True) as store:
-        skip = bytearray(len(plan))  # a byte a cell, whatever the cells hold
+        skip = bytearray(len(plan))  # one byte per cell
         done = _mark(skip, store.numbers("done"))
         skipped = done if retry else _mark(skip, store.numbers("failed"))
         state = Progress(done, skipped - done, len(plan))
@@ -55,7 +55,7 @@ def run_study(
                     progress(state)
                     kept_s = time.monotonic()
         finally:
-            # Also on Ctrl-C: what was simulated is kept.
+            # Also on Ctrl-C: store what was simulated.
             state = _keep(store, batch, state)
             progress(state)
     return state

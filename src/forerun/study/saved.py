@@ -1,6 +1,6 @@
 """A study's store as read back: its combinations, which is best, what each axis does, what failed.
 
-A store tells all of this by itself; the study file need not be there.
+A store contains all of this; the study file is not needed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from forerun.study.store import Store
 from forerun.study.summary import Point, figures_of, is_number, points
 from forerun.study.wording import axis_labels, axis_unit, combination_text
 
-#: failed cells told one by one
+#: maximum number of failed cells listed one by one
 MOST_FAILURES: Final = 200
-#: metrics kept of a study whose file names none
+#: maximum number of metrics stored for a study whose file names none
 MOST_METRICS: Final = 12
 #: cells looked at to learn what metrics there are
 _LOOKED_AT: Final = 50
@@ -51,10 +51,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class SavedStudy:
-    """A study as its store tells it.
+    """A study as read from its store.
 
     id: of the study; version: of the forerun that ran it. points: the combinations that have an outcome, in the study's
-    order. metrics: kept ones. objectives: of the room, those that the results have. draws: of the ranking objective,
+    order. metrics: kept ones. objectives: of the domain, those that the results have. draws: of the ranking objective,
     float64[combinations, replications], NaN where there is none. failures: the first failed cells; reasons: how often each.
     """
 
@@ -74,7 +74,7 @@ class SavedStudy:
 
     @property
     def domain(self) -> str:
-        """The room of the base scenario."""
+        """The domain of the base scenario."""
         return str(self.plan.base.get("domain", ""))
 
     @property
@@ -112,7 +112,7 @@ class SavedStudy:
         """The places of the axes that vary and are a choice."""
         return tuple(at for at in self.varied if at not in self.given)
 
-    def told(self, values: Sequence[Any], places: Sequence[int] | None = None) -> str:
+    def describe(self, values: Sequence[Any], places: Sequence[int] | None = None) -> str:
         """A combination in one line, by the axes that vary, or those at `places`."""
         shown = self.varied if places is None else places
         units = [axis_unit(self.plan.axes[at][0]) for at in shown]
@@ -216,7 +216,7 @@ class SavedStudy:
         return found
 
     def why(self) -> str:
-        """One sentence: which combination is best, by how much, and whether the next is told apart from it."""
+        """One sentence: which combination is best, by how much, and whether the difference to the next is significant."""
         from forerun.study.telling import why
 
         return why(self)
@@ -233,7 +233,7 @@ class SavedStudy:
 
 
 def load_saved(path: str | os.PathLike[str], objective: str = "") -> SavedStudy:
-    """The study in a store, finished or not. objective: the metric to rank by, `metric[:higher|:lower]`; else the room's.
+    """The study in a store, finished or not. objective: the metric to rank by, `metric[:higher|:lower]`; else the domain's.
 
     Raises StoreError if the store is absent, damaged or of another format; UsageError for an objective it has not.
     """
@@ -264,7 +264,7 @@ def load_saved(path: str | os.PathLike[str], objective: str = "") -> SavedStudy:
 
 
 class _Reader:
-    """Looks at each outcome as it passes: what is counted and kept of it."""
+    """Reads each outcome once, and counts and stores what is needed."""
 
     def __init__(self, plan: Plan, objective: Objective | None) -> None:
         self.plan = plan
@@ -303,7 +303,7 @@ def _names(plan: Plan, store: Store) -> tuple[str, ...]:
 
 
 def _objectives(plan: Plan, names: Sequence[str], asked: str) -> tuple[Objective, ...]:
-    """The room's objectives among the metrics, or the one that was asked for before them."""
+    """The domain's objectives among the metrics, after the one that the user named, if any."""
     offered = tuple(one for one in objectives_of(str(plan.base.get("domain", ""))) if one.key in names)
     if not asked:
         return offered

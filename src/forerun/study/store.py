@@ -1,7 +1,7 @@
 """The store of a study: one SQLite file in write-ahead mode.
 
 A cell's outcome is there whole or not at all, whatever instant the process is killed at. One process writes; a second
-is refused and told who does. Nothing in the store depends on the host, the clock or the order of completion, so an
+is rejected with the id of the writer. Nothing in the store depends on the host, the clock or the order of completion, so an
 interrupted and resumed study ends in the same tables as an uninterrupted one.
 """
 
@@ -116,7 +116,7 @@ class Store:
         if about.get("study") != self.plan.id:
             raise StoreError.at(
                 self.path,
-                f"holds another study ({about.get('study')}, this one is {self.plan.id}): its scenario, axes, seeds or "
+                f"contains another study ({about.get('study')}, this one is {self.plan.id}): its scenario, axes, seeds or "
                 "input files differ; name another store",
             )
         if writing and any(about.get(key) != value for key, value in view.items()):
@@ -148,7 +148,7 @@ class Store:
             self._claim.release()
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
-        """Keep outcomes, all or none. Raises StoreError if the disk refuses them; what was kept stays."""
+        """Store outcomes, all or none. Raises StoreError if they cannot be written; earlier outcomes stay."""
         rows = [_row(outcome) for outcome in outcomes]
         try:
             self._connection.execute("BEGIN IMMEDIATE")
@@ -158,7 +158,7 @@ class Store:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
             raise StoreError.at(
-                self.path, f"cannot be written: {error}; the cells kept so far are safe"
+                self.path, f"cannot be written: {error}; the cells stored so far are safe"
             ) from error
 
     def done(self) -> set[int]:
@@ -177,7 +177,7 @@ class Store:
             yield number
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Every kept outcome, in the order of the cells."""
+        """Every stored outcome, in the order of the cells."""
         try:
             for row in self._connection.execute("SELECT * FROM cells ORDER BY number"):
                 yield _outcome(row)
@@ -205,7 +205,7 @@ class Store:
         except sqlite3.DatabaseError as error:
             raise _unreadable(self.path, error) from error
         except (KeyError, ValueError, TypeError) as error:
-            raise StoreError.at(self.path, f"does not say what study it holds: {error}") from error
+            raise StoreError.at(self.path, f"does not say which study it contains: {error}") from error
 
 
 def is_store(path: Path) -> bool:
@@ -266,7 +266,7 @@ def _refuse_foreign(path: Path) -> None:
     if path.exists() and not path.is_file():
         raise StoreError.at(path, "is not a file; name another store")
     if path.exists() and path.stat().st_size == 1:
-        # SQLite takes a file of one byte for an empty database and overwrites it; it refuses longer ones itself.
+        # SQLite treats a file of one byte as an empty database and overwrites it; it rejects longer files itself.
         raise StoreError.at(path, "is no study store: it has one byte; name another store")
     for suffix, beginnings in _BESIDE.items():
         beside = path.resolve().with_name(path.resolve().name + suffix)
@@ -342,7 +342,7 @@ def _salvageable(path: Path, folder: Path) -> tuple[sqlite3.Connection, dict[str
 
 
 def _padded(path: Path, copy: Path) -> Path:
-    """A copy as long as its header says it was: SQLite refuses a shorter file outright, but reads around empty pages."""
+    """A copy padded to the length in its header: SQLite rejects a shorter file, but skips empty pages."""
     content = path.read_bytes()
     if len(content) >= 100 and content.startswith(_SQLITE):
         page = int.from_bytes(content[16:18], "big")
@@ -414,7 +414,7 @@ _NOT_DAMAGED: Final = (
 
 
 class _Claim:
-    """The right to write, held as a lock that the system releases whenever the process ends, however it ends."""
+    """The exclusive right to write: a lock that the system releases when the process ends, for whatever reason."""
 
     def __init__(self, path: Path) -> None:
         # Two names of one store have one lock.

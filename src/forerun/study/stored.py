@@ -51,7 +51,7 @@ def run_study(
 
 
 def store_path(study: str | os.PathLike[str], store: str | os.PathLike[str] = "") -> Path:
-    """Where a study's cells are kept."""
+    """The path of a study's store."""
     return Path(store) if os.fspath(store) else Path(Path(study).stem + ".sqlite")
 
 

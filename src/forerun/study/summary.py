@@ -1,6 +1,6 @@
-"""What came out of a study: the table of its cells, and each metric over the seeds with its interval.
+"""The results of a study: the table of its cells, and each metric over the seeds with its interval.
 
-Outcomes are read once, in the order of the cells, and let go: what is held grows with the combinations (points) or
+Outcomes are read once, in the order of the cells, and discarded: memory grows with the combinations (points) or
 with the numbers of a table, never with the outcomes themselves.
 """
 

@@ -38,7 +38,7 @@ class Effect:
 
 
 def why(study: SavedStudy) -> str:
-    """One sentence: which combination is best, by how much, and whether the others are told apart from it.
+    """One sentence: which combination is best, by how much, and whether the others differ from it significantly.
 
     Where axes are given: which choice is best at which of their settings.
     """
@@ -56,7 +56,7 @@ def why(study: SavedStudy) -> str:
         return _at_settings(study, objective, there)
     ranked = there[0][1]
     best = ranked[0]
-    text = f"{study.told(best.values)} has the {_extreme(objective)} {objective.title}, "
+    text = f"{study.describe(best.values)} has the {_extreme(objective)} {objective.title}, "
     text += _amount(objective, best.means[objective.key])
     interval = best.intervals.get(objective.key)
     if interval is not None:
@@ -72,7 +72,7 @@ def _at_settings(
     if not study.choices:
         ends = [ranked[0] for _, ranked in (settings[0], settings[-1])]
         told = " and ".join(
-            f"{_amount(objective, point.means[objective.key])} at {study.told(point.values)}"
+            f"{_amount(objective, point.means[objective.key])} at {study.describe(point.values)}"
             for point in ends
         )
         return f"every axis is given, so there is nothing to choose: {objective.title} is {told}"
@@ -80,7 +80,7 @@ def _at_settings(
     clear, compared = 0, False
     for values, ranked in settings:
         level = _level_with_first(objective, ranked)
-        best = study.told(ranked[0].values, study.choices)
+        best = study.describe(ranked[0].values, study.choices)
         if len(level) == len(ranked) > 1:
             best = "every choice alike"
         elif len(level) > 1:
@@ -112,7 +112,7 @@ def _extreme(objective: Objective) -> str:
 def _next(study: SavedStudy, objective: Objective, best: Point, others: Sequence[Point]) -> str:
     second = others[0]
     gap = abs(second.means[objective.key] - best.means[objective.key])
-    name = study.told(second.values)
+    name = study.describe(second.values)
     level = len(_level_with_first(objective, [best, *others])) - 1
     if level:
         text = f"; so has {name}" if level == 1 else f"; so have {level:,} others"
@@ -211,7 +211,7 @@ def failures_by_reason(study: SavedStudy) -> list[tuple[str, int, list[str]]]:
     cells: dict[str, list[str]] = defaultdict(list)
     for failed in study.failures:
         cell = study.plan.cell(failed.number)
-        named = study.told([value for _, value in cell.overrides])
+        named = study.describe([value for _, value in cell.overrides])
         if study.plan.paths:
             named += f", {axis_labels([study.plan.paths[0]])[0]} {value_text(cell.overrides[-1][1])}"
         cells[" ".join(failed.reason.split())].append(f"{named}, seed {cell.seed} (cell {failed.number})")
@@ -315,7 +315,7 @@ def best_rows(study: SavedStudy) -> tuple[list[str], list[list[Any]]]:
                 *map(value_text, setting.values),
                 *(texts[at] for at in study.choices),
                 _estimate(ranked[0], objective.key),
-                f"{study.told(rest[0].values, study.choices)}: {_estimate(rest[0], objective.key)}"
+                f"{study.describe(rest[0].values, study.choices)}: {_estimate(rest[0], objective.key)}"
                 if rest
                 else "–",
                 f"{sum(known):,} of {len(known):,}" if known else "–",

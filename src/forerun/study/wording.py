@@ -1,4 +1,4 @@
-"""Axes and their values in few words: the shortest names that tell them apart."""
+"""Short labels of axes and their values: the shortest names that are distinct."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def value_text(value: Any) -> str:
 
 def combination_text(labels: Sequence[str], values: Sequence[Any], units: Sequence[str] = ()) -> str:
     """A combination in one line: `batching greedy, rate 40 1/s`; `units` of the axes, empty for those without."""
-    told = []
+    texts = []
     for at, (label, value) in enumerate(zip(labels, values)):
         unit = readable_unit(units[at]) if at < len(units) and isinstance(value, (int, float)) else ""
-        told.append(f"{label} {value_text(value)} {unit}".rstrip())
-    return ", ".join(told) or "the base scenario"
+        texts.append(f"{label} {value_text(value)} {unit}".rstrip())
+    return ", ".join(texts) or "the base scenario"
 
 
 def _words(steps: Sequence[str]) -> str:

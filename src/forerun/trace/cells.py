@@ -25,7 +25,7 @@ _PLAIN_INSTANTS = re.compile(
 LARGEST_INT = 2**53
 TEXT = np.dtypes.StringDType(na_object=None)
 
-# Possessive quantifiers: a hostile text of a million digits is refused in linear time.
+# Possessive quantifiers: a hostile text of a million digits is rejected in linear time.
 _DECIMALS = re.compile(r"(?:[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+\n)*+")
 _INTEGERS = re.compile(r"(?:[+-]?+[0-9]{1,18}+\n)*+")
 _INSTANT = re.compile(
@@ -36,7 +36,7 @@ _INSTANT = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One column of a public format: what it is called there and here, its unit, and what it may hold.
+    """One column of a public format: its name in the file and in forerun, its unit, and its allowed values.
 
     name: ours, with the unit as suffix. column: its header there (default: the same). kind: `float`, `int`
     (whole, at most 2^53), `text`, or `datetime` (int64 nanoseconds since 1970 on the file's clock, or UTC
@@ -72,7 +72,7 @@ class Field:
 
 
 def parse_column(field: Field, texts: Sequence[str]) -> tuple[Array, list[tuple[int, str]]]:
-    """Texts as an array of the field's kind, and the faults: (index, what was found). Bad places hold a
+    """Texts as an array of the field's kind, and the errors: (index, message). Bad places contain a
     filler.
     """
     cells = [text.strip() for text in texts]

@@ -128,7 +128,7 @@ def _numpy(frame: Any, name: str, kind: str, where: str) -> Array:
     if kind not in wanted or (
         series.dtype != wanted[kind] and not (kind == "text" and series.dtype == polars.Null)
     ):
-        raise TraceError.at(where, f"column {name} holds {series.dtype}, described as {kind}")
+        raise TraceError.at(where, f"column {name} contains {series.dtype}, described as {kind}")
     if kind != "text" and series.null_count():
         raise TraceError.at(where, f"column {name} has holes")
     if kind == "text":

@@ -45,7 +45,7 @@ JOB_FIELDS: Final = (
     Field(name="state", kind="text", meaning="how it ended, in the log's words"),
 )
 
-#: what a column of a job log in CSV may be called, ours first; `real_*` are what a log held before it was adapted
+#: accepted names of each column of a job log in CSV, forerun's own first; `real_*` are the values before a log was adapted
 SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "job_id": ("job_id",),
     "submit_s": ("submit_s", "submit_time", "submission_time"),

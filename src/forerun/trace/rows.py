@@ -102,7 +102,7 @@ def gathered(chunks: Iterable[Chunk]) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Which cell of a row holds which field."""
+    """The position of each field in a row."""
 
     fields: list[Field]
     positions: list[int]

@@ -134,7 +134,7 @@ class Signal:
         return Signal(times, values, unit=self.unit, end_s=stop_s, name=self.name)
 
     def held(self, end_s: float = np.inf) -> Signal:
-        """The signal with its last value kept until `end_s`."""
+        """The signal with its last value extended to `end_s`."""
         return Signal(self.times_s, self.values, unit=self.unit, end_s=end_s, name=self.name)
 
     def repeated(self, end_s: float) -> Signal:

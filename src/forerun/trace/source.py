@@ -45,7 +45,7 @@ _NOT_TEXT = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a reader takes before it refuses.
+    """Limits beyond which a reader rejects a file.
 
     text_bytes: decompressed size of one file. line_bytes: longest line. expansion: decompressed over
     compressed size beyond which a file is taken for a decompression bomb, looked at after 16 MiB of text.
@@ -131,7 +131,7 @@ class Source:
         return tuple(line.removesuffix("\r") for line in lines)
 
     def read(self, limit_bytes: int) -> str:
-        """The whole text, for formats that are one document; refused beyond `limit_bytes`."""
+        """The whole text, for formats that are one document; rejected beyond `limit_bytes`."""
         pieces, size = [], 0
         for block in self._text_blocks():
             size += len(block)
@@ -318,7 +318,7 @@ def _looks_like_utf16(block: bytes) -> bool:
 
 
 def _opened(path: Path, name: str) -> IO[bytes]:
-    """The file open for reading, if it is a regular one; a pipe or device is refused, not waited on."""
+    """Open a regular file for reading; pipes and devices are rejected, since reading them may block."""
     try:
         return open_regular(path, buffering=0)
     except FileNotFoundError:

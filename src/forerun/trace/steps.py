@@ -13,7 +13,7 @@ REPEATS: Final = 4096
 
 
 class Steps(Spec, frozen=True, kw_only=True):
-    """A value over time: `steps` of [from second, value], repeated every `repeat_s` (0: the last value holds)."""
+    """A value over time: `steps` of [from second, value], repeated every `repeat_s` (0: the last value stays)."""
 
     steps: tuple[tuple[float, float], ...]
     repeat_s: float = 0.0
@@ -36,7 +36,7 @@ class Steps(Spec, frozen=True, kw_only=True):
 
 
 def signal(steps: Steps | None, *, unit: str, name: str) -> Signal | None:
-    """A scenario's steps as a signal: repeated 4096 times, or held for ever; None for none."""
+    """A scenario's steps as a signal: repeated 4096 times, or with the last value for ever; None for none."""
     if steps is None:
         return None
     times, values = zip(*steps.steps)

@@ -158,7 +158,7 @@ class Trace:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of kind, schema (names and units) and values; where the trace came from does not count."""
+        """SHA-256 of kind, schema (names and units) and values, without the provenance."""
         total = hashlib.sha256()
         head = {"kind": self.kind, "time": self.time, "columns": [[c.name, c.unit] for c in self.schema]}
         total.update(json.dumps(head, sort_keys=True).encode())
@@ -238,7 +238,7 @@ def _frozen(columns: Mapping[str, ArrayLike], name: str, kind: str) -> Array:
         case "U" | "O":
             values = np.array(_texts(values, name, kind), dtype=TEXT)
         case other:
-            raise TraceError.at(kind, f"column {name} holds values of kind {other!r}")
+            raise TraceError.at(kind, f"column {name} contains values of kind {other!r}")
     values.flags.writeable = False
     return values
 

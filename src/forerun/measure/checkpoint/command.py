@@ -121,7 +121,7 @@ def command(
     else:
         _show(profile, compared)
     if profile.stopped:
-        where = f"; what was measured is kept in {out}" if out is not None else ""
+        where = f"; what was measured is saved to {out}" if out is not None else ""
         click.echo(f"forerun: interrupted: {profile.stopped}{where}", err=True)
         raise click.exceptions.Exit(130)
     if out is not None and not as_json:
@@ -137,7 +137,7 @@ def _changes(trace: Path, speed: float, end_s: float) -> Any:
 
     found = read_trace(trace)
     if found.kind != "membership":
-        raise TraceError.at(trace, f"holds {found.kind}; processes need a trace of memberships")
+        raise TraceError.at(trace, f"contains {found.kind}; processes need a trace of memberships")
     return schedule(of_membership(found), speed, end_s)
 
 

@@ -1,4 +1,4 @@
-"""A training on processes that a trace kills, beside what the room predicts for it.
+"""Train on processes that a trace kills, and compare with the domain's prediction.
 
 The prediction is the room's exact simulator on the trace, with times measured on the same machine before; nothing is
 fitted to the run.  The measured ledger is taken from the run's own log by the same rules.
@@ -114,7 +114,7 @@ def compare(profile: Profile, changes: Sequence[Change], log: FleetLog) -> Compa
 
 
 def job_of(profile: Profile, horizon_s: float) -> TrainingJob:
-    """The room's job with the measured means."""
+    """The spot domain's job with the measured means."""
     return TrainingJob(
         depth=profile.work.depth,
         max_pipelines=profile.work.max_pipelines,

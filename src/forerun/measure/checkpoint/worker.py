@@ -1,4 +1,4 @@
-"""One node: a process that trains its share of every step, copies its state when told, and starts anew for every shape.
+"""One node: a process that trains its share of every step, copies its state on request, and restarts for every shape.
 
 It speaks with the fleet over one inherited socket: frames of a JSON line and raw bytes, nothing is unpickled.  To change
 the shape of the job the process replaces itself by a fresh one, as a real launcher would: interpreter, imports, model,
@@ -43,12 +43,12 @@ class Worker:
         self.model: Trainee = trainee(settings["kind"], settings["parameters"], settings["batch"])
 
     def say(self, head: dict[str, Any], payload: bytes = b"") -> None:
-        """Tell the fleet something, in the name of the shape it is about."""
+        """Send a message to the fleet, with the shape that it is about."""
         with self.speaking:
             self.socket.send_bytes(framed({"shape": self.settings["shape"], **head}, payload))
 
     def run(self) -> None:
-        """Say hello, then do as told until told to stop."""
+        """Report ready, then execute commands until told to stop."""
         load_s = 0.0
         if self.settings["load"]:
             start = time.perf_counter()
@@ -56,17 +56,17 @@ class Worker:
             load_s = time.perf_counter() - start
         self.say({"said": "ready", "load_s": load_s})
         while True:
-            told, payload = unframed(self.socket.recv_bytes())
-            match told["do"]:
+            command, payload = unframed(self.socket.recv_bytes())
+            match command["do"]:
                 case "step":
-                    self._step(int(told["step"]))
+                    self._step(int(command["step"]))
                 case "apply":
                     self.model.apply(np.frombuffer(payload, dtype=np.float32))
                     self.say({"said": "applied"})
                 case "snapshot":
-                    self._snapshot(int(told["step"]), Path(told["path"]), float(told["bytes_per_s"]))
+                    self._snapshot(int(command["step"]), Path(command["path"]), float(command["bytes_per_s"]))
                 case "shape":
-                    self._start_anew(told["settings"])
+                    self._start_anew(command["settings"])
                 case "stop":
                     return
 

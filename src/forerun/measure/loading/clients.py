@@ -88,7 +88,7 @@ class LocalFiles:
         except OSError as error:
             raise StoreError.at(path, f"{what} cannot be read: {error.strerror}") from error
         if len(data) != length:
-            raise StoreError.at(path, f"{what}: {len(data)} bytes came, {length} are wanted")
+            raise StoreError.at(path, f"{what}: received {len(data)} of {length} bytes")
         return data
 
     def read_whole(self, name: str) -> bytes:
@@ -186,7 +186,7 @@ class HttpFiles:
             page = self._asked(f"?{query}", {}, 200, None, "the listing").decode("utf-8", "replace")
             rows = re.findall(r"<Key>(.*?)</Key>.*?<Size>(\d+)</Size>", page, re.DOTALL)
             if "<ListBucketResult" not in page:
-                raise StoreError.at(self.url, "does not list what it holds")
+                raise StoreError.at(self.url, "does not list its files")
             for key, size in rows:
                 after = html.unescape(key)
                 yield after, int(size)

@@ -109,7 +109,7 @@ def command(
 ) -> None:
     """Measure latency, bandwidth, decoding and overhead of DIR_OR_URL in a few probes, and show what would hide loading.
 
-    DIR holds files, or blocks as `forerun pack` writes them; URL is where such files or blocks are served: http, https,
+    DIR contains files, or blocks as `forerun pack` writes them; URL is where such files or blocks are served: http, https,
     s3, gs, az, or what fsspec opens.
     """
     import forerun

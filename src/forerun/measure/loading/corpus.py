@@ -140,7 +140,8 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
     if kind in ("tar", "mds"):
         what = "WebDataset tar" if kind == "tar" else "MDS"
         raise DataError.at(
-            source, f"holds {what} shards, read as a whole: run `forerun pack {source} OUT`, measure OUT"
+            source,
+            f"contains {what} shards, which are read as a whole: run `forerun pack {source} OUT`, measure OUT",
         )
     files = list_files(folder_path)
     if files and (system := network_of(folder_path)):

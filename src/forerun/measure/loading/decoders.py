@@ -38,8 +38,8 @@ def to_sound(sample: memoryview) -> object:
 
 
 def to_numbers(sample: memoryview) -> object:
-    """`.npy` arrays of numbers; object arrays are refused."""
-    return np.load(io.BytesIO(sample))  # arrays of objects are refused, as by default
+    """`.npy` arrays of numbers; object arrays are rejected."""
+    return np.load(io.BytesIO(sample))  # arrays of objects are rejected, the default
 
 
 #: decoders by name, and the library that each needs

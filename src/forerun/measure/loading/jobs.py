@@ -22,7 +22,7 @@ from forerun.measure.loading.corpus import Corpus
 from forerun.measure.loading.decoders import decoder_named
 from forerun.measure.loading.runner import ACTS, Piece, run_loader
 from forerun.rng import stream as random_stream
-from forerun.study.executors.interrupts import held
+from forerun.study.executors.interrupts import blocked
 
 #: a job that sends nothing for so long has died
 STUCK_S: Final = 600.0
@@ -83,7 +83,7 @@ def run_jobs(
         context.Process(target=_work, args=(number, *given, barrier, results), daemon=True)
         for number in range(jobs)
     ]
-    with held():  # this process ends them
+    with blocked():  # this process ends them
         for process in crew:
             process.start()
     try:

@@ -34,7 +34,7 @@ STUCK_S: Final = 60.0
 
 @dataclass(frozen=True)
 class _Reader:
-    """What every worker process holds: who reads, and how a sample is decoded."""
+    """The state of a worker process: its reader, and how a sample is decoded."""
 
     client: Client
     decode_s: float
@@ -187,7 +187,7 @@ def run_workers(
     try:
         batches = iter(loader)
         for _ in range(count):
-            # The first wait holds the start of the worker processes.
+            # The first wait includes the start of the worker processes.
             asked = begun if not loads else time.perf_counter()
             got = next(batches)
             if isinstance(got, ForerunError):

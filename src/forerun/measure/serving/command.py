@@ -76,14 +76,14 @@ def command(
         for model in chain:
             model_named(model)
         if len(set(chain)) < len(chain):
-            raise UsageError.at("--model", "a chain without SCENARIO holds every model once")
+            raise UsageError.at("--model", "a chain without SCENARIO contains every model once")
         resolved: Any = from_data(builtin(chain, max_batch))
         named = dict(zip((stage.name for stage in resolved.stages), chain))
     else:
         resolved = forerun.load(scenario, overrides)
         if resolved.domain != "serving":
             raise UsageError.at(
-                str(scenario), f"is of the {resolved.domain} room; a serving scenario is wanted"
+                str(scenario), f"is a {resolved.domain} scenario; expected a serving scenario"
             )
         if lacking := [text for text in models if "=" not in text]:
             raise UsageError.at(f"--model {lacking[0]}", "write STAGE=MODEL: SCENARIO has stages")
@@ -100,14 +100,14 @@ def command(
     else:
         _show_found(found)
     if "stopped" in found:
-        where = f"; what was measured is kept in {out}" if out is not None else ""
+        where = f"; what was measured is saved to {out}" if out is not None else ""
         click.echo(f"forerun: interrupted{where}", err=True)
         raise click.exceptions.Exit(130)
     if out is not None and not (quiet or as_json):
         if found["batch_times"]:
-            click.echo(f"kept in {out}; next: forerun simulate {out / 'scenario.json'}")
+            click.echo(f"saved to {out}; next: forerun simulate {out / 'scenario.json'}")
         else:
-            click.echo(f"kept in {out}; next: forerun report {out / 'measured.json'} -o report.html")
+            click.echo(f"saved to {out}; next: forerun report {out / 'measured.json'} -o report.html")
 
 
 def _loads(text: str) -> tuple[float, ...]:

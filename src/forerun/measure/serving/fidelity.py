@@ -97,7 +97,7 @@ def judge(
     *,
     rows: list[Judged] | None = None,
 ) -> list[Judged]:
-    """Run the testbed at several loads, and the believed pipeline on the send times that came of it.
+    """Run the testbed at several loads, and simulate the pipeline with the measured profile on the same send times.
 
     believed: the testbed's pipeline with the service times that the model is told. unit_gaps_ms: gaps of a trace of
     one query a second; each run takes the next ones, from the first again when they end. loads: of what the busiest stage

@@ -47,7 +47,7 @@ class Measured:
     alone_ms: Mapping[int, Floats] = field(repr=False)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One record a batch size, as a profile holds it and more."""
+        """One record per batch size: the profile's columns and more."""
         found = []
         for size, alone in sorted(self.alone_ms.items()):
             values = self.in_place_ms.get(size, alone)
@@ -192,7 +192,7 @@ def _expected_s(testbed: Testbed, lists: Sequence[Sequence[int]]) -> list[float]
 
 
 def profile_of(measured: Sequence[Measured], name: str) -> Profile:
-    """What was measured in place, as the serving room reads it."""
+    """The service times measured in place, as the serving domain reads them."""
     rows = {
         (each.model, each.hardware): [
             Row(row["batch"], row["p99_ms"], row["throughput_qps"]) for row in each.rows()
@@ -205,7 +205,7 @@ def profile_of(measured: Sequence[Measured], name: str) -> Profile:
 def write_profile(
     measured: Sequence[Measured], environment: Mapping[str, Any], path: Path, *, stopped: str = ""
 ) -> None:
-    """The profile as CSV, with where it was measured in comments. stopped: what a measurement that was stopped holds."""
+    """The profile as CSV, with where it was measured in comments. stopped: how far a measurement that was stopped is."""
     lines = [
         "# measured in place by `forerun measure serving`: all stages busy at once, times as a queue sees them"
         if not stopped

@@ -218,7 +218,7 @@ def _complete(pipeline: Pipeline, measured: Sequence[Measured]) -> bool:
 def _stopped(
     pipeline: Pipeline, measured: Sequence[Measured], rows: Sequence[Judged], asked: Request, *, whole: bool
 ) -> str:
-    """What a measurement that was stopped holds."""
+    """How far a measurement that was stopped is."""
     runs = f"{len(rows)} of {len(asked.loads) * asked.repeats} runs"
     if whole or not measured:
         return f"stopped after {runs}"

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     name, processor = arguments[0], int(arguments[1])
     if processor >= 0:
-        # Staying on one processor is a courtesy of the system; where it is refused the replica runs anywhere.
+        # Not every system allows a process to be pinned to one processor; if not, the replica runs unpinned.
         with contextlib.suppress(OSError, AttributeError):
             os.sched_setaffinity(0, {processor})
     # Whatever a model prints must not come between the answers.

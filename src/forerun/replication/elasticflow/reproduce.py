@@ -29,7 +29,7 @@ from forerun.replication.elasticflow.public import public_profile, public_settin
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.result.stats import standard_error, student_quantile
-from forerun.study.executors.interrupts import end_quietly, held
+from forerun.study.executors.interrupts import blocked, end_quietly
 
 PAPER: Final = "Gu et al.: ElasticFlow, ASPLOS 2023"
 LABEL: Final = {
@@ -187,7 +187,7 @@ def play_all(jobs: Sequence[Job], progress: Progress, *, workers: int = 1) -> li
         return found
     context = get_context("forkserver")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=end_quietly) as pool:
-        with held(), _without_the_script():
+        with blocked(), _without_the_script():
             played = pool.map(play, jobs)
         return list(played)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from forerun.errors import UsageError
-from forerun.study.executors.interrupts import end_quietly, held
+from forerun.study.executors.interrupts import blocked, end_quietly
 
 _NEVER_UP: Final = (
     "ended before they gave anything; "
@@ -45,7 +45,7 @@ def apart(work: Callable[[A], R], items: Sequence[A], workers: int) -> Iterator[
     context = multiprocessing.get_context("spawn")
     count = min(workers, len(items))
     with ProcessPoolExecutor(count, mp_context=context, initializer=end_quietly) as pool:
-        with held():
+        with blocked():
             waiting = {pool.submit(timed, item): item for item in items}
         came = False
         try:

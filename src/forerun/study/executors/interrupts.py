@@ -10,19 +10,19 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Final
 
-#: whether the system can hold signals (not on Windows)
+#: whether the system can block signals (not on Windows)
 _MASKS: Final = hasattr(signal, "pthread_sigmask")
 
 
 @contextlib.contextmanager
-def held() -> Iterator[None]:
-    """Interrupts wait while processes are started; these begin with interrupts held, so they start without a traceback.
+def blocked() -> Iterator[None]:
+    """Block interrupts while processes are started; the new processes start with interrupts blocked, so without a traceback.
 
     A process that calls `end_quietly`, or ignores interrupts, then says what one means to it.
     """
     came: list[int] = []
     here = threading.current_thread() is threading.main_thread()
-    # Held by the system for the processes to come; noted here, since any thread of this process may receive one.
+    # The system blocks them for the new processes; they are noted here, since any thread of this process may receive one.
     handler = signal.signal(signal.SIGINT, lambda number, frame: came.append(number)) if here else None
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if _MASKS else set()
     try:
@@ -59,7 +59,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def end_quietly() -> None:
-    """In a process that was started under `held`: an interrupt, also one that came meanwhile, ends it at once."""
+    """In a process that was started under `blocked`: an interrupt, even a pending one, ends it at once."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked process has our handler
     signal.signal(signal.SIGINT, _end)
     if _MASKS:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from forerun.errors import ForerunError, UsageError
 from forerun.study.cell import Failed, Outcome, run_cell
-from forerun.study.executors.interrupts import held
+from forerun.study.executors.interrupts import blocked
 from forerun.study.expand import Cell, Plan
 
 #: seconds of work in a chunk, aimed at
@@ -105,7 +105,7 @@ class Processes:
                 worker.todo.popleft()
             yield len(outcomes), outcomes, took_s
         for worker in busy.values():
-            # Starting Python and importing the room is not the cell's time.
+            # Starting Python and importing the domain do not count as the cell's time.
             if (
                 self.limit_s
                 and worker.up
@@ -148,7 +148,7 @@ class Processes:
 def _start(context: Any, plan: Plan) -> _Worker:
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs, plan), daemon=True)
-    with held():
+    with blocked():
         process.start()
     theirs.close()
     return _Worker(process, ours)
@@ -163,13 +163,13 @@ def _work(pipe: Connection, plan: Plan) -> None:
     os.environ.setdefault("NUMBA_NUM_THREADS", "1")
     with contextlib.suppress(ForerunError):
         plan.scenario()
-    # The parent may be gone at any instant: then nobody is left to be told.
+    # The parent may have ended: then there is nobody to report to.
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         _serve(pipe, plan)
 
 
 def _serve(pipe: Connection, plan: Plan) -> None:
-    pipe.send([])  # up: the room is imported
+    pipe.send([])  # ready: the domain is imported
     while True:
         chunk: list[Cell] = pipe.recv()
         ready: list[Outcome] = []

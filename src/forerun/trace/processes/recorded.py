@@ -73,7 +73,7 @@ class Scale(_Recorded, tag="scale", frozen=True, kw_only=True):
 
 
 class Bootstrap(_Recorded, tag="bootstrap", frozen=True, kw_only=True):
-    """Another day like the recorded one: blocks of its gaps, drawn with replacement and laid end to end.
+    """A block bootstrap of a recorded trace: blocks of its gaps, sampled with replacement and concatenated.
 
     block_gaps: gaps in a block; longer blocks keep more of the trace's correlation. circular: blocks may
     run over the trace's end into its beginning, which gives every gap the same chance; otherwise the first
