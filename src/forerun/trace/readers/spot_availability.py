@@ -7,16 +7,15 @@ told.  Ticks need not be equally long: what was seen holds until the next row.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from forerun.errors import TraceError
-from forerun.trace.reader import Head, TraceReader
-from forerun.trace.repair import Complaints, RepairLog
-from forerun.trace.rows import Field, gathered, read_rows
-from forerun.trace.source import Source
-from forerun.trace.table import Trace, schema_of, sort_rows
+from forerun.trace.repair import RepairLog
+from forerun.trace.rows import Field
+from forerun.trace.table import Trace
+from forerun.trace.tabular import Rows, TableReader
 
 COLUMNS = (
     Field(name="t_s", unit="s", meaning="time since the first row"),
@@ -28,49 +27,39 @@ FIELDS = (
 )
 
 
-class SpotAvailability(TraceReader, frozen=True, kw_only=True, tag="spot_availability"):
+class SpotAvailability(TableReader, frozen=True, kw_only=True, tag="spot_availability"):
     """Rows of a date and an availability.
 
     polarity: what a number means, `available` (a count of machines), `preempted` (1 is not there) or `up` (1 is
     there); it has no default.  machines: how many a 0 or 1 stands for.
     """
 
-    about: ClassVar[str] = "availability of preemptible machines, CSV date,availability"
-    makes: ClassVar[str] = "capacity"
+    about = "availability of preemptible machines, CSV date,availability"
+    makes = "capacity"
+    signature = ("date", "availability")
+    columns = FIELDS
+    schema = COLUMNS
+    time = "t_s"
 
     polarity: Literal["", "available", "preempted", "up"] = ""
     machines: int = 1
 
-    @classmethod
-    def recognises(cls, head: Head) -> bool:
-        """A header of these two names."""
-        return head.has_columns("date", "availability")
-
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         """Machines available, one row a change, the first at 0."""
-        source, complaints = Source(path, repairs=repairs), Complaints()
         if not self.polarity:
             what = "does not say what its numbers mean; set polarity to available, preempted or up"
-            raise TraceError.at(f"{source.name}:availability", what)
-        rows = gathered(read_rows(source, FIELDS, complaints=complaints))
-        columns: dict[str, Any] = dict(rows.columns)
+            raise TraceError.at(f"{path}:availability", what)
+        return super().read(path, repairs)
+
+    def settle(self, rows: Rows) -> None:
         if self.polarity != "available":
-            for line in rows.lines[columns["seen"] > 1]:
-                complaints.add(
-                    f"{source.at(int(line))}:availability",
-                    f"is neither 0 nor 1, which {self.polarity!r} needs",
-                )
-        complaints.finish()
-        where = [source.at(int(line)) for line in rows.lines]
-        columns = sort_rows(columns, "at_ns", where.__getitem__, repairs)
-        seen = columns["seen"]
-        counts = (
-            seen
-            if self.polarity == "available"
-            else self.machines * (seen if self.polarity == "up" else 1 - seen)
-        )
-        instants = (columns["at_ns"] - columns["at_ns"][0]) / 1e9
-        changed = np.append(True, counts[1:] != counts[:-1])
-        table = {"t_s": instants[changed], "nodes": counts[changed].astype(np.int64)}
-        made = self.provenance(source, repairs, ticks=len(counts), until_s=float(instants[-1]))
-        return Trace("capacity", schema_of(COLUMNS), table, time="t_s", provenance=made)
+            what = f"is neither 0 nor 1, which {self.polarity!r} needs"
+            rows.reject(rows["seen"] > 1, "availability", what)
+        rows.complaints.finish()
+        rows.sort("at_ns")
+        seen = rows["seen"]
+        up = {"available": seen, "up": self.machines * seen, "preempted": self.machines * (1 - seen)}
+        counts = rows["nodes"] = up[self.polarity].astype(np.int64)
+        rows["t_s"] = (rows["at_ns"] - rows["at_ns"][0]) / 1e9
+        rows.facts.update(ticks=len(counts), until_s=float(rows["t_s"][-1]))
+        rows.keep(np.append(True, counts[1:] != counts[:-1]))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import ClassVar
-
 import numpy as np
 
-from forerun.trace.reader import Head, TraceReader
+from forerun.trace.reader import Head
 from forerun.trace.repair import Complaints, RepairLog, shown
-from forerun.trace.rows import Chunk, Field, gathered, read_rows
-from forerun.trace.source import Source
-from forerun.trace.table import Trace, schema_of, sort_rows
+from forerun.trace.rows import Chunk, Field
+from forerun.trace.tabular import Rows, TableReader
 
 VERBS = ("add", "remove")
 FIELDS = (
@@ -26,11 +22,15 @@ COLUMNS = (
 )
 
 
-class SpotMembership(TraceReader, frozen=True, kw_only=True, tag="spot_membership"):
+class SpotMembership(TableReader, frozen=True, kw_only=True, tag="spot_membership"):
     """Who joined and who left when: nodes by name, times in milliseconds."""
 
-    about: ClassVar[str] = "membership of a preemptible fleet, ms,add|remove,name (Bamboo, Oobleck)"
-    makes: ClassVar[str] = "membership"
+    about = "membership of a preemptible fleet, ms,add|remove,name (Bamboo, Oobleck)"
+    makes = "membership"
+    columns = FIELDS
+    schema = COLUMNS
+    time = "t_s"
+    header = False
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
@@ -39,22 +39,16 @@ class SpotMembership(TraceReader, frozen=True, kw_only=True, tag="spot_membershi
         fitting = sum(len(cells) == 3 and cells[1].strip() in VERBS for cells in rows)
         return fitting > 0 and 2 * fitting >= len(rows)
 
-    def read(self, path: Path, repairs: RepairLog) -> Trace:
+    def settle(self, rows: Rows) -> None:
         """The changes in time order, removals before additions within an instant."""
-        source = Source(path, repairs=repairs)
-        complaints = Complaints()
-        rows = gathered(read_rows(source, FIELDS, complaints=complaints, header=False))
-        where = [source.at(int(line)) for line in rows.lines]
-        columns = sort_rows({**rows.columns, "row": np.arange(len(rows))}, "t_ms", where.__getitem__, repairs)
-        kept = consistent(Chunk(columns["row"], columns), where, repairs, complaints)
-        complaints.finish()
-        table = {
-            "t_s": columns["t_ms"][kept] / 1000.0,
-            "added": (columns["verb"][kept] == "add").astype(np.int64),
-            "node": columns["node"][kept],
-        }
-        made = self.provenance(source, repairs)
-        return Trace("membership", schema_of(COLUMNS), table, time="t_s", provenance=made)
+        rows.sort("t_ms")
+        where = [rows.at(row) for row in range(len(rows))]
+        chunk = Chunk(np.arange(len(rows)), rows.columns)
+        kept = consistent(chunk, where, rows.source.repairs, rows.complaints)
+        rows.complaints.finish()
+        rows.keep(kept)
+        rows["t_s"] = rows["t_ms"] / 1000.0
+        rows["added"] = (rows["verb"] == "add").astype(np.int64)
 
 
 def consistent(rows: Chunk, where: list[str], repairs: RepairLog, complaints: Complaints) -> list[int]:
