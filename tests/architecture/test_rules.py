@@ -1,4 +1,4 @@
-"""The shape of the house: who may import whom, and what the tree may not hold."""
+"""Rules of the architecture: which package may import which, and what the tree must not contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles that rooms give each other: what they promise, and what the room that reads them makes of it."""
+"""Profiles that domains exchange: what they promise, and how the domain that reads them uses them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_readers_share_the_link_that_binds_them() -> None:
     for supply in (alone, shared):
         bounds = zip(supply.low_per_s, supply.samples_per_s, supply.high_per_s)
         assert all(low <= rate <= high for low, rate, high in bounds)
-        # The lesser of two rates is near what the room simulates at its own step.
+        # The lesser of two rates is near what the domain simulates at its own step.
         assert abs(supply.min_law_error) < 0.05
 
 

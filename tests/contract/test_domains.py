@@ -1,4 +1,4 @@
-"""What every room promises, checked on its demonstration; new rooms are picked up by themselves."""
+"""Promises of every domain, checked on its demonstration; new domains are included automatically."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_same_bytes_under_any_hash_seed(demo: Any, saved: dict[str, Path], t
 
 @by_room
 def test_the_same_bytes_with_the_process_pool(demo: Any, tmp_path: Path) -> None:
-    """Two cells of each room's demonstration, here and in a pool of two processes."""
+    """Two cells of each domain's demonstration, here and in a pool of two processes."""
     from forerun.study.executors import Here
     from forerun.study.executors.processes import Processes
     from forerun.study.expand import load_study

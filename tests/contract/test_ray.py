@@ -1,4 +1,4 @@
-"""Every room's cells on a Ray cluster: one is started for these tests, on loopback, and joined at its address.
+"""Every domain's cells on a Ray cluster: one is started for these tests, on loopback, and joined at its address.
 
 The studies are run by the verb in processes of their own: what Ray keeps in a process stays out of this one.
 """
@@ -119,7 +119,7 @@ def on_ray(cluster: Cluster, workers: int = 2) -> list[str]:
 
 
 def test_every_rooms_cells_are_the_same_on_ray(cluster: Cluster, tmp_path: Path) -> None:
-    """Two cells of each demonstration, here and there under another hash seed; rooms are picked up by themselves."""
+    """Two cells of each demonstration, here and there under another hash seed; domains are picked up by themselves."""
     known = [demo for demo in demos() if demo.domain != "toy"]
     assert {demo.domain for demo in known} == set(domain_names()) - {"toy"}
     for demo in known:

@@ -23,7 +23,7 @@ from forerun.scenario.spec import Spec
 
 
 class Tiny(Spec, frozen=True, kw_only=True):
-    """A scenario of no room."""
+    """A scenario of no domain."""
 
     domain: Literal["tiny"] = "tiny"
     seed: int = 0

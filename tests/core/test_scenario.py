@@ -21,7 +21,7 @@ from forerun.scenario.text import MAX_DEPTH, Document, parse_document, read_docu
 
 
 class Shape(Recipe, frozen=True, kw_only=True):
-    """What a room would call a policy."""
+    """What a domain would call a policy."""
 
 
 class Round(Shape, tag="round", frozen=True, kw_only=True):

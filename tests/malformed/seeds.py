@@ -1,4 +1,4 @@
-"""A small valid file for everything that is read: every trace format, and what the rooms read besides."""
+"""A small valid file for everything that is read: every trace format, and what the domains read besides."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def one(name: str, text: str | bytes, read: Callable[[Path], Any], file: str = "
 
 
 def room_seeds() -> Iterator[Seed]:
-    """What rooms and the house read besides traces."""
+    """What domains and shared code read besides traces."""
     from forerun.domains.cluster.inputs import files as cluster
     from forerun.domains.cluster.inputs.applications import read_applications
     from forerun.domains.energy.traces.windows import read_windows

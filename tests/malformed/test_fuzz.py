@@ -137,7 +137,7 @@ TABLES = [
     for seed in SEEDS
     if all(name.endswith((".csv", ".txt")) for name in seed.files)
     and not any(data.lstrip()[:1] in (b"{", b"[") for data in seed.files.values())
-    and seed.name != "azure_functions_2019"  # 1,440 columns; its own exhibits are in tests/trace
+    and seed.name != "azure_functions_2019"  # 1,440 columns; its own malformed inputs are in tests/trace
 ]
 
 

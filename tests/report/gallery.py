@@ -25,7 +25,7 @@ class Stage(Spec):
 
 
 class GalleryScenario(Spec):
-    """A scenario that no room owns."""
+    """A scenario that no domain owns."""
 
     domain: Literal["gallery"] = "gallery"
     spec_version: int = 1
@@ -37,7 +37,7 @@ class GalleryScenario(Spec):
 
 
 class OtherScenario(Spec):
-    """A scenario of another room."""
+    """A scenario of another domain."""
 
     domain: Literal["attic"] = "attic"
     seed: int = 1
@@ -326,5 +326,5 @@ def reproduction() -> tuple[Reproduction, Reproduced]:
     ), found
 
 
-#: what a room's `figures` module offers
+#: what a domain's `figures` module offers
 FIGURES = SimpleNamespace(figures=lambda run: every_kind())

@@ -183,7 +183,7 @@ def test_without_scripts_the_data_is_there(chromium: Any, page_file: Path) -> No
 def test_the_demonstrations_of_all_rooms_are_drawn(
     open_page: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.undo()  # the real rooms, not the gallery
+    monkeypatch.undo()  # the real domains, not the gallery
     import forerun
     from forerun.catalog import demos
 
@@ -196,7 +196,7 @@ def test_the_demonstrations_of_all_rooms_are_drawn(
 
 
 def _others(tmp_path: Path) -> list[Any]:
-    """A study, a comparison, plans of every room that plans, and measurements, all small."""
+    """A study, a comparison, plans of every domain that plans, and measurements, all small."""
     import json
 
     import forerun
@@ -267,7 +267,7 @@ def test_studies_comparisons_plans_and_measurements_are_drawn(
     open_page: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Study and comparison alone, and all in one page: drawn, silent, asking for nothing, readable in both lights."""
-    monkeypatch.undo()  # the real rooms, not the gallery
+    monkeypatch.undo()  # the real domains, not the gallery
     items = _others(tmp_path)
     assert len(items) >= 8
     for number, item in enumerate([items[:1], items[1:2], items]):

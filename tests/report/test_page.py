@@ -304,7 +304,7 @@ def test_runs_of_different_rooms_follow_one_another(gallery: Any) -> None:
 
 
 def test_runs_of_every_room_that_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()  # the real rooms, not the gallery
+    monkeypatch.undo()  # the real domains, not the gallery
     from forerun.catalog import demos
     from forerun.report.contents import figures_of
 

@@ -200,7 +200,7 @@ def test_comparisons_and_studies_cut_what_they_report(monkeypatch: pytest.Monkey
         assert other.interval == tight.cut(one.interval) and other.interval.high == 2.5
         if one.difference_interval is not None:
             assert other.difference_interval == tight.cut_difference(one.difference_interval)
-    assert objectives_of("no such room") == ()
+    assert objectives_of("no such domain") == ()
     monkeypatch.setattr("forerun.study.summary.objectives_of", lambda _: (tight,))
     plan = Plan("s", {"domain": "toy"}, Path(), (("x", (1.0,)),), tuple(range(6)), ())
     draws = next(one.draws for one in free.standings if one.variant.name == "plain")

@@ -113,7 +113,7 @@ def test_pictures_and_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def replays(tmp_path: Path) -> dict[str, tuple[str, list[Variant], str]]:
-    """A replayed world in each room that can replay one: scenario, variants, objective."""
+    """A replayed world in each domain that can replay one: scenario, variants, objective."""
     (tmp_path / "jobs.csv").write_text(
         "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration\n"
         "a,0,1,,9000,1,1,4000\nb,100,1,,700,1,1,500\nc,150,1,,3000,1,2,900\nd,5000,1,,9000,1,1,60\n"
@@ -151,10 +151,10 @@ def replays(tmp_path: Path) -> dict[str, tuple[str, list[Variant], str]]:
     }
 
 
-@pytest.mark.parametrize("room", ["cluster", "serving", "spot", "loading"])
-def test_replayed_worlds_are_compared_exactly_and_decomposed(room: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("domain", ["cluster", "serving", "spot", "loading"])
+def test_replayed_worlds_are_compared_exactly_and_decomposed(domain: str, tmp_path: Path) -> None:
     """No interval, and in every ledger the parts' differences sum to the difference of the wholes."""
-    text, variants, key = replays(tmp_path)[room]
+    text, variants, key = replays(tmp_path)[domain]
     (tmp_path / "base.yaml").write_text(text)
     scenario = forerun.load(tmp_path / "base.yaml")
     found = compare_variants(scenario, variants, Objective(key, "lower"))
@@ -174,7 +174,7 @@ def test_replayed_worlds_are_compared_exactly_and_decomposed(room: str, tmp_path
         if one.difference is None:
             continue
         assert one.difference == result.summary[key] - reference.summary[key] != 0
-        if room == "cluster":
+        if domain == "cluster":
             # The mean completion time itself is a ledger: its difference comes apart into waits and work.
             assert moved["time of a job (s)"].whole[one.variant.name] == pytest.approx(one.difference)
         for ledger, base in zip(result.ledgers, reference.ledgers):

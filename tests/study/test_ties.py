@@ -15,7 +15,7 @@ from forerun.domains.serving.explain import permuted
 from forerun.study.ties import Orders, Ties, Untied, tie_sensitivity
 
 #: two queries at one instant: together they take 12 ms, one after the other 10 and 20 ms
-TWINS = """
+EQUAL_QUERIES = """
 domain: serving
 trace: {arrivals_ms: [ARRIVALS]}
 stages: [{name: a, parents: [source]}]
@@ -27,8 +27,8 @@ intervals: {replications: 0}
 """
 
 
-def twins(arrivals: str) -> Any:
-    return forerun.loads(TWINS.replace("ARRIVALS", arrivals))
+def equal_queries(arrivals: str) -> Any:
+    return forerun.loads(EQUAL_QUERIES.replace("ARRIVALS", arrivals))
 
 
 def orders(scenario: Any) -> Orders | Untied:
@@ -46,7 +46,7 @@ def tried(scenario: Any, number: int = 10) -> Ties:
 
 
 def test_twins_that_come_apart_by_hand() -> None:
-    found = tried(twins("5, 5"), 1)
+    found = tried(equal_queries("5, 5"), 1)
     moved = {one.figure: (one.given, one.low, one.high) for one in found.moved}
     assert moved["latency_mean_ms"] == pytest.approx((12, 12, 15), abs=1e-4)
     assert moved["latency_max_ms"] == pytest.approx((12, 12, 20), abs=1e-4)
@@ -55,7 +55,7 @@ def test_twins_that_come_apart_by_hand() -> None:
 
 def test_an_arrival_at_the_instant_of_a_completion() -> None:
     """A query comes when the first of two ends: before it, both that wait go together; after it, one went alone."""
-    found = tried(twins("0, 3, 10"), 30)
+    found = tried(equal_queries("0, 3, 10"), 30)
     highest = {one.figure: (one.given, one.high) for one in found.moved}
     # Completions come first at one instant, but starts last: 3 and 10 go together, 3 waits 7 + 12 ms.
     given, high = highest["latency_mean_ms"]
@@ -65,12 +65,12 @@ def test_an_arrival_at_the_instant_of_a_completion() -> None:
 
 
 def test_without_ties_nothing_moves() -> None:
-    found = tried(twins("0, 3.3, 31.7, 50.1"))
+    found = tried(equal_queries("0, 3.3, 31.7, 50.1"))
     assert found.moved == () and found.figures > 5
 
 
 def test_orders_are_the_same_each_time_and_differ_from_each_other() -> None:
-    scenario = twins("1, 1, 1, 1, 2, 2, 2")
+    scenario = equal_queries("1, 1, 1, 1, 2, 2, 2")
     arrivals = [permuted(scenario, number).trace.arrivals_ms for number in (1, 1, 2)]  # type: ignore[union-attr]
     assert arrivals[0] == arrivals[1] != arrivals[2]
     assert all(len(one) == 7 and list(one) == sorted(one) for one in arrivals)
@@ -157,12 +157,12 @@ def test_threads_that_go_in_step() -> None:
     assert isinstance(orders(forerun.loads(LOCKSTEP.replace("threads: 4", "mode: workers"))), Untied)
 
 
-@pytest.mark.parametrize("room", domain_names())
-def test_every_room_says_how_its_instants_could_have_come_otherwise(room: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("domain", domain_names())
+def test_every_domain_says_how_its_instants_could_have_come_otherwise(domain: str, tmp_path: Path) -> None:
     """On its demonstration: other orders with a sentence of what changes, or a sentence of why there are none."""
     from forerun.catalog import demo
 
-    found = orders(forerun.load(demo(room).scenario))
+    found = orders(forerun.load(demo(domain).scenario))
     assert isinstance(found, (Orders, Untied))
     assert len(found.what if isinstance(found, Orders) else found.why) > 20
 
@@ -170,7 +170,7 @@ def test_every_room_says_how_its_instants_could_have_come_otherwise(room: str, t
 def test_recorded_edges_hold_the_arrivals_where_they_are(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("arrival_ms,a>b\n1,1\n2,0\n")
     (tmp_path / "run.yaml").write_text(
-        TWINS.replace("{arrivals_ms: [ARRIVALS]}", "{file: t.csv}")
+        EQUAL_QUERIES.replace("{arrivals_ms: [ARRIVALS]}", "{file: t.csv}")
         .replace("parents: [source]}]", "parents: [source]}, {name: b, parents: [a]}]")
         .replace("max_batch: 2}}", "max_batch: 2}, b: {hardware: V100, max_batch: 1}}")
         .replace("[10, 12]}", "[10, 12], b: [1]}")
@@ -181,7 +181,7 @@ def test_recorded_edges_hold_the_arrivals_where_they_are(tmp_path: Path) -> None
 
 
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    simulate(twins("5, 5")).save(tmp_path / "run")
+    simulate(equal_queries("5, 5")).save(tmp_path / "run")
     assert command_line(["explain", str(tmp_path / "run"), "--ties", "3"]) == 0
     shown = capsys.readouterr().out
     assert "figures move under 3 other orders" in shown and "latency_mean_ms" in shown

@@ -1,6 +1,6 @@
 """A fleet of real processes and the elastic job on it: started, killed, re-planned and logged by the clock.
 
-The rules are those of the room: a lost active node, or enough ready ones for another pipeline, starts a re-plan; all
+The rules are those of the spot domain: a lost active node, or enough ready ones for another pipeline, starts a re-plan; all
 nodes of the new shape start anew from the last durable checkpoint; steps after it are lost.  Everything that happens is
 logged with the time at which it happened.
 """

@@ -1,7 +1,7 @@
 """What one training costs in seconds on this machine: steps, stalls, writes, loads, restarts, preparation.
 
 All are taken from the processes that the testbed runs, in calm: no node is lost, re-plans are asked for.  Write times are
-those beside training, as the room means them; a restart is a whole one (interpreter, imports, model, load).
+those besides training, as the spot domain defines them; a restart is a complete one (interpreter, imports, model, load).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Train on processes that a trace kills, and compare with the domain's prediction.
 
-The prediction is the room's exact simulator on the trace, with times measured on the same machine before; nothing is
+The prediction is the spot domain's exact simulator on the trace, with times measured before on the same machine; nothing is
 fitted to the run.  The measured ledger is taken from the run's own log by the same rules.
 """
 
