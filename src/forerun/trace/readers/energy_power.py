@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.trace.readers.energy_train import WORKLOAD_FIELDS, workloads
-from forerun.trace.repair import Complaints, RepairLog
-from forerun.trace.rows import Chunk, Field, gathered, read_rows
+from forerun.trace.repair import RepairLog
+from forerun.trace.rows import Field
 from forerun.trace.source import Source
+from forerun.trace.tabular import Rows
 
 FIELDS = (
     *WORKLOAD_FIELDS[:2],
@@ -58,14 +59,10 @@ def read_power(path: str | Path, repairs: RepairLog | None = None) -> PowerTrace
     """The measured epochs in a CSV. Raises TraceError naming file, line and column."""
     log = repairs if repairs is not None else RepairLog()
     source = Source(Path(path), repairs=log)
-    complaints = Complaints()
-    rows = gathered(read_rows(source, FIELDS, complaints=complaints))
-    for field in FIELDS[-3:]:
-        values = rows.columns[field.name]
-        for at in np.flatnonzero(values <= 0).tolist():
-            complaints.add(source.at(int(rows.lines[at]), field.header), f"{values[at]:g} is not above 0")
-    _flag_units(source, rows, log, complaints)
-    complaints.finish()
+    rows = Rows.read(source, FIELDS)
+    rows.reject_unless_positive(FIELDS[-3:])
+    _flag_units(rows)
+    rows.complaints.finish()
     return PowerTrace(
         workload=workloads(rows),
         batch_size=rows.columns["batch_size"],
@@ -77,14 +74,15 @@ def read_power(path: str | Path, repairs: RepairLog | None = None) -> PowerTrace
     )
 
 
-def _flag_units(source: Source, rows: Chunk, repairs: RepairLog, complaints: Complaints) -> None:
-    """Draws far above their limit: flagged above 1.5 times, refused where only another unit explains them."""
-    share = rows.columns["power_w"] / np.maximum(rows.columns["limit_w"], 1e-300)
-    for at in np.flatnonzero((share > MILLIWATTS) | (share < 1 / MILLIWATTS)).tolist():
-        drawn, limit = rows.columns["power_w"][at], rows.columns["limit_w"][at]
-        unit = "milliwatts?" if share[at] > 1 else "is the limit in milliwatts?"
-        what = f"{drawn:g} W under a limit of {limit:g} W is a factor {share[at]:.3g} ({unit})"
-        complaints.add(source.at(int(rows.lines[at]), "average_power"), what)
-    high = np.flatnonzero((share > SUSPICIOUS_SHARE) & (share <= MILLIWATTS))
-    wheres = [source.at(int(line), "average_power") for line in rows.lines[high[:3]]]
-    repairs.note_many("average power above 1.5 times its limit, kept", wheres, len(high))
+def _flag_units(rows: Rows) -> None:
+    """Draws far above their limit: flagged above 1.5 times, rejected where only another unit explains them."""
+    power_w, limit_w = rows["power_w"], rows["limit_w"]
+    share = power_w / np.maximum(limit_w, 1e-300)
+
+    def other_unit(row: int) -> str:
+        unit = "milliwatts?" if share[row] > 1 else "is the limit in milliwatts?"
+        return f"{power_w[row]:g} W under a limit of {limit_w[row]:g} W is a factor {share[row]:.3g} ({unit})"
+
+    rows.reject((share > MILLIWATTS) | (share < 1 / MILLIWATTS), "average_power", other_unit)
+    high = (share > SUSPICIOUS_SHARE) & (share <= MILLIWATTS)
+    rows.note(high, "average power above 1.5 times its limit, kept", "average_power")

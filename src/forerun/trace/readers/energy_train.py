@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.trace.repair import Complaints, RepairLog
-from forerun.trace.rows import LARGEST_INT, Chunk, Field, gathered, read_rows
+from forerun.trace.repair import RepairLog
+from forerun.trace.rows import LARGEST_INT, Field
 from forerun.trace.source import Source
+from forerun.trace.tabular import Rows
 
 #: what a row is of; a file of one job may leave them out
 WORKLOAD_FIELDS = (
@@ -61,17 +62,16 @@ def read_train(path: str | Path, repairs: RepairLog | None = None) -> TrainTrace
     """The trainings in a CSV. Raises TraceError naming file, line and column."""
     log = repairs if repairs is not None else RepairLog()
     source = Source(Path(path), repairs=log)
-    complaints = Complaints()
-    rows = gathered(read_rows(source, FIELDS, complaints=complaints))
-    epochs = rows.columns["target_epoch"]
+    rows = Rows.read(source, FIELDS)
+    epochs = rows["target_epoch"]
     never = np.isnan(epochs)
     whole = (epochs >= 1) & (epochs <= LARGEST_INT) & (epochs == np.floor(epochs))
-    for at in np.flatnonzero(~never & ~whole).tolist():
-        where = source.at(int(rows.lines[at]), "target_epoch")
-        complaints.add(
-            where, f"{epochs[at]:g} is not a whole number of epochs from 1 on; write nan for never"
-        )
-    complaints.finish()
+    rows.reject(
+        ~never & ~whole,
+        "target_epoch",
+        lambda row: f"{epochs[row]:g} is not a whole number of epochs from 1 on; write nan for never",
+    )
+    rows.complaints.finish()
     return TrainTrace(
         workload=workloads(rows),
         batch_size=rows.columns["batch_size"],
@@ -82,7 +82,7 @@ def read_train(path: str | Path, repairs: RepairLog | None = None) -> TrainTrace
     )
 
 
-def workloads(rows: Chunk) -> tuple[tuple[str, str, str], ...]:
+def workloads(rows: Rows) -> tuple[tuple[str, str, str], ...]:
     """(dataset, network, optimizer) of each row, equal ones shared; empty where the file has no such column."""
     none = [""] * len(rows)
     columns: list[Any] = [

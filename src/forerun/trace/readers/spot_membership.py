@@ -42,7 +42,7 @@ class SpotMembership(TableReader, frozen=True, kw_only=True, tag="spot_membershi
     def settle(self, rows: Rows) -> None:
         """The changes in time order, removals before additions within an instant."""
         rows.sort("t_ms")
-        where = [rows.at(row) for row in range(len(rows))]
+        where = [rows.source.at(line) for line in rows.lines.tolist()]
         chunk = Chunk(np.arange(len(rows)), rows.columns)
         kept = consistent(chunk, where, rows.source.repairs, rows.complaints)
         rows.complaints.finish()
