@@ -40,13 +40,13 @@ def policies(name: str = "") -> tuple[PolicyEntry, ...]:
     >>> sorted({entry.kind for entry in forerun.policies("energy")})
     ['limit_policy', 'policy']
     """
-    found = []
+    entries = []
     for each in (name,) if name else domain_names():
         for kind, registry in get_domain(each).policy_kinds.items():
             for policy in registry.names():
                 about = (registry.get(policy).__doc__ or "").strip().split("\n\n")[0]
-                found.append(PolicyEntry(each, kind, policy, " ".join(about.split())))
-    return tuple(found)
+                entries.append(PolicyEntry(each, kind, policy, " ".join(about.split())))
+    return tuple(entries)
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -71,12 +71,12 @@ class Demo:
 
 def demos() -> tuple[Demo, ...]:
     """All demonstrations: one per domain with a `demo.yaml`, whose first comment is the question."""
-    found = []
+    entries = []
     for name in domain_names():
         path = get_domain(name).folder / "demo.yaml"
         if path.is_file():
-            found.append(Demo(name, _question(path), path))
-    return tuple(found)
+            entries.append(Demo(name, _question(path), path))
+    return tuple(entries)
 
 
 def demo(name: str) -> Demo:
@@ -102,13 +102,13 @@ def run_demos(
     when it is done. Raises UnknownName, and what a simulation raises.
     """
     chosen = [demo(name) for name in names] or list(demos())
-    found: dict[Demo, Result] = {}
+    results: dict[Demo, Result] = {}
     for piece in apart(_simulated, chosen, workers):
         if isinstance(piece.result, Exception):
             raise piece.result
-        found[piece.item] = piece.result
+        results[piece.item] = piece.result
         progress(piece.item)
-    return tuple((entry, found[entry]) for entry in chosen)
+    return tuple((entry, results[entry]) for entry in chosen)
 
 
 def _simulated(entry: Demo) -> Result:

@@ -62,7 +62,7 @@ class Registry(Generic[T]):
     @cached_property
     def _members(self) -> dict[str, type[T]]:
         package = importlib.import_module(self.package)
-        found: dict[str, type[T]] = {}
+        members: dict[str, type[T]] = {}
         for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
             if info.name.startswith("_"):
                 continue
@@ -70,10 +70,10 @@ class Registry(Generic[T]):
             for member in vars(module).values():
                 if self._is_member(member, module.__name__):
                     name = member_name(member)
-                    if name in found and found[name] is not member:
+                    if name in members and members[name] is not member:
                         raise AssertionError(f"two {self.kind}s are named {name!r} in {self.package}")
-                    found[name] = member
-        return found
+                    members[name] = member
+        return members
 
     @cached_property
     def _also(self) -> dict[str, type[T]]:

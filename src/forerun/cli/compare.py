@@ -64,61 +64,61 @@ def command(
 
     resolved = forerun.load(scenario, overrides, seed=seed)
     with _show.working("comparing", quiet=quiet or as_json) as progress:
-        found = forerun.compare(
+        comparison = forerun.compare(
             resolved, policies, dict(map(_variant, variants)), objective=objective, seeds=seeds, precision=precision,
             workers=workers, progress=progress,
         )  # fmt: skip
     if out is not None:
-        save_comparison(found, out)
+        save_comparison(comparison, out)
     if page is not None:
         from forerun.report import write_page
         from forerun.report.stored import StoredComparison
 
         with _show.working("drawing the page", quiet=quiet or as_json):
-            write_page([StoredComparison(out.stem if out is not None else scenario.stem, found)], page)
+            write_page([StoredComparison(out.stem if out is not None else scenario.stem, comparison)], page)
     if as_json:
-        _show.print_json(_show.plain(asdict(found)))
+        _show.print_json(_show.plain(asdict(comparison)))
         return
-    columns, rows = found.rows()
-    unit = split_name(found.objective.key)[1]
+    columns, rows = comparison.rows()
+    unit = split_name(comparison.objective.key)[1]
     _show.print_table(
         columns,
         rows,
-        title=f"Variants by {found.objective.title}" + (f" ({unit})" if unit else ""),
-        about=f"difference: to {found.reference}, on the same seeds; its interval: {_methods(found)}; p (Holm): of the "
-        "differences together, after Holm's correction",
+        title=f"Variants by {comparison.objective.title}" + (f" ({unit})" if unit else ""),
+        about=f"difference: to {comparison.reference}, on the same seeds; its interval: {_methods(comparison)}; "
+        "p (Holm): of the differences together, after Holm's correction",
         chosen=0,
     )
-    _print_parts(found)
-    for name, reason in found.failed.items():
+    _print_parts(comparison)
+    for name, reason in comparison.failed.items():
         _show.prose(f"failed: {name}: {' '.join(reason.split())}")
-    _show.prose(f"\nwhy: {found.why}\nmethod: {found.method}")
-    for note, names in found.notes():
+    _show.prose(f"\nwhy: {comparison.why}\nmethod: {comparison.method}")
+    for note, names in comparison.notes():
         _show.prose(f"note ({', '.join(names)}): {note}" if names else f"note: {note}")
     for path in (out, page):
         if path is not None:
             _show.prose(f"saved to {path}")
     if not quiet:
-        best = found.standings[0].variant
+        best = comparison.standings[0].variant
         changes = (*overrides, *(f"{name}={value}" for name, value in best.overrides))
         _show.prose(
             f"next: forerun simulate {_show.as_asked(scenario, changes, seed)} -o {shlex.quote(f'runs/{best.name}')}"
         )
 
 
-def _methods(found: Comparison) -> str:
+def _methods(comparison: Comparison) -> str:
     """How the intervals of the differences were computed."""
-    intervals = (one.difference_interval for one in found.standings)
+    intervals = (one.difference_interval for one in comparison.standings)
     methods = dict.fromkeys(one.method for one in intervals if one is not None)
     return " or ".join(methods) or "none"
 
 
-def _print_parts(found: Comparison) -> None:
+def _print_parts(comparison: Comparison) -> None:
     """Where exact differences come from: each ledger's parts, and the whole that they sum to."""
     from forerun.study.compare import moved_parts
     from forerun.units import readable_unit
 
-    for moved in moved_parts(found) if found.exact else ():
+    for moved in moved_parts(comparison) if comparison.exact else ():
         click.echo()
         names, unit = list(moved.whole), readable_unit(moved.unit)
         rows = [(part, *(shifts[name].mean for name in names)) for part, shifts in moved.parts]
@@ -126,8 +126,8 @@ def _print_parts(found: Comparison) -> None:
         _show.print_table(
             ("part", *names),
             rows,
-            title=f"{moved.name}{f' ({unit})' if unit else ''} moved against {found.reference}",
-            about=f"more (or less, where negative) than with {found.reference}; the parts sum to the whole",
+            title=f"{moved.name}{f' ({unit})' if unit else ''} moved against {comparison.reference}",
+            about=f"more (or less, where negative) than with {comparison.reference}; the parts sum to the whole",
         )
 
 

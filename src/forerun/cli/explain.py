@@ -39,7 +39,7 @@ def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) ->
     from forerun.study.explain import explain
     from forerun.study.ties import ties_of
 
-    found = load_result(run)
+    loaded = load_result(run)
     silent = quiet or as_json
     with _show.working("trying what-if parameters", quiet=silent) as show:
         estimate, estimated = Estimate(workers), False
@@ -57,9 +57,9 @@ def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) ->
                 f"{now.done} simulations of at most {now.most}{f', {left} left' if left else ''}: {now.about}"
             )
 
-        explanation = explain(found, workers=workers, progress=progress)
+        explanation = explain(loaded, workers=workers, progress=progress)
     with _show.working("trying other orders", quiet=silent) as show:
-        ties = ties_of(found, orders, progress=show) if orders else None
+        ties = ties_of(loaded, orders, progress=show) if orders else None
     if as_json:
         others = {"ties": asdict(ties) if ties is not None else None} if orders else {}
         _show.print_json(_show.plain({**asdict(explanation), **others}))

@@ -14,14 +14,14 @@ def command(domain: str | None, as_json: bool) -> None:
     """List the policies of every domain, or of DOMAIN: name, kind, what it does."""
     from forerun.catalog import policies
 
-    found = policies(domain or "")
+    entries = policies(domain or "")
     if as_json:
         names = ("domain", "kind", "name", "about")
         _show.print_json(
-            [dict(zip(names, (each.domain, each.kind, each.name, each.about))) for each in found]
+            [dict(zip(names, (each.domain, each.kind, each.name, each.about))) for each in entries]
         )
     else:
-        rows = [(each.domain, each.kind, each.name, each.about) for each in found]
+        rows = [(each.domain, each.kind, each.name, each.about) for each in entries]
         _show.print_table(
             ("domain", "kind", "name", "about"),
             rows,

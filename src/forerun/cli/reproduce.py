@@ -86,31 +86,31 @@ def _one(identifier: str, *, quick: bool, as_json: bool, quiet: bool, out: Path 
     progress = (
         (lambda message: click.echo(message, err=True)) if not (quiet or as_json) else (lambda message: None)
     )
-    found = reproduce(identifier, quick=quick, progress=progress)
+    reproduced = reproduce(identifier, quick=quick, progress=progress)
     wall_s = time.perf_counter() - start_s
     if out is not None:
         from forerun.report import write_reproduction
 
-        write_reproduction(entry, found, out)
+        write_reproduction(entry, reproduced, out)
     if as_json:
         _show.print_json(
-            {"id": entry.id, "rows": [row.data() for row in found.rows], "wall_s": round(wall_s, 3)}
+            {"id": entry.id, "rows": [row.data() for row in reproduced.rows], "wall_s": round(wall_s, 3)}
         )
     else:
         columns = ("name", "published", "compat", "corrected", "tolerance", "ok", "note")
         _show.print_table(
             columns,
-            [tuple(row.data().values()) for row in found.rows],
+            [tuple(row.data().values()) for row in reproduced.rows],
             title=entry.title,
             about="published: as the source prints it; compat: ours with the published simulator's known bugs; "
             "corrected: ours without them; tolerance: how far compat may be from published, ok: whether it is within",
         )
-        for note in found.notes:
+        for note in reproduced.notes:
             _show.prose(f"note: {note}")
         _show.prose(f"{entry.source}; {wall_s:.1f} s")
-    if found.failed:
+    if reproduced.failed:
         raise CheckFailed(
-            *(Problem(entry.id, f"{row.name} is not within its tolerance") for row in found.failed)
+            *(Problem(entry.id, f"{row.name} is not within its tolerance") for row in reproduced.failed)
         )
 
 

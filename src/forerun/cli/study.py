@@ -108,15 +108,15 @@ def command(
         _show.prose(f"next: forerun report {path} -o {path.stem}.html")
 
 
-def _print(found: SavedStudy) -> None:
+def _print(study: SavedStudy) -> None:
     """The ranked table, the sentence that answers, and what failed."""
     from forerun.result.run import format_number
     from forerun.study.telling import best_rows, effects, failures_by_reason, level_groups
     from forerun.study.wording import value_text
 
-    best_columns, bests = best_rows(found)
+    best_columns, bests = best_rows(study)
     if bests:
-        given = " and ".join(found.labels[at] for at in found.given)
+        given = " and ".join(study.labels[at] for at in study.given)
         _show.print_table(
             best_columns,
             bests,
@@ -125,22 +125,22 @@ def _print(found: SavedStudy) -> None:
             "choice's mean; next: the best of the others; told apart: other choices that differ from it significantly",
         )
         click.echo()
-    columns, rows = found.rows(MOST_ROWS)
+    columns, rows = study.rows(MOST_ROWS)
     _show.print_table(
         columns,
         rows,
-        title=f"Combinations of {', '.join(found.labels[at] for at in found.varied) or 'one setting'}"
-        + (f", best {found.objective.title} first" if found.objective is not None and rows else ""),
-        about=_columns_about(found),
-        chosen=0 if found.objective is not None and rows and not found.given else None,
+        title=f"Combinations of {', '.join(study.labels[at] for at in study.varied) or 'one setting'}"
+        + (f", best {study.objective.title} first" if study.objective is not None and rows else ""),
+        about=_columns_about(study),
+        chosen=0 if study.objective is not None and rows and not study.given else None,
     )
-    left = sum(map(len, level_groups(found)[MOST_ROWS:]))
+    left = sum(map(len, level_groups(study)[MOST_ROWS:]))
     if left:
-        click.echo(f"and {left:,} of {len(found.points):,} combinations more")
+        click.echo(f"and {left:,} of {len(study.points):,} combinations more")
     click.echo()
-    if found.why():
-        _show.prose(f"why: {found.why()}")
-    for effect in effects(found) if len(found.varied) > 1 else ():
+    if study.why():
+        _show.prose(f"why: {study.why()}")
+    for effect in effects(study) if len(study.varied) > 1 else ():
         best, worst = (
             f"{value_text(value)} (mean {format_number(mean)})"
             for value, mean in ((effect.best, effect.best_mean), (effect.worst, effect.worst_mean))
@@ -149,66 +149,66 @@ def _print(found: SavedStudy) -> None:
         _show.prose(
             f"{effect.axis}: {best} is best or level with the best at {where}, {worst} is worst on average"
         )
-    _warn(found)
-    for reason, count, which in failures_by_reason(found)[:5]:
+    _warn(study)
+    for reason, count, which in failures_by_reason(study)[:5]:
         _show.prose(
-            f"failed: {count:,} of {len(found.plan):,} cells: {reason} (such as {which[0] if which else '?'})"
+            f"failed: {count:,} of {len(study.plan):,} cells: {reason} (such as {which[0] if which else '?'})"
         )
-    if found.failed:
+    if study.failed:
         click.echo("--retry does failed cells again")
 
 
-def _columns_about(found: SavedStudy) -> str:
+def _columns_about(study: SavedStudy) -> str:
     """One line that explains the columns of the ranking."""
-    lines = [f"a row: a combination, means over {found.over}"]
-    if found.plan.independent > 1:
-        lines.append(f"±: the {found.confidence:.0%} interval over {found.over} ({found.method})")
-        if found.objective is not None and len(found.ranked()) > 1:
+    lines = [f"a row: a combination, means over {study.over}"]
+    if study.plan.independent > 1:
+        lines.append(f"±: the {study.confidence:.0%} interval over {study.over} ({study.method})")
+        if study.objective is not None and len(study.ranked()) > 1:
             lines.append("against the best: the paired difference")
     return "; ".join(lines)
 
 
-def _warn(found: SavedStudy) -> None:
+def _warn(study: SavedStudy) -> None:
     """Print the metrics that the file names but no cell has."""
     from forerun.errors import suggestion
 
-    for name in found.plan.metrics:
-        if name not in found.metrics:
-            hint = suggestion(name, found.metrics).strip()
+    for name in study.plan.metrics:
+        if name not in study.metrics:
+            hint = suggestion(name, study.metrics).strip()
             _show.prose(f"note: no cell has the metric {name!r}{'; ' + hint if hint else ''}")
 
 
-def _data(found: SavedStudy) -> dict[str, object]:
-    objective = found.objective
-    settings = found.settings() if objective and (found.choices or not found.given) else []
+def _data(study: SavedStudy) -> dict[str, object]:
+    objective = study.objective
+    settings = study.settings() if objective and (study.choices or not study.given) else []
     return {
-        "study": found.id,
-        "cells": len(found.plan),
-        "done": found.done,
-        "failed": found.failed,
-        "reasons": found.reasons,
+        "study": study.id,
+        "cells": len(study.plan),
+        "done": study.done,
+        "failed": study.failed,
+        "reasons": study.reasons,
         "objective": f"{objective.key}:{objective.better}" if objective else None,
-        "given": [found.plan.axes[at][0] for at in found.given],
-        "best": _values(found, settings[0].ranked[0]) if settings and not found.given else None,
-        "settings": [_setting(found, setting) for setting in settings] if found.given else [],
-        "why": found.why(),
-        "points": [{"values": _values(found, point), **_figures(point)} for point in found.points],
+        "given": [study.plan.axes[at][0] for at in study.given],
+        "best": _values(study, settings[0].ranked[0]) if settings and not study.given else None,
+        "settings": [_setting(study, setting) for setting in settings] if study.given else [],
+        "why": study.why(),
+        "points": [{"values": _values(study, point), **_figures(point)} for point in study.points],
     }
 
 
-def _setting(found: SavedStudy, setting: Setting) -> dict[str, object]:
+def _setting(study: SavedStudy, setting: Setting) -> dict[str, object]:
     """The best choice at one setting of the given axes, and how many others differ significantly from it."""
     best, *others = setting.ranked
-    apart = found.told_apart(others, best) if others else []
-    given = {found.plan.axes[at][0]: value for at, value in zip(found.given, setting.values)}
-    chosen = {name: value for name, value in _values(found, best).items() if name not in given}
+    apart = study.told_apart(others, best) if others else []
+    given = {study.plan.axes[at][0]: value for at, value in zip(study.given, setting.values)}
+    chosen = {name: value for name, value in _values(study, best).items() if name not in given}
     known = [one for one in apart if one is not None]
     told_apart = sum(known) if known else None
     return {"given": given, "best": chosen, **_figures(best), "others": len(others), "told_apart": told_apart}
 
 
-def _values(found: SavedStudy, point: Point) -> dict[str, object]:
-    return dict(zip((name for name, _ in found.plan.axes), point.values))
+def _values(study: SavedStudy, point: Point) -> dict[str, object]:
+    return dict(zip((name for name, _ in study.plan.axes), point.values))
 
 
 def _figures(point: Point) -> dict[str, object]:
@@ -244,10 +244,10 @@ def _bar(quiet: bool, reached: list[Progress], workers: int = 1) -> Iterator[Cal
 
         def tell(state: Progress) -> None:
             keep(state)
-            found = state.done + state.failed
-            estimate.see(found)
+            finished = state.done + state.failed
+            estimate.see(finished)
             left = estimate.left(state.total)
-            show(f"{found:,} of {state.total:,} cells{f', about {left} left' if left else ''}")
+            show(f"{finished:,} of {state.total:,} cells{f', about {left} left' if left else ''}")
 
         yield tell
         return
@@ -268,13 +268,15 @@ def _bar(quiet: bool, reached: list[Progress], workers: int = 1) -> Iterator[Cal
 
         def advance(state: Progress) -> None:
             keep(state)
-            found = state.done + state.failed
+            finished = state.done + state.failed
             if not bar.tasks:
                 # What an earlier run did is no sign of how fast this one is.
-                bar.add_task("cells", total=state.total, completed=found, left="")
-            estimate.see(found)
+                bar.add_task("cells", total=state.total, completed=finished, left="")
+            estimate.see(finished)
             label = f"cells ({state.failed:,} failed)" if state.failed else "cells"
-            bar.update(bar.tasks[0].id, completed=found, description=label, left=estimate.left(state.total))
+            bar.update(
+                bar.tasks[0].id, completed=finished, description=label, left=estimate.left(state.total)
+            )
 
         yield advance
 

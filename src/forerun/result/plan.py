@@ -116,20 +116,20 @@ class ShownPlan:
     __slots__ = ()
 
     def __repr__(self) -> str:
-        found = cast(Plan, self)
+        plan = cast(Plan, self)
         figures = ", ".join(
             f"{name}={format_number(value)}"
-            for name, value in found.summary.items()
+            for name, value in plan.summary.items()
             if not isinstance(value, (dict, list, tuple))
         )
-        return f"<plan: {figures}; why: {found.why}>"
+        return f"<plan: {figures}; why: {plan.why}>"
 
     def _repr_html_(self) -> str:
-        found = cast(Plan, self)
-        first = next((table for table in found.tables.values() if len(table)), None)
-        shown = notebook.figures(found.summary, {}, tuple(found.summary))
+        plan = cast(Plan, self)
+        first = next((table for table in plan.tables.values() if len(table)), None)
+        shown = notebook.figures(plan.summary, {}, tuple(plan.summary))
         shown += notebook.table(first) if first is not None else ""
-        return shown + notebook.sentences(found.why, found.notes)
+        return shown + notebook.sentences(plan.why, plan.notes)
 
 
 def document(plan: Plan, scenario: Spec, objective: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,9 +144,9 @@ def document(plan: Plan, scenario: Spec, objective: str, options: Mapping[str, A
     }
 
 
-def write_document(found: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
+def write_document(document: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
     """Write a plan file atomically. Raises StoreError if it cannot be written."""
-    return write_text(Path(path), json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return write_text(Path(path), json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _other(source: Path) -> str:
@@ -158,7 +158,7 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
     """A JSON object from a file: a plan, or a certificate by itself. Raises StoreError saying what is wrong."""
     source = Path(path)
     try:
-        found = json.loads(read_regular(source, most_bytes=MOST_BYTES).decode("utf-8"))
+        data = json.loads(read_regular(source, most_bytes=MOST_BYTES).decode("utf-8"))
     except OSError as error:
         raise StoreError.at(source, unreadable(error)) from error
     except json.JSONDecodeError as error:
@@ -172,7 +172,7 @@ def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise StoreError.at(f"{source}:{line}", what) from error
     except (RecursionError, ValueError) as error:
         raise StoreError.at(source, f"is not usable JSON: {error}{_other(source)}") from error
-    if not isinstance(found, dict):
-        what = f"contains a {type(found).__name__}; plans, scenarios and measurements are JSON objects"
+    if not isinstance(data, dict):
+        what = f"contains a {type(data).__name__}; plans, scenarios and measurements are JSON objects"
         raise StoreError.at(source, what)
-    return found
+    return data
