@@ -37,11 +37,11 @@ _MEDIANS = "tests/serving/test_llm_medians.py"
 
 #: what the named test holds
 TESTED: Final[dict[tuple[str, str], str]] = {
-    (PAGE, "| |"): f"{_MEDIANS}::test_points_left_out_are_told_from_their_neighbours",
+    (PAGE, "| |"): f"{_MEDIANS}::test_points_left_out_are_estimated_from_their_neighbours",
     (
         PAGE,
         "(12 pairs of a model and a machine, 132 points;",
-    ): f"{_MEDIANS}::test_points_left_out_are_told_from_their_neighbours",
+    ): f"{_MEDIANS}::test_points_left_out_are_estimated_from_their_neighbours",
     (
         PAGE,
         "Llama 2 on two GPUs falls from batch 32 to 64",
