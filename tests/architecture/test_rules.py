@@ -6,6 +6,8 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Container
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -119,6 +121,13 @@ def test_domains_do_not_look_at_the_clock(path: Path) -> None:
     assert not calls & CLOCKS
 
 
+#: what a domain's folder contains, each a module or a package; the optional ones only where the domain needs them
+OPTIONAL_PARTS = {"plan", "export", "traces", "data"}
+PARTS = OPTIONAL_PARTS | {
+    "scenario", "inputs", "policy", "policies", "observer", "engine", "summary", "figures", "explain", "starter",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("path", DOMAINS, ids=lambda path: path.name)
 def test_every_domain_has_the_same_parts(path: Path) -> None:
     domain = get_domain(path.name)
@@ -128,9 +137,10 @@ def test_every_domain_has_the_same_parts(path: Path) -> None:
     assert domain.policy_kinds and all(registry.names() for registry in domain.policy_kinds.values())
     for part in ("demo.yaml", "starter", "policies"):
         assert (path / part).exists(), f"the domain {path.name} has no {part}"
-    for part in ("policy", "observer", "explain"):
-        whole = (path / f"{part}.py").exists() or (path / part / "__init__.py").exists()
-        assert whole, f"the domain {path.name} has no module or package {part}"
+    own = {"blocks"} if path.name == "loading" else set()  # the block format is a library of its own
+    parts = {entry.stem for entry in path.iterdir() if entry.name not in ("__init__.py", "__pycache__")}
+    parts = {part for part in parts if not part.startswith("demo")}
+    assert parts <= PARTS | own and parts >= PARTS - OPTIONAL_PARTS, f"{path.name}: {sorted(parts ^ PARTS)}"
 
 
 def test_the_names_of_the_house_are_kept() -> None:
@@ -164,3 +174,39 @@ def test_every_part_that_a_domain_may_add_is_documented() -> None:
     page = (ROOT / "docs" / "development" / "extending.md").read_text()
     listed = set(re.findall(r"^\| `(\w+)", page[page.index("## A domain") :], re.MULTILINE))
     assert parts - required - {"with_policy", "about", "folder"} == listed
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """Also by imports inside functions, which only keep heavy libraries lazy and hide no circle."""
+    names = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in MODULES}
+    names = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    graph = {
+        name: {_nearest(one, names) for one in _run_imports(path)} - {name, ""}
+        for name, path in names.items()
+    }
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def _run_imports(path: Path) -> set[str]:
+    """What a file imports when it is imported or run, type checkers' imports left out."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = [ast.Pass()]
+    imported: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return imported
+
+
+def _nearest(name: str, names: Container[str]) -> str:
+    """The module that a dotted name lies in; empty outside the package."""
+    while name and name not in names:
+        name = name.rpartition(".")[0]
+    return name

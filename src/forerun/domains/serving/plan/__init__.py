@@ -11,31 +11,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from forerun.domains.serving.inputs import Inputs, prepare
-from forerun.domains.serving.inputs.pipeline import SOURCE
-from forerun.domains.serving.inputs.routing import draws
-from forerun.domains.serving.plan import tables as plan_tables
-from forerun.domains.serving.plan.checker import Rejected, check
-from forerun.domains.serving.plan.space import MAX_REPLICAS, Configuration, Space, Traffic, space_of
-from forerun.domains.serving.scenario import SOURCE_NAME, Scenario
+from forerun.domains.serving.plan.serving_plan import ServingPlan, check_certificate
+from forerun.domains.serving.plan.space import MAX_REPLICAS, Traffic, space_of
+from forerun.domains.serving.scenario import Scenario
 from forerun.domains.serving.scenario.limits import check_traces
 from forerun.domains.serving.scenario.traces import Generated
 from forerun.errors import CheckFailed, Infeasible, Problem, UsageError, known_names
-from forerun.result.figures import Figure
-from forerun.result.plan import Planner, ShownPlan
-from forerun.result.tables import Table
+from forerun.result.plan import Planner
 from forerun.rng import stream
 
 OBJECTIVES: Final = ("cost", "throughput")
 METHODS: Final = ("exact", "greedy", "sweep", "brute")
-
-#: the largest space that is enumerated beside the exact search
-BRUTE_BESIDE: Final = 20_000
 
 #: replicas of a stage, and traces, that a plan looks at
 MOST_REPLICAS: Final = 10_000
@@ -45,69 +36,6 @@ MOST_TRACES: Final = 100_000
 FRESH: Final = 60
 
 Method = Literal["exact", "greedy", "sweep", "brute"]
-
-
-@dataclass(frozen=True, repr=False)
-class ServingPlan(ShownPlan):
-    """The answer. `certificate`: plain data for a checker, empty where none can be had (chance, throughput, baselines).
-
-    traffics: what the plan must carry; `failing` of them it may miss too often.
-    """
-
-    scenario: Scenario
-    space: Space = field(repr=False)
-    configuration: Configuration
-    misses: int
-    summary: Mapping[str, Any]
-    why: str
-    notes: tuple[str, ...]
-    tables: Mapping[str, Table] = field(repr=False)
-    certificate: Mapping[str, Any] = field(repr=False, default_factory=dict)
-    traffics: tuple[Traffic, ...] = field(repr=False, default=())
-    failing: int = 0
-
-    def data(self) -> dict[str, Any]:
-        """As plain data (`--json`, plan files)."""
-        found: dict[str, Any] = {
-            "domain": "serving",
-            "summary": _finite(dict(self.summary)),
-            "why": self.why,
-            "notes": list(self.notes),
-            "configuration": self.space.named(self.configuration),
-            "tables": {name: _rows(table) for name, table in self.tables.items()},
-        }
-        if self.certificate:
-            found["certificate"] = dict(self.certificate)
-        return found
-
-    def figures(self) -> tuple[Figure, ...]:
-        """What the plan's tables show, as data for the report."""
-        from forerun.domains.serving.figures.plans import plan_figures
-
-        return plan_figures(self.tables, self.scenario.slo_ms, float(self.summary["rate_rps"]))
-
-    def scenario_planned(self) -> Scenario:
-        """The scenario with the plan as its configuration, ready to be simulated."""
-        placed = {
-            name: self.scenario.configuration[name].with_(
-                hardware=choice.hardware, max_batch=choice.max_batch, replicas=choice.replicas
-            )
-            for name, choice in zip(self.space.names, self.configuration)
-        }
-        return self.scenario.with_(configuration=placed)
-
-    def check(self) -> ServingPlan:
-        """Verify the certificate where there is one; else run the plan on its traces through the engine and count
-        misses. Raises CheckFailed."""
-        if self.certificate:
-            check_certificate(self.certificate, self.scenario)
-            return self
-        counts = [_simulated_misses(self.scenario, self.space, self.configuration, t) for t in self.traffics]
-        fails = sum(count > self.space.allowed for count in counts)
-        if fails > self.failing:
-            what = f"misses more than {self.space.allowed} queries on {fails} traces; {self.failing} may fail"
-            raise CheckFailed.at("plan", what)
-        return self
 
 
 def plan(
@@ -183,64 +111,6 @@ def _check_options(
         raise UsageError(*problems)
 
 
-def check_certificate(certificate: Mapping[str, Any], scenario: Scenario) -> str:
-    """Verify that a certificate's plan is the cheapest for this scenario. Says what was verified.
-
-    What the certificate is about must be the scenario's: stages, options, times, prices, objective, arrivals, routing.
-    Its claims are verified by a checker that shares no code with the planners. Raises CheckFailed.
-    """
-    inputs = prepare(scenario)
-    most = certificate.get("max_replicas")
-    space = space_of(scenario, inputs=inputs, max_replicas=most if isinstance(most, int) else 1)
-    problems = [
-        Problem("certificate", f"{what} is not the scenario's") for what in _strange(certificate, space)
-    ]
-    if problems:
-        raise CheckFailed(*problems)
-    try:
-        check(certificate, space.traffic.arrivals_ms, routing_of(inputs))
-    except Rejected as error:
-        raise CheckFailed.at("certificate", str(error)) from error
-    refuted = len(certificate["refuted"])
-    return (
-        f"the certificate holds: {certificate['cost']:g} $/h with {certificate['misses']} misses of "
-        f"{certificate['allowed_misses']} allowed, and {refuted} refuted parts leave nothing cheaper with at most "
-        f"{certificate['max_replicas']} replicas a stage"
-    )
-
-
-def _strange(certificate: Mapping[str, Any], space: Space) -> list[str]:
-    """What a certificate says about the question that the scenario does not."""
-    rows = certificate.get("stages")
-    stages = (
-        {row.get("stage"): row for row in rows if isinstance(row, dict)} if isinstance(rows, list) else {}
-    )
-    found = [] if set(stages) == set(space.names) else ["the list of stages"]
-    prices = {offer.hardware: offer.price for offers in space.offers for offer in offers}
-    costs = certificate.get("costs")
-    if not isinstance(costs, dict) or any(costs.get(name) != price for name, price in prices.items()):
-        found.append("costs")
-    if certificate.get("slo_ms") != space.slo_ms:
-        found.append("slo_ms")
-    if certificate.get("allowed_misses") != space.allowed:
-        found.append("allowed_misses")
-    for s, name in enumerate(space.names):
-        row = stages.get(name, {})
-        parents = [SOURCE_NAME if p == SOURCE else space.names[p] for p in space.parents[s]]
-        times = {offer.hardware: offer.table_ms.tolist() for offer in space.offers[s]}
-        sizes = {offer.hardware: set(offer.batches) for offer in space.offers[s]}
-        options = row.get("options")
-        covered = isinstance(options, dict) and set(options) == set(sizes)
-        # Between the measured batch sizes others may have been allowed; none of the measured may be missing.
-        if not covered or any(not sizes[hw] <= set(given) for hw, given in dict(options or {}).items()):
-            found.append(f"options of {name}")
-        if row.get("parents") != parents:
-            found.append(f"parents of {name}")
-        if row.get("service_ms") != times:
-            found.append(f"service_ms of {name}")
-    return found
-
-
 def check_plan(
     kept: Mapping[str, Any], scenario: Scenario, objective: str, options: Mapping[str, Any]
 ) -> str:
@@ -261,23 +131,6 @@ def check_plan(
     if kept.get("summary", {}).get("cost_usd_per_h") != certificate.get("cost"):
         raise CheckFailed.at("plan", "its cost is not the one that the certificate is about")
     return check_certificate(certificate, scenario)
-
-
-def routing_of(inputs: Inputs) -> dict[tuple[str, str], Any]:
-    """bool[queries] by (parent, stage): who takes each conditional edge, in the order that the edges are numbered."""
-    found = []
-    queries = len(inputs.arrivals_ms)
-    for stage in inputs.pipeline.stages:
-        for edge in stage.edges:
-            if edge.always:
-                continue
-            parent = SOURCE_NAME if edge.parent == SOURCE else inputs.pipeline.names[edge.parent]
-            column = edge.recorded
-            if column is None:
-                assert edge.share is not None
-                column = draws(inputs.pipeline.seed, edge.number, queries) < edge.share
-            found.append((edge.number, (parent, stage.name), column[:queries]))
-    return {name: column for _, name, column in sorted(found, key=lambda item: item[0])}
 
 
 def fresh_traffic(scenario: Scenario, inputs: Inputs, numbers: range) -> tuple[Traffic, ...]:
@@ -314,37 +167,6 @@ def _resampled(traffic: Traffic, seed: int, number: int) -> Traffic:
     drawn[0] = 0.0
     taken = tuple(None if column is None else column[chosen] for column in traffic.taken)
     return Traffic(np.cumsum(drawn), taken)
-
-
-def _simulated_misses(scenario: Scenario, space: Space, chosen: Configuration, traffic: Traffic) -> int:
-    """Misses by the domain's engine, which the searches do not use; edges as recorded in the traffic."""
-    from dataclasses import replace
-
-    from forerun.domains.serving.engine.stagewise import simulate_stagewise
-    from forerun.domains.serving.inputs.pipeline import Pipeline
-
-    pipeline = space.pipeline(chosen, prepare(scenario).pipeline)
-    taken = iter(traffic.taken)
-    stages = []
-    for stage in pipeline.stages:
-        columns = [next(taken) for _ in stage.edges]
-        edges = tuple(
-            replace(edge, share=None, recorded=column) for edge, column in zip(stage.edges, columns)
-        )
-        stages.append(replace(stage, edges=edges))
-    run = simulate_stagewise(Pipeline(tuple(stages)), traffic.arrivals_ms, space.slo_ms, record="counts")
-    return run.misses
-
-
-def _rows(table: Table) -> list[dict[str, Any]]:
-    return [_finite(row) for row in plan_tables.rows_of(table)]
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in row.items()
-    }
 
 
 class ServingPlanner(Planner[Scenario]):

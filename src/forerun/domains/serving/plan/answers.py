@@ -11,13 +11,14 @@ import numpy as np
 
 from forerun.domains.serving.inputs import Inputs
 from forerun.domains.serving.inputs.pipeline import SOURCE
-from forerun.domains.serving.plan import BRUTE_BESIDE, ServingPlan, routing_of, sensitivity
+from forerun.domains.serving.plan import sensitivity
 from forerun.domains.serving.plan import tables as plan_tables
 from forerun.domains.serving.plan.brute import brute_force, configurations
 from forerun.domains.serving.plan.certify import certificate
 from forerun.domains.serving.plan.chance import cheapest_on_most, survival, traces_allowed_to_fail
 from forerun.domains.serving.plan.exact import Found, Search
 from forerun.domains.serving.plan.greedy import Steps, greedy, longest_path_ms
+from forerun.domains.serving.plan.serving_plan import ServingPlan, routing_of
 from forerun.domains.serving.plan.space import Choice, Configuration, Space, Traffic, configuration_of
 from forerun.domains.serving.plan.stage_runs import StageRuns, tails_ms
 from forerun.domains.serving.plan.sweep import sweep, visiting_shares
@@ -26,6 +27,9 @@ from forerun.domains.serving.plan.throughput import bottleneck_first, most_traff
 from forerun.domains.serving.scenario import Scenario
 from forerun.errors import Infeasible, Problem
 from forerun.result.tables import Table
+
+#: the largest space that is enumerated beside the exact search
+BRUTE_BESIDE: Final = 20_000
 
 #: how much more of the objective, and of the load, a plan says the worth of
 SLO_MORE_MS: Final = 10.0
