@@ -289,7 +289,7 @@ def test_a_spot_job_waits_for_its_data(tmp_path: Path) -> None:
     given = ["trials=0", "goal={}", "horizon=6h", f"job.loading={{file: {tmp_path / 'supply.yaml'}}}"]
     slower = forerun.load(demo("spot").scenario, given)
     # 288 samples a step at 12 samples a second and reader.
-    assert slower.job.supplied_step_s() == {16: 24.0, 32: 12.0, 48: 9.32, 64: 8.28}
+    assert slower.job.supplied_step_s(slower.job.read_supply()) == {16: 24.0, 32: 12.0, 48: 9.32, 64: 8.28}
     steps = [forerun.simulate(each).check().summary["steps_completed"] for each in (scenario, slower)]
     assert steps[1] < steps[0]
     short = Supply(readers=(1, 2), samples_per_s=(12.0, 24.0))
