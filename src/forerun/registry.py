@@ -26,7 +26,7 @@ class Registry(Generic[T]):
 
     `kind` is the word for messages ("scheduling policy"); `package` the dotted name of the package whose modules contain
     the built-in members; `base` the class they derive from; `group` the entry point group for plugins. A member's
-    name is its `tag` (a recipe's name in files), else its `name` attribute. A member may be known by other names too
+    name is its `tag` (a named spec's name in files), else its `name` attribute. A member may be known by other names too
     (`also_named`): they are understood, not listed.
     """
 

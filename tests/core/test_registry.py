@@ -10,10 +10,10 @@ import pytest
 from forerun import registry as registry_module
 from forerun.errors import UnknownName, UsageError
 from forerun.registry import Registry
-from forerun.scenario.spec import Recipe
+from forerun.scenario.spec import NamedSpec
 
 
-class Colour(Recipe, frozen=True, kw_only=True):
+class Colour(NamedSpec, frozen=True, kw_only=True):
     """A kind that exists for these tests."""
 
 

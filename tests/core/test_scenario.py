@@ -16,11 +16,11 @@ from forerun.registry import Registry
 from forerun.scenario.decode import decode
 from forerun.scenario.resolve import apply_overrides, map_inputs, resolve
 from forerun.scenario.schema import scenario_schema
-from forerun.scenario.spec import Input, Recipe, Spec, canonical_json, content_id, recipe, to_data
+from forerun.scenario.spec import Input, NamedSpec, Spec, canonical_json, chosen_from, content_id, to_data
 from forerun.scenario.text import MAX_DEPTH, Document, parse_document, read_document
 
 
-class Shape(Recipe, frozen=True, kw_only=True):
+class Shape(NamedSpec, frozen=True, kw_only=True):
     """What a domain would call a policy."""
 
 
@@ -63,7 +63,7 @@ class World(Spec, frozen=True, kw_only=True):
     slo_ms: Annotated[float, msgspec.Meta(gt=0)]
     mode: Literal["default", "compat"] = "default"
     stages: tuple[Stage, ...] = ()
-    shape: Annotated[Shape, recipe(lambda: SHAPES)] = Square()
+    shape: Annotated[Shape, chosen_from(lambda: SHAPES)] = Square()
     trace: Input | None = None
     rates: dict[str, float] = {}
     flag: bool = False

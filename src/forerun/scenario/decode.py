@@ -1,7 +1,7 @@
 """Plain data into typed records, reporting every problem of a file at once.
 
 The walk follows the declared types of the records: unknown keys get a suggestion, quantities become numbers of the
-field's unit, recipes are looked up in their registry, and each leaf is checked by msgspec. A record whose fields are
+field's unit, named specs are looked up in their registry, and each leaf is checked by msgspec. A record whose fields are
 all right is finally asked whether it holds together (`Spec.problems`).
 """
 
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from forerun.errors import ForerunError, Problem, ScenarioError, known_names, suggestion
-from forerun.scenario.spec import Input, Recipe, Spec, field_types, fields, reads_a_file, registry_of
+from forerun.scenario.spec import Input, NamedSpec, Spec, field_types, fields, reads_a_file, registry_of
 from forerun.scenario.text import Document, Place, step_of
 from forerun.units import parse_quantity, stem, unit_of, whole_number
 
@@ -82,7 +82,10 @@ class _Decoder:
         if isinstance(data, str) and reads_a_file(spec):
             data = {"file": data}
         elif (
-            isinstance(data, dict) and "name" in data and reads_a_file(spec) and not issubclass(spec, Recipe)
+            isinstance(data, dict)
+            and "name" in data
+            and reads_a_file(spec)
+            and not issubclass(spec, NamedSpec)
         ):
             data = _file_by_name(data, spec)
         if not isinstance(data, dict):
@@ -147,8 +150,8 @@ class _Decoder:
         return record
 
     def chosen(self, data: Any, registry: Any, place: Place, declared: Any) -> Any:
-        """A recipe: its name alone, or a section with `name` and parameters."""
-        if isinstance(data, Recipe):
+        """A named spec: its name alone, or a section with `name` and parameters."""
+        if isinstance(data, NamedSpec):
             return data
         if data is None and type(None) in get_args(get_args(declared)[0]):
             return None

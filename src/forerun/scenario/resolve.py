@@ -163,7 +163,7 @@ def _assign(data: Any, steps: Place, value: Any) -> str:
                 _drop_other_spelling(here, str(step))
                 here[str(step)] = value
             else:
-                # A recipe given by name alone becomes a section, so that a parameter can be set.
+                # A named spec given by name alone becomes a section, so that a parameter can be set.
                 if isinstance(here.get(str(step)), str):
                     here[str(step)] = {"name": here[str(step)]}
                 here = here.setdefault(str(step), {})

@@ -1,7 +1,7 @@
 """The JSON Schema of scenario files, for editors and other programs.
 
 It follows the strict types, and adds what files may also say: a quantity with a unit where a field has one, then also
-under the field's name without its unit; a path alone for an input; a file that describes a section; a recipe's name
+under the field's name without its unit; a path alone for an input; a file that describes a section; a named spec's name
 alone or with its parameters.
 """
 

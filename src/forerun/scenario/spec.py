@@ -1,7 +1,7 @@
 """The types that scenarios are made of.
 
 `Spec` is a frozen, strict record. A field's suffix is its unit (`slo_ms`), and files may write quantities with units
-there (`350ms`, or the key without suffix: `slo: 350ms`). `Recipe` is a record with a name, chosen through a registry:
+there (`350ms`, or the key without suffix: `slo: 350ms`). `NamedSpec` is a record with a name, chosen through a registry:
 `policy: edf` or `policy: {name: gandiva, slot: 60s}`. `Input` is a file, pinned by its digest once resolved.
 """
 
@@ -62,7 +62,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return changed
 
 
-class Recipe(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
+class NamedSpec(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
     """A named, parametrised choice (a policy, a process, a model), found through a registry.
 
     Subclasses give their name in files as `tag`: `class Las(SchedulingPolicy, tag="las")`.
@@ -79,8 +79,8 @@ class Input(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sha256: str = ""
 
 
-def recipe(registry: Registry[Any] | Callable[[], Registry[Any]]) -> msgspec.Meta:
-    """The annotation of a field that contains a policy spec: `policy: Annotated[Policy, recipe(POLICIES)]`.
+def chosen_from(registry: Registry[Any] | Callable[[], Registry[Any]]) -> msgspec.Meta:
+    """The annotation of a field that contains a policy spec: `policy: Annotated[Policy, chosen_from(POLICIES)]`.
 
     Takes the registry, or a function that returns it. A registry imports its members when it is first asked, so
     declaring a scenario imports no policy.
@@ -143,7 +143,7 @@ def yaml_text(record: Spec) -> str:
 
 
 def to_data(value: Any) -> Any:
-    """Plain data (dicts, lists, text, numbers) of a record, every default written out, recipes with their names."""
+    """Plain data (dicts, lists, text, numbers) of a record, every default written out, named specs with their names."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 

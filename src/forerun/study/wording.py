@@ -33,7 +33,7 @@ def axis_unit(path: str) -> str:
 
 
 def value_text(value: Any) -> str:
-    """An axis value in few words: a recipe by its name and what is set of it, other structure as JSON."""
+    """An axis value in few words: a named spec by its name and what is set of it, other structure as JSON."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, float):

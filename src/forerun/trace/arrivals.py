@@ -1,4 +1,4 @@
-"""When requests arrive: stochastic processes as recipes, one a file in `forerun.trace.processes`.
+"""When requests arrive: stochastic processes as named specs, one a file in `forerun.trace.processes`.
 
 A process yields ascending instants in milliseconds, in chunks, from one seed and its own named streams.
 Asking for more arrivals extends the sequence and changes none of those before. The first arrival comes one
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from forerun.errors import Problem, ScenarioError
 from forerun.registry import Registry
-from forerun.scenario.spec import Recipe
+from forerun.scenario.spec import NamedSpec
 
 Floats = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ CHUNK = 1 << 14
 MOST_ARRIVALS = 1_000_000_000
 
 
-class ArrivalProcess(Recipe, frozen=True, kw_only=True):
+class ArrivalProcess(NamedSpec, frozen=True, kw_only=True):
     """How requests arrive. Subclasses give it a name (`tag`), parameters as fields, and `chunks`.
 
     paper: where the process comes from.

@@ -9,7 +9,7 @@ from typing import Annotated
 from forerun.errors import UsageError
 from forerun.scenario.decode import decode
 from forerun.scenario.resolve import apply_overrides, resolve
-from forerun.scenario.spec import Spec, recipe, to_data
+from forerun.scenario.spec import Spec, chosen_from, to_data
 from forerun.scenario.text import Document, read_document
 from forerun.trace.arrivals import ArrivalProcess, processes
 from forerun.trace.table import Column, Provenance, Trace
@@ -20,7 +20,7 @@ FILE_KINDS = (".yaml", ".yml", ".json", ".toml")
 
 
 class _Chosen(Spec, frozen=True, kw_only=True):
-    process: Annotated[ArrivalProcess, recipe(processes)]
+    process: Annotated[ArrivalProcess, chosen_from(processes)]
 
 
 def process_from(name_or_file: str, settings: Iterable[str] = ()) -> ArrivalProcess:

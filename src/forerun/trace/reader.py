@@ -17,7 +17,7 @@ import msgspec
 
 from forerun.errors import TraceError, UsageError, known_names
 from forerun.registry import Registry, member_name
-from forerun.scenario.spec import Recipe, to_data
+from forerun.scenario.spec import NamedSpec, to_data
 from forerun.scenario.text import parse_scalar
 from forerun.trace.repair import RepairLog
 from forerun.trace.rows import Chunk, Field
@@ -54,7 +54,7 @@ class Head:
         return set(wanted) <= set(self.names)
 
 
-class TraceReader(Recipe, frozen=True, kw_only=True):
+class TraceReader(NamedSpec, frozen=True, kw_only=True):
     """One public format. Subclasses give it a name (`tag`), options as fields, and the two methods below.
 
     about: the format in a line, with its publisher. makes: the kind of trace that comes out.

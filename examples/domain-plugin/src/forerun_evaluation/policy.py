@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.registry import Registry
-from forerun.scenario.spec import Recipe
+from forerun.scenario.spec import NamedSpec
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class View:
     duration_s: NDArray[np.float64]
 
 
-class Order(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Order(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Chooses the evaluation that starts on an idle GPU."""
 
     def choose(self, view: View) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from forerun.scenario.spec import Input, Recipe, Spec, recipe
+from forerun.scenario.spec import Input, NamedSpec, Spec, chosen_from
 from forerun_evaluation.policies.longest_first import LongestFirst
 from forerun_evaluation.policy import orders
 
@@ -26,4 +26,4 @@ class Scenario(Spec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gpus: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
     deadline_s: Annotated[float, msgspec.Meta(gt=0)]
     spread: Annotated[float, msgspec.Meta(ge=0, le=3)] = 0.0
-    policy: Annotated[Recipe, recipe(orders)] = LongestFirst()
+    policy: Annotated[NamedSpec, chosen_from(orders)] = LongestFirst()

@@ -20,7 +20,7 @@ import numpy as np
 
 from forerun.domains.cluster.inputs.setting import F64, I64
 from forerun.registry import Registry
-from forerun.scenario.spec import Recipe
+from forerun.scenario.spec import NamedSpec
 
 if TYPE_CHECKING:
     from forerun.domains.cluster.engine.record import Record
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from forerun.domains.cluster.inputs.setting import Setting
 
 
-class Policy(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Policy(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A scheduling policy by name, with its parameters.
 
     paper: where it was published. needs: the columns of a trace that it uses. guarantees, cost: what it promises and the

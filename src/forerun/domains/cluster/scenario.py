@@ -14,7 +14,7 @@ from forerun.domains.cluster.traces.generate import JobGenerator
 from forerun.domains.cluster.traces.resample import Resample
 from forerun.errors import known_names
 from forerun.registry import member_name
-from forerun.scenario.spec import Input, Spec, recipe
+from forerun.scenario.spec import Input, Spec, chosen_from
 from forerun.trace.reader import format_problems
 from forerun.trace.steps import Steps
 
@@ -277,7 +277,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     trace: TraceSpec
     machines: Machines
     profile: tuple[ProfileSpec, ...] = ()
-    policy: Annotated[Policy, recipe(schedulers)] = ElasticFlow()
+    policy: Annotated[Policy, chosen_from(schedulers)] = ElasticFlow()
     mode: Literal["compat", "corrected"] = "corrected"
     compat: dict[str, Literal["compat", "corrected"]] = {}
     slot_s: Annotated[int, msgspec.Meta(ge=1)] = 60

@@ -16,7 +16,7 @@ from forerun.domains.energy.policy import (
     limit_policy_registry,
     policy_registry,
 )
-from forerun.scenario.spec import Input, Spec, recipe
+from forerun.scenario.spec import Input, Spec, chosen_from
 from forerun.trace.steps import Steps
 
 #: microbatches of an iteration that are planned
@@ -271,8 +271,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
     allow_small_beta: bool = False
     recurrences: int = 0
     group: Group | None = None
-    policy: Annotated[PolicySpec, recipe(policy_registry)] = PruningGts()
-    limit_policy: Annotated[LimitSpec, recipe(limit_policy_registry)] = Jit()
+    policy: Annotated[PolicySpec, chosen_from(policy_registry)] = PruningGts()
+    limit_policy: Annotated[LimitSpec, chosen_from(limit_policy_registry)] = Jit()
     max_power_w: float = 0.0
     drift: tuple[Drift, ...] = ()
     signals: Signals = Signals()

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.registry import Registry
-from forerun.scenario.spec import Recipe
+from forerun.scenario.spec import NamedSpec
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -90,7 +90,7 @@ class WorkerPlacement:
     chunks: dict[int, int]
 
 
-class PlacementSpec(Recipe, frozen=True, kw_only=True):
+class PlacementSpec(NamedSpec, frozen=True, kw_only=True):
     """A placement policy as a file names it. It has no state: equal views give equal placements."""
 
     def order(self, workers: Sequence[int]) -> list[int]:
@@ -229,7 +229,7 @@ class TunerView:
     rng: np.random.Generator
 
 
-class TunerSpec(Recipe, frozen=True, kw_only=True):
+class TunerSpec(NamedSpec, frozen=True, kw_only=True):
     """A tuner as a file names it."""
 
     def build(self, view: TunerView) -> Tuner:
@@ -303,7 +303,7 @@ class PacePolicy(Protocol):
         """The number of threads from now on, and the block size from the next epoch on."""
 
 
-class PaceSpec(Recipe, frozen=True, kw_only=True):
+class PaceSpec(NamedSpec, frozen=True, kw_only=True):
     """A pace policy as a file names it.
 
     every_batches: how often it is asked, in batches (default 50); it is also asked when an epoch ends.

@@ -17,7 +17,7 @@ from forerun.domains.loading.policy import (
     tuners,
 )
 from forerun.errors import known_names
-from forerun.scenario.spec import Input, Spec, recipe
+from forerun.scenario.spec import Input, Spec, chosen_from
 
 Shape = Literal["constant", "exponential", "lognormal"]
 Partition = Literal["round_robin", "contiguous"]
@@ -518,10 +518,10 @@ class Scenario(Spec, frozen=True, kw_only=True):
     stagger_s: float = 0.0
     grid: Grid | None = None
     goal: Goal = Goal()
-    tuner: Annotated[TunerSpec | None, recipe(tuners)] = None
-    pace: Annotated[PaceSpec | None, recipe(paces)] = None
+    tuner: Annotated[TunerSpec | None, chosen_from(tuners)] = None
+    pace: Annotated[PaceSpec | None, chosen_from(paces)] = None
     cluster: Cluster | None = None
-    policy: Annotated[PlacementSpec, recipe(placements)] = Csp()
+    policy: Annotated[PlacementSpec, chosen_from(placements)] = Csp()
     seed: int = 0
 
     def problems(self) -> Problems:

@@ -17,7 +17,7 @@ from forerun.domains.spot.engine.history import Replay
 from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.registry import Registry
-from forerun.scenario.spec import Recipe
+from forerun.scenario.spec import NamedSpec
 
 
 class Outlook(Protocol):
@@ -71,7 +71,7 @@ class GrowthPolicy(Protocol):
         ...
 
 
-class GrowthRule(Recipe, frozen=True, kw_only=True):
+class GrowthRule(NamedSpec, frozen=True, kw_only=True):
     """When nodes that would allow more pipelines join the job: the base class of growth rules.
 
     kernel_code: the number of the rule in the Monte Carlo kernel; -1 for a rule that only the event loop can follow.
@@ -161,7 +161,7 @@ class DeadlineView:
         return math.ceil((self.remaining_s + changeovers * self.job.changeover_s) / tick_s) * tick_s
 
 
-class DeadlineRule(Recipe, frozen=True, kw_only=True):
+class DeadlineRule(NamedSpec, frozen=True, kw_only=True):
     """Which kind of instance a job with a deadline rents: the base class of deadline rules."""
 
     def build(self, rng: np.random.Generator | None = None) -> DeadlineRule:
@@ -199,7 +199,7 @@ class Setting:
     samples_per_step: int = 1
 
 
-class RecoveryPolicy(Recipe, frozen=True, kw_only=True):
+class RecoveryPolicy(NamedSpec, frozen=True, kw_only=True):
     """What a loss costs and what survives it: the base class of recovery policies."""
 
     def replay(self, setting: Setting) -> Replay:

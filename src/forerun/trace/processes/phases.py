@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.rng import stream, stream_key
 from forerun.scenario.numbers import Positive
-from forerun.scenario.spec import Spec, recipe
+from forerun.scenario.spec import Spec, chosen_from
 from forerun.trace.arrivals import CHUNK, ArrivalProcess, Floats, positive, processes
 from forerun.trace.processes.gamma import Gamma
 from forerun.trace.processes.poisson import Poisson
@@ -21,7 +21,7 @@ FEWEST_GAPS = 8
 class Phase(Spec, frozen=True, kw_only=True):
     """A process and how long it lasts."""
 
-    process: Annotated[ArrivalProcess, recipe(processes)]
+    process: Annotated[ArrivalProcess, chosen_from(processes)]
     duration_s: Positive
 
     def problems(self) -> list[tuple[str, str]]:

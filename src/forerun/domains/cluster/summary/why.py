@@ -7,11 +7,11 @@ from typing import Any
 from forerun.domains.cluster.summary.waits import Waits
 from forerun.registry import member_name
 from forerun.result.ledger import Ledger
-from forerun.scenario.spec import Recipe
+from forerun.scenario.spec import NamedSpec
 
 
 def why_of(
-    summary: dict[str, Any], waits: Waits, ledger: Ledger, policy: Recipe, refused_because: str
+    summary: dict[str, Any], waits: Waits, ledger: Ledger, policy: NamedSpec, refused_because: str
 ) -> str:
     """One sentence: what decided the outcome. refused_because: the constraints of refused jobs, most frequent first."""
     name = member_name(type(policy))

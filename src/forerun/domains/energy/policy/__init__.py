@@ -25,7 +25,7 @@ from forerun.domains.energy.policy.view import (
 )
 from forerun.errors import Problem
 from forerun.registry import Registry
-from forerun.scenario.spec import Recipe
+from forerun.scenario.spec import NamedSpec
 
 if TYPE_CHECKING:
     from forerun.domains.energy.scenario import Job, Rules
@@ -127,7 +127,7 @@ class KeepsLimits(Protocol):
     measured: dict[int, MeasuredLimits]
 
 
-class PolicySpec(Recipe, frozen=True, kw_only=True):
+class PolicySpec(NamedSpec, frozen=True, kw_only=True):
     """Who chooses the batch size, alone or together with the limit: what a scenario names as its `policy`."""
 
 
@@ -139,7 +139,7 @@ class BatchSizeSpec(PolicySpec, frozen=True, kw_only=True):
         raise AssertionError("a policy spec builds its own policy")
 
 
-class LimitSpec(Recipe, frozen=True, kw_only=True):
+class LimitSpec(NamedSpec, frozen=True, kw_only=True):
     """The spec of a power limit policy."""
 
     def build(self, setting: Setting) -> LimitPolicy:

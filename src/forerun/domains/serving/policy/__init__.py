@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Prot
 import msgspec
 
 from forerun.registry import Registry
-from forerun.scenario.spec import Recipe
+from forerun.scenario.spec import NamedSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,7 +73,7 @@ class BatchingPolicy(Protocol):
         ...
 
 
-class Batching(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
+class Batching(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
     """The spec of a batching policy: its parameters. Files name it by its tag: `batching: {name: timeout, delay: 5ms}`."""
 
     def build(self, rng: np.random.Generator) -> BatchingPolicy:
@@ -154,7 +154,7 @@ def bin_problems(look_s: float, bin_s: float) -> list[tuple[str, str]]:
     ]
 
 
-class Tuner(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
+class Tuner(NamedSpec, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name"):
     """The spec of a tuner: its parameters. Files name it by its tag: `tuner: {name: inferline, activation: 5s}`.
 
     It is asked at every whole multiple of `period_s` up to the last arrival. Replicas that it adds are active

@@ -14,7 +14,7 @@ from forerun.domains.serving.scenario.language_model import LanguageModelSpec
 from forerun.domains.serving.scenario.limits import size_problems
 from forerun.domains.serving.scenario.traces import Generated, Listed, Replayed
 from forerun.errors import known_names
-from forerun.scenario.spec import Input, Spec, recipe
+from forerun.scenario.spec import Input, Spec, chosen_from
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -63,7 +63,7 @@ class Placement(Spec, frozen=True, kw_only=True):
     hardware: str
     max_batch: Count = 1
     replicas: Replicas = 1
-    batching: Annotated[Batching, recipe(batching_policies)] = msgspec.field(default_factory=Greedy)
+    batching: Annotated[Batching, chosen_from(batching_policies)] = msgspec.field(default_factory=Greedy)
     changes: tuple[Change, ...] = ()
     llm: LanguageModelSpec | None = None
 
@@ -155,7 +155,7 @@ class Scenario(Spec, frozen=True, kw_only=True):
     slo_ms: Positive
     attainment: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.99
     prices_usd_per_h: dict[str, NotNegative] = {}
-    tuner: Annotated[Tuner, recipe(tuner_policies)] = msgspec.field(default_factory=Fixed)
+    tuner: Annotated[Tuner, chosen_from(tuner_policies)] = msgspec.field(default_factory=Fixed)
     sample: Generated | Replayed | Listed | None = None
     record: Literal["counts", "latency", "full"] = "full"
     tie_rules: Literal["own", "both"] = "own"

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from forerun.scenario.spec import Input, Spec, recipe
+from forerun.scenario.spec import Input, Spec, chosen_from
 from forerun.trace.arrivals import ArrivalProcess, processes
 from forerun.trace.reader import format_problems
 
@@ -16,7 +16,7 @@ NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 class Generated(Spec, frozen=True, kw_only=True):
     """Arrivals made by a process: the first `queries`, or all before `horizon_s`. Exactly one is given (0: not)."""
 
-    process: Annotated[ArrivalProcess, recipe(processes)]
+    process: Annotated[ArrivalProcess, chosen_from(processes)]
     queries: Annotated[int, msgspec.Meta(ge=0)] = 0
     horizon_s: NotNegative = 0.0
 

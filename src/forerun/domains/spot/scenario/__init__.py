@@ -17,12 +17,12 @@ from forerun.domains.spot.policy import (
 )
 from forerun.domains.spot.scenario.job import JobSpec
 from forerun.domains.spot.scenario.processes import Process, changes_per_h
-from forerun.scenario.spec import Input, Recipe, Spec, recipe
+from forerun.scenario.spec import Input, NamedSpec, Spec, chosen_from
 from forerun.trace.reader import format_problems
 from forerun.trace.steps import Steps
 
 
-class Recorded(Recipe, frozen=True, kw_only=True, tag="trace"):
+class Recorded(NamedSpec, frozen=True, kw_only=True, tag="trace"):
     """A recorded fleet: a membership trace, or a count series turned into nodes by a rule.
 
     file: the recording.
@@ -141,7 +141,7 @@ class Deadline(Spec, frozen=True, kw_only=True):
     (default); the preference changes once what a change would have saved exceeds what it costs.
     """
 
-    rule: Annotated[DeadlineRule, recipe(deadline_rules)]
+    rule: Annotated[DeadlineRule, chosen_from(deadline_rules)]
     on_demand_nodes: int
     tick_s: float = 600.0
     egress_usd: float = 0.0
@@ -240,8 +240,8 @@ class Scenario(Spec, frozen=True, kw_only=True):
     seed: int = 0
     fleet: Fleet
     job: JobSpec
-    policy: Annotated[RecoveryPolicy, recipe(recovery_policies)] = Restart()
-    growth: Annotated[GrowthRule, recipe(growth_rules)] = Immediate()
+    policy: Annotated[RecoveryPolicy, chosen_from(recovery_policies)] = Restart()
+    growth: Annotated[GrowthRule, chosen_from(growth_rules)] = Immediate()
     on_demand_nodes: int = 0
     prices: Prices = Prices()
     goal: Goal = Goal()

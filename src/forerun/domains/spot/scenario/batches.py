@@ -8,12 +8,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.scenario.spec import Recipe, Spec
+from forerun.scenario.spec import NamedSpec, Spec
 
 LARGEST_BATCH = 512
 
 
-class Marks(Recipe, frozen=True, kw_only=True, tag="marks"):
+class Marks(NamedSpec, frozen=True, kw_only=True, tag="marks"):
     """Batch sizes as the 2021 notebook draws them: a normal, rounded, made positive, with 0 counted as 1.
 
     It does not keep the mean it is given: a mean of 2.41 and deviation of 2.09 come out as 2.76.
@@ -40,7 +40,7 @@ class Marks(Recipe, frozen=True, kw_only=True, tag="marks"):
         return 0.5 * (math.erfc(-high / math.sqrt(2)) - math.erfc(-low / math.sqrt(2)))
 
 
-class Geometric(Recipe, frozen=True, kw_only=True, tag="geometric"):
+class Geometric(NamedSpec, frozen=True, kw_only=True, tag="geometric"):
     """Batch sizes 1, 2, ... with P(n) = p (1 - p)^(n - 1): the shape that fits the measured removals."""
 
     p: float
@@ -57,7 +57,7 @@ class Geometric(Recipe, frozen=True, kw_only=True, tag="geometric"):
         return np.asarray(self.p * (1 - self.p) ** np.arange(top), dtype=np.float64)
 
 
-class Empirical(Recipe, frozen=True, kw_only=True, tag="empirical"):
+class Empirical(NamedSpec, frozen=True, kw_only=True, tag="empirical"):
     """Batch sizes as counted: `counts[i]` batches of i + 1 nodes."""
 
     counts: tuple[float, ...]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.scenario.batches import BatchSizes, Burst, Marks, with_burst
 from forerun.rng import stream
-from forerun.scenario.spec import Recipe, Spec
+from forerun.scenario.spec import NamedSpec, Spec
 
 Rows: TypeAlias = list[tuple[float, bool, str]]
 
@@ -29,7 +29,7 @@ LARGEST_FLEET = 100_000
 # --------------------------------------------------------------------------- processes
 
 
-class Poisson(Recipe, frozen=True, kw_only=True, tag="poisson"):
+class Poisson(NamedSpec, frozen=True, kw_only=True, tag="poisson"):
     """Removals and additions as Poisson events of the whole fleet, in batches; victims uniform over nodes
     alive.
 
@@ -67,7 +67,7 @@ class Poisson(Recipe, frozen=True, kw_only=True, tag="poisson"):
         return _population(seed, trial, removals, adds, self.start, self.cap)
 
 
-class PerNode(Recipe, frozen=True, kw_only=True, tag="per_node"):
+class PerNode(NamedSpec, frozen=True, kw_only=True, tag="per_node"):
     """Each node fails on its own, and each missing node returns on its own (a machine-repair model).
 
     `removal_per_node_h` is the hazard of a node alive, `return_per_node_h` of one missing below `cap`.
@@ -103,7 +103,7 @@ class PerNode(Recipe, frozen=True, kw_only=True, tag="per_node"):
                 born += 1
 
 
-class Tick(Recipe, frozen=True, kw_only=True, tag="tick"):
+class Tick(NamedSpec, frozen=True, kw_only=True, tag="tick"):
     """The 2021 notebook's generator with its sampling repaired: at most one batch each way every tick.
 
     Rates are used as the notebook uses them: rate x tick / 60 is the chance of an event in a tick.  Draws
@@ -135,7 +135,7 @@ class Tick(Recipe, frozen=True, kw_only=True, tag="tick"):
         return _tick_rows(self, seed + trial, horizon_s)
 
 
-class Lifetimes(Recipe, frozen=True, kw_only=True, tag="lifetimes"):
+class Lifetimes(NamedSpec, frozen=True, kw_only=True, tag="lifetimes"):
     """Each slot of the fleet has a node for a Weibull lifetime, then is empty for an exponential delay.
 
     `shape` 1 is exponential; below 1 young nodes vanish soonest, above 1 old ones do. `mean_life_h` is the
@@ -169,7 +169,7 @@ class Lifetimes(Recipe, frozen=True, kw_only=True, tag="lifetimes"):
         )
 
 
-class Bathtub(Recipe, frozen=True, kw_only=True, tag="bathtub"):
+class Bathtub(NamedSpec, frozen=True, kw_only=True, tag="bathtub"):
     """Slots have nodes that vanish mostly when young or near a time limit, as some providers impose.
 
     The chance to be gone after t hours is early_share (1 - exp(-t / early_h) + exp((t - rise_h) / late_h)), and 1 from
@@ -223,7 +223,7 @@ class Bathtub(Recipe, frozen=True, kw_only=True, tag="bathtub"):
         )
 
 
-class Hourly(Recipe, frozen=True, kw_only=True, tag="hourly"):
+class Hourly(NamedSpec, frozen=True, kw_only=True, tag="hourly"):
     """Hazards that follow the hour of the day: within hour h a node vanishes with probability `remove[h]`, and a
     missing one returns with probability `add[h]`.
 
@@ -274,7 +274,7 @@ class Hourly(Recipe, frozen=True, kw_only=True, tag="hourly"):
         return rows
 
 
-class Storms(Recipe, frozen=True, kw_only=True, tag="storms"):
+class Storms(NamedSpec, frozen=True, kw_only=True, tag="storms"):
     """Calm and storm by turns: Poisson removals at one rate in calm and at another in storms, additions
     throughout.
 
