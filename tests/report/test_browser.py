@@ -208,7 +208,7 @@ def _others(tmp_path: Path) -> list[Any]:
     from forerun.result.objective import Objective
     from forerun.result.plan import document, write_document
     from forerun.scenario.spec import to_data
-    from forerun.study.compare import Variant, compare
+    from forerun.study.compare import Variant, compare_variants
     from forerun.study.executors import Here
     from forerun.study.expand import load_study
     from forerun.study.run import run_study
@@ -227,7 +227,9 @@ def _others(tmp_path: Path) -> list[Any]:
     )
     run_study(load_study(tmp_path / "study.yaml"), tmp_path / "study.sqlite", Here())
     variants = [Variant(f"replicas {n}", (("configuration.ResNet.replicas", n),)) for n in (1, 2, 3)]
-    found = compare(base, variants, Objective("latency_p99_ms", "lower", "P99 latency in ms"), seeds=5)
+    found = compare_variants(
+        base, variants, Objective("latency_p99_ms", "lower", "P99 latency in ms"), seeds=5
+    )
     items: list[Any] = [open_stored(tmp_path / "study.sqlite"), StoredComparison("replicas", found)]
     shrunk = {"serving": small, "spot": ["goal.deadline_s=20h", "choices.trials=100"]}
     for name in domain_names():

@@ -195,7 +195,7 @@ def test_a_whole_measurement_of_models_writes_what_the_domain_reads(
     [
         (["--model", "matrx"], "no model named 'matrx'"),
         (["--model", "no_such_module:model"], "cannot be loaded"),
-        (["--model", "hashing", "--model", "hashing"], "holds every model once"),
+        (["--model", "hashing", "--model", "hashing"], "contains every model once"),
         (["--loads", "0.5,x"], "write numbers between commas"),
         (["--loads", "0"], "loads lie above 0"),
         (["--set", "seed=3"], "none was given"),

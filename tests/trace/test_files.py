@@ -105,7 +105,7 @@ def test_units_are_in_the_file(tmp_path):
     [
         ({"arrival_s": [1.0]}, None, "Parquet, but not a trace file of forerun"),
         ({"x": [1.0]}, "good", "column arrival_s is missing"),
-        ({"arrival_s": ["a"]}, "good", "holds String, described as float"),
+        ({"arrival_s": ["a"]}, "good", "contains String, described as float"),
         ({"arrival_s": [1.0, None]}, "good", "has holes"),
         ({"arrival_s": [2.0, 1.0]}, "good", "before the previous row"),
         ({"arrival_s": [math.nan]}, "good", "not finite"),

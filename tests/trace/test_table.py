@@ -45,7 +45,7 @@ def test_missing_texts_are_none():
         ((0.0, 1.0), "abc", "columns differ in length"),
         ((0.0, 1.0), (1, "b"), "mixes texts with other values"),
         (((0.0, 1.0), (1.0, 2.0)), "ab", "not one-dimensional"),
-        ((1j, 2j), "ab", "holds values of kind 'c'"),
+        ((1j, 2j), "ab", "contains values of kind 'c'"),
     ],
 )
 def test_a_table_that_is_no_trace_is_refused(times, who, what):
