@@ -43,7 +43,7 @@ SOURCE = Source(
     repository="https://github.com/owner/repo",
     commit="c0ffee",
     note="",
-    room="serving",
+    domain="serving",
     files=(
         file_of("plain.csv", ONE, upstream="data/plain.csv"),
         file_of("packed/two.csv", TWO, archive="data/both.tar.gz"),
@@ -214,7 +214,7 @@ def test_the_command_line_lists_and_fetches(published, capsys):
     assert run(["data", "list", "made_up", "--json"]) == 0
     files = json.loads(capsys.readouterr().out)
     assert {file["status"] for file in files} == {"to fetch", "by hand"}
-    assert {"name", "url", "sha256", "size_bytes", "licence", "citation", "room"} <= set(files[0])
+    assert {"name", "url", "sha256", "size_bytes", "licence", "citation", "domain"} <= set(files[0])
     assert run(["data", "fetch", "serving/plain.csv", "serving/packed/two.csv"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.rsplit("/", 1)[-1] for line in lines] == ["plain.csv", "two.csv"]

@@ -30,7 +30,13 @@ def test_names_are_unique_and_stay_below_their_room():
     assert all(".." not in name and not name.startswith("/") and "\\" not in name for name in names)
     sources = [source.name for source in known_sources()]
     assert len(set(sources)) == len(sources)
-    assert {source.room for source in known_sources()} == {"cluster", "energy", "loading", "serving", "spot"}
+    assert {source.domain for source in known_sources()} == {
+        "cluster",
+        "energy",
+        "loading",
+        "serving",
+        "spot",
+    }
 
 
 def test_addresses_are_pinned_and_quoted():
@@ -47,7 +53,7 @@ def test_the_mirror_has_every_registered_file_as_registered(shared):
     """A mirror may hold more: data that no command reads yet."""
     mirror = shared("data")
     for source, file in EVERYTHING:
-        if source.room != "serving":
+        if source.domain != "serving":
             data = (mirror / source.full_name(file)).read_bytes()
             assert (len(data), hashlib.sha256(data).hexdigest()) == (file.size, file.sha256), file.path
 
@@ -56,7 +62,7 @@ def test_published_digests_agree(shared):
     """The provenance notes carry the beginnings of digests; they must be of our files."""
     spot = shared("data", "spot", "PROVENANCE.md").read_text()
     rows = re.findall(r"^\| `([^`…]+)` \|.*?\| ([0-9]+) \| ([0-9a-f]{12}) \|", spot, flags=re.MULTILINE)
-    ours = {file.path: file for source, file in EVERYTHING if source.room == "spot"}
+    ours = {file.path: file for source, file in EVERYTHING if source.domain == "spot"}
     assert len(rows) > 25
     for path, size, digest in rows:
         assert (ours[path].size, ours[path].sha256[:12]) == (int(size), digest)

@@ -28,13 +28,13 @@ def list_(name: str | None, as_json: bool) -> None:
             _show.print_json(sources)
             return
         rows = [
-            (s["room"], s["name"], s["files"], s["size_bytes"], s["licence"], s["title"]) for s in sources
+            (s["domain"], s["name"], s["files"], s["size_bytes"], s["licence"], s["title"]) for s in sources
         ]
         _show.print_table(
-            ("room", "name", "files", "bytes", "licence", "what"),
+            ("domain", "name", "files", "bytes", "licence", "what"),
             rows,
             title="Public data",
-            about="room: the domain it is for; files: how many; bytes: their total size; licence: of the source",
+            about="domain: where its files are used; files: how many; bytes: their total size; licence: of the source",
         )
         _show.prose("next: forerun data list NAME, forerun data fetch NAME")
         return

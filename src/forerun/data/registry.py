@@ -45,7 +45,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     commit: str
     note: str
     files: tuple[File, ...]
-    room: str = ""
+    domain: str = ""
 
     @property
     def size(self) -> int:
@@ -54,7 +54,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def full_name(self, file: File) -> str:
         """The name that identifies a file: domain and path."""
-        return f"{self.room}/{file.path}"
+        return f"{self.domain}/{file.path}"
 
     def url(self, file: File) -> str:
         """Where the file's bytes are served, or the archive that contains it; empty if nowhere."""
@@ -68,7 +68,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """As plain data, for JSON."""
         return {
             "name": self.name,
-            "room": self.room,
+            "domain": self.domain,
             "title": self.title,
             "licence": self.licence,
             "citation": self.citation,
@@ -89,14 +89,14 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "size_bytes": file.size,
             "licence": self.licence,
             "citation": self.citation,
-            "room": self.room,
+            "domain": self.domain,
             "source": self.name,
             "how": file.how,
         }
 
 
-class _Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    room: str
+class _DomainSources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    domain: str
     sources: tuple[Source, ...]
 
 
@@ -106,9 +106,9 @@ def known_sources() -> tuple[Source, ...]:
     found: list[Source] = []
     for entry in resources.files("forerun.data").joinpath("registry").iterdir():
         if entry.name.endswith(".json"):
-            domain = msgspec.json.decode(entry.read_bytes(), type=_Room)
-            found.extend(msgspec.structs.replace(source, room=domain.room) for source in domain.sources)
-    return tuple(sorted(found, key=lambda source: (source.room, source.name)))
+            of = msgspec.json.decode(entry.read_bytes(), type=_DomainSources)
+            found.extend(msgspec.structs.replace(source, domain=of.domain) for source in of.sources)
+    return tuple(sorted(found, key=lambda source: (source.domain, source.name)))
 
 
 def select(name: str) -> tuple[tuple[Source, File], ...]:

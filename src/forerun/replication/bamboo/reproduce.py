@@ -1,4 +1,4 @@
-"""Published results that this room regenerates, with the published numbers beside."""
+"""Bamboo's published results, regenerated, with the published numbers beside them."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def oobleck_throughput(progress: Progress) -> Reproduced:
                 for column, shown in zip(drawn[model], (minutes, rate, system), strict=True):
                     drawn[model][column].append(shown)
     pictures = tuple(_oobleck_figure(model, data) for model, data in drawn.items())
-    note = "corrected: the room's exact semantics; the artefact lets steps complete during pauses"
+    note = "corrected: our exact semantics; the artefact lets steps complete during pauses"
     return Reproduced(tuple(rows), pictures, (note,))
 
 
@@ -83,7 +83,7 @@ def _oobleck_figure(model: str, data: dict[str, list[Any]]) -> Figure:
         data=data,
         series="system",
         order=("oobleck", "varuna_nockpt", "varuna", "oobleck, corrected", "varuna, corrected"),
-        caption="As the artefact's simulators have it, and by the room's exact semantics (corrected).",
+        caption="As the artefact's simulators have it, and by our exact semantics (corrected).",
     )
 
 
