@@ -11,6 +11,7 @@ from typing import Any
 from forerun.domain import domain_names, get_domain, simulate
 from forerun.errors import Problem, StoreError, UnknownName
 from forerun.result.run import Result
+from forerun.scenario.arguments import name_of, names_of
 from forerun.scenario.schema import scenario_schema
 from forerun.scenarios import load
 from forerun.study.executors.apart import apart
@@ -41,6 +42,7 @@ def policies(name: str = "") -> tuple[PolicyEntry, ...]:
     ['limit_policy', 'policy']
     """
     entries = []
+    name = name_of(name)
     for each in (name,) if name else domain_names():
         for kind, registry in get_domain(each).policy_kinds.items():
             for policy in registry.names():
@@ -88,6 +90,7 @@ def demo(name: str) -> Demo:
     'A small image model, retrained every night, on self-made measurements: who finds the cheapest batch size and limit?'
     """
     known = {entry.domain: entry for entry in demos()}
+    name = name_of(name)
     if name not in known:
         raise UnknownName.among("demonstration", name, known)
     return known[name]
@@ -101,7 +104,7 @@ def run_demos(
     names: of the domains (default: all). workers: number of processes (default: 1). progress: called with each demonstration
     when it is done. Raises UnknownName, and what a simulation raises.
     """
-    chosen = [demo(name) for name in names] or list(demos())
+    chosen = [demo(name) for name in names_of(names, "run_demos", "a list of domains")] or list(demos())
     results: dict[Demo, Result] = {}
     for piece in apart(_simulated, chosen, workers):
         if isinstance(piece.result, Exception):

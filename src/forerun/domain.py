@@ -33,7 +33,7 @@ from forerun.errors import Problem, ScenarioError, StoreError, UnknownName, Usag
 from forerun.observers import checked_observers
 from forerun.registry import Registry
 from forerun.result.objective import Objective
-from forerun.scenario.arguments import require_scenario
+from forerun.scenario.arguments import name_of, require_scenario
 from forerun.scenario.spec import Spec
 
 if TYPE_CHECKING:
@@ -216,13 +216,13 @@ def domain_names() -> tuple[str, ...]:
     return tuple(sorted({*_built_in(), *_announced()}))
 
 
-@functools.cache
 def get_domain(name: str) -> Domain[Any, Any, Any]:
     """A domain by name. Raises UnknownName with the known names, UsageError if a package announces something unfit.
 
     >>> forerun.get_domain("spot").objectives[0].key
     'samples_per_s'
     """
+    name = name_of(name)
     if name in _announced():
         return _loaded(_announced()[name])
     if name not in _built_in():

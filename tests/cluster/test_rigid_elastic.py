@@ -223,4 +223,4 @@ def test_iterations_that_a_log_lacks_are_what_the_duration_comes_to(
     assert "j.csv:2: job a: has no iterations, and m no throughput on 8 GPUs" in capsys.readouterr().err
     Path("j.csv").write_text("job_id,submit_time,model_name,num_gpu,duration\na,0,m,2,1000\n")
     assert run(["simulate", "s.yaml"]) == 2
-    assert "has a model, m, and no batch" in capsys.readouterr().err
+    assert "has a model, m, and no batch size" in capsys.readouterr().err

@@ -49,7 +49,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 def _forget() -> None:
-    for known in (domain.domain_names, domain.get_domain, domain._announced):
+    for known in (domain.domain_names, domain._announced):
         known.cache_clear()
 
 

@@ -96,8 +96,16 @@ def test_a_chart_is_of_a_figure() -> None:
         forerun.chart("energy")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("given", [None, 3, Path("energy")], ids=repr)
+@pytest.mark.parametrize("given", [None, 3, Path("energy"), {}, []], ids=repr)
 def test_a_name_of_another_type_is_unknown(given: Any) -> None:
-    for function in (forerun.get_domain, forerun.schema, forerun.demo, forerun.reproduce):
+    for function in (forerun.get_domain, forerun.policies, forerun.schema, forerun.demo, forerun.reproduce):
         with pytest.raises(UnknownName, match="known: "):
             function(given)
+    with pytest.raises(UnknownName, match="known: "):
+        forerun.reproduce_all([given])
+
+
+@pytest.mark.parametrize("given", ["blocks-early-stop", None, 3], ids=repr)
+def test_a_list_of_names_is_not_one_name(given: Any) -> None:
+    with pytest.raises(UsageError, match=r"^reproduce_all: a list of reproduction ids is wanted"):
+        forerun.reproduce_all(given)

@@ -9,6 +9,7 @@ from typing import Final
 
 from forerun.errors import DataError, ForerunError, UnknownName
 from forerun.result.reproduction import Attempt, Progress, Reproduced, Reproduction, silent
+from forerun.scenario.arguments import name_of, names_of
 from forerun.study.executors.apart import apart
 
 #: the systems whose results are regenerated: by domain, in the order of the domains' names
@@ -26,6 +27,7 @@ def reproductions() -> tuple[Reproduction, ...]:
 def reproduction(identifier: str) -> Reproduction:
     """The reproduction of an id. Raises UnknownName with what is known."""
     known = {entry.id: entry for entry in reproductions()}
+    identifier = name_of(identifier)
     if identifier not in known:
         raise UnknownName.among("reproduction", identifier, known)
     return known[identifier]
@@ -67,6 +69,7 @@ def reproduce_all(
     >>> [attempt.entry.id for attempt in forerun.reproduce_all(["blocks-early-stop"])]
     ['blocks-early-stop']
     """
+    identifiers = names_of(identifiers, "reproduce_all", "a list of reproduction ids")
     entries = [reproduction(name) for name in identifiers] if identifiers else list(reproductions())
     found: dict[str, Attempt] = {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import reprlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,18 @@ def require_scenario(value: Any, where: str) -> None:
     """Raise UsageError unless `value` is a scenario: a record of a domain, as `forerun.load` returns."""
     if not (isinstance(value, Spec) and "domain" in value.__struct_fields__):
         raise wrong_type(where, value, "a scenario, as forerun.load(path) returns,")
+
+
+def name_of(value: Any) -> str:
+    """The name that an argument gives; of anything but text its repr, which is nobody's name and shows in the error."""
+    return value if isinstance(value, str) else reprlib.repr(value)
+
+
+def names_of(values: Any, where: str, wanted: str) -> tuple[str, ...]:
+    """The names that an argument lists. Raises UsageError for a single text, and for anything that is no list."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise wrong_type(where, values, wanted)
+    return tuple(map(name_of, values))
 
 
 def path_of(value: Any, where: str) -> Path:

@@ -174,7 +174,7 @@ def _unknown_kind(model: str, batch: int, kinds: Mapping[tuple[str, int], int]) 
     if model not in models:
         return f"model {model!r} has no throughput; {known_names(model, models)}"
     if not batch:
-        return f"has a model, {model}, and no batch, by which throughput is told"
+        return f"has a model, {model}, and no batch size, which its throughput depends on"
     batches = ", ".join(str(known) for name, known in sorted(kinds) if name == model)
     return f"batch_size {batch} of {model} has no throughput; measured: {batches}"
 
