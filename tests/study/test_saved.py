@@ -229,7 +229,7 @@ def test_figures_of_a_study(tmp_path: Path) -> None:
     drawn = {figure.id: figure for figure in figures(saved(tmp_path))}
     assert list(drawn) == ["along-total", "along-cost", "over-total", "frontier"]
     lines = drawn["along-total"]
-    assert lines.kind == "line" and lines.order == ("plain", "half") and len(lines.data["x"]) == 6
+    assert lines.kind == "line" and set(lines.data["line"]) == {"plain", "half"} and len(lines.data["x"]) == 6
     assert all(
         low <= y <= high for low, y, high in zip(lines.data["low"], lines.data["y"], lines.data["high"])
     )
@@ -237,7 +237,7 @@ def test_figures_of_a_study(tmp_path: Path) -> None:
     (tmp_path / "named").mkdir()
     text = STUDY.replace("x: {start: 0, stop: 2, step: 1}", "misfortune: [error, bug]")
     listed = figures(saved(tmp_path / "named", text))
-    assert listed[0].kind == "bar" and len(listed[0].data["x"]) == 4
+    assert listed[0].kind == "bar" and len(listed[0].data["combination"]) == 4
 
 
 def test_many_axes_are_cut_at_the_best(tmp_path: Path) -> None:

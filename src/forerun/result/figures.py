@@ -1,13 +1,42 @@
 """Figures as data: what to draw and what it means; the report decides how.
 
-A domain's `figures.py` returns these. Every axis has a label and a unit; series are columns of equal length.
+A domain's `figures.py` makes these with `Figure.of`, which takes a kind, the words, a table, and the columns to draw:
+
+    Figure.of(
+        "gantt",
+        "jobs-over-time",
+        "Jobs over time",
+        run.tables["allocations"],
+        x=Axis("from_s", "time", "s"),
+        x2="to_s",
+        y="job",
+        series="gpus",
+        caption="Each job's stretches of constant allocation.",
+    )
+
+An axis that is named by its column alone takes its label from the name and its unit from the table's schema, else from the
+name: `y="threads"`, `x="latency_ms"` (latency in ms). Write an `Axis` where the label has other words, or for a logarithmic
+axis. Columns of the data that are called low and high are the ends of an interval around y (`ends` makes them).
+`by_series` puts several curves one behind the other. Columns may be lists or numpy arrays; no `tolist` is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from forerun.result.tables import Table
+from forerun.units import readable_unit, split_name
+
+if TYPE_CHECKING:
+    from forerun.result.run import Interval
+
+#: columns of a figure by name: lists or one-dimensional arrays
+Columns: TypeAlias = Mapping[str, Sequence[Any] | np.ndarray[Any, Any]]
 
 Kind = Literal[
     "line",  # y against x, one line a series; optional band low..high
@@ -62,7 +91,7 @@ class Figure:
     kind: Kind
     x: Axis
     y: Axis
-    data: Mapping[str, Sequence[Any]] = field(repr=False)
+    data: Columns = field(repr=False)
     caption: str = ""
     series: str = ""
     series_label: str = ""
@@ -73,6 +102,56 @@ class Figure:
     rules: tuple[Rule, ...] = ()
     order: tuple[str, ...] = ()
     equal: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        kind: Kind,
+        id: str,
+        title: str,
+        data: Table | Columns,
+        *,
+        x: str | Axis,
+        y: str | Axis,
+        z: str | Axis | None = None,
+        x2: str = "",
+        series: str = "",
+        series_label: str = "",
+        caption: str = "",
+        rules: Iterable[Rule] = (),
+        order: Iterable[str] = (),
+        equal: bool = False,
+    ) -> Figure:
+        """A figure of some columns of a table.
+
+        kind, id, title, caption, rules, order, equal, x2, series, series_label: as of a `Figure`.
+        data: a table, or columns by name; only those that are drawn are taken. Columns called low and high, where there are
+        both, are drawn as the interval around y.
+        x, y, z: an axis, or the name of its column, from which label and unit are derived.
+        """
+        columns = data.columns if isinstance(data, Table) else data
+        x, y = _axis(x, data), _axis(y, data)
+        z = _axis(z, data) if z else None
+        low, high = ("low", "high") if {"low", "high"} <= columns.keys() else ("", "")
+        drawn = (x.column, y.column, z.column if z else "", x2, series, low, high)
+        return cls(
+            id=id,
+            title=title,
+            kind=kind,
+            x=x,
+            y=y,
+            z=z,
+            data={name: columns[name] for name in dict.fromkeys(drawn) if name},
+            caption=caption,
+            series=series,
+            series_label=series_label,
+            x2=x2,
+            low=low,
+            high=high,
+            rules=tuple(rules),
+            order=tuple(order),
+            equal=equal,
+        )
 
     def _repr_svg_(self) -> str:
         import importlib
@@ -95,3 +174,38 @@ class Figure:
         assert not missing, f"figure {self.id}: no column {missing}; there are {list(self.data)}"
         lengths = {len(values) for values in self.data.values()}
         assert len(lengths) == 1, f"figure {self.id}: columns of lengths {sorted(lengths)}"
+
+
+def by_series(series: str, curves: Mapping[str, Columns]) -> dict[str, np.ndarray[Any, Any]]:
+    """The columns of several curves, one behind the other, as a figure with series wants them.
+
+    series: name of the column that tells them apart. curves: the columns of each curve, by what the curve is called; all
+    have the same columns, at least one curve.
+
+    >>> by_series("state", {"waiting": {"jobs": [3, 1]}, "running": {"jobs": [0, 2]}})["state"].tolist()
+    ['waiting', 'waiting', 'running', 'running']
+    """
+    names = list(next(iter(curves.values())))
+    columns = {name: np.concatenate([np.asarray(curve[name]) for curve in curves.values()]) for name in names}
+    lengths = [len(curve[names[0]]) for curve in curves.values()]
+    return {**columns, series: np.repeat(np.array(list(curves), dtype=object), lengths)}
+
+
+def ends(intervals: Sequence[Interval | None]) -> dict[str, list[float]]:
+    """Columns low and high of confidence intervals, nan where there is none; no columns if there are none at all."""
+    if not any(intervals):
+        return {}
+    return {
+        "low": [interval.low if interval else math.nan for interval in intervals],
+        "high": [interval.high if interval else math.nan for interval in intervals],
+    }
+
+
+def _axis(axis: str | Axis, data: Table | Columns) -> Axis:
+    """An axis; of a column's name: label from the name, unit from the table's schema, else from the name."""
+    if isinstance(axis, Axis):
+        return axis
+    label, unit = split_name(axis)
+    if isinstance(data, Table):
+        unit = next((column.unit for column in data.schema.columns if column.name == axis), unit)
+    return Axis(axis, label, readable_unit(unit))

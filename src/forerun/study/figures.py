@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from forerun.result.figures import Axis, Figure
+from forerun.result.figures import Axis, Figure, ends
 from forerun.result.objective import Objective
 from forerun.study.saved import SavedStudy
 from forerun.study.summary import Point, is_number
@@ -66,27 +66,22 @@ def _lines(study: SavedStudy, axes: Sequence[_AxisOf], along: _AxisOf, metric: s
         return None
     title, unit = _named(study, metric)
     intervals = [point.intervals.get(metric) for point in kept]
-    data: dict[str, list[Any]] = {
+    data = {
         "x": [point.values[along.place] for point in kept],
         "y": [point.means[metric] for point in kept],
         "line": [_setting(told, point) for point in kept],
-        "low": [interval.low if interval else math.nan for interval in intervals],
-        "high": [interval.high if interval else math.nan for interval in intervals],
+        **ends(intervals),
     }
-    banded = any(intervals)
-    return Figure(
-        id=f"along-{stem(metric)}",
-        title=f"{_capital(title)} along {along.label}",
-        kind="line",
+    return Figure.of(
+        "line",
+        f"along-{stem(metric)}",
+        f"{_capital(title)} along {along.label}",
+        data,
         x=Axis("x", along.label, along.unit),
         y=Axis("y", title, unit),
-        data=data,
         series="line" if told else "",
         series_label=", ".join(axis.label for axis in told),
-        low="low" if banded else "",
-        high="high" if banded else "",
-        caption=_caption(study, banded, fixed, chosen),
-        order=tuple(dict.fromkeys(data["line"])) if told else (),
+        caption=_caption(study, any(intervals), fixed, chosen),
     )
 
 
@@ -98,23 +93,19 @@ def _listed(study: SavedStudy, metric: str) -> Figure | None:
         return None
     title, unit = _named(study, metric)
     intervals = [point.intervals.get(metric) for point in kept]
-    banded = any(intervals)
     left_out = f" The first {MOST_LISTED} of {len(ranked):,} combinations." if len(ranked) > len(kept) else ""
-    return Figure(
-        id=f"of-{stem(metric)}",
-        title=f"{_capital(title)} of each combination",
-        kind="bar",
-        x=Axis("x", "combination"),
-        y=Axis("y", title, unit),
-        data={
-            "x": [study.describe(point.values) for point in kept],
+    return Figure.of(
+        "bar",
+        f"of-{stem(metric)}",
+        f"{_capital(title)} of each combination",
+        {
+            "combination": [study.describe(point.values) for point in kept],
             "y": [point.means[metric] for point in kept],
-            "low": [interval.low if interval else math.nan for interval in intervals],
-            "high": [interval.high if interval else math.nan for interval in intervals],
+            **ends(intervals),
         },
-        low="low" if banded else "",
-        high="high" if banded else "",
-        caption=_caption(study, banded, (), kept) + left_out,
+        x="combination",
+        y=Axis("y", title, unit),
+        caption=_caption(study, any(intervals), (), kept) + left_out,
     )
 
 
@@ -127,18 +118,18 @@ def _heatmap(study: SavedStudy, axes: Sequence[_AxisOf], metric: str) -> Figure 
     if not kept:
         return None
     title, unit = _named(study, metric)
-    return Figure(
-        id=f"over-{stem(metric)}",
-        title=f"{_capital(title)} over {first.label} and {second.label}",
-        kind="heatmap",
-        x=Axis("x", first.label, first.unit),
-        y=Axis("y", second.label, second.unit),
-        z=Axis("z", title, unit),
-        data={
+    return Figure.of(
+        "heatmap",
+        f"over-{stem(metric)}",
+        f"{_capital(title)} over {first.label} and {second.label}",
+        {
             "x": [_coordinate(first, point) for point in kept],
             "y": [_coordinate(second, point) for point in kept],
             "z": [point.means[metric] for point in kept],
         },
+        x=Axis("x", first.label, first.unit),
+        y=Axis("y", second.label, second.unit),
+        z=Axis("z", title, unit),
         caption=_caption(study, False, fixed, chosen),
     )
 
@@ -153,17 +144,17 @@ def _frontier(study: SavedStudy) -> Figure | None:
     kept = [*beaten, *unbeaten]  # drawn in this order, so that the frontier is on top
     shown = "; ".join(study.describe(point.values) for point in unbeaten[:3])
     more = f"; and {len(unbeaten) - 3:,} more" if len(unbeaten) > 3 else ""
-    return Figure(
-        id="frontier",
-        title=f"{_capital(_label(one))} against {_label(other)}",
-        kind="points",
-        x=Axis("x", _label(one), unit_of(one.key) or ""),
-        y=Axis("y", _label(other), unit_of(other.key) or ""),
-        data={
+    return Figure.of(
+        "points",
+        "frontier",
+        f"{_capital(_label(one))} against {_label(other)}",
+        {
             "x": [point.means[one.key] for point in kept],
             "y": [point.means[other.key] for point in kept],
             "group": [*([names[1]] * len(beaten)), *([names[0]] * len(unbeaten))],
         },
+        x=Axis("x", _label(one), unit_of(one.key) or ""),
+        y=Axis("y", _label(other), unit_of(other.key) or ""),
         series="group",
         caption=f"Better is {_side(one, 'left', 'right')} and {_side(other, 'down', 'up')}. "
         f"Nobody beats on both: {shown}{more}.",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.result.figures import Axis, Figure, Rule
+from forerun.result.figures import Axis, Figure, Rule, by_series
 from forerun.result.run import Result, SavedRun
 from forerun.result.tables import Table
 
@@ -15,16 +15,11 @@ from forerun.result.tables import Table
 MOST_TRACKS: Final = 64
 
 
-def columns(**named: Any) -> dict[str, Any]:
-    """The columns of a figure, by name."""
-    return named
-
-
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     """GPUs in use over time, queue, submissions and admissions, waits, completion times, and the jobs on the GPUs."""
     events, jobs, allocations = run.tables["events"], run.tables["jobs"], run.tables["allocations"]
     gpus = float(run.summary["gpus"])
-    made = [_gpus_over_time(events, gpus), _queue(events), _admissions(events), _waits(jobs)]
+    made = [_gpus_over_time(events, gpus), *_job_counts(events), _waits(jobs)]
     if np.isfinite(jobs["end_s"]).any():
         made.append(_completion(jobs))
     if len(allocations):
@@ -35,66 +30,60 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
 
 
 def _gpus_over_time(events: Table, gpus: float) -> Figure:
-    time_s = events["time_s"]
-    return Figure(
-        id="gpus-over-time",
-        title="GPUs in use",
-        kind="step",
-        x=Axis("time_s", "time", "s"),
+    return Figure.of(
+        "step",
+        "gpus-over-time",
+        "GPUs in use",
+        {"time_s": events["time_s"], "used": gpus - events["free"]},
+        x="time_s",
         y=Axis("used", "GPUs in use"),
-        data=columns(time_s=time_s, used=gpus - events["free"]),
         caption="GPUs in use over time. The line on top is the size of the cluster.",
-        rules=(Rule(gpus, "all GPUs", "y"),),
+        rules=[Rule(gpus, "all GPUs", "y")],
     )
 
 
-def _queue(events: Table) -> Figure:
-    count = len(events["time_s"])
-    return Figure(
-        id="queue",
-        title="Jobs waiting and running",
-        kind="step",
-        x=Axis("time_s", "time", "s"),
-        y=Axis("jobs", "jobs"),
-        data=columns(
-            time_s=np.concatenate((events["time_s"], events["time_s"])),
-            jobs=np.concatenate((events["pending"], events["running"])),
-            state=np.array(["waiting"] * count + ["running"] * count, dtype=object),
-        ),
-        series="state",
-        caption="Jobs waiting and jobs running after each scheduling event.",
-        order=("waiting", "running"),
-    )
+def _job_counts(events: Table) -> tuple[Figure, Figure]:
+    """Jobs waiting and running, and jobs submitted and admitted so far."""
 
+    def curves(**columns: str) -> dict[str, np.ndarray[Any, Any]]:
+        named = {
+            name: {"time_s": events["time_s"], "jobs": events[column]} for name, column in columns.items()
+        }
+        return by_series("which", named)
 
-def _admissions(events: Table) -> Figure:
-    count = len(events["time_s"])
-    return Figure(
-        id="admissions",
-        title="Submitted and admitted",
-        kind="step",
-        x=Axis("time_s", "time", "s"),
-        y=Axis("jobs", "jobs so far"),
-        data=columns(
-            time_s=np.concatenate((events["time_s"], events["time_s"])),
-            jobs=np.concatenate((events["submitted"], events["admitted"])),
-            which=np.array(["submitted"] * count + ["admitted"] * count, dtype=object),
+    return (
+        Figure.of(
+            "step",
+            "queue",
+            "Jobs waiting and running",
+            curves(waiting="pending", running="running"),
+            x="time_s",
+            y="jobs",
+            series="which",
+            caption="Jobs waiting and jobs running after each scheduling event.",
         ),
-        series="which",
-        caption="Jobs submitted so far, and those of them that were admitted.",
-        order=("submitted", "admitted"),
+        Figure.of(
+            "step",
+            "admissions",
+            "Submitted and admitted",
+            curves(submitted="submitted", admitted="admitted"),
+            x="time_s",
+            y=Axis("jobs", "jobs so far"),
+            series="which",
+            caption="Jobs submitted so far, and those of them that were admitted.",
+        ),
     )
 
 
 def _completion(jobs: Table) -> Figure:
     jct = np.sort((jobs["end_s"] - jobs["submit_s"])[np.isfinite(jobs["end_s"])])
-    return Figure(
-        id="completion-times",
-        title="Completion times",
-        kind="cdf",
+    return Figure.of(
+        "cdf",
+        "completion-times",
+        "Completion times",
+        {"jct_s": np.maximum(jct, 1.0), "share": np.arange(1, len(jct) + 1) / len(jct)},
         x=Axis("jct_s", "end less submission", "s", log=True),
         y=Axis("share", "share of jobs"),
-        data=columns(jct_s=np.maximum(jct, 1.0), share=np.arange(1, len(jct) + 1) / len(jct)),
         caption="Share of the finished jobs whose time from submission to end is at most this.",
     )
 
@@ -108,18 +97,15 @@ def _waits(jobs: Table) -> Figure:
         for cause in causes
     ]
     size, cause, mean = zip(*rows, strict=True)
-    return Figure(
-        id="waits",
-        title="What jobs waited for",
-        kind="stacked_bar",
+    return Figure.of(
+        "stacked_bar",
+        "waits",
+        "What jobs waited for",
+        {"gpus": size, "mean_s": mean, "cause": cause},
         x=Axis("gpus", "GPUs requested"),
         y=Axis("mean_s", "mean wait", "s"),
-        data=columns(
-            gpus=np.array(size, dtype=object), mean_s=np.array(mean), cause=np.array(cause, dtype=object)
-        ),
         series="cause",
         caption="Mean wait of the jobs of each size, by cause.",
-        order=causes,
     )
 
 
@@ -132,53 +118,39 @@ def _tracks(allocations: Table, gpus: int) -> Figure:
             first, _, last = run.partition("-")
             rows += [(gpu, from_s, to_s, job, count) for gpu in range(int(first), int(last or first) + 1)]
     rows = sorted(row for row in rows if row[0] < MOST_TRACKS)
-    gpu, start_s, end_s, jobs, sizes = zip(*rows, strict=True) if rows else ((),) * 5
+    gpu, start_s, end_s, _, sizes = zip(*rows, strict=True) if rows else ((),) * 5
     left_out = (
         f" The first {MOST_TRACKS} of {gpus} GPUs; the timeline file has all." if gpus > MOST_TRACKS else ""
     )
-    return Figure(
-        id="gpus-by-job",
-        title="Each GPU's jobs",
-        kind="gantt",
+    return Figure.of(
+        "gantt",
+        "gpus-by-job",
+        "Each GPU's jobs",
+        {"gpu": [f"GPU {number}" for number in gpu], "from_s": start_s, "to_s": end_s, "gpus": _sizes(sizes)},
         x=Axis("from_s", "time", "s"),
-        y=Axis("gpu", "GPU"),
-        data=columns(
-            gpu=np.array([f"GPU {number}" for number in gpu], dtype=object),
-            from_s=np.array(start_s, np.float64),
-            to_s=np.array(end_s, np.float64),
-            job=np.array(jobs, dtype=object),
-            gpus=np.array([_size(count) for count in sizes], dtype=object),
-        ),
         x2="to_s",
+        y="gpu",
         series="gpus",
-        order=_sizes(sizes),
+        order=_sizes(sorted(set(sizes))),
         caption=f"The jobs on each GPU, coloured by the number of GPUs of the job.{left_out}",
     )
 
 
-def _size(count: int) -> str:
-    return f"{count} GPU" if count == 1 else f"{count} GPUs"
-
-
-def _sizes(counts: Iterable[int]) -> tuple[str, ...]:
-    return tuple(_size(count) for count in sorted(set(counts)))
-
-
 def _gantt(allocations: Table) -> Figure:
-    return Figure(
-        id="jobs-over-time",
-        title="Jobs over time",
-        kind="gantt",
+    sizes = allocations["gpus"].tolist()
+    return Figure.of(
+        "gantt",
+        "jobs-over-time",
+        "Jobs over time",
+        {**allocations.columns, "gpus": _sizes(sizes)},
         x=Axis("from_s", "time", "s"),
-        y=Axis("job", "job"),
-        data=columns(
-            job=allocations["job"],
-            from_s=allocations["from_s"],
-            to_s=allocations["to_s"],
-            gpus=np.array([_size(count) for count in allocations["gpus"].tolist()], dtype=object),
-        ),
         x2="to_s",
+        y="job",
         series="gpus",
-        order=_sizes(allocations["gpus"].tolist()),
+        order=_sizes(sorted(set(sizes))),
         caption="Each job's stretches of constant allocation, coloured by its number of GPUs.",
     )
+
+
+def _sizes(counts: Iterable[int]) -> list[str]:
+    return [f"{count} GPU" if count == 1 else f"{count} GPUs" for count in counts]

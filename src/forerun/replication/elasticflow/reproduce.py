@@ -22,7 +22,6 @@ import numpy as np
 from forerun.domains.cluster.engine.known_bugs import SWITCHES
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import run_rules
-from forerun.domains.cluster.figures import columns
 from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policy import Schedule, schedulers
 from forerun.replication.elasticflow.public import public_profile, public_setting
@@ -252,11 +251,11 @@ def bars(identifier: str, title: str, rows: Sequence[Row], caption: str) -> Figu
         kind="bar",
         x=Axis("schedule", "schedule"),
         y=Axis("ratio", "deadlines met, share"),
-        data=columns(
-            schedule=np.array(names, dtype=object),
-            ratio=np.array(values),
-            which=np.array(kinds, dtype=object),
-        ),
+        data={
+            "schedule": np.array(names, dtype=object),
+            "ratio": np.array(values),
+            "which": np.array(kinds, dtype=object),
+        },
         series="which",
         caption=caption,
         order=("published", "compat", "corrected"),
@@ -280,7 +279,7 @@ def grouped_bars(
         kind="bar",
         x=groups,
         y=Axis("ratio", "deadlines met, share"),
-        data=columns(
+        data=dict(
             ratio=np.array(value),
             schedule=np.array([LABEL[name] for name in schedule], dtype=object),
             **{groups.column: np.array(group, dtype=object)},
@@ -411,13 +410,13 @@ def pollux_searches(
         kind="bar",
         x=Axis("trace", "trace"),
         y=Axis("ratio", "deadlines met, share"),
-        data=columns(
-            ratio=np.array(values),
-            trace=np.array([trace for trace, _ in names], dtype=object),
-            which=np.array([which for _, which in names], dtype=object),
-            low=np.array(lows),
-            high=np.array(highs),
-        ),
+        data={
+            "ratio": np.array(values),
+            "trace": np.array([trace for trace, _ in names], dtype=object),
+            "which": np.array([which for _, which in names], dtype=object),
+            "low": np.array(lows),
+            "high": np.array(highs),
+        },
         series="which",
         low="low",
         high="high",
@@ -551,14 +550,14 @@ def fig10(progress: Progress) -> Reproduced:
         kind="step",
         x=Axis("time_s", "time", "s"),
         y=Axis("efficiency", "cluster efficiency"),
-        data=columns(
-            time_s=times,
-            efficiency=np.concatenate([found.efficiency for found in compat]),
-            schedule=np.array(
+        data={
+            "time_s": times,
+            "efficiency": np.concatenate([found.efficiency for found in compat]),
+            "schedule": np.array(
                 [LABEL[job.schedule] for job, found in zip(jobs, compat, strict=True) for _ in found.times_s],
                 dtype=object,
             ),
-        ),
+        },
         series="schedule",
         caption="Figure 10: throughput over one-GPU throughput of the running jobs, per GPU; a point per 2,400 s.",
     )
@@ -614,10 +613,10 @@ def _lines_of_11(
         caption = f"mean and 95 % interval over {seeds} draws"
         yield Figure(
             id=f"fig11{part}", title=title, kind="line", x=x, y=y,
-            data=columns(
-                share=np.array([cell[1] for cell in cells]), value=np.array([cell[2] for cell in cells]),
-                schedule=np.array([LABEL[cell[0]] for cell in cells], dtype=object),
-            ),
+            data={
+                "share": np.array([cell[1] for cell in cells]), "value": np.array([cell[2] for cell in cells]),
+                "schedule": np.array([LABEL[cell[0]] for cell in cells], dtype=object),
+            },
             series="schedule", order=tuple(LABEL[name] for name in SIX),
             caption=f"Figure 11({part}): mean over {seeds} draws.",
         )  # fmt: skip
@@ -628,13 +627,13 @@ def _lines_of_11(
             share = [cell[1] for cell in mine]
             yield Figure(
                 id=f"fig11{part}-{name}", title=f"{title}: {LABEL[name]}", kind="line", x=x, y=y,
-                data=columns(
-                    share=np.array(share * 2),
-                    value=np.array([cell[2] for cell in mine] + [cell[5] for cell in mine]),
-                    low=np.array([cell[3] for cell in mine] + [cell[5] for cell in mine]),
-                    high=np.array([cell[4] for cell in mine] + [cell[5] for cell in mine]),
-                    which=np.array(["ours"] * len(mine) + ["published"] * len(mine), dtype=object),
-                ),
+                data={
+                    "share": np.array(share * 2),
+                    "value": np.array([cell[2] for cell in mine] + [cell[5] for cell in mine]),
+                    "low": np.array([cell[3] for cell in mine] + [cell[5] for cell in mine]),
+                    "high": np.array([cell[4] for cell in mine] + [cell[5] for cell in mine]),
+                    "which": np.array(["ours"] * len(mine) + ["published"] * len(mine), dtype=object),
+                },
                 series="which", low="low", high="high", order=("ours", "published"),
                 caption=f"Figure 11({part}), {LABEL[name]}: {caption}, and the published line.",
             )  # fmt: skip
