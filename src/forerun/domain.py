@@ -90,7 +90,7 @@ class Domain(ABC, Generic[S, InputsT, OutcomeT]):
     def summarize(self, outcome: OutcomeT) -> Result:
         """Make the result: summary figures with intervals, tables, ledgers, timeline, and why."""
 
-    def with_policy(self, scenario: S, policy: Any) -> S:
+    def with_policy(self, scenario: S, policy: object) -> S:
         """The scenario under another policy, in the field of the policy's kind, or in `policy` where there is none.
 
         Raises UsageError if the policy is of no kind that this domain knows.
@@ -166,7 +166,7 @@ class Domain(ABC, Generic[S, InputsT, OutcomeT]):
         return Path(str(sys.modules[type(self).__module__].__file__)).parent
 
 
-def simulate(scenario: Any, *, policy: Any = None, observers: Iterable[Any] = ()) -> Result:
+def simulate(scenario: Any, *, policy: object = None, observers: Iterable[Any] = ()) -> Result:
     """Run a scenario and return its result. Reads only the scenario's input files, writes and prints nothing.
 
     >>> result = forerun.simulate(forerun.load(forerun.demo("energy").scenario, ["trials=0"]))
@@ -248,7 +248,7 @@ def environment_of(name: str) -> tuple[str, ...]:
     return domain.environment if domain is not None else ()
 
 
-def scenario_type_of(domain: Any, where: str) -> type[Spec]:
+def scenario_type_of(domain: object, where: str) -> type[Spec]:
     """The scenario type of the domain that a file names at `where`. Raises ScenarioError if there is no such domain."""
     if not isinstance(domain, str) or domain not in domain_names():
         what = "the key 'domain' is missing" if domain is None else f"no domain named {domain!r}"
@@ -344,7 +344,7 @@ class Change:
     """
 
     path: str
-    value: Any
+    value: object
     meaning: str
     given: tuple[tuple[str, Any], ...] = ()
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from forerun.result.run import Interval
 
 
-def format_number(value: Any) -> str:
+def format_number(value: object) -> str:
     """A number as people read it: four significant digits, thousands apart; other values as text."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]

@@ -12,25 +12,25 @@ from forerun.errors import Problem, UsageError
 from forerun.scenario.spec import Spec
 
 
-def wrong_type(where: str, value: Any, wanted: str) -> UsageError:
+def wrong_type(where: str, value: object, wanted: str) -> UsageError:
     """The error for an argument of another type than `wanted`, which says how to get one."""
     kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
     shown = "" if isinstance(value, type) else f" ({reprlib.repr(value)})"
     return UsageError(Problem(where, f"{wanted} is wanted, not {kind}{shown}"))
 
 
-def require_scenario(value: Any, where: str) -> None:
+def require_scenario(value: object, where: str) -> None:
     """Raise UsageError unless `value` is a scenario: a record of a domain, as `forerun.load` returns."""
     if not (isinstance(value, Spec) and "domain" in value.__struct_fields__):
         raise wrong_type(where, value, "a scenario, as forerun.load(path) returns,")
 
 
-def name_of(value: Any) -> str:
+def name_of(value: object) -> str:
     """The name that an argument gives; of anything but text its repr, which is nobody's name and shows in the error."""
     return value if isinstance(value, str) else reprlib.repr(value)
 
 
-def names_of(values: Any, where: str, wanted: str) -> tuple[str, ...]:
+def names_of(values: object, where: str, wanted: str) -> tuple[str, ...]:
     """The names that an argument lists. Raises UsageError for a single text, and for anything that is no list."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise wrong_type(where, values, wanted)

@@ -142,12 +142,12 @@ def yaml_text(record: Spec) -> str:
     return text
 
 
-def to_data(value: Any) -> Any:
+def to_data(value: object) -> Any:
     """Plain data (dicts, lists, text, numbers) of a record, every default written out, named specs with their names."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def canonical_json(value: Any) -> bytes:
+def canonical_json(value: object) -> bytes:
     """The one JSON text of a record or of plain data: keys sorted, no spaces, shortest exact numbers."""
     return json.dumps(
         to_data(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False

@@ -11,7 +11,7 @@ import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,7 @@ def figures_of(plan: Plan, outcome: Done) -> Iterator[str]:
     return (name for name, value in outcome.summary.items() if is_number(value) and name not in apart)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether a summary entry is a number (yes and no are not)."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 

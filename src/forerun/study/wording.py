@@ -32,7 +32,7 @@ def axis_unit(path: str) -> str:
     return unit_of(path) or ""
 
 
-def value_text(value: Any) -> str:
+def value_text(value: object) -> str:
     """An axis value in few words: a named spec by its name and what is set of it, other structure as JSON."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]

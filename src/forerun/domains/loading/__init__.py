@@ -73,7 +73,7 @@ class Loading(Domain[Scenario, "Inputs", "Outcome"]):
 
         return summarize(outcome)
 
-    def with_policy(self, scenario: Scenario, policy: Any) -> Scenario:
+    def with_policy(self, scenario: Scenario, policy: object) -> Scenario:
         """The scenario under another placement policy, tuner or pace policy."""
         if isinstance(policy, PlacementSpec):
             return scenario.with_(policy=policy)

@@ -76,7 +76,7 @@ class Serving(Domain[Scenario, "Inputs", "Outcome"]):
 
         return engine_of(scenario).not_observable
 
-    def with_policy(self, scenario: Scenario, policy: Any) -> Scenario:
+    def with_policy(self, scenario: Scenario, policy: object) -> Scenario:
         """The scenario with another batching policy in every stage, or another tuner."""
         if not isinstance(policy, Batching):
             return super().with_policy(scenario, policy)

@@ -79,7 +79,7 @@ class Spot(Domain[Scenario, "Inputs", "Outcome"]):
 
         return summarize(outcome)
 
-    def with_policy(self, scenario: Scenario, policy: Any) -> Scenario:
+    def with_policy(self, scenario: Scenario, policy: object) -> Scenario:
         """The scenario under another recovery policy or growth rule, or with another deadline rule where it has one."""
         if isinstance(policy, RecoveryPolicy):
             return scenario.with_(policy=policy)
