@@ -1,12 +1,18 @@
-"""Tables of a result: numpy columns under a schema that names each column's unit and meaning."""
+"""Tables of a result: numpy columns under a schema that names each column's unit and meaning.
+
+A `Table` is made of whole columns (`of`), of rows (`of_rows`), of records by the names of their attributes (`of_records`),
+or of parts of columns (`of_parts`). `rows` selects some rows, `records` gives them as plain data.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +20,8 @@ from forerun.trace.table import Column
 
 if TYPE_CHECKING:
     import polars
+
+RecordT = TypeVar("RecordT")
 
 __all__ = ["Column", "Table", "TableSchema", "spreadsheet_safe"]
 
@@ -61,6 +69,64 @@ class Table:
         """A table from rows in the schema's order."""
         gathered = list(zip(*rows)) or [()] * len(schema.columns)
         return cls(schema, {column.name: _array(values) for column, values in zip(schema.columns, gathered)})
+
+    @classmethod
+    def of_records(
+        cls,
+        schema: TableSchema,
+        records: Iterable[RecordT],
+        /,
+        **columns: str | Callable[[RecordT], Any] | Sequence[Any] | np.ndarray[Any, Any],
+    ) -> Table:
+        """A table with a row for each record: a column's value is the record's attribute of the column's name.
+
+        records: any objects. columns: the columns that are no such attribute, by name: another attribute (`"cell.threads"`
+        goes through several), a function of a record, or the values of all rows. Raises AttributeError for a record that
+        lacks an attribute, AssertionError for a column that the schema does not have.
+
+        >>> schema = TableSchema("complex", (Column("real"), Column("size")))
+        >>> Table.of_records(schema, [3 + 4j, 1j], size=abs)["size"].tolist()
+        [5.0, 1.0]
+        """
+        records = list(records)
+        named = {column.name: columns.pop(column.name, column.name) for column in schema.columns}
+        assert not columns, f"{schema.name}: no columns {sorted(columns)}"
+        values = {}
+        for name, source in named.items():
+            value = attrgetter(source) if isinstance(source, str) else source
+            values[name] = _array(list(map(value, records)) if callable(value) else value)
+        return cls(schema, values)
+
+    @classmethod
+    def of_parts(cls, schema: TableSchema, parts: Iterable[Mapping[str, Any]]) -> Table:
+        """A table of parts, one below the other: each part has all columns, some as one value for all rows of the part.
+
+        >>> schema = TableSchema("batches", (Column("job"), Column("size")))
+        >>> parts = [{"job": "a", "size": [8, 4]}, {"job": "b", "size": [8]}]
+        >>> Table.of_parts(schema, parts)["job"].tolist()
+        ['a', 'a', 'b']
+        """
+        names = [column.name for column in schema.columns]
+        filled = []
+        for part in parts:
+            arrays = {name: _array(part[name]) for name in names}
+            rows = next((len(array) for array in arrays.values() if array.ndim), 1)
+            filled.append({name: np.broadcast_to(array, rows) for name, array in arrays.items()})
+        if not filled:
+            return cls.of_rows(schema, ())
+        return cls(schema, {name: np.concatenate([part[name] for part in filled]) for name in names})
+
+    def rows(self, chosen: np.ndarray[Any, Any]) -> Table:
+        """The rows that a mask or an array of row numbers chooses, in its order."""
+        return Table(self.schema, {name: values[chosen] for name, values in self.columns.items()})
+
+    def records(self) -> list[dict[str, Any]]:
+        """Each row as plain data by column; nan, which stands for what does not exist, is None."""
+        columns = [
+            [None if isinstance(value, float) and math.isnan(value) else value for value in values.tolist()]
+            for values in self.columns.values()
+        ]
+        return [dict(zip(self.columns, row)) for row in zip(*columns, strict=True)]
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()))) if self.columns else 0
@@ -134,10 +200,13 @@ def spreadsheet_safe(text: str) -> str:
     return "'" + text if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
-def _array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    if any(isinstance(value, str) or value is None for value in values):
-        return np.array(values, dtype=object)
-    return np.asarray(values)
+def _array(values: Any) -> np.ndarray[Any, Any]:
+    """Values, or one of them, as an array; text and None as objects."""
+    if isinstance(values, np.ndarray):
+        return values
+    some = [values] if isinstance(values, str) or not isinstance(values, Sequence) else values
+    text = any(isinstance(value, str) or value is None for value in some)
+    return np.array(values, dtype=object) if text else np.asarray(values)
 
 
 def _plain(values: np.ndarray[Any, Any]) -> Any:

@@ -129,8 +129,8 @@ class SpotPlan(ShownPlan):
             "why": self.why,
             "notes": list(self.notes),
             "front": [runner.candidate.name for runner in self.front],
-            "candidates": _records(tables["candidates"]),
-            "intervals": _records(tables["intervals"]) if "intervals" in tables else [],
+            "candidates": tables["candidates"].records(),
+            "intervals": tables["intervals"].records() if "intervals" in tables else [],
         }
 
     def check(self) -> SpotPlan:
@@ -168,20 +168,6 @@ def _said(runner: Runner, scenario: Scenario) -> str:
     if hours is not None:
         parts.append(f"done by {hours:.2f} h with probability {scenario.goal.certainty:g}")
     return ", ".join(parts)
-
-
-def _records(table: Table) -> list[dict[str, Any]]:
-    """A table as plain data, a row a record."""
-    names = [column.name for column in table.schema.columns]
-    return [
-        {name: _plain(value) for name, value in zip(names, values, strict=True)}
-        for values in zip(*(table[name].tolist() for name in names), strict=True)
-    ]
-
-
-def _plain(value: Any) -> Any:
-    """A cell as plain data: what does not exist is null."""
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _row(runner: Runner, plan: SpotPlan, pareto: bool) -> tuple[Any, ...]:

@@ -217,24 +217,12 @@ def ledger_table(wall_s: dict[str, float], node_s: dict[str, float], end_s: floa
 
 def spell_table(done: Replay) -> Table:
     """What the job did."""
-    return Table.of_rows(
+    return Table.of_records(
         SPELLS,
-        [
-            (
-                spell.state,
-                spell.world_size,
-                spell.start_s,
-                spell.end_s,
-                spell.cause,
-                spell.first_step,
-                spell.steps_executed,
-                spell.steps_retained,
-                spell.parts_s.get("useful", 0.0),
-                spell.parts_s.get("stall", 0.0),
-                spell.parts_s.get("lost", 0.0),
-            )
-            for spell in done.spells
-        ],
+        done.spells,
+        useful_s=lambda spell: spell.parts_s.get("useful", 0.0),
+        stall_s=lambda spell: spell.parts_s.get("stall", 0.0),
+        lost_s=lambda spell: spell.parts_s.get("lost", 0.0),
     )
 
 
