@@ -14,7 +14,7 @@ TOY = Path(__file__).parent / "toy"
 
 
 def _forget() -> None:
-    for known in (domain.domain_names, domain.get_domain, domain._announced):
+    for known in (domain.domain_names, domain._announced):
         known.cache_clear()
 
 
