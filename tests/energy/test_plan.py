@@ -18,7 +18,7 @@ import forerun
 from forerun.domains.energy.inputs.resampling import resampled_mean_epochs
 from forerun.domains.energy.inputs.workload import Workload
 from forerun.domains.energy.plan.job import JobPlan
-from forerun.domains.energy.plan.points import knee, pareto, verify
+from forerun.domains.energy.plan.points import certified_frontier, knee, verify
 from forerun.domains.energy.plan.signals import amount, best_pieces, best_start
 from forerun.domains.energy.policy.selectors import least_cost, least_energy, least_time, max_slowdown
 from forerun.domains.energy.scenario import Rules
@@ -216,7 +216,7 @@ def test_frontier_agrees_with_all_pairs(raw: list[tuple[int, int]]) -> None:
     from forerun.domains.energy.plan.points import Point
 
     points = [Point("g", i, 1.0, 1.0, float(t), float(e), 0.0, 1.0) for i, (t, e) in enumerate(raw)]
-    frontier, dominated = pareto(points, range(len(points)))
+    frontier, dominated = certified_frontier(points, range(len(points)))
     plain = {
         i
         for i, (t, e) in enumerate(raw)

@@ -1,12 +1,14 @@
-"""What is better: the summary figures by which results are ranked."""
+"""What is better: the summary figures by which results are ranked, and the frontier of two figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from forerun.result.run import Interval
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,25 @@ class Objective:
             return interval
         widest = self.most - self.least
         return _cut(interval, -widest, widest)
+
+
+def pareto(items: Iterable[T], costs: Callable[[T], tuple[float, float]], *, ties: bool = True) -> list[T]:
+    """The frontier of some items: those that no other beats, by being no worse in both of two costs and better in one.
+
+    costs: both costs of an item, each the lower the better. ties: whether all of equal items are there (default), or only
+    the first. Returns the items by their first cost, so that the second falls.
+
+    >>> pareto([(3, 1), (1, 2), (2, 2), (1, 2)], lambda item: item, ties=False)
+    [(1, 2), (3, 1)]
+    """
+    front: list[T] = []
+    for item in sorted(items, key=costs):
+        if front:
+            cost, last = costs(item), costs(front[-1])
+            if cost[1] >= last[1] and not (ties and cost == last):
+                continue
+        front.append(item)
+    return front
 
 
 def cost_figure(names: Iterable[str]) -> str:

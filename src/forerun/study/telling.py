@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forerun.result.objective import Objective
+from forerun.result.objective import Objective, pareto
 from forerun.result.run import format_number
 from forerun.study.summary import Point
 from forerun.study.wording import axis_labels, value_text
@@ -192,18 +192,13 @@ def frontier(
     among = study.points if points is None else points
     both = [point for point in among if one.key in point.means and other.key in point.means]
     signs = [-1.0 if objective.better == "higher" else 1.0 for objective in pair]
-    order = sorted(both, key=lambda p: (signs[0] * p.means[one.key], signs[1] * p.means[other.key]))
-    unbeaten: list[Point] = []
-    beaten: list[Point] = []
-    lowest: tuple[float, float] | None = None
-    for point in order:
-        place = signs[0] * point.means[one.key], signs[1] * point.means[other.key]
-        if lowest is None or place[1] < lowest[1] or place == lowest:
-            unbeaten.append(point)
-            lowest = place
-        else:
-            beaten.append(point)
-    return (one, other), unbeaten, beaten
+
+    def costs(point: Point) -> tuple[float, float]:
+        return signs[0] * point.means[one.key], signs[1] * point.means[other.key]
+
+    unbeaten = pareto(both, costs)
+    front = set(map(id, unbeaten))
+    return (one, other), unbeaten, sorted((p for p in both if id(p) not in front), key=costs)
 
 
 def failures_by_reason(study: SavedStudy) -> list[tuple[str, int, list[str]]]:

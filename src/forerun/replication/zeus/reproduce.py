@@ -314,7 +314,7 @@ def group_saving(dataset: str, name: str, rules: Rules, spec: KnobSpec, seeds: S
 
 def _pareto(progress: Progress) -> Reproduced:
     """zeus-pareto: the frontier of time against energy of each job."""
-    from forerun.domains.energy.plan.points import Point, knee, pareto
+    from forerun.domains.energy.plan.points import Point, certified_frontier, knee
 
     rows, figures = [], []
     for dataset in JOBS:
@@ -323,7 +323,7 @@ def _pareto(progress: Progress) -> Reproduced:
         points = [
             Point("v100", p.batch_size, p.limit_w, 1.0, p.time_s, p.energy_j, p.cost_j, 0.0) for p in at
         ]
-        frontier, _ = pareto(points, range(len(points)))
+        frontier, _ = certified_frontier(points, range(len(points)))
         bend = points[knee(points, frontier)]
         rows.append(_ours(f"{dataset}: configurations on the frontier", len(frontier), len(frontier)))
         rows.append(_ours(f"{dataset}: batch size at the knee", bend.batch_size, bend.batch_size))

@@ -9,6 +9,7 @@ import numpy as np
 
 from forerun.domains.energy.summary.tables import slots_of
 from forerun.result.figures import Axis, Figure, Rule
+from forerun.result.objective import pareto
 from forerun.result.run import Result, SavedRun
 from forerun.scenario.spec import to_data
 
@@ -36,10 +37,7 @@ def _plane(run: Result | SavedRun, scenario: dict[str, Any]) -> Figure:
     time, energy = table["time_s"][certain], table["energy_j"][certain]
     size, limit = table["batch_size"][certain], table["power_limit_w"][certain]
     which = np.array(["dominated"] * len(time), object)
-    for at in range(len(time)):
-        no_worse = (time <= time[at]) & (energy <= energy[at])
-        if not (no_worse & ((time < time[at]) | (energy < energy[at]))).any():
-            which[at] = "frontier"
+    which[pareto(range(len(time)), lambda at: (time[at], energy[at]))] = "frontier"
     mine = size == scenario["job"]["default_batch_size"]
     if mine.any():
         which[np.flatnonzero(mine)[np.argmax(limit[mine])]] = "default"

@@ -19,6 +19,7 @@ import numpy as np
 
 from forerun.domains.energy.inputs.pipeline import Choices, Frequencies, Pipeline, Timed
 from forerun.domains.energy.policy.view import Floats, Ints
+from forerun.result.objective import pareto
 from forerun.result.plan import ShownPlan
 
 #: pipelines with more plans than this are not enumerated
@@ -51,6 +52,11 @@ def frontier(pipeline: Pipeline, times: int = TIMES) -> tuple[FrequencyPlan, ...
     return enumerated(pipeline) if _few(pipeline) else Program(pipeline).frontier(times)
 
 
+def undominated(plans: Sequence[FrequencyPlan]) -> tuple[FrequencyPlan, ...]:
+    """The plans that no other beats in time and energy, ascending in time; of equal ones the first."""
+    return tuple(pareto(plans, lambda plan: (plan.makespan_s, plan.energy_j), ties=False))
+
+
 def best_within(pipeline: Pipeline, time_s: float) -> FrequencyPlan:
     """The cheapest plan found within a time; exact for small pipelines. `time_s` is at least the shortest time [s]."""
     if not _few(pipeline):
@@ -67,12 +73,12 @@ def _few(pipeline: Pipeline) -> bool:
 def enumerated(pipeline: Pipeline) -> tuple[FrequencyPlan, ...]:
     """The exact frontier from all plans at once, `float64[plans]` an operation."""
     counts = [len(pipeline.of(place).time_s) for place in range(len(pipeline.operations))]
-    plans = math.prod(counts)
+    combinations = math.prod(counts)
     end: dict[int, Floats] = {}
-    joules, busy_s = np.zeros(plans), np.zeros(plans)
+    joules, busy_s = np.zeros(combinations), np.zeros(combinations)
     for place in pipeline.topological:
-        pick = _digit(np.arange(plans), counts, place)
-        begun: Floats = np.zeros(plans)
+        pick = _digit(np.arange(combinations), counts, place)
+        begun: Floats = np.zeros(combinations)
         for other in pipeline.waits_for[place]:
             begun = np.maximum(begun, end[other])
         end[place] = begun + pipeline.of(place).time_s[pick]
@@ -80,15 +86,15 @@ def enumerated(pipeline: Pipeline) -> tuple[FrequencyPlan, ...]:
         busy_s += pipeline.of(place).time_s[pick]
     makespan = np.max(list(end.values()), axis=0)
     energy = joules + pipeline.blocked_power_w * (pipeline.stages * makespan - busy_s)
-    undominated: list[FrequencyPlan] = []
+    plans: list[FrequencyPlan] = []
     # Sums differ in their last bits with the order of summation: what is equal but for those counts as equal.
     for at in np.lexsort((energy, np.round(makespan, 12))).tolist():
-        if undominated and energy[at] >= undominated[-1].energy_j * (1 - 1e-12):
+        if plans and energy[at] >= plans[-1].energy_j * (1 - 1e-12):
             continue
         chosen = tuple(int(_digit(np.array([at]), counts, place)[0]) for place in range(len(counts)))
         done = pipeline.run(chosen)
-        undominated.append(FrequencyPlan(chosen, done.makespan_s, done.energy_j, done.energy_j))
-    return tuple(undominated)
+        plans.append(FrequencyPlan(chosen, done.makespan_s, done.energy_j, done.energy_j))
+    return tuple(plans)
 
 
 def _digit(plan: Ints, counts: Sequence[int], place: int) -> Ints:
@@ -122,14 +128,7 @@ class Program:
         span = cheapest.makespan_s - self.least_s
         # Energy falls steeply at first: times lie closer together there.
         wanted = self.least_s + span * (np.arange(times) / max(times - 1, 1)) ** 1.5
-        undominated: list[FrequencyPlan] = []
-        for plan in sorted(
-            [self.within(float(time_s)) for time_s in wanted] + [cheapest],
-            key=lambda plan: (plan.makespan_s, plan.energy_j),
-        ):
-            if not undominated or plan.energy_j < undominated[-1].energy_j:
-                undominated.append(plan)
-        return tuple(undominated)
+        return undominated([*(self.within(float(time_s)) for time_s in wanted), cheapest])
 
     def within(self, time_s: float) -> FrequencyPlan:
         """The cheapest plan found within a time of at least `least_s` [s], and what none can go below."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from forerun.domains.energy.inputs import read_job
 from forerun.domains.energy.inputs.resampling import resampled_mean_epochs
 from forerun.domains.energy.inputs.workload import Workload
-from forerun.domains.energy.plan.points import Bound, Certificate, Point, knee, pareto, verify
+from forerun.domains.energy.plan.points import Bound, Certificate, Point, certified_frontier, knee, verify
 from forerun.domains.energy.plan.signals import amount, best_pieces, best_start
 from forerun.domains.energy.policy.view import Floats
 from forerun.domains.energy.scenario import Goal, Scenario
@@ -263,7 +263,7 @@ def _solve(
     default = _default_point(scenario, points)
     bounds = _bounds(goal, default)
     certain = [at for at, point in enumerate(points) if point.reach == 1] or list(range(len(points)))
-    frontier, dominated_by = pareto(points, certain)
+    frontier, dominated_by = certified_frontier(points, certain)
     feasible = [at for at in range(len(points)) if not any(bound.broken_by(points[at]) for bound in bounds)]
     if not feasible:
         raise _infeasible(scenario, points, bounds)

@@ -12,7 +12,7 @@ import numpy as np
 
 from forerun.domains.energy.inputs import PipelineInputs
 from forerun.domains.energy.inputs.pipeline import KINDS, Frequencies, Pipeline, Timed
-from forerun.domains.energy.plan.frontier import FrequencyPlan, best_within, frontier
+from forerun.domains.energy.plan.frontier import FrequencyPlan, best_within, frontier, undominated
 from forerun.domains.energy.scenario import Scenario
 from forerun.errors import CheckFailed, Infeasible, Problem
 from forerun.result.plan import ShownPlan
@@ -211,22 +211,13 @@ def plan_pipeline(inputs: PipelineInputs) -> PipelinePlan:
     longest = min((limit for _, figure, limit in bounds if figure == "makespan_s"), default=math.inf)
     # The longest time that the bounds allow is itself a point worth having: the program is solved there too.
     if points[0].makespan_s < longest < points[-1].makespan_s:
-        points = _merged(points, best_within(pipeline, longest))
+        points = undominated([*points, best_within(pipeline, longest)])
     value = _figure(scenario, pipeline)
     inside = [
         p for p in points if all(getattr(p, figure) <= limit * (1 + 1e-9) for _, figure, limit in bounds)
     ]
     chosen = min(inside, key=value)
     return PipelinePlan(scenario, pipeline, points, chosen, highest, inputs.repairs).check()
-
-
-def _merged(points: tuple[FrequencyPlan, ...], other: FrequencyPlan) -> tuple[FrequencyPlan, ...]:
-    """The frontier with one more plan, unless another makes it pointless."""
-    undominated: list[FrequencyPlan] = []
-    for point in sorted([*points, other], key=lambda p: (p.makespan_s, p.energy_j)):
-        if not undominated or point.energy_j < undominated[-1].energy_j:
-            undominated.append(point)
-    return tuple(undominated)
 
 
 def _bounds(scenario: Scenario, highest: Timed) -> list[tuple[str, str, float]]:

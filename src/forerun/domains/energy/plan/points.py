@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from forerun.errors import CheckFailed, Problem
+from forerun.result.objective import pareto
 
 
 @dataclass(frozen=True)
@@ -75,23 +76,18 @@ class Certificate:
     chosen: int
 
 
-def pareto(points: Sequence[Point], among: Sequence[int]) -> tuple[list[int], dict[int, int]]:
+def certified_frontier(points: Sequence[Point], among: Sequence[int]) -> tuple[list[int], dict[int, int]]:
     """Indices of the frontier of time against energy, by time; and for each dominated point one that dominates it.
 
     A point is dominated if another is no worse in both and better in one; equal points stay together.
     """
-    order = sorted(among, key=lambda at: (points[at].time_s, points[at].energy_j))
-    frontier: list[int] = []
-    dominated_by: dict[int, int] = {}
-    for at in order:
-        if frontier:
-            last = points[frontier[-1]]
-            same = (last.time_s, last.energy_j) == (points[at].time_s, points[at].energy_j)
-            if points[at].energy_j >= last.energy_j and not same:
-                dominated_by[at] = frontier[-1]
-                continue
-        frontier.append(at)
-    return frontier, dominated_by
+
+    def costs(at: int) -> tuple[float, float]:
+        return points[at].time_s, points[at].energy_j
+
+    frontier = pareto(among, costs)
+    dominated = sorted(set(among).difference(frontier), key=lambda at: (costs(at), at))
+    return frontier, {at: [by for by in frontier if costs(by) <= costs(at)][-1] for at in dominated}
 
 
 def knee(points: Sequence[Point], frontier: Sequence[int]) -> int:

@@ -32,6 +32,7 @@ from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.scenario import Scenario
 from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.errors import Infeasible, Problem, ScenarioError
+from forerun.result.objective import pareto
 from forerun.result.plan import Planner
 
 
@@ -111,13 +112,7 @@ def _front(fit: Sequence[Runner], scenario: Scenario) -> tuple[Runner, ...]:
         sooner = finish_h(runner, scenario) if scenario.goal.steps else -float(runner.samples_per_s.mean())
         return float(runner.cost_usd.mean()), math.inf if sooner is None else sooner
 
-    front: list[Runner] = []
-    best = math.inf
-    for runner in sorted(fit, key=pair):
-        if pair(runner)[1] < best:
-            best = pair(runner)[1]
-            front.append(runner)
-    return tuple(front)
+    return tuple(pareto((runner for runner in fit if pair(runner)[1] < math.inf), pair, ties=False))
 
 
 NEAREST: Final = 4
