@@ -38,25 +38,28 @@ KERNEL_MARK: Final = "forerun.kernels"
 @overload
 def kernel(function: _F) -> _F: ...
 @overload
-def kernel(*, parallel: bool = False, inline: bool = False) -> Callable[[_F], _F]: ...
+def kernel(*, parallel: bool = False, inline: bool = False, allocates: bool = True) -> Callable[[_F], _F]: ...
 def kernel(
-    function: _F | None = None, *, parallel: bool = False, inline: bool = False
+    function: _F | None = None, *, parallel: bool = False, inline: bool = False, allocates: bool = True
 ) -> _F | Callable[[_F], _F]:
     """Compile a function on first use, under the project's policy.
 
     parallel: allow `numba.prange` (default no); results must not depend on the number of threads. inline: copy the function
-    into its callers (default no), for small functions in hot loops that numba does not inline by itself.
+    into its callers (default no), for small functions in hot loops that numba does not inline by itself. allocates: make
+    arrays or return them (default yes); without, references are not counted, and tuples of arrays are free to handle.
     """
     if function is None:
-        return functools.partial(_compile, parallel=parallel, inline=inline)
-    return _compile(function, parallel=parallel, inline=inline)
+        return functools.partial(_compile, parallel=parallel, inline=inline, allocates=allocates)
+    return _compile(function, parallel=parallel, inline=inline, allocates=allocates)
 
 
-def _compile(function: _F, *, parallel: bool, inline: bool) -> _F:
+def _compile(function: _F, *, parallel: bool, inline: bool, allocates: bool) -> _F:
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "parallel": parallel}
     options["no_cfunc_wrapper"] = True  # nobody calls a kernel from C; a twelfth of the time to compile
     if inline:
         options["inline"] = "always"
+    if not allocates:
+        options["_nrt"] = False
     folder = _cache_folder(Path(function.__code__.co_filename))
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(folder) if folder else before

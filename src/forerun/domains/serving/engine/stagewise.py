@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domains.serving.engine.kernels import layout
-from forerun.domains.serving.engine.kernels.advance import advance, route
-from forerun.domains.serving.engine.kernels.layout import Plan, Record, State
+from forerun.domains.serving.engine.kernels.advance import NO_ROOM, advance, route
+from forerun.domains.serving.engine.kernels.layout import Plan, Record, Rows, State
 from forerun.domains.serving.engine.kernels.serve import serve_woken
 from forerun.domains.serving.engine.outcome import Batches, Run, Visits
 from forerun.domains.serving.inputs.pipeline import SOURCE, Edge, Floats, Law, Pipeline, Stage
@@ -60,37 +60,31 @@ class Stagewise:
         self._plan = plan_of(pipeline, slo_ms, most_replicas)
         self._state = _state_of(self._plan, pipeline, 2 * SLICE, most_replicas)
         self._changes = [list(stage.capacity) for stage in pipeline.stages]
-        self._change_at, _ = _changes_of(self._changes)
         self._kind, self._slice_size = record, slice_size
         room = 0 if record == "counts" else max(expected, 1)
         self._record = _record_of(len(pipeline.stages), room, record, routed=self._plan.routed)
         self._recorded = _recorded_of(pipeline)
         self._all_edges = np.empty((len(pipeline.edges), 0), dtype=np.uint8)
-        self._share = np.array([1.0 if edge.share is None else edge.share for edge in pipeline.edges])
-        self._wakes = (
-            np.zeros(self._state.ring_ms.shape),
-            np.zeros(self._state.ring_ms.shape, dtype=np.int64),
-        )
 
     @property
     def fed(self) -> int:
         """Queries fed so far."""
-        return int(self._state.streams[0, layout.COUNT])
+        return int(self._state.streams["count"][0])
 
     @property
     def finished(self) -> int:
         """Queries 0..finished-1 have all ended."""
-        return int(self._state.streams[-1, layout.OPEN])
+        return int(self._state.whole["open"][0])
 
     @property
     def misses(self) -> int:
         """Queries among the finished whose latency was above the SLO."""
-        return int(self._state.streams[-1, layout.MISSES])
+        return int(self._state.whole["misses"][0])
 
     @property
     def tie_count(self) -> int:
         """Stage-instants at which events coincided."""
-        return int(self._state.streams[-1, layout.TIES])
+        return int(self._state.whole["ties"][0])
 
     @property
     def finish_ms(self) -> Floats:
@@ -115,30 +109,20 @@ class Stagewise:
     def _advance(self, arrivals_ms: Floats, until_ms: float, most_misses: int) -> None:
         """Arrivals few enough to hold all the edges that they take."""
         first, step, stages = self.fed, 0, len(self.pipeline.stages)
-        plan, record, taken = self._plan, self._record, self._routes(first, len(arrivals_ms))
+        taken, size = self._routes(first, len(arrivals_ms)), self._slice_size
         while True:
-            done = advance(
-                plan,
-                self._state,
-                record,
-                arrivals_ms,
-                first,
-                taken,
-                until_ms,
-                step,
-                self._slice_size,
-                most_misses,
-            )
+            plan, state, record = self._plan, self._state, self._record
+            done = advance(plan, state, record, arrivals_ms, first, taken, until_ms, step, size, most_misses)
             if done == stages:
                 return
-            if done == layout.NO_ROOM:
-                needed = self.fed - self.finished + self._slice_size
-                self._state = _grown(self._state, max(4 * needed, 2 * self._state.firsts.shape[0]))
+            if done == NO_ROOM:
+                needed = self.fed - self.finished + size
+                self._state = _grown(state, max(4 * needed, 2 * len(state.firsts)))
                 step = 0
             else:
                 later_ms = arrivals_ms[self.fed - first : self.fed - first + 1]
                 slice_ms = min(until_ms, float(later_ms[0])) if len(later_ms) else until_ms
-                serve_woken(done, plan, self._state, *self._wakes, record, slice_ms)
+                serve_woken(done, plan, state, record, slice_ms)
                 step = done + 1
 
     def _routes(self, first: int, queries: int) -> NDArray[np.uint8]:
@@ -146,8 +130,7 @@ class Stagewise:
         if not self._plan.routed:
             return self._all_edges
         taken = np.empty((len(self._plan.edges), queries), dtype=np.uint8)
-        recorded = np.ascontiguousarray(self._recorded[:, first : first + queries])
-        route(self._plan.stages, self._plan.edges, self._share, recorded, first, taken)
+        route(self._plan, np.ascontiguousarray(self._recorded[:, first : first + queries]), first, taken)
         return taken
 
     def reschedule(self, capacity: Sequence[Sequence[tuple[float, int]]]) -> None:
@@ -155,29 +138,24 @@ class Stagewise:
 
         capacity: by stage (instant ms, replicas from then on), ascending, none before the instant last advanced to.
         """
-        handled = self._state.stages[:, layout.CHANGE] - self._change_at[:-1]
+        before = self._plan.stages
+        handled = self._state.stages["change"] - before["change_first"]
         for changes, count, later in zip(self._changes, handled.tolist(), capacity):
             changes[count:] = later
-        self._change_at, rows = _changes_of(self._changes)
-        stages = self._plan.stages.copy()
-        stages[:, layout.CHANGE_FIRST], stages[:, layout.CHANGE_STOP] = (
-            self._change_at[:-1],
-            self._change_at[1:],
-        )
+        stages, rows = _with_changes(before, self._changes)
         self._plan = self._plan._replace(stages=stages, changes=rows)
-        self._state.stages[:, layout.CHANGE] = self._change_at[:-1] + handled
+        self._state.stages["change"] = stages["change_first"] + handled
 
     @property
     def ongoing(self) -> tuple[int, ...]:
         """By stage, queries queued or in service."""
-        streams = self._state.streams[:, layout.COUNT]
-        into = self._plan.stages[:, layout.INPUT]
-        return tuple((streams[into] - streams[1 : len(into) + 1]).tolist())
+        count, into = self._state.streams["count"], self._plan.stages["input"]
+        return tuple((count[into] - count[1 : len(into) + 1]).tolist())
 
     @property
     def working(self) -> tuple[int, ...]:
         """By stage, replicas that serve a batch."""
-        return tuple(self._state.stages[:, layout.BUSY].tolist())
+        return tuple(self._state.stages["busy"].tolist())
 
     def forget(self) -> Floats:
         """Hand over the finish instants found since the last call, and keep them no longer."""
@@ -193,11 +171,12 @@ class Stagewise:
         visits: tuple[Visits, ...] = ()
         batches: tuple[Batches, ...] = ()
         if self._kind == "full":
-            stages = range(len(self.pipeline.stages))
             came_ms = np.asarray(arrivals_ms, dtype=np.float64)[: self.fed]
             visits = _recorded_visits(self.pipeline, self._record, came_ms, self._plan)
+            started = zip(self._record.batches, self._state.stages["started"].tolist())
             batches = tuple(
-                _recorded_batches(self._record, int(self._state.stages[s, layout.STARTED]), s) for s in stages
+                Batches(rows["start_ms"], rows["end_ms"], rows["queries"], rows["replica"])
+                for rows in (every[:count] for every, count in started)
             )
         return Run(
             arrivals_ms,
@@ -249,56 +228,42 @@ def plan_of(pipeline: Pipeline, slo_ms: float, most_replicas: int = 0) -> Plan:
     stages, edges = pipeline.stages, pipeline.edges
     input_of, input_kind, _ = _wiring(pipeline, most_replicas)
     ends = [s for s in range(len(stages)) if pipeline.may_end(s)]
-    edge_at = _offsets([len(stage.edges) for stage in stages])
-    change_at, changes = _changes_of([stage.capacity for stage in stages])
+    edge_at = np.cumsum([0, *(len(stage.edges) for stage in stages)])
     widest = max((stage.max_batch for stage in stages), default=1) + 1
     measured_at, measured_ms = _measured(stages, widest)
-    facts = np.zeros((len(stages), layout.PLAN_FIELDS), dtype=np.int64)
-    spans = np.zeros((len(stages), layout.SPANS))
+    service_ms = np.full((len(stages), widest), np.nan)
+    facts = layout.rows(len(stages), layout.STAGE)
     for s, stage in enumerate(stages):
-        way, delay_ms = stage.batching.compiled() or ("", 0.0)
-        steady = not stage.capacity and not most_replicas and (way, delay_ms) == ("hold", 0.0)
-        facts[s, layout.INPUT], facts[s, layout.KIND] = input_of[s], input_kind[s]
-        facts[s, layout.MOST] = stage.max_batch
-        facts[s, layout.BATCHING] = layout.WAKE if way == "wake" else layout.HOLD
-        facts[s, layout.LAW], facts[s, layout.KEY] = stage.service.law, _word(mix(stage.service.key))
-        facts[s, layout.STEADY], facts[s, layout.ONE] = steady, steady and stage.replicas == 1
-        facts[s, layout.EDGE_FIRST : layout.EDGE_STOP + 1] = edge_at[s : s + 2]
-        facts[s, layout.CHANGE_FIRST : layout.CHANGE_STOP + 1] = change_at[s : s + 2]
-        facts[s, layout.END] = ends.index(s) if s in ends else -1
-        facts[s, layout.LEADS_ON] = any(edge.parent == s for edge in edges)
-        spans[s, layout.DELAY_MS], spans[s, layout.SPREAD] = (
-            delay_ms,
-            math.sqrt(math.log1p(stage.service.cv**2)),
-        )
-    ways = [
-        (edge.parent + 1, _edge_kind(edge), _word(edge_key(pipeline.seed, edge.number))) for edge in edges
-    ]
-    return Plan(
-        stages=facts,
-        edges=np.array(ways, dtype=np.int64).reshape(len(edges), layout.EDGE_FIELDS),
-        spans=spans,
-        service_ms=_padded([stage.service.table_ms[: stage.max_batch + 1] for stage in stages], widest),
-        measured_at=measured_at,
-        measured_ms=measured_ms,
-        changes=changes,
-        routed=not all(edge.always for edge in edges),
-        slo_ms=float(slo_ms),
-    )
+        own, service = facts[s], stage.service
+        batching, own.delay_ms = stage.batching.compiled() or ("", 0.0)
+        own.wakes = batching == "wake"
+        own.steady = not stage.capacity and not most_replicas and batching == "hold" and own.delay_ms == 0.0
+        own.one = own.steady and stage.replicas == 1
+        own.input, own.kind, own.most = input_of[s], input_kind[s], stage.max_batch
+        own.law, own.key, own.spread = service.law, mix(service.key), math.sqrt(math.log1p(service.cv**2))
+        own.edge_first, own.edge_stop = edge_at[s : s + 2]
+        own.end = ends.index(s) if s in ends else -1
+        own.leads_on = any(edge.parent == s for edge in edges)
+        service_ms[s, : stage.max_batch + 1] = service.table_ms[: stage.max_batch + 1]
+    ways = layout.rows(len(edges), layout.EDGE)
+    for way, edge in zip(ways, edges):
+        share = 1.0 if edge.share is None else edge.share
+        way.parent, way.kind, way.share = edge.parent + 1, _edge_kind(edge), share
+        way.key = edge_key(pipeline.seed, edge.number)
+    facts, changes = _with_changes(facts, [stage.capacity for stage in stages])
+    routed = not all(edge.always for edge in edges)
+    return Plan(facts, ways, service_ms, measured_at, measured_ms, changes, routed, float(slo_ms))
 
 
-def _changes_of(capacity: Sequence[Sequence[tuple[float, int]]]) -> tuple[NDArray[np.int64], Floats]:
-    """Changes of replicas, stage behind stage: where each stage's begin; instants (ms) and numbers."""
-    rows = [change for changes in capacity for change in changes]
-    return (
-        _offsets([len(changes) for changes in capacity]),
-        np.array(rows, dtype=np.float64).reshape(len(rows), layout.CHANGE_FIELDS),
-    )
-
-
-def _word(bits: int) -> int:
-    """The 64 bits of a word without sign as a number that an array of signed ones can hold."""
-    return bits - 2**64 if bits >= 2**63 else bits
+def _with_changes(stages: Rows, capacity: Sequence[Sequence[tuple[float, int]]]) -> tuple[Rows, Rows]:
+    """Stages whose replicas change as given, as the kernels' arrays: STAGE[S], and CHANGE[n], stage behind stage."""
+    at = np.cumsum([0, *(len(changes) for changes in capacity)])
+    changed = stages.copy()
+    changed["change_first"], changed["change_stop"] = at[:-1], at[1:]
+    rows = layout.rows(int(at[-1]), layout.CHANGE)
+    for row, (at_ms, replicas) in zip(rows, (change for changes in capacity for change in changes)):
+        row.at_ms, row.to = at_ms, replicas
+    return changed, rows
 
 
 def _wiring(pipeline: Pipeline, most_replicas: int) -> tuple[list[int], list[int], list[bool]]:
@@ -363,46 +328,40 @@ def _state_of(plan: Plan, pipeline: Pipeline, room: int, most_replicas: int) -> 
     stages, streams, edges = len(pipeline.stages), len(ordered), len(pipeline.edges)
     most = max(most_replicas, *(stage.most_replicas for stage in pipeline.stages))
     places = 1 << (most - 1).bit_length()
-    counted = plan.routed or bool((plan.stages[:, layout.KIND] == layout.MERGED).any())
+    counted = plan.routed or bool((plan.stages["kind"] == layout.MERGED).any())
     state = State(
         times=np.empty((streams, room + 1)),
         stops=np.zeros((streams, room + 1), dtype=np.int64),
         ids=np.empty((streams, room), dtype=np.int32),
-        streams=np.zeros((streams + 1, layout.STREAM_FIELDS), dtype=np.int64),
-        ended_ms=np.empty((plan.stages[:, layout.END].max() + 1, room + layout.SPILL)),
+        streams=layout.rows(streams, layout.STREAM),
+        whole=layout.rows(1, layout.WHOLE),
+        ended_ms=np.empty((plan.stages["end"].max() + 1, room + layout.SPILL)),
         joining=np.zeros((stages, room if counted else 0), dtype=np.int32),
         taken=np.zeros((edges, room if plan.routed else 0), dtype=np.uint8),
-        stages=np.zeros((stages, layout.STAGE_FIELDS), dtype=np.int64),
-        ring_ms=np.zeros((stages, places)),
-        ring=np.zeros((stages, places, layout.RING_FIELDS), dtype=np.int64),
+        stages=layout.rows(stages, layout.STAGE_STATE),
+        ends_ms=np.zeros((stages, places)),
+        ring=layout.rows((stages, places), layout.PLACE),
+        wakes=layout.rows((stages, places), layout.WAKE),
         edge_run=np.zeros(edges, dtype=np.int64),
         firsts=np.empty(room, dtype=np.int64),
     )
     for s, stage in enumerate(pipeline.stages):
-        state.stages[s, layout.REPLICAS] = stage.replicas
-        state.ring[s, : stage.replicas, layout.STANDING] = 1
-    state.streams[:-1, layout.ORDERED] = ordered
-    state.stages[:, layout.CHANGE] = plan.stages[:, layout.CHANGE_FIRST]
+        state.stages["replicas"][s] = stage.replicas
+        state.ring["standing"][s, : stage.replicas] = layout.IDLE
+    state.streams["ordered"] = ordered
+    state.stages["change"] = plan.stages["change_first"]
     return state
 
 
 def _grown(state: State, room: int) -> State:
     """The same state with room for more open queries."""
-    extra = {
-        "times": 1,
-        "stops": 1,
-        "ids": 0,
-        "ended_ms": layout.SPILL,
-        "joining": 0,
-        "taken": 0,
-        "firsts": 0,
-    }
+    spare = {"times": 1, "stops": 1, "ended_ms": layout.SPILL}
     grown = {}
-    for name, more in extra.items():
+    for name in ("times", "stops", "ids", "ended_ms", "joining", "taken", "firsts"):
         old = getattr(state, name)
         if old.shape[-1]:
-            grown[name] = np.zeros((*old.shape[:-1], room + more), dtype=old.dtype)
-            grown[name][..., : old.shape[-1]] = old
+            larger = np.zeros((*old.shape[:-1], room + spare.get(name, 0)), dtype=old.dtype)
+            grown[name] = _enlarged(old, larger)
     return state._replace(**grown)
 
 
@@ -419,8 +378,7 @@ def _record_of(stages: int, queries: int, kind: str, *, routed: bool = True) -> 
         finish_ms=np.empty(queries),
         visits_ms=visits_ms,
         visits=visits,
-        batches_ms=np.empty((stages, full, 2)),
-        batches=np.empty((stages, full, 2), dtype=np.int32),
+        batches=layout.rows((stages, full), layout.BATCH),
     )
 
 
@@ -444,31 +402,10 @@ def _recorded_visits(
     for s, stage in enumerate(pipeline.stages):
         entered_ms, start_ms, end_ms = record.visits_ms[s, :, :queries]
         sizes, replicas = record.visits[s, :, :queries]
-        if plan.stages[s, layout.KIND] == layout.DIRECT:
+        if plan.stages[s].kind == layout.DIRECT:
             parent = stage.edges[0].parent
             entered_ms = arrivals_ms if parent == SOURCE else visits[parent].end_ms
-        if plan.stages[s, layout.ONE] and not plan.routed:
+        if plan.stages[s].one and not plan.routed:
             replicas = np.zeros(queries, dtype=np.int32)
         visits.append(Visits(entered_ms, start_ms, end_ms, sizes, replicas))
     return tuple(visits)
-
-
-def _recorded_batches(record: Record, count: int, stage: int) -> Batches:
-    """The `count` batches that a stage's kernel recorded."""
-    times, sizes = record.batches_ms[stage, :count], record.batches[stage, :count]
-    return Batches(times[:, 0], times[:, 1], sizes[:, 0], sizes[:, 1])
-
-
-def _padded(tables: Sequence[Floats], width: int) -> Floats:
-    padded = np.full((len(tables), width), np.nan)
-    for row, table in zip(padded, tables):
-        row[: len(table)] = table
-    return padded
-
-
-def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-
-
-def _ints(values: Sequence[int]) -> NDArray[np.int64]:
-    return np.array(values, dtype=np.int64)

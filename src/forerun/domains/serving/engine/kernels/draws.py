@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from forerun.domains.serving.engine.kernels.layout import KEY, LAW, SPREAD, Floats, Ints
+from forerun.domains.serving.engine.kernels.layout import StageArrays
 from forerun.kernels.jit import kernel
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -50,16 +50,15 @@ def drawn_ms(law: int, base_ms: float, spread: float, key: np.uint64, number: in
     return base_ms * math.exp(spread * normal - 0.5 * spread * spread)
 
 
-@kernel
-def varying_ms(
-    facts: Ints, spans: Floats, base_ms: float, measured_at: Ints, measured_ms: Floats, size: int, number: int
-) -> float:
-    """The service time of a batch of `size`, the `number`-th to start at a stage whose times are not in a table.
-
-    facts, spans, measured_at: the stage's rows of the plan. base_ms: what the table says of the size.
-    """
-    key = np.uint64(facts[KEY])
-    if facts[LAW] == 3:
-        first, stop = measured_at[size], measured_at[size + 1]
-        return measured_ms[first + np.int64(unit(key, number) * (stop - first))]  # type: ignore[no-any-return]
-    return drawn_ms(facts[LAW], base_ms, spans[SPREAD], key, number)
+@kernel(inline=True)
+def batch_ms(stage: StageArrays, fixed: bool, size: np.uint64, number: np.uint64) -> float:
+    """The service time of a batch of `size`, the `number`-th to start at a stage. fixed: the stage's table says it."""
+    taken_ms = stage.service_ms[size]
+    if not fixed:
+        facts, draw = stage.facts, int(np.int64(number))
+        if facts.law == 3:
+            first, stop = stage.measured_at[size], stage.measured_at[size + np.uint64(1)]
+            taken_ms = stage.measured_ms[first + np.int64(unit(facts.key, draw) * (stop - first))]
+        else:
+            taken_ms = drawn_ms(facts.law, taken_ms, facts.spread, facts.key, draw)
+    return taken_ms  # type: ignore[no-any-return]

@@ -14,75 +14,90 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domains.serving.engine.kernels.gaps import CELLS, FIRST_EXPONENT, LEAST_MS, PER_OCTAVE
+from forerun.domains.serving.engine.kernels.layout import Rows
 from forerun.kernels.jit import kernel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: fields of `limits`
-MAX_SEQS: Final = 0
-TOKEN_BUDGET: Final = 1
-KV_BLOCKS: Final = 2
-BLOCK_TOKENS: Final = 3
-LEAST_REQUESTS: Final = 4  # 1: a request goes to the replica with the fewest; 0: in turn
-LIMITS: Final = 5
+#: a request, in `State.requests`
+REQUEST: Final = np.dtype(
+    [
+        ("enter_ms", "f8"),
+        ("prompt", "i8"),
+        ("output", "i8"),
+        ("emitted", "i8"),
+        ("cached", "i8"),
+        ("blocks", "i8"),
+        ("next", "i8"),  # the position behind it in its replica's queue, -1 at the end
+        ("preempted", "i8"),  # how often
+        ("replica", "i8"),
+        ("start_ms", "f8"),  # begin of its first iteration
+        ("first_ms", "f8"),  # its first token
+        ("last_ms", "f8"),  # its latest token; at the end, its last
+        ("gap_ms", "f8"),  # longest time between consecutive tokens
+        ("since_ms", "f8"),  # when it was preempted
+        ("stalled_ms", "f8"),  # time between preemption and readmission
+        ("stalled_first_ms", "f8"),  # the part of it before the first token
+    ]
+)
 
-#: columns of `counts`, a row a request
-PROMPT: Final = 0
-OUTPUT: Final = 1
-EMITTED: Final = 2
-CACHED: Final = 3
-BLOCKS: Final = 4
-NEXT: Final = 5  # the position behind it in its replica's queue, -1 at the end
-PREEMPTED: Final = 6  # how often
-REPLICA: Final = 7
-COUNTS: Final = 8
+#: a replica, in `State.replicas`
+REPLICA: Final = np.dtype(
+    [
+        ("running", "i8"),
+        ("head", "i8"),  # of its queue, -1 if it is empty
+        ("tail", "i8"),
+        ("free", "i8"),  # free blocks
+        ("order", "i8"),  # number of its iteration under way
+        ("open", "i8"),  # requests waiting or running
+        ("steady", "i8"),  # 1 if everybody who ran emitted a token when its last iteration ended
+        ("due_ms", "f8"),  # end of the iteration under way, inf if there is none
+        ("begun_ms", "f8"),  # its begin, or from when on the next may begin
+    ]
+)
 
-#: columns of `times`, a row a request
-START: Final = 0  # begin of its first iteration
-FIRST: Final = 1  # its first token
-LAST: Final = 2  # its latest token; at the end, its last
-GAP: Final = 3  # longest time between consecutive tokens
-SINCE: Final = 4  # when it was preempted
-STALLED: Final = 5  # time between preemption and readmission
-STALLED_FIRST: Final = 6  # the part of it before the first token
-TIMES: Final = 7
+#: the stage as a whole, the only row of `State.whole`
+WHOLE: Final = np.dtype(
+    [
+        ("entered", "i8"),  # positions that have entered
+        ("fed", "i8"),
+        ("iterations", "i8"),
+        ("done", "i8"),
+        ("turn", "i8"),  # the replica that the next request goes to, if they take turns
+    ]
+)
 
-#: fields of a replica's row in `own`
-RUNNING: Final = 0
-HEAD: Final = 1
-TAIL: Final = 2
-FREE: Final = 3  # free blocks
-ORDER: Final = 4  # number of its iteration under way
-OPEN: Final = 5  # requests waiting or running
-STEADY: Final = 6  # 1 if everybody who ran emitted a token when its last iteration ended
-OWN: Final = 7
+#: a request that left, in `State.done`: its position, its last iteration, and when that began
+DONE: Final = np.dtype([("request", "i8"), ("iteration", "i8"), ("begun_ms", "f8")])
 
-#: fields of `window`
-ENTERED: Final = 0  # positions that have entered
-FED: Final = 1
-ITERATIONS: Final = 2
-DONE: Final = 3
-TURN: Final = 4
-WINDOW: Final = 5
-
-#: columns of `rows`, a row an iteration
-ROW_REPLICA: Final = 0
-ROW_PREFILL: Final = 1
-ROW_DECODES: Final = 2
-ROW_KV: Final = 3
-ROW_RUNNING: Final = 4
-ROW_FREE: Final = 5
-ROWS: Final = 6
+#: an iteration, in `State.iterations`
+ITERATION: Final = np.dtype(
+    [
+        ("start_ms", "f8"),
+        ("end_ms", "f8"),
+        ("replica", "i8"),
+        ("prefill", "i8"),
+        ("decodes", "i8"),
+        ("kv", "i8"),
+        ("running", "i8"),
+        ("free_blocks", "i8"),
+    ]
+)
 
 
-class Law(NamedTuple):
-    """What an iteration takes: a + b_p P + b_d D + b_k K + c A with `terms` = (a, b_p, b_d, b_k, c).
+class Model(NamedTuple):
+    """What a replica holds, how requests choose one, and what an iteration takes.
 
-    With tables (else of length 1): prefill_ms[P], of P prompt tokens alone, and decode_ms[D], of D decodes alone;
-    both together take prefill_ms[P] + decode_ms[D] - decode_ms[1].
+    least_requests: a request goes to the replica with the fewest; else in turn. An iteration takes a + b_p P + b_d D +
+    b_k K + c A with `terms` = (a, b_p, b_d, b_k, c). With tables (else of length 1): prefill_ms[P], of P prompt tokens
+    alone, and decode_ms[D], of D decodes alone; both together take prefill_ms[P] + decode_ms[D] - decode_ms[1].
     """
 
+    max_seqs: int
+    token_budget: int
+    block_tokens: int
+    least_requests: bool
     terms: Floats
     prefill_ms: Floats
     decode_ms: Floats
@@ -91,309 +106,207 @@ class Law(NamedTuple):
 class State(NamedTuple):
     """N requests, R replicas.
 
-    enter_ms: float64[N]. counts: int64[N, COUNTS]. times: float64[N, TIMES]. own: int64[R, OWN]. due_ms: float64[R], end of
-    the iteration under way, inf if there is none; begun_ms: float64[R], its begin, or from when on the next may begin.
-    slots, given: int64[R, max_seqs], who runs, in order of admission, and how many tokens each was given. window:
-    int64[WINDOW]. done: int64[N, 2], position and iteration of each request that left, done_ms: float64[N], the begin of
-    that iteration; in order replica by replica. gaps: int64[CELLS], times between consecutive tokens. crossing:
-    int64[block_tokens], scratch. rows_ms: float64[M, 2], begin and end of each iteration; rows: int64[M, ROWS]; in order
-    replica by replica; M = 0 records none.
+    requests: REQUEST[N]. replicas: REPLICA[R]. slots, given: int64[R, max_seqs], who runs, in order of admission, and how
+    many tokens each was given. whole: WHOLE[1]. done: DONE[N], in order replica by replica. gaps: int64[CELLS], times
+    between consecutive tokens. crossing: int64[block_tokens], scratch. iterations: ITERATION[M], in order replica by
+    replica; M = 0 records none.
     """
 
-    enter_ms: Floats
-    counts: Ints
-    times: Floats
-    own: Ints
-    due_ms: Floats
-    begun_ms: Floats
+    requests: Rows
+    replicas: Rows
     slots: Ints
     given: Ints
-    window: Ints
-    done: Ints
-    done_ms: Floats
+    whole: Rows
+    done: Rows
     gaps: Ints
     crossing: Ints
-    rows_ms: Floats
-    rows: Ints
+    iterations: Rows
 
 
-@kernel
-def run_requests(limits: Ints, law: Law, state: State, until_ms: float) -> bool:
-    """Handle every instant before `until_ms`; False if `rows` is full and there is more to do.
+@kernel(allocates=False)
+def run_requests(model: Model, state: State, until_ms: float) -> bool:
+    """Handle every instant before `until_ms`; False if `iterations` is full and there is more to do.
 
     Between two instants of entry replicas do not meet, so each runs ahead by itself.
     """
-    # Taken out once: each look into the state costs as much as a token.
-    window, own, due_ms, enter_ms = state.window, state.own, state.due_ms, state.enter_ms
-    slots, given, counts, times = state.slots, state.given, state.counts, state.times
-    done, done_ms, gaps, rows, rows_ms = state.done, state.done_ms, state.gaps, state.rows, state.rows_ms
-    terms, prefill_ms, decode_ms = law.terms, law.prefill_ms, law.decode_ms
-    begun_ms, crossing = state.begun_ms, state.crossing
-    replicas, room = due_ms.shape[0], rows.shape[0]
+    whole, requests, replicas = state.whole[0], state.requests, state.replicas
+    room = state.iterations.shape[0]
     while True:
-        coming_ms = enter_ms[window[ENTERED]] if window[ENTERED] < window[FED] else np.inf
+        coming_ms = requests[whole.entered].enter_ms if whole.entered < whole.fed else np.inf
         limit_ms = min(coming_ms, until_ms)
-        for r in range(replicas):
+        for r in range(replicas.shape[0]):
+            own = replicas[r]
             while True:
-                if due_ms[r] == np.inf:
+                if own.due_ms == np.inf:
                     # What ends at the instant of entry begins again only after it.
-                    if own[r, OPEN] == 0 or not begun_ms[r] < limit_ms:
+                    if own.open == 0 or not own.begun_ms < limit_ms:
                         break
-                    if room > 0 and window[ITERATIONS] + 1 > room:
+                    if room > 0 and whole.iterations + 1 > room:
                         return False
-                    _begin(
-                        r,
-                        limits,
-                        terms,
-                        prefill_ms,
-                        decode_ms,
-                        own,
-                        slots,
-                        given,
-                        counts,
-                        times,
-                        due_ms,
-                        begun_ms,
-                        window,
-                        rows,
-                        rows_ms,
-                    )
-                elif due_ms[r] < limit_ms or (due_ms[r] == coming_ms and coming_ms < until_ms):
-                    _end(r, own, slots, given, counts, times, due_ms, begun_ms, window, done, done_ms, gaps)
-                    if own[r, STEADY] and own[r, RUNNING] > 0:
-                        _decode_on(
-                            r,
-                            limit_ms,
-                            limits,
-                            terms,
-                            decode_ms,
-                            own,
-                            slots,
-                            counts,
-                            times,
-                            begun_ms,
-                            window,
-                            gaps,
-                            crossing,
-                            rows,
-                            rows_ms,
-                        )
+                    _begin(model, state, r)
+                elif own.due_ms < limit_ms or (own.due_ms == coming_ms and coming_ms < until_ms):
+                    _end(state, r)
+                    if own.steady and own.running > 0:
+                        _decode_on(model, state, r, limit_ms)
                 else:
                     break
         if not coming_ms < until_ms:
             return True
-        for r in range(replicas):
-            if due_ms[r] == np.inf:
-                begun_ms[r] = coming_ms
-        while window[ENTERED] < window[FED] and enter_ms[window[ENTERED]] == coming_ms:
-            _enter(limits, own, counts, window)
+        for r in range(replicas.shape[0]):
+            if replicas[r].due_ms == np.inf:
+                replicas[r].begun_ms = coming_ms
+        while whole.entered < whole.fed and requests[whole.entered].enter_ms == coming_ms:
+            _enter(model, state)
 
 
 @kernel(inline=True)
-def _end(
-    r: int,
-    own: Ints,
-    slots: Ints,
-    given: Ints,
-    counts: Ints,
-    times: Floats,
-    due_ms: Floats,
-    begun_ms: Floats,
-    window: Ints,
-    done: Ints,
-    done_ms: Floats,
-    gaps: Ints,
-) -> None:
+def _end(state: State, r: int) -> None:
     """The replica's iteration ends: whoever has all of its tokens cached emits one; whoever has emitted all leaves."""
-    now_ms, usual_ms, cell = due_ms[r], -1.0, 0
+    own, whole, slots, given = state.replicas[r], state.whole[0], state.slots, state.given
+    now_ms, usual_ms, cell = own.due_ms, -1.0, 0
     kept, emitted = 0, 0
-    for i in range(own[r, RUNNING]):
+    for i in range(own.running):
         who = slots[r, i]
-        counts[who, CACHED] += given[r, i]
-        if given[r, i] > 0 and counts[who, CACHED] == counts[who, PROMPT] + counts[who, EMITTED]:
-            counts[who, EMITTED] += 1
+        request = state.requests[who]
+        request.cached += given[r, i]
+        if given[r, i] > 0 and request.cached == request.prompt + request.emitted:
+            request.emitted += 1
             emitted += 1
-            if counts[who, EMITTED] == 1:
-                times[who, FIRST] = now_ms
-                times[who, STALLED_FIRST] = times[who, STALLED]
+            if request.emitted == 1:
+                request.first_ms, request.stalled_first_ms = now_ms, request.stalled_ms
             else:
-                gap_ms = now_ms - times[who, LAST]
-                times[who, GAP] = max(times[who, GAP], gap_ms)
+                gap_ms = now_ms - request.last_ms
+                request.gap_ms = max(request.gap_ms, gap_ms)
                 if gap_ms != usual_ms:
-                    usual_ms = gap_ms
-                    mantissa, exponent = math.frexp(max(gap_ms, LEAST_MS))
-                    within = int((mantissa - 0.5) * (2 * PER_OCTAVE))
-                    cell = min(CELLS - 1, (exponent - FIRST_EXPONENT) * PER_OCTAVE + within)
-                gaps[cell] += 1
-            times[who, LAST] = now_ms
-            if counts[who, EMITTED] == counts[who, OUTPUT]:
-                own[r, FREE] += counts[who, BLOCKS]
-                own[r, OPEN] -= 1
-                done[window[DONE], 0], done[window[DONE], 1] = who, own[r, ORDER]
-                done_ms[window[DONE]] = begun_ms[r]
-                window[DONE] += 1
+                    usual_ms, cell = gap_ms, _cell(gap_ms)
+                state.gaps[cell] += 1
+            request.last_ms = now_ms
+            if request.emitted == request.output:
+                own.free += request.blocks
+                own.open -= 1
+                left = state.done[whole.done]
+                left.request, left.iteration, left.begun_ms = who, own.order, own.begun_ms
+                whole.done += 1
                 continue
         slots[r, kept] = who
         kept += 1
-    own[r, STEADY] = emitted == own[r, RUNNING]
-    own[r, RUNNING] = kept
-    due_ms[r], begun_ms[r] = np.inf, now_ms
+    own.steady = emitted == own.running
+    own.running = kept
+    own.due_ms, own.begun_ms = np.inf, now_ms
 
 
 @kernel(inline=True)
-def _enter(limits: Ints, own: Ints, counts: Ints, window: Ints) -> None:
+def _enter(model: Model, state: State) -> None:
     """The next request joins the back of a replica's queue: in turn, or where the fewest are."""
-    who = window[ENTERED]
-    chosen = window[TURN]
-    if limits[LEAST_REQUESTS]:
+    whole, replicas, requests = state.whole[0], state.replicas, state.requests
+    who, chosen = whole.entered, whole.turn
+    if model.least_requests:
         chosen = 0
-        for r in range(1, own.shape[0]):
-            if own[r, OPEN] < own[chosen, OPEN]:
+        for r in range(1, replicas.shape[0]):
+            if replicas[r].open < replicas[chosen].open:
                 chosen = r
-    window[TURN] = (chosen + 1) % own.shape[0]
-    counts[who, REPLICA], counts[who, NEXT] = chosen, -1
-    if own[chosen, HEAD] < 0:
-        own[chosen, HEAD] = who
+    whole.turn = (chosen + 1) % replicas.shape[0]
+    own = replicas[chosen]
+    requests[who].replica, requests[who].next = chosen, -1
+    if own.head < 0:
+        own.head = who
     else:
-        counts[own[chosen, TAIL], NEXT] = who
-    own[chosen, TAIL] = who
-    own[chosen, OPEN] += 1
-    window[ENTERED] = who + 1
+        requests[own.tail].next = who
+    own.tail = who
+    own.open += 1
+    whole.entered = who + 1
 
 
 @kernel(inline=True)
-def _begin(
-    r: int,
-    limits: Ints,
-    terms: Floats,
-    prefill_ms: Floats,
-    decode_ms: Floats,
-    own: Ints,
-    slots: Ints,
-    given: Ints,
-    counts: Ints,
-    times: Floats,
-    due_ms: Floats,
-    begun_ms: Floats,
-    window: Ints,
-    rows: Ints,
-    rows_ms: Floats,
-) -> None:
+def _begin(model: Model, state: State, r: int) -> None:
     """An idle replica begins an iteration.
 
     Running requests, in order of admission, are given what they still need, within the budget. One that finds too few
     free blocks has the last of the running preempted, again and again; if that is itself, it waits with the others.
     Where nobody was preempted, requests are admitted from the front of the queue.
     """
-    now_ms, budget, block = begun_ms[r], limits[TOKEN_BUDGET], limits[BLOCK_TOKENS]
+    own, whole, slots, given = state.replicas[r], state.whole[0], state.slots, state.given
+    now_ms, budget, block = own.begun_ms, model.token_budget, model.block_tokens
     prefill, decodes, kv, attention = 0, 0, 0, 0.0
     preempted = False
     i = 0
-    while i < own[r, RUNNING]:
+    while i < own.running:
         who = slots[r, i]
-        todo = counts[who, PROMPT] + counts[who, EMITTED] - counts[who, CACHED]
+        request = state.requests[who]
+        todo = request.prompt + request.emitted - request.cached
         give = min(todo, budget)
         given[r, i] = 0
         if give > 0:
             needed = 0
-            if counts[who, CACHED] + give > counts[who, BLOCKS] * block:
-                needed = (counts[who, CACHED] + give + block - 1) // block - counts[who, BLOCKS]
-            while needed > own[r, FREE]:
-                last = slots[r, own[r, RUNNING] - 1]
-                _preempt(r, last, now_ms, own, counts, times)
+            if request.cached + give > request.blocks * block:
+                needed = (request.cached + give + block - 1) // block - request.blocks
+            while needed > own.free:
+                last = slots[r, own.running - 1]
+                _preempt(state, r, last, now_ms)
                 preempted = True
                 if last == who:
                     give = 0
                     break
             if give > 0:
-                own[r, FREE] -= needed
-                counts[who, BLOCKS] += needed
+                own.free -= needed
+                request.blocks += needed
                 given[r, i] = give
                 budget -= give
-                if counts[who, EMITTED] > 0 and todo == 1:
+                if request.emitted > 0 and todo == 1:
                     decodes += 1
-                    kv += counts[who, CACHED]
+                    kv += request.cached
                 else:
                     prefill += give
-                    attention += give * (counts[who, CACHED] + give / 2)
+                    attention += give * (request.cached + give / 2)
         i += 1
-    while not preempted and own[r, HEAD] >= 0 and own[r, RUNNING] < limits[MAX_SEQS] and budget > 0:
-        who = own[r, HEAD]
-        give = min(counts[who, PROMPT] + counts[who, EMITTED], budget)
+    while not preempted and own.head >= 0 and own.running < model.max_seqs and budget > 0:
+        request = state.requests[own.head]
+        give = min(request.prompt + request.emitted, budget)
         needed = (give + block - 1) // block
-        if needed > own[r, FREE]:
+        if needed > own.free:
             break
-        own[r, HEAD] = counts[who, NEXT]
-        own[r, FREE] -= needed
-        counts[who, BLOCKS] = needed
-        slots[r, own[r, RUNNING]], given[r, own[r, RUNNING]] = who, give
-        own[r, RUNNING] += 1
+        slots[r, own.running], given[r, own.running] = own.head, give
+        own.head = request.next
+        own.free -= needed
+        request.blocks = needed
+        own.running += 1
         budget -= give
         prefill += give
         attention += give * (give / 2)
-        if counts[who, PREEMPTED] > 0:
-            times[who, STALLED] += now_ms - times[who, SINCE]
+        if request.preempted > 0:
+            request.stalled_ms += now_ms - request.since_ms
         else:
-            times[who, START] = now_ms
-    if decode_ms.shape[0] > 1:
-        taken_ms = decode_ms[decodes]
-        if prefill > 0:
-            taken_ms = prefill_ms[prefill] + (taken_ms - decode_ms[1] if decodes > 0 else 0.0)
-    else:
-        taken_ms = terms[0] + terms[1] * prefill + terms[2] * decodes + terms[3] * kv + terms[4] * attention
-    end_ms = now_ms + taken_ms
-    number = window[ITERATIONS]
-    if rows.shape[0] > 0:
-        rows_ms[number, 0], rows_ms[number, 1] = now_ms, end_ms
-        rows[number, ROW_REPLICA], rows[number, ROW_PREFILL], rows[number, ROW_DECODES] = r, prefill, decodes
-        rows[number, ROW_KV], rows[number, ROW_RUNNING], rows[number, ROW_FREE] = (
-            kv,
-            own[r, RUNNING],
-            own[r, FREE],
-        )
-    own[r, ORDER] = number
-    window[ITERATIONS] = number + 1
-    due_ms[r] = end_ms
+            request.start_ms = now_ms
+    own.due_ms = now_ms + _iteration_ms(model, prefill, decodes, kv, attention)
+    own.order = whole.iterations
+    if state.iterations.shape[0] > 0:
+        _note(state, r, whole.iterations, now_ms, own.due_ms, prefill, decodes, kv, own.running, own.free)
+    whole.iterations += 1
 
 
 @kernel(inline=True)
-def _decode_on(
-    r: int,
-    limit_ms: float,
-    limits: Ints,
-    terms: Floats,
-    decode_ms: Floats,
-    own: Ints,
-    slots: Ints,
-    counts: Ints,
-    times: Floats,
-    begun_ms: Floats,
-    window: Ints,
-    gaps: Ints,
-    crossing: Ints,
-    rows: Ints,
-    rows_ms: Floats,
-) -> None:
+def _decode_on(model: Model, state: State, r: int, limit_ms: float) -> None:
     """Whole iterations in which all that run decode and nothing else can happen.
 
     They end before `limit_ms`, nobody leaves, nobody can be admitted, blocks suffice. Then iterations differ in their
     times only, and requests are brought up to date once. Each time is computed as it would be one by one.
     """
-    now_ms, running, block, free = begun_ms[r], own[r, RUNNING], limits[BLOCK_TOKENS], own[r, FREE]
-    room = rows.shape[0] - window[ITERATIONS] - 1 if rows.shape[0] > 0 else np.int64(2**62)
-    steps, kv = room, 0
+    own, whole, crossing, rows = state.replicas[r], state.whole[0], state.crossing, state.iterations.shape[0]
+    now_ms, running, block, free = own.begun_ms, own.running, model.block_tokens, own.free
+    steps = rows - whole.iterations - 1 if rows > 0 else np.int64(2**62)
+    kv = 0
     for k in range(block):
         crossing[k] = 0
     for i in range(running):
-        who = slots[r, i]
-        steps = min(steps, counts[who, OUTPUT] - counts[who, EMITTED] - 1)
-        kv += counts[who, CACHED]
+        request = state.requests[state.slots[r, i]]
+        steps = min(steps, request.output - request.emitted - 1)
+        kv += request.cached
         # Its blocks are full, and it needs another one, in so many iterations.
-        crossing[(block - counts[who, CACHED] % block) % block] += 1
-    left = limits[TOKEN_BUDGET] - running
-    if own[r, HEAD] >= 0 and running < limits[MAX_SEQS] and left > 0:
-        first = own[r, HEAD]
-        give = min(counts[first, PROMPT] + counts[first, EMITTED], left)
+        crossing[(block - request.cached % block) % block] += 1
+    left = model.token_budget - running
+    if own.head >= 0 and running < model.max_seqs and left > 0:
+        first = state.requests[own.head]
+        give = min(first.prompt + first.emitted, left)
         # Free blocks only get fewer, so whoever does not fit now does not fit later.
         if (give + block - 1) // block <= free - crossing[0]:
             steps = 0
@@ -404,52 +317,82 @@ def _decode_on(
         needed = crossing[done % block]
         if needed > free:
             break
-        if decode_ms.shape[0] > 1:
-            taken_ms = decode_ms[running]
-        else:
-            taken_ms = terms[0] + terms[1] * 0 + terms[2] * running + terms[3] * kv + terms[4] * 0.0
-        end_ms = now_ms + taken_ms
+        end_ms = now_ms + _iteration_ms(model, 0, running, kv, 0.0)
         if not end_ms < limit_ms:
             break
         free -= needed
-        if rows.shape[0] > 0:
-            number = window[ITERATIONS] + done
-            rows_ms[number, 0], rows_ms[number, 1] = now_ms, end_ms
-            rows[number, ROW_REPLICA], rows[number, ROW_PREFILL], rows[number, ROW_DECODES] = r, 0, running
-            rows[number, ROW_KV], rows[number, ROW_RUNNING], rows[number, ROW_FREE] = kv, running, free
+        if rows > 0:
+            _note(state, r, whole.iterations + done, now_ms, end_ms, 0, running, kv, running, free)
         gap_ms = end_ms - now_ms
         if gap_ms != usual_ms:
-            usual_ms = gap_ms
+            usual_ms, cell = gap_ms, _cell(gap_ms)
             longest_ms = max(longest_ms, gap_ms)
-            mantissa, exponent = math.frexp(max(gap_ms, LEAST_MS))
-            within = int((mantissa - 0.5) * (2 * PER_OCTAVE))
-            cell = min(CELLS - 1, (exponent - FIRST_EXPONENT) * PER_OCTAVE + within)
-        gaps[cell] += running
+        state.gaps[cell] += running
         kv += running
         now_ms = end_ms
         done += 1
     if done > 0:
         for i in range(running):
-            who = slots[r, i]
-            counts[who, CACHED] += done
-            counts[who, EMITTED] += done
-            counts[who, BLOCKS] = (counts[who, CACHED] + block - 1) // block
-            times[who, LAST] = now_ms
-            times[who, GAP] = max(times[who, GAP], longest_ms)
-        own[r, FREE] = free
-        window[ITERATIONS] += done
-        begun_ms[r] = now_ms
+            request = state.requests[state.slots[r, i]]
+            request.cached += done
+            request.emitted += done
+            request.blocks = (request.cached + block - 1) // block
+            request.last_ms = now_ms
+            request.gap_ms = max(request.gap_ms, longest_ms)
+        own.free, own.begun_ms = free, now_ms
+        whole.iterations += done
 
 
 @kernel(inline=True)
-def _preempt(r: int, who: int, now_ms: float, own: Ints, counts: Ints, times: Floats) -> None:
+def _preempt(state: State, r: int, who: int, now_ms: float) -> None:
     """The last running request loses its blocks and goes back to the front of the queue."""
-    own[r, FREE] += counts[who, BLOCKS]
-    own[r, RUNNING] -= 1
-    counts[who, BLOCKS] = counts[who, CACHED] = 0
-    counts[who, PREEMPTED] += 1
-    counts[who, NEXT] = own[r, HEAD]
-    if own[r, HEAD] < 0:
-        own[r, TAIL] = who
-    own[r, HEAD] = who
-    times[who, SINCE] = now_ms
+    own, request = state.replicas[r], state.requests[who]
+    own.free += request.blocks
+    own.running -= 1
+    request.blocks = request.cached = 0
+    request.preempted += 1
+    request.next = own.head
+    if own.head < 0:
+        own.tail = who
+    own.head = who
+    request.since_ms = now_ms
+
+
+@kernel(inline=True)
+def _iteration_ms(model: Model, prefill: int, decodes: int, kv: int, attention: float) -> float:
+    """What an iteration takes (see `Model`)."""
+    terms, prefill_ms, decode_ms = model.terms, model.prefill_ms, model.decode_ms
+    if decode_ms.shape[0] > 1:
+        taken_ms = decode_ms[decodes]
+        if prefill > 0:
+            taken_ms = prefill_ms[prefill] + (taken_ms - decode_ms[1] if decodes > 0 else 0.0)
+    else:
+        taken_ms = terms[0] + terms[1] * prefill + terms[2] * decodes + terms[3] * kv + terms[4] * attention
+    return taken_ms  # type: ignore[no-any-return]
+
+
+@kernel(inline=True)
+def _cell(gap_ms: float) -> int:
+    """The cell of the histogram that a time between tokens falls into."""
+    mantissa, exponent = math.frexp(max(gap_ms, LEAST_MS))
+    within = int((mantissa - 0.5) * (2 * PER_OCTAVE))
+    return min(CELLS - 1, (exponent - FIRST_EXPONENT) * PER_OCTAVE + within)
+
+
+@kernel(inline=True)
+def _note(
+    state: State,
+    r: int,
+    number: int,
+    start_ms: float,
+    end_ms: float,
+    prefill: int,
+    decodes: int,
+    kv: int,
+    running: int,
+    free: int,
+) -> None:
+    """Record an iteration."""
+    row = state.iterations[number]
+    row.start_ms, row.end_ms, row.replica = start_ms, end_ms, r
+    row.prefill, row.decodes, row.kv, row.running, row.free_blocks = prefill, decodes, kv, running, free

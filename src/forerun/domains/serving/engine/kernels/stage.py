@@ -5,39 +5,55 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.domains.serving.engine.kernels.layout import (
-    BUSY,
+    ABSENT,
     DIRECT,
-    FIRST,
-    HEAD_RUN,
-    KIND,
-    ONE,
-    REPLICA,
-    REPLICAS,
-    SIZE,
-    STANDING,
-    STARTED,
-    VISITED,
-    VISITED_TO,
-    WOKEN,
+    IDLE,
+    WORKING,
     Floats,
-    Ints,
+    Plan,
+    Record,
+    Rows,
+    StageArrays,
+    State,
 )
 from forerun.kernels.jit import kernel
 
 
 @kernel(inline=True)
+def stage_arrays(plan: Plan, state: State, record: Record, s: int) -> StageArrays:
+    """The arrays of stage `s`."""
+    into, out = plan.stages[s].input, s + 1
+    return StageArrays(
+        plan.stages[s],
+        plan.service_ms[s],
+        plan.measured_at[s],
+        plan.measured_ms,
+        state.stages[s],
+        state.ends_ms[s],
+        state.ring[s],
+        state.streams[into],
+        state.times[into],
+        state.stops[into],
+        state.ids[into],
+        state.streams[out],
+        state.times[out],
+        state.stops[out],
+        state.firsts,
+        record.batches[s],
+    )
+
+
+@kernel(inline=True)
 def insert(
+    stage: StageArrays,
     end_ms: float,
     position: np.uint64,
     size: np.uint64,
     number: int,
     begin: np.uint64,
     busy: np.uint64,
-    ends: Floats,
-    ring: Ints,
     numbered: bool,
 ) -> None:
     """Put a batch that starts now into the ring, which stays sorted by (end, start order).
@@ -45,51 +61,63 @@ def insert(
     position, size: its queries. number: its replica, where replicas have numbers (`numbered`). begin, busy: where the ring
     begins, and how many batches it holds.
     """
+    ends_ms, ring = stage.ends_ms, stage.ring
     # Unsigned, so that no access asks whether a position counts from the end.
-    mask, one = np.uint64(ends.shape[0] - 1), np.uint64(1)
+    mask, one = np.uint64(ends_ms.shape[0] - 1), np.uint64(1)
     place = begin + busy
-    while place > begin and ends[(place - one) & mask] > end_ms:
+    while place > begin and ends_ms[(place - one) & mask] > end_ms:
         here, before = place & mask, (place - one) & mask
-        ends[here] = ends[before]
-        ring[here, FIRST], ring[here, SIZE] = ring[before, FIRST], ring[before, SIZE]
+        ends_ms[here] = ends_ms[before]
+        ring[here].first, ring[here].queries = ring[before].first, ring[before].queries
         if numbered:
-            ring[here, REPLICA] = ring[before, REPLICA]
+            ring[here].replica = ring[before].replica
         place -= one
     here = place & mask
-    ends[here] = end_ms
-    ring[here, FIRST], ring[here, SIZE], ring[here, REPLICA] = position, size, number
+    ends_ms[here] = end_ms
+    ring[here].first, ring[here].queries, ring[here].replica = position, size, number
 
 
 @kernel(inline=True)
-def take_number(ring: Ints) -> int:
+def note_batch(
+    batches: Rows, number: np.uint64, start_ms: float, end_ms: float, size: np.uint64, replica: int
+) -> None:
+    """Record a batch that starts now, the `number`-th of its stage."""
+    batch = batches[number]
+    batch.start_ms, batch.end_ms, batch.queries, batch.replica = start_ms, end_ms, size, replica
+
+
+@kernel(inline=True)
+def take_number(ring: Rows) -> int:
     """The lowest-numbered idle replica, set to work."""
     number = 0
-    while ring[number, STANDING] != 1:
+    while ring[number].standing != IDLE:
         number += 1
-    ring[number, STANDING] = 2
+    ring[number].standing = WORKING
     return number
 
 
 @kernel(inline=True)
-def change_replicas(replicas: int, own: Ints, ring: Ints, numbered: bool) -> None:
+def change_replicas(stage: StageArrays, replicas: int, numbered: bool) -> None:
     """From now on the stage has `replicas`. Up: retirements are cancelled before idle replicas are added, with the
     lowest free numbers. Down: idle ones go first, highest number first; the rest retire as they complete. `numbered`:
-    replicas have numbers. own, ring: the stage's rows of the state."""
-    working = own[BUSY] + own[WOKEN]
-    idle = max(0, own[REPLICAS] - working)
+    replicas have numbers."""
+    own, ring = stage.own, stage.ring
+    working = own.busy + own.woken
+    idle = max(0, own.replicas - working)
     wanted = max(0, replicas - working)
-    own[REPLICAS] = replicas
+    own.replicas = replicas
+    own.change += 1
     if numbered:
         number = 0
         while idle < wanted:
-            if ring[number, STANDING] == 0:
-                ring[number, STANDING] = 1
+            if ring[number].standing == ABSENT:
+                ring[number].standing = IDLE
                 idle += 1
             number += 1
         number = ring.shape[0] - 1
         while idle > wanted:
-            if ring[number, STANDING] == 1:
-                ring[number, STANDING] = 0
+            if ring[number].standing == IDLE:
+                ring[number].standing = ABSENT
                 idle -= 1
             number -= 1
 
@@ -126,53 +154,31 @@ def merged_ties(arrivals: Floats, first: int, stop: int, ends: Floats, end_first
     return count
 
 
-@kernel
-def visit(
-    facts: Ints,
-    own: Ints,
-    in_ms: Floats,
-    in_stops: Ints,
-    runs: int,
-    ids: NDArray[np.int32],
-    id_base: int,
-    known: int,
-    base: int,
-    routed: bool,
-    batches_ms: Floats,
-    batches: NDArray[np.int32],
-    visits_ms: Floats,
-    visits: NDArray[np.int32],
-) -> None:
-    """Record the visits of the queries whose batches have started since the last call.
+@kernel(allocates=False)
+def visit(stage: StageArrays, record: Record, s: int, routed: bool) -> None:
+    """Record the visits of the queries whose batches at stage `s` have started since the last call.
 
-    runs: of the input. ids, id_base: the queries at its positions, unless position p is known to be query p. base: the
-    query of the record's row 0. Left out is when they entered where a parent's end tells, and the number of an only replica.
+    routed: some edge is not always taken. Left out is when queries entered where a parent's end tells, and the number of
+    an only replica.
     """
-    entered_ms, started_ms, left_ms, sizes, replicas = (
-        visits_ms[0],
-        visits_ms[1],
-        visits_ms[2],
-        visits[0],
-        visits[1],
-    )
+    facts, own, in_ms, in_stops, batches = stage.facts, stage.own, stage.in_ms, stage.in_stops, stage.batches
+    known, entered_ms, started_ms = stage.into.ordered, record.visits_ms[s, 0], record.visits_ms[s, 1]
+    left_ms, sizes, replicas = record.visits_ms[s, 2], record.visits[s, 0], record.visits[s, 1]
     # Unsigned, so that no access asks whether a position counts from the end.
-    one, row_base, first_id = np.uint64(1), np.uint64(base), np.uint64(id_base)
-    position, numbered, together = (
-        np.uint64(own[VISITED_TO]),
-        routed or facts[ONE] == 0,
-        facts[KIND] != DIRECT,
-    )
+    one, row_base, first_id = np.uint64(1), np.uint64(record.base), np.uint64(stage.into.id_base)
+    numbered, together = routed or facts.one == 0, facts.kind != DIRECT
     plain = known and not numbered and not together
-    run, beyond = np.uint64(0), np.uint64(runs)
+    position, run, runs = np.uint64(own.visited_to), np.uint64(0), np.uint64(stage.into.runs)
+    beyond = runs
     while run < beyond:
         middle = (run + beyond) >> one
         if np.uint64(in_stops[middle]) <= position:
             run = middle + one
         else:
             beyond = middle
-    for number in range(own[VISITED], own[STARTED]):
-        start_ms, end_ms = batches_ms[number, 0], batches_ms[number, 1]
-        size, replica = batches[number, 0], batches[number, 1]
+    for number in range(own.visited, own.started):
+        start_ms, end_ms = batches[number].start_ms, batches[number].end_ms
+        size, replica = batches[number].queries, batches[number].replica
         stop = position + np.uint64(size)
         if plain:
             # Four queries at a time; what spills over is written again by the next batch.
@@ -186,7 +192,7 @@ def visit(
                     break
             position = stop
         while position < stop:
-            row = (position if known else np.uint64(ids[position - first_id])) - row_base
+            row = (position if known else np.uint64(stage.ids[position - first_id])) - row_base
             started_ms[row], left_ms[row], sizes[row] = start_ms, end_ms, size
             if numbered:
                 replicas[row] = replica
@@ -195,6 +201,6 @@ def visit(
                     run += one
                 entered_ms[row] = in_ms[run]
             position += one
-    while run < np.uint64(runs) and np.uint64(in_stops[run]) <= position:
+    while run < runs and np.uint64(in_stops[run]) <= position:
         run += one
-    own[VISITED], own[VISITED_TO], own[HEAD_RUN] = own[STARTED], position, run
+    own.visited, own.visited_to, own.head_run = own.started, position, run

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from forerun.domains.serving.engine.llm.stage import LanguageStage
-from forerun.domains.serving.engine.outcome import Batches, Run, Visits
+from forerun.domains.serving.engine.outcome import Batches, Requests, Run, Visits
 from forerun.domains.serving.engine.stagewise import Stagewise
 from forerun.domains.serving.inputs.pipeline import SOURCE, Bools, Edge, Floats, Ints, Pipeline, Stage
 from forerun.domains.serving.inputs.routing import refused_queries, taken_edges
@@ -35,8 +35,7 @@ class _Server(Protocol):
     def feed(self, query: Ints, enter_ms: Floats, begins: Bools) -> None: ...
     def advance(self, until_ms: float) -> None: ...
     def left(self) -> tuple[Ints, Floats, Ints]: ...
-    def visits(self, queries: int) -> Visits: ...
-    def batches(self) -> Batches: ...
+    def record(self, queries: int) -> tuple[Visits, Batches, Requests | None]: ...
 
 
 class MixedRun:
@@ -80,28 +79,17 @@ class MixedRun:
     def run(self) -> Run:
         """The result, once everything has been handled."""
         arrival_ms = self._arrivals
-        visits = tuple(server.visits(self.queries) for server in self._servers)
+        visits, batches, requests = zip(*(server.record(self.queries) for server in self._servers))
         finish_ms = arrival_ms.copy()
         for came in visits:
             finish_ms = np.fmax(finish_ms, came.end_ms)
         refused = refused_queries(self.pipeline, self.queries)
         ties = sum(
-            server.ties if isinstance(server, LanguageStage) else join.ties(server.batches())
-            for server, join in zip(self._servers, self._joins)
+            server.ties if isinstance(server, LanguageStage) else join.ties(own)
+            for server, join, own in zip(self._servers, self._joins, batches)
         )
-        return Run(
-            arrival_ms,
-            finish_ms,
-            misses=int(np.count_nonzero((finish_ms - arrival_ms > self._slo_ms) | refused)),
-            tie_count=ties,
-            visits=visits,
-            batches=tuple(server.batches() for server in self._servers),
-            requests=tuple(
-                server.requests(self.queries) if isinstance(server, LanguageStage) else None
-                for server in self._servers
-            ),
-            refused=refused,
-        )
+        misses = int(np.count_nonzero((finish_ms - arrival_ms > self._slo_ms) | refused))
+        return Run(arrival_ms, finish_ms, misses, ties, visits, batches, requests=requests, refused=refused)
 
 
 def simulate_mixed(pipeline: Pipeline, arrivals_ms: Floats, slo_ms: float, *, keep: bool = True) -> Run:
@@ -133,7 +121,7 @@ class _BatchStage:
         self._fed = len(self._enter_ms)
 
     def left(self) -> tuple[Ints, Floats, Ints]:
-        batches = self.batches()
+        (batches,) = self._run.run(self._enter_ms).batches
         first = np.concatenate([[0], np.cumsum(batches.size)])
         open_ = np.concatenate([self._waiting, np.arange(self._taken, len(batches.size))])
         self._taken = len(batches.size)
@@ -147,21 +135,15 @@ class _BatchStage:
         position += np.arange(len(position))
         return self._query[position], np.repeat(batches.end_ms[done], sizes), np.repeat(done, sizes)
 
-    def visits(self, queries: int) -> Visits:
-        (own,) = self._run.run(self._enter_ms).visits
+    def record(self, queries: int) -> tuple[Visits, Batches, None]:
+        run = self._run.run(self._enter_ms)
+        (own,), (batches,) = run.visits, run.batches
         enqueue_ms, start_ms, end_ms = (np.full(queries, np.nan) for _ in range(3))
+        enqueue_ms[self._query], start_ms[self._query] = own.enqueue_ms, own.start_ms
+        end_ms[self._query] = own.end_ms
         batch, replica = np.zeros(queries, dtype=np.int32), np.full(queries, -1, dtype=np.int32)
-        enqueue_ms[self._query], start_ms[self._query], end_ms[self._query] = (
-            own.enqueue_ms,
-            own.start_ms,
-            own.end_ms,
-        )
         batch[self._query], replica[self._query] = own.batch, own.replica
-        return Visits(enqueue_ms, start_ms, end_ms, batch, replica)
-
-    def batches(self) -> Batches:
-        (begun,) = self._run.run(self._enter_ms).batches
-        return begun
+        return Visits(enqueue_ms, start_ms, end_ms, batch, replica), batches, None
 
 
 class _Join:

@@ -1,50 +1,70 @@
-"""The plain replicas' requests and iterations, as the arrays of a run."""
+"""The requests and iterations of a language model's replicas, as the arrays of a run; the same for both engines."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.domains.serving.engine.kernels.gaps import gap_cells
 from forerun.domains.serving.engine.llm.replica import Replicas
 from forerun.domains.serving.engine.outcome import Batches, Iterations, Requests, Visits
-from forerun.domains.serving.inputs.pipeline import Floats
+from forerun.domains.serving.inputs.pipeline import Floats, Ints
+
+#: a column of values by its name
+Columns = Callable[[str], NDArray[Any]]
 
 
-def requests_of(replicas: Replicas, enqueue_ms: Floats) -> tuple[Visits, Batches, Requests]:
-    """The visits, iterations and requests of one stage. enqueue_ms: float64[queries], NaN where nobody came."""
-    queries = len(enqueue_ms)
+def records_of(
+    enqueue_ms: Floats, served: Ints, column: Columns, gaps: Ints, iterations: int, kept: Iterations | None
+) -> tuple[Visits, Batches, Requests]:
+    """The visits, iterations and requests of one stage.
+
+    enqueue_ms: float64[queries], NaN where nobody came. served: the queries that were served; the others that came were
+    refused: they end as they enter, on no replica. column: what happened to the served, by the names of
+    `kernels.requests.REQUEST`. gaps, iterations, kept: as in `Requests`.
+    """
     start_ms, end_ms = enqueue_ms.copy(), enqueue_ms.copy()
-    first_ms, gap_ms, stalled_ms, stalled_first_ms = (np.full(queries, np.nan) for _ in range(4))
-    preemptions = np.zeros(queries, dtype=np.int64)
+    start_ms[served], end_ms[served] = column("start_ms"), column("last_ms")
+    queries = len(enqueue_ms)
     batch, replica = np.zeros(queries, dtype=np.int32), np.full(queries, -1, dtype=np.int32)
-    gaps: list[float] = []
-    for query, request in replicas.requests.items():
-        start_ms[query], end_ms[query] = request.start_ms, request.last_ms
-        first_ms[query], gap_ms[query] = request.first_ms, request.longest_gap_ms
-        stalled_ms[query], stalled_first_ms[query] = request.stalled_ms, request.stalled_first_ms
-        preemptions[query] = request.preemptions
-        batch[query], replica[query] = 1, request.replica
-        gaps += request.gaps_ms
-    kept = _iterations(replicas)
+    preemptions = np.zeros(queries, dtype=np.int64)
+    batch[served], replica[served], preemptions[served] = 1, column("replica"), column("preempted")
+    first_ms, gap_ms, stalled_ms, stalled_first_ms = (np.full(queries, np.nan) for _ in range(4))
+    first_ms[served], gap_ms[served] = column("first_ms"), column("gap_ms")
+    stalled_ms[served], stalled_first_ms[served] = column("stalled_ms"), column("stalled_first_ms")
     return (
         Visits(enqueue_ms, start_ms, end_ms, batch, replica),
-        Batches(kept.start_ms, kept.end_ms, kept.running.astype(np.int32), kept.replica.astype(np.int32)),
-        Requests(
-            first_ms,
-            gap_ms,
-            preemptions,
-            stalled_ms,
-            stalled_first_ms,
-            gap_cells(np.array(gaps)),
-            len(replicas.iterations),
-            kept,
-        ),
+        batches_of(kept),
+        Requests(first_ms, gap_ms, preemptions, stalled_ms, stalled_first_ms, gaps, iterations, kept),
     )
 
 
-def _iterations(replicas: Replicas) -> Iterations:
-    known = replicas.iterations
-    rows = [(i.replica, i.prefill, i.decodes, i.kv, i.running, i.free_blocks) for i in known]
-    replica, prefill, decodes, kv, running, free = np.array(rows, dtype=np.int64).reshape(-1, 6).T
-    start_ms, end_ms = np.array([(i.start_ms, i.end_ms) for i in known], dtype=np.float64).reshape(-1, 2).T
-    return Iterations(start_ms, end_ms, replica, prefill, decodes, kv, running, free)
+def iterations_of(column: Columns) -> Iterations:
+    """Iterations from their columns."""
+    return Iterations(**{one.name: column(one.name) for one in fields(Iterations)})
+
+
+def batches_of(kept: Iterations | None) -> Batches:
+    """The iterations as batches: who runs in them; empty if they were not kept."""
+    if kept is None:
+        return Batches(np.empty(0), np.empty(0), np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32))
+    return Batches(kept.start_ms, kept.end_ms, kept.running.astype(np.int32), kept.replica.astype(np.int32))
+
+
+def requests_of(replicas: Replicas, enqueue_ms: Floats) -> tuple[Visits, Batches, Requests]:
+    """The same of the plain replicas of the event loop. enqueue_ms: float64[queries], NaN where nobody came."""
+
+    def columns(items: list[Any]) -> Columns:
+        return lambda name: np.array(
+            [getattr(item, name) for item in items], dtype=np.float64 if name.endswith("_ms") else np.int64
+        )
+
+    requests = list(replicas.requests.values())
+    gaps = gap_cells(np.array([gap for request in requests for gap in request.gaps_ms]))
+    served = np.array(list(replicas.requests), dtype=np.int64)
+    kept = iterations_of(columns(replicas.iterations))
+    return records_of(enqueue_ms, served, columns(requests), gaps, len(replicas.iterations), kept)

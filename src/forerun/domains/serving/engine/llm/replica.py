@@ -22,14 +22,14 @@ class Request:
     emitted: int = 0
     cached: int = 0
     blocks: int = 0
-    preemptions: int = 0
+    preempted: int = 0
     start_ms: float = float("nan")
     first_ms: float = float("nan")
     last_ms: float = float("nan")
-    longest_gap_ms: float = 0.0
+    gap_ms: float = 0.0
     stalled_ms: float = 0.0
     stalled_first_ms: float = 0.0
-    preempted_ms: float = 0.0
+    since_ms: float = 0.0
     gaps_ms: list[float] = field(default_factory=list)
 
 
@@ -108,8 +108,8 @@ class Replica:
             budget -= tokens
             prefill += tokens
             attention += tokens * (tokens / 2)
-            if request.preemptions:
-                request.stalled_ms += now_ms - request.preempted_ms
+            if request.preempted:
+                request.stalled_ms += now_ms - request.since_ms
             else:
                 request.start_ms = now_ms
         end_ms = now_ms + self.llm.cost.iteration_ms(prefill, decodes, kv, attention)
@@ -140,7 +140,7 @@ class Replica:
                 request.first_ms, request.stalled_first_ms = now_ms, request.stalled_ms
             else:
                 request.gaps_ms.append(now_ms - request.last_ms)
-                request.longest_gap_ms = max(request.longest_gap_ms, now_ms - request.last_ms)
+                request.gap_ms = max(request.gap_ms, now_ms - request.last_ms)
             request.last_ms = now_ms
             if request.emitted == request.output:
                 left.append(request)
@@ -153,8 +153,8 @@ class Replica:
         self.running.remove(request)
         self.free += request.blocks
         request.blocks = request.cached = 0
-        request.preemptions += 1
-        request.preempted_ms = now_ms
+        request.preempted += 1
+        request.since_ms = now_ms
         self.queue.appendleft(request)
 
     def _blocks(self, tokens: int) -> int:

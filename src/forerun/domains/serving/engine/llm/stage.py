@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from forerun.domains.serving.engine.kernels import requests as kernel
 from forerun.domains.serving.engine.kernels.gaps import CELLS
+from forerun.domains.serving.engine.kernels.layout import rows as records
+from forerun.domains.serving.engine.llm.record import iterations_of, records_of
 from forerun.domains.serving.engine.outcome import Batches, Iterations, Requests, Visits
 from forerun.domains.serving.inputs.llm.model import LanguageModel
 from forerun.domains.serving.inputs.pipeline import Bools, Floats, Ints
@@ -19,25 +21,18 @@ class LanguageStage:
 
     def __init__(self, llm: LanguageModel, replicas: int, *, keep: bool) -> None:
         """keep: iterations are recorded one by one."""
-        self.llm = llm
+        self.llm, self._keep = llm, keep
         self._refused = llm.refused
-        self._limits = np.array(
-            [
-                llm.max_seqs,
-                llm.token_budget,
-                llm.kv_blocks,
-                llm.block_tokens,
-                int(llm.least_requests),
-            ],
-            dtype=np.int64,
+        self._model = kernel.Model(
+            llm.max_seqs,
+            llm.token_budget,
+            llm.block_tokens,
+            llm.least_requests,
+            np.array(llm.cost.terms),
+            np.require(llm.cost.prefill_ms, np.float64, ["C", "W"]),
+            np.require(llm.cost.decode_ms, np.float64, ["C", "W"]),
         )
-        cost = llm.cost
-        self._law = kernel.Law(
-            np.array(cost.terms),
-            np.require(cost.prefill_ms, np.float64, ["C", "W"]),
-            np.require(cost.decode_ms, np.float64, ["C", "W"]),
-        )
-        self._state = _fresh(llm, replicas, room=64, rows=1024 if keep else 0)
+        self._state = _fresh(llm, replicas, room=64, iterations=1024 if keep else 0)
         self._query = np.zeros(64, dtype=np.int64)
         self._entered: list[tuple[Ints, Floats]] = []
         self._group_ms: list[Floats] = []
@@ -46,9 +41,9 @@ class LanguageStage:
     @property
     def ties(self) -> int:
         """Instants at which two iterations end with which somebody leaves, two groups enter, or both."""
-        rows = self._state.done[: int(self._state.window[kernel.DONE])]
-        who, first = rows[:, 0], np.unique(rows[:, 1], return_index=True)[1]
-        ended_ms = self._state.times[who[first], kernel.LAST]
+        done = self._done()
+        first = np.unique(done["iteration"], return_index=True)[1]
+        ended_ms = self._state.requests["last_ms"][done["request"][first]]
         _, counts = np.unique(np.concatenate([*self._group_ms, ended_ms]), return_counts=True)
         return int(np.count_nonzero(counts > 1))
 
@@ -65,125 +60,76 @@ class LanguageStage:
             begins = np.diff(group, prepend=0) > 0
             query, enter_ms = query[welcome], enter_ms[welcome]
         self._group_ms.append(enter_ms[begins])
-        fed = int(self._state.window[kernel.FED])
+        fed = int(self._state.whole["fed"][0])
         after = fed + len(query)
         if after > len(self._query):
-            self._grow(max(after, 2 * len(self._query)))
-        state, rows = self._state, slice(fed, after)
-        self._query[rows] = query
-        state.enter_ms[rows] = enter_ms
-        state.counts[rows, kernel.PROMPT] = self.llm.prompt[query]
-        state.counts[rows, kernel.OUTPUT] = self.llm.output[query]
-        state.window[kernel.FED] = after
+            room = max(after, 2 * len(self._query))
+            requests, done = _longer(self._state.requests, room), _longer(self._state.done, room)
+            self._state = self._state._replace(requests=requests, done=done)
+            self._query = _longer(self._query, room)
+        self._query[fed:after] = query
+        entering = self._state.requests[fed:after]
+        entering["enter_ms"] = enter_ms
+        entering["prompt"], entering["output"] = self.llm.prompt[query], self.llm.output[query]
+        self._state.whole["fed"] = after
 
     def advance(self, until_ms: float) -> None:
         """Handle every instant before `until_ms`; whatever enters before it has been fed."""
-        while not kernel.run_requests(self._limits, self._law, self._state, until_ms):
-            rows_ms, rows = self._state.rows_ms, self._state.rows
-            room = 2 * len(rows) + 2 * len(self._state.due_ms)
-            self._state = self._state._replace(rows_ms=_longer(rows_ms, room), rows=_longer(rows, room))
+        while not kernel.run_requests(self._model, self._state, until_ms):
+            room = 2 * len(self._state.iterations) + 2 * len(self._state.replicas)
+            self._state = self._state._replace(iterations=_longer(self._state.iterations, room))
 
     def left(self) -> tuple[Ints, Floats, Ints]:
         """(query, instant, iteration) of the requests that have left since the last call, in order."""
-        until = int(self._state.window[kernel.DONE])
-        rows = slice(self._handed, until)
-        self._handed = until
-        who, iteration = self._state.done[rows].T
-        end_ms, replica = self._state.times[who, kernel.LAST], self._state.counts[who, kernel.REPLICA]
+        left = self._done()[self._handed :]
+        self._handed += len(left)
+        who = self._state.requests[left["request"]]
         # Iterations that end together do so in the order they began: by instant, then by replica.
-        order = np.lexsort((replica, self._state.done_ms[rows], end_ms))
-        return self._query[who[order]], end_ms[order], iteration[order]
+        order = np.lexsort((who["replica"], left["begun_ms"], who["last_ms"]))
+        return self._query[left["request"][order]], who["last_ms"][order], left["iteration"][order]
 
-    def visits(self, queries: int) -> Visits:
-        """By query; a refused one ends as it enters, on no replica."""
-        enqueue_ms, start_ms, end_ms = (np.full(queries, np.nan) for _ in range(3))
-        batch, replica = np.zeros(queries, dtype=np.int32), np.full(queries, -1, dtype=np.int32)
+    def record(self, queries: int) -> tuple[Visits, Batches, Requests]:
+        """What happened, by query and by iteration."""
+        enqueue_ms = np.full(queries, np.nan)
         for query, enter_ms in self._entered:
-            enqueue_ms[query] = start_ms[query] = end_ms[query] = enter_ms
-        who, rows = self._served()
-        start_ms[who] = self._state.times[rows, kernel.START]
-        end_ms[who] = self._state.times[rows, kernel.LAST]
-        batch[who] = 1
-        replica[who] = self._state.counts[rows, kernel.REPLICA]
-        return Visits(enqueue_ms, start_ms, end_ms, batch, replica)
+            enqueue_ms[query] = enter_ms
+        rows, state = self._done()["request"], self._state
+        kept = self._iterations() if self._keep else None
+        iterations, gaps = int(state.whole["iterations"][0]), state.gaps.copy()
+        served = self._query[rows]
+        return records_of(enqueue_ms, served, lambda name: state.requests[name][rows], gaps, iterations, kept)
 
-    def requests(self, queries: int) -> Requests:
-        """By query."""
-        first_ms, gap_ms, stalled_ms, stalled_first_ms = (np.full(queries, np.nan) for _ in range(4))
-        preemptions = np.zeros(queries, dtype=np.int64)
-        who, rows = self._served()
-        times = self._state.times[rows]
-        first_ms[who], gap_ms[who] = times[:, kernel.FIRST], times[:, kernel.GAP]
-        stalled_ms[who], stalled_first_ms[who] = times[:, kernel.STALLED], times[:, kernel.STALLED_FIRST]
-        preemptions[who] = self._state.counts[rows, kernel.PREEMPTED]
-        iterations = int(self._state.window[kernel.ITERATIONS])
-        kept = self._iterations() if len(self._state.rows) else None
-        return Requests(
-            first_ms,
-            gap_ms,
-            preemptions,
-            stalled_ms,
-            stalled_first_ms,
-            self._state.gaps.copy(),
-            iterations,
-            kept,
-        )
-
-    def batches(self) -> Batches:
-        """The iterations as batches: who runs in them; empty if they were not kept."""
-        kept = self._iterations()
-        return Batches(
-            kept.start_ms, kept.end_ms, kept.running.astype(np.int32), kept.replica.astype(np.int32)
-        )
-
-    def _served(self) -> tuple[Ints, NDArray[np.intp]]:
-        """Queries that have left, and their rows."""
-        rows = self._state.done[: int(self._state.window[kernel.DONE]), 0]
-        return self._query[rows], rows
+    def _done(self) -> NDArray[Any]:
+        """Requests that have left."""
+        return self._state.done[: int(self._state.whole["done"][0])]
 
     def _iterations(self) -> Iterations:
         """Those recorded, in the order they begin: by instant, then by replica."""
-        count = int(self._state.window[kernel.ITERATIONS]) if len(self._state.rows) else 0
-        rows, rows_ms = self._state.rows[:count], self._state.rows_ms[:count]
-        order = np.lexsort((rows[:, kernel.ROW_REPLICA], rows_ms[:, 0]))
-        replica, prefill, decodes, kv, running, free_blocks = rows[order].T.copy()
-        start_ms, end_ms = rows_ms[order].T.copy()
-        return Iterations(start_ms, end_ms, replica, prefill, decodes, kv, running, free_blocks)
-
-    def _grow(self, room: int) -> None:
-        names = ("enter_ms", "counts", "times", "done", "done_ms")
-        self._state = self._state._replace(
-            **{name: _longer(getattr(self._state, name), room) for name in names}
-        )
-        self._query = _longer(self._query, room)
+        known = self._state.iterations[: int(self._state.whole["iterations"][0])]
+        order = np.lexsort((known["replica"], known["start_ms"]))
+        return iterations_of(lambda name: known[name][order])
 
 
-def _fresh(llm: LanguageModel, replicas: int, room: int, rows: int) -> kernel.State:
-    own = np.zeros((replicas, kernel.OWN), dtype=np.int64)
-    own[:, [kernel.HEAD, kernel.TAIL]] = -1
-    own[:, kernel.FREE] = llm.kv_blocks
+def _fresh(llm: LanguageModel, replicas: int, room: int, iterations: int) -> kernel.State:
+    own = records(replicas, kernel.REPLICA)
+    own["head"] = own["tail"] = -1
+    own["free"], own["due_ms"] = llm.kv_blocks, np.inf
     seats = (replicas, llm.max_seqs)
     return kernel.State(
-        enter_ms=np.zeros(room),
-        counts=np.zeros((room, kernel.COUNTS), dtype=np.int64),
-        times=np.zeros((room, kernel.TIMES)),
-        own=own,
-        due_ms=np.full(replicas, np.inf),
-        begun_ms=np.zeros(replicas),
+        requests=records(room, kernel.REQUEST),
+        replicas=own,
         slots=np.zeros(seats, dtype=np.int64),
         given=np.zeros(seats, dtype=np.int64),
-        window=np.zeros(kernel.WINDOW, dtype=np.int64),
-        done=np.zeros((room, 2), dtype=np.int64),
-        done_ms=np.zeros(room),
+        whole=records(1, kernel.WHOLE),
+        done=records(room, kernel.DONE),
         gaps=np.zeros(CELLS, dtype=np.int64),
         crossing=np.zeros(llm.block_tokens, dtype=np.int64),
-        rows_ms=np.zeros((rows, 2)),
-        rows=np.zeros((rows, kernel.ROWS), dtype=np.int64),
+        iterations=records(iterations, kernel.ITERATION),
     )
 
 
-def _longer(old: NDArray[Any], room: int) -> NDArray[Any]:
+def _longer(old: NDArray[Any], room: int) -> Any:
     """The array with room for more rows."""
-    new = np.zeros((room, *old.shape[1:]), dtype=old.dtype)
+    new = np.zeros_like(old, shape=room)
     new[: len(old)] = old
     return new
