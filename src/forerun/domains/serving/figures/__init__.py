@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.domains.serving.inputs.pipeline import Floats
 from forerun.domains.serving.summary.tables import BANDS
-from forerun.result.figures import Axis, Figure, Rule
+from forerun.result.figures import Axis, Figure, Rule, by_series
 from forerun.result.numbers import format_number, quantity
 from forerun.result.run import Result, SavedRun
 from forerun.result.tables import Table
@@ -19,6 +19,8 @@ from forerun.scenario.spec import to_data
 POINTS = 400
 SPANS = 300
 
+TIME = Axis("at_s", "time", "s")
+
 
 def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     """The pictures that the run's tables allow, most telling first."""
@@ -27,11 +29,11 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
     if "queries" in tables:
         found.append(latency_distribution(tables["queries"], summary))
     if "decisions" in tables and "queries" in tables:
-        found += [
-            load_over_time(tables["queries"]),
-            replicas_over_time(tables["replicas"]),
-            misses_over_time(tables["queries"], summary),
-        ]
+        load, misses = _load_and_misses(tables["queries"], summary)
+        found.append(load)
+        if tables["replicas"]["paid"].any():
+            found.append(replicas_over_time(tables["replicas"]))
+        found.append(misses)
     if "envelopes" in tables:
         found.append(envelopes(tables["envelopes"]))
     if "requests" in tables:
@@ -49,97 +51,90 @@ def figures(run: Result | SavedRun) -> tuple[Figure, ...]:
 
 def latency_distribution(queries: Table, summary: Mapping[str, Any]) -> Figure:
     """Share of queries at or below a latency, with the objective."""
-    shares = np.concatenate(
-        [np.linspace(0.0, 0.98, POINTS // 2), np.linspace(0.98, 1.0, POINTS // 2 + 1)[1:]]
-    )
-    slo_ms = float(summary["slo_ms"])
+    slo_ms, wanted = float(summary["slo_ms"]), float(summary["attainment_wanted"])
     within = summary.get("latency_attainment", summary["attainment"])
     # A query that misses within the objective was refused: it has no answer, hence no latency.
     answered = queries["latency_ms"][~(queries["missed"] & (queries["latency_ms"] <= slo_ms))]
     most_ms = float(np.max(answered, initial=0.0))
-    return Figure(
-        id="latency-cdf",
-        title="Latency of queries",
-        kind="cdf",
+    return Figure.of(
+        "cdf",
+        "latency-cdf",
+        "Latency of queries",
+        quantile_curve("latency_ms", answered, POINTS),
         x=Axis("latency_ms", "latency", "ms"),
         y=Axis("share", "share of queries"),
-        data=_columns(latency_ms=np.quantile(answered, shares), share=shares),
         caption=f"{format_number(100 * within)} % of the queries stay within {quantity(slo_ms, 'ms', most_ms)}; "
-        f"{format_number(100 * summary['attainment_wanted'])} % are wanted. P99 is "
-        f"{quantity(summary['latency_p99_ms'], 'ms', most_ms)}.",
-        rules=(Rule(slo_ms, "SLO"), Rule(float(summary["attainment_wanted"]), "wanted", axis="y")),
+        f"{format_number(100 * wanted)} % are wanted. P99 is {quantity(summary['latency_p99_ms'], 'ms', most_ms)}.",
+        rules=(Rule(slo_ms, "SLO"), Rule(wanted, "wanted", axis="y")),
     )
 
 
-def _spans(queries: Table) -> tuple[Floats, Any]:
-    """Edges of equal spans of the run, and per query the span that it arrives in."""
+def quantile_curve(name: str, values: Floats, points: int) -> dict[str, Floats]:
+    """The columns `name` and `share` of a distribution's curve, half of its points in the slowest 2 %."""
+    usual, slow = np.linspace(0.0, 0.98, points // 2), np.linspace(0.98, 1.0, points // 2 + 1)[1:]
+    shares = np.concatenate([usual, slow])
+    return {name: np.quantile(values, shares), "share": shares}
+
+
+def _load_and_misses(queries: Table, summary: Mapping[str, Any]) -> tuple[Figure, Figure]:
+    """Arrivals a second, and the share of them that miss the objective, in equal spans of the run."""
     arrivals = queries["arrival_ms"]
     count = max(10, min(SPANS // 2, len(arrivals) // 50))
     edges = np.linspace(float(arrivals[0]), float(arrivals[-1]), count + 1)
-    return edges, np.clip(np.searchsorted(edges, arrivals, side="right") - 1, 0, count - 1)
-
-
-def load_over_time(queries: Table) -> Figure:
-    """Arrivals a second, span by span."""
-    edges, span = _spans(queries)
-    counts = np.bincount(span, minlength=len(edges) - 1)
+    span = np.clip(np.searchsorted(edges, arrivals, side="right") - 1, 0, count - 1)
+    counts = np.bincount(span, minlength=count)
+    missed = np.bincount(span, weights=queries["missed"].astype(float), minlength=count)
     width_s = (edges[1] - edges[0]) / 1e3
-    return Figure(
-        id="load-over-time",
-        title="Load over time",
-        kind="step",
-        x=Axis("at_s", "time", "s"),
-        y=Axis("rate_rps", "arrivals", "1/s"),
-        data=_columns(at_s=edges[:-1] / 1e3, rate_rps=counts / width_s if width_s else counts * 0.0),
-        caption=f"Queries that arrive, in spans of {quantity(width_s, 's', edges[-2] / 1e3)}.",
+    columns = {
+        "at_s": edges[:-1] / 1e3,
+        "rate_rps": counts / width_s if width_s else counts * 0.0,
+        "missed_percent": 100 * missed / np.maximum(counts, 1),
+    }
+    return (
+        Figure.of(
+            "step",
+            "load-over-time",
+            "Load over time",
+            columns,
+            x=TIME,
+            y=Axis("rate_rps", "arrivals", "1/s"),
+            caption=f"Queries that arrive, in spans of {quantity(width_s, 's', edges[-2] / 1e3)}.",
+        ),
+        Figure.of(
+            "step",
+            "misses-over-time",
+            "Misses over time",
+            columns,
+            x=TIME,
+            y=Axis("missed_percent", "queries that miss", "%"),
+            caption=f"Of the queries that arrive in a span, those above {float(summary['slo_ms']):g} ms; over the whole run "
+            f"{100 - 100 * float(summary['attainment']):.3g} %.",
+            rules=(Rule(100 - 100 * float(summary["attainment_wanted"]), "allowed", axis="y"),),
+        ),
     )
 
 
 def replicas_over_time(replicas: Table) -> Figure:
     """Replicas paid for, by stage; a step up is a decision, active a while later."""
-    ends = {
-        stage: float(replicas["to_ms"][replicas["stage"] == stage].max()) for stage in set(replicas["stage"])
-    }
-    rows = [
-        (at / 1e3, paid, stage)
-        for at, paid, stage in zip(replicas["from_ms"], replicas["paid"], replicas["stage"])
-        if paid
-    ]
-    last = {stage: (ends[stage] / 1e3, paid, stage) for _, paid, stage in rows}
-    together = sorted([*rows, *last.values()], key=lambda row: row[0])
-    return Figure(
-        id="replicas-over-time",
-        title="Replicas over time",
-        kind="step",
-        x=Axis("at_s", "time", "s"),
+    curves = {}
+    for stage in dict.fromkeys(replicas["stage"].tolist()):
+        every = replicas.rows(replicas["stage"] == stage)
+        paid = every.rows(every["paid"] > 0)
+        curves[stage] = {
+            "at_s": np.append(paid["from_ms"], every["to_ms"].max()) / 1e3,
+            "paid": np.append(paid["paid"], paid["paid"][-1]).astype(float),
+        }
+    return Figure.of(
+        "step",
+        "replicas-over-time",
+        "Replicas over time",
+        by_series("stage", curves),
+        x=TIME,
         y=Axis("paid", "replicas paid for"),
-        data=_columns(
-            at_s=[at for at, _, _ in together],
-            paid=[float(paid) for _, paid, _ in together],
-            stage=np.array([stage for _, _, stage in together], dtype=object),
-        ),
         series="stage",
         series_label="stage",
         caption="A replica is paid for from the decision on, and active when it has come up.",
-        order=tuple(dict.fromkeys(replicas["stage"].tolist())),
-    )
-
-
-def misses_over_time(queries: Table, summary: Mapping[str, Any]) -> Figure:
-    """The share of queries that miss the objective, by when they arrive."""
-    edges, span = _spans(queries)
-    counts = np.bincount(span, minlength=len(edges) - 1)
-    missed = np.bincount(span, weights=queries["missed"].astype(float), minlength=len(edges) - 1)
-    return Figure(
-        id="misses-over-time",
-        title="Misses over time",
-        kind="step",
-        x=Axis("at_s", "time", "s"),
-        y=Axis("missed_percent", "queries that miss", "%"),
-        data=_columns(at_s=edges[:-1] / 1e3, missed_percent=100 * missed / np.maximum(counts, 1)),
-        caption=f"Of the queries that arrive in a span, those above {float(summary['slo_ms']):g} ms; over the whole run "
-        f"{100 - 100 * float(summary['attainment']):.3g} %.",
-        rules=(Rule(100 - 100 * float(summary["attainment_wanted"]), "allowed", axis="y"),),
+        order=curves,
     )
 
 
@@ -147,17 +142,14 @@ def envelopes(table: Table) -> Figure:
     """The traffic envelope of the sample that the plan was made for, and the run's."""
     windows = table["window_ms"] / 1e3
     above = int(np.count_nonzero(table["run"] > table["sample"]))
-    return Figure(
-        id="envelopes",
-        title="Traffic envelopes: what was planned for, and what came",
-        kind="line",
+    curves = {which: {"window_s": windows, "rate_rps": table[which] / windows} for which in ("sample", "run")}
+    return Figure.of(
+        "line",
+        "envelopes",
+        "Traffic envelopes: what was planned for, and what came",
+        by_series("traffic", curves),
         x=Axis("window_s", "window", "s", log=True),
         y=Axis("rate_rps", "most arrivals in a window, a second", "1/s"),
-        data=_columns(
-            window_s=np.tile(windows, 2),
-            rate_rps=np.concatenate([table["sample"] / windows, table["run"] / windows]),
-            traffic=np.repeat(np.array(["sample", "run"], dtype=object), len(windows)),
-        ),
         series="traffic",
         series_label="traffic",
         caption=f"The run is above the sample, which was planned for, in {above} of {len(windows)} windows.",
@@ -167,39 +159,36 @@ def envelopes(table: Table) -> Figure:
 def where_the_time_went(splits: Table) -> Figure:
     """The critical path of fast and of slow queries, by stage and kind of waiting."""
     part = np.array([f"{s}: {k}" for s, k in zip(splits["stage"], splits["kind"])], dtype=object)
-    seen = {name for name, mean in zip(part, splits["mean_ms"]) if mean > 0}
-    rows = np.array([name in seen for name in part])
-    return Figure(
-        id="where-the-time-went",
-        title="Where the time of fast and slow queries went",
-        kind="stacked_bar",
+    shown = np.isin(part, part[splits["mean_ms"] > 0])
+    return Figure.of(
+        "stacked_bar",
+        "where-the-time-went",
+        "Where the time of fast and slow queries went",
+        {**splits.rows(shown).columns, "part": part[shown]},
         x=Axis("band", "queries by latency"),
         y=Axis("mean_ms", "mean latency", "ms"),
-        data=_columns(band=splits["band"][rows], mean_ms=splits["mean_ms"][rows], part=part[rows]),
         series="part",
         series_label="on the critical path",
         caption="Each bar is the mean latency of its queries, split along the path that decided it.",
-        order=tuple(name for name, _, _ in BANDS),
+        order=[name for name, _, _ in BANDS],
     )
 
 
 def queue_over_time(visits: Table) -> Figure:
     """The longest queue at each stage, span by span."""
-    columns: dict[str, list[Any]] = {"at_ms": [], "queued": [], "stage": []}
-    begin_ms, end_ms = float(visits["enqueue_ms"].min()), float(visits["start_ms"].max())
-    edges = np.linspace(begin_ms, end_ms, SPANS + 1)
+    edges = np.linspace(float(visits["enqueue_ms"].min()), float(visits["start_ms"].max()), SPANS + 1)
+    curves = {}
     for stage in dict.fromkeys(visits["stage"].tolist()):
-        mine = visits["stage"] == stage
-        columns["at_ms"].append(edges[:-1])
-        columns["queued"].append(_longest(visits["enqueue_ms"][mine], visits["start_ms"][mine], edges))
-        columns["stage"].append(np.full(SPANS, stage, dtype=object))
-    return Figure(
-        id="queue-over-time",
-        title="Queues over time",
-        kind="step",
+        mine = visits.rows(visits["stage"] == stage)
+        longest = _longest(mine["enqueue_ms"], mine["start_ms"], edges)
+        curves[stage] = {"at_ms": edges[:-1], "queued": longest}
+    return Figure.of(
+        "step",
+        "queue-over-time",
+        "Queues over time",
+        by_series("stage", curves),
         x=Axis("at_ms", "time", "ms"),
         y=Axis("queued", "longest queue", "queries"),
-        data=_columns(**{name: np.concatenate(parts) for name, parts in columns.items()}),
         series="stage",
         series_label="stage",
         caption=f"The longest queue at each stage in each of {SPANS} equal spans of time.",
@@ -208,35 +197,26 @@ def queue_over_time(visits: Table) -> Figure:
 
 def batch_sizes(batches: Table, configuration: Mapping[str, Any]) -> Figure:
     """How large the batches were that each stage formed, and how many of them were full."""
-    columns: dict[str, list[Any]] = {"from": [], "to": [], "share": [], "stage": []}
-    full = []
+    curves, full = {}, []
     for stage in dict.fromkeys(batches["stage"].tolist()):
         sizes = batches["size"][batches["stage"] == stage]
         counts = np.bincount(sizes)
         at = np.arange(1, len(counts))
-        columns["from"].append(at - 0.5)
-        columns["to"].append(at + 0.5)
-        columns["share"].append(counts[1:] / counts.sum())
-        columns["stage"].append(np.full(len(at), stage, dtype=object))
+        curves[stage] = {"from": at - 0.5, "to": at + 0.5, "share": counts[1:] / counts.sum()}
         most = int(configuration[stage]["max_batch"])
         full.append(f"{stage} {100 * float(np.mean(sizes == most)):.3g} % of {most}")
-    return Figure(
-        id="batch-sizes",
-        title="Batch sizes",
-        kind="histogram",
+    return Figure.of(
+        "histogram",
+        "batch-sizes",
+        "Batch sizes",
+        by_series("stage", curves),
         x=Axis("from", "batch size", "queries"),
-        y=Axis("share", "share of batches"),
         x2="to",
-        data=_columns(**{name: np.concatenate(parts) for name, parts in columns.items()}),
+        y=Axis("share", "share of batches"),
         series="stage",
         series_label="stage",
         caption=f"Share of each stage's batches that are full: {', '.join(full)}.",
     )
-
-
-def _columns(**columns: Any) -> dict[str, Any]:
-    """Columns by name."""
-    return columns
 
 
 def _longest(enqueue_ms: Floats, start_ms: Floats, edges: Floats) -> Floats:
