@@ -19,8 +19,7 @@ from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
 from forerun.domains.energy.scenario import Job, Rules
-from forerun.trace.readers.energy_power import PowerTrace, read_power
-from forerun.trace.readers.energy_train import TrainTrace, read_train
+from forerun.trace.readers.energy_tables import PowerTrace, TrainTrace, read_power, read_train
 
 from ..conftest import shared_path
 
@@ -79,21 +78,21 @@ def toy_traces(
 
     return (
         TrainTrace(
-            keys(train_rows),
-            column(train_rows, "batch_size", int),
-            column(train_rows, "target_metric", float),
-            column(train_rows, "target_epoch", int),
-            np.arange(2, 2 + len(train_rows)),
-            "train.csv",
+            workload=keys(train_rows),
+            batch_size=column(train_rows, "batch_size", int),
+            target_metric=column(train_rows, "target_metric", float),
+            target_epoch=column(train_rows, "target_epoch", int),
+            line=np.arange(2, 2 + len(train_rows)),
+            source="train.csv",
         ),
         PowerTrace(
-            keys(power_rows),
-            column(power_rows, "batch_size", int),
-            column(power_rows, "power_limit", float),
-            column(power_rows, "time_per_epoch", float),
-            column(power_rows, "average_power", float),
-            np.arange(2, 2 + len(power_rows)),
-            "power.csv",
+            workload=keys(power_rows),
+            batch_size=column(power_rows, "batch_size", int),
+            limit_w=column(power_rows, "power_limit", float),
+            epoch_s=column(power_rows, "time_per_epoch", float),
+            power_w=column(power_rows, "average_power", float),
+            line=np.arange(2, 2 + len(power_rows)),
+            source="power.csv",
         ),
     )
 

@@ -21,7 +21,7 @@ from forerun.domains.energy.plan.frontier import Program, best_within, enumerate
 from forerun.domains.energy.plan.pipeline import PipelinePlan
 from forerun.domains.energy.traces.pipelines import synthetic
 from forerun.errors import CheckFailed, Infeasible, ScenarioError, TraceError
-from forerun.trace.readers.energy_pipeline import read_pipeline
+from forerun.trace.readers.energy_tables import read_pipeline
 
 
 def recorded(world: dict[str, Any]) -> Pipeline:

@@ -23,8 +23,7 @@ from forerun.domains.energy.policy import KnobSpec, LimitSpec, Pair
 from forerun.domains.energy.scenario import Rules, paired
 from forerun.errors import ForerunError, InputError, ScenarioError, TraceError
 from forerun.trace.reader import read_trace, sniff
-from forerun.trace.readers.energy_power import read_power
-from forerun.trace.readers.energy_train import read_train
+from forerun.trace.readers.energy_tables import read_power, read_train
 from forerun.trace.repair import RepairLog
 
 DEMO = Path(forerun.__file__).parent / "domains" / "energy" / "demo.yaml"

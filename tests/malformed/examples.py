@@ -88,7 +88,7 @@ def fits(gpus: int) -> Callable[[Path, RepairLog], Any]:
 
 def power(path: Path, repairs: RepairLog) -> Any:
     """Measured epochs."""
-    from forerun.trace.readers.energy_power import read_power
+    from forerun.trace.readers.energy_tables import read_power
 
     return read_power(path, repairs)
 
@@ -102,7 +102,7 @@ def windows(path: Path, repairs: RepairLog) -> Any:
 
 def trainings(path: Path, repairs: RepairLog) -> Any:
     """Recorded trainings."""
-    from forerun.trace.readers.energy_train import read_train
+    from forerun.trace.readers.energy_tables import read_train
 
     return read_train(path, repairs)
 

@@ -255,9 +255,7 @@ def room_seeds() -> Iterator[Seed]:
     from forerun.result.plan import read_document
     from forerun.scenarios import load
     from forerun.study.expand import load_study
-    from forerun.trace.readers.energy_pipeline import read_pipeline
-    from forerun.trace.readers.energy_power import read_power
-    from forerun.trace.readers.energy_train import read_train
+    from forerun.trace.readers.energy_tables import read_pipeline, read_power, read_train
     from forerun.trace.readers.loading_npy import read_numbers, read_records
 
     yield one(

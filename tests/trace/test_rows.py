@@ -10,19 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.errors import TraceError
+from forerun.trace.documents import JsonDocument
+from forerun.trace.objects import json_field, json_number, parse_json, read_objects
 from forerun.trace.repair import Complaints, RepairLog
-from forerun.trace.rows import (
-    Field,
-    gathered,
-    json_field,
-    json_number,
-    parse_column,
-    parse_instant,
-    parse_json,
-    read_json,
-    read_objects,
-    read_rows,
-)
+from forerun.trace.rows import Field, gathered, parse_column, parse_instant, read_rows
 from forerun.trace.source import Limits, Source
 
 FIELDS = (
@@ -228,7 +219,25 @@ def test_a_json_document_names_the_line_of_its_fault(tmp_path):
     path = tmp_path / "t.json"
     path.write_text('{\n"a": 1,\n"b": oops\n}')
     with pytest.raises(TraceError, match=r"t.json:3: is not JSON: Expecting value at column 6"):
-        read_json(Source(path, repairs=RepairLog()))
+        JsonDocument.read(Source(path, repairs=RepairLog()))
+
+
+@pytest.mark.parametrize(
+    ("place", "where"),
+    [
+        (("a", 1), "2:a[1]"),
+        (("b", "c{", "d"), "3:b.c{.d"),
+        (("b", "e", 2), "5:b.e[2]"),
+        (("b", "e", 7), "4:b.e[7]"),  # absent: the line of what is around it
+        (("x", "y"), "1:x.y"),
+        (("a", 0, "z"), "1:a[0].z"),
+        ((), "1"),
+    ],
+)
+def test_a_value_in_a_json_document_has_a_line(tmp_path, place, where):
+    path = tmp_path / "t.json"
+    path.write_text('{"a": ["[,}",\n"a\\"", 2], "b":\n{"c{": {"d": null},\n"e": [[], {},\n-1.5e3]}}')
+    assert JsonDocument.read(Source(path, repairs=RepairLog())).at(*place) == f"{path}:{where}"
 
 
 def test_json_lines_hold_objects(tmp_path):

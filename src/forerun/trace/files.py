@@ -19,8 +19,9 @@ import numpy as np
 
 from forerun.atomic_write import write_file
 from forerun.errors import TraceError, UsageError
+from forerun.trace.objects import parse_json
 from forerun.trace.repair import RepairLog
-from forerun.trace.rows import Chunk, Field, Kind, gathered, parse_json, read_rows
+from forerun.trace.rows import Chunk, Field, Kind, gathered, read_rows
 from forerun.trace.source import Source, is_parquet
 from forerun.trace.table import Array, Column, Provenance, Trace
 

@@ -8,19 +8,17 @@ on the file's own clock; `origin` in the provenance says where that lies.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from forerun.errors import TraceError, UsageError, known_names
+from forerun.errors import TraceError
 from forerun.trace.reader import TraceReader
-from forerun.trace.repair import Complaints, RepairLog, shown
-from forerun.trace.rows import TEXT, Chunk, Field, parse_instant, read_rows
+from forerun.trace.repair import Complaints, RepairLog
+from forerun.trace.rows import TEXT, Array, Field, parse_instant, read_rows
 from forerun.trace.source import Source
 from forerun.trace.table import Trace
 from forerun.trace.tabular import Rows, TableReader
@@ -45,122 +43,89 @@ JOB_FIELDS: Final = (
     Field(name="state", kind="text", meaning="how it ended, in the log's words"),
 )
 
-#: accepted names of each column of a job log in CSV, forerun's own first; `real_*` are the values before a log was adapted
-SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
-    "job_id": ("job_id",),
-    "submit_s": ("submit_s", "submit_time", "submission_time"),
-    "iterations": ("iterations", "iteration", "num_iteration", "num_iterations"),
-    "model": ("model", "model_name"),
-    "deadline_s": ("deadline_s", "ddl", "deadline"),
-    "batch": ("batch", "batch_size"),
-    "gpus": ("gpus", "num_gpu", "num_gpus"),
-    "duration_s": ("duration_s", "duration"),
-    "best_effort": ("best_effort",),
-    "user": ("user",),
-    "vc": ("vc",),
-    "real_duration_s": ("real_duration",),
-    "real_iterations": ("real_iteration",),
-}
-#: without these a job log says nothing
-NEEDED: Final = ("job_id", "submit_s", "gpus", "duration_s")
-
 _PLAIN: Final = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}\n)*+")
-_ORDINARY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}")
 
 
-def spelt(header: Sequence[str]) -> dict[str, str]:
-    """The columns of a header, by our names (see `SPELLINGS`). Raises ValueError where it has one twice, or lacks one."""
-    names = {}
-    for name, spellings in SPELLINGS.items():
-        found = [column for column in header if column in spellings]
-        if len(found) > 1:
-            raise ValueError(f"has both {' and '.join(found)}; one of them is wanted")
-        if found:
-            names[name] = found[0]
-    lacking = [name for name in NEEDED if name not in names]
-    if lacking:
-        wanted = "; ".join(" or ".join(SPELLINGS[name]) for name in lacking)
-        many = "s" * (len(lacking) > 1)
-        raise ValueError(f"misses the column{many} {wanted}; {known_names(lacking[0], header)}")
-    return names
-
-
-@dataclass(slots=True)
 class JobRows:
-    """Runs as read, before cleaning: equally long columns. Times and GPUs are nan where not recorded.
+    """Runs as read one by one, before cleaning.
 
-    `duration_s` is what the log says the run took, nan where it says nothing.
+    Each has a line number and values by the names of `JOB_FIELDS`; what is not recorded is left out, nan or empty.
     """
 
-    lines: list[int] = field(default_factory=list)
-    job_id: list[str] = field(default_factory=list)
-    user: list[str] = field(default_factory=list)
-    vc: list[str] = field(default_factory=list)
-    submit_s: list[float] = field(default_factory=list)
-    start_s: list[float] = field(default_factory=list)
-    end_s: list[float] = field(default_factory=list)
-    duration_s: list[float] = field(default_factory=list)
-    gpus: list[float] = field(default_factory=list)
-    state: list[str] = field(default_factory=list)
-
-    def extend(self, lines: Iterable[int], **columns: Iterable[Any]) -> None:
-        """Add rows, column by column; columns not named get an empty text or nan."""
-        added = list(lines)
-        self.lines += added
-        for name in (f.name for f in JOB_FIELDS):
-            blank: Any = "" if name in ("job_id", "user", "vc", "state") else np.nan
-            values = list(columns.get(name, [blank] * len(added)))
-            assert len(values) == len(added), name
-            getattr(self, name).extend("" if value is None else value for value in values)
+    def __init__(self) -> None:
+        self.lines: list[int] = []
+        self.values: list[Mapping[str, Any]] = []
 
     def add(self, line: int, **values: Any) -> None:
-        """Add one row."""
-        self.extend([line], **{name: [value] for name, value in values.items()})
+        """Add one run."""
+        self.lines.append(line)
+        self.values.append(values)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The runs column by column."""
+        return {
+            f.name: [run.get(f.name, "" if f.kind == "text" else np.nan) for run in self.values]
+            for f in JOB_FIELDS
+        }
 
 
-def job_trace(
-    reader: TraceReader,
-    source: Source,
-    repairs: RepairLog,
-    runs: JobRows,
-    *,
-    cpu_jobs: bool = False,
-    same_id: str = "drop",
-    recorded: bool = False,
-    **more: object,
-) -> Trace:
-    """The runs as a clean trace of kind `jobs`, sorted by submission.
+class JobReader(TraceReader, frozen=True, kw_only=True):
+    """A job log of any layout: `read` gathers its runs, and `cleaned` applies the rules that all logs share.
 
-    Dropped and counted: runs without submission, GPUs, start or end, of no or negative length or of more than ten
-    years (a missing end read as a sentinel), and with an id seen before (`same_id`: `drop`, or `suffix` to keep them
-    as `id#2`). `cpu_jobs` keeps runs without GPUs. A recorded duration that differs from end less start gives way to
-    it, unless the log's durations count time worked (`recorded`); without times the duration stands alone.
+    clock: what its times count from, for the provenance. same_id: what becomes of a run with an id seen before: `drop`
+    it, or `suffix`, name it `id#2`. recorded: the log's durations count time worked, and are taken where they differ from
+    end less start.
     """
-    columns = {
-        f.name: np.array(getattr(runs, f.name), TEXT if f.kind == "text" else np.float64) for f in JOB_FIELDS
-    }
-    rows = Rows(source, Complaints(), runs.lines, columns)
-    rows.drop(np.isnan(rows["submit_s"]), "job without submission time dropped")
-    rows.drop(np.isnan(rows["gpus"]), "job with unknown GPUs dropped")
-    if not cpu_jobs:
-        rows.drop(rows["gpus"] == 0, "job without GPUs dropped")
-    _settle_duration(rows, recorded=recorded)
-    rows.drop(np.isnan(rows["duration_s"]), "job that never ran or has no end dropped")
-    rows.drop(rows["duration_s"] < 0, "job that ends before it starts dropped")
-    rows.drop(rows["duration_s"] == 0, "job of zero seconds dropped")
-    rows.drop(rows["duration_s"] > LONGEST_S, "job longer than ten years dropped")
-    early = rows["start_s"] < rows["submit_s"]
-    rows.note(early, "start before submission, submission moved to the start")
-    rows["submit_s"] = np.where(early, rows["start_s"], rows["submit_s"])
-    _settle_ids(rows, same_id)
-    if not len(rows):
-        raise TraceError.at(source.name, "no usable job is left; " + "; ".join(repairs.lines()))
-    origin_s = float(rows["submit_s"].min())
-    for name in ("submit_s", "start_s", "end_s"):
-        rows[name] = rows[name] - origin_s
-    more = {"origin_s": origin_s, **more}
-    chunk = Chunk(rows.lines, rows.columns)
-    return reader.table(source, repairs, JOB_FIELDS, chunk, time="submit_s", order="free", **more)
+
+    makes = "jobs"
+    clock: ClassVar[str] = ""
+    same_id: ClassVar[Literal["drop", "suffix"]] = "drop"
+    recorded: ClassVar[bool] = False
+
+    def keeps_cpu_jobs(self) -> bool:
+        """Whether runs without GPUs stay."""
+        return False
+
+    def cleaned(
+        self, source: Source, lines: ArrayLike, columns: Mapping[str, Iterable[Any]], **facts: object
+    ) -> Trace:
+        """The runs as a clean trace of kind `jobs`, sorted by submission.
+
+        Dropped and counted: runs without submission, GPUs, start or end, of no or negative length or of more than ten
+        years (a missing end read as a sentinel), and with an id seen before. Without times the duration stands alone.
+
+        columns: by the names of `JOB_FIELDS`; one that is missing is empty. facts: for the provenance.
+        """
+        rows = Rows(source, Complaints(), lines, {})
+        for field in JOB_FIELDS:
+            rows[field.name] = _typed(field, columns.get(field.name), len(rows))
+        rows.drop(np.isnan(rows["submit_s"]), "job without submission time dropped")
+        rows.drop(np.isnan(rows["gpus"]), "job with unknown GPUs dropped")
+        if not self.keeps_cpu_jobs():
+            rows.drop(rows["gpus"] == 0, "job without GPUs dropped")
+        _settle_duration(rows, recorded=self.recorded)
+        rows.drop(np.isnan(rows["duration_s"]), "job that never ran or has no end dropped")
+        rows.drop(rows["duration_s"] < 0, "job that ends before it starts dropped")
+        rows.drop(rows["duration_s"] == 0, "job of zero seconds dropped")
+        rows.drop(rows["duration_s"] > LONGEST_S, "job longer than ten years dropped")
+        early = rows["start_s"] < rows["submit_s"]
+        rows.note(early, "start before submission, submission moved to the start")
+        rows["submit_s"] = np.where(early, rows["start_s"], rows["submit_s"])
+        _settle_ids(rows, self.same_id)
+        if not len(rows):
+            raise TraceError.at(source.name, "no usable job is left; " + "; ".join(source.repairs.lines()))
+        origin_s = float(rows["submit_s"].min())
+        for name in ("submit_s", "start_s", "end_s"):
+            rows[name] = rows[name] - origin_s
+        rows.facts.update(origin_s=origin_s, clock=self.clock)
+        rows.facts.update(facts)
+        return rows.trace(self, JOB_FIELDS, time="submit_s", order="free")
+
+
+def _typed(field: Field, values: Iterable[Any] | None, count: int) -> Array:
+    if field.kind == "text":
+        return np.array([""] * count if values is None else [text or "" for text in values], TEXT)
+    return np.full(count, np.nan) if values is None else np.array(list(values), np.float64)
 
 
 def _settle_duration(rows: Rows, *, recorded: bool) -> None:
@@ -207,46 +172,42 @@ def _settle_ids(rows: Rows, same_id: str) -> None:
         rows.drop(again, "job id used again, later row dropped")
 
 
-class JobLog(TableReader, frozen=True, kw_only=True):
+class JobLog(JobReader, TableReader, frozen=True, kw_only=True):
     """A job log that is a delimited table, read in chunks: logs have millions of rows.
 
-    columns: those that make a run carry the names of `JOB_FIELDS`; `settle` is called for each chunk. instants: columns of
-    written times, turned into seconds after `settle`. clock: what the times count from, for the provenance.
+    columns: those that make a run have the names of `JOB_FIELDS`; `settle` is called for each chunk. instants: columns of
+    written times, turned into seconds after `settle`.
     """
 
-    makes = "jobs"
     instants: ClassVar[tuple[str, ...]] = ()
-    clock: ClassVar[str] = ""
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
-        source, complaints, runs = Source(path, repairs=repairs), Complaints(), JobRows()
-        headers = {field.name: field.header for field in self.columns}
+        source, complaints = Source(path, repairs=repairs), Complaints()
+        chunks: list[Rows] = []
         for chunk in read_rows(source, self.columns, complaints=complaints):
-            rows = Rows(source, complaints, chunk.lines, chunk.columns)
+            rows = Rows(source, complaints, chunk.lines, chunk.columns, self.columns)
             self.settle(rows)
-            lines: list[int] = rows.lines.tolist()
             for name in self.instants:
-                rows[name] = instants_s(rows[name].tolist(), source, lines, headers[name], complaints)
-            present = [field.name for field in JOB_FIELDS if field.name in rows]
-            runs.extend(lines, **{name: rows[name].tolist() for name in present})
-        complaints.finish()
-        return self.clean(source, repairs, runs)
+                rows[name] = instants_s(rows, name)
+            rows.columns = {field.name: rows[field.name] for field in JOB_FIELDS if field.name in rows}
+            chunks.append(rows)
+        lines = np.concatenate([rows.lines for rows in chunks])
+        return self.cleaned(
+            source,
+            lines,
+            {name: np.concatenate([rows[name] for rows in chunks]) for name in chunks[0].columns},
+        )
 
-    def clean(self, source: Source, repairs: RepairLog, runs: JobRows) -> Trace:
-        """The trace of the runs as read, by the rules of `job_trace`."""
-        return job_trace(self, source, repairs, runs, clock=self.clock)
 
-
-def instants_s(
-    cells: Sequence[str | None], source: Source, lines: Sequence[int], name: str, complaints: Complaints
-) -> F64:
+def instants_s(rows: Rows, name: str) -> F64:
     """Written instants as seconds since 1970 on the file's clock (UTC if it gives a zone), nan where absent.
 
     What is neither absent nor an instant is a complaint.
     """
+    cells = rows[name].tolist()
     absent = [cell is None or cell.strip() in ABSENT for cell in cells]
     filled = [
-        "1970-01-01 00:00:00" if gone else str(cell).strip() for cell, gone in zip(cells, absent, strict=True)
+        "1970-01-01 00:00:00" if gone else cell.strip() for cell, gone in zip(cells, absent, strict=True)
     ]
     values = np.zeros(len(filled))
     try:
@@ -258,51 +219,9 @@ def instants_s(
             try:
                 values[at] = parse_instant(text) / 1e9
             except ValueError as error:
-                complaints.add(source.at(lines[at], name), str(error))
+                rows.complaints.add(rows.at(at, rows.headers[name]), str(error))
     values[absent] = np.nan
     return values
-
-
-@dataclass(slots=True)
-class LocalClock:
-    """Wall-clock times of one place as UTC seconds, its daylight-saving changes taken into account.
-
-    The hour that an autumn night repeats is read as its first pass, unless that would end a run before its
-    start; the hour a spring night skips is read an hour later. Both are counted.
-    """
-
-    zone: str
-    repairs: RepairLog
-    _zone: Any = None
-
-    def utc_s(self, text: str, where: str, not_before_s: float = -np.inf) -> float:
-        """`2017-11-05 01:30:00` as UTC seconds. ValueError says what is wrong with the text."""
-        if not _ORDINARY.fullmatch(text):
-            raise ValueError(f"{shown(text)} is not a time like 2017-11-05 01:30:00")
-        parse_instant(text)
-        local = datetime.fromisoformat(text).replace(tzinfo=self._place())
-        first, second = local.timestamp(), local.replace(fold=1).timestamp()
-        if first == second:
-            return first
-        if first > second:  # a skipped hour has no UTC time; reading it with the old offset moves it on
-            self.repairs.note("wall-clock time in the hour skipped in spring, moved on an hour", where)
-            return first
-        self.repairs.note(
-            "wall-clock time in the hour repeated in autumn, first pass taken unless it ends too early", where
-        )
-        return second if first < not_before_s else first
-
-    def _place(self) -> Any:
-        if self._zone is None:
-            from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
-            try:
-                self._zone = ZoneInfo(self.zone)
-            except (ZoneInfoNotFoundError, ValueError):
-                raise UsageError.at(
-                    "timezone", f"no time zone {self.zone!r} is known here; the package tzdata has all"
-                ) from None
-        return self._zone
 
 
 def demand(trace: Trace) -> tuple[F64, F64]:
@@ -328,14 +247,3 @@ def cannot_have_run_on(trace: Trace, gpus: int) -> str:
         f"this trace cannot have run on this cluster: it held up to {used.max():g} GPUs at once, {gpus} are there, "
         f"for {100 * share:.1f} % of its time"
     )
-
-
-def hours_minutes(text: str) -> timedelta:
-    """Slurm's `[days-]hh:mm:ss[.us]`, `mm:ss[.us]`; ValueError if it is something else."""
-    match = re.fullmatch(
-        r"(?:([0-9]{1,5})-)?(?:([0-9]{1,5}):)?([0-9]{1,5}):([0-9]{1,2}(?:\.[0-9]{1,6})?)", text
-    )
-    if match is None:
-        raise ValueError(f"{shown(text)} is not a duration like 1-02:03:04")
-    days, hours, minutes, seconds = match.groups()
-    return timedelta(days=int(days or 0), hours=int(hours or 0), minutes=int(minutes), seconds=float(seconds))

@@ -50,16 +50,9 @@ def read_objects(
         raise TraceError.at(source.name, "holds no rows of data")
 
 
-def read_json(source: Source, *, limit_bytes: int = 256 << 20) -> Any:
-    """A whole JSON document, strictly decoded; `TraceError` names the line of the first fault."""
-    text = source.read(limit_bytes)
-    try:
-        return parse_json(text)
-    except _JsonFault as error:
-        raise TraceError.at(source.at(error.line) if error.line else source.name, str(error)) from None
+class JsonFault(ValueError):
+    """What is wrong with a text that should be JSON. line: where, 0 if not known. token: what to look for there."""
 
-
-class _JsonFault(ValueError):
     def __init__(self, line: int, what: str, token: str = "") -> None:
         super().__init__(what)
         self.line = line
@@ -73,15 +66,15 @@ def parse_json(text: str) -> Any:
     too_deep = _too_deep(text)
     if too_deep is not None:
         line = text.count("\n", 0, too_deep) + 1
-        raise _JsonFault(line, f"the JSON is nested more than {DEEPEST_JSON} deep")
+        raise JsonFault(line, f"the JSON is nested more than {DEEPEST_JSON} deep")
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
     except json.JSONDecodeError as error:
-        raise _JsonFault(error.lineno, f"is not JSON: {error.msg} at column {error.colno}") from None
-    except _JsonFault as fault:
-        raise _JsonFault(_line_of(fault.token, text), str(fault)) from None
+        raise JsonFault(error.lineno, f"is not JSON: {error.msg} at column {error.colno}") from None
+    except JsonFault as fault:
+        raise JsonFault(_line_of(fault.token, text), str(fault)) from None
     except ValueError as error:
-        raise _JsonFault(0, f"is not usable JSON: {error}") from None
+        raise JsonFault(0, f"is not usable JSON: {error}") from None
 
 
 def _line_of(token: str, text: str) -> int:
@@ -115,18 +108,27 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise _JsonFault(0, f"the key {shown(key)} stands twice in one object", json.dumps(key))
+                raise JsonFault(0, f"the key {shown(key)} stands twice in one object", json.dumps(key))
             seen.add(key)
     return found
 
 
 def _constant(name: str) -> NoReturn:
-    raise _JsonFault(0, f"{name} is not a JSON number; a finite number is needed", name)
+    raise JsonFault(0, f"{name} is not a JSON number; a finite number is needed", name)
 
 
 def _json_kind(value: Any) -> str:
     kinds = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
     return kinds.get(type(value), "a number")
+
+
+def optional_text(value: Any, name: str) -> str:
+    """A decoded JSON text, empty for null; ValueError for something else."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {shown(value)}, a text is expected")
+    return value
 
 
 def json_number(field: Field, value: Any) -> float | int:

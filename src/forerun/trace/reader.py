@@ -8,26 +8,22 @@ file whose format is named or can be told from its content, and says which.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
 
-from forerun.errors import TraceError, UsageError, known_names
+from forerun.errors import UsageError, known_names
 from forerun.registry import Registry, member_name
 from forerun.scenario.spec import NamedSpec, to_data
 from forerun.scenario.text import parse_scalar
 from forerun.trace.repair import RepairLog
-from forerun.trace.rows import Chunk, Field
 from forerun.trace.source import Source, is_numpy, is_parquet
-from forerun.trace.table import Provenance, Trace, schema_of, sort_rows
+from forerun.trace.table import Provenance, Trace
 
 HEAD_LINES = 8
-
-#: the name under which line numbers are sorted along with the rows
-_LINES = " lines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,40 +71,15 @@ class TraceReader(NamedSpec, frozen=True, kw_only=True):
         """
         raise AssertionError(f"{type(self).__name__} does not say how it reads")
 
-    def table(
-        self,
-        source: Source,
-        repairs: RepairLog,
-        fields: Sequence[Field],
-        rows: Chunk,
-        *,
-        time: str,
-        order: Literal["kept", "free"] = "kept",
-        **more: object,
-    ) -> Trace:
-        """The trace of rows read from `source`, sorted by `time`, ties in file order.
-
-        order: `kept` if the format promises sorted rows (those that are not are counted as repairs), `free`
-        if not. more: facts about the reading for the provenance. Fields without a column are left out.
-        """
-        where = None if order == "free" else lambda row: source.at(int(rows.lines[row]))
-        columns = sort_rows({**rows.columns, _LINES: rows.lines}, time, where, repairs)
-        lines = columns.pop(_LINES)
-        schema = schema_of(field for field in fields if field.name in columns)
-        made = self.provenance(source, repairs, **more)
-        trace = Trace(self.makes, schema, columns, time=time, provenance=made)
-        trace.lines = lines
-        return trace
-
-    def provenance(self, source: Source, repairs: RepairLog, **more: object) -> Provenance:
-        """Provenance of a trace read from `source` to its end with these options."""
+    def provenance(self, source: Source, **facts: object) -> Provenance:
+        """Provenance of a trace read from `source` to its end with these options, and what was learned about the file."""
         options = {key: value for key, value in to_data(self).items() if key != "name"}
         return Provenance(
             format=member_name(type(self)),
             source=source.path.name,
             sha256=source.sha256,
-            options={**options, **more},
-            repairs=tuple(repairs.rows()),
+            options={**options, **facts},
+            repairs=tuple(source.repairs.rows()),
         )
 
 
@@ -195,15 +166,6 @@ def read_trace(
     trace = reader_for(path, format, options).read(Path(path), log)
     log.finish()
     return trace
-
-
-def refuse_duplicates(names: Sequence[Any], lines: Sequence[int], source: Source, field: str) -> None:
-    """Raise TraceError naming both lines if an identifier occurs twice. lines: line number of each."""
-    first: dict[Any, int] = {}
-    for name, line in zip(names, lines, strict=True):
-        if name in first:
-            raise TraceError.at(source.at(line, field), f"{name!r} was already used on line {first[name]}")
-        first[name] = line
 
 
 def options_from(texts: Iterable[str]) -> dict[str, Any]:

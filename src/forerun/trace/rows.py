@@ -1,5 +1,4 @@
-"""Delimited text as typed columns, every value checked; with `cells` and `objects`, what readers are built
-from.
+"""Delimited text as typed columns, every value checked.
 
 A reader declares the columns of its format as `Field`s; `read_rows` streams chunks of typed arrays and
 gathers problems as `file:line:field: what was found`.
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 
 from forerun.errors import TraceError, suggestion
 from forerun.trace.cells import LARGEST_INT, TEXT, Array, Field, Kind, parse_column, parse_instant
-from forerun.trace.objects import json_field, json_number, parse_json, read_json, read_objects
 from forerun.trace.repair import Complaints, shown
 from forerun.trace.source import Source
 
@@ -28,13 +26,8 @@ __all__ = [
     "Field",
     "Kind",
     "gathered",
-    "json_field",
-    "json_number",
     "parse_column",
     "parse_instant",
-    "parse_json",
-    "read_json",
-    "read_objects",
     "read_rows",
 ]
 

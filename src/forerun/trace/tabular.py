@@ -13,11 +13,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.errors import TraceError
 from forerun.trace.reader import Head, TraceReader
 from forerun.trace.repair import Complaints, RepairLog
-from forerun.trace.rows import Array, Chunk, Field, gathered, read_rows
+from forerun.trace.rows import Array, Field, gathered, read_rows
 from forerun.trace.source import Source
-from forerun.trace.table import Trace, sort_rows
+from forerun.trace.table import Trace, schema_of, sort_rows
 
 Mask = NDArray[np.bool_]
 
@@ -25,27 +26,36 @@ Mask = NDArray[np.bool_]
 class Rows:
     """Rows of a file while the rules of its format apply.
 
-    columns: arrays by our names, which rules may replace. lines: the line number of each row. facts: what the rules
-    learned about the file, for the provenance of the trace.
+    columns: arrays by our names, which rules may replace. lines: the line number of each row. headers: the columns' names
+    in the file, by ours. facts: what the rules learned about the file, for the provenance of the trace.
     """
 
     def __init__(
-        self, source: Source, complaints: Complaints, lines: Any, columns: Mapping[str, Any]
+        self,
+        source: Source,
+        complaints: Complaints,
+        lines: Any,
+        columns: Mapping[str, Any],
+        fields: Sequence[Field] = (),
     ) -> None:
         self.source = source
         self.complaints = complaints
         self.lines: NDArray[np.int64] = np.asarray(lines, np.int64)
         self.columns: dict[str, Array] = dict(columns)
+        self.headers = {field.name: field.header for field in fields}
         self.facts: dict[str, object] = {}
 
     @classmethod
-    def read(
-        cls, source: Source, fields: Sequence[Field], complaints: Complaints | None = None, **layout: Any
-    ) -> Rows:
+    def read(cls, source: Source, fields: Sequence[Field], **layout: Any) -> Rows:
         """All rows of a delimited file, as `read_rows` reads them. Raises TraceError with every bad row."""
-        complaints = complaints if complaints is not None else Complaints()
+        complaints = Complaints()
         chunk = gathered(read_rows(source, fields, complaints=complaints, **layout))
-        return cls(source, complaints, chunk.lines, chunk.columns)
+        return cls(source, complaints, chunk.lines, chunk.columns, fields)
+
+    @classmethod
+    def of_file(cls, path: str | Path, fields: Sequence[Field], repairs: RepairLog | None) -> Rows:
+        """All rows of a comma-separated file with a header. repairs: where repairs are counted (default: nowhere)."""
+        return cls.read(Source(path, repairs=repairs if repairs is not None else RepairLog()), fields)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -91,6 +101,14 @@ class Rows:
             for row in np.flatnonzero(~(values > 0)).tolist():
                 self.complaints.add(self.at(row, field.header), f"{values[row]:g} is not above 0")
 
+    def refuse_duplicates(self, header: str, names: Sequence[object]) -> None:
+        """Raise TraceError with both lines if an identifier occurs twice. names: the identifier of each row."""
+        first: dict[object, int] = {}
+        for row, name in enumerate(names):
+            if first.setdefault(name, row) != row:
+                what = f"{name!r} was already used on line {self.lines[first[name]]}"
+                raise TraceError.at(self.at(row, header), what)
+
     def sort(self, time: str, *, noted: bool = True) -> None:
         """Sort by a column, ties in file order. noted: rows out of order count as repairs."""
         where = self.at if noted else None
@@ -98,14 +116,41 @@ class Rows:
         self.lines = columns.pop(" lines")
         self.columns = columns
 
+    def trace(
+        self,
+        reader: TraceReader,
+        fields: Sequence[Field],
+        *,
+        time: str = "",
+        order: Literal["kept", "free"] = "kept",
+    ) -> Trace:
+        """The trace of these rows, sorted by a column, ties in file order.
+
+        fields: columns of the trace; those that the rows do not have are left out. time: the column it is sorted by
+        (default: the first). order: `kept` if the format promises sorted rows (others count as repairs), `free` if not.
+        """
+        time = time or fields[0].name
+        self.sort(time, noted=order == "kept")
+        present = [field for field in fields if field.name in self]
+        columns = {field.name: self[field.name] for field in present}
+        made = reader.provenance(self.source, **self.facts)
+        trace = Trace(reader.makes, schema_of(present), columns, time=time, provenance=made)
+        trace.lines = self.lines
+        return trace
+
+
+def changes(values: NDArray[Any]) -> Mask:
+    """Which values differ from the one before; the first one does."""
+    return np.append(True, values[1:] != values[:-1])
+
 
 class TableReader(TraceReader, frozen=True, kw_only=True):
     """A public format that is a delimited table; a subclass declares it by these class attributes.
 
     columns: of the file, in order if it has no header. signature: headers whose presence shows the format (empty: it is
-    never recognised). schema: columns of the trace (default: those of the file). time: the column that it is sorted by.
-    order: `kept` if the format promises sorted rows (others count as repairs), `free` if not. header: whether the first
-    line names the columns. crlf_usual: whether the format's lines end in CRLF.
+    never recognised). schema: columns of the trace (default: those of the file). time: the column that it is sorted by
+    (default: the first of the trace). order: `kept` if the format promises sorted rows (others count as repairs), `free`
+    if not. header: whether the first line names the columns. crlf_usual: whether the format's lines end in CRLF.
     """
 
     columns: ClassVar[tuple[Field, ...]] = ()
@@ -120,15 +165,17 @@ class TableReader(TraceReader, frozen=True, kw_only=True):
     def recognises(cls, head: Head) -> bool:
         return bool(cls.signature) and head.has_columns(*cls.signature)
 
+    def fields_of(self, source: Source) -> Sequence[Field]:
+        """The columns to read from a file, for formats with several headers (default: `columns`)."""
+        return self.columns
+
     def settle(self, rows: Rows) -> None:
         """Apply the format's rules: compute derived columns, repair, drop or reject rows."""
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         source = Source(path, repairs=repairs, crlf_usual=self.crlf_usual)
-        rows = Rows.read(source, self.columns, header=self.header)
+        fields = self.fields_of(source)
+        rows = Rows.read(source, fields, header=self.header)
         self.settle(rows)
         rows.complaints.finish()
-        fields = self.schema or self.columns
-        columns = {field.name: rows[field.name] for field in fields if field.name in rows}
-        chunk = Chunk(rows.lines, columns)
-        return self.table(source, repairs, fields, chunk, time=self.time, order=self.order, **rows.facts)
+        return rows.trace(self, self.schema or fields, time=self.time, order=self.order)

@@ -10,8 +10,7 @@ from forerun.data import dataset
 from forerun.domains.energy.inputs.workload import Workload, join
 from forerun.domains.energy.scenario import Job, Rules
 from forerun.replication.zeus.published import JOBS
-from forerun.trace.readers.energy_power import PowerTrace, read_power
-from forerun.trace.readers.energy_train import TrainTrace, read_train
+from forerun.trace.readers.energy_tables import PowerTrace, TrainTrace, read_power, read_train
 
 GPUS: Final = ("v100", "a40", "rtx6000", "p100")
 #: the source in the registry of public data, and that of windows measured while jobs trained

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.trace.jobs import ABSENT, JobLog, JobRows, job_trace
-from forerun.trace.repair import RepairLog
+from forerun.trace.jobs import ABSENT, JobLog
 from forerun.trace.rows import Field
-from forerun.trace.source import Source
-from forerun.trace.table import Trace
 from forerun.trace.tabular import Rows
 
 
@@ -43,5 +40,5 @@ class AlibabaOpenb(JobLog, tag="alibaba_openb", frozen=True, kw_only=True):
         rows.note((count > 1) & (share < 1), "share of a GPU ignored for a pod of several GPUs", "gpu_milli")
         rows["gpus"] = np.where((count == 1) & (share > 0), np.minimum(share, 1.0), count)
 
-    def clean(self, source: Source, repairs: RepairLog, runs: JobRows) -> Trace:
-        return job_trace(self, source, repairs, runs, cpu_jobs=self.cpu_jobs, clock=self.clock)
+    def keeps_cpu_jobs(self) -> bool:
+        return self.cpu_jobs

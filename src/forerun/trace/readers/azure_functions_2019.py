@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from forerun.errors import TraceError
 from forerun.rng import stream
 from forerun.trace.reader import Head, TraceReader
-from forerun.trace.repair import RepairLog
-from forerun.trace.rows import TEXT, Chunk, Field, read_rows
+from forerun.trace.repair import Complaints, RepairLog
+from forerun.trace.rows import TEXT, Field, read_rows
 from forerun.trace.source import Source
 from forerun.trace.table import Trace
+from forerun.trace.tabular import Rows
 
 MINUTES = 1440
 MINUTE_MS = 60_000.0
@@ -51,8 +52,8 @@ class AzureFunctions2019(TraceReader, tag="azure_functions_2019", frozen=True, k
     functions: tuple[str, ...] = ()
     most_requests: int = 20_000_000
 
-    about: ClassVar[str] = "Azure Functions invocations a minute 2019 (CSV, one row a function)"
-    makes: ClassVar[str] = "requests"
+    about = "Azure Functions invocations a minute 2019 (CSV, one row a function)"
+    makes = "requests"
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
@@ -60,11 +61,7 @@ class AzureFunctions2019(TraceReader, tag="azure_functions_2019", frozen=True, k
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         source = Source(path, repairs=repairs)
-        rows = self._placed(source)
-        return self.table(source, repairs, MADE, rows, time="arrival_ms", order="free")
-
-    def _placed(self, source: Source) -> Chunk:
-        instants, lines, apps, functions = [], [], [], []
+        placed: list[tuple[NDArray[np.float64], int, str, str]] = []
         total, absent = 0, set(self.functions)
         for line, (_, app, function, trigger), counts in _function_rows(source):
             if self.functions and function not in self.functions:
@@ -74,21 +71,20 @@ class AzureFunctions2019(TraceReader, tag="azure_functions_2019", frozen=True, k
             if total > self.most_requests:
                 what = f"more than {self.most_requests} invocations up to here"
                 raise TraceError.at(source.at(line), f"{what}; choose functions, or raise most_requests")
-            arrivals = self._instants(counts, app, function, trigger)
-            instants.append(arrivals)
-            lines.append(np.full(len(arrivals), line))
-            apps.append(np.full(len(arrivals), app, dtype=TEXT))
-            functions.append(np.full(len(arrivals), function, dtype=TEXT))
+            placed.append((self._instants(counts, app, function, trigger), line, app, function))
         if absent:
             raise TraceError.at(source.name, f"has no function {', '.join(sorted(absent))}")
-        if not sum(map(len, instants)):
+        if not sum(len(instants) for instants, *_ in placed):
             raise TraceError.at(source.name, "holds no invocation")
+        instants, lines, apps, functions = zip(*placed, strict=True)
+        times = list(map(len, instants))
         columns = {
             "arrival_ms": np.concatenate(instants),
-            "app": np.concatenate(apps),
-            "function": np.concatenate(functions),
+            "app": np.repeat(np.array(apps, TEXT), times),
+            "function": np.repeat(np.array(functions, TEXT), times),
         }
-        return Chunk(np.concatenate(lines), columns)
+        rows = Rows(source, Complaints(), np.repeat(lines, times), columns)
+        return rows.trace(self, MADE, order="free")
 
     def _instants(self, counts: NDArray[np.int64], *function: str) -> NDArray[np.float64]:
         """Instants of a function's invocations, ascending."""

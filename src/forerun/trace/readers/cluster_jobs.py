@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, ClassVar, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from forerun.errors import TraceError
-from forerun.trace.jobs import NEEDED, SPELLINGS, spelt
-from forerun.trace.reader import Head, TraceReader, refuse_duplicates
+from forerun.errors import TraceError, known_names
+from forerun.trace.reader import Head
 from forerun.trace.repair import RepairLog
-from forerun.trace.rows import LARGEST_INT, TEXT, Chunk, Field, gathered, read_rows
+from forerun.trace.rows import LARGEST_INT, TEXT, Chunk, Field
 from forerun.trace.source import Source
-from forerun.trace.table import Trace
+from forerun.trace.tabular import Rows, TableReader
 from forerun.units import whole_number
 
 #: the deadline of a row that has none: no instant is so late
@@ -23,27 +22,46 @@ NO_DEADLINE: Final = LARGEST_INT
 UNMEETABLE: Final = "deadline before submission (cannot be met)"
 
 #: texts that a row may leave empty
-_TEXTS: Final = frozenset(("model", "user", "vc"))
+_TEXTS: Final = ("model", "user", "vc")
 
-#: our name, kind, unit, meaning; what an empty cell stands for, where it may be empty
-_COLUMNS: Final = (
-    ("job_id", "text", "", "identifier", None),
-    ("submit_s", "int", "s", "submission, seconds since the collection began", None),
-    ("iterations", "int", "", "steps of the global batch; 0: not given", 0),
-    ("model", "text", "", "model trained; empty: none", ""),
-    ("deadline_s", "int", "s", "absolute deadline as written, nan: none; not meant where best_effort is 1", NO_DEADLINE),
-    ("batch", "int", "", "global batch; 0: not given", 0),
-    ("gpus", "int", "GPUs", "GPUs requested", None),
-    ("duration_s", "int", "s", "duration on the requested GPUs", None),
-    ("best_effort", "int", "", "1: no deadline", None),
-    ("user", "text", "", "who submitted it", ""),
-    ("vc", "text", "", "virtual cluster", ""),
-    ("real_duration_s", "int", "s", "duration in the original log; 0: not given", 0),
-    ("real_iterations", "int", "", "iterations in the original log; 0: not given", 0),
+COLUMNS: Final = (
+    Field(name="job_id", kind="text", meaning="identifier"),
+    Field(name="submit_s", kind="int", unit="s", minimum=0, meaning="submission, seconds since the collection began"),
+    Field(name="iterations", kind="int", minimum=1, blank=0, meaning="steps of the global batch; 0: not given"),
+    Field(name="model", kind="text", missing=("",), meaning="model trained; empty: none"),
+    Field(name="deadline_s", kind="int", unit="s", blank=NO_DEADLINE,
+          meaning="absolute deadline as written, nan: none; not meant where best_effort is 1"),
+    Field(name="batch", kind="int", minimum=1, blank=0, meaning="global batch; 0: not given"),
+    Field(name="gpus", kind="int", unit="GPUs", minimum=1, meaning="GPUs requested"),
+    Field(name="duration_s", kind="int", unit="s", minimum=0, meaning="duration on the requested GPUs"),
+    Field(name="best_effort", kind="int", minimum=0, maximum=1, meaning="1: no deadline"),
+    Field(name="user", kind="text", missing=("",), meaning="who submitted it"),
+    Field(name="vc", kind="text", missing=("",), meaning="virtual cluster"),
+    Field(name="real_duration_s", kind="int", unit="s", minimum=0, blank=0,
+          meaning="duration in the original log; 0: not given"),
+    Field(name="real_iterations", kind="int", minimum=0, blank=0, meaning="iterations in the original log; 0: not given"),
 )  # fmt: skip
+#: accepted names of each column, forerun's own first; `real_*` are the values before a log was adapted
+SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "job_id": ("job_id",),
+    "submit_s": ("submit_s", "submit_time", "submission_time"),
+    "iterations": ("iterations", "iteration", "num_iteration", "num_iterations"),
+    "model": ("model", "model_name"),
+    "deadline_s": ("deadline_s", "ddl", "deadline"),
+    "batch": ("batch", "batch_size"),
+    "gpus": ("gpus", "num_gpu", "num_gpus"),
+    "duration_s": ("duration_s", "duration"),
+    "best_effort": ("best_effort",),
+    "user": ("user",),
+    "vc": ("vc",),
+    "real_duration_s": ("real_duration",),
+    "real_iterations": ("real_iteration",),
+}
+#: without these a job log says nothing
+NEEDED: Final = ("job_id", "submit_s", "gpus", "duration_s")
 
 
-class ClusterJobs(TraceReader, tag="cluster_jobs", frozen=True, kw_only=True):
+class ClusterJobs(TableReader, tag="cluster_jobs", frozen=True, kw_only=True):
     """CSV in one of four headers: native (`submit_time,iteration,...`), Microsoft's (`submission_time,num_iteration,
     ...`), that of a Philly virtual cluster (with `real_*` columns), or the raw one (id, submission, duration, GPUs); each
     column under any of the names that it has in one of them, or ours.
@@ -53,48 +71,35 @@ class ClusterJobs(TraceReader, tag="cluster_jobs", frozen=True, kw_only=True):
     nobody can meet it. Jobs of zero seconds are dropped and counted. MIT and Apache-2.0 [Gu et al., ASPLOS'23].
     """
 
-    about: ClassVar[str] = "cluster jobs with models and deadlines (CSV, four headers)"
-    makes: ClassVar[str] = "jobs"
+    about = "cluster jobs with models and deadlines (CSV, four headers)"
+    makes = "jobs"
+    time = "submit_s"
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
         return all(set(SPELLINGS[name]) & set(head.names) for name in NEEDED)
 
-    def read(self, path: Path, repairs: RepairLog) -> Trace:
-        source = Source(path, repairs=repairs)
-        fields, rows = job_rows(source)
-        columns: dict[str, Any] = dict(rows.columns)
-        if "deadline_s" in columns and (none := columns["deadline_s"] == NO_DEADLINE).any():
-            columns["deadline_s"] = np.where(none, np.nan, columns["deadline_s"])
-        for name in _TEXTS & columns.keys():
-            columns[name] = np.array([text or None for text in columns[name].tolist()], TEXT)
-        return self.table(source, repairs, fields, Chunk(rows.lines, columns), time="submit_s")
+    def fields_of(self, source: Source) -> Sequence[Field]:
+        return _fields_of(source)
+
+    def settle(self, rows: Rows) -> None:
+        _settle(rows)
+        if "deadline_s" in rows and (none := rows["deadline_s"] == NO_DEADLINE).any():
+            rows["deadline_s"] = np.where(none, np.nan, rows["deadline_s"])
 
 
-def job_rows(source: Source) -> tuple[list[Field], Chunk]:
+def job_rows(source: Source) -> tuple[Sequence[Field], Chunk]:
     """The columns that a job log has, under our names, and its rows in the order of the file.
 
     What a readable job log is, for every command. An empty deadline is NO_DEADLINE, empty numbers that a job without a
-    model does not need are 0. Raises TraceError with every problem of the file.
+    model does not need are 0, empty texts are empty. Raises TraceError with every problem of the file.
     """
     fields = _fields_of(source)
-    rows = gathered(read_rows(source, fields))
-    names = [job_name(text) for text in rows.columns["job_id"].tolist()]
-    refuse_duplicates(names, rows.lines.tolist(), source, "job_id")
-    columns: dict[str, Any] = {
-        name: np.array([text or "" for text in values.tolist()], TEXT) if name in _TEXTS else values
-        for name, values in rows.columns.items()
-    }
-    headers = {field.name: field.header for field in fields}
-    if "deadline_s" in columns:
-        effort = columns.get("best_effort", np.zeros(len(rows), np.int64)) == 1
-        hopeless = (columns["deadline_s"] < columns["submit_s"]) & ~effort
-        _note(source, rows.lines[hopeless], headers["deadline_s"], UNMEETABLE)
-    empty = columns["duration_s"] == 0
-    _note(source, rows.lines[empty], headers["duration_s"], "job of zero seconds dropped")
-    if empty.all():
-        raise TraceError.at(source.name, "no usable job is left; all take zero seconds")
-    return fields, Chunk(rows.lines[~empty], {name: values[~empty] for name, values in columns.items()})
+    rows = Rows.read(source, fields)
+    _settle(rows)
+    for name in set(_TEXTS) & rows.columns.keys():
+        rows[name] = np.array([text or "" for text in rows[name].tolist()], TEXT)
+    return fields, Chunk(rows.lines, rows.columns)
 
 
 def job_name(text: str) -> int | str:
@@ -103,32 +108,31 @@ def job_name(text: str) -> int | str:
     return text if number is None else number
 
 
-def _note(source: Source, lines: NDArray[np.int64], header: str, rule: str) -> None:
-    source.repairs.note_many(rule, [source.at(int(line), header) for line in lines[:3]], len(lines))
+def _settle(rows: Rows) -> None:
+    """Reject an identifier that occurs twice, count deadlines that cannot be met, drop jobs of zero seconds."""
+    rows.refuse_duplicates("job_id", [job_name(text) for text in rows["job_id"].tolist()])
+    if "deadline_s" in rows:
+        effort = rows["best_effort"] == 1 if "best_effort" in rows else np.zeros(len(rows), np.bool_)
+        rows.note((rows["deadline_s"] < rows["submit_s"]) & ~effort, UNMEETABLE, rows.headers["deadline_s"])
+    rows.drop(rows["duration_s"] == 0, "job of zero seconds dropped", rows.headers["duration_s"])
+    if not len(rows):
+        raise TraceError.at(rows.source.name, "no usable job is left; all take zero seconds")
 
 
-def _fields_of(source: Source) -> list[Field]:
-    """The columns of this file, under our names."""
-    line = next(Source(source.path, repairs=RepairLog(), name=source.name).lines())[1]
-    present = [name.strip().strip('"') for name in line.split(",")]
-    try:
-        found = spelt(present)
-    except ValueError as error:
-        raise TraceError.at(source.at(1), str(error)) from None
-    return [
-        _field(name, kind, unit, meaning, found[name], blank)
-        for name, kind, unit, meaning, blank in _COLUMNS
-        if name in found
-    ]
-
-
-def _field(name: str, kind: str, unit: str, meaning: str, header: str, blank: Any) -> Field:
-    if kind == "text":
-        return Field(
-            name=name, kind="text", meaning=meaning, column=header, missing=() if blank is None else (blank,)
-        )
-    least = 1 if name in ("gpus", "batch", "iterations") else None if name == "deadline_s" else 0
-    most = 1 if name == "best_effort" else None
-    return Field(
-        name=name, kind="int", unit=unit, meaning=meaning, column=header, minimum=least, maximum=most, blank=blank,
-    )  # fmt: skip
+def _fields_of(source: Source) -> Sequence[Field]:
+    """The columns of this file, under our names. Raises TraceError where it has one twice, or lacks one."""
+    header = next(Source(source.path, repairs=RepairLog(), name=source.name).lines())[1]
+    present = [name.strip().strip('"') for name in header.split(",")]
+    fields: list[Field] = []
+    for field in COLUMNS:
+        found = [name for name in present if name in SPELLINGS[field.name]]
+        if len(found) > 1:
+            raise TraceError.at(source.at(1), f"has both {' and '.join(found)}; one of them is wanted")
+        fields += [replace(field, column=name) for name in found]
+    lacking = [name for name in NEEDED if not set(SPELLINGS[name]) & set(present)]
+    if lacking:
+        wanted = "; ".join(" or ".join(SPELLINGS[name]) for name in lacking)
+        many = "s" * (len(lacking) > 1)
+        what = f"misses the column{many} {wanted}; {known_names(lacking[0], present)}"
+        raise TraceError.at(source.at(1), what)
+    return fields

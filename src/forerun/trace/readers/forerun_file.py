@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
 
 from forerun.trace.files import MARK, load_trace
 from forerun.trace.reader import Head, TraceReader
@@ -14,8 +13,8 @@ from forerun.trace.table import Trace
 class ForerunFile(TraceReader, tag="forerun", frozen=True, kw_only=True):
     """Parquet or CSV with units and provenance inside; comes back as it was saved."""
 
-    about: ClassVar[str] = "forerun's own trace files (Parquet, or CSV with a described first line)"
-    makes: ClassVar[str] = "any"
+    about = "forerun's own trace files (Parquet, or CSV with a described first line)"
+    makes = "any"
 
     @classmethod
     def recognises(cls, head: Head) -> bool:

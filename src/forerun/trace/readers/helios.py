@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from forerun.trace.jobs import ABSENT, JobLog, JobRows, job_trace
-from forerun.trace.repair import RepairLog
+from forerun.trace.jobs import ABSENT, JobLog
 from forerun.trace.rows import Field
-from forerun.trace.source import Source
-from forerun.trace.table import Trace
 from forerun.trace.tabular import Rows
 
 
@@ -42,5 +39,5 @@ class Helios(JobLog, tag="helios", frozen=True, kw_only=True):
         if not self.cpu_jobs:  # here, so that the jobs without GPUs take no memory
             rows.drop(rows["gpus"] == 0, "job without GPUs dropped")
 
-    def clean(self, source: Source, repairs: RepairLog, runs: JobRows) -> Trace:
-        return job_trace(self, source, repairs, runs, cpu_jobs=self.cpu_jobs, clock=self.clock)
+    def keeps_cpu_jobs(self) -> bool:
+        return self.cpu_jobs

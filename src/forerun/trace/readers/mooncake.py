@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
+from forerun.trace.objects import json_field, parse_json, read_objects
 from forerun.trace.reader import Head, TraceReader
 from forerun.trace.repair import Complaints, RepairLog, shown
 from forerun.trace.requests import arrival, output_tokens, prompt_tokens
-from forerun.trace.rows import LARGEST_INT, TEXT, Chunk, Field, json_field, parse_json, read_objects
+from forerun.trace.rows import LARGEST_INT, TEXT, Field
 from forerun.trace.source import Source
 from forerun.trace.table import Trace
+from forerun.trace.tabular import Rows
 
 FIELDS = (
     arrival("ms", "timestamp"),
@@ -31,8 +33,8 @@ class Mooncake(TraceReader, tag="mooncake", frozen=True, kw_only=True):
     FAST'25].
     """
 
-    about: ClassVar[str] = "Mooncake LLM requests with prefix blocks (JSON Lines, milliseconds)"
-    makes: ClassVar[str] = "requests"
+    about = "Mooncake LLM requests with prefix blocks (JSON Lines, milliseconds)"
+    makes = "requests"
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
@@ -43,20 +45,16 @@ class Mooncake(TraceReader, tag="mooncake", frozen=True, kw_only=True):
         return isinstance(first, dict) and {"timestamp", "input_length", "output_length"} <= set(first)
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
-        source = Source(path, repairs=repairs)
-        complaints = Complaints()
-        lines: list[int] = []
-        values: dict[str, list[Any]] = {field.name: [] for field in (*FIELDS, BLOCKS)}
-        for number, record in read_objects(source, complaints=complaints):
-            lines.append(number)
-            for field in FIELDS:
-                values[field.name].append(json_field(source, number, record, field, complaints))
-            values["hash_ids"].append(_blocks(source, number, record, complaints))
+        source, complaints = Source(path, repairs=repairs), Complaints()
+        requests: list[tuple[Any, ...]] = []
+        for line, record in read_objects(source, complaints=complaints):
+            values = [json_field(source, line, record, field, complaints) for field in FIELDS]
+            requests.append((line, *values, _blocks(source, line, record, complaints)))
         complaints.finish()
-        columns = {name: np.array(column) for name, column in values.items() if name != "hash_ids"}
-        columns["hash_ids"] = np.array(values["hash_ids"], dtype=TEXT)
-        rows = Chunk(np.array(lines, dtype=np.int64), columns)
-        return self.table(source, repairs, (*FIELDS, BLOCKS), rows, time="arrival_ms")
+        lines, *values, blocks = zip(*requests, strict=True)
+        columns = {field.name: np.array(column) for field, column in zip(FIELDS, values, strict=True)}
+        rows = Rows(source, complaints, lines, {**columns, "hash_ids": np.array(blocks, TEXT)})
+        return rows.trace(self, (*FIELDS, BLOCKS))
 
 
 def _blocks(source: Source, line: int, record: dict[str, Any], complaints: Complaints) -> str:

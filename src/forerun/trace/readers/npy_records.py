@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -29,10 +28,8 @@ COLUMNS = (
 class NpyRecords(TraceReader, frozen=True, kw_only=True, tag="npy_records"):
     """An .npy file of {name: bytes} a poll, read by a small machine that calls nothing the file names."""
 
-    about: ClassVar[str] = (
-        "object array of {name: whole number} rows (.npy; polled memory of the loading notebook)"
-    )
-    makes: ClassVar[str] = "polls"
+    about = "object array of {name: whole number} rows (.npy; polled memory of the loading notebook)"
+    makes = "polls"
 
     @classmethod
     def recognises(cls, head: Head) -> bool:

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from forerun.errors import TraceError
-from forerun.trace.jobs import ABSENT, JobLog, JobRows, LocalClock, job_trace
-from forerun.trace.reader import Head, TraceReader
-from forerun.trace.repair import Complaints, RepairLog, shown
-from forerun.trace.rows import TEXT, Field, read_json
+from forerun.errors import TraceError, UsageError
+from forerun.trace.documents import JsonDocument
+from forerun.trace.jobs import ABSENT, JobLog, JobReader, JobRows
+from forerun.trace.objects import optional_text
+from forerun.trace.reader import Head
+from forerun.trace.repair import RepairLog, shown
+from forerun.trace.rows import TEXT, Field, parse_instant
 from forerun.trace.source import Source
 from forerun.trace.table import Trace
 from forerun.trace.tabular import Rows
 
 _KEYS: Final = ("jobid", "submitted_time", "attempts")
 _MOST_BYTES: Final = 1 << 30
+_ORDINARY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}")
 
 
-class Philly(TraceReader, tag="philly", frozen=True, kw_only=True):
+class _Attempt(NamedTuple):
+    """When a job ran, and on how many GPUs; nan for what is not recorded."""
+
+    start_s: float
+    end_s: float
+    gpus: float
+
+
+class Philly(JobReader, tag="philly", frozen=True, kw_only=True):
     """JSON list of jobs `{status, vc, jobid, attempts, submitted_time, user}`; times are wall-clock in one place.
 
     attempts: `joined`, one row a job from its first start to its last end, run for the sum of its attempts; `each`,
@@ -31,8 +46,7 @@ class Philly(TraceReader, tag="philly", frozen=True, kw_only=True):
     attempts: Literal["joined", "each"] = "joined"
     timezone: str = "America/Los_Angeles"
 
-    about: ClassVar[str] = "Philly cluster_job_log (JSON): jobs with their attempts"
-    makes: ClassVar[str] = "jobs"
+    about = "Philly cluster_job_log (JSON): jobs with their attempts"
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
@@ -40,76 +54,55 @@ class Philly(TraceReader, tag="philly", frozen=True, kw_only=True):
         return text.lstrip().startswith("[") and ('"attempts"' in text or '"jobid"' in text)
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
-        source = Source(path, repairs=repairs)
-        jobs = read_json(source, limit_bytes=_MOST_BYTES)
-        if not isinstance(jobs, list):
+        document = JsonDocument.read(Source(path, repairs=repairs), _MOST_BYTES)
+        source = document.source
+        if not isinstance(document.value, list):
             raise TraceError.at(source.name, "a list of jobs [...] is expected")
-        complaints, rows = Complaints(), JobRows()
-        clock = LocalClock(self.timezone, repairs)
-        for number, job in enumerate(jobs):
-            self._job(f"{source.name}: job {number}", number, job, rows, clock, repairs, complaints)
-        complaints.finish()
-        return job_trace(self, source, repairs, rows, clock=self.timezone)
+        clock, rows = LocalClock(self.timezone, repairs), JobRows()
 
-    def _job(
-        self,
-        where: str,
-        number: int,
-        job: Any,
-        rows: JobRows,
-        clock: LocalClock,
-        repairs: RepairLog,
-        complaints: Complaints,
-    ) -> None:
+        def add(numbered: tuple[int, Any]) -> None:
+            number, job = numbered
+            for run in self._runs(job, clock, f"{source.name}: job {number}"):
+                rows.add(number + 1, **run)
+
+        document.parsed(add, list(enumerate(document.value)), item="job")
+        document.complaints.finish()
+        return self.cleaned(source, rows.lines, rows.columns(), clock=self.timezone)
+
+    def _runs(self, job: Any, clock: LocalClock, where: str) -> Iterator[dict[str, Any]]:
+        """The runs of a job, or its only one if attempts are joined. ValueError says what is wrong."""
         if not isinstance(job, dict) or any(key not in job for key in _KEYS):
-            complaints.add(where, f"an object with {', '.join(_KEYS)} is expected")
-            return
-        try:
-            name = _text(job["jobid"], "jobid")
-            submit_s = _instant(job["submitted_time"], clock, where, "submitted_time")
-            runs = [_attempt(attempt, clock, where) for attempt in _listed(job["attempts"], "attempts")]
-            about = {key: _text(job.get(key), key) for key in ("user", "vc", "status")}
-        except ValueError as error:
-            complaints.add(where, str(error))
-            return
+            raise ValueError(f"an object with {', '.join(_KEYS)} is expected")
+        name = optional_text(job["jobid"], "jobid")
+        submit_s = _instant(job["submitted_time"], clock, where, "submitted_time")
+        runs = [_attempt(attempt, clock, where) for attempt in _listed(job["attempts"], "attempts")]
+        user, vc, state = (optional_text(job.get(key), key) for key in ("user", "vc", "status"))
         if not runs:
-            repairs.note("job without attempts dropped", where)
+            clock.repairs.note("job without attempts dropped", where)
             return
         whole = [run for run in runs if np.isfinite(run).all()]
         if len(whole) < len(runs):
-            repairs.note("attempt without start, end or GPUs dropped", where, len(runs) - len(whole))
-        common = {"user": about["user"], "vc": about["vc"], "state": about["status"]}
+            rule = "attempt without start, end or GPUs dropped"
+            clock.repairs.note(rule, where, len(runs) - len(whole))
+        about = {"user": user, "vc": vc, "state": state}
         if not whole:
-            repairs.note("job without a complete attempt dropped", where)
+            clock.repairs.note("job without a complete attempt dropped", where)
         elif self.attempts == "joined":
-            start_s, end_s = whole[0][0], whole[-1][1]
-            ran_s = sum(end - start for start, end, _ in whole)
-            rows.add(
-                number + 1, job_id=name, submit_s=submit_s, duration_s=ran_s, gpus=whole[-1][2], **common
-            )
-            rows.start_s[-1] = start_s
-            rows.end_s[-1] = end_s if len(whole) == 1 else np.nan
+            first, last = whole[0], whole[-1]
+            yield {
+                **about,
+                "job_id": name,
+                "submit_s": submit_s,
+                "start_s": first.start_s,
+                "end_s": last.end_s if len(whole) == 1 else np.nan,
+                "duration_s": sum(run.end_s - run.start_s for run in whole),
+                "gpus": last.gpus,
+            }
         else:
-            for k, (start_s, end_s, gpus) in enumerate(whole):
-                known = name if k == 0 else f"{name}#{k + 1}"
-                asked_s = submit_s if k == 0 else whole[k - 1][1]
-                rows.add(
-                    number + 1,
-                    job_id=known,
-                    submit_s=asked_s,
-                    start_s=start_s,
-                    end_s=end_s,
-                    gpus=gpus,
-                    **common,
-                )
-
-
-def _text(value: Any, name: str) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ValueError(f"{name} is {shown(value)}, a text is expected")
-    return value
+            for k, run in enumerate(whole):
+                asked_s = submit_s if k == 0 else whole[k - 1].end_s
+                run_id = name if k == 0 else f"{name}#{k + 1}"
+                yield {**about, "job_id": run_id, "submit_s": asked_s, **run._asdict()}
 
 
 def _listed(value: Any, name: str) -> list[Any]:
@@ -119,7 +112,7 @@ def _listed(value: Any, name: str) -> list[Any]:
 
 
 def _instant(value: Any, clock: LocalClock, where: str, name: str, not_before_s: float = -np.inf) -> float:
-    text = _text(value, name)
+    text = optional_text(value, name)
     if text.strip() in ABSENT:
         return float("nan")
     try:
@@ -128,8 +121,8 @@ def _instant(value: Any, clock: LocalClock, where: str, name: str, not_before_s:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _attempt(attempt: Any, clock: LocalClock, where: str) -> tuple[float, float, float]:
-    """Start, end and GPUs of an attempt; nan for what is not recorded."""
+def _attempt(attempt: Any, clock: LocalClock, where: str) -> _Attempt:
+    """An attempt as recorded; ValueError says what is wrong."""
     if not isinstance(attempt, dict):
         raise ValueError(f"an attempt is {shown(attempt)}, an object is expected")
     start_s = _instant(attempt.get("start_time"), clock, where, "start_time")
@@ -140,7 +133,49 @@ def _attempt(attempt: Any, clock: LocalClock, where: str) -> tuple[float, float,
         if not isinstance(part, dict):
             raise ValueError(f"detail holds {shown(part)}, an object is expected")
         gpus += len(_listed(part.get("gpus") or [], "gpus"))
-    return start_s, end_s, float(gpus) if gpus else float("nan")
+    return _Attempt(start_s, end_s, float(gpus) if gpus else float("nan"))
+
+
+@dataclass(slots=True)
+class LocalClock:
+    """Wall-clock times of one place as UTC seconds, its daylight-saving changes taken into account.
+
+    The hour that an autumn night repeats is read as its first pass, unless that would end a run before its
+    start; the hour a spring night skips is read an hour later. Both are counted.
+    """
+
+    zone: str
+    repairs: RepairLog
+    _zone: Any = None
+
+    def utc_s(self, text: str, where: str, not_before_s: float = -np.inf) -> float:
+        """`2017-11-05 01:30:00` as UTC seconds. ValueError says what is wrong with the text."""
+        if not _ORDINARY.fullmatch(text):
+            raise ValueError(f"{shown(text)} is not a time like 2017-11-05 01:30:00")
+        parse_instant(text)
+        local = datetime.fromisoformat(text).replace(tzinfo=self._place())
+        first, second = local.timestamp(), local.replace(fold=1).timestamp()
+        if first == second:
+            return first
+        if first > second:  # a skipped hour has no UTC time; reading it with the old offset moves it on
+            self.repairs.note("wall-clock time in the hour skipped in spring, moved on an hour", where)
+            return first
+        self.repairs.note(
+            "wall-clock time in the hour repeated in autumn, first pass taken unless it ends too early", where
+        )
+        return second if first < not_before_s else first
+
+    def _place(self) -> Any:
+        if self._zone is None:
+            from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+            try:
+                self._zone = ZoneInfo(self.zone)
+            except (ZoneInfoNotFoundError, ValueError):
+                raise UsageError.at(
+                    "timezone", f"no time zone {self.zone!r} is known here; the package tzdata has all"
+                ) from None
+        return self._zone
 
 
 class PhillyDerived(JobLog, tag="philly_csv", frozen=True, kw_only=True):

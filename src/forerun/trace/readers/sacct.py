@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
 from forerun.errors import TraceError
-from forerun.trace.jobs import ABSENT, JobRows, hours_minutes, job_trace
-from forerun.trace.reader import Head, TraceReader
+from forerun.trace.documents import JsonDocument
+from forerun.trace.jobs import ABSENT, JobReader, JobRows
+from forerun.trace.objects import json_number, optional_text
+from forerun.trace.reader import Head
 from forerun.trace.repair import Complaints, RepairLog, shown
-from forerun.trace.rows import Field, json_number, parse_instant, read_json
+from forerun.trace.rows import Field, parse_instant
 from forerun.trace.source import Source
 from forerun.trace.table import Trace
 
@@ -42,141 +46,11 @@ _ONLY_GRES: Final = (
     "job with GPUs in ReqGRES or AllocGRES only dropped: GPUs are read from AllocTRES and ReqTRES, which have them where "
     "Slurm has AccountingStorageTRES=gres/gpu"
 )
-_ARRAY_RANGE: Final = re.compile(r"[0-9]+_\[.*")
-_STEP: Final = re.compile(r"[^.]+\.(?:batch|extern|interactive|[0-9]+)")
-
-
-class Sacct(TraceReader, tag="sacct", frozen=True, kw_only=True):
-    """Output of `sacct --parsable2`: a header line, then `|`-separated rows; the command is `SACCT_COMMAND`.
-
-    Job steps and array ranges still pending are dropped, `Unknown` times count as missing, a requeued job (same id
-    twice) keeps each run, `CANCELLED by uid` becomes CANCELLED. A run takes its elapsed time, which leaves out what it was
-    suspended for and does not change with the clock. GPUs are those allocated, else those asked for; a MIG slice counts
-    as a GPU. A time limit is no deadline and is not read as one. Jobs without GPUs are dropped and counted unless
-    cpu_jobs, those with shares of a GPU only under a rule of their own.
-    """
-
-    cpu_jobs: bool = False
-
-    about: ClassVar[str] = f"Slurm accounting, text: {SACCT_COMMAND}"
-    makes: ClassVar[str] = "jobs"
-
-    @classmethod
-    def recognises(cls, head: Head) -> bool:
-        names = head.lines[0].split("|") if head.lines else []
-        return len(names) > 1 and "JobID" in names and "Submit" in names
-
-    def read(self, path: Path, repairs: RepairLog) -> Trace:
-        source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
-        names: list[str] = []
-        for number, line in source.lines():
-            if not line.strip():
-                repairs.note("blank line dropped", source.at(number))
-            elif not names:
-                names = _header(line, source, number, cpu_jobs=self.cpu_jobs)
-            else:
-                self._row(number, line, names, source, rows, repairs, complaints)
-        complaints.finish()
-        if not rows.lines and not len(repairs):
-            raise TraceError.at(source.name, "holds no rows of data")
-        return job_trace(
-            self, source, repairs, rows,
-            cpu_jobs=self.cpu_jobs, same_id="suffix", recorded=True, clock="as written, no zone",
-        )  # fmt: skip
-
-    def _row(
-        self,
-        number: int,
-        line: str,
-        names: list[str],
-        source: Source,
-        rows: JobRows,
-        repairs: RepairLog,
-        complaints: Complaints,
-    ) -> None:
-        cells = line.split("|", len(names) - 1) if names[-1] == "JobName" else line.split("|")
-        if len(cells) != len(names):
-            complaints.add(source.at(number), f"has {len(cells)} fields, the header has {len(names)}")
-            return
-        row = dict(zip(names, (cell.strip() for cell in cells), strict=True))
-        if not row["JobID"]:
-            complaints.add(source.at(number, "JobID"), "is empty")
-        elif _STEP.fullmatch(row["JobID"]):
-            repairs.note("job step dropped", source.at(number))
-        elif _ARRAY_RANGE.fullmatch(row["JobID"]):
-            repairs.note("array range that never started dropped", source.at(number))
-        else:
-            for name in _TRES_COLUMNS:
-                if long := _LONG.search(row.get(name, "")):
-                    complaints.add(
-                        source.at(number, name), f"a count of {len(long[1])} digits is no count of GPUs"
-                    )
-                    return
-            gres = [Gres.of_text(row.get(name, "")) for name in _TRES_COLUMNS]
-            old = "gpu" in row.get("ReqGRES", "") + row.get("AllocGRES", "")
-            gpus = _gpus(gres, source.at(number), repairs, cpu_jobs=self.cpu_jobs, only_gres=old)
-            if np.isnan(gpus):
-                return
-            times = {
-                name: _instant(row.get(name, ""), source, number, name, complaints)
-                for name in ("Submit", "Start", "End")
-            }
-            rows.add(
-                number,
-                job_id=row["JobID"],
-                user=row.get("User", ""),
-                vc=row.get("Partition", ""),
-                submit_s=times["Submit"],
-                start_s=times["Start"],
-                end_s=times["End"],
-                duration_s=_elapsed(row, times["End"], source, number, complaints),
-                gpus=gpus,
-                state=row["State"].split(" by ")[0],
-            )
-
-
-def _header(line: str, source: Source, number: int, *, cpu_jobs: bool) -> list[str]:
-    names = [name.strip() for name in line.split("|")]
-    missing = [name for name in _NEEDED if name not in names]
-    if missing:
-        raise TraceError.at(
-            source.at(number), f"misses the columns {', '.join(missing)}; print the log with: {SACCT_COMMAND}"
-        )
-    if not cpu_jobs and not set(names) & set(_TRES_COLUMNS):
-        raise TraceError.at(
-            source.at(number),
-            f"misses the columns AllocTRES and ReqTRES, in which GPUs are counted; print the log with: {SACCT_COMMAND}",
-        )
-    if len(set(names)) < len(names):
-        raise TraceError.at(source.at(number), "names a column twice")
-    return names
-
-
-def _instant(text: str, source: Source, number: int, name: str, complaints: Complaints) -> float:
-    if text in ABSENT:
-        return float("nan")
-    try:
-        return parse_instant(text) / 1e9
-    except ValueError as error:
-        complaints.add(source.at(number, name), str(error))
-        return float("nan")
-
-
-def _elapsed(row: dict[str, str], end_s: float, source: Source, number: int, complaints: Complaints) -> float:
-    """Seconds the job ran, from `ElapsedRaw` or `Elapsed`; nan if neither says, or if it runs still."""
-    if np.isnan(end_s):
-        return float("nan")
-    for name in ("ElapsedRaw", "Elapsed"):
-        text = row.get(name, "")
-        if text in ABSENT:
-            continue
-        if re.fullmatch(r"[0-9]{1,12}", text):
-            return float(text)
-        try:
-            return hours_minutes(text).total_seconds()
-        except ValueError as error:
-            complaints.add(source.at(number, name), str(error))
-    return float("nan")
+#: rows that are no run of a job, by their identifier
+_NOT_A_RUN: Final = (
+    (re.compile(r"[^.]+\.(?:batch|extern|interactive|[0-9]+)"), "job step dropped"),
+    (re.compile(r"[0-9]+_\[.*"), "array range that never started dropped"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,33 +75,189 @@ class Gres:
         return cls.of([(name, kind, int(count)) for name, kind, count in _TRES.findall(tres)])
 
 
-def _gpus(
-    gres: Sequence[Gres], where: str, repairs: RepairLog, *, cpu_jobs: bool, only_gres: bool = False
-) -> float:
-    """The GPUs of the first list that has any; nan where a job is dropped, counted. gres: allocated, then asked for."""
-    for one in gres:
-        if one.gpus:
-            if one.slices:
-                repairs.note(_SLICES, where)
-            return one.gpus
-    for rule, there in ((_ONLY_PARTS, any(one.parts for one in gres)), (_ONLY_GRES, only_gres)):
-        if there and not cpu_jobs:
-            repairs.note(rule, where)
+class _Slurm(JobReader, frozen=True, kw_only=True):
+    """What both outputs of `sacct` share. A requeued job (same id twice) keeps each run."""
+
+    cpu_jobs: bool = False
+
+    same_id = "suffix"
+    recorded = True
+
+    def keeps_cpu_jobs(self) -> bool:
+        return self.cpu_jobs
+
+    def gpus(self, gres: Sequence[Gres], where: str, repairs: RepairLog, *, only_gres: bool = False) -> float:
+        """The GPUs of the first list that has any; nan where the job is dropped, counted.
+
+        gres: allocated, then asked for. only_gres: GPUs stand in columns that are not read.
+        """
+        for one in gres:
+            if one.gpus:
+                if one.slices:
+                    repairs.note(_SLICES, where)
+                return one.gpus
+        for rule, there in ((_ONLY_PARTS, any(one.parts for one in gres)), (_ONLY_GRES, only_gres)):
+            if there and not self.cpu_jobs:
+                repairs.note(rule, where)
+                return float("nan")
+        return 0.0
+
+
+class Sacct(_Slurm, tag="sacct", frozen=True, kw_only=True):
+    """Output of `sacct --parsable2`: a header line, then `|`-separated rows; the command is `SACCT_COMMAND`.
+
+    Job steps and array ranges still pending are dropped, `Unknown` times count as missing, a requeued job (same id
+    twice) keeps each run, `CANCELLED by uid` becomes CANCELLED. A run takes its elapsed time, which leaves out what it was
+    suspended for and does not change with the clock. GPUs are those allocated, else those asked for; a MIG slice counts
+    as a GPU. A time limit is no deadline and is not read as one. Jobs without GPUs are dropped and counted unless
+    cpu_jobs, those with shares of a GPU only under a rule of their own.
+    """
+
+    about = f"Slurm accounting, text: {SACCT_COMMAND}"
+    clock = "as written, no zone"
+
+    @classmethod
+    def recognises(cls, head: Head) -> bool:
+        names = head.lines[0].split("|") if head.lines else []
+        return len(names) > 1 and "JobID" in names and "Submit" in names
+
+    def read(self, path: Path, repairs: RepairLog) -> Trace:
+        source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
+        names: list[str] = []
+        for number, line in source.lines():
+            if not line.strip():
+                repairs.note("blank line dropped", source.at(number))
+            elif not names:
+                names = _header(line, source, number, cpu_jobs=self.cpu_jobs)
+            else:
+                cells = line.split("|", len(names) - 1) if names[-1] == "JobName" else line.split("|")
+                if len(cells) == len(names):
+                    row = {name: cell.strip() for name, cell in zip(names, cells)}
+                    self._add(rows, _Row(row, number, source, complaints))
+                else:
+                    what = f"has {len(cells)} fields, the header has {len(names)}"
+                    complaints.add(source.at(number), what)
+        complaints.finish()
+        if not rows.lines and not len(repairs):
+            raise TraceError.at(source.name, "holds no rows of data")
+        return self.cleaned(source, rows.lines, rows.columns())
+
+    def _add(self, rows: JobRows, row: _Row) -> None:
+        """Add the run of a row, unless it is to be dropped or has a fault."""
+        job_id, repairs, where = row.cells["JobID"], row.source.repairs, row.source.at(row.line)
+        if not job_id:
+            row.complain("JobID", "is empty")
+            return
+        for pattern, rule in _NOT_A_RUN:
+            if pattern.fullmatch(job_id):
+                repairs.note(rule, where)
+                return
+        for name in _TRES_COLUMNS:
+            if long := _LONG.search(row.text(name)):
+                row.complain(name, f"a count of {len(long[1])} digits is no count of GPUs")
+                return
+        gres = [Gres.of_text(row.text(name)) for name in _TRES_COLUMNS]
+        old = "gpu" in row.text("ReqGRES") + row.text("AllocGRES")
+        gpus = self.gpus(gres, where, repairs, only_gres=old)
+        if np.isnan(gpus):
+            return
+        submit_s, start_s, end_s = (row.number(name, _instant_s) for name in ("Submit", "Start", "End"))
+        elapsed_s = float("nan")
+        if not np.isnan(end_s):  # else it runs still
+            elapsed_s = row.number("ElapsedRaw", _elapsed_s)
+            if np.isnan(elapsed_s):
+                elapsed_s = row.number("Elapsed", _elapsed_s)
+        rows.add(
+            row.line,
+            job_id=job_id,
+            user=row.text("User"),
+            vc=row.text("Partition"),
+            submit_s=submit_s,
+            start_s=start_s,
+            end_s=end_s,
+            duration_s=elapsed_s,
+            gpus=gpus,
+            state=row.text("State").split(" by ")[0],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of the text format: its cells by column, and where it stands."""
+
+    cells: Mapping[str, str]
+    line: int
+    source: Source
+    complaints: Complaints
+
+    def text(self, name: str) -> str:
+        """A cell; empty if the log has no such column."""
+        return self.cells.get(name, "")
+
+    def number(self, name: str, parse: Callable[[str], float]) -> float:
+        """A cell as a number; nan if it is absent, and after a complaint if it is none."""
+        text = self.text(name)
+        if text in ABSENT:
             return float("nan")
-    return 0.0
+        try:
+            return parse(text)
+        except ValueError as error:
+            self.complain(name, str(error))
+            return float("nan")
+
+    def complain(self, name: str, what: str) -> None:
+        """Say what is wrong with a cell."""
+        self.complaints.add(self.source.at(self.line, name), what)
 
 
-class SacctJson(TraceReader, tag="sacct_json", frozen=True, kw_only=True):
+def _header(line: str, source: Source, number: int, *, cpu_jobs: bool) -> list[str]:
+    names = [name.strip() for name in line.split("|")]
+    missing = [name for name in _NEEDED if name not in names]
+    if missing:
+        raise TraceError.at(
+            source.at(number), f"misses the columns {', '.join(missing)}; print the log with: {SACCT_COMMAND}"
+        )
+    if not cpu_jobs and not set(names) & set(_TRES_COLUMNS):
+        raise TraceError.at(
+            source.at(number),
+            f"misses the columns AllocTRES and ReqTRES, in which GPUs are counted; print the log with: {SACCT_COMMAND}",
+        )
+    if len(set(names)) < len(names):
+        raise TraceError.at(source.at(number), "names a column twice")
+    return names
+
+
+def _instant_s(text: str) -> float:
+    return parse_instant(text) / 1e9
+
+
+def _elapsed_s(text: str) -> float:
+    """`ElapsedRaw` or `Elapsed`."""
+    return float(text) if re.fullmatch(r"[0-9]{1,12}", text) else hours_minutes(text)
+
+
+def hours_minutes(text: str) -> float:
+    """Seconds of Slurm's `[days-]hh:mm:ss[.us]`, `mm:ss[.us]`; ValueError if it is something else."""
+    match = re.fullmatch(
+        r"(?:([0-9]{1,5})-)?(?:([0-9]{1,5}):)?([0-9]{1,5}):([0-9]{1,2}(?:\.[0-9]{1,6})?)", text
+    )
+    if match is None:
+        raise ValueError(f"{shown(text)} is not a duration like 1-02:03:04")
+    days, hours, minutes, seconds = match.groups()
+    return timedelta(
+        days=int(days or 0), hours=int(hours or 0), minutes=int(minutes), seconds=float(seconds)
+    ).total_seconds()
+
+
+class SacctJson(_Slurm, tag="sacct_json", frozen=True, kw_only=True):
     """Output of `sacct --json` (data parser of Slurm 21.08 or later): an object with `jobs`.
 
     Times are seconds since 1970, 0 where unknown; numbers may be wrapped as `{set, infinite, number}`; GPUs come from
     `tres.allocated`, else `tres.requested`. The rules are those of the text format.
     """
 
-    cpu_jobs: bool = False
-
-    about: ClassVar[str] = "Slurm accounting, JSON: sacct -a -X --json"
-    makes: ClassVar[str] = "jobs"
+    about = "Slurm accounting, JSON: sacct -a -X --json"
+    clock = "UTC"
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
@@ -235,25 +265,19 @@ class SacctJson(TraceReader, tag="sacct_json", frozen=True, kw_only=True):
         return text.lstrip().startswith("{") and ('"jobs"' in text or '"meta"' in text or "slurm" in text)
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
-        source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
-        document = read_json(source, limit_bytes=1 << 30)
-        jobs = document.get("jobs") if isinstance(document, dict) else None
+        document = JsonDocument.read(Source(path, repairs=repairs), 1 << 30)
+        source, rows = document.source, JobRows()
+        jobs = document.value.get("jobs") if isinstance(document.value, dict) else None
         if not isinstance(jobs, list):
-            raise TraceError.at(
-                source.name, 'an object with a list "jobs" is expected, as sacct --json prints it'
-            )
-        for number, job in enumerate(jobs):
-            where = f"{source.name}: job {number}"
-            try:
-                self._job(number, job, rows, where, repairs)
-            except ValueError as error:
-                complaints.add(where, str(error))
-        complaints.finish()
-        return job_trace(
-            self, source, repairs, rows, cpu_jobs=self.cpu_jobs, same_id="suffix", recorded=True, clock="UTC"
-        )
+            what = 'an object with a list "jobs" is expected, as sacct --json prints it'
+            raise TraceError.at(source.name, what)
+        numbers = itertools.count()
+        document.parsed(lambda job: self._add(rows, job, next(numbers), source), jobs, "jobs", item="job")
+        document.complaints.finish()
+        return self.cleaned(source, rows.lines, rows.columns())
 
-    def _job(self, number: int, job: Any, rows: JobRows, where: str, repairs: RepairLog) -> None:
+    def _add(self, rows: JobRows, job: Any, number: int, source: Source) -> None:
+        """Add a job, unless it is to be dropped. ValueError says what is wrong."""
         if not isinstance(job, dict) or not isinstance(job.get("time"), dict):
             raise ValueError("an object with job_id and time is expected")
         identifier = _wrapped(job.get("job_id"), "job_id")
@@ -267,29 +291,23 @@ class SacctJson(TraceReader, tag="sacct_json", frozen=True, kw_only=True):
             if parent > 0 and np.isfinite(index):
                 name = f"{int(parent)}_{int(index)}"
         times = job["time"]
-        instants = {key: _wrapped(times.get(key), f"time.{key}") for key in ("submission", "start", "end")}
-        instants = {key: value if value > 0 else float("nan") for key, value in instants.items()}
-        tres = job.get("tres") if isinstance(job.get("tres"), dict) else {}
-        assert isinstance(tres, dict)
-        gpus = _gpus(
-            [_listed(tres.get(which)) for which in ("allocated", "requested")],
-            where,
-            repairs,
-            cpu_jobs=self.cpu_jobs,
-        )
+        instants = [_wrapped(times.get(key), f"time.{key}") for key in ("submission", "start", "end")]
+        submit_s, start_s, end_s = (value if value > 0 else float("nan") for value in instants)
+        tres = job.get("tres")
+        listed = tres if isinstance(tres, dict) else {}
+        gres = [_gres(listed.get(which)) for which in ("allocated", "requested")]
+        gpus = self.gpus(gres, f"{source.name}: job {number}", source.repairs)
         if np.isnan(gpus):
             return
         rows.add(
             number + 1,
             job_id=name,
-            user=_words(job.get("user"), "user"),
-            vc=_words(job.get("partition"), "partition"),
-            submit_s=instants["submission"],
-            start_s=instants["start"],
-            end_s=instants["end"],
-            duration_s=_wrapped(times.get("elapsed"), "time.elapsed")
-            if instants["end"] > 0
-            else float("nan"),
+            user=optional_text(job.get("user"), "user"),
+            vc=optional_text(job.get("partition"), "partition"),
+            submit_s=submit_s,
+            start_s=start_s,
+            end_s=end_s,
+            duration_s=_wrapped(times.get("elapsed"), "time.elapsed") if end_s > 0 else float("nan"),
             gpus=gpus,
             state=_state(job.get("state")),
         )
@@ -311,24 +329,16 @@ def _wrapped(value: Any, name: str) -> float:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _words(value: Any, name: str) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ValueError(f"{name} is {shown(value)}, a text is expected")
-    return value
-
-
 def _state(value: Any) -> str:
     """`{"current": ["COMPLETED"]}` or `{"current": "COMPLETED"}` or `"COMPLETED"`."""
     if isinstance(value, dict):
         value = value.get("current")
     if isinstance(value, list):
         value = value[0] if value else None
-    return _words(value, "state")
+    return optional_text(value, "state")
 
 
-def _listed(listed: Any) -> Gres:
+def _gres(listed: Any) -> Gres:
     """What a list of `{type, name, count}` says of GPUs."""
     if listed is None:
         return Gres.of(())

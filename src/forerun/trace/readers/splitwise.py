@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from forerun.trace.reader import refuse_duplicates
 from forerun.trace.requests import arrival, output_tokens, prompt_tokens
 from forerun.trace.rows import Field
 from forerun.trace.tabular import Rows, TableReader
@@ -26,4 +25,4 @@ class Splitwise(TableReader, tag="splitwise", frozen=True, kw_only=True):
     time = "arrival_s"
 
     def settle(self, rows: Rows) -> None:
-        refuse_duplicates(rows["request_id"].tolist(), rows.lines.tolist(), rows.source, "request_id")
+        rows.refuse_duplicates("request_id", rows["request_id"].tolist())

@@ -6,116 +6,108 @@ hazard given is the constant one that the middle of the range would need.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from forerun.errors import TraceError
-from forerun.trace.reader import Head, TraceReader
-from forerun.trace.repair import Complaints, RepairLog
-from forerun.trace.rows import TEXT, Field, json_number, read_json
-from forerun.trace.source import Source
-from forerun.trace.table import Trace, schema_of
+from forerun.trace.documents import JsonDocument, JsonReader
+from forerun.trace.objects import json_number
+from forerun.trace.reader import Head
+from forerun.trace.rows import Field
 
 MONTH_H = 730.0
-COLUMNS = (
-    Field(name="t_s", unit="s", meaning="always 0: what holds now"),
-    Field(name="region", kind="text", meaning="region"),
-    Field(name="os", kind="text", meaning="operating system"),
-    Field(name="machine", kind="text", meaning="machine type"),
-    Field(name="monthly_low", unit="share", meaning="share interrupted within a month, at least"),
-    Field(name="monthly_high", unit="share", meaning="share interrupted within a month, at most"),
-    Field(name="per_node_h", unit="1/h", meaning="constant hazard of a node for the middle of the range"),
-    Field(name="saved", unit="share", meaning="share saved against on-demand"),
-)
 _INDEX = Field(name="r", kind="int", minimum=0, maximum=1000)
 _PERCENT = Field(name="s", minimum=0, maximum=100)
 
 
-class SpotAdvisor(TraceReader, frozen=True, kw_only=True, tag="spot_advisor"):
+class SpotAdvisor(JsonReader, frozen=True, kw_only=True, tag="spot_advisor"):
     """Ranges of monthly interruption. region, os, machine: keep only these (empty: all)."""
-
-    about: ClassVar[str] = "monthly interruption of spot machines (AWS spot advisor), a prior only"
-    makes: ClassVar[str] = "interruptions"
 
     region: str = ""
     os: str = ""
     machine: str = ""
+
+    about = "monthly interruption of spot machines (AWS spot advisor), a prior only"
+    makes = "interruptions"
+    schema = (
+        Field(name="t_s", unit="s", meaning="always 0: what holds now"),
+        Field(name="region", kind="text", meaning="region"),
+        Field(name="os", kind="text", meaning="operating system"),
+        Field(name="machine", kind="text", meaning="machine type"),
+        Field(name="monthly_low", unit="share", meaning="share interrupted within a month, at least"),
+        Field(name="monthly_high", unit="share", meaning="share interrupted within a month, at most"),
+        Field(name="per_node_h", unit="1/h", meaning="constant hazard of a node for the middle of the range"),
+        Field(name="saved", unit="share", meaning="share saved against on-demand"),
+    )
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
         """A JSON object with that one key."""
         return '"spot_advisor"' in "".join(head.lines)[:4000]
 
-    def read(self, path: Path, repairs: RepairLog) -> Trace:
+    def columns(self, document: JsonDocument) -> Mapping[str, Any]:
         """One row a machine type, in the file's order."""
-        source, complaints = Source(path, repairs=repairs), Complaints()
-        document = read_json(source)
-        ranges = _ranges(document, source.name)
-        rows: list[tuple[str, str, str, float, float, float]] = []
-        for region, system, machine, entry in _entries(document, source.name):
-            wanted = zip((self.region, self.os, self.machine), (region, system, machine))
-            if any(want not in ("", is_) for want, is_ in wanted):
+        ranges = _ranges(document)
+        names: list[Sequence[str]] = []
+        shares: list[tuple[float, float, float]] = []
+        wanted = (self.region, self.os, self.machine)
+        for name, entry in _entries(document, document.value.get("spot_advisor")):
+            if any(want not in ("", is_) for want, is_ in zip(wanted, name, strict=True)):
                 continue
             try:
-                rows.append((region, system, machine, *_shares(entry, ranges)))
+                shares.append(_shares(entry, ranges))
+                names.append(name)
             except ValueError as error:
-                complaints.add(f"{source.name}:spot_advisor.{region}.{system}.{machine}", str(error))
-        complaints.finish()
-        if not rows:
-            raise TraceError.at(source.name, "holds no machine of this region and system")
-        columns = list(zip(*rows, strict=True))
-        low, high, saved = (np.array(column, dtype=np.float64) for column in columns[3:])
-        table = {
-            "t_s": np.zeros(len(rows)),
-            **{name: np.array(columns[i], dtype=TEXT) for i, name in enumerate(("region", "os", "machine"))},
+                document.complaints.add(document.at("spot_advisor", *name), str(error))
+        document.complaints.finish()
+        if not names:
+            raise TraceError.at(document.source.name, "holds no machine of this region and system")
+        low, high, saved = np.array(shares).T
+        return {
+            "t_s": np.zeros(len(names)),
+            **dict(zip(("region", "os", "machine"), zip(*names, strict=True), strict=True)),
             "monthly_low": low,
             "monthly_high": high,
             "per_node_h": -np.log1p(-(low + high) / 2) / MONTH_H,
             "saved": saved,
         }
-        made = self.provenance(source, repairs)
-        return Trace("interruptions", schema_of(COLUMNS), table, time="t_s", provenance=made)
 
 
-def _ranges(document: Any, name: str) -> list[tuple[float, float]]:
+def _ranges(document: JsonDocument) -> list[tuple[float, float]]:
     """Lower and upper share of each range: a range begins where the one before ends."""
-    listed = document.get("ranges") if isinstance(document, dict) else None
+    listed = document.value.get("ranges") if isinstance(document.value, dict) else None
     if not isinstance(listed, list) or not listed:
-        raise TraceError.at(f"{name}:ranges", "is not a list of ranges")
+        raise document.error("is not a list of ranges", "ranges")
     tops: dict[int, float] = {}
     for i, entry in enumerate(listed):
-        place = f"{name}:ranges[{i}]"
         if not isinstance(entry, dict):
-            raise TraceError.at(place, "is not an object")
+            raise document.error("is not an object", "ranges", i)
         try:
             index = int(json_number(_INDEX, entry.get("index")))
             tops[index] = float(json_number(_PERCENT, entry.get("max"))) / 100
         except ValueError as error:
-            raise TraceError.at(place, str(error)) from None
+            raise document.error(str(error), "ranges", i) from None
     if sorted(tops) != list(range(len(listed))):
-        raise TraceError.at(f"{name}:ranges", f"indices {sorted(tops)} are not 0 to {len(listed) - 1}")
+        raise document.error(f"indices {sorted(tops)} are not 0 to {len(listed) - 1}", "ranges")
     highs = [tops[i] for i in range(len(listed))]
-    if any(after <= before for before, after in zip([0.0, *highs], highs)):
-        raise TraceError.at(f"{name}:ranges", "upper ends do not rise")
-    return list(zip([0.0, *highs], highs))
+    lows = [0.0, *highs[:-1]]
+    if any(high <= low for low, high in zip(lows, highs, strict=True)):
+        raise document.error("upper ends do not rise", "ranges")
+    return list(zip(lows, highs, strict=True))
 
 
-def _entries(document: Any, name: str) -> Iterator[tuple[str, str, str, Any]]:
-    """Region, system, machine and entry, as they stand in the file."""
-    regions = document.get("spot_advisor")
-    if not isinstance(regions, dict):
-        raise TraceError.at(f"{name}:spot_advisor", "is not an object of regions")
-    for region, systems in regions.items():
-        if not isinstance(systems, dict):
-            raise TraceError.at(f"{name}:spot_advisor.{region}", "is not an object of systems")
-        for system, machines in systems.items():
-            if not isinstance(machines, dict):
-                raise TraceError.at(f"{name}:spot_advisor.{region}.{system}", "is not an object of machines")
-            for machine, entry in machines.items():
-                yield region, system, machine, entry
+def _entries(document: JsonDocument, value: Any, *names: str) -> Iterator[tuple[Sequence[str], Any]]:
+    """Region, system and machine, and the entry of each, as they stand in the file. names: of those around `value`."""
+    if len(names) == 3:
+        yield names, value
+        return
+    if not isinstance(value, dict):
+        what = ("regions", "systems", "machines")[len(names)]
+        raise document.error(f"is not an object of {what}", "spot_advisor", *names)
+    for name, inner in value.items():
+        yield from _entries(document, inner, *names, name)
 
 
 def _shares(entry: Any, ranges: list[tuple[float, float]]) -> tuple[float, float, float]:

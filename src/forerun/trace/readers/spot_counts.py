@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +42,8 @@ class SpotCounts(TraceReader, frozen=True, kw_only=True, tag="spot_counts"):
     teardown: what to do with a last row that takes the count to 0, the operator stopping the group: `drop` or `keep`.
     """
 
-    about: ClassVar[str] = "count of preemptible nodes over time (Bamboo, CloudWatch, scaling groups)"
-    makes: ClassVar[str] = "capacity"
+    about = "count of preemptible nodes over time (Bamboo, CloudWatch, scaling groups)"
+    makes = "capacity"
 
     x_unit: Literal["s", "h"] = "s"
     teardown: Literal["drop", "keep"] = "drop"
@@ -77,7 +77,7 @@ class SpotCounts(TraceReader, frozen=True, kw_only=True, tag="spot_counts"):
             "until_s": float(instants[-1]),
         }
         columns = self._changes(columns, where, repairs)
-        made = self.provenance(source, repairs, **looked)
+        made = self.provenance(source, **looked)
         return Trace("capacity", schema_of(COLUMNS), columns, time="t_s", provenance=made)
 
     def _rows(self, source: Source, complaints: Complaints) -> tuple[list[float], list[int], list[int]]:

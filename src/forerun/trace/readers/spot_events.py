@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
+from forerun.trace.objects import json_number, parse_json
 from forerun.trace.reader import Head, TraceReader
-from forerun.trace.readers.spot_membership import COLUMNS, consistent
+from forerun.trace.readers.spot_membership import COLUMNS, settle_membership
 from forerun.trace.repair import Complaints, RepairLog, shown
-from forerun.trace.rows import TEXT, Chunk, Field, json_number, parse_json
+from forerun.trace.rows import TEXT, Field
 from forerun.trace.source import Source
-from forerun.trace.table import Trace, schema_of, sort_rows
+from forerun.trace.table import Trace
+from forerun.trace.tabular import Rows
 
 KINDS = ("add", "remove", "no-op", "migration")
 _TIME = Field(name="t_ms", kind="int", minimum=0)
@@ -22,8 +24,8 @@ _TIME = Field(name="t_ms", kind="int", minimum=0)
 class SpotEvents(TraceReader, frozen=True, kw_only=True, tag="spot_events"):
     """Additions and removals of named nodes; lines without a change of membership are passed over."""
 
-    about: ClassVar[str] = "membership events as JSON lines (Parcae)"
-    makes: ClassVar[str] = "membership"
+    about = "membership events as JSON lines (Parcae)"
+    makes = "membership"
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
@@ -34,10 +36,7 @@ class SpotEvents(TraceReader, frozen=True, kw_only=True, tag="spot_events"):
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         """The changes in time order, removals before additions within an instant; `until_s` is the time of the last line."""
         source, complaints = Source(path, repairs=repairs), Complaints()
-        times: list[int] = []
-        verbs: list[str] = []
-        nodes: list[str] = []
-        where: list[str] = []
+        changes: list[tuple[int, int, str, str]] = []
         kinds: Counter[str] = Counter()
         until_ms = 0
         for number, line in source.lines():
@@ -50,34 +49,19 @@ class SpotEvents(TraceReader, frozen=True, kw_only=True, tag="spot_events"):
                 continue
             kinds[kind] += 1
             until_ms = max(until_ms, t_ms)
-            for name in names if kind in ("add", "remove") else ():
-                times.append(t_ms)
-                verbs.append(kind)
-                nodes.append(name)
-                where.append(source.at(number))
+            if kind in ("add", "remove"):
+                changes += [(number, t_ms, kind, name) for name in names]
         complaints.finish()
-        if not times:
+        if not changes:
             complaints.add(source.name, "holds no addition and no removal")
             complaints.finish()
-        columns = {
-            "t_ms": np.array(times, dtype=np.int64),
-            "verb": np.array(verbs, dtype=TEXT),
-            "node": np.array(nodes, dtype=TEXT),
-            "row": np.arange(len(times)),
-        }
-        columns = sort_rows(columns, "t_ms", where.__getitem__, repairs)
-        kept = consistent(Chunk(columns["row"], columns), where, repairs, complaints)
-        complaints.finish()
-        table = {
-            "t_s": columns["t_ms"][kept] / 1000.0,
-            "added": (columns["verb"][kept] == "add").astype(np.int64),
-            "node": columns["node"][kept],
-        }
+        lines, times, verbs, nodes = zip(*changes, strict=True)
+        columns = {"t_ms": np.array(times), "verb": np.array(verbs, TEXT), "node": np.array(nodes, TEXT)}
+        rows = Rows(source, complaints, lines, columns)
+        settle_membership(rows)
         counted = {f"lines_{kind}": count for kind, count in sorted(kinds.items())}
-        made = self.provenance(
-            source, repairs, rows=sum(kinds.values()), until_s=until_ms / 1000.0, **counted
-        )
-        return Trace("membership", schema_of(COLUMNS), table, time="t_s", provenance=made)
+        rows.facts.update(rows=kinds.total(), until_s=until_ms / 1000.0, **counted)
+        return rows.trace(self, COLUMNS)
 
 
 def _event(value: Any) -> tuple[int, str, list[str]]:

@@ -6,19 +6,19 @@ A fault is a node that is away until its repair: the trace is the membership of 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from forerun.errors import TraceError
-from forerun.trace.reader import Head, TraceReader
+from forerun.trace.documents import JsonDocument, JsonReader
+from forerun.trace.objects import json_number
+from forerun.trace.reader import Head
 from forerun.trace.readers.spot_membership import COLUMNS
-from forerun.trace.repair import Complaints, RepairLog, shown
-from forerun.trace.rows import TEXT, Field, json_number, read_json
-from forerun.trace.source import Source
-from forerun.trace.table import Trace, schema_of
+from forerun.trace.repair import RepairLog, shown
+from forerun.trace.rows import Field
 
 DAY_S = 86_400.0
 _DAYS = Field(name="event_time", minimum=0, maximum=1e6)
@@ -34,14 +34,15 @@ class _Event:
     kind: str
 
 
-class SpotFaults(TraceReader, frozen=True, kw_only=True, tag="spot_faults"):
+class SpotFaults(JsonReader, frozen=True, kw_only=True, tag="spot_faults"):
     """Node faults as removals, repairs as additions. nodes: how many there are in all, those without a fault
     included; they start alive."""
 
-    about: ClassVar[str] = "node faults and repairs in days (InfiniteHBD)"
-    makes: ClassVar[str] = "membership"
-
     nodes: int = 400
+
+    about = "node faults and repairs in days (InfiniteHBD)"
+    makes = "membership"
+    schema = COLUMNS
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
@@ -49,29 +50,16 @@ class SpotFaults(TraceReader, frozen=True, kw_only=True, tag="spot_faults"):
         start = "".join(head.lines)[:400]
         return start.lstrip().startswith("[") and '"event_time"' in start and '"node_id"' in start
 
-    def read(self, path: Path, repairs: RepairLog) -> Trace:
+    def columns(self, document: JsonDocument) -> Mapping[str, Any]:
         """Who was up when."""
-        source, complaints = Source(path, repairs=repairs), Complaints()
-        entries = read_json(source)
-        if not isinstance(entries, list) or not entries:
-            raise TraceError.at(source.name, "is not a list of fault events")
-        events: list[_Event] = []
-        for i, entry in enumerate(entries):
-            try:
-                events.append(_event(entry))
-            except ValueError as error:
-                complaints.add(f"{source.name}:[{i}]", str(error))
-        complaints.finish()
-        rows, repaired_s = self._membership(events, source.name, repairs)
-        table = {
-            "t_s": np.array([row[0] for row in rows]),
-            "added": np.array([int(row[1]) for row in rows], dtype=np.int64),
-            "node": np.array([row[2] for row in rows], dtype=TEXT),
-        }
+        if not isinstance(document.value, list) or not document.value:
+            raise TraceError.at(document.source.name, "is not a list of fault events")
+        events = document.parsed(_event, document.value)
+        document.complaints.finish()
+        rows, repaired_s = self._membership(events, document.source.name, document.source.repairs)
+        t_s, added, nodes = zip(*rows, strict=True)
         days = np.array(repaired_s) / DAY_S
-        made = self.provenance(
-            source,
-            repairs,
+        document.facts.update(
             rows=len(events),
             faults=sum(event.starts for event in events),
             faulty_nodes=len({event.node for event in events if event.starts}),
@@ -80,7 +68,7 @@ class SpotFaults(TraceReader, frozen=True, kw_only=True, tag="spot_faults"):
             repair_median_days=float(np.median(days)) if days.size else None,
             until_s=max(event.t_s for event in events),
         )
-        return Trace("membership", schema_of(COLUMNS), table, time="t_s", provenance=made)
+        return {"t_s": t_s, "added": np.array(added, np.int64), "node": nodes}
 
     def _membership(
         self, events: list[_Event], name: str, repairs: RepairLog
@@ -121,7 +109,7 @@ class SpotFaults(TraceReader, frozen=True, kw_only=True, tag="spot_faults"):
                 rows.append((down_s, False, node))
                 if np.isfinite(up_s):
                     rows.append((up_s, True, node))
-        return sorted(rows, key=lambda row: (row[0], row[1], row[2])), repaired_s
+        return sorted(rows), repaired_s
 
 
 def _merged(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from forerun.trace.reader import Head
-from forerun.trace.repair import Complaints, RepairLog, shown
-from forerun.trace.rows import Chunk, Field
+from forerun.trace.repair import shown
+from forerun.trace.rows import Field
 from forerun.trace.tabular import Rows, TableReader
 
 VERBS = ("add", "remove")
@@ -41,23 +41,26 @@ class SpotMembership(TableReader, frozen=True, kw_only=True, tag="spot_membershi
 
     def settle(self, rows: Rows) -> None:
         """The changes in time order, removals before additions within an instant."""
-        rows.sort("t_ms")
-        where = [rows.source.at(line) for line in rows.lines.tolist()]
-        chunk = Chunk(np.arange(len(rows)), rows.columns)
-        kept = consistent(chunk, where, rows.source.repairs, rows.complaints)
-        rows.complaints.finish()
-        rows.keep(kept)
-        rows["t_s"] = rows["t_ms"] / 1000.0
-        rows["added"] = (rows["verb"] == "add").astype(np.int64)
+        settle_membership(rows)
 
 
-def consistent(rows: Chunk, where: list[str], repairs: RepairLog, complaints: Complaints) -> list[int]:
-    """Positions of the rows that make sense, in time order; the others are repairs or complaints.
+def settle_membership(rows: Rows) -> None:
+    """Sort additions and removals, and keep those that make sense; the others are repairs or complaints.
 
     Within an instant nodes that were alive are removed first, then nodes are added; a node that is added and
     removed in one instant never lived.
     """
-    times, verbs, nodes = (rows.columns[name].tolist() for name in ("t_ms", "verb", "node"))
+    rows.sort("t_ms")
+    rows.keep(_consistent(rows))
+    rows.complaints.finish()
+    rows["t_s"] = rows["t_ms"] / 1000.0
+    rows["added"] = (rows["verb"] == "add").astype(np.int64)
+
+
+def _consistent(rows: Rows) -> list[int]:
+    """Positions of the rows that make sense, in time order."""
+    repairs = rows.source.repairs
+    times, verbs, nodes = (rows[name].tolist() for name in ("t_ms", "verb", "node"))
     alive: set[str] = set()
     kept: list[int] = []
     first = 0
@@ -73,15 +76,14 @@ def consistent(rows: Chunk, where: list[str], repairs: RepairLog, complaints: Co
         kept += sorted(gone.values())
         left = {nodes[i]: i for i in removed if nodes[i] not in gone}
         for i in added:
-            place = where[int(rows.lines[i])]
             if nodes[i] in alive:
-                complaints.add(f"{place}:node", f"{shown(nodes[i])} is added while it is alive")
+                rows.complaints.add(rows.at(i, "node"), f"{shown(nodes[i])} is added while it is alive")
             elif left.pop(nodes[i], None) is not None:
-                repairs.note("node added and removed in one instant, dropped", place)
+                repairs.note("node added and removed in one instant, dropped", rows.at(i))
             else:
                 alive.add(nodes[i])
                 kept.append(i)
         for i in left.values():
-            repairs.note("removal of a node that is not alive, ignored", where[int(rows.lines[i])])
+            repairs.note("removal of a node that is not alive, ignored", rows.at(i))
         first = last
     return kept

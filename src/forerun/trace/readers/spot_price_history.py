@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from forerun.errors import TraceError
-from forerun.trace.reader import Head, TraceReader
-from forerun.trace.repair import Complaints, RepairLog, shown
-from forerun.trace.rows import TEXT, Field, parse_instant, parse_json
+from forerun.trace.documents import JsonDocument, JsonReader
+from forerun.trace.reader import Head
+from forerun.trace.repair import RepairLog, shown
+from forerun.trace.rows import Field, parse_instant
 from forerun.trace.source import Source
-from forerun.trace.table import Trace, schema_of, sort_rows
+from forerun.trace.table import Trace
 
 COLUMNS = (
     Field(name="t_s", unit="s", meaning="time since the first change kept"),
@@ -25,22 +24,24 @@ COLUMNS = (
     Field(name="machine", kind="text", meaning="machine type"),
 )
 _BRACE = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}]', re.DOTALL)
-_MOST_BYTES = 256 << 20
+#: nanoseconds since 1970, zone, machine type and product of a change
+_Key: TypeAlias = tuple[int, str, str, str]
 _PRICE = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,10})?")
 
 
-class SpotPriceHistory(TraceReader, frozen=True, kw_only=True, tag="spot_price_history"):
+class SpotPriceHistory(JsonReader, frozen=True, kw_only=True, tag="spot_price_history"):
     """Changes of spot prices. zone, machine, product: keep only these (empty: all).
 
     Products (Linux/UNIX, Windows, ...) have prices of their own, so only one may be left.
     """
 
-    about: ClassVar[str] = "spot price history of AWS, as its command line prints it"
-    makes: ClassVar[str] = "prices"
-
     zone: str = ""
     machine: str = ""
     product: str = ""
+
+    about = "spot price history of AWS, as its command line prints it"
+    makes = "prices"
+    schema = COLUMNS
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
@@ -49,79 +50,72 @@ class SpotPriceHistory(TraceReader, frozen=True, kw_only=True, tag="spot_price_h
 
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         """Price changes in time order; of several pages in one file, all."""
-        source, complaints = Source(path, repairs=repairs), Complaints()
-        pages = _pages(source)
-        listed: dict[tuple[int, str, str, str], tuple[int, float, str, str]] = {}
-        for number, page in enumerate(pages):
-            at = "SpotPriceHistory" if len(pages) == 1 else f"page {number + 1}:SpotPriceHistory"
-            entries = page.get("SpotPriceHistory") if isinstance(page, dict) else None
-            if not isinstance(entries, list):
-                raise TraceError.at(f"{source.name}:{at}", "is not a list of price changes")
-            for i, entry in enumerate(entries):
-                place = f"{source.name}:{at}[{i}]"
-                try:
-                    row = _change(entry)
-                except ValueError as error:
-                    complaints.add(place, str(error))
-                    continue
-                key = (row[0], row[2], row[3], str(entry.get("ProductDescription", "")))
-                if (before := listed.setdefault(key, row)) is not row:
-                    if before != row:
-                        complaints.add(
-                            place, f"is {row[1]:g}, but was {before[1]:g} at the same instant before"
-                        )
-                    repairs.note("price change listed twice, dropped", place)
-        if pages[-1].get("NextToken"):
+        source = Source(path, repairs=repairs)
+        pages = _pages(source, source.read(self.most_bytes))
+        prices: dict[_Key, float] = {}
+        for page in pages:
+            page.complaints = pages[0].complaints
+            _add(page, prices)
+        if pages[-1].value.get("NextToken"):
             repairs.note("ends in the middle: NextToken asks for a further page", f"{source.name}:NextToken")
+        pages[0].complaints.finish()
         wanted = (self.zone, self.machine, self.product)
         kept = [
-            (key, row)
-            for key, row in listed.items()
-            if all(want in ("", has) for want, has in zip(wanted, key[1:], strict=True))
+            key for key in prices if all(want in ("", has) for want, has in zip(wanted, key[1:], strict=True))
         ]
-        rows = [row for _, row in kept]
-        products = sorted({key[3] for key, _ in kept})
-        complaints.finish()
-        if not rows:
+        if not kept:
             raise TraceError.at(source.name, "holds no price change for this zone, machine and product")
-        if len(products) > 1:
-            what = f"holds prices of {len(products)} products ({', '.join(map(shown, products[:4]))}); choose one by product"
+        instants, zones, machines, products = zip(*sorted(kept, key=lambda key: key[0]), strict=True)
+        if len(found := sorted(set(products))) > 1:
+            some = ", ".join(map(shown, found[:4]))
+            what = f"holds prices of {len(found)} products ({some}); choose one by product"
             raise TraceError.at(f"{source.name}:ProductDescription", what)
-        first = min(row[0] for row in rows)
-        table = {
-            "t_s": np.array([(row[0] - first) / 1e9 for row in rows]),
-            "usd_per_h": np.array([row[1] for row in rows]),
-            "zone": np.array([row[2] for row in rows], dtype=TEXT),
-            "machine": np.array([row[3] for row in rows], dtype=TEXT),
+        columns = {
+            "t_s": [(instant - instants[0]) / 1e9 for instant in instants],
+            "usd_per_h": [prices[key] for key in zip(instants, zones, machines, products, strict=True)],
+            "zone": zones,
+            "machine": machines,
         }
-        made = self.provenance(source, repairs, first_ns=first)
-        columns = sort_rows(table, "t_s", None, repairs)
-        return Trace("prices", schema_of(COLUMNS), columns, time="t_s", provenance=made)
+        return self.trace(source, columns, {"first_ns": instants[0]})
 
 
-def _pages(source: Source) -> list[Any]:
+def _add(page: JsonDocument, prices: dict[_Key, float]) -> None:
+    """Add the price changes of a page; one that contradicts an earlier one is a complaint."""
+    entries = page.value.get("SpotPriceHistory") if isinstance(page.value, dict) else None
+    if not isinstance(entries, list):
+        raise page.error("is not a list of price changes", "SpotPriceHistory")
+    for i, entry in enumerate(entries):
+        try:
+            key, price = _change(entry)
+        except ValueError as error:
+            page.complaints.add(page.at("SpotPriceHistory", i), str(error))
+            continue
+        if key in prices:
+            if (before := prices[key]) != price:
+                what = f"is {price:g}, but was {before:g} at the same instant before"
+                page.complaints.add(page.at("SpotPriceHistory", i), what)
+            page.note("price change listed twice, dropped", "SpotPriceHistory", i)
+        prices.setdefault(key, price)
+
+
+def _pages(source: Source, text: str) -> list[JsonDocument]:
     """The JSON documents of a file: pages that were fetched one by one may stand in it one after another."""
-    text = source.read(_MOST_BYTES)
-    depth, begin, ends = 0, 0, []
+    depth, ends = 0, []
     for match in _BRACE.finditer(text):
         depth += {"{": 1, "}": -1}.get(match[0], 0)
         if depth == 0 and match[0] == "}":
             ends.append(match.end())
     if not ends or text[ends[-1] :].strip():
         ends = [len(text)]  # not whole: whatever is wrong is said of all of it
-    pages = []
-    for end in ends:
-        before = text.count("\n", 0, begin)
-        try:
-            pages.append(parse_json(text[begin:end]))
-        except ValueError as error:
-            raise TraceError.at(source.at(before + getattr(error, "line", 1)), str(error)) from None
-        begin = end
-    return pages
+    parts = [f"page {number + 1}:" if len(ends) > 1 else "" for number in range(len(ends))]
+    return [
+        JsonDocument(source, text[begin:end], line=text.count("\n", 0, begin) + 1, part=part)
+        for begin, end, part in zip([0, *ends], ends, parts)
+    ]
 
 
-def _change(entry: Any) -> tuple[int, float, str, str]:
-    """Instant, price, zone and machine of an entry; ValueError says what is wrong."""
+def _change(entry: Any) -> tuple[_Key, float]:
+    """Instant, zone, machine and product of an entry, and its price; ValueError says what is wrong."""
     if not isinstance(entry, dict):
         raise ValueError("is not an object")
     texts = [entry.get(name) for name in ("Timestamp", "SpotPrice", "AvailabilityZone", "InstanceType")]
@@ -130,4 +124,4 @@ def _change(entry: Any) -> tuple[int, float, str, str]:
     instant, price, zone, machine = (str(text) for text in texts)
     if not _PRICE.fullmatch(price):
         raise ValueError(f"{shown(price)} is not a price")
-    return parse_instant(instant), float(price), zone, machine
+    return (parse_instant(instant), zone, machine, str(entry.get("ProductDescription", ""))), float(price)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
-from forerun.trace.jobs import JobRows, job_trace
-from forerun.trace.reader import Head, TraceReader
+from forerun.trace.jobs import JobReader, JobRows
+from forerun.trace.reader import Head
 from forerun.trace.repair import Complaints, RepairLog, shown
 from forerun.trace.source import Source
 from forerun.trace.table import Trace
@@ -17,15 +17,15 @@ _COLUMNS: Final = 18
 _STATES: Final = {0: "FAILED", 1: "COMPLETED", 2: "PARTIAL", 3: "PARTIAL", 4: "PARTIAL", 5: "CANCELLED"}
 
 
-class Swf(TraceReader, tag="swf", frozen=True, kw_only=True):
+class Swf(JobReader, tag="swf", frozen=True, kw_only=True):
     """Text of 18 whitespace-separated numbers a job, comments after `;`, -1 for what is not known.
 
     Processors are taken as GPUs: those allocated, else those requested. A job that waited -1 seconds has no start.
     [Chapin et al., JSSPP'99]
     """
 
-    about: ClassVar[str] = "Standard Workload Format (18 columns, ; comments)"
-    makes: ClassVar[str] = "jobs"
+    about = "Standard Workload Format (18 columns, ; comments)"
+    clock = "seconds from the log's start"
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
@@ -37,38 +37,33 @@ class Swf(TraceReader, tag="swf", frozen=True, kw_only=True):
     def read(self, path: Path, repairs: RepairLog) -> Trace:
         source, complaints, rows = Source(path, repairs=repairs), Complaints(), JobRows()
         for number, line in source.lines():
-            text = line.split(";", 1)[0].split()
-            if text:
-                self._job(number, text, source, rows, complaints)
+            if text := line.split(";", 1)[0].split():
+                try:
+                    rows.add(number, **_job(text))
+                except ValueError as error:
+                    complaints.add(source.at(number), str(error))
         complaints.finish()
-        return job_trace(self, source, repairs, rows, clock="seconds from the log's start")
+        return self.cleaned(source, rows.lines, rows.columns())
 
-    def _job(
-        self, number: int, text: list[str], source: Source, rows: JobRows, complaints: Complaints
-    ) -> None:
-        if len(text) != _COLUMNS:
-            complaints.add(source.at(number), f"has {len(text)} numbers; a job has {_COLUMNS}")
-            return
-        try:
-            values = [_number(cell) for cell in text]
-        except ValueError as error:
-            complaints.add(source.at(number), str(error))
-            return
-        submit_s, wait_s, ran_s, allocated = values[1:5]
-        gpus = allocated if allocated > 0 else values[7]
-        start_s = submit_s + wait_s if wait_s >= 0 else np.nan
-        rows.add(
-            number,
-            job_id=text[0],
-            user=_known(text[11]),
-            vc=_known(text[15]),
-            submit_s=submit_s if submit_s >= 0 else np.nan,
-            start_s=start_s,
-            end_s=start_s + ran_s if ran_s >= 0 else np.nan,
-            duration_s=ran_s if ran_s >= 0 else np.nan,
-            gpus=gpus if gpus >= 0 else np.nan,
-            state=_STATES.get(int(values[10]), ""),
-        )
+
+def _job(text: list[str]) -> dict[str, Any]:
+    """The run of a line; ValueError says what is wrong."""
+    if len(text) != _COLUMNS:
+        raise ValueError(f"has {len(text)} numbers; a job has {_COLUMNS}")
+    values = [_number(cell) for cell in text]
+    submit_s, wait_s, ran_s, gpus = (value if value >= 0 else np.nan for value in values[1:5])
+    requested = values[7] if values[7] >= 0 else np.nan
+    return {
+        "job_id": text[0],
+        "user": _known(text[11]),
+        "vc": _known(text[15]),
+        "submit_s": submit_s,
+        "start_s": submit_s + wait_s,
+        "end_s": submit_s + wait_s + ran_s,
+        "duration_s": ran_s,
+        "gpus": gpus if gpus > 0 else requested,
+        "state": _STATES.get(int(values[10]), ""),
+    }
 
 
 def _known(text: str) -> str:
@@ -83,10 +78,8 @@ def _numeric(row: list[str]) -> bool:
 
 
 def _number(cell: str) -> float:
-    if (
-        not cell.replace(".", "", 1).lstrip("+-").isascii()
-        or not cell.lstrip("+-").replace(".", "", 1).isdigit()
-    ):
+    digits = cell.lstrip("+-").replace(".", "", 1)
+    if not (digits.isascii() and digits.isdigit()):
         raise ValueError(f"{shown(cell)} is not a number")
     if len(cell) > 18:
         raise ValueError(f"{shown(cell)} is too long a number")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import ClassVar
+from collections.abc import Sequence
 
 from forerun.errors import TraceError
-from forerun.trace.reader import Head, TraceReader, refuse_duplicates
+from forerun.trace.reader import Head
 from forerun.trace.repair import RepairLog
 from forerun.trace.requests import arrival, output_tokens, prompt_tokens
-from forerun.trace.rows import Field, gathered, read_rows
+from forerun.trace.rows import Field
 from forerun.trace.source import Source
-from forerun.trace.table import Trace
+from forerun.trace.tabular import Rows, TableReader
 
 ARRIVALS = {"arrival_s": arrival("s"), "arrival_ms": arrival("ms")}
 KNOWN = {
@@ -21,7 +20,7 @@ KNOWN = {
 }
 
 
-class TableCsv(TraceReader, tag="csv", frozen=True, kw_only=True):
+class TableCsv(TableReader, tag="csv", frozen=True, kw_only=True):
     """CSV whose header has `arrival_s` or `arrival_ms`.
 
     It may have `id`, `prompt_tokens` and `output_tokens`. A column named `parent>child` holds 0 or 1:
@@ -29,25 +28,25 @@ class TableCsv(TraceReader, tag="csv", frozen=True, kw_only=True):
     noted.
     """
 
-    about: ClassVar[str] = "any CSV with arrival_s or arrival_ms (+ tokens, parent>child routing)"
-    makes: ClassVar[str] = "requests"
+    about = "any CSV with arrival_s or arrival_ms (+ tokens, parent>child routing)"
+    makes = "requests"
 
     @classmethod
     def recognises(cls, head: Head) -> bool:
         return head.has_columns("arrival_s") or head.has_columns("arrival_ms")
 
-    def read(self, path: Path, repairs: RepairLog) -> Trace:
-        names = _names(Source(path, repairs=RepairLog()))
+    def fields_of(self, source: Source) -> Sequence[Field]:
+        """The arrival column, then the others that are known, in the order of the file."""
+        names = _names(Source(source.path, repairs=RepairLog()))
         times = [name for name in names if name in ARRIVALS]
         if len(times) != 1:
             found = "has both arrival_s and arrival_ms" if times else "has neither arrival_s nor arrival_ms"
-            raise TraceError.at(f"{path}:1", f"the header {found}; one of them is needed")
-        fields = (ARRIVALS[times[0]], *(field for field in map(_field, names) if field))
-        source = Source(path, repairs=repairs)
-        rows = gathered(read_rows(source, fields))
-        if "id" in rows.columns:
-            refuse_duplicates(rows.columns["id"].tolist(), rows.lines.tolist(), source, "id")
-        return self.table(source, repairs, fields, rows, time=times[0])
+            raise TraceError.at(source.at(1), f"the header {found}; one of them is needed")
+        return [ARRIVALS[times[0]], *(_field(name) for name in names if ">" in name or name in KNOWN)]
+
+    def settle(self, rows: Rows) -> None:
+        if "id" in rows:
+            rows.refuse_duplicates("id", rows["id"].tolist())
 
 
 def _names(source: Source) -> list[str]:
@@ -57,7 +56,7 @@ def _names(source: Source) -> list[str]:
     raise TraceError.at(source.name, "holds no rows of data")
 
 
-def _field(name: str) -> Field | None:
+def _field(name: str) -> Field:
     if ">" in name:
         return Field(name=name, kind="int", minimum=0, maximum=1, meaning="whether this edge is taken")
-    return KNOWN.get(name)
+    return KNOWN[name]

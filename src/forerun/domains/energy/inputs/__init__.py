@@ -18,9 +18,7 @@ from forerun.domains.energy.scenario import Job, Scenario
 from forerun.errors import Problem, ScenarioError, TraceError
 from forerun.scenario.spec import Input, file_digest
 from forerun.trace.readers.energy_groups import EnergyGroups
-from forerun.trace.readers.energy_pipeline import read_pipeline
-from forerun.trace.readers.energy_power import PowerTrace, read_power
-from forerun.trace.readers.energy_train import TrainTrace, read_train
+from forerun.trace.readers.energy_tables import PowerTrace, TrainTrace, read_pipeline, read_power, read_train
 from forerun.trace.repair import RepairLog
 from forerun.trace.signal import Signal
 from forerun.trace.steps import signal

@@ -18,8 +18,7 @@ from forerun.domains.energy.policy.failures import NoBatchSizes, TargetNotInTrac
 from forerun.domains.energy.policy.view import Expected, Floats, Ints, MeasuredLimits
 from forerun.domains.energy.scenario import Job, Rules
 from forerun.errors import Problem, TraceError
-from forerun.trace.readers.energy_power import PowerTrace
-from forerun.trace.readers.energy_train import TrainTrace
+from forerun.trace.readers.energy_tables import PowerTrace, TrainTrace
 
 #: epochs that no job is given: a size that drifts beyond does not reach
 MOST_EPOCHS: Final = 2**40
