@@ -66,6 +66,15 @@ def speed() -> Iterator[tuple[str, str, str]]:
                 name,
                 rounded(ratios[f"latencies over {peer}"]),
             )
+        for ratio, how in (
+            ("full record", "every event recorded"),
+            ("slices of 1,000", "in slices of 1,000"),
+        ):
+            yield (
+                f"serving: queries through four models, {about}, {how}",
+                "hand-written C++",
+                rounded(ratios[f"{ratio} over C++"]),
+            )
     plan, llm = record("serving-plan")["figures"], record("serving-llm")["figures"]
     yield (
         f"serving: {plan['settings']} exact cheapest plans, with proof",
@@ -91,6 +100,11 @@ def speed() -> Iterator[tuple[str, str, str]]:
             "a minimal Python loop over time steps, without logs",
             rounded(spot[f"kernel over lean ticks at {rate}"]),
         )
+        yield (
+            f"spot: elastic training, {rate} preemptions a minute",
+            "the simulator of the Bamboo notebook",
+            rounded(spot[f"kernel over the notebook's ticks at {rate}"]),
+        )
     for race in record("energy-bench")["figures"]["race"]:
         yield (
             f"energy: attempts of a recurring job, {race['case']}",
@@ -103,6 +117,28 @@ def speed() -> Iterator[tuple[str, str, str]]:
         "a reference implementation in Python",
         rounded(loading["event model, blocks of 1, times faster than its twin"]),
     )
+    for blocks in ("1", "16"):
+        yield (
+            f"loading: events of a merged block of {blocks}",
+            "pushing and popping a tuple in a heap of 64",
+            rounded(loading[f"event model, blocks of {blocks}, samples/s over the yardstick"]),
+        )
+    yield (
+        "loading: batches of the closed recursion",
+        "pushing and popping a tuple in a heap of 64",
+        rounded(loading["recursion, batches/s over the yardstick"]),
+    )
+    yield (
+        "loading: the published experiment",
+        "real time",
+        rounded(loading["simulated over real time, the published experiment"]),
+    )
+    for verb in ("pack", "unpack"):
+        yield (
+            f"loading: {verb}ing a folder of files",
+            "copying the files",
+            rounded(1 / loading[f"{verb} over copy, wall time"]),
+        )
     yield (
         "loading: parsing a merged block",
         "the same samples as a tar archive",
@@ -118,6 +154,19 @@ def throughput() -> Iterator[tuple[str, str]]:
         "serving: queries a second, every event recorded",
         f"{rounded(queries['full record'] / 1e6)} million",
     )
+    memory = record("serving-bench")["figures"]["memory_mb"]
+    for kept in ("latencies kept", "streamed"):
+        yield (
+            f"serving: memory of 10 million queries, {kept}",
+            f"{rounded(memory[f'10 M queries, {kept}'])} MB",
+        )
+    hour = record("serving-llm")["figures"]["hour_s"]
+    for what in ("requests", "requests and iterations"):
+        for replicas in ("1 replica", "4 replicas"):
+            yield (
+                f"serving: an hour of language-model requests on {replicas}, {what} recorded",
+                f"{rounded(hour[f'{replicas}, {what}'])} s",
+            )
     cluster = record("cluster-bench")["figures"]
     yield (
         "cluster: jobs a second under SRTF",
@@ -126,11 +175,40 @@ def throughput() -> Iterator[tuple[str, str]]:
     python = cluster["python_policy"]["jobs_per_s"]
     yield "cluster: jobs a second, a Python policy in rounds of 60 s", f"{rounded(python / 1e3)} thousand"
     yield "cluster: memory of a million jobs", f"{rounded(cluster['memory_mb'])} MB"
+    for size in (cluster["growth"][0], cluster["growth"][-1]):
+        yield (
+            f"cluster: an event in a trace of {size['jobs']:,} jobs, at most {size['most_waiting']:,} waiting",
+            f"{rounded(size['event_us'])} us",
+        )
+    for figure, wall_s in record("cluster-figures")["figures"]["wall_s"].items():
+        name, _, draws = figure.partition(", ")
+        what = f"`forerun reproduce ef-{name}`" + (f", {draws}" if draws else "")
+        yield f"cluster: {what}, wall time on two cores", f"{rounded(wall_s)} s"
     spot = record("spot-bench")["figures"]
     yield (
         "spot: one history at 0.25 preemptions a minute",
         f"{rounded(spot['kernel microseconds a trial at 0.25'])} us",
     )
+    for trials, peak in record("spot-memory")["figures"].items():
+        yield f"spot: memory of {int(trials.split()[2]):,} trials", f"{rounded(peak)} MiB"
+    yield (
+        "spot: 20,000 trials of 355 minutes at 2 preemptions a minute",
+        (f"{rounded(spot['CPU seconds of 20000 trials at 2.0'])} s"),
+    )
+    energy = record("energy-bench")["figures"]
+    for mode in ("compat", "corrected", "joint"):
+        yield (
+            f"energy: 1,000 seeds of 100 recurrences, {mode}",
+            f"{rounded(energy['marks'][f'1,000 seeds x 100 recurrences, {mode}, s'])} s",
+        )
+    loading = {row["name"]: row["value"] for row in record("loading-bench")["figures"]["rows"]}
+    yield (
+        "loading: samples a second of the event model, blocks of 1",
+        rounded(loading["event model, blocks of 1, samples/s"]),
+    )
+    for case in ("single files", "blocks of 64, 8 threads"):
+        overhead_ms = loading[f"own loader's overhead, ms a sample, {case}"]
+        yield f"loading: overhead of our loader a sample, {case}", f"{rounded(overhead_ms * 1e3)} us"
     cells = record("study-bench")["figures"]
     for workers in ("1", "2"):
         overhead = cells[f"workers_{workers}"]["overhead_ms"]

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from forerun.domains.cluster.engine.plan_ahead import MOST_TRIED
-from forerun.replication.elasticflow.reproduce import SIX
 
 from ..claims import Claim, constant, record
 
@@ -16,44 +15,7 @@ PAGE: Final = "docs/domains/cluster-reference.md"
 
 
 def claims() -> Iterator[Claim]:
-    page, bench, took = PAGE, record("cluster-bench"), record("cluster-figures")["wall_s"]
-    srtf, edf, growth = bench["Srtf"], bench["EdfRigid"], bench["growth"]
-    yield Claim(
-        page,
-        "SRTF {} M and EDF {} M jobs/s in the compiled queue, {} and {} times a pure-Python reference implementation",
-        (srtf["compiled_jobs_per_s"] / 1e6, edf["compiled_jobs_per_s"] / 1e6, srtf["ratio"], edf["ratio"]),
-    )
-    yield Claim(
-        page,
-        "A user's Python policy in rounds of 60 s: {} k jobs/s. A million jobs: {} MB. An event costs {} us in a trace of "
-        "10,000 jobs and {} us in one of a million, with {} jobs waiting",
-        (
-            bench["python_policy"]["jobs_per_s"] / 1e3,
-            bench["memory_mb"],
-            growth[0]["event_us"],
-            growth[-1]["event_us"],
-            growth[-1]["most_waiting"],
-        ),
-    )
-    sentences = {
-        "as published and again corrected: {} s": ("fig8a",),
-        "six schedulers in two processes: {} s": ("fig8b",),
-        "Figure 9: {} s with one draw": ("fig9, one draw",),
-        "one in both modes), {} s with twenty": ("fig9, twenty draws",),
-        "Figure 10: {} s.": ("fig10",),
-        "Figure 11: {} s with one draw, {} s with twenty": ("fig11, one draw", "fig11, twenty draws"),
-    }
-    for text, names in sentences.items():
-        yield Claim(page, text, tuple(took[name] for name in names))
-    script = "benchmarks/cluster/bench.py"
-    yield Claim(page, "{} jobs on {} GPUs: SRTF", (constant(script, "JOBS"), constant(script, "GPUS")))
-    yield Claim(page, "with twenty ({} runs)", (20 * 9 * len(SIX),))
-    start = record("cli-start")
-    yield Claim(
-        page,
-        "takes {} CPU seconds the first time and {} after that",
-        (start["cluster, first"]["cpu_s"], start["cluster, again"]["cpu_s"]),
-    )
+    page = PAGE
     yield Claim(page, "in clusters with up to {} jobs", (MOST_TRIED,))
     yield from _pollux(page)
     yield from _switches(page)

@@ -12,49 +12,11 @@ from forerun.replication.zeus.public import GPUS
 from forerun.replication.zeus.published import JOBS
 from forerun.replication.zeus.reproduce import WITHIN_POINTS
 
-from ..claims import Claim, record, shown_as
+from ..claims import Claim, record
 
 
 def claims() -> Iterator[Claim]:
     page, found = "docs/domains/energy-reference.md", record("energy-bench")
-    race, marks = found["race"], found["marks"]
-    theirs = [one["reference_ms_per_attempt"] for one in race]
-    ours = [one["compiled_us_per_attempt"] for one in race]
-    compiled = [one["compiled_ratio"] for one in race]
-    readable = [one["readable_ratio"] for one in race]
-    yield Claim(
-        page,
-        "CPU time an attempt: about {} ms there, {} to {} µs in the compiled loops, {} to {} times less; {} to {} times "
-        "less in the readable loops",
-        (
-            sum(theirs) / len(theirs),
-            min(ours),
-            max(ours),
-            min(compiled),
-            max(compiled),
-            min(readable),
-            max(readable),
-        ),
-    )
-    yield Claim(
-        page,
-        "1,000 seeds of 100 recurrences take {} s in compat mode and {} s in corrected mode on one core, {} s with `joint`",
-        tuple(
-            marks[f"1,000 seeds x 100 recurrences, {mode}, s"] for mode in ("compat", "corrected", "joint")
-        ),
-    )
-    growth = [one["ratio"] for one in found["scaling"].values()]
-    sizes = [
-        shown_as(name.split()[0])[0]
-        for one in found["scaling"].values()
-        for name in one
-        if name.endswith("rows, s")
-    ]
-    yield Claim(
-        page,
-        "Ten times the submissions of a group take {} to {} times as long, up to {}:",
-        (min(growth), max(growth), max(sizes)),
-    )
     pipelines = found["pipelines"]
     yield Claim(
         page,

@@ -1,4 +1,4 @@
-"""The loading room."""
+"""The page of the loading domain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ PAGE: Final = "docs/domains/loading-reference.md"
 
 
 def claims() -> Iterator[Claim]:
-    yield from _speed()
     yield from _reality()
     yield from _head_to_head()
     yield from _constants()
@@ -66,70 +65,6 @@ def _constants() -> Iterator[Claim]:
             100 * constant(script, "BAR"),
             *(100 * drawn[name]["share_within"] for name in ("with slack", "without slack")),
         ),
-    )
-    first, again = (record("cli-start")[f"loading, {when}"]["cpu_s"] for when in ("first", "again"))
-    yield Claim(
-        PAGE,
-        "keeps it: {} s of processor time for the demonstration, {} times a later one",
-        (first, first / again),
-    )
-
-
-def _speed() -> Iterator[Claim]:
-    page = PAGE
-    speed = {one["name"]: one["value"] for one in record("loading-bench")["rows"]}
-
-    def fast(*names: str) -> tuple[float, ...]:
-        return tuple(speed[name] for name in names)
-
-    floors = {one["name"]: one["floor"] for one in record("loading-bench")["rows"]}
-
-    def row_of(label: str, cells: str, *names: str, floor: str = "{}") -> Claim:
-        """A row of the table: what was found under these names, and their floors."""
-        values = fast(*names) + tuple(floors[name] for name in names)[: floor.count("{}")]
-        return Claim(page, f"| {label} | {cells} | {floor} |", values)
-
-    yield Claim(page, "pushed and popped, here {} a second", fast("heap pairs a second (yardstick)"))
-    over = "samples/s over the yardstick"
-    published = "simulated over real time, the published experiment"
-    own, packed = "own loader's overhead, ms a sample,", "over copy, wall time"
-    yield row_of("event model, blocks of 1", "{} samples/s", "event model, blocks of 1, samples/s")
-    yield row_of(
-        "event model over Y, blocks of 1; 16",
-        "{}; {}",
-        *(f"event model, blocks of {n}, {over}" for n in (1, 16)),
-        floor="{}; {}",
-    )
-    for label, cells, name in (
-        (
-            "event model over its twin in SimPy, blocks of 1",
-            "{}",
-            "event model, blocks of 1, times faster than its twin",
-        ),
-        ("recursion over Y", "{}", "recursion, batches/s over the yardstick"),
-        (
-            f"60 cells of the event model over a probe's {PROBE_S:g} s",
-            "{}",
-            "60 cells of the event model over one probe's seconds",
-        ),
-        (published, "{}", published),
-        ("parsing a sample, times faster than from tar", "{}", "parse, times faster than tar"),
-    ):
-        yield row_of(label, cells, name)
-    yield row_of("60 cells of the recursion", "{} s", "60 cells of the recursion, s", floor="{} s")
-    yield row_of(
-        "own loader's overhead a sample, single files; blocks of 64, 8 threads",
-        "{}; {} ms",
-        f"{own} single files",
-        f"{own} blocks of 64, 8 threads",
-        floor="{} ms",
-    )
-    yield row_of(
-        "packing; unpacking over copying the files",
-        "{}; {}",
-        f"pack {packed}",
-        f"unpack {packed}",
-        floor="{}; {}",
     )
 
 
@@ -346,16 +281,11 @@ TESTED: Final[dict[tuple[str, str], str]] = {
 GIVEN: Final[set[tuple[str, str]]] = {
     (PAGE, "| option |"),
     (PAGE, "| tuner |"),
-    (PAGE, "the pairs that a heap of 64 tuples is pushed and popped"),
     (PAGE, "one thread without decoding, blocks of 256 over single files"),
 }
 
 #: what was measured once, and nobody can measure again to the digit; how stands beside it
 SINGLE: Final[set[tuple[str, str]]] = {
-    (
-        PAGE,
-        "Beside others that wrote to the disk it took 0.5 to 2.7 times as long as copying within one hour, in medians",
-    ),
     (
         PAGE,
         "On the same machine left alone, once each, mean errors were 0.8 % at 10 ms and 1.7 % at 40 ms, worst 3.0 "

@@ -1,4 +1,4 @@
-"""The serving room."""
+"""The page of the serving domain."""
 
 from __future__ import annotations
 
@@ -28,48 +28,14 @@ def claims() -> Iterator[Claim]:
         (sizes.QUERY_BYTES, sizes.VISIT_BYTES),
     )
     yield Claim(PAGE, "take more than {} GiB by that estimate", (sizes.MOST_BYTES / 2**30,))
-    yield from _speed()
+    yield from _plans()
     yield from _constants()
     yield from _tuners()
     yield from _reality()
 
 
-def _speed() -> Iterator[Claim]:
-    page, found = PAGE, record("serving-bench")
-    a, m = (found["worlds"][name] for name in "AM")
-    rows = {
-        "over a port of the notebook's list scheduler": ("{} × | {} ×", "latencies over port"),
-        "over SimPy processes": ("{} × | {} ×", "latencies over SimPy"),
-        "over an event heap in C++ (-O2)": ("{} × | {} ×", "latencies over C++"),
-        "everything recorded, over the C++": ("{} × | {} ×", "full record over C++"),
-        "slices of 1,000 arrivals, over the C++": ("{} × | {} ×", "slices of 1,000 over C++"),
-    }
-    yield Claim(page, "{} M queries of the notebook's configuration", (found["queries"] / 1e6,))
-    floors = constant("benchmarks/serving/bench.py", "FLOORS")
-    margins = {
-        (name, measure): worlds["ratios"][measure] / floors[name, measure]
-        for name, worlds in found["worlds"].items()
-        for measure in worlds["ratios"]
-        if (name, measure) in floors
-    }
-    least = min(margins, key=lambda one: margins[one])
-    yield Claim(page, "the nearest floor is kept with {} % to spare", (100 * (margins[least] - 1),))
-    rates = tuple(world["queries_per_s"]["latencies"] / 1e6 for world in (a, m))
-    yield Claim(page, "| queries per second, latencies | {} M | {} M |", rates)
-    for name, (cells, measure) in rows.items():
-        yield Claim(page, f"| {name} | {cells} |", tuple(world["ratios"][measure] for world in (a, m)))
-    memory = found["memory_mb"]
-    yield Claim(
-        page,
-        "10 M queries need {} MB with latencies kept, {} MB streamed",
-        (memory["10 M queries, latencies kept"], memory["10 M queries, streamed"]),
-    )
-    first, again = (record("cli-start")[f"serving, {when}"]["cpu_s"] for when in ("first", "again"))
-    yield Claim(
-        page,
-        "compiles the kernels: {} s of processor time for the demonstration, {} times a later one",
-        (first, first / again),
-    )
+def _plans() -> Iterator[Claim]:
+    page = PAGE
     plan = record("serving-plan")
     yield Claim(
         page,

@@ -1,4 +1,4 @@
-"""Language models in the serving room."""
+"""Language models in the serving domain."""
 
 from __future__ import annotations
 
@@ -7,29 +7,13 @@ from typing import Final
 
 from forerun.domains.serving.engine.kernels.gaps import PER_OCTAVE
 
-from ..claims import Claim, Within, record
+from ..claims import Claim, Within
 
 PAGE: Final = "docs/domains/serving-llm-reference.md"
 
 
 def claims() -> Iterator[Claim]:
-    found = record("serving-llm")
-    hour = found["hour_s"]
-    yield Claim(
-        PAGE,
-        "{} s on one replica, {} s on four; {} s and {} s with every iteration recorded. Over the plain twin: {} times",
-        (
-            hour["1 replica, requests"],
-            hour["4 replicas, requests"],
-            hour["1 replica, requests and iterations"],
-            hour["4 replicas, requests and iterations"],
-            found["over_plain"],
-        ),
-    )
-    yield Claim(
-        PAGE, "({} requests of one hour, {} M tokens out)", (found["requests"], found["output_tokens"] / 1e6)
-    )
-    # A quantile is told by the middle of its cell, at worst the first one of an octave.
+    # A quantile is reported as the middle of its cell, whose error is largest for the first cell of an octave.
     yield Claim(PAGE, "quantiles within {} %", (Within(most=100 * 0.5 / PER_OCTAVE),))
 
 

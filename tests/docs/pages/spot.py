@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from forerun.domains.spot.engine.run import BLOCK
 from forerun.replication.bamboo import reproduce
 
 from ..claims import Claim, Within, constant, record, row
 
 
 def claims() -> Iterator[Claim]:
-    page, bench, rows = "docs/domains/spot-reference.md", record("spot-bench"), record("spot-notebook")
+    page, rows = "docs/domains/spot-reference.md", record("spot-notebook")
 
     def rounded(name: str) -> float:
         return float(rows[name]["corrected"])
@@ -97,32 +96,6 @@ def claims() -> Iterator[Claim]:
             *both("stamps: mean gap of terminations, s"),
         ),
     )
-    per = [
-        [bench[f"{what} at {level}"] for level in levels]
-        for what in (
-            "kernel over lean ticks",
-            "kernel over the notebook's ticks",
-            "replay over the notebook's ticks",
-        )
-    ]
-    yield Claim(
-        page,
-        "the kernel is {}, {} and {} times a lean pure-Python tick machine without a log at .05, .25 and .5 events a minute "
-        "({}, {} and {} times the notebook's own machine); the exact replay is {}, {} and {} times the notebook's.",
-        (*per[0], *per[1], *per[2]),
-    )
-    yield Claim(
-        page,
-        "{} trials of {} minutes take {} s at .25 and {} s at {} events a minute; twelve levels {} s",
-        (
-            reproduce.TRIALS,
-            reproduce.HORIZON_S / 60,
-            bench[f"CPU seconds of {reproduce.TRIALS} trials at 0.25"],
-            bench[f"CPU seconds of {reproduce.TRIALS} trials at 2.0"],
-            2.0,
-            bench["CPU seconds of the sweep of 12 levels"],
-        ),
-    )
 
 
 def _histories(page: str, rows: Any) -> Iterator[Claim]:
@@ -139,13 +112,6 @@ def _histories(page: str, rows: Any) -> Iterator[Claim]:
         (reproduce.TRIALS, 100 * max(float(row["note"][1:].partition(",")[0]) for row in paired)),
     )
     yield from _zones(page)
-    peak = record("spot-memory")
-    yield Claim(page, "Trials run in blocks of {} of which", (BLOCK,))
-    yield Claim(
-        page,
-        "{} MiB for {} trials and for two million",
-        (max(peak[f"MiB of {count} trials"] for count in (200_000, 2_000_000)), 200_000),
-    )
 
 
 def _real(page: str) -> Iterator[Claim]:
