@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from forerun.planning import check, plan
     from forerun.replication import reproduce, reproduce_all
     from forerun.report import chart, write_page, write_pictures
+    from forerun.report.contents import named_figures as named_figures
+    from forerun.report.images import svg as svg
     from forerun.result.run import Result, load_result
     from forerun.scenarios import load, loads
     from forerun.study.compare import compare
@@ -53,7 +55,7 @@ __all__ = [
     "write_pictures",
 ]
 
-#: where each public name lives; after a colon its name there, if it differs
+#: where each public name lives, and two that modules below the report call to have something drawn
 _HOME = {
     "ForerunError": "forerun.errors",
     "Result": "forerun.result.run",
@@ -66,6 +68,7 @@ _HOME = {
     "get_domain": "forerun.domain",
     "load": "forerun.scenarios",
     "load_result": "forerun.result.run",
+    "named_figures": "forerun.report.contents",
     "loads": "forerun.scenarios",
     "plan": "forerun.planning",
     "policies": "forerun.catalog",
@@ -75,6 +78,7 @@ _HOME = {
     "run_study": "forerun.study.stored",
     "schema": "forerun.catalog",
     "simulate": "forerun.domain",
+    "svg": "forerun.report.images",
     "write_page": "forerun.report",
     "write_pictures": "forerun.report",
 }
@@ -93,8 +97,7 @@ def __getattr__(name: str) -> Any:
         name = _RENAMED[name]
     if name not in _HOME:
         raise AttributeError(f"module 'forerun' has no attribute {name!r}")
-    home, _, there = _HOME[name].partition(":")
-    return getattr(importlib.import_module(home), there or name)
+    return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -103,58 +103,47 @@ _SCALE: Final[dict[str, tuple[str, float]]] = {
     "share": ("share", 1.0),
 }
 
-#: unit of each name suffix, longest first
-SUFFIX_UNIT: Final[dict[str, str]] = {
-    "_bytes_per_s": "bytes_per_s",
-    "_usd_per_kwh": "usd_per_kwh",
-    "_usd_per_gb": "usd_per_gb",
-    "_usd_per_h": "usd_per_h",
-    "_g_per_kwh": "g_per_kwh",
-    "_per_min": "per_min",
-    "_per_s": "per_s",
-    "_per_h": "per_h",
-    "_gpu_s": "gpu_s",
-    "_gpu_h": "gpu_h",
-    "_node_s": "node_s",
-    "_node_h": "node_h",
-    "_bytes": "bytes",
-    "_share": "share",
-    "_min": "min",
-    "_rps": "rps",
-    "_usd": "usd",
-    "_ms": "ms",
-    "_us": "us",
-    "_gb": "GB",
-    "_hz": "hz",
-    "_s": "s",
-    "_h": "h",
-    "_w": "w",
-    "_j": "j",
-}
-
-#: printed form of units, if not their name
-_SHOWN: Final = {
-    "w": "W",
-    "j": "J",
-    "usd": "USD",
-    "rps": "1/s",
-    "per_s": "1/s",
+#: units that names end in, in small letters, and how each is printed
+_PRINTED: Final = {
+    "bytes_per_s": "B/s",
+    "usd_per_kwh": "USD/kWh",
+    "usd_per_gb": "USD/GB",
+    "usd_per_h": "USD/h",
+    "g_per_kwh": "g/kWh",
     "per_min": "1/min",
+    "per_s": "1/s",
     "per_h": "1/h",
-    "hz": "Hz",
-    "share": "",
-    "bytes": "B",
-    "us": "µs",
     "gpu_s": "GPU-s",
     "gpu_h": "GPU-h",
     "node_s": "node-s",
     "node_h": "node-h",
-    "bytes_per_s": "B/s",
-    "usd_per_h": "USD/h",
-    "usd_per_kwh": "USD/kWh",
-    "usd_per_gb": "USD/GB",
-    "g_per_kwh": "g/kWh",
+    "bytes": "B",
+    "share": "",
+    "min": "min",
+    "rps": "1/s",
+    "usd": "USD",
+    "ms": "ms",
+    "us": "µs",
+    "GB": "GB",
+    "hz": "Hz",
+    "s": "s",
+    "h": "h",
+    "w": "W",
+    "j": "J",
 }
+
+#: other spellings of these units in tables and figures
+_ALIASES: Final = {
+    "$": "usd",
+    "$/h": "usd_per_h",
+    "usd/h": "usd_per_h",
+    "$/kWh": "usd_per_kwh",
+    "usd/kWh": "usd_per_kwh",
+    "bytes/s": "bytes_per_s",
+}
+
+#: unit of each name suffix, longest first
+SUFFIX_UNIT: Final = {f"_{unit.lower()}": unit for unit in sorted(_PRINTED, key=len, reverse=True)}
 
 #: words that are printed in capitals
 _ACRONYMS: Final = {"slo", "gpu", "cpu", "jct", "ttft", "tpot", "id", "io", "ssd"}
@@ -181,24 +170,19 @@ def whole_number(text: str, most_digits: int = 18) -> int | None:
 @functools.cache
 def unit_of(field_name: str) -> str | None:
     """The unit of a name's suffix, or None: `slo_ms` -> `ms`, `replicas` -> None."""
-    for suffix, unit in SUFFIX_UNIT.items():
-        if field_name.endswith(suffix):
-            return unit
-    return None
+    return next((unit for suffix, unit in SUFFIX_UNIT.items() if field_name.endswith(suffix)), None)
 
 
 @functools.cache
 def stem(field_name: str) -> str:
     """A name without its unit: `slo_ms` -> `slo`, `replicas` -> `replicas`."""
-    for suffix in SUFFIX_UNIT:
-        if field_name.endswith(suffix):
-            return field_name.removesuffix(suffix)
-    return field_name
+    unit = unit_of(field_name)
+    return field_name if unit is None else field_name[: -len(unit) - 1]
 
 
 def readable_unit(unit: str) -> str:
-    """The printed form of a unit: `usd_per_h` -> `USD/h`; an unknown unit is unchanged."""
-    return _SHOWN.get(unit, unit)
+    """The printed form of a unit: `usd_per_h` and `$/h` -> `USD/h`; an unknown unit is unchanged."""
+    return _PRINTED.get(_ALIASES.get(unit, unit), unit)
 
 
 def split_name(name: str) -> tuple[str, str]:

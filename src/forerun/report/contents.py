@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from forerun.domain import find_domain
 from forerun.errors import StoreError, UnknownName
+from forerun.report.images import stems
 from forerun.report.quantities import readable_unit
 from forerun.report.stored import StoredComparison, StoredDocument, figures_of_document
 from forerun.result.figures import Axis, Figure
@@ -42,6 +43,12 @@ def figures_of(run: Run) -> tuple[Figure, ...]:
         raise StoreError.at(where, f"its figures need what the run does not contain: {error}") from error
 
 
+def named_figures(run: Run) -> dict[str, Figure]:
+    """The figures of a run and of its ledgers, by names that are all different: what `Result.figures` is."""
+    shown = (*figures_of(run), *ledger_figures(run.ledgers))
+    return dict(zip(stems(shown), shown))
+
+
 def figures_of_item(item: Item) -> tuple[Figure, ...]:
     """The figures of whatever is shown."""
     if isinstance(item, SavedStudy):
@@ -61,13 +68,13 @@ def ledger_figures(ledgers: Sequence[Ledger]) -> tuple[Figure, ...]:
         if not parts:
             continue
         found.append(
-            Figure(
-                id=f"ledger-{ledger.name}",
-                title=f"Where the {ledger.name} went",
-                kind="bar",
+            Figure.of(
+                "bar",
+                f"ledger-{ledger.name}",
+                f"Where the {ledger.name} went",
+                {"amount": [float(ledger.parts[name]) for name in parts], "part": parts},
                 x=Axis("amount", ledger.name, readable_unit(ledger.unit)),
-                y=Axis("part", "part"),
-                data={"amount": [float(ledger.parts[name]) for name in parts], "part": parts},
+                y="part",
                 caption=f"The parts sum to the whole. {_shares(ledger, parts)}",
             )
         )

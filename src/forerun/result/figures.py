@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+import forerun
 from forerun.result.tables import Table
 from forerun.units import readable_unit, split_name
 
@@ -154,11 +155,8 @@ class Figure:
         )
 
     def _repr_svg_(self) -> str:
-        import importlib
-
-        # The report, which draws, stands above this module.
-        drawn: str = importlib.import_module("forerun.report.images").svg(self)
-        return drawn
+        # The report, which draws, stands above this module; the package loads it on first use.
+        return forerun.svg(self)
 
     def __post_init__(self) -> None:
         named = [

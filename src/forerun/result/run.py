@@ -49,15 +49,6 @@ class Interval:
     method: str = ""
 
 
-def _figures(run: Result | SavedRun) -> dict[str, Figure]:
-    import importlib
-
-    # The domains and the report stand above this module; they are looked up when figures are asked for.
-    contents = importlib.import_module("forerun.report.contents")
-    found = (*contents.figures_of(run), *contents.ledger_figures(run.ledgers))
-    return dict(zip(importlib.import_module("forerun.report.images").stems(found), found))
-
-
 def _in_short(run: Result | SavedRun) -> str:
     """A run in a line: its headline figures, and the tables it has with their rows."""
     names = run.headline or tuple(run.summary)[:5]
@@ -126,7 +117,7 @@ class Result:
     @property
     def figures(self) -> dict[str, Figure]:
         """What a page draws of this run, by id, as data; `forerun.chart(figure)` draws one in a notebook."""
-        return _figures(self)
+        return forerun.named_figures(self)
 
     def frame(self, name: str) -> polars.DataFrame:
         """A table as a Polars frame."""
@@ -244,7 +235,7 @@ class SavedRun:
     @property
     def figures(self) -> dict[str, Figure]:
         """What a page draws of this run, by id, as data; `forerun.chart(figure)` draws one in a notebook."""
-        return _figures(self)
+        return forerun.named_figures(self)
 
     def frame(self, name: str) -> polars.DataFrame:
         """A table as a Polars frame."""
