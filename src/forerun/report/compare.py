@@ -11,8 +11,8 @@ import numpy as np
 from forerun.report.contents import Run, flat, scenario_data
 from forerun.report.markup import Content, Html, join, tag
 from forerun.report.palette import VARIABLES
+from forerun.report.pieces import amount, bar, data_table, estimate, paragraph, swatch
 from forerun.report.quantities import format_number, readable_unit, split_name, title_of
-from forerun.report.sections import data_table
 from forerun.result.figures import Figure
 
 #: kinds whose single lines of several runs can share one chart
@@ -32,9 +32,8 @@ def differences(runs: Sequence[Run], names: Sequence[str]) -> Html:
         for path in different[:_MOST_ROWS]
     ]
     table = data_table(("Scenario value", *names), rows, label="Where the scenarios differ")
-    if len(different) <= _MOST_ROWS:
-        return table
-    return join((table, tag("p", f"{len(different) - _MOST_ROWS:,} more values differ.", class_="soft")))
+    left = len(different) - len(rows)
+    return join(table, paragraph(f"{left:,} more values differ." if left else "", "soft"))
 
 
 def summaries(runs: Sequence[Run], names: Sequence[str]) -> Html:
@@ -67,53 +66,41 @@ def shared_figures(
     """Figures that overlay the runs, and for each run the places of its figures that went into one."""
     common = []
     used: list[set[int]] = [set() for _ in groups]
-    for at, figure in enumerate(groups[0]):
+    for figure in groups[0]:
         places = [_place(group, figure) for group in groups]
-        if figure.kind not in _SHARED or figure.series or any(place is None for place in places):
+        if figure.kind not in _SHARED or figure.series or None in places:
             continue
-        found = [group[place] for group, place in zip(groups, places) if place is not None]
-        common.append(_overlaid(found, names))
+        common.append(_overlaid([group[at] for group, at in zip(groups, places) if at is not None], names))
         for mine, place in zip(used, places):
-            mine.add(at if place is None else place)
+            mine.update([] if place is None else [place])
     return tuple(common), used
 
 
 def _place(group: Sequence[Figure], figure: Figure) -> int | None:
     """Where the group has the same figure: same id, kind and axes."""
-    for at, other in enumerate(group):
-        if (other.id, other.kind, other.x, other.y, other.series) == (
-            figure.id,
-            figure.kind,
-            figure.x,
-            figure.y,
-            "",
-        ):
-            return at
-    return None
+
+    def drawn_as(one: Figure) -> tuple[object, ...]:
+        return one.id, one.kind, one.x, one.y, one.series
+
+    return next((at for at, other in enumerate(group) if drawn_as(other) == drawn_as(figure)), None)
 
 
-def _overlaid(found: Sequence[Figure], names: Sequence[str]) -> Figure:
-    first = found[0]
-    columns = [first.x.column, first.y.column, *(name for name in (first.low, first.high) if name)]
-    data: dict[str, Any] = {
-        name: np.concatenate([np.asarray(figure.data[name]) for figure in found])
-        for name in dict.fromkeys(columns)
-    }
-    data["run"] = np.repeat(
-        np.array(names, dtype=object), [len(figure.data[first.x.column]) for figure in found]
-    )
-    rules = tuple(dict.fromkeys(rule for figure in found for rule in figure.rules))
-    captions = [figure.caption for figure in found]
-    same = len(set(captions)) == 1
-    caption = (
-        first.caption if same else " ".join(f"{name}: {text}" for name, text in zip(names, captions) if text)
-    )
+def _overlaid(figures: Sequence[Figure], names: Sequence[str]) -> Figure:
+    """One figure of the same figure of several runs, a series for each run."""
+    first = figures[0]
+    columns = {first.x.column, first.y.column, *filter(None, (first.low, first.high))}
+    data = {name: np.concatenate([np.asarray(one.data[name]) for one in figures]) for name in columns}
+    lengths = [len(one.data[first.x.column]) for one in figures]
+    captions = [one.caption for one in figures]
+    caption = first.caption
+    if len(set(captions)) > 1:
+        caption = " ".join(f"{name}: {text}" for name, text in zip(names, captions) if text)
     return replace(
         first,
-        data=data,
+        data={**data, "run": np.repeat(np.array(names, dtype=object), lengths)},
         series="run",
         series_label="run",
-        rules=rules,
+        rules=tuple(dict.fromkeys(rule for one in figures for rule in one.rules)),
         order=(*names, *first.order),
         caption=caption,
     )
@@ -122,12 +109,7 @@ def _overlaid(found: Sequence[Figure], names: Sequence[str]) -> Figure:
 def _cell(run: Run, key: str, first: Any, *, is_first: bool) -> Content:
     """A value, its interval, and how far it is from the first run's."""
     value: Any = run.summary.get(key)
-    shown = int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
-    pieces: list[Content] = [format_number(shown)]
-    interval = run.intervals.get(key)
-    if interval:
-        span = f"{format_number(interval.low)} … {format_number(interval.high)}"
-        pieces += [tag("br"), tag("span", span, class_="soft")]
+    pieces: list[Content] = [estimate(amount(value), run.intervals.get(key))]
     numbers = all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in (value, first))
     if not is_first and numbers and first and value != first:
         change = f"{float(value) / float(first) - 1:+.1%}".replace("-", "−")
@@ -142,22 +124,14 @@ def _ledger(runs: Sequence[Run], names: Sequence[str], name: str, unit: str) -> 
     largest = max((float(entry.whole) for entry in entries if entry), default=0.0) or 1.0
     bars: list[Content] = []
     for run_name, entry in zip(names, entries):
-        spans = [
-            tag(
-                "span",
-                style=f"width:{100 * max(float(amount), 0.0) / largest:.4f}%;background:{colour[part]}",
-                title=f"{part}: {format_number(float(amount))} {unit}",
-            )
-            for part, amount in (entry.parts.items() if entry else ())
-            if amount > 0
+        widths = [
+            (float(value) / largest, colour[part], f"{part}: {format_number(float(value))} {unit}")
+            for part, value in (entry.parts.items() if entry else ())
         ]
-        bars += [
-            tag("div", run_name, class_="name"),
-            tag("div", spans, class_="bar", role="img", aria_label=f"{name} of {run_name}"),
-        ]
+        bars += [tag("div", run_name, class_="name"), bar(widths, f"{name} of {run_name}")]
     rows: list[list[Content]] = [
         [
-            tag("span", tag("i", class_="swatch", style=f"background:{colour[part]}"), part, class_="named"),
+            swatch(part, colour[part]),
             *(_share(entry.parts.get(part), entry.whole) if entry else "–" for entry in entries),
         ]
         for part in parts
@@ -172,8 +146,8 @@ def _ledger(runs: Sequence[Run], names: Sequence[str], name: str, unit: str) -> 
     )
 
 
-def _share(amount: float | None, whole: float) -> Content:
-    if amount is None:
+def _share(part: float | None, whole: float) -> Content:
+    if part is None:
         return "–"
-    share = f"{amount / whole:.1%}" if whole else "–"
-    return join((format_number(float(amount)), " ", tag("span", share, class_="soft")))
+    share = f"{part / whole:.1%}" if whole else "–"
+    return join(format_number(float(part)), " ", tag("span", share, class_="soft"))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from forerun.atomic_write import write_text
 from forerun.errors import Problem, StoreError, UsageError
@@ -32,8 +32,18 @@ from forerun.report.images import stems
 from forerun.report.markup import Html, join, tag
 from forerun.report.page import BEGINNING, page
 from forerun.report.palette import VARIABLES
+from forerun.report.pieces import (
+    Section,
+    bullets,
+    commands,
+    facts_line,
+    folded,
+    named_lines,
+    paragraph,
+    present,
+    scenario_text,
+)
 from forerun.report.quantities import title_of
-from forerun.report.sections import Section
 from forerun.report.stored import StoredComparison, StoredDocument
 from forerun.result.figures import Figure
 from forerun.result.run import TIMELINE_FILE, Result, SavedRun
@@ -49,6 +59,8 @@ _KINDS: Final = {
     "plan": "plans",
     "measurement": "measurements",
 }
+#: sections of a study, comparison, plan or measurement that are shown unfolded on a page of several items
+_UNFOLDED: Final = ("headline", "figures", "failed", "causes")
 
 
 def any_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
@@ -68,85 +80,63 @@ def any_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
 
 @dataclass(frozen=True)
 class _Overview:
-    """What a page says of a study, comparison, plan or measurement. opened: sections shown, not folded, in a mix."""
+    """What a page says of a study, comparison, plan or measurement.
+
+    kind: one of those words. facts: what identifies it. answer: one sentence, may be empty. sections: all of it.
+    """
 
     kind: str
     facts: str
     answer: str
-    figures: tuple[Figure, ...]
     sections: list[Section]
-    opened: tuple[str, ...]
 
 
-def _told(item: Other, prefix: str = "figure") -> _Overview:
-    opened = ("headline", "figures", "failed", "causes")
-    figures = figures_of_item(item)
-    shown = drawn(figures, prefix) if figures else None
+def _overview(item: Other, prefix: str = "figure") -> _Overview:
+    figures = drawn(figures_of_item(item), prefix)
     if isinstance(item, SavedStudy):
-        body = studies.study_sections(item, shown)
-        return _Overview("study", studies.facts(item), item.why(), figures, body, opened)
+        return _Overview("study", studies.facts(item), item.why(), studies.study_sections(item, figures))
     if isinstance(item, StoredComparison):
-        body = comparisons.comparison_sections(item, shown)
-        return _Overview("comparison", comparisons.facts(item), item.comparison.why, figures, body, opened)
-    body = documents.document_sections(item, shown)
-    return _Overview(item.kind, documents.facts(item), item.answer, figures, body, opened)
+        body = comparisons.comparison_sections(item, figures)
+        return _Overview("comparison", comparisons.facts(item), item.comparison.why, body)
+    return _Overview(
+        item.kind, documents.facts(item), item.answer, documents.document_sections(item, figures)
+    )
 
 
 def _one_page(item: Other) -> str:
     """The page of one study, comparison, plan or measurement."""
-    told = _told(item)
-    named = label(item) if told.kind in label(item).lower() else f"{told.kind} {label(item)}"
-    answer = tag("p", told.answer, class_="why") if told.answer else None
-    lead = join((tag("p", told.facts, class_="meta"), answer))
+    shown = _overview(item)
+    named = label(item) if shown.kind in label(item).lower() else f"{shown.kind} {label(item)}"
+    lead = join(tag("p", shown.facts, class_="meta"), paragraph(shown.answer, "why"))
     titled = "" if isinstance(item, SavedStudy) else title_in(_scenario_of(item))
-    title = f"{title_of(told.kind)}: {titled}" if titled else f"{title_of(item.domain)}: {named}"
-    return page(title, lead, told.sections, charts=bool(figures_of_item(item)))
+    title = f"{title_of(shown.kind)}: {titled}" if titled else f"{title_of(item.domain)}: {named}"
+    return page(title, lead, shown.sections, charts=bool(figures_of_item(item)))
 
 
-def _scenario_of(item: StoredComparison | StoredDocument) -> Mapping[str, Any]:
+def _scenario_of(item: StoredComparison | StoredDocument) -> Mapping[str, object]:
     return item.comparison.scenario if isinstance(item, StoredComparison) else item.scenario
 
 
 def run_page(run: Run, question: str = "") -> str:
     """The page of one run, and the question that it answers."""
     figures = figures_of(run)
-    found = [
+    resolved = tag("p", "Resolved: every default is written out.", class_="soft over")
+    shown = present(
         Section("headline", "Headline", sections.headline(run)),
-        Section(
-            "ledgers",
-            "Where it went",
-            tag("div", (sections.ledger(entry) for entry in run.ledgers), class_="ledgers"),
-            "Ledgers",
-        )
-        if run.ledgers
-        else None,
-        Section("figures", "Figures", drawn(figures)) if figures else None,
-        Section("notes", "Notes", sections.notes(run)) if run.notes else None,
-        Section("next", "What to run next", sections.commands(_commands(run))),
-        Section(
-            "scenario",
-            "Scenario",
-            join(
-                (
-                    tag("p", "Resolved: every default is written out.", class_="soft over"),
-                    sections.scenario(run),
-                )
-            ),
-        ),
-        Section("tables", "Tables", sections.tables(run.tables)) if run.tables else None,
+        Section("ledgers", "Where it went", sections.ledgers(run.ledgers), "Ledgers"),
+        Section("figures", "Figures", drawn(figures)),
+        Section("notes", "Notes", bullets(run.notes)),
+        Section("next", "What to run next", commands(_commands(run))),
+        Section("scenario", "Scenario", join(resolved, scenario_text(scenario_data(run)))),
+        Section("tables", "Tables", sections.tables(run.tables)),
         Section("provenance", "Provenance", sections.provenance(run)),
-    ]
+    )
     lead = join(
-        (
-            tag("p", question, class_="question") if question else None,
-            tag("p", _facts(run), class_="meta"),
-            tag("p", run.why, class_="why") if run.why else None,
-        )
+        paragraph(question, "question"), tag("p", _facts(run), class_="meta"), paragraph(run.why, "why")
     )
     name = label(run)
     plain = title_of(run.domain) if name == run.domain else f"{title_of(run.domain)}: {name}"
-    title = title_in(scenario_data(run)) or plain
-    return page(title, lead, [section for section in found if section], charts=bool(figures))
+    return page(title_in(scenario_data(run)) or plain, lead, shown, charts=bool(figures))
 
 
 def runs_page(runs: Sequence[Run], questions: Sequence[str] = ()) -> str:
@@ -162,57 +152,29 @@ def runs_page(runs: Sequence[Run], questions: Sequence[str] = ()) -> str:
     names = labels(runs)
     groups = [figures_of(run) for run in runs]
     common, used = compare.shared_figures(groups, names)
-    alone = [
-        tuple(figure for at, figure in enumerate(group) if at not in mine)
-        for group, mine in zip(groups, used)
-    ]
-    whys = tag(
-        "dl",
-        (
-            tag("div", tag("dt", tag("strong", name)), tag("dd", run.why))
-            for name, run in zip(names, runs)
-            if run.why
-        ),
-        class_="commands",
-    )
-    found: list[Section] = [
-        Section("headline", "Headline", join((whys, compare.summaries(runs, names)))),
+    alone = [[f for at, f in enumerate(group) if at not in mine] for group, mine in zip(groups, used)]
+    named = list(zip(names, runs))
+    whys = named_lines([(tag("strong", name), run.why) for name, run in named if run.why])
+    ledgers = compare.ledgers(runs, names) if any(run.ledgers for run in runs) else None
+    notes = [(tag("strong", f"{name}: "), note) for name, run in named for note in run.notes]
+    provenance = join(folded(name, sections.provenance(run)) for name, run in named)
+    scenarios = join(folded(name, scenario_text(scenario_data(run))) for name, run in named)
+    shown = present(
+        Section("headline", "Headline", join(whys, compare.summaries(runs, names))),
         Section("differences", "Where the scenarios differ", compare.differences(runs, names), "Differences"),
-    ]
-    if any(run.ledgers for run in runs):
-        found.append(Section("ledgers", "Where it went", compare.ledgers(runs, names), "Ledgers"))
-    if common:
-        found.append(Section("figures", "Figures", drawn(common)))
-    for number, (name, figures) in enumerate(zip(names, alone), start=1):
-        if figures:
-            found.append(
-                Section(f"run-{number}", f"Figures of {name}", drawn(figures, f"run-{number}"), name)
-            )
-    noted = [
-        tag("li", tag("strong", f"{name}: "), note) for name, run in zip(names, runs) for note in run.notes
-    ]
-    if noted:
-        found.append(Section("notes", "Notes", tag("ul", noted, class_="notes")))
-    found.append(
-        Section(
-            "provenance",
-            "Provenance",
-            join(_folded(name, sections.provenance(run)) for name, run in zip(names, runs)),
-        )
+        Section("ledgers", "Where it went", ledgers, "Ledgers"),
+        Section("figures", "Figures", drawn(common)),
+        *(
+            Section(f"run-{number}", f"Figures of {name}", drawn(figures, f"run-{number}"), name)
+            for number, (name, figures) in enumerate(zip(names, alone), start=1)
+        ),
+        Section("notes", "Notes", bullets(notes)),
+        Section("provenance", "Provenance", provenance),
+        Section("scenarios", "Scenarios", scenarios),
     )
-    found.append(
-        Section(
-            "scenarios",
-            "Scenarios",
-            join(_folded(name, sections.scenario(run)) for name, run in zip(names, runs)),
-        )
-    )
-    lead = tag(
-        "p",
-        f"{', '.join(dict.fromkeys(run.domain for run in runs))} · {len(runs)} runs; changes are against {names[0]}",
-        class_="meta",
-    )
-    return page(f"{len(runs)} runs side by side", lead, found, charts=any(groups))
+    lead = f"{runs[0].domain} · {len(runs)} runs; changes are against {names[0]}"
+    title = f"{len(runs)} runs side by side"
+    return page(title, tag("p", lead, class_="meta"), shown, charts=any(groups))
 
 
 def mixed_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
@@ -220,69 +182,61 @@ def mixed_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
     names = [
         name if item.domain in name else f"{item.domain}: {name}" for name, item in zip(labels(items), items)
     ]
-    found = [
-        Section(
-            f"run-{number}",
-            title_of(name),
-            join(
-                (
-                    tag("p", question, class_="question") if question else None,
-                    _run_body(item, number)
-                    if isinstance(item, (Result, SavedRun))
-                    else _other_body(item, number),
-                )
-            ),
-        )
-        for number, (name, item, question) in enumerate(zip_longest(names, items, questions), start=1)
-    ]
+    shown = []
+    for number, (name, item, question) in enumerate(zip_longest(names, items, questions), start=1):
+        if isinstance(item, (Result, SavedRun)):
+            body = _run_body(item, number)
+        else:
+            body = _other_body(item, number)
+        shown.append(Section(f"run-{number}", title_of(name), join(paragraph(question, "question"), body)))
     domains = list(dict.fromkeys(item.domain for item in items))
-    kinds = Counter("run" if isinstance(item, (Result, SavedRun)) else _kind(item) for item in items)
-    told = [
+    kinds = Counter(map(_kind, items))
+    counts = [
         f"{kinds[kind]} {kind if kinds[kind] == 1 else many}" for kind, many in _KINDS.items() if kinds[kind]
     ]
-    counted = " and ".join([*([", ".join(told[:-1])] if told[:-1] else []), told[-1]])
+    counted = " and ".join([*filter(None, [", ".join(counts[:-1])]), counts[-1]])
     of = f" of {len(domains)} domains" if len(domains) > 1 else ""
-    return page(title_of(", ".join(domains)), tag("p", counted + of, class_="meta"), found, charts=True)
+    return page(title_of(", ".join(domains)), tag("p", counted + of, class_="meta"), shown, charts=True)
 
 
-def _kind(item: Other) -> str:
+def _kind(item: Item) -> str:
+    if isinstance(item, (Result, SavedRun)):
+        return "run"
     if isinstance(item, SavedStudy):
         return "study"
     return "comparison" if isinstance(item, StoredComparison) else item.kind
 
 
 def _run_body(run: Run, number: int) -> Html:
-    ledgers = tag("div", (sections.ledger(entry) for entry in run.ledgers), class_="ledgers")
+    """A run as a section of a page of several items."""
+    ledgers = sections.ledgers(run.ledgers)
     return join(
-        (
-            tag("p", _facts(run), class_="soft over"),
-            tag("p", run.why, class_="why over") if run.why else None,
-            sections.headline(run),
-            tag("h3", "Where it went", class_="part") if run.ledgers else None,
-            ledgers if run.ledgers else None,
-            tag("h3", "Figures", class_="part"),
-            drawn(figures_of(run), f"run-{number}"),
-            sections.notes(run) if run.notes else None,
-            _folded("What to run next", sections.commands(_commands(run))),
-            _folded("Scenario", sections.scenario(run)),
-            _folded("Provenance", sections.provenance(run)),
-        )
+        tag("p", _facts(run), class_="soft over"),
+        paragraph(run.why, "why over"),
+        sections.headline(run),
+        tag("h3", "Where it went", class_="part") if ledgers else None,
+        ledgers,
+        tag("h3", "Figures", class_="part"),
+        drawn(figures_of(run), f"run-{number}"),
+        bullets(run.notes),
+        folded("What to run next", commands(_commands(run))),
+        folded("Scenario", scenario_text(scenario_data(run))),
+        folded("Provenance", sections.provenance(run)),
     )
 
 
 def _other_body(item: Other, number: int) -> Html:
-    told = _told(item, f"run-{number}")
+    """A study, comparison, plan or measurement as a section of a page of several items."""
+    shown = _overview(item, f"run-{number}")
     return join(
+        tag("p", shown.facts, class_="soft over"),
+        paragraph(shown.answer, "why over"),
         (
-            tag("p", told.facts, class_="soft over"),
-            tag("p", told.answer, class_="why over") if told.answer else None,
-            (
-                join((tag("h3", section.title, class_="part"), section.body))
-                if section.name in told.opened
-                else _folded(section.title, section.body)
-                for section in told.sections
-            ),
-        )
+            (tag("h3", part.title, class_="part"), part.body)
+            if part.name in _UNFOLDED
+            else folded(part.title, part.body)
+            for part in shown.sections
+        ),
     )
 
 
@@ -308,36 +262,37 @@ def write_html(text: str, path: str | os.PathLike[str]) -> Path:
 
 
 def _is_ours(path: Path) -> bool:
+    """Whether a file is a page that forerun wrote, or empty."""
     beginning = BEGINNING.encode()
     with open_regular(path) as file:
         first = file.read(len(beginning))
-    return first == beginning or first == b""
+    return first in (beginning, b"")
 
 
-def drawn(figures: Sequence[Figure], prefix: str = "figure") -> Html:
-    """Figures as they stand on a page; `prefix` keeps their names apart from other figures' on it."""
+def drawn(figures: Sequence[Figure], prefix: str = "figure") -> Html | None:
+    """Figures as they stand on a page; None if there are none.
+
+    prefix: what their names on the page begin with, which keeps them apart from other figures' (default: `figure`).
+    """
+    if not figures:
+        return None
     names = [f"{prefix}-{stem}" for stem in stems(figures)]
     return sections.figures([draw(figure, VARIABLES) for figure in figures], names)
-
-
-def _folded(name: str, body: Html) -> Html:
-    return tag("details", tag("summary", name), body)
 
 
 def _facts(run: Run) -> str:
     """Domain, id, seed, policy and version on one line."""
     data = scenario_data(run)
     policy = data.get("policy")
-    named: Any = policy.get("name") if isinstance(policy, dict) else policy
+    named = policy.get("name") if isinstance(policy, dict) else policy
     version = run.provenance.get("versions", {}).get("forerun")
-    facts = [
-        str(run.domain),
+    return facts_line(
+        run.domain,
         f"run {run.id}",
         f"seed {data['seed']}" if "seed" in data else "",
         f"policy {named}" if named else "",
         f"forerun {version}" if version else "",
-    ]
-    return " · ".join(fact for fact in facts if fact)
+    )
 
 
 def _commands(run: Run) -> list[tuple[str, str]]:
@@ -345,21 +300,14 @@ def _commands(run: Run) -> list[tuple[str, str]]:
     if not isinstance(run, SavedRun):
         return [(step.format(scenario="SCENARIO"), "") for step in run.next_steps]
     folder = str(run.folder)
+    timeline = f"{folder}/{TIMELINE_FILE}"
     lines = [(step.replace("{scenario}", f"{folder}/scenario.json"), "") for step in run.next_steps]
-    lines.append(
-        (
-            f"forerun simulate {folder}/scenario.json",
-            "The same run again: the same scenario gives the same bytes.",
-        )
+    again, pictures = (
+        "The same run again: the same scenario gives the same bytes.",
+        "These figures as pictures.",
     )
-    lines.append(
-        (
-            f"forerun report {folder} --png {folder}/figures --svg {folder}/figures",
-            "These figures as pictures.",
-        )
-    )
-    if (run.folder / TIMELINE_FILE).is_file():
-        lines.append(
-            (f"{folder}/{TIMELINE_FILE}", "The timeline, for Perfetto (ui.perfetto.dev, Open trace file).")
-        )
+    lines.append((f"forerun simulate {folder}/scenario.json", again))
+    lines.append((f"forerun report {folder} --png {folder}/figures --svg {folder}/figures", pictures))
+    if Path(timeline).is_file():
+        lines.append((timeline, "The timeline, for Perfetto (ui.perfetto.dev, Open trace file)."))
     return lines

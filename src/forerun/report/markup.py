@@ -31,12 +31,12 @@ def tag(name: str, /, *content: Content, **attributes: str | int | bool | None) 
     opening = "".join(_attribute(key, value) for key, value in attributes.items())
     if name in _VOID:
         return Html(f"<{name}{opening}>")
-    return Html(f"<{name}{opening}>{join(content)}</{name}>")
+    return Html(f"<{name}{opening}>{join(*content)}</{name}>")
 
 
-def join(content: Iterable[Content], between: str = "") -> Html:
-    """Pieces one after another; plain text among them is escaped."""
-    return Html(between.join(_pieces(content)))
+def join(*content: Content) -> Html:
+    """Pieces one after another; plain text among them is escaped, None is nothing, iterables are their items."""
+    return Html("".join(_pieces(content)))
 
 
 def script_json(data: Any) -> Html:

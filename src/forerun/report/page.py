@@ -13,7 +13,7 @@ import forerun
 from forerun.report.bundle import javascript
 from forerun.report.markup import Html, join, tag
 from forerun.report.palette import DARK, LIGHT, Palette
-from forerun.report.sections import Section
+from forerun.report.pieces import Section
 
 #: the first bytes of a page that forerun wrote; only such files are overwritten
 BEGINNING: Final = (
@@ -24,62 +24,39 @@ BEGINNING: Final = (
 def page(title: str, lead: Html, sections: Sequence[Section], *, charts: bool) -> str:
     """The text of a page. `charts`: whether it needs the drawing scripts."""
     scripts = [javascript(), _resource("page.js")] if charts else []
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src {' '.join(_digest(script) for script in scripts)}"
-            if scripts
-            else "script-src 'none'",
-            "style-src 'unsafe-inline'",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
+    digests = " ".join(map(_digest, scripts)) or "'none'"
+    policy = (
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
     )
     head = join(
-        (
-            tag("meta", http_equiv="Content-Security-Policy", content=policy),
-            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("meta", name="color-scheme", content="light dark"),
-            tag("title", title),
-            tag("style", Html(_style())),
-        )
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        tag("style", Html(_style())),
     )
-    links = tag(
-        "nav",
-        (tag("a", section.short or section.title, href=f"#{section.name}") for section in sections),
-        aria_label="Sections",
-    )
+    links = (tag("a", section.short or section.title, href=f"#{section.name}") for section in sections)
+    origin = f"Written by forerun {forerun.__version__}. This page loads nothing and sends nothing."
     body = join(
-        (
-            tag("a", "Skip to the content", href="#content", class_="skip"),
-            tag("header", tag("p", "forerun", class_="brand"), tag("h1", title), lead),
-            links,
-            tag("main", _bodies(sections), id="content"),
-            tag(
-                "footer",
-                tag(
-                    "p",
-                    f"Written by forerun {forerun.__version__}. This page loads nothing and sends nothing.",
-                ),
-            ),
-            (tag("script", Html(script)) for script in scripts),
-        )
+        tag("a", "Skip to the content", href="#content", class_="skip"),
+        tag("header", tag("p", "forerun", class_="brand"), tag("h1", title), lead),
+        tag("nav", links, aria_label="Sections"),
+        tag("main", _bodies(sections), id="content"),
+        tag("footer", tag("p", origin)),
+        (tag("script", Html(script)) for script in scripts),
     )
     return f'{BEGINNING}{forerun.__version__}">{head}</head>\n<body>{body}</body></html>\n'
 
 
 def _bodies(sections: Sequence[Section]) -> Html:
-    warning = tag(
-        "p",
+    warning = (
         "Charts are drawn by JavaScript, which is off here; the data below each figure is complete "
-        "enough to read without them.",
+        "enough to read without them."
     )
     return join(
-        (
-            tag("noscript", warning),
-            (tag("section", tag("h2", section.title), section.body, id=section.name) for section in sections),
-        )
+        tag("noscript", tag("p", warning)),
+        (tag("section", tag("h2", section.title), section.body, id=section.name) for section in sections),
     )
 
 
@@ -97,10 +74,5 @@ def _style() -> str:
     def colours(palette: Palette) -> str:
         return ":root{" + ";".join(f"{name}:{value}" for name, value in palette.variables().items()) + "}"
 
-    return (
-        colours(LIGHT)
-        + "@media screen and (prefers-color-scheme: dark){"
-        + colours(DARK)
-        + "}\n"
-        + _resource("page.css")
-    )
+    dark = "@media screen and (prefers-color-scheme: dark){" + colours(DARK) + "}\n"
+    return colours(LIGHT) + dark + _resource("page.css")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forerun.report import sections
 from forerun.report.compose import drawn
 from forerun.report.markup import Content, Html, join, tag
 from forerun.report.page import page
-from forerun.report.quantities import format_number
-from forerun.report.sections import Section
+from forerun.report.pieces import Section, amount, bullets, commands, data_table, paragraph, present
 from forerun.result.reproduction import Attempt, Reproduced, Reproduction, Row
 
 #: a table with more rows follows the figures, which would be found too late below it
@@ -19,41 +17,34 @@ _HEAD = ("What", "Published", "Compat", "Corrected", "Tolerance", "Within", "Not
 
 def reproduction_page(entry: Reproduction, found: Reproduced) -> str:
     """The page of one reproduction."""
-    body = [Section("numbers", "Published beside ours", _numbers(found), "Numbers")]
-    if found.figures:
-        at = 0 if len(found.rows) > _LONG else 1
-        body.insert(at, Section("figures", "Figures", drawn(found.figures)))
-    if found.notes:
-        body.append(Section("notes", "Notes", _notes(found)))
+    numbers = Section("numbers", "Published beside ours", _numbers(found), "Numbers")
+    figures = Section("figures", "Figures", drawn(found.figures))
     again = [
         (f"forerun reproduce {entry.id}", "Do it again."),
         (f"forerun reproduce {entry.id} --json", "The numbers as data."),
     ]
-    body.append(Section("next", "What to run next", sections.commands(again)))
-    lead = join((tag("p", entry.source, class_="meta"), tag("p", f"{verdict(found)}.", class_="why")))
+    body = present(
+        *([figures, numbers] if len(found.rows) > _LONG else [numbers, figures]),
+        Section("notes", "Notes", bullets(found.notes)),
+        Section("next", "What to run next", commands(again)),
+    )
+    lead = join(tag("p", entry.source, class_="meta"), tag("p", f"{verdict(found)}.", class_="why"))
     return page(entry.title, lead, body, charts=bool(found.figures))
 
 
 def all_page(attempts: Sequence[Attempt], *, quick: bool) -> str:
     """The page of all reproductions: an overview, then each with its numbers, figures and reasons."""
     judged = [row for each in attempts if each.found for row in each.found.rows if row.ok is not None]
-    holds = sum(1 for row in judged if row.ok)
+    within = sum(1 for row in judged if row.ok)
     absent = [each for each in attempts if each.absent]
-    told = (
-        f"{holds} of {len(judged)} judged numbers of {len(attempts)} published results are within tolerance"
+    answer = (
+        f"{within} of {len(judged)} judged numbers of {len(attempts)} published results are within tolerance"
     )
     if absent:
-        told += f"; {len(absent)} {'wants' if len(absent) == 1 else 'want'} data that are missing"
-    lead = join(
-        (
-            tag("p", "Every published table and figure that forerun regenerates", class_="meta"),
-            tag(
-                "p",
-                f"{told}{'; quick runs, with fewer seeds where it says so' if quick else ''}.",
-                class_="why",
-            ),
-        )
-    )
+        answer += f"; {len(absent)} {'wants' if len(absent) == 1 else 'want'} data that are missing"
+    if quick:
+        answer += "; quick runs, with fewer seeds where it says so"
+    about = tag("p", "Every published table and figure that forerun regenerates", class_="meta")
     rows: list[list[Content]] = [
         [
             tag("a", each.entry.id, href=f"#{each.entry.id}"),
@@ -63,18 +54,19 @@ def all_page(attempts: Sequence[Attempt], *, quick: bool) -> str:
         ]
         for each in attempts
     ]
-    table = sections.data_table(
-        ("Id", "What", "Outcome", "Seconds"), rows, label="Published results", right=(3,), wide=True
-    )
-    body = [Section("overview", "Overview", table)]
-    body += [
-        Section(each.entry.id, f"{each.entry.id}: {each.entry.title}", _attempt(each), each.entry.id)
-        for each in attempts
+    head = ("Id", "What", "Outcome", "Seconds")
+    again = [(f"forerun reproduce --all{' --quick' if quick else ''} -o reproduced.html", "Do it again.")]
+    body = [
+        Section(
+            "overview", "Overview", data_table(head, rows, label="Published results", right=(3,), wide=True)
+        ),
+        *(
+            Section(each.entry.id, f"{each.entry.id}: {each.entry.title}", _attempt(each), each.entry.id)
+            for each in attempts
+        ),
+        Section("next", "What to run next", commands(again)),
     ]
-    flag = " --quick" if quick else ""
-    again = [(f"forerun reproduce --all{flag} -o reproduced.html", "Do it again.")]
-    body.append(Section("next", "What to run next", sections.commands(again)))
-    return page("Published beside ours", lead, body, charts=True)
+    return page("Published beside ours", join(about, paragraph(f"{answer}.", "why")), body, charts=True)
 
 
 def verdict(found: Reproduced) -> str:
@@ -98,56 +90,38 @@ def _state(each: Attempt) -> str:
 
 
 def _attempt(each: Attempt) -> Html:
-    parts: list[Content] = [tag("p", each.entry.source, class_="soft over")]
-    if each.left_out:
-        parts.append(tag("p", each.left_out, class_="why over"))
-    if each.absent:
-        parts.append(tag("p", "Missing data, and how to get them:", class_="why over"))
-        parts.append(tag("ul", (tag("li", line) for line in each.absent), class_="notes"))
-    if each.error:
-        parts.append(tag("p", f"It ended with an error: {each.error}", class_="why over"))
-    if each.found is not None:
-        parts.append(tag("p", f"{verdict(each.found)}.", class_="why over"))
-        parts.append(_numbers(each.found))
-        if each.found.notes:
-            parts.append(_notes(each.found))
-        if each.found.figures:
-            parts.append(drawn(each.found.figures, each.entry.id))
-    return join(tuple(parts))
+    missing = "Missing data, and how to get them:" if each.absent else ""
+    found = each.found
+    return join(
+        tag("p", each.entry.source, class_="soft over"),
+        paragraph(each.left_out, "why over"),
+        paragraph(missing, "why over"),
+        bullets(each.absent),
+        paragraph(f"It ended with an error: {each.error}" if each.error else "", "why over"),
+        (paragraph(f"{verdict(found)}.", "why over"), _numbers(found), bullets(found.notes))
+        if found
+        else None,
+        drawn(found.figures, each.entry.id) if found else None,
+    )
 
 
 def _numbers(found: Reproduced) -> Html:
+    """The table of published and reproduced numbers, and what its columns are."""
     rows: list[list[Content]] = [
         [
             row.name,
-            *(_number(value) for value in (row.published, row.compat, row.corrected, row.tolerance)),
+            *(amount(value) for value in (row.published, row.compat, row.corrected, row.tolerance)),
             _badge(row),
             row.note,
         ]
         for row in found.rows
     ]
-    table = sections.data_table(
-        _HEAD, rows, label="Published numbers beside ours", right=(1, 2, 3, 4), wide=True
-    )
-    explained = tag(
-        "p",
+    table = data_table(_HEAD, rows, label="Published numbers beside ours", right=(1, 2, 3, 4), wide=True)
+    explained = (
         "Compat: in the original's arithmetic. Corrected: in ours. The tolerance is the absolute difference admitted "
-        "between the published number and compat (corrected, where there is no compat).",
-        class_="soft under",
+        "between the published number and compat (corrected, where there is no compat)."
     )
-    return join((tag("div", table, class_="published"), explained))
-
-
-def _notes(found: Reproduced) -> Html:
-    return tag("ul", (tag("li", note) for note in found.notes), class_="notes")
-
-
-def _number(value: float | None) -> str:
-    return (
-        "–"
-        if value is None
-        else format_number(int(value) if float(value).is_integer() and abs(value) < 1e15 else value)
-    )
+    return join(tag("div", table, class_="published"), paragraph(explained))
 
 
 def _badge(row: Row) -> Html:

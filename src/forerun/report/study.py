@@ -5,11 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from forerun.report import sections
-from forerun.report.contents import as_yaml, flat
 from forerun.report.markup import Content, Html, join, tag
-from forerun.report.quantities import format_number, readable_unit, split_name, title_of
-from forerun.report.sections import Section, data_table
+from forerun.report.pieces import (
+    MOST_ROWS,
+    Section,
+    base_scenario,
+    commands,
+    data_table,
+    estimate,
+    facts_line,
+    metric_title,
+    override,
+    paragraph,
+    present,
+    provenance_table,
+    titled,
+    told_apart,
+)
+from forerun.report.quantities import format_number, title_of
+from forerun.result.numbers import signed
 from forerun.study.saved import SavedStudy
 from forerun.study.summary import Point, is_number
 from forerun.study.telling import (
@@ -24,39 +38,36 @@ from forerun.study.telling import (
 )
 from forerun.study.wording import axis_unit, value_text
 
-#: combinations shown in the headline table, and failures listed
-MOST_ROWS: Final = 40
+#: reasons of failures that are listed
 MOST_REASONS: Final = 20
 
 
 def facts(study: SavedStudy) -> str:
     """Domain, id, number of cells and progress on one line."""
-    total, found = len(study.plan), study.done + study.failed
-    cells = f"{study.plan.combinations:,} combinations × {study.over}"
-    parts = [
+    total, ended = len(study.plan), study.done + study.failed
+    so_far = f"{study.done:,} of {total:,} cells done so far"
+    return facts_line(
         study.domain,
         f"study {study.id}",
-        cells,
-        f"{study.done:,} cells done" if found == total else f"{study.done:,} of {total:,} cells done so far",
+        f"{study.plan.combinations:,} combinations × {study.over}",
+        f"{study.done:,} cells done" if ended == total else so_far,
         f"{study.failed:,} failed" if study.failed else "",
         f"forerun {study.version}",
-    ]
-    return " · ".join(part for part in parts if part)
+    )
 
 
 def study_sections(study: SavedStudy, drawn: Html | None) -> list[Section]:
     """The sections of a page that is about one study; `drawn` are its figures."""
-    found = [
+    return present(
         Section("headline", "Combinations", headline(study)),
-        Section("figures", "Figures", drawn) if drawn is not None else None,
-        Section("axes", "What each axis does", body) if (body := axis_effects(study)) else None,
-        Section("frontier", "Best trade-offs", body) if (body := trade_offs(study)) else None,
-        Section("failed", "Cells that failed", failures(study), "Failed") if study.failed else None,
-        Section("next", "What to run next", sections.commands(commands(study))),
+        Section("figures", "Figures", drawn),
+        Section("axes", "What each axis does", axis_effects(study)),
+        Section("frontier", "Best trade-offs", trade_offs(study)),
+        Section("failed", "Cells that failed", failures(study) if study.failed else None, "Failed"),
+        Section("next", "What to run next", commands(next_commands(study))),
         Section("study", "The study", made_of(study)),
         Section("provenance", "Provenance", provenance(study)),
-    ]
-    return [section for section in found if section]
+    )
 
 
 def headline(study: SavedStudy) -> Html:
@@ -65,64 +76,66 @@ def headline(study: SavedStudy) -> Html:
     if not groups:
         return tag("p", "No cell has been simulated yet.", class_="soft")
     shown = groups[:MOST_ROWS]
-    objective = study.objective
-    compared = objective is not None and study.draws is not None and study.plan.independent > 1
     settings = study.settings()
+    compared = study.objective is not None and study.draws is not None and study.plan.independent > 1
     compared = compared and any(len(setting.ranked) > 1 for setting in settings)
     apart: dict[int, bool | None] = {}
     bests: dict[int, Point] = {}
     for setting in settings:
         best, *others = setting.ranked
         bests |= {point.number: best for point in setting.ranked}
-        known = study.told_apart(others, best) if compared and others else []
-        apart |= {point.number: one for point, one in zip(others, known)}
-    axes = [_titled(study.labels[at], axis_unit(study.plan.axes[at][0])) for at in study.varied]
+        if compared and others:
+            apart |= {one.number: known for one, known in zip(others, study.told_apart(others, best))}
     some_level = any(len(group) > 1 for group in groups)
-    head: list[Content] = [
-        *(axes or ["Scenario"]),
+    some_failed = any(point.failed for group in shown for point in group)
+    marks_best = study.objective is not None and bool(study.choices or not study.given)
+    axes = _axis_titles(study) or ["Scenario"]
+    head = [
+        *axes,
         *(["Count"] if some_level else []),
         "Cells" if study.plan.paths else "Seeds",
-        *(_metric_title(name) for name in study.shown),
+        *map(metric_title, study.shown),
+        *(["Against the best", "Told apart"] if compared else []),
+        *(["Failed"] if some_failed else []),
     ]
-    head += ["Against the best", "Told apart"] if compared else []
-    some_failed = any(point.failed for group in shown for point in group)
-    head += ["Failed"] if some_failed else []
     rows = []
     for group in shown:
-        point = group[0]
-        best = bests[point.number]
-        row = _combinations(
-            study,
-            group,
-            best=point is best and objective is not None and bool(study.choices or not study.given),
+        point, best = group[0], bests[group[0].number]
+        known = {apart.get(one.number) for one in group}
+        against = _against(study, point, best, known.pop() if len(known) == 1 else None) if compared else []
+        rows.append(
+            [
+                *_combinations(study, group, best=marks_best and point is best),
+                *([f"{len(group):,}"] if some_level else []),
+                f"{point.seeds:,}",
+                *(_mean(group, name) for name in study.shown),
+                *against,
+                *([f"{sum(one.failed for one in group):,}"] if some_failed else []),
+            ]
         )
-        row += [f"{len(group):,}"] if some_level else []
-        alone = len(group) == 1
-        row.append(f"{point.seeds:,}")
-        row += [_estimate(point, name) if alone else group_range(group, name) for name in study.shown]
-        known = [apart.get(one.number) for one in group]
-        row += _against(study, point, best, known[0] if len(set(known)) == 1 else None) if compared else []
-        rows.append(row + ([f"{sum(one.failed for one in group):,}"] if some_failed else []))
-    width = max(1, len(axes))
-    numeric = [
-        column for column, at in enumerate(study.varied) if all(map(is_number, study.plan.axes[at][1]))
-    ]
-    right = [*numeric, *range(width, len(head))]
-    table = data_table(
-        head, rows, label="Combinations", right=[at for at in right if head[at] != "Told apart"]
-    )
-    left = sum(map(len, groups[MOST_ROWS:]))
+    right = [column for column, at in enumerate(study.varied) if all(map(is_number, study.plan.axes[at][1]))]
+    right += [at for at in range(len(axes), len(head)) if head[at] != "Told apart"]
     total = len(study.points)
-    notes = [
-        _counted(total, total - left),
-        "Where the objective of several combinations reads the same, those after the first share a row."
-        if some_level
-        else "",
-        _method(study, compared),
-    ]
+    level = "Where the objective of several combinations reads the same, those after the first share a row."
     return join(
-        (_best_choices(study), table, *(tag("p", note, class_="soft under") for note in notes if note))
+        _best_choices(study),
+        data_table(head, rows, label="Combinations", right=right),
+        paragraph(_counted(total, sum(map(len, shown)))),
+        paragraph(level if some_level else ""),
+        paragraph(_method(study, compared)),
     )
+
+
+def _axis_titles(study: SavedStudy) -> list[str]:
+    """The headings of the axes that have several values."""
+    return [titled(study.labels[at], axis_unit(study.plan.axes[at][0])) for at in study.varied]
+
+
+def _mean(group: Sequence[Point], metric: str) -> Content:
+    """The mean of one combination with its interval; of several, their range."""
+    if len(group) > 1:
+        return group_range(group, metric)
+    return estimate(format_number(group[0].means.get(metric)), group[0].intervals.get(metric))
 
 
 def _best_choices(study: SavedStudy) -> Html | None:
@@ -132,14 +145,16 @@ def _best_choices(study: SavedStudy) -> Html | None:
         return None
     given = " and ".join(study.labels[at] for at in study.given)
     note = (
-        f"{given[:1].upper() + given[1:]} {'is' if len(study.given) == 1 else 'are'} given, not chosen: the best choice at "
+        f"{title_of(given)} {'is' if len(study.given) == 1 else 'are'} given, not chosen: the best choice at "
         "each. Choices that read level stand together; “told apart”: of the other choices, those told apart from the best."
     )
     table = data_table(
-        [title[:1].upper() + title[1:] for title in head], rows, label="The best choice at each setting",
+        list(map(title_of, head)),
+        rows,
+        label="The best choice at each setting",
         right=[*range(len(study.given)), len(head) - 3],
-    )  # fmt: skip
-    return join((table, tag("p", note, class_="soft under")))
+    )
+    return join(table, paragraph(note))
 
 
 def axis_effects(study: SavedStudy) -> Html | None:
@@ -147,7 +162,7 @@ def axis_effects(study: SavedStudy) -> Html | None:
     found, objective = effects(study), study.objective
     if not found or objective is None:
         return None
-    title = _metric_title(objective.key, objective.title)
+    title = metric_title(objective.key, objective.title)
     rows: list[list[Content]] = [
         [
             effect.axis,
@@ -165,7 +180,7 @@ def axis_effects(study: SavedStudy) -> Html | None:
         "that value is best or level with the best."
     )
     table = data_table(head, rows, label="What each axis does", right=(2, 4, 5))
-    return join((table, tag("p", note, class_="soft under")))
+    return join(table, paragraph(note))
 
 
 def trade_offs(study: SavedStudy) -> Html | None:
@@ -176,40 +191,32 @@ def trade_offs(study: SavedStudy) -> Html | None:
     one, other = found[0][0]
     unbeaten = [point for _, points, _ in found for point in points]
     beaten = sum(len(points) for _, _, points in found)
-    axes = [_titled(study.labels[at], axis_unit(study.plan.axes[at][0])) for at in study.varied]
-    head = [*axes, _metric_title(one.key, one.title), _metric_title(other.key, other.title)]
+    head = [
+        *_axis_titles(study),
+        metric_title(one.key, one.title),
+        metric_title(other.key, other.title),
+    ]
     rows = [
-        [*_combinations(study, [point]), _estimate(point, one.key), _estimate(point, other.key)]
+        [*_combinations(study, [point]), _mean([point], one.key), _mean([point], other.key)]
         for point in unbeaten[:MOST_ROWS]
     ]
     table = data_table(head, rows, label="Best trade-offs", right=(len(head) - 2, len(head) - 1))
     note = f"Means; {beaten:,} other combinations are beaten on both. " + _counted(len(unbeaten), len(rows))
-    return join((table, tag("p", note, class_="soft under")))
+    return join(table, paragraph(note))
 
 
 def failures(study: SavedStudy) -> Html:
     """Reasons with how many cells each took, and which."""
     found = failures_by_reason(study)
-    rows: list[list[Content]] = [
-        [reason, f"{count:,}", join(tag("div", cell) for cell in [*cells, *_more(count, len(cells))])]
-        for reason, count, cells in found[:MOST_REASONS]
-    ]
-    table = data_table(("Reason", "Cells", "Which"), rows, label="Cells that failed", right=(1,))
+    rows: list[list[Content]] = []
+    for reason, count, cells in found[:MOST_REASONS]:
+        more = [f"and {count - len(cells):,} more"] if count > len(cells) else []
+        rows.append([reason, f"{count:,}", join(tag("div", cell) for cell in [*cells, *more])])
     left = len(found) - len(rows)
     return join(
-        (
-            table,
-            tag("p", f"{left:,} more reasons are in the table of cells.", class_="soft under")
-            if left
-            else None,
-            tag(
-                "p",
-                "They count in no mean. ",
-                tag("code", "--retry"),
-                " does them again.",
-                class_="soft under",
-            ),
-        )
+        data_table(("Reason", "Cells", "Which"), rows, label="Cells that failed", right=(1,)),
+        paragraph(f"{left:,} more reasons are in the table of cells." if left else ""),
+        paragraph(join("They count in no mean. ", tag("code", "--retry"), " does them again.")),
     )
 
 
@@ -220,33 +227,27 @@ def made_of(study: SavedStudy) -> Html:
     ]
     if study.plan.paths:
         path, values = study.plan.paths
-        named = join((tag("code", path), tag("span", " paths, averaged over", class_="soft")))
+        named = join(tag("code", path), tag("span", " paths, averaged over", class_="soft"))
         rows.append([named, f"{len(values):,}", values_text(values)])
     rows.append(["seeds", f"{len(study.plan.seeds):,}", values_text(study.plan.seeds)])
     table = data_table(("Axis", "Values", "Which"), rows, label="Axes and seeds", right=(1,))
-    base = tag("pre", tag("code", as_yaml(study.plan.base)), tabindex=0)
-    return join((table, tag("details", tag("summary", "Base scenario, every default written out"), base)))
+    return join(table, base_scenario(study.plan.base))
 
 
 def provenance(study: SavedStudy) -> Html:
     """The study's id, what wrote it, and the digests of its inputs."""
-    rows: list[list[Content]] = [
-        ["study id", study.id],
-        ["store", study.path.name],
-        ["written by", f"forerun {study.version}"],
-        ["cells", f"{len(study.plan):,}"],
-        ["done", f"{study.done:,}"],
-        ["failed", f"{study.failed:,}"],
+    rows = [
+        ("study id", study.id),
+        ("store", study.path.name),
+        ("written by", f"forerun {study.version}"),
+        ("cells", f"{len(study.plan):,}"),
+        ("done", f"{study.done:,}"),
+        ("failed", f"{study.failed:,}"),
     ]
-    rows += [
-        [f"input {path.rpartition('.')[0]}", str(value)]
-        for path, value in flat(study.plan.base).items()
-        if path.endswith(".sha256") and value
-    ]
-    return data_table(("What", "Value"), rows, label="Provenance")
+    return provenance_table(rows, study.plan.base)
 
 
-def commands(study: SavedStudy) -> list[tuple[str, str]]:
+def next_commands(study: SavedStudy) -> list[tuple[str, str]]:
     """What can be done with a study."""
     found = []
     if study.done + study.failed < len(study.plan):
@@ -256,35 +257,26 @@ def commands(study: SavedStudy) -> list[tuple[str, str]]:
     ranked = study.ranked()
     if study.objective is not None and ranked and ranked[0].values:
         changes = " ".join(
-            f"--set '{path}={_as_override(value)}'"
-            for (path, _), value in zip(study.plan.axes, ranked[0].values)
+            override(path, value) for (path, _), value in zip(study.plan.axes, ranked[0].values)
         )
-        found.append((f"forerun simulate SCENARIO.yaml {changes} -o runs/best", _best_as_run(study)))
-    found.append(("forerun study STUDY.yaml -o cells.csv", "Every cell as a table."))
-    found.append(
-        (f"forerun report {study.path.name} --png figures --svg figures", "These figures as pictures.")
-    )
-    return found
+        best = "The best combination as a run."
+        if study.given:
+            best = f"The best choice at {study.setting_text(study.settings()[0].values)} as a run."
+        found.append((f"forerun simulate SCENARIO.yaml {changes} -o runs/best", best))
+    pictures = f"forerun report {study.path.name} --png figures --svg figures"
+    return [
+        *found,
+        ("forerun study STUDY.yaml -o cells.csv", "Every cell as a table."),
+        (pictures, "These figures as pictures."),
+    ]
 
 
 def _combinations(study: SavedStudy, group: Sequence[Point], *, best: bool = False) -> list[Content]:
     """The axis values of level combinations as cells; the best one is marked in the first."""
     cells: list[Content] = [*group_values(study, group)] or ["the base scenario"]
     if best:
-        cells[0] = join((cells[0], " ", tag("span", "best", class_="badge good")))
+        cells[0] = join(cells[0], " ", tag("span", "best", class_="badge good"))
     return cells
-
-
-def _estimate(point: Point, metric: str) -> Content:
-    """A mean, and its interval below."""
-    value, interval = point.means.get(metric), point.intervals.get(metric)
-    if value is None:
-        return "–"
-    if interval is None:
-        return format_number(value)
-    return join(
-        (format_number(value), tag("br"), tag("span", _span(interval.low, interval.high), class_="soft"))
-    )
 
 
 def _against(study: SavedStudy, point: Point, best: Point, apart: bool | None) -> list[Content]:
@@ -294,14 +286,9 @@ def _against(study: SavedStudy, point: Point, best: Point, apart: bool | None) -
     if point is best or objective.key not in point.means:
         return ["", ""]
     gap = point.means[objective.key] - best.means[objective.key]
-    level = format_number(point.means[objective.key]) == format_number(best.means[objective.key])
-    interval = None if level else study.behind(point, best)
-    cells: list[Content] = ["level" if level else _signed(gap)]
-    if interval is not None:
-        span = _span(interval.low, interval.high)
-        cells = [join((_signed(gap), tag("br"), tag("span", span, class_="soft")))]
-    words = {True: ("yes", "badge open"), False: ("no", "badge bad"), None: ("–", None)}[apart]
-    return [*cells, tag("span", words[0], class_=words[1])]
+    if format_number(point.means[objective.key]) == format_number(best.means[objective.key]):
+        return ["level", told_apart(apart)]
+    return [estimate(signed(gap), study.behind(point, best)), told_apart(apart)]
 
 
 def _method(study: SavedStudy, compared: bool) -> str:
@@ -320,37 +307,3 @@ def _method(study: SavedStudy, compared: bool) -> str:
 
 def _counted(total: int, shown: int) -> str:
     return f"The first {shown:,} of {total:,} combinations." if shown < total else ""
-
-
-def _more(count: int, told: int) -> list[str]:
-    return [f"and {count - told:,} more"] if count > told else []
-
-
-def _metric_title(name: str, label: str = "") -> str:
-    own, unit = split_name(name)
-    return _titled(title_of(label or own), unit)
-
-
-def _titled(label: str, unit: str) -> str:
-    shown = readable_unit(unit)
-    return f"{label} ({shown})" if shown else label
-
-
-def _span(low: float, high: float) -> str:
-    return f"{format_number(low)} … {format_number(high)}"
-
-
-def _signed(value: float) -> str:
-    return ("+" if value > 0 else "") + format_number(value)
-
-
-def _best_as_run(study: SavedStudy) -> str:
-    if not study.given:
-        return "The best combination as a run."
-    return f"The best choice at {study.setting_text(study.settings()[0].values)} as a run."
-
-
-def _as_override(value: object) -> str:
-    from forerun.scenario.spec import canonical_json
-
-    return value if isinstance(value, str) else canonical_json(value).decode()
