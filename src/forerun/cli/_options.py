@@ -1,16 +1,23 @@
-"""Options that several commands share."""
+"""Options that several commands share, and what they give a command: `Asked` and `Output`."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
+from forerun.cli import _show
+
 F = TypeVar("F", bound=Callable[..., Any])
 
-scenario_argument = click.argument("scenario", type=click.Path(path_type=Path), metavar="SCENARIO")
+#: the type of arguments and options that name a file or a folder
+PATH = click.Path(path_type=Path)
+
 set_option = click.option(
     "--set",
     "overrides",
@@ -18,26 +25,88 @@ set_option = click.option(
     metavar="A.B=C",
     help="Override one value of the scenario; repeatable.",
 )
-seed_option = click.option(
-    "--seed", type=click.IntRange(min=0), help="Seed to use instead of the scenario's."
-)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
 workers_option = click.option(
     "--workers", "-j", default=1, show_default=True, type=click.IntRange(min=1), help="Number of processes."
 )
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print no progress and no hints.")
-out_option = click.option(
-    "-o",
-    "--out",
-    "out",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Save the run to a new directory.",
-)
+
+
+def path_option(*names: str, metavar: str, help: str, **others: Any) -> Callable[[F], F]:
+    """An option that names a file or a folder."""
+    return click.option(*names, type=PATH, metavar=metavar, help=help, **others)
+
+
+def out_option(metavar: str, help: str, **others: Any) -> Callable[[F], F]:
+    """`-o`, `--out`: where to write; the command gets it as `out`."""
+    return path_option("-o", "--out", "out", metavar=metavar, help=help, **others)
+
+
+@dataclass(frozen=True)
+class Output:
+    """How a command prints: `as_json` for programs, `quiet` without progress and hints."""
+
+    as_json: bool
+    quiet: bool
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing is printed while the command works."""
+        return self.as_json or self.quiet
+
+    def working(self, message: str) -> AbstractContextManager[Callable[[str], None]]:
+        """A status line on stderr while something takes its time; see `_show.working`."""
+        return _show.working(message, quiet=self.silent)
+
+    def hint(self, text: str) -> None:
+        """Print what to do next, unless quiet."""
+        if not self.quiet:
+            _show.prose(text)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The scenario that a command is about: its file, the changes to it, and the seed instead of its own, if any."""
+
+    path: Path
+    overrides: tuple[str, ...]
+    seed: int | None
+
+    def load(self, *more: str) -> Any:
+        """The scenario, resolved; `more` overrides come after those asked for."""
+        import forerun
+
+        return forerun.load(self.path, (*self.overrides, *more), seed=self.seed)
+
+    def words(self, *more: str) -> str:
+        """The same scenario and changes as words of a command."""
+        return _show.as_asked(self.path, (*self.overrides, *more), self.seed)
+
+
+def output_options(function: F) -> F:
+    """`--json` and `--quiet`, as one argument `output`."""
+
+    @functools.wraps(function)
+    def called(*args: Any, as_json: bool, quiet: bool, **others: Any) -> Any:
+        return function(*args, output=Output(as_json, quiet), **others)
+
+    return cast(F, json_option(quiet_option(called)))
 
 
 def scenario_options(function: F) -> F:
-    """One scenario, `--set`, `--seed`, `--json`, `--quiet`."""
-    for option in (quiet_option, json_option, seed_option, set_option, scenario_argument):
-        function = option(function)
-    return function
+    """A scenario file, `--set`, `--seed`, as one argument `asked`; `--json` and `--quiet` as `output`."""
+
+    @functools.wraps(function)
+    def called(
+        *args: Any, scenario: Path, overrides: tuple[str, ...], seed: int | None, **others: Any
+    ) -> Any:
+        return function(*args, asked=Asked(scenario, overrides, seed), **others)
+
+    made: Any = output_options(cast(F, called))
+    for option in (
+        click.option("--seed", type=click.IntRange(min=0), help="Seed to use instead of the scenario's."),
+        set_option,
+        click.argument("scenario", type=PATH, metavar="SCENARIO"),
+    ):
+        made = option(made)
+    return cast(F, made)

@@ -123,6 +123,14 @@ def print_table(
         console.print(Text(line), style="dim", soft_wrap=True)
 
 
+def print_listing(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str, about: str) -> None:
+    """Print records of the same keys, as JSON or as a table whose columns are the keys; at least one record."""
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(list(rows[0]), [list(row.values()) for row in rows], title=title, about=about)
+
+
 def sentence(text: str) -> str:
     """A text with its first letter capitalized."""
     return text[:1].upper() + text[1:]

@@ -7,18 +7,18 @@ from pathlib import Path
 import click
 
 from forerun.cli import _options, _show
+from forerun.cli._options import Output
 
 
 @click.command(name="check")
-@click.argument("plan", type=click.Path(path_type=Path), metavar="PLAN")
+@click.argument("plan", type=_options.PATH, metavar="PLAN")
 @click.option(
     "--scenario",
-    type=click.Path(path_type=Path),
+    type=_options.PATH,
     help="The plan's scenario, instead of the one stored with it; required for a certificate file.",
 )
-@_options.json_option
-@_options.quiet_option
-def command(plan: Path, scenario: Path | None, as_json: bool, quiet: bool) -> None:
+@_options.output_options
+def command(plan: Path, scenario: Path | None, output: Output) -> None:
     """Verify PLAN, written by `forerun plan -o`, by independent means; of a scenario file, say whether it can be read.
 
     Of a measurement (`forerun measure loading -o`), compare predictions with measurements.
@@ -28,9 +28,9 @@ def command(plan: Path, scenario: Path | None, as_json: bool, quiet: bool) -> No
     import forerun
 
     about = forerun.load(scenario) if scenario is not None else None
-    with _show.working(f"checking {plan.name}", quiet=quiet or as_json):
+    with output.working(f"checking {plan.name}"):
         verdict = forerun.check(plan, scenario=about)
-    if as_json:
+    if output.as_json:
         _show.print_json({"plan": str(plan), "holds": True, "verified": verdict})
     else:
         click.echo(verdict)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from forerun.cli import _options, _show
+from forerun.cli._options import Asked, Output
 
 if TYPE_CHECKING:
     from forerun.study.compare import Comparison
@@ -36,18 +37,11 @@ if TYPE_CHECKING:
     help="Add seeds until every interval's half-width is at most this.",
 )
 @_options.workers_option
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Save the comparison, for reports."
-)
-@click.option(
-    "--report", "page", type=click.Path(path_type=Path), metavar="PAGE", help="Also write an HTML page."
-)
+@_options.out_option("FILE", "Save the comparison, for reports.")
+@_options.path_option("--report", "page", metavar="PAGE", help="Also write an HTML page.")
 def command(
-    scenario: Path,
-    overrides: tuple[str, ...],
-    seed: int | None,
-    as_json: bool,
-    quiet: bool,
+    asked: Asked,
+    output: Output,
     policies: tuple[str, ...],
     variants: tuple[str, ...],
     objective: str,
@@ -62,8 +56,8 @@ def command(
     from forerun.study.compared import save_comparison
     from forerun.units import split_name
 
-    resolved = forerun.load(scenario, overrides, seed=seed)
-    with _show.working("comparing", quiet=quiet or as_json) as progress:
+    resolved = asked.load()
+    with output.working("comparing") as progress:
         comparison = forerun.compare(
             resolved, policies, dict(map(_variant, variants)), objective=objective, seeds=seeds, precision=precision,
             workers=workers, progress=progress,
@@ -74,9 +68,9 @@ def command(
         from forerun.report import write_page
         from forerun.report.stored import StoredComparison
 
-        with _show.working("drawing the page", quiet=quiet or as_json):
-            write_page([StoredComparison(out.stem if out is not None else scenario.stem, comparison)], page)
-    if as_json:
+        with output.working("drawing the page"):
+            write_page([StoredComparison((out or asked.path).stem, comparison)], page)
+    if output.as_json:
         _show.print_json(_show.plain(asdict(comparison)))
         return
     columns, rows = comparison.rows()
@@ -98,12 +92,9 @@ def command(
     for path in (out, page):
         if path is not None:
             _show.prose(f"saved to {path}")
-    if not quiet:
-        best = comparison.standings[0].variant
-        changes = (*overrides, *(f"{name}={value}" for name, value in best.overrides))
-        _show.prose(
-            f"next: forerun simulate {_show.as_asked(scenario, changes, seed)} -o {shlex.quote(f'runs/{best.name}')}"
-        )
+    best = comparison.standings[0].variant
+    words = asked.words(*(f"{name}={value}" for name, value in best.overrides))
+    output.hint(f"next: forerun simulate {words} -o {shlex.quote(f'runs/{best.name}')}")
 
 
 def _methods(comparison: Comparison) -> str:

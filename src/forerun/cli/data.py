@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from forerun.cli import _options, _show
+from forerun.cli._options import Output
 
 
 @click.group(name="data")
@@ -57,17 +58,16 @@ def list_(name: str | None, as_json: bool) -> None:
 
 @command.command(name="fetch")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@_options.json_option
-@_options.quiet_option
-def fetch_(names: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+@_options.output_options
+def fetch_(names: tuple[str, ...], output: Output) -> None:
     """Fetch and verify the files of each NAME (a source, a folder or a file) and print their paths."""
     from forerun.data import fetch
 
     paths: list[Path] = []
     for name in names:
-        with _show.working(f"fetching {name}", quiet=quiet or as_json):
+        with output.working(f"fetching {name}"):
             paths.extend(fetch(name))
-    if as_json:
+    if output.as_json:
         _show.print_json([str(path) for path in paths])
     else:
         for path in paths:

@@ -9,47 +9,44 @@ from pathlib import Path
 import click
 
 from forerun.cli import _options, _show
+from forerun.cli._options import Output
 
 
 @click.command(name="demo")
 @click.argument("names", metavar="[DOMAIN]...", nargs=-1)
-@_options.json_option
-@_options.quiet_option
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), default=Path("forerun-demo.html"), show_default=True,
-    metavar="PAGE", help="Page to write.",
-)  # fmt: skip
-def command(names: tuple[str, ...], as_json: bool, quiet: bool, out: Path) -> None:
+@_options.output_options
+@_options.out_option("PAGE", "Page to write.", default=Path("forerun-demo.html"), show_default=True)
+def command(names: tuple[str, ...], output: Output, out: Path) -> None:
     """Answer one question per DOMAIN (default: all), offline, with data included in forerun."""
     from forerun.catalog import Demo, demos, run_demos
     from forerun.report import write_page
 
-    silent, done = quiet or as_json, 0
+    done = 0
     count = len(set(names)) or len(demos())
 
     def watch(entry: Demo) -> None:
         nonlocal done
         done += 1
-        if not silent:
+        if not output.silent:
             _show.say(f"{done} of {count}: simulated the {entry.domain} demonstration")
 
     doing = "simulating (the first run of each compiles its kernels, which takes a minute or more)"
-    with _show.working(doing, quiet=silent):
-        if not silent and not sys.stderr.isatty():
+    with output.working(doing):
+        if not output.silent and not sys.stderr.isatty():
             _show.say(doing)
         found = run_demos(names, workers=os.cpu_count() or 1, progress=watch)
     results = [result for _, result in found]
-    for entry, result in found if not as_json else ():
+    for entry, result in found if not output.as_json else ():
         click.secho(f"{entry.domain}: {entry.question}", bold=not os.environ.get("NO_COLOR") or None)
         _show.print_result(result, scenario=str(entry.scenario), quiet=True)
         click.echo()
-    with _show.working("writing the page", quiet=silent):
+    with output.working("writing the page"):
         page = write_page(results, out, questions=[entry.question for entry, _ in found])
-    if as_json:
+    if output.as_json:
         _show.print_json([result.data() for result in results])
         return
     click.echo(f"the page: {page}")
-    if not quiet:
+    if not output.quiet:
         for entry, result in found:
             for step in result.next_steps[:1]:
                 click.echo(f"next: {step.format(scenario=_near(entry.scenario))}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from forerun.cli import _options, _show
+from forerun.cli._options import Output
 
 if TYPE_CHECKING:
     from forerun.domain import Untied
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="explain")
-@click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
+@click.argument("run", type=_options.PATH, metavar="RUN")
 @click.option(
     "--ties",
     "orders",
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
     help="Also simulate N other orders of simultaneous events, and list the figures that change.",
 )
 @_options.workers_option
-@_options.json_option
-@_options.quiet_option
-def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) -> None:
+@_options.output_options
+def command(run: Path, orders: int, workers: int, output: Output) -> None:
     """Explain RUN (a run directory): dominant causes, the binding constraint, and what would change the answer."""
     import json
     from dataclasses import asdict
@@ -40,17 +40,16 @@ def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) ->
     from forerun.study.ties import ties_of
 
     loaded = load_result(run)
-    silent = quiet or as_json
-    with _show.working("trying what-if parameters", quiet=silent) as show:
+    with output.working("trying what-if parameters") as show:
         estimate, estimated = Estimate(workers), False
 
         def progress(now: Progress) -> None:
             nonlocal estimated
             estimate.see(now.done)
-            if now.done == 0 and now.most and not silent:
+            if now.done == 0 and now.most and not output.silent:
                 _show.say(f"at most {now.most} simulations (-j N: N at once)")
             left = estimate.left(now.most)
-            if left and not estimated and not silent:
+            if left and not estimated and not output.silent:
                 _show.say(f"{now.most - now.done} more at most: {left} or less")
                 estimated = True
             show(
@@ -58,9 +57,9 @@ def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) ->
             )
 
         explanation = explain(loaded, workers=workers, progress=progress)
-    with _show.working("trying other orders", quiet=silent) as show:
+    with output.working("trying other orders") as show:
         ties = ties_of(loaded, orders, progress=show) if orders else None
-    if as_json:
+    if output.as_json:
         others = {"ties": asdict(ties) if ties is not None else None} if orders else {}
         _show.print_json(_show.plain({**asdict(explanation), **others}))
         return
@@ -68,7 +67,7 @@ def command(run: Path, orders: int, workers: int, as_json: bool, quiet: bool) ->
     if ties is not None:
         _print_ties(ties)
     best = explanation.smallest
-    if best is not None and not quiet:
+    if best is not None and not output.quiet:
         value = best.value if isinstance(best.value, str) else json.dumps(best.value)
         asked = _show.as_asked(run / "scenario.json", [f"{best.what_if.path}={value}"])
         _show.prose(f"\nnext: forerun simulate {asked}")

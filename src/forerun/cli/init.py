@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from forerun.cli import _options, _show
+from forerun.cli._options import Output
 
 
 @click.command(name="init")
 @click.argument("domain", metavar="DOMAIN")
-@click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[FOLDER]")
-@_options.json_option
-@_options.quiet_option
-def command(domain: str, folder: Path | None, as_json: bool, quiet: bool) -> None:
+@click.argument("folder", required=False, type=_options.PATH, metavar="[FOLDER]")
+@_options.output_options
+def command(domain: str, folder: Path | None, output: Output) -> None:
     """Write a small commented scenario of DOMAIN and its inputs to FOLDER (default: the domain's name).
 
     Nothing that exists is replaced. The scenario runs as it is; replace its inputs by your own.
@@ -23,10 +23,10 @@ def command(domain: str, folder: Path | None, as_json: bool, quiet: bool) -> Non
     from forerun.catalog import write_starter
 
     written = write_starter(domain, folder if folder is not None else Path(domain))
-    if as_json:
+    if output.as_json:
         _show.print_json({"scenario": str(written[0]), "files": [str(path) for path in written]})
         return
     for path in written:
         click.echo(path)
-    if not quiet:
+    if not output.quiet:
         click.echo(f"next: forerun simulate {shlex.quote(str(written[0]))}")

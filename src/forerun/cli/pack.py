@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from forerun.cli import _options, _show
+from forerun.cli._options import Output
 
 
 @click.command(name="pack")
 @click.argument("source", metavar="SOURCE")
-@click.argument("target", type=click.Path(path_type=Path), metavar="TARGET", required=False)
+@click.argument("target", type=_options.PATH, metavar="TARGET", required=False)
 @click.option(
     "--block-samples", type=click.IntRange(min=1), default=64, show_default=True, help="Samples per block."
 )
@@ -34,8 +35,7 @@ from forerun.cli import _options, _show
     help="Also upload the blocks to this URL, such as s3://bucket/data.",
 )
 @click.option("--token", default="", envvar="FORERUN_STORE_TOKEN", help="Bearer token of an HTTP SOURCE.")
-@_options.json_option
-@_options.quiet_option
+@_options.output_options
 def command(
     source: str,
     target: Path | None,
@@ -48,8 +48,7 @@ def command(
     verify: bool,
     upload: str,
     token: str,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
 ) -> None:
     """Pack the files below SOURCE into blocks in TARGET; resumable, deterministic, verified.
 
@@ -66,14 +65,11 @@ def command(
     if verify:
         blocks = Blocks.open(Path(source))
         blocks.verify()
-        _report(
-            as_json,
-            f"{source}: {len(blocks)} samples in {blocks.blocks} blocks are whole",
-            samples=len(blocks),
-        )
+        whole = f"{source}: {len(blocks)} samples in {blocks.blocks} blocks are whole"
+        _report(output, whole, samples=len(blocks))
         return
     if target is None and upload and not remote:
-        _put(Path(source), upload, as_json=as_json, quiet=quiet)
+        _put(Path(source), upload, output)
         return
     if target is None:
         raise UsageError.at("forerun pack", "name a TARGET folder to write to")
@@ -84,7 +80,7 @@ def command(
     except ValueError as error:
         raise UsageError.at("--block-bytes", str(error)) from error
     spec = PackSpec(block_samples, size, order, seed)  # type: ignore[arg-type]
-    with _show.working(f"packing {source}", quiet=quiet or as_json):
+    with output.working(f"packing {source}"):
         if remote:
             from forerun.measure.loading.remote import remote_files
 
@@ -92,36 +88,38 @@ def command(
                 raise UsageError.at(
                     source, "files behind a URL are packed into blocks; turn these into others then"
                 )
-            blocks = pack(remote_files(source, token), target, spec)
-            count, made = len(blocks), f" in {blocks.blocks} blocks"
+            packed: Blocks | None = pack(remote_files(source, token), target, spec)
         elif not unpack and kind == "blocks" and kind_of(Path(source)) == "files":
-            blocks = pack(Path(source), target, spec)
-            count, made = len(blocks), f" in {blocks.blocks} blocks"
+            packed = pack(Path(source), target, spec)
         else:
-            count, made = convert(Path(source), target, "files" if unpack else kind, spec=spec), ""  # type: ignore[arg-type]
+            packed = None
+            count = convert(Path(source), target, "files" if unpack else kind, spec=spec)  # type: ignore[arg-type]
+        made = ""
+        if packed is not None:
+            count, made = len(packed), f" in {packed.blocks} blocks"
     skipped = passed_over(target) if kind == "tar" and not unpack else []
-    _report(as_json, f"{target}: {count} samples{made}", samples=count)
+    _report(output, f"{target}: {count} samples{made}", samples=count)
     if skipped:
         click.echo(
             f"note: webdataset passes over {len(skipped)} of them, such as {skipped[0]!r}: their names have no extension",
             err=True,
         )
-    if not (quiet or as_json) and not unpack and kind == "blocks":
+    if not output.silent and not unpack and kind == "blocks":
         click.echo(f"next: forerun pack {target} --verify; forerun measure loading {upload or target}")
     if upload:
-        _put(target, upload, as_json=as_json, quiet=quiet)
+        _put(target, upload, output)
 
 
-def _put(folder: Path, url: str, *, as_json: bool, quiet: bool) -> None:
+def _put(folder: Path, url: str, output: Output) -> None:
     from forerun.measure.loading.remote import upload
 
-    with _show.working(f"uploading {folder}", quiet=quiet or as_json):
+    with output.working(f"uploading {folder}"):
         count, size = upload(folder, url)
-    _report(as_json, f"{url}: {count} files, {size} bytes", files=count, bytes=size)
+    _report(output, f"{url}: {count} files, {size} bytes", files=count, bytes=size)
 
 
-def _report(as_json: bool, text: str, **data: int) -> None:
-    if as_json:
+def _report(output: Output, text: str, **data: int) -> None:
+    if output.as_json:
         _show.print_json(data)
     else:
         click.echo(text)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from forerun.cli import _options, _show
+from forerun.cli._options import Asked, Output
 
 if TYPE_CHECKING:
     from forerun.result.tables import Table
@@ -84,33 +85,12 @@ def _domain_of(word: str) -> str:
 @click.option("--traces", type=int, metavar="N", help="Number of new traces to plan for.")
 @click.option("--frontier", is_flag=True, help="Also plan for other objectives and loads.")
 @click.option("--max-replicas", type=int, metavar="N", help="Maximum replicas of one stage.")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Save the plan; forerun check verifies it.",
-)
-def command(
-    scenario: Path,
-    overrides: tuple[str, ...],
-    seed: int | None,
-    as_json: bool,
-    quiet: bool,
-    objective: str,
-    method: str | None,
-    budget_usd_per_h: float | None,
-    confidence: float | None,
-    traces: int | None,
-    frontier: bool,
-    max_replicas: int | None,
-    out: Path | None,
-) -> None:
+@_options.out_option("FILE", "Save the plan; forerun check verifies it.")
+def command(asked: Asked, output: Output, objective: str, out: Path | None, **own: Any) -> None:
     """Plan SCENARIO: what to run, what it costs, and why no other choice is better.
 
     Exit code 3 if no configuration keeps the objective, naming what binds.
     """
-    import forerun
     from forerun.errors import InputError
     from forerun.planning import plan
     from forerun.result.numbers import summary_rows
@@ -118,24 +98,17 @@ def command(
     from forerun.scenario.resolve import located
     from forerun.units import readable_unit, split_name
 
-    resolved = forerun.load(scenario, overrides, seed=seed)
-    options: dict[str, Any] = {
-        "method": method,
-        "budget_usd_per_h": budget_usd_per_h,
-        "confidence": confidence,
-        "traces": traces,
-        "frontier": frontier or None,
-        "max_replicas": max_replicas,
-    }
-    given = {name: value for name, value in options.items() if value is not None}
-    with _show.working(f"planning {scenario.name}", quiet=quiet or as_json):
+    resolved = asked.load()
+    # Of the domains' own options, those that were given; the planner of the domain knows which it has.
+    given = {name: own[name] for name in OWN_OPTIONS if own[name] is not None and own[name] is not False}
+    with output.working(f"planning {asked.path.name}"):
         try:
             found = plan(resolved, objective, **given)
         except InputError as error:
-            raise located(error, scenario) from error
+            raise located(error, asked.path) from error
     if out is not None:
         write_document(_show.plain(document(found, resolved, objective, given)), out)
-    if as_json:
+    if output.as_json:
         _show.print_json(_show.plain(found.data()))
         return
     # Tables of many rows belong into files, not onto a screen.
@@ -160,8 +133,8 @@ def command(
     _show.prose(f"\nwhy: {found.why}")
     for note in found.notes:
         _show.prose(f"note: {note}")
-    if out is not None and not quiet:
-        _show.prose(f"saved to {out}; next: forerun check {out}")
+    if out is not None:
+        output.hint(f"saved to {out}; next: forerun check {out}")
 
 
 def _worth_showing(tables: Iterable[Table]) -> list[Table]:

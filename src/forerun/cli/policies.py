@@ -14,17 +14,10 @@ def command(domain: str | None, as_json: bool) -> None:
     """List the policies of every domain, or of DOMAIN: name, kind, what it does."""
     from forerun.catalog import policies
 
-    entries = policies(domain or "")
-    if as_json:
-        names = ("domain", "kind", "name", "about")
-        _show.print_json(
-            [dict(zip(names, (each.domain, each.kind, each.name, each.about))) for each in entries]
-        )
-    else:
-        rows = [(each.domain, each.kind, each.name, each.about) for each in entries]
-        _show.print_table(
-            ("domain", "kind", "name", "about"),
-            rows,
-            title=f"Policies of {domain or 'every domain'}",
-            about="kind: what the policy decides; name: as scenarios write it",
-        )
+    names = ("domain", "kind", "name", "about")
+    _show.print_listing(
+        [{name: getattr(entry, name) for name in names} for entry in policies(domain or "")],
+        as_json=as_json,
+        title=f"Policies of {domain or 'every domain'}",
+        about="kind: what the policy decides; name: as scenarios write it",
+    )

@@ -7,24 +7,17 @@ from pathlib import Path
 import click
 
 from forerun.cli import _options, _show
+from forerun.cli._options import Asked, Output
 from forerun.errors import UsageError
 
 
 @click.command(name="profile")
 @_options.scenario_options
-@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="Profile to write (YAML).")
+@_options.out_option("FILE", "Profile to write (YAML).")
 @click.option(
     "--at", "points", metavar="N,N,...", help="Points: numbers of readers (loading) or batch sizes (energy)."
 )
-def command(
-    scenario: Path,
-    overrides: tuple[str, ...],
-    seed: int | None,
-    as_json: bool,
-    quiet: bool,
-    out: Path | None,
-    points: str | None,
-) -> None:
+def command(asked: Asked, output: Output, out: Path | None, points: str | None) -> None:
     """Save a result of SCENARIO as a profile that other domains read.
 
     A loading scenario gives a supply profile (samples per second by number of readers) for the cluster and spot domains.
@@ -35,16 +28,16 @@ def command(
     from forerun.scenario.spec import to_data
 
     at = _numbers(points or "")
-    resolved = forerun.load(scenario, overrides, seed=seed)
-    with _show.working(f"profiling {scenario.name}", quiet=quiet or as_json):
+    resolved = asked.load()
+    with output.working(f"profiling {asked.path.name}"):
         made = forerun.profile_of(resolved, at)
     if out is not None:
         write_profile(made, out)
-    if as_json:
+    if output.as_json:
         _show.print_json(to_data(made))
     elif out is None:
         click.echo(profile_text(made), nl=False)
-    elif not quiet:
+    elif not output.quiet:
         click.echo(f"saved to {out}; next: name it in the scenario of another domain (docs/composition.md)")
 
 

@@ -10,12 +10,10 @@ from forerun.cli import _options, _show
 
 
 @click.command(name="report")
-@click.argument("runs", type=click.Path(path_type=Path), metavar="RUN|STORE|JSON...", nargs=-1, required=True)
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), metavar="PAGE", help="Page to write [report.html]."
-)
-@click.option("--png", type=click.Path(path_type=Path), metavar="DIR", help="Write every figure as PNG.")
-@click.option("--svg", type=click.Path(path_type=Path), metavar="DIR", help="Write every figure as SVG.")
+@click.argument("runs", type=_options.PATH, metavar="RUN|STORE|JSON...", nargs=-1, required=True)
+@_options.out_option("PAGE", "Page to write [report.html].")
+@_options.path_option("--png", metavar="DIR", help="Write every figure as PNG.")
+@_options.path_option("--svg", metavar="DIR", help="Write every figure as SVG.")
 @_options.quiet_option
 def command(
     runs: tuple[Path, ...], out: Path | None, png: Path | None, svg: Path | None, quiet: bool

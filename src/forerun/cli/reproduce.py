@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from forerun.cli import _options, _show
+from forerun.cli._options import Output
 from forerun.errors import CheckFailed, Problem, UsageError
 
 if TYPE_CHECKING:
@@ -29,19 +30,15 @@ if TYPE_CHECKING:
     metavar="N",
     help="With --all: processes (default: cores).",
 )
-@_options.json_option
-@_options.quiet_option
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), metavar="PAGE", help="Also write a page with the figures."
-)
+@_options.output_options
+@_options.out_option("PAGE", "Also write a page with the figures.")
 def command(
     identifier: str | None,
     show_list: bool,
     everything: bool,
     quick: bool,
     workers: int | None,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
     out: Path | None,
 ) -> None:
     """Regenerate the published result ID (or all) and compare it with the published numbers.
@@ -49,50 +46,46 @@ def command(
     Exit code 4 if a number is outside its stated tolerance.
     """
     if show_list:
-        _list(as_json)
+        _list(output)
     elif everything:
         if identifier is not None:
             raise UsageError(Problem("forerun reproduce", f"give --all or {identifier}, not both"))
-        _all(quick=quick, workers=workers or os.cpu_count() or 1, as_json=as_json, quiet=quiet, out=out)
+        _all(quick=quick, workers=workers or os.cpu_count() or 1, output=output, out=out)
     elif identifier is None:
         known = "`forerun reproduce --list` shows what there is, --all runs everything"
         raise UsageError(Problem("forerun reproduce", f"name what to reproduce; {known}"))
     else:
-        _one(identifier, quick=quick, as_json=as_json, quiet=quiet, out=out)
+        _one(identifier, quick=quick, output=output, out=out)
 
 
-def _list(as_json: bool) -> None:
+def _list(output: Output) -> None:
     from forerun.replication import reproductions
 
-    entries = reproductions()
-    if as_json:
-        _show.print_json(
-            [{"id": entry.id, "title": entry.title, "source": entry.source} for entry in entries]
-        )
-        return
-    _show.print_table(
-        ("id", "title", "source"),
-        [(entry.id, entry.title, entry.source) for entry in entries],
+    _show.print_listing(
+        [{"id": entry.id, "title": entry.title, "source": entry.source} for entry in reproductions()],
+        as_json=output.as_json,
         title="Published results that can be reproduced",
         about="id: what `forerun reproduce ID` takes; source: the paper, or the artefact",
     )
 
 
-def _one(identifier: str, *, quick: bool, as_json: bool, quiet: bool, out: Path | None) -> None:
+def _one(identifier: str, *, quick: bool, output: Output, out: Path | None) -> None:
     from forerun.replication import reproduce, reproduction
 
     entry = reproduction(identifier)
     start_s = time.perf_counter()
-    progress = (
-        (lambda message: click.echo(message, err=True)) if not (quiet or as_json) else (lambda message: None)
-    )
+
+    def progress(message: str) -> None:
+        if not output.silent:
+            click.echo(message, err=True)
+
     reproduced = reproduce(identifier, quick=quick, progress=progress)
     wall_s = time.perf_counter() - start_s
     if out is not None:
         from forerun.report import write_reproduction
 
         write_reproduction(entry, reproduced, out)
-    if as_json:
+    if output.as_json:
         _show.print_json(
             {"id": entry.id, "rows": [row.data() for row in reproduced.rows], "wall_s": round(wall_s, 3)}
         )
@@ -114,7 +107,7 @@ def _one(identifier: str, *, quick: bool, as_json: bool, quiet: bool, out: Path 
         )
 
 
-def _all(*, quick: bool, workers: int, as_json: bool, quiet: bool, out: Path | None) -> None:
+def _all(*, quick: bool, workers: int, output: Output, out: Path | None) -> None:
     from forerun.replication import reproduce_all, reproductions
 
     count, done = len(reproductions()), 0
@@ -122,7 +115,7 @@ def _all(*, quick: bool, workers: int, as_json: bool, quiet: bool, out: Path | N
     def watch(attempt: Attempt) -> None:
         nonlocal done
         done += 1
-        if not (quiet or as_json):
+        if not output.silent:
             click.echo(
                 f"[{done}/{count}] {attempt.entry.id}: {_outcome(attempt)}, {attempt.wall_s:.1f} s", err=True
             )
@@ -134,7 +127,7 @@ def _all(*, quick: bool, workers: int, as_json: bool, quiet: bool, out: Path | N
         from forerun.report import write_reproductions
 
         write_reproductions(attempts, out, quick=quick)
-    if as_json:
+    if output.as_json:
         _show.print_json([_data(attempt) for attempt in attempts])
     else:
         rows = [(each.entry.id, each.entry.title, _outcome(each), round(each.wall_s, 1)) for each in attempts]

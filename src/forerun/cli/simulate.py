@@ -10,48 +10,39 @@ from typing import Any
 import click
 
 from forerun.cli import _options, _show
+from forerun.cli._options import Asked, Output
 
 
 @click.command(name="simulate")
 @_options.scenario_options
-@_options.out_option
+@_options.out_option("DIR", "Save the run to a new directory.")
 @click.option(
     "--trials",
     type=click.IntRange(min=0),
     metavar="N",
     help="Number of Monte Carlo trials, where the domain has them; same as --set trials=N.",
 )
-@click.option(
+@_options.path_option(
     "--reference-logs",
     "logs",
-    type=click.Path(path_type=Path),
     metavar="DIR",
     help="Also write the logs of the published simulator, to compare with its own.",
 )
-def command(
-    scenario: Path,
-    overrides: tuple[str, ...],
-    seed: int | None,
-    as_json: bool,
-    quiet: bool,
-    out: Path | None,
-    trials: int | None,
-    logs: Path | None,
-) -> None:
+def command(asked: Asked, output: Output, out: Path | None, trials: int | None, logs: Path | None) -> None:
     """Simulate SCENARIO; print what happened, where the time, energy or money went, and why."""
     import forerun
     from forerun.errors import InputError, PolicyError
     from forerun.scenario.resolve import located
 
     trial_overrides = () if trials is None else (f"trials={trials}",)
-    resolved = forerun.load(scenario, (*overrides, *trial_overrides), seed=seed)
+    resolved = asked.load(*trial_overrides)
     reference_logs = _reference_logs(resolved.domain) if logs is not None else None
-    with _show.working(f"simulating {scenario.name}", quiet=quiet or as_json):
+    with output.working(f"simulating {asked.path.name}"):
         start_s = time.perf_counter()
         try:
             result = forerun.simulate(resolved, observers=() if reference_logs is None else (reference_logs,))
         except InputError as error:
-            raise located(error, scenario) from error
+            raise located(error, asked.path) from error
         except PolicyError as error:
             if error.so_far is not None and out is not None:
                 error.so_far.save(out)
@@ -61,15 +52,14 @@ def command(
     if out is not None:
         replace(result, provenance={**result.provenance, "wall_s": wall_s}).save(out)
     written = reference_logs.write(logs) if reference_logs is not None else ()
-    if as_json:
+    if output.as_json:
         _show.print_json(result.data())
         return
-    asked = _show.as_asked(scenario, (*overrides, *trial_overrides), seed)
-    _show.print_result(result, scenario=asked, quiet=quiet)
+    _show.print_result(result, scenario=asked.words(*trial_overrides), quiet=output.quiet)
     if written:
         click.echo(f"reference logs: {', '.join(map(str, written))}")
-    if out is not None and not quiet:
-        _show.prose(f"saved to {out}; next: forerun report {out} -o report.html")
+    if out is not None:
+        output.hint(f"saved to {out}; next: forerun report {out} -o report.html")
 
 
 def _reference_logs(domain: str) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from forerun.cli import _options, _show
+from forerun.cli._options import Output
 
 if TYPE_CHECKING:
     from forerun.study.run import Progress
@@ -22,11 +23,9 @@ MOST_ROWS = 40
 
 
 @click.command(name="study")
-@click.argument("study", type=click.Path(path_type=Path), metavar="STUDY")
+@click.argument("study", type=_options.PATH, metavar="STUDY")
 @click.option(
-    "--store",
-    type=click.Path(path_type=Path),
-    help="Store [default: STUDY with .sqlite, in the current folder].",
+    "--store", type=_options.PATH, help="Store [default: STUDY with .sqlite, in the current folder]."
 )
 @click.option(
     "--workers", "-j", type=click.IntRange(min=1), metavar="N",
@@ -42,11 +41,8 @@ MOST_ROWS = 40
     help="Time limit of a cell in seconds; 0: none.",
 )
 @click.option("--retry", is_flag=True, help="Run failed cells again.")
-@click.option(
-    "--salvage",
-    type=click.Path(path_type=Path),
-    metavar="DAMAGED",
-    help="First recover what can be read from a damaged store.",
+@_options.path_option(
+    "--salvage", metavar="DAMAGED", help="First recover what can be read from a damaged store."
 )
 @click.option(
     "--objective",
@@ -54,18 +50,11 @@ MOST_ROWS = 40
     metavar="METRIC[:higher|:lower]",
     help="Metric to rank by [default: the file's, else the domain's].",
 )
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="TABLE",
-    help="Also write the cells to a .csv or .parquet file.",
-)
-@_options.json_option
-@_options.quiet_option
+@_options.out_option("TABLE", "Also write the cells to a .csv or .parquet file.")
+@_options.output_options
 def command(
     study: Path, store: Path | None, workers: int | None, executor: str, address: str, limit_s: float, retry: bool,
-    salvage: Path | None, objective: str, out: Path | None, as_json: bool, quiet: bool,
+    salvage: Path | None, objective: str, out: Path | None, output: Output,
 ) -> None:  # fmt: skip
     """Run every cell of STUDY that is not in its store yet, then rank the combinations, with confidence intervals.
 
@@ -85,7 +74,7 @@ def command(
         click.echo(f"recovered {salvage_store(salvage, path):,} cells of {salvage} in {path}", err=True)
     reached: list[Progress] = []
     try:
-        with terminable(), _bar(quiet or as_json, reached, getattr(cells, "workers", 0) or 1) as progress:
+        with terminable(), _bar(output.silent, reached, getattr(cells, "workers", 0) or 1) as progress:
             found = forerun.run_study(
                 study, store=path, executor=cells, retry=retry, objective=objective, progress=progress
             )
@@ -98,14 +87,12 @@ def command(
         raise click.exceptions.Exit(143 if asked else 130) from None
     if out is not None:
         _write_cells(path, out)
-    if as_json:
+    if output.as_json:
         _show.print_json(_show.plain(_data(found)))
         return
     _print(found)
-    if not quiet:
-        table = "" if out is None else f"; its cells in {out}"
-        _show.prose(f"saved to {path}{table}")
-        _show.prose(f"next: forerun report {path} -o {path.stem}.html")
+    output.hint(f"saved to {path}{'' if out is None else f'; its cells in {out}'}")
+    output.hint(f"next: forerun report {path} -o {path.stem}.html")
 
 
 def _print(study: SavedStudy) -> None:

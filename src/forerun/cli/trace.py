@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from forerun.cli import _options, _show
-from forerun.cli._options import F
+from forerun.cli._options import F, Output
 from forerun.errors import UnknownName, UsageError, known_names
 from forerun.units import split_name
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from forerun.trace.domain_traces import DomainTraces, Recorded, TraceReport
     from forerun.trace.repair import Repair
 
-file_argument = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+file_argument = click.argument("file", type=_options.PATH, metavar="FILE")
 format_option = click.option(
     "--format",
     "format_",
@@ -40,15 +41,7 @@ seed_option = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed."
 )
 strict_option = click.option("--strict", is_flag=True, help="Reject a file that needs repairs.")
-out_option = click.option(
-    "-o",
-    "--out",
-    "out",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="FILE",
-    help="A new .parquet or .csv file.",
-)
+out_option = _options.out_option("FILE", "A new .parquet or .csv file.", required=True)
 
 
 @dataclass(frozen=True)
@@ -86,25 +79,23 @@ def command() -> None:
 @settings_option
 @seed_option
 @click.option("--fit", is_flag=True, help="Also fit arrival processes and report how well they fit.")
-@_options.json_option
-@_options.quiet_option
+@_options.output_options
 def stats(
     files: tuple[str, ...],
     reading: Reading,
     settings: tuple[str, ...],
     seed: int,
     fit: bool,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
 ) -> None:
     """Describe the arrivals in FILE: rate, burstiness, ties. With DOMAIN first, describe a trace of that domain."""
     if len(files) > 1:
         _only_for_arrivals({"--fit": fit})
         recorded = _recorded(files[1:], reading)
-        with _show.working(f"reading {files[1]}", quiet=quiet or as_json):
+        with output.working(f"reading {files[1]}"):
             report = _traces_of(files[0]).stats(recorded, settings, seed=seed)
             recorded.log.finish()
-        _show_report(report, as_json=as_json, quiet=quiet)
+        _show_report(report, output)
         return
     if settings:
         raise UsageError.at("--set", "is for figures of a domain: forerun trace stats DOMAIN FILE")
@@ -114,19 +105,15 @@ def stats(
     from forerun.trace.requests import arrivals_ms
     from forerun.trace.stats import trace_stats
 
-    with _show.working(f"reading {file.name}", quiet=quiet or as_json):
+    with output.working(f"reading {file.name}"):
         trace = read_trace(file, reading.format, options=reading.options, strict=reading.strict)
         found = trace_stats(trace)
         fits = fit_all(arrivals_ms(trace)) if fit else ()
     data: dict[str, Any] = {"format": trace.provenance.format, "kind": trace.kind, **found.data()}
-    if as_json:
+    if output.as_json:
         _show.print_json(data | ({"fits": [one.data() for one in fits]} if fit else {}))
         return
-    rows = [split_name(name) for name in data if name != "windows"]
-    values = [value for name, value in data.items() if name != "windows"]
-    _show.print_figures(
-        f"Arrivals in {file.name}", [(n, v, u, "") for (n, u), v in zip(rows, values, strict=True)]
-    )
+    _print_named(f"Arrivals in {file.name}", [item for item in data.items() if item[0] != "windows"])
     windows = [(w.window_s, w.windows, w.peak_to_mean, w.dispersion) for w in found.windows]
     if windows:  # a short trace has no whole window
         click.echo()
@@ -152,27 +139,19 @@ def stats(
 @command.command(name="check")
 @file_argument
 @reading_options
-@_options.json_option
-@_options.quiet_option
-@click.pass_context
-def check(
-    ctx: click.Context,
-    file: Path,
-    reading: Reading,
-    as_json: bool,
-    quiet: bool,
-) -> int:
+@_options.output_options
+def check(file: Path, reading: Reading, output: Output) -> int:
     """Read all of FILE and list its problems, one per line; exit code 2 if there are any."""
     from forerun.trace.convert import check_trace
 
-    with _show.working(f"reading {file.name}", quiet=quiet or as_json):
+    with output.working(f"reading {file.name}"):
         found = check_trace(file, reading.format, options=reading.options, strict=reading.strict)
-    if as_json:
+    if output.as_json:
         _show.print_json(found.data())
     else:
         for problem in found.problems:
             click.echo(str(problem), err=True)
-        if not quiet:
+        if not output.quiet:
             _say_repairs(found.repairs)
         if found.ok:
             click.echo(f"{file}: {found.rows} rows of {found.format}, no problems")
@@ -185,16 +164,10 @@ def check(
 @reading_options
 @settings_option
 @seed_option
-@click.option(
-    "-o",
-    "--out",
-    "out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A new .yaml file with the description, for `forerun trace generate DOMAIN FILE`.",
+@_options.out_option(
+    "FILE", "A new .yaml file with the description, for `forerun trace generate DOMAIN FILE`."
 )
-@_options.json_option
-@_options.quiet_option
+@_options.output_options
 def fit(
     domain: str,
     files: tuple[str, ...],
@@ -202,29 +175,27 @@ def fit(
     settings: tuple[str, ...],
     seed: int,
     out: Path | None,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
 ) -> None:
     """Fit a description to recorded traces of DOMAIN, from which similar traces can be generated, and report the fit."""
     from forerun.trace.domain_traces import save_description
 
     recorded = _recorded(files, reading)
-    with _show.working(f"fitting {files[0]}", quiet=quiet or as_json):
+    with output.working(f"fitting {files[0]}"):
         found = _traces_of(domain).fit(recorded, settings, seed=seed)
         recorded.log.finish()
         if out is not None:
             names = ", ".join(Path(file).name for file in files)
             save_description(found.description, out, comments=[f"fitted to {names}", *found.report.notes])
-    if as_json:
+    if output.as_json:
         _show.print_json(_show.plain({"description": found.description, **found.report.data}))
         return
-    _show_report(found.report, as_json=False, quiet=quiet)
+    _show_report(found.report, output)
     if out is None:
         click.echo("nothing was saved: use -o FILE.yaml to save the description")
     else:
         click.echo(f"{out}: the description")
-        if not quiet:
-            _show.prose(f"next: forerun trace generate {domain} {out} -o TRACE")
+        output.hint(f"next: forerun trace generate {domain} {out} -o TRACE")
 
 
 @command.command(name="generate")
@@ -237,8 +208,7 @@ def fit(
 )
 @seed_option
 @out_option
-@_options.json_option
-@_options.quiet_option
+@_options.output_options
 def generate(
     what: str,
     description: str,
@@ -247,8 +217,7 @@ def generate(
     horizon: str | None,
     seed: int,
     out: Path,
-    as_json: bool,
-    quiet: bool,
+    output: Output,
 ) -> None:
     """Generate a trace from PROCESS, a name (see `forerun trace processes`) or a file that describes one.
 
@@ -256,80 +225,58 @@ def generate(
     of the domain, or a file as `forerun trace fit DOMAIN` writes).
     """
     from forerun.domain import domain_names
-    from forerun.trace.generate import seconds
+    from forerun.trace.generate import generate as arrivals
+    from forerun.trace.generate import process_from, seconds
 
     horizon_s = seconds(horizon) if horizon is not None else None
     if what in domain_names():
-        with _show.working(f"generating {what}", quiet=quiet or as_json):
+        with output.working(f"generating {what}"):
             made = _traces_of(what).generate(
                 description, settings, count=count, horizon_s=horizon_s, seed=seed
             )
             made.save(out)
-        if as_json:
+        if output.as_json:
             _show.print_json(_show.plain({"path": str(out), "count": made.count, **made.report.data}))
             return
-        _show_report(made.report, as_json=False, quiet=quiet)
+        _show_report(made.report, output)
         click.echo(f"{out}: {made.count} {made.what}")
-        if made.next_step and not quiet:
-            _show.prose(f"next: {made.next_step.format(out=out)}")
+        if made.next_step:
+            output.hint(f"next: {made.next_step.format(out=out)}")
         return
     if description:
         raise UsageError.at(
             description,
             f"{what!r} is no domain with traces of its own; {known_names(what, _domains_with_traces())}",
         )
-    _generate_arrivals(what, settings, count, horizon_s, seed, out, as_json=as_json, quiet=quiet)
-
-
-def _generate_arrivals(
-    process: str,
-    settings: tuple[str, ...],
-    count: int | None,
-    horizon_s: float | None,
-    seed: int,
-    out: Path,
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> None:
     from forerun.trace.files import save_trace
-    from forerun.trace.generate import generate, process_from
     from forerun.trace.stats import trace_stats
 
-    with _show.working("generating arrivals", quiet=quiet or as_json):
-        trace = generate(process_from(process, settings), seed=seed, n=count, horizon_s=horizon_s)
+    with output.working("generating arrivals"):
+        trace = arrivals(process_from(what, settings), seed=seed, n=count, horizon_s=horizon_s)
         save_trace(trace, out)
-    if as_json:
+    if output.as_json:
         _show.print_json({"path": str(out), "digest": trace.digest, **trace_stats(trace).data()})
     else:
         click.echo(f"{out}: {len(trace)} arrivals")
-        if not quiet:
-            _show.prose(f"next: forerun trace stats {out}")
+        output.hint(f"next: forerun trace stats {out}")
 
 
 @command.command(name="import")
 @file_argument
 @reading_options
 @out_option
-@_options.json_option
-@_options.quiet_option
-def import_(
-    file: Path,
-    reading: Reading,
-    out: Path,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+@_options.output_options
+def import_(file: Path, reading: Reading, out: Path, output: Output) -> None:
     """Convert FILE from a public format to a forerun trace file; the repairs are listed in OUT.repairs.json."""
     from forerun.trace.convert import import_trace
 
-    with _show.working(f"reading {file.name}", quiet=quiet or as_json):
+    with output.working(f"reading {file.name}"):
         made = import_trace(file, out, reading.format, options=reading.options, strict=reading.strict)
-    if not quiet:
+    if not output.quiet:
         if made.guessed:
             click.echo(f"{file}: looks like {made.trace.provenance.format}", err=True)
         _say_repairs(made.repairs)
-    if as_json:
+    if output.as_json:
         _show.print_json(made.data())
     else:
         click.echo(f"{out}: {len(made.trace)} {made.trace.kind} from {made.trace.provenance.format}")
@@ -341,16 +288,12 @@ def formats(as_json: bool) -> None:
     """List the formats that can be read, with their options."""
     from forerun.trace.reader import described_formats
 
-    rows = described_formats()
-    if as_json:
-        _show.print_json(rows)
-    else:
-        _show.print_table(
-            ("format", "makes", "options", "about"),
-            [list(row.values()) for row in rows],
-            title="Formats that can be read",
-            about="makes: the kind of trace it gives; options: as `--option NAME=VALUE`",
-        )
+    _show.print_listing(
+        described_formats(),
+        as_json=as_json,
+        title="Formats that can be read",
+        about="makes: the kind of trace it gives; options: as `--option NAME=VALUE`",
+    )
 
 
 @command.command(name="processes")
@@ -359,16 +302,12 @@ def processes(as_json: bool) -> None:
     """List the arrival processes that can be generated, with their parameters."""
     from forerun.trace.arrivals import described_processes
 
-    rows = described_processes()
-    if as_json:
-        _show.print_json(rows)
-    else:
-        _show.print_table(
-            ("process", "parameters", "about", "source"),
-            [list(row.values()) for row in rows],
-            title="Arrival processes that can be generated",
-            about="parameters: as `--set NAME=VALUE`; source: the paper, where there is one",
-        )
+    _show.print_listing(
+        described_processes(),
+        as_json=as_json,
+        title="Arrival processes that can be generated",
+        about="parameters: as `--set NAME=VALUE`; source: the paper, where there is one",
+    )
 
 
 def _say_repairs(repairs: tuple[Repair, ...]) -> None:
@@ -404,19 +343,24 @@ def _recorded(files: tuple[str, ...], reading: Reading) -> Recorded:
     )
 
 
-def _show_report(report: TraceReport, *, as_json: bool, quiet: bool) -> None:
-    if as_json:
+def _print_named(title: str, named: Iterable[tuple[str, Any]]) -> None:
+    """Print figures whose names carry their units."""
+    figures = [(split_name(name), value) for name, value in named]
+    _show.print_figures(title, ((label, value, unit, "") for (label, unit), value in figures))
+
+
+def _show_report(report: TraceReport, output: Output) -> None:
+    if output.as_json:
         _show.print_json(_show.plain(dict(report.data)))
         return
-    if not quiet:
+    if not output.quiet:
         _say_repairs(report.repairs)
     for at, table in enumerate(report.tables):
         if at:
             click.echo()
         title = _show.sentence(table.title)
         if table.columns == ("figure", "value"):
-            named = [(split_name(str(name)), value) for name, value in table.rows]
-            _show.print_figures(title, ((label, value, unit, "") for (label, unit), value in named))
+            _print_named(title, ((str(name), value) for name, value in table.rows))
         else:
             _show.print_table(table.columns, table.rows, title=title, about=table.about)
     for note in report.notes:
