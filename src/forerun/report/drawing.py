@@ -28,8 +28,6 @@ FOLLOWED: Final = frozenset({"line", "step", "cdf", "stacked_bar", "histogram"})
 #: a category axis with more text than this lies on its side (characters over all categories)
 _MOST_ACROSS: Final = 34
 
-_FONT: Final = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', 'DejaVu Sans', sans-serif"
-
 
 @dataclass(frozen=True)
 class Drawing:
@@ -120,40 +118,8 @@ def draw(figure: Figure, palette: Palette = LIGHT, *, width: int | None = None) 
 
 def config(palette: Palette) -> dict[str, Any]:
     """How every chart looks."""
-    return {
-        "background": palette.card if palette.card.startswith("#") else "transparent",
-        "font": _FONT,
-        "view": {"stroke": None},
-        "mark": {"aria": False},
-        "axis": {
-            "labelColor": palette.soft,
-            "titleColor": palette.ink,
-            "gridColor": palette.line,
-            "domainColor": palette.soft,
-            "tickColor": palette.soft,
-            "labelFontSize": 11,
-            "titleFontSize": 12,
-            "titleFontWeight": 500,
-            "titlePadding": 8,
-            "labelPadding": 4,
-            "tickSize": 4,
-            "labelOverlap": True,
-        },
-        "axisX": {"grid": False},
-        "axisY": {"domain": False, "ticks": False},
-        "legend": {
-            "labelColor": palette.ink,
-            "titleColor": palette.soft,
-            "labelFontSize": 11,
-            "titleFontSize": 11,
-            "titleFontWeight": 500,
-            "labelLimit": 220,
-            "columnPadding": 16,
-            "symbolStrokeWidth": 2,
-            "symbolOpacity": 1,
-        },
-        "title": {"color": palette.ink, "subtitleColor": palette.soft},
-    }
+    background = palette.card if palette.card.startswith("#") else "transparent"
+    return {**marks.styles(palette)["config"], "background": background}
 
 
 def _columns(figure: Figure) -> Columns:
@@ -306,20 +272,10 @@ def _titles(parts: Parts) -> dict[str, str]:
 
 
 def _title(figure: Figure, palette: Palette, width: int) -> dict[str, Any]:
-    title: dict[str, Any] = {
-        "text": figure.title,
-        "anchor": "start",
-        "frame": "group",
-        "fontSize": 15,
-        "fontWeight": 600,
-        "offset": 14,
-    }
+    sheet = marks.styles(palette)
+    title = {"text": figure.title, **sheet["title"]}
     if figure.caption:
-        title |= {
-            "subtitle": _wrapped(figure.caption, width // 6),
-            "subtitleFontSize": 11.5,
-            "subtitlePadding": 6,
-        }
+        title |= {"subtitle": _wrapped(figure.caption, width // 6), **sheet["subtitle"]}
     return title
 
 

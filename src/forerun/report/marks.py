@@ -1,17 +1,25 @@
-"""The marks of each kind of figure, as Vega-Lite layers, and the legend that explains them."""
+"""The marks of each kind of figure, as Vega-Lite layers, and the legend that explains them.
+
+Sizes, weights and colours of marks, axes and legends are in charts.json, the style sheet of charts as page.css is that of
+pages; a name after `$` there is a colour of the palette.
+"""
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.resources import files
+from string import Template
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from forerun.report.palette import DASHES, SEQUENTIAL, Palette
-from forerun.report.quantities import format_number
+from forerun.report.quantities import format_number, whole
 from forerun.report.thin import Array, Columns, codes_of, is_text
 from forerun.result.figures import Axis
 
@@ -23,10 +31,6 @@ _SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "cross", "triang
 #: reference lines closer than this share of the axis get their labels on different lines
 _NEAR: Final = 0.3
 _FORMAT: Final = ",.6~g"
-#: a long category label keeps its beginning and its end, where names tend to differ
-_SHORTENED: Final = (
-    "length(datum.label) > 24 ? slice(datum.label, 0, 12) + '…' + slice(datum.label, -11) : datum.label"
-)
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,20 @@ class Parts:
     rules: tuple[tuple[Side, float, str], ...]
     lying: bool
     inside: bool
+
+    def look(self, name: str, **more: Any) -> dict[str, Any]:
+        """A style of charts.json, with more or other properties."""
+        return {**styles(self.palette)[name], **more}
+
+    @property
+    def plain_colour(self) -> dict[str, Any]:
+        """The colour of marks that no series colours."""
+        return {} if self.series else {"color": self.palette.series_colour(0)}
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether there is an interval around y."""
+        return "low" in self.columns and "high" in self.columns
 
     @property
     def category_side(self) -> Side | None:
@@ -106,6 +124,14 @@ class Parts:
         return finite
 
 
+@functools.cache
+def styles(palette: Palette) -> dict[str, Any]:
+    """The style sheet of charts in the colours of a palette; nobody may change it."""
+    sheet = files("forerun.report").joinpath("charts.json").read_text(encoding="utf-8")
+    names: dict[str, Any] = json.loads(Template(sheet).substitute(palette.named()))
+    return names
+
+
 def axis_of(axis: Axis, values: Array, *, zero: bool, ceiling: float | None = None) -> dict[str, Any]:
     """The encoding of a continuous axis."""
     scale: dict[str, Any] = {"type": "log"} if axis.log else {"zero": zero}
@@ -142,18 +168,17 @@ def height(parts: Parts) -> int:
 
 def legend(parts: Parts) -> tuple[Legend, ...]:
     """The entries of the legend; none for a single series whose name says nothing."""
-    shape = {"line": "line", "step": "line", "cdf": "line"}.get(parts.kind, "square")
-    entries = []
-    for number, name in enumerate(parts.series):
-        entries.append(
-            Legend(
-                name,
-                _colour(parts, number),
-                _dash(parts, number) if shape == "line" else (),
-                _SHAPES[number % len(_SHAPES)] if parts.kind == "points" else shape,
-            )
+    lines = parts.kind in ("line", "step", "cdf")
+    shape = "line" if lines else "square"
+    return tuple(
+        Legend(
+            name,
+            _colour(parts, number),
+            _dash(parts, number) if lines else (),
+            _SHAPES[number % len(_SHAPES)] if parts.kind == "points" else shape,
         )
-    return tuple(entries)
+        for number, name in enumerate(parts.series)
+    )
 
 
 def rule_layers(parts: Parts) -> list[Layer]:
@@ -186,18 +211,11 @@ def equal_layers(parts: Parts, x_factor: float, y_factor: float) -> list[Layer]:
     if not len(found):
         return []
     ends = (float(found.min()), float(found.max()))
-    look = {
-        "type": "line",
-        "color": parts.palette.ink,
-        "strokeDash": [4, 3],
-        "strokeWidth": 1.2,
-        "tooltip": None,
-    }
     encoding = {
         side: {"field": side, "type": "quantitative", "title": parts.axes[side].title} for side in ("x", "y")
     }
     points = [{"x": end / x_factor, "y": end / y_factor} for end in ends]
-    return [{"data": {"values": points}, "mark": look, "encoding": encoding}]
+    return [{"data": {"values": points}, "mark": parts.look("equal"), "encoding": encoding}]
 
 
 def _beside(parts: Parts, share: float, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -205,12 +223,8 @@ def _beside(parts: Parts, share: float, row: int) -> tuple[dict[str, Any], dict[
     left = share > 0.5
     # The foot of a cumulative curve is empty, its head is not.
     foot = parts.kind == "cdf"
-    look: dict[str, Any] = {
-        "align": "right" if left else "left",
-        "dx": -5 if left else 5,
-        "baseline": "middle",
-    }
-    look["dy"] = (-1 if foot else 1) * (8 + 15 * row)
+    look: dict[str, Any] = {"align": "right" if left else "left", "dx": -5 if left else 5}
+    look |= {"baseline": "middle", "dy": (-1 if foot else 1) * (8 + 15 * row)}
     space = share if left else 1.0 - share
     look["limit"] = {"expr": f"max(50, {space:.4f} * width - 8)"}
     return look, {"y": {"value": "height" if foot else 0}}
@@ -228,16 +242,14 @@ def _above(share: float, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
 def _rule(
     parts: Parts, side: Side, value: float, label: str, look: dict[str, Any], place: dict[str, Any]
 ) -> list[Layer]:
-    paper, ink = parts.palette.card, parts.palette.ink
     encoding: dict[str, Any] = {side: {"datum": value, "type": "quantitative"}}
-    dashed = {"type": "rule", "color": ink, "strokeDash": [4, 3], "strokeWidth": 1.2, "tooltip": None}
-    text = {"type": "text", "text": label, "fontSize": 11, "tooltip": None, **look}
-    halo = {**text, "color": paper, "stroke": paper, "strokeWidth": 4, "strokeJoin": "round"}
+    text = parts.look("rule label", text=label, **look)
+    halo = parts.look("rule halo")
     one: dict[str, Any] = {"values": [{}]}
     return [
-        {"data": one, "mark": dashed, "encoding": encoding},
-        {"data": one, "mark": halo, "encoding": {**encoding, **place}},
-        {"data": one, "mark": {**text, "color": ink}, "encoding": {**encoding, **place}},
+        {"data": one, "mark": parts.look("rule"), "encoding": encoding},
+        {"data": one, "mark": text | halo, "encoding": encoding | place},
+        {"data": one, "mark": text, "encoding": encoding | place},
     ]
 
 
@@ -259,7 +271,6 @@ def _share(value: float, values: Array, log: bool) -> float:
 
 
 def _lines(parts: Parts) -> list[Layer]:
-    step = parts.kind == "step"
     encoding = _plane(parts)
     most = max((len(rows) for rows in _rows_by_series(parts)), default=0)
     dotted = parts.kind == "line" and most <= 24
@@ -270,43 +281,20 @@ def _lines(parts: Parts) -> list[Layer]:
     if parts.kind == "cdf":
         top = float(parts.numbers("y").max(initial=0.0))
         encoding["y"]["scale"] = {"domain": [0, 1 if top <= 1.0 + 1e-9 else 100], "nice": False}
-    look: dict[str, Any] = {
-        "type": "line",
-        "strokeWidth": 1.9,
-        "clip": True,
-        "tooltip": None,
-        "strokeJoin": "round",
-    }
-    look |= {"interpolate": "step-after" if step else "linear", **_plain_colour(parts)}
+    smooth = "step-after" if parts.kind == "step" else "linear"
+    look = parts.look("line", interpolate=smooth, **parts.plain_colour)
     if dotted:
-        look["point"] = {"filled": True, "size": 28, **_plain_colour(parts)}
-    strokes = encoding | _colours(parts, "color")
+        look["point"] = parts.look("dot", **parts.plain_colour)
+    colours = _colours(parts, "color")
+    strokes = encoding | colours
     if any(_dash(parts, number) for number in range(len(parts.series))):
         dashes = [list(_dash(parts, number)) or [1, 0] for number in range(len(parts.series))]
-        strokes["strokeDash"] = {
-            "field": "series",
-            "type": "nominal",
-            "legend": None,
-            "scale": {"domain": list(parts.series), "range": dashes},
-        }
-    layers: list[Layer] = []
-    if "low" in parts.columns and "high" in parts.columns:
-        band = {
-            "type": "area",
-            "opacity": 0.18,
-            "clip": True,
-            "tooltip": None,
-            "interpolate": look["interpolate"],
-        }
-        layers.append(
-            {
-                "mark": band | _plain_colour(parts),
-                "encoding": encoding
-                | {"y": {**encoding["y"], "field": "low"}, "y2": {"field": "high"}}
-                | _colours(parts, "color"),
-            }
-        )
-    layers.append({"mark": look, "encoding": strokes})
+        strokes["strokeDash"] = _by_series(parts, dashes, legend=None)
+    layers: list[Layer] = [{"mark": look, "encoding": strokes}]
+    if parts.has_interval:
+        band = parts.look("band", interpolate=smooth, **parts.plain_colour)
+        ends = {"y": {**encoding["y"], "field": "low"}, "y2": {"field": "high"}}
+        layers.insert(0, {"mark": band, "encoding": encoding | ends | colours})
     layers[0]["params"] = [_ZOOM]
     return layers
 
@@ -320,19 +308,19 @@ def _bars(parts: Parts) -> list[Layer]:
     if labelled and not parts.axes[parts.value_side].log and len(values) and values.max() > 0:
         ceiling = float(values.max()) * 1.15
     encoding = _category_plane(parts, zero=True, ceiling=ceiling)
-    look = {"type": "bar", "tooltip": True, "cornerRadiusEnd": 1.5, **_plain_colour(parts)}
+    look = parts.look("bar", **parts.plain_colour)
     if parts.category_side is None:
         look["width"] = 4
     layers: list[Layer] = [{"mark": look, "encoding": encoding | _colours(parts, "color") | _tooltip(parts)}]
-    if "low" in parts.columns and "high" in parts.columns:
-        layers.append(_whiskers(parts, encoding, parts.palette.ink))
+    if parts.has_interval:
+        layers.append(_whiskers(parts, encoding, {"color": parts.palette.ink}))
     if labelled:
-        lie = parts.value_side == "x"
-        number = parts.columns[parts.value_side].tolist()
-        parts.columns["text"] = np.array([format_number(_as_number(value)) for value in number], dtype=object)
-        text = {"type": "text", "fontSize": 11, "color": parts.palette.soft, "tooltip": None}
-        text |= {"align": "left", "baseline": "middle", "dx": 4} if lie else {"baseline": "bottom", "dy": -3}
-        layers.append({"mark": text, "encoding": encoding | {"text": {"field": "text", "type": "nominal"}}})
+        parts.columns["text"] = _texts(parts.columns[parts.value_side])
+        place = {"baseline": "bottom", "dy": -3}
+        if parts.value_side == "x":
+            place = {"align": "left", "baseline": "middle", "dx": 4}
+        text = {"text": {"field": "text", "type": "nominal"}}
+        layers.append({"mark": parts.look("bar label", **place), "encoding": encoding | text})
     return layers
 
 
@@ -340,64 +328,33 @@ def _stacks(parts: Parts) -> list[Layer]:
     if parts.category_side is None and len(_distinct(parts.columns["x"])) > 24:
         encoding = _plane(parts, zero=True)
         encoding["y"]["stack"] = "zero"
-        look: dict[str, Any] = {
-            "type": "area",
-            "interpolate": "step-after",
-            "clip": True,
-            "tooltip": None,
-            "opacity": 0.9,
-            **_plain_colour(parts),
-        }
-        return [
-            {
-                "params": [_ZOOM],
-                "mark": look,
-                "encoding": encoding | _colours(parts, "color") | _stack_order(parts),
-            }
-        ]
+        look = parts.look("stacked areas", **parts.plain_colour)
+        colours = _colours(parts, "color") | _stack_order(parts)
+        return [{"params": [_ZOOM], "mark": look, "encoding": encoding | colours}]
     if parts.category_side is None:
-        parts.columns["x"] = np.array(
-            [format_number(_as_number(v)) for v in parts.columns["x"].tolist()], dtype=object
-        )
+        parts.columns["x"] = _texts(parts.columns["x"])
     encoding = _category_plane(parts, zero=True, ceiling=None)
     encoding[parts.value_side]["stack"] = "zero"
-    look = {
-        "type": "bar",
-        "tooltip": True,
-        "stroke": parts.palette.card,
-        "strokeWidth": 0.6,
-        **_plain_colour(parts),
-    }
-    colours = _colours(parts, "color")
-    return [{"mark": look, "encoding": encoding | colours | _stack_order(parts) | _tooltip(parts)}]
+    look = parts.look("stack", **parts.plain_colour)
+    colours = _colours(parts, "color") | _stack_order(parts)
+    return [{"mark": look, "encoding": encoding | colours | _tooltip(parts)}]
 
 
 def _points(parts: Parts) -> list[Layer]:
     encoding = _category_plane(parts, zero=False, ceiling=None) if parts.category_side else _plane(parts)
     size = len(parts.columns["x"])
-    look = {
-        "type": "point",
-        "filled": True,
-        "tooltip": True,
-        "size": 64 if size <= 60 else 34 if size <= 600 else 14,
-        "opacity": 0.95 if size <= 60 else 0.75,
-        "clip": False,
-        **_plain_colour(parts),
-    }
+    look = parts.look(
+        "point",
+        size=64 if size <= 60 else 34 if size <= 600 else 14,
+        opacity=0.95 if size <= 60 else 0.75,
+        **parts.plain_colour,
+    )
     strokes = encoding | _colours(parts, "color")
     if parts.series:
         shapes = [_SHAPES[number % len(_SHAPES)] for number in range(len(parts.series))]
-        strokes["shape"] = {
-            "field": "series",
-            "type": "nominal",
-            "legend": _legend(parts),
-            "scale": {"domain": list(parts.series), "range": shapes},
-        }
-        if parts.inside:
-            strokes["shape"]["legend"] = {**(_legend(parts) or {}), "title": parts.series_label}
-    layers: list[Layer] = []
-    if "low" in parts.columns and "high" in parts.columns:
-        layers.append(_whiskers(parts, strokes, None))
+        legend = {**(_legend(parts) or {}), "title": parts.series_label} if parts.inside else None
+        strokes["shape"] = _by_series(parts, shapes, legend=legend)
+    layers = [_whiskers(parts, strokes, parts.plain_colour)] if parts.has_interval else []
     return [*layers, {"mark": look, "encoding": strokes | _tooltip(parts)}]
 
 
@@ -406,51 +363,31 @@ def _heatmap(parts: Parts) -> list[Layer]:
     for side in ("x", "y"):
         axis = parts.axes[side]
         values = parts.columns[side]
-        names = codes_of(values)[0] if is_text(values) else _distinct(values)
-        texts = names if is_text(values) else [format_number(_as_number(value)) for value in names]
+        texts = _texts(np.array(_distinct(values))).tolist()
         if not is_text(values):
-            number = dict(zip(names, texts))
-            parts.columns[side] = np.array([number[value] for value in values.tolist()], dtype=object)
-            if side == "y":
-                texts = texts[::-1]
+            parts.columns[side] = _texts(values)
+            texts = texts[::-1] if side == "y" else texts
         most = 12 if side == "x" else 18
-        shown = texts[:: max(1, -(-len(texts) // most))]
         encoding[side] = {
             "field": side,
             "type": "ordinal",
             "title": axis.title,
             "sort": texts,
             "scale": {"padding": 0},
-            "axis": {
-                "values": shown,
-                "labelAngle": 0,
-                "labelLimit": 130,
-                "labelOverlap": "parity",
-                "labelSeparation": 6,
-                "ticks": False,
-                "domain": False,
-                "grid": False,
-            },
+            "axis": parts.look("grid axis", values=texts[:: max(1, -(-len(texts) // most))]),
         }
     z = parts.axes.get("z")
-    title = z.title if z else "value"
+    legend = parts.look("gradient")
+    if parts.numbers("z").max(initial=0.0) >= 1e5:
+        legend["format"] = "~s"
     encoding["color"] = {
         "field": "z",
         "type": "quantitative",
-        "title": title,
+        "title": z.title if z else "value",
         "scale": {"scheme": SEQUENTIAL, **({"type": "log"} if z and z.log else {"zero": False})},
-        "legend": {
-            "orient": "top",
-            "direction": "horizontal",
-            "gradientLength": 180,
-            "gradientThickness": 10,
-            "tickCount": 4,
-            "titleAnchor": "start",
-            "titleLimit": 260,
-            **({"format": "~s"} if parts.numbers("z").max(initial=0.0) >= 1e5 else {}),
-        },
+        "legend": legend,
     }
-    return [{"mark": {"type": "rect", "tooltip": True}, "encoding": encoding | _tooltip(parts)}]
+    return [{"mark": parts.look("cell"), "encoding": encoding | _tooltip(parts)}]
 
 
 def _gantt(parts: Parts) -> list[Layer]:
@@ -461,19 +398,9 @@ def _gantt(parts: Parts) -> list[Layer]:
         "y": _category(parts, "y"),
     }
     encoding["x"]["scale"] |= {"nice": False}
-    look = {"type": "bar", "tooltip": True, "clip": True, "strokeWidth": 0.4, "height": {"band": 0.82}}
-    look |= _plain_colour(parts)
-    strokes = _colours(parts, "stroke", quiet=True) if parts.series else {}
-    return [
-        {
-            "params": [_ZOOM],
-            "mark": look,
-            "encoding": encoding
-            | _colours(parts, "fill" if parts.series else "color")
-            | strokes
-            | _tooltip(parts),
-        }
-    ]
+    colours = _colours(parts, "fill" if parts.series else "color") | _colours(parts, "stroke", quiet=True)
+    look = parts.look("interval", **parts.plain_colour)
+    return [{"params": [_ZOOM], "mark": look, "encoding": encoding | colours | _tooltip(parts)}]
 
 
 def _histogram(parts: Parts) -> list[Layer]:
@@ -490,14 +417,14 @@ def _histogram(parts: Parts) -> list[Layer]:
     if len(parts.series) > 1:
         # Bars on top of each other would mix their colours: outlines stay apart.
         colours = _colours(parts, "color")
-        line = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.9, "tooltip": None}
-        area = {"type": "area", "interpolate": "step-after", "opacity": 0.1, "tooltip": None}
         filled = encoding | {"y2": {"datum": foot}, "y": {**encoding["y"], "stack": None}}
-        return [{"mark": area, "encoding": filled | colours}, {"mark": line, "encoding": encoding | colours}]
-    look = {"type": "rect", "tooltip": True, "stroke": parts.palette.card, "strokeWidth": 0.4}
+        return [
+            {"mark": parts.look("outlined"), "encoding": filled | colours},
+            {"mark": parts.look("outline"), "encoding": encoding | colours},
+        ]
     bins = encoding | {"x2": {"field": "x2"}, "y2": {"datum": foot}}
-    colour = _colours(parts, "color")
-    return [{"mark": look | _plain_colour(parts), "encoding": bins | colour | _tooltip(parts)}]
+    look = parts.look("bin", **parts.plain_colour)
+    return [{"mark": look, "encoding": bins | _colours(parts, "color") | _tooltip(parts)}]
 
 
 def _outlines(columns: Columns) -> Columns:
@@ -574,44 +501,31 @@ def _category(parts: Parts, side: Side) -> dict[str, Any]:
         "type": "nominal",
         "title": axis.title,
         "sort": codes_of(parts.columns[side])[0],
-        "axis": {
-            "labelAngle": 0,
-            "labelLimit": 180,
-            "labelExpr": _SHORTENED,
-            "grid": False,
-            "ticks": False,
-            "labelOverlap": side == "x",
-            "domain": side == "x",
-            "titleAnchor": "middle",
-        },
+        "axis": parts.look("category axis", labelOverlap=side == "x", domain=side == "x"),
         "scale": {"paddingInner": 0.18, "paddingOuter": 0.1} if parts.kind != "points" else {"type": "band"},
     }
 
 
-def _whiskers(parts: Parts, encoding: Mapping[str, Any], colour: str | None) -> Layer:
+def _whiskers(parts: Parts, encoding: Mapping[str, Any], colour: Mapping[str, Any]) -> Layer:
+    """The intervals around the values, as lines."""
     side = parts.value_side
-    look = {"type": "rule", "strokeWidth": 1.4, "tooltip": None} | (
-        {"color": colour} if colour else _plain_colour(parts)
-    )
-    kept = {name: channel for name, channel in encoding.items() if name != "shape"}
-    kept[side] = {**kept[side], "field": "low"}
-    kept[f"{side}2"] = {"field": "high"}
-    return {"mark": look, "encoding": kept}
+    channels = {name: channel for name, channel in encoding.items() if name != "shape"}
+    channels |= {side: {**channels[side], "field": "low"}, f"{side}2": {"field": "high"}}
+    return {"mark": parts.look("whisker", **colour), "encoding": channels}
 
 
 def _colours(parts: Parts, channel: str, *, quiet: bool = False) -> dict[str, Any]:
     if not parts.series:
         return {}
     colours = [_colour(parts, number) for number in range(len(parts.series))]
-    return {
-        channel: {
-            "field": "series",
-            "type": "nominal",
-            "title": parts.series_label,
-            "scale": {"domain": list(parts.series), "range": colours},
-            "legend": None if quiet else _legend(parts),
-        }
-    }
+    legend = None if quiet else _legend(parts)
+    return {channel: {**_by_series(parts, colours, legend=legend), "title": parts.series_label}}
+
+
+def _by_series(parts: Parts, values: Sequence[Any], *, legend: dict[str, Any] | None) -> dict[str, Any]:
+    """A channel that has one value for each series."""
+    scale = {"domain": list(parts.series), "range": values}
+    return {"field": "series", "type": "nominal", "legend": legend, "scale": scale}
 
 
 def _legend(parts: Parts) -> dict[str, Any] | None:
@@ -619,10 +533,6 @@ def _legend(parts: Parts) -> dict[str, Any] | None:
         return None
     longest = max((len(name) for name in parts.series), default=1)
     return {"orient": "top", "direction": "horizontal", "columns": max(1, min(6, 90 // (longest + 5)))}
-
-
-def _plain_colour(parts: Parts) -> dict[str, Any]:
-    return {} if parts.series else {"color": parts.palette.series_colour(0)}
 
 
 def _colour(parts: Parts, number: int) -> str:
@@ -650,19 +560,12 @@ def _tooltip(parts: Parts) -> dict[str, Any]:
     shown: list[dict[str, Any]] = []
     if "series" in parts.columns:
         shown.append({"field": "series", "type": "nominal", "title": parts.series_label})
-    for name, title in (
-        ("y", None),
-        ("x", None),
-        ("x2", "to"),
-        ("z", None),
-        ("low", "low"),
-        ("high", "high"),
-    ):
-        if name not in parts.columns:
-            continue
-        text = is_text(parts.columns[name])
-        kind = {"type": "nominal"} if text else {"type": "quantitative", "format": _FORMAT}
-        shown.append({"field": name, "title": title or parts.axes[name].title, **kind})
+    for name in ("y", "x", "x2", "z", "low", "high"):
+        if name in parts.columns:
+            title = parts.axes[name].title if name in parts.axes else {"x2": "to"}.get(name, name)
+            text = is_text(parts.columns[name])
+            kind = {"type": "nominal"} if text else {"type": "quantitative", "format": _FORMAT}
+            shown.append({"field": name, "title": title, **kind})
     return {"tooltip": shown}
 
 
@@ -685,5 +588,7 @@ def _distinct(values: Array) -> list[Any]:
     return distinct
 
 
-def _as_number(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
+def _texts(values: Array) -> Array:
+    """Numbers as people read them, for an axis of categories; text as it is."""
+    shown = values.tolist() if is_text(values) else [format_number(whole(value)) for value in values.tolist()]
+    return np.array(shown, dtype=object)

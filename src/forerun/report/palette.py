@@ -39,18 +39,14 @@ class Palette:
 
     def variables(self) -> dict[str, str]:
         """CSS variables by name."""
-        named = {
-            "--paper": self.paper,
-            "--card": self.card,
-            "--ink": self.ink,
-            "--soft": self.soft,
-            "--line": self.line,
-            "--accent": self.accent,
-            "--good": self.good,
-            "--bad": self.bad,
-        }
+        named = {f"--{name}": colour for name, colour in self.named().items()}
         named |= {f"--s{number}": colour for number, colour in enumerate(self.series)}
         return named | {f"--t{number}": colour for number, colour in enumerate(self.tints)}
+
+    def named(self) -> dict[str, str]:
+        """The colours that are not of series, by name."""
+        names = ("paper", "card", "ink", "soft", "line", "accent", "good", "bad")
+        return {name: getattr(self, name) for name in names}
 
     def series_colour(self, number: int) -> str:
         """The colour of series `number`."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from forerun.report.contents import as_yaml, flat
 from forerun.report.markup import Content, Html, join, tag
-from forerun.report.quantities import format_number, readable_unit, split_name, title_of
+from forerun.report.quantities import format_number, readable_unit, split_name, title_of, whole
 from forerun.result.numbers import span
 from forerun.result.run import Interval
 from forerun.scenario.spec import canonical_json
@@ -125,11 +125,6 @@ def amount(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(amount, value))
     return format_number(whole(value))
-
-
-def whole(value: Any) -> Any:
-    """A number that is a whole one as int; anything else unchanged."""
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
 
 
 def estimate(text: str, interval: Interval | None, size: float = 1.0) -> Content:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from forerun.result.numbers import format_number, readable_scale
 from forerun.units import readable_unit, split_name
 
-__all__ = ["format_number", "readable_scale", "readable_unit", "split_name", "title_of"]
+__all__ = ["format_number", "readable_scale", "readable_unit", "split_name", "title_of", "whole"]
 
 
 def title_of(text: str) -> str:
     """The text with a capital first letter."""
     return text[:1].upper() + text[1:]
+
+
+def whole(value: Any) -> Any:
+    """A number that is a whole one as int; anything else unchanged."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
