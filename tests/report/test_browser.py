@@ -201,10 +201,10 @@ def _others(tmp_path: Path) -> list[Any]:
 
     import forerun
     from forerun.catalog import demo
-    from forerun.cli._show import plain
     from forerun.domain import domain_names
     from forerun.planning import plan
     from forerun.report.stored import StoredComparison, open_stored
+    from forerun.result.numbers import plain
     from forerun.result.objective import Objective
     from forerun.result.plan import document, write_document
     from forerun.scenario.spec import to_data

@@ -277,7 +277,7 @@ def test_importing_the_report_draws_in_nothing_heavy() -> None:
 
 
 def test_names_and_units_as_people_read_them() -> None:
-    from forerun.report.quantities import split_name, title_of
+    from forerun.report.quantities import capital, split_name
 
     assert split_name("latency_p99_ms") == ("latency p99", "ms")
     assert split_name("cost_usd_per_h") == ("cost", "USD/h")
@@ -285,7 +285,7 @@ def test_names_and_units_as_people_read_them() -> None:
     assert split_name("slo_met") == ("SLO met", "")
     assert split_name("energy_saved_last5_percent") == ("energy saved last five", "%")
     assert split_name("saved_percent_two_level") == ("saved two level", "%")
-    assert title_of("queue wait") == "Queue wait"
+    assert capital("queue wait") == "Queue wait"
 
 
 def test_runs_of_different_rooms_follow_one_another(gallery: Any) -> None:

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 
 def print_json(data: Any) -> None:
-    """Print plain data as JSON; characters that stdout's encoding may lack are written as JSON escapes."""
+    """Print data as JSON: what is not finite is null, characters that stdout's encoding may lack are JSON escapes."""
+    from forerun.result.numbers import plain
+
     beyond_ascii = (getattr(sys.stdout, "encoding", "") or "").lower() not in ("utf-8", "utf8")
-    click.echo(json.dumps(data, indent=2, ensure_ascii=beyond_ascii, allow_nan=False))
+    click.echo(json.dumps(plain(data), indent=2, ensure_ascii=beyond_ascii, allow_nan=False))
 
 
 def terminal(*, stderr: bool = False, width: int | None = None) -> Console:
@@ -129,11 +131,6 @@ def print_listing(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: st
         print_json(rows)
     else:
         print_table(list(rows[0]), [list(row.values()) for row in rows], title=title, about=about)
-
-
-def sentence(text: str) -> str:
-    """A text with its first letter capitalized."""
-    return text[:1].upper() + text[1:]
 
 
 def columns_about(columns: Iterable[tuple[str, str, str]], *, of: str = "") -> str:
@@ -343,14 +340,3 @@ def now_and_then(
             last_s = clock()
 
     return throttled
-
-
-def plain(data: Any) -> Any:
-    """Plain JSON data; what is not finite becomes null."""
-    if isinstance(data, Mapping):
-        return {str(key): plain(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [plain(value) for value in data]
-    if isinstance(data, float) and (data != data or data in (float("inf"), float("-inf"))):
-        return None
-    return data

@@ -71,7 +71,7 @@ def command(
         with output.working("drawing the page"):
             write_page([StoredComparison((out or asked.path).stem, comparison)], page)
     if output.as_json:
-        _show.print_json(_show.plain(asdict(comparison)))
+        _show.print_json(asdict(comparison))
         return
     columns, rows = comparison.rows()
     unit = split_name(comparison.objective.key)[1]

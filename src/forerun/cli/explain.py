@@ -61,7 +61,7 @@ def command(run: Path, orders: int, workers: int, output: Output) -> None:
         ties = ties_of(loaded, orders, progress=show) if orders else None
     if output.as_json:
         others = {"ties": asdict(ties) if ties is not None else None} if orders else {}
-        _show.print_json(_show.plain({**asdict(explanation), **others}))
+        _show.print_json({**asdict(explanation), **others})
         return
     _print(explanation)
     if ties is not None:

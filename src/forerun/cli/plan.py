@@ -93,7 +93,7 @@ def command(asked: Asked, output: Output, objective: str, out: Path | None, **ow
     """
     from forerun.errors import InputError
     from forerun.planning import plan
-    from forerun.result.numbers import summary_rows
+    from forerun.result.numbers import capital, summary_rows
     from forerun.result.plan import document, write_document
     from forerun.scenario.resolve import located
     from forerun.units import readable_unit, split_name
@@ -107,9 +107,9 @@ def command(asked: Asked, output: Output, objective: str, out: Path | None, **ow
         except InputError as error:
             raise located(error, asked.path) from error
     if out is not None:
-        write_document(_show.plain(document(found, resolved, objective, given)), out)
+        write_document(document(found, resolved, objective, given), out)
     if output.as_json:
-        _show.print_json(_show.plain(found.data()))
+        _show.print_json(found.data())
         return
     # Tables of many rows belong into files, not onto a screen.
     for table in _worth_showing(found.tables.values()):
@@ -121,7 +121,7 @@ def command(asked: Asked, output: Output, objective: str, out: Path | None, **ow
         _show.print_table(
             heads,
             zip(*(table[column.name].tolist() for column in columns)),
-            title=_show.sentence(": ".join(filter(None, (table.schema.name, table.schema.meaning)))),
+            title=capital(": ".join(filter(None, (table.schema.name, table.schema.meaning)))),
             about=_show.columns_about(
                 (head, "" if split_name(column.name)[1] else readable_unit(column.unit), column.meaning)
                 for head, column in zip(heads, columns)

@@ -88,7 +88,7 @@ def command(
     if out is not None:
         _write_cells(path, out)
     if output.as_json:
-        _show.print_json(_show.plain(_data(found)))
+        _show.print_json(_data(found))
         return
     _print(found)
     output.hint(f"saved to {path}{'' if out is None else f'; its cells in {out}'}")

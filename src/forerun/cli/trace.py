@@ -13,6 +13,7 @@ import click
 from forerun.cli import _options, _show
 from forerun.cli._options import F, Output
 from forerun.errors import UnknownName, UsageError, known_names
+from forerun.result.numbers import capital
 from forerun.units import split_name
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def fit(
             names = ", ".join(Path(file).name for file in files)
             save_description(found.description, out, comments=[f"fitted to {names}", *found.report.notes])
     if output.as_json:
-        _show.print_json(_show.plain({"description": found.description, **found.report.data}))
+        _show.print_json({"description": found.description, **found.report.data})
         return
     _show_report(found.report, output)
     if out is None:
@@ -236,7 +237,7 @@ def generate(
             )
             made.save(out)
         if output.as_json:
-            _show.print_json(_show.plain({"path": str(out), "count": made.count, **made.report.data}))
+            _show.print_json({"path": str(out), "count": made.count, **made.report.data})
             return
         _show_report(made.report, output)
         click.echo(f"{out}: {made.count} {made.what}")
@@ -351,14 +352,14 @@ def _print_named(title: str, named: Iterable[tuple[str, Any]]) -> None:
 
 def _show_report(report: TraceReport, output: Output) -> None:
     if output.as_json:
-        _show.print_json(_show.plain(dict(report.data)))
+        _show.print_json(report.data)
         return
     if not output.quiet:
         _say_repairs(report.repairs)
     for at, table in enumerate(report.tables):
         if at:
             click.echo()
-        title = _show.sentence(table.title)
+        title = capital(table.title)
         if table.columns == ("figure", "value"):
             _print_named(title, ((str(name), value) for name, value in table.rows))
         else:

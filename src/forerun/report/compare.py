@@ -12,7 +12,7 @@ from forerun.report.contents import Run, flat, scenario_data
 from forerun.report.markup import Content, Html, join, tag
 from forerun.report.palette import VARIABLES
 from forerun.report.pieces import amount, bar, data_table, estimate, paragraph, swatch
-from forerun.report.quantities import format_number, readable_unit, split_name, title_of
+from forerun.report.quantities import capital, format_number, readable_unit, split_name
 from forerun.result.figures import Figure
 
 #: kinds whose single lines of several runs can share one chart
@@ -48,7 +48,7 @@ def summaries(runs: Sequence[Run], names: Sequence[str]) -> Html:
             continue
         label, unit = split_name(key)
         cells = [_cell(run, key, values[0], is_first=at == 0) for at, run in enumerate(runs)]
-        rows.append([title_of(label), unit, *cells])
+        rows.append([capital(label), unit, *cells])
     return data_table(
         ("Quantity", "Unit", *names), rows, label="Values of all runs", right=range(2, 2 + len(runs))
     )
@@ -141,9 +141,7 @@ def _ledger(runs: Sequence[Run], names: Sequence[str], name: str, unit: str) -> 
     table = data_table(
         ("Part", *names), rows, label=f"Ledger {name} of all runs", right=range(1, 1 + len(runs))
     )
-    return tag(
-        "div", tag("h3", title_of(name)), tag("div", bars, class_="pairs"), table, class_="ledger card"
-    )
+    return tag("div", tag("h3", capital(name)), tag("div", bars, class_="pairs"), table, class_="ledger card")
 
 
 def _share(part: float | None, whole: float) -> Content:

@@ -20,7 +20,7 @@ from forerun.report.pieces import (
     titled,
     told_apart,
 )
-from forerun.report.quantities import format_number, readable_scale, split_name, title_of
+from forerun.report.quantities import capital, format_number, readable_scale, split_name
 from forerun.report.stored import StoredComparison
 from forerun.result.numbers import signed
 from forerun.result.objective import cost_figure
@@ -66,7 +66,7 @@ def comparison_sections(item: StoredComparison, drawn: Html | None) -> list[Sect
 def _ranked(found: Comparison) -> Html:
     """The variants, best first."""
     own, unit = split_name(found.objective.key)
-    title = title_of(found.objective.title.rpartition(" in ")[0] or own if unit else found.objective.title)
+    title = capital(found.objective.title.rpartition(" in ")[0] or own if unit else found.objective.title)
     intervals = any(one.difference_interval for one in found.standings)
     values = [one.value for one in found.standings]
     values += [
@@ -84,7 +84,7 @@ def _ranked(found: Comparison) -> Html:
         for row, one in zip(rows, found.standings, strict=True):
             row.append(format_number(one.figures.get(cost)))
     table = data_table(head, rows, label="Variants", right=right)
-    return join(table, paragraph(f"{title_of(found.method)}."))
+    return join(table, paragraph(f"{capital(found.method)}."))
 
 
 def _row(found: Comparison, one: Standing, at: int, intervals: bool, size: float) -> list[Content]:
@@ -132,7 +132,7 @@ def _cause(entry: Moved) -> Html:
     label = f"What moved in {entry.ledger}"
     table = data_table(("Part", *variants), rows, label=label, right=range(1, 1 + len(variants)))
     heading = f"{entry.name} ({unit})" if unit else entry.name
-    return tag("div", tag("h3", title_of(heading), class_="part"), table)
+    return tag("div", tag("h3", capital(heading), class_="part"), table)
 
 
 def _shift(shift: Shift, size: float) -> Content:
@@ -155,7 +155,7 @@ def _figures(found: Comparison) -> Html:
         values = [one.figures.get(name) for one in found.standings]
         if len(set(values)) > 1:
             label, unit = split_name(name)
-            rows.append([title_of(label), unit, *map(format_number, values)])
+            rows.append([capital(label), unit, *map(format_number, values)])
     head = ("Quantity", "Unit", *(one.variant.name for one in found.standings))
     table = data_table(head, rows, label="All figures", right=range(2, 2 + len(found.standings)))
     same = len(names) - len(rows)

@@ -43,7 +43,7 @@ from forerun.report.pieces import (
     present,
     scenario_text,
 )
-from forerun.report.quantities import title_of
+from forerun.report.quantities import capital
 from forerun.report.stored import StoredComparison, StoredDocument
 from forerun.result.figures import Figure
 from forerun.result.run import TIMELINE_FILE, Result, SavedRun
@@ -109,7 +109,7 @@ def _one_page(item: Other) -> str:
     named = label(item) if shown.kind in label(item).lower() else f"{shown.kind} {label(item)}"
     lead = join(tag("p", shown.facts, class_="meta"), paragraph(shown.answer, "why"))
     titled = "" if isinstance(item, SavedStudy) else title_in(_scenario_of(item))
-    title = f"{title_of(shown.kind)}: {titled}" if titled else f"{title_of(item.domain)}: {named}"
+    title = f"{capital(shown.kind)}: {titled}" if titled else f"{capital(item.domain)}: {named}"
     return page(title, lead, shown.sections, charts=bool(figures_of_item(item)))
 
 
@@ -135,7 +135,7 @@ def run_page(run: Run, question: str = "") -> str:
         paragraph(question, "question"), tag("p", _facts(run), class_="meta"), paragraph(run.why, "why")
     )
     name = label(run)
-    plain = title_of(run.domain) if name == run.domain else f"{title_of(run.domain)}: {name}"
+    plain = capital(run.domain) if name == run.domain else f"{capital(run.domain)}: {name}"
     return page(title_in(scenario_data(run)) or plain, lead, shown, charts=bool(figures))
 
 
@@ -188,7 +188,7 @@ def mixed_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
             body = _run_body(item, number)
         else:
             body = _other_body(item, number)
-        shown.append(Section(f"run-{number}", title_of(name), join(paragraph(question, "question"), body)))
+        shown.append(Section(f"run-{number}", capital(name), join(paragraph(question, "question"), body)))
     domains = list(dict.fromkeys(item.domain for item in items))
     kinds = Counter(map(_kind, items))
     counts = [
@@ -196,7 +196,7 @@ def mixed_page(items: Sequence[Item], questions: Sequence[str] = ()) -> str:
     ]
     counted = " and ".join([*filter(None, [", ".join(counts[:-1])]), counts[-1]])
     of = f" of {len(domains)} domains" if len(domains) > 1 else ""
-    return page(title_of(", ".join(domains)), tag("p", counted + of, class_="meta"), shown, charts=True)
+    return page(capital(", ".join(domains)), tag("p", counted + of, class_="meta"), shown, charts=True)
 
 
 def _kind(item: Item) -> str:

@@ -24,7 +24,7 @@ from forerun.report.pieces import (
     tile,
     titled,
 )
-from forerun.report.quantities import split_name, title_of
+from forerun.report.quantities import capital, split_name
 from forerun.report.stored import Rows, StoredDocument
 from forerun.study.summary import is_number
 
@@ -40,7 +40,7 @@ def document_sections(item: StoredDocument, drawn: Html | None) -> list[Section]
         Section("headline", "Headline", _headline(item)),
         Section("figures", "Figures", drawn),
         *(
-            Section(f"table-{name}", title_of(_words(name)), _table(name, rows))
+            Section(f"table-{name}", capital(_words(name)), _table(name, rows))
             for name, rows in item.tables.items()
         ),
         Section("notes", "Notes", bullets(item.notes)),
@@ -55,7 +55,7 @@ def _headline(item: StoredDocument) -> Html:
     rows = {}
     for name, value in values.items():
         label, unit = split_name(name)
-        rows[name] = [title_of(label), amount(value), unit]
+        rows[name] = [capital(label), amount(value), unit]
     numbers = [name for name, value in values.items() if is_number(value)]
     tiles = (tile(label, unit, text) for label, text, unit in map(rows.__getitem__, numbers[:TILES]))
     table = data_table(("Quantity", "Value", "Unit"), list(rows.values()), label="All values", right=(1,))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from forerun.report.contents import as_yaml, flat
 from forerun.report.markup import Content, Html, join, tag
-from forerun.report.quantities import format_number, readable_unit, split_name, title_of, whole
+from forerun.report.quantities import capital, format_number, readable_unit, split_name, whole
 from forerun.result.numbers import span
 from forerun.result.run import Interval
 from forerun.scenario.spec import canonical_json
@@ -144,7 +144,7 @@ def titled(label: str, unit: str) -> str:
 def metric_title(name: str, label: str = "") -> str:
     """The heading of a summary figure: its label, else its name in words, and its unit."""
     own, unit = split_name(name)
-    return titled(title_of(label or own), unit)
+    return titled(capital(label or own), unit)
 
 
 def told_apart(significant: bool | None) -> Html:

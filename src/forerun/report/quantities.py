@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from forerun.result.numbers import format_number, readable_scale
+from forerun.result.numbers import capital, format_number, readable_scale
 from forerun.units import readable_unit, split_name
 
-__all__ = ["format_number", "readable_scale", "readable_unit", "split_name", "title_of", "whole"]
-
-
-def title_of(text: str) -> str:
-    """The text with a capital first letter."""
-    return text[:1].upper() + text[1:]
+__all__ = ["format_number", "readable_scale", "readable_unit", "split_name", "capital", "whole"]
 
 
 def whole(value: Any) -> Any:

@@ -21,7 +21,7 @@ from forerun.report.pieces import (
     swatch,
     tile,
 )
-from forerun.report.quantities import readable_unit, split_name, title_of
+from forerun.report.quantities import capital, readable_unit, split_name
 from forerun.result.ledger import Ledger
 from forerun.result.numbers import span
 from forerun.result.tables import Table
@@ -82,12 +82,12 @@ def _deep(value: Any) -> bool:
 
 def _named(name: str) -> tuple[str, str]:
     label, unit = split_name(name)
-    return title_of(label), unit
+    return capital(label), unit
 
 
 def _nested(name: str, value: Any) -> Html:
     """A summary entry that is itself a table (stage -> figure -> value) or a list."""
-    title = title_of(split_name(name)[0])
+    title = capital(split_name(name)[0])
     if isinstance(value, Mapping) and value and all(isinstance(inner, Mapping) for inner in value.values()):
         columns = list(dict.fromkeys(key for inner in value.values() for key in inner))
         head = ["", *map(_heading, columns)]
@@ -147,7 +147,7 @@ def _ledger(entry: Ledger) -> Html:
         head, rows = head[:3], [row[:3] for row in rows]
     return tag(
         "div",
-        tag("h3", title_of(entry.name)),
+        tag("h3", capital(entry.name)),
         bar(widths, f"{entry.name}: {words}"),
         data_table(head, rows, label=f"Parts of the ledger {entry.name}", right=(1, 2)),
         class_="ledger card",

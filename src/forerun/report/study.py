@@ -22,7 +22,7 @@ from forerun.report.pieces import (
     titled,
     told_apart,
 )
-from forerun.report.quantities import format_number, title_of
+from forerun.report.quantities import capital, format_number
 from forerun.result.numbers import signed
 from forerun.study.saved import SavedStudy
 from forerun.study.summary import Point, is_number
@@ -145,11 +145,11 @@ def _best_choices(study: SavedStudy) -> Html | None:
         return None
     given = " and ".join(study.labels[at] for at in study.given)
     note = (
-        f"{title_of(given)} {'is' if len(study.given) == 1 else 'are'} given, not chosen: the best choice at "
+        f"{capital(given)} {'is' if len(study.given) == 1 else 'are'} given, not chosen: the best choice at "
         "each. Choices that read level stand together; “told apart”: of the other choices, those told apart from the best."
     )
     table = data_table(
-        list(map(title_of, head)),
+        list(map(capital, head)),
         rows,
         label="The best choice at each setting",
         right=[*range(len(study.given)), len(head) - 3],

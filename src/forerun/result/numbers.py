@@ -1,7 +1,8 @@
-"""Numbers as people read them."""
+"""Numbers as people read them, and as JSON has them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,6 +57,22 @@ def quantity(value: float, unit: str, largest: float) -> str:
 def signed(value: float) -> str:
     """A difference as people read it: with its sign, if it is not zero."""
     return ("+" if value > 0 else "") + format_number(value)
+
+
+def capital(text: str) -> str:
+    """The text with a capital first letter."""
+    return text[:1].upper() + text[1:]
+
+
+def plain(data: Any) -> Any:
+    """Plain JSON data: sequences as lists, keys as text, numpy's scalars as Python's; what is not finite becomes None."""
+    if isinstance(data, Mapping):
+        return {str(key): plain(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [plain(value) for value in data]
+    if hasattr(data, "item") and not isinstance(data, (str, bytes)):
+        data = data.item()
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def span(interval: Interval | None) -> str:

@@ -14,7 +14,7 @@ from forerun.atomic_write import write_text
 from forerun.errors import CheckFailed, ForerunError, StoreError, UsageError
 from forerun.regular import read_regular, unreadable
 from forerun.result import notebook
-from forerun.result.numbers import format_number
+from forerun.result.numbers import format_number, plain
 from forerun.result.tables import Table
 from forerun.scenario.spec import Spec, to_data
 
@@ -92,22 +92,13 @@ class Planner(ABC, Generic[S]):
             again = self.plan(scenario, objective, **options).check()
         except ForerunError as error:
             raise CheckFailed.at("", f"planned again, there is no such plan: {error}") from error
-        if _plain(again.data()) != _plain(kept):
+        if plain(again.data()) != plain(kept):
             raise CheckFailed.at("", "planned again from its scenario, the plan differs")
         return "planned again from its scenario, the plan is the same; its certificate is valid"
 
     def check_certificate(self, certificate: Mapping[str, Any], scenario: S) -> str:
         """Verify a certificate by itself. Raises CheckFailed, or UsageError in a domain without certificates."""
         raise UsageError.at("", f"plans of {type(scenario).__module__} have no certificates of their own")
-
-
-def _plain(data: Any) -> Any:
-    """As JSON gives it back: sequences as lists, keys as text."""
-    if isinstance(data, Mapping):
-        return {str(key): _plain(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [_plain(value) for value in data]
-    return data
 
 
 class ShownPlan:
@@ -145,8 +136,10 @@ def document(plan: Plan, scenario: Spec, objective: str, options: Mapping[str, A
 
 
 def write_document(document: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
-    """Write a plan file atomically. Raises StoreError if it cannot be written."""
-    return write_text(Path(path), json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write a plan file atomically; what is not finite is null there. Raises StoreError if it cannot be written."""
+    return write_text(
+        Path(path), json.dumps(plain(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    )
 
 
 def _other(source: Path) -> str:

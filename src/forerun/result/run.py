@@ -22,7 +22,7 @@ from forerun.errors import StoreError
 from forerun.regular import read_regular, unreadable
 from forerun.result import notebook
 from forerun.result.ledger import Ledger
-from forerun.result.numbers import format_number
+from forerun.result.numbers import format_number, plain
 from forerun.result.tables import Table, read_parquet
 from forerun.result.timeline import Timeline
 from forerun.scenario.arguments import path_of, wrong_type
@@ -140,7 +140,7 @@ class Result:
         return {
             "domain": self.domain,
             "id": self.id,
-            "summary": _finite(dict(self.summary)),
+            "summary": plain(self.summary),
             "intervals": {name: asdict(interval) for name, interval in self.intervals.items()},
             "headline": list(self.headline),
             "why": self.why,
@@ -332,21 +332,8 @@ def _ledger_of(data: Mapping[str, Any]) -> Ledger:
     return Ledger(data["name"], data["unit"], data["whole"], data["parts"], data["meanings"])
 
 
-def _finite(data: Any) -> Any:
-    """Plain JSON data: numpy scalars become Python's, what is not finite becomes null."""
-    if isinstance(data, dict):
-        return {str(key): _finite(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [_finite(value) for value in data]
-    if hasattr(data, "item") and not isinstance(data, (str, bytes)):
-        data = data.item()
-    if isinstance(data, float) and (data != data or data in (float("inf"), float("-inf"))):
-        return None
-    return data
-
-
 def _write_json(path: Path, data: Any) -> None:
-    text = json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(plain(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     path.write_text(text, encoding="utf-8")
 
 

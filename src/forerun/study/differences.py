@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from forerun.result.figures import Axis, Figure, Rule, by_series, ends
-from forerun.result.numbers import readable_scale, signed
+from forerun.result.numbers import capital, readable_scale, signed
 from forerun.study.compare import Comparison, Moved, Standing, moved_parts
 from forerun.units import stem, unit_of
 
@@ -36,7 +36,7 @@ def _values(found: Comparison) -> Figure:
     return Figure.of(
         "points",
         f"compared-{stem(found.objective.key)}",
-        f"{_capital(label)} of each variant",
+        f"{capital(label)} of each variant",
         {
             "variant": [one.variant.name for one in found.standings],
             "value": [one.value for one in found.standings],
@@ -59,7 +59,7 @@ def _differences(found: Comparison, others: list[Standing]) -> Figure:
     return Figure.of(
         "points",
         f"difference-{stem(found.objective.key)}",
-        f"{_capital(label)} less that of {found.reference}",
+        f"{capital(label)} less that of {found.reference}",
         {
             "variant": [one.variant.name for one in others],
             "difference": [math.nan if one.difference is None else one.difference for one in others],
@@ -147,7 +147,3 @@ def _named(found: Comparison) -> tuple[str, str]:
 
 def _side(found: Comparison) -> str:
     return "The high side" if found.objective.better == "higher" else "The low side"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from forerun.result.figures import Axis, Figure, ends
+from forerun.result.numbers import capital
 from forerun.result.objective import Objective
 from forerun.study.saved import SavedStudy
 from forerun.study.summary import Point, is_number
@@ -75,7 +76,7 @@ def _lines(study: SavedStudy, axes: Sequence[_AxisOf], along: _AxisOf, metric: s
     return Figure.of(
         "line",
         f"along-{stem(metric)}",
-        f"{_capital(title)} along {along.label}",
+        f"{capital(title)} along {along.label}",
         data,
         x=Axis("x", along.label, along.unit),
         y=Axis("y", title, unit),
@@ -97,7 +98,7 @@ def _listed(study: SavedStudy, metric: str) -> Figure | None:
     return Figure.of(
         "bar",
         f"of-{stem(metric)}",
-        f"{_capital(title)} of each combination",
+        f"{capital(title)} of each combination",
         {
             "combination": [study.describe(point.values) for point in kept],
             "y": [point.means[metric] for point in kept],
@@ -121,7 +122,7 @@ def _heatmap(study: SavedStudy, axes: Sequence[_AxisOf], metric: str) -> Figure 
     return Figure.of(
         "heatmap",
         f"over-{stem(metric)}",
-        f"{_capital(title)} over {first.label} and {second.label}",
+        f"{capital(title)} over {first.label} and {second.label}",
         {
             "x": [_coordinate(first, point) for point in kept],
             "y": [_coordinate(second, point) for point in kept],
@@ -147,7 +148,7 @@ def _frontier(study: SavedStudy) -> Figure | None:
     return Figure.of(
         "points",
         "frontier",
-        f"{_capital(_label(one))} against {_label(other)}",
+        f"{capital(_label(one))} against {_label(other)}",
         {
             "x": [point.means[one.key] for point in kept],
             "y": [point.means[other.key] for point in kept],
@@ -219,7 +220,3 @@ def _caption(study: SavedStudy, banded: bool, fixed: Sequence[_AxisOf], kept: Se
 
 def _side(objective: Objective, low: str, high: str) -> str:
     return high if objective.better == "higher" else low
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
