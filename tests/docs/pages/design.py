@@ -71,7 +71,7 @@ def _best_of_several(page: str) -> Iterator[Claim]:
     normal = ("normal", "common")
     yield Claim(
         page,
-        "it tells some apart in {} to {} % of the studies with 10 combinations and in {} to {} % of those with 30",
+        "it reports a difference in {} to {} % of the studies with 10 combinations and in {} to {} % of those with 30",
         (*span(10, "false after Holm", normal), *span(30, "false after Holm", normal)),
     )
     symmetric = (*normal, "unequal", "exponential")
@@ -86,13 +86,13 @@ def _best_of_several(page: str) -> Iterator[Claim]:
     )  # fmt: skip
     yield Claim(
         page,
-        "ahead of 9 others is told apart from {} % of them with 5 seeds, {} % with 10 and {} % with 20",
+        "ahead of 9 others differs significantly from {} % of them with 5 seeds, {} % with 10 and {} % with 20",
         tuple(power[f"{seeds} seeds"] for seeds in (5, 10, 20)),
     )
     skewed = shares["skewed"]["2 combinations"]
     yield Claim(
         page,
-        "of 2 equal combinations, {} % are told apart with 5 seeds and {} % with 50",
+        "of 2 equal combinations, {} % are called different with 5 seeds and {} % with 50",
         (skewed["5 seeds"]["false"], skewed["50 seeds"]["false"]),
     )
 

@@ -35,7 +35,7 @@ def _constants() -> Iterator[Claim]:
     recipe, pace = ThreeProbes(), ByInterval()
     yield Claim(
         PAGE,
-        "by one {} % slower (`slack`): a cell that only just hides loading is passed over where another has room. A "
+        "by one {} % slower (`slack`): a cell that only just hides loading is passed over where another has a margin. A "
         "check that is off by more than {} % becomes a fourth probe",
         (100 * recipe.slack, 100 * recipe.tolerance),
     )
@@ -255,7 +255,7 @@ TESTED: Final[dict[tuple[str, str], str]] = {
     (PAGE, "54 ResNet-50 on H100, three 3D-UNets"): "tests/loading/test_workloads.py::test_demands",
     (
         PAGE,
-        "On the 35 published series that stall it finds the eight workers each time; totals come out 5.7 % too long "
+        "On the 35 published series that stall it finds the eight workers each time; predicted totals are 5.7 % too long "
         "(8.4 at most)",
     ): "tests/loading/test_workloads.py::test_a_log_betrays_its_workers",
     (

@@ -33,7 +33,7 @@ TESTED: Final[dict[tuple[str, str], str]] = {
     (
         PAGE,
         "Llama 2 on two GPUs that the summary leaves out (1,024 and 4,096 tokens, batches of 4 and 16), where gaps are "
-        "fourfold, come out within 4.4 % (prompts) and 5.7 % (tokens)",
+        "fourfold, are within 4.4 % (prompts) and 5.7 % (tokens)",
     ): f"{_MEDIANS}::test_points_that_the_summary_leaves_out",
 }
 
