@@ -101,9 +101,9 @@ def _best_of_several(page: str) -> Iterator[Claim]:
 TESTED: Final[dict[tuple[str, str], str]] = {
     (
         "docs/development/statistics.md",
-        "Over 1,000 truths with a twentieth of the cells missing the two-level interval holds 93 to 97 %, where t over all "
+        "Over 1,000 truths with a twentieth of the cells missing the two-level interval covers 93 to 97 %, where t over all "
         "cells as if "
-        "they were independent holds less than 80 %",
+        "they were independent covers less than 80 %",
     ): "tests/study/test_paths.py::test_two_level_intervals_of_studies_cover",
     (
         "docs/development/statistics.md",
