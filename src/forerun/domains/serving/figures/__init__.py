@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.domains.serving.inputs.pipeline import Floats
 from forerun.domains.serving.summary.tables import BANDS
-from forerun.result.figures import Axis, Figure, Rule, by_series
+from forerun.result.figures import Axis, Figure, Rule, by_series, quantile_curve
 from forerun.result.numbers import format_number, quantity
 from forerun.result.run import Result, SavedRun
 from forerun.result.tables import Table
@@ -67,13 +67,6 @@ def latency_distribution(queries: Table, summary: Mapping[str, Any]) -> Figure:
         f"{format_number(100 * wanted)} % are wanted. P99 is {quantity(summary['latency_p99_ms'], 'ms', most_ms)}.",
         rules=(Rule(slo_ms, "SLO"), Rule(wanted, "wanted", axis="y")),
     )
-
-
-def quantile_curve(name: str, values: Floats, points: int) -> dict[str, Floats]:
-    """The columns `name` and `share` of a distribution's curve, half of its points in the slowest 2 %."""
-    usual, slow = np.linspace(0.0, 0.98, points // 2), np.linspace(0.98, 1.0, points // 2 + 1)[1:]
-    shares = np.concatenate([usual, slow])
-    return {name: np.quantile(values, shares), "share": shares}
 
 
 def _load_and_misses(queries: Table, summary: Mapping[str, Any]) -> tuple[Figure, Figure]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from forerun.domains.serving.figures import TIME, quantile_curve
 from forerun.domains.serving.summary.llm.objectives import WORDS
-from forerun.result.figures import Axis, Columns, Figure, Rule, by_series
+from forerun.result.figures import Axis, Columns, Figure, Rule, by_series, quantile_curve
 from forerun.result.tables import Table
 
+TIME = Axis("at_s", "time", "s")
 #: points of a distribution's curve
 POINTS = 300
 
