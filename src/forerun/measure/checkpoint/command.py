@@ -142,6 +142,7 @@ def _changes(trace: Path, speed: float, end_s: float) -> Any:
 
 
 def _show(profile: Profile, compared: Compared | None) -> None:
+    """Print the profile and, if there is one, the comparison with the model."""
     for name, timing in profile.rows():
         click.echo(f"  {name:<10} {timing.mean_s:>9.4f} s  +- {timing.std_s:.4f}  ({timing.count} times)")
     if not profile.quiet:

@@ -50,7 +50,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A completed step."""
+    """A completed step.
+
+    number: its index. start_s, end_s: since the start of the run. loss: of its batch.
+    """
 
     number: int
     start_s: float
@@ -60,7 +63,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointWrite:
-    """A checkpoint of the state after a step: blocked from start to copied, durable later or never (infinity)."""
+    """A checkpoint of the state after a step.
+
+    step: its index. start_s, copied_s: between them training was blocked. durable_s: when it was on disk; infinite if it
+    never was.
+    """
 
     step: int
     start_s: float
@@ -70,7 +77,12 @@ class CheckpointWrite:
 
 @dataclass(slots=True)
 class Segment:
-    """Training in one shape, and the re-plan before it."""
+    """Training in one shape, and the re-plan before it.
+
+    replan_s, ready_s: when the re-plan began, and when its pipelines were built. world: processes that train. first_step:
+    index of the first. load_s: time to load the checkpoint. steps, checkpoints: what was completed, and what was written.
+    end_s, cause: when and why it ended.
+    """
 
     replan_s: float
     ready_s: float
@@ -85,7 +97,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class FleetLog:
-    """What happened: segments in order, how long nodes took to get ready, when there was no pipeline."""
+    """What happened.
+
+    segments: in order. prep_s: how long each node took to get ready. idle: (from, to) without a pipeline. end_s: of the
+    run. changes: of the fleet, when they were made. killed_active: nodes in pipelines that were killed.
+    """
 
     segments: tuple[Segment, ...]
     prep_s: tuple[float, ...]
@@ -97,6 +113,8 @@ class FleetLog:
 
 @dataclass(slots=True)
 class _Node:
+    """A process: its link, when it was started and ready, and its rank in the present shape, if it has one."""
+
     process: subprocess.Popen[bytes]
     link: Connection
     started_s: float
@@ -171,7 +189,10 @@ class Fleet:
         self.nodes[name] = _Node(process, Connection(ours.detach()), self.now_s)
 
     def remove(self, name: str) -> bool:
-        """Kill a process, whatever it does; True if it was in a pipeline."""
+        """Kill a process, whatever it does.
+
+        Returns whether it was in a pipeline.
+        """
         node = self.nodes.pop(name)
         node.process.send_signal(signal.SIGKILL)
         node.process.wait()
@@ -197,7 +218,10 @@ class Fleet:
         self.step_start_s = self.heard_s = self.segment.replan_s = self.segment.ready_s = 0.0
 
     def follow(self, changes: Sequence[Change], end_s: float) -> FleetLog:
-        """Do what a trace says when it says it, and train in between, until the end."""
+        """Do what a trace says when it says it, and train in between.
+
+        changes: of the fleet, in order of time. end_s: when the run ends.
+        """
         pending = sorted(change for change in changes if 0 < change[0] < end_s)
         at = 0
         while (now_s := self.now_s) < end_s:
@@ -224,7 +248,7 @@ class Fleet:
             self._replan("growth")
 
     def finish(self, end_s: float) -> FleetLog:
-        """Close the books."""
+        """Close the log at the end of the run."""
         self._close(end_s, "end")
         if self.state == "idle":
             self.idle.append((self.idle_since_s, end_s))
@@ -238,10 +262,12 @@ class Fleet:
         )
 
     def _pipelines(self) -> int:
+        """How many pipelines the nodes that are ready make, at most as many as are wanted."""
         ready = sum(node.ready_s is not None for node in self.nodes.values())
         return min(self.work.max_pipelines, ready // self.work.depth)
 
     def _replan(self, cause: str) -> None:
+        """Start all nodes of the new shape anew, from the last durable checkpoint; idle if there is no pipeline."""
         now_s = self.now_s
         if self.state == "training":
             self._close(now_s, cause)
@@ -281,6 +307,7 @@ class Fleet:
     # ------------------------------------------------------------------ messages
 
     def _tell(self, name: str, head: dict[str, Any], payload: bytes = b"") -> None:
+        """Send a message to a node. Raises ForerunError if it has ended by itself."""
         try:
             self.nodes[name].link.send_bytes(framed(head, payload))
         except OSError as error:
@@ -309,6 +336,7 @@ class Fleet:
             self._hear(name, said, payload)
 
     def _hear(self, name: str, said: dict[str, Any], payload: memoryview) -> None:
+        """Handle one message of a node. said: its head. payload: the bytes behind it."""
         now_s = self.now_s
         if said["shape"] == 0 and said["said"] == "ready":
             node = self.nodes[name]
@@ -334,6 +362,7 @@ class Fleet:
                 self._durable(int(said["step"]), now_s)
 
     def _joined(self, name: str, load_s: float, now_s: float) -> None:
+        """A node of the new shape has loaded the checkpoint; with the last of them a segment begins."""
         assert self.segment is not None
         self.awaited.discard(name)
         self.segment.load_s = max(self.segment.load_s, load_s)
@@ -342,6 +371,7 @@ class Fleet:
             self._begin_step(now_s)
 
     def _begin_step(self, now_s: float) -> None:
+        """Ask all nodes of the shape for their share of the gradient."""
         assert self.segment is not None
         number = self.segment.first_step + len(self.segment.steps)
         self.step_start_s, self.phase = now_s, "gradients"
@@ -350,6 +380,7 @@ class Fleet:
             self._tell(name, {"do": "step", "step": number})
 
     def _add_gradient(self, name: str, loss: float, payload: memoryview) -> None:
+        """Add a node's share of the gradient; with the last share the sum is sent to all, who apply it."""
         share = np.frombuffer(payload, dtype=np.float32)
         self.gradient = share.copy() if self.gradient is None else self.gradient + share
         self.loss += loss
@@ -362,6 +393,10 @@ class Fleet:
             self._tell(one, {"do": "apply"}, whole)
 
     def _step_done(self, now_s: float) -> None:
+        """All nodes have applied the gradient: the step is complete.
+
+        If no checkpoint is being written, the first node copies the state for one; the next step begins after that.
+        """
         assert self.segment is not None
         number = self.segment.first_step + len(self.segment.steps)
         self.segment.steps.append(Step(number, self.step_start_s, now_s, self.loss))
@@ -376,6 +411,7 @@ class Fleet:
         )
 
     def _durable(self, step: int, now_s: float) -> None:
+        """A checkpoint is on disk: its step can no longer be lost."""
         assert self.segment is not None and self.writing is not None
         written = CheckpointWrite(step, self.writing.start_s, self.writing.copied_s, now_s)
         self.segment.checkpoints.append(written)

@@ -22,7 +22,10 @@ from forerun.measure.progress import Steps, stops_like_ctrl_c
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of one kind of thing: how often it was timed, mean, deviation."""
+    """Seconds of one kind of thing.
+
+    count: how often it was timed. mean_s, std_s: mean and standard deviation.
+    """
 
     count: int
     mean_s: float
@@ -100,6 +103,7 @@ class Profile:
 
 
 def _rounded(seconds: float) -> float:
+    """To four significant digits, for files."""
     return float(f"{seconds:.4g}")
 
 
@@ -167,7 +171,10 @@ def calm(work: Work, folder: Path, size: int, steps: int, restarts: int) -> Flee
 
 
 def train(fleet: Fleet, steps: int, *, until_saved: bool) -> None:
-    """Train for so many steps of a segment, and until a checkpoint of them is durable if asked."""
+    """Train for so many steps of a segment.
+
+    steps: how many. until_saved: whether to continue until a checkpoint of them is durable.
+    """
     before, at = fleet.saved, len(fleet.segments)
     while True:
         segment = fleet.segment if fleet.state == "training" else None

@@ -47,7 +47,10 @@ class Trainee(Protocol):
 
 
 def trainee(kind: str, parameters: int, batch: int) -> Trainee:
-    """A fresh model of about so many parameters that trains on batches of so many samples."""
+    """A fresh model to train.
+
+    kind: of which sort. parameters: about how many. batch: samples of a step.
+    """
     if kind == "torch":
         return TorchTransformer(parameters, batch)
     return NumpyPerceptron(parameters, batch)
@@ -59,7 +62,10 @@ def shares(batch: int, rank: int, world: int) -> slice:
 
 
 def write_whole(chunks: Iterable[memoryview], path: Path, bytes_per_s: float) -> None:
-    """Write beside `path`, sync, and move there; slowed to a rate if one is given."""
+    """Write beside a path, sync, and move there, so that a file is whole or not at all.
+
+    chunks: its bytes. bytes_per_s: the rate to which writing is slowed (0: as fast as it goes).
+    """
     beside = path.with_suffix(".partial")
     start, written = time.monotonic(), 0
     with beside.open("wb") as file:

@@ -23,7 +23,10 @@ from forerun.measure.checkpoint.trainees import Trainee, trainee
 
 
 def framed(head: dict[str, Any], payload: bytes | memoryview = b"") -> bytes:
-    """A message: a line of JSON, then bytes."""
+    """A message: a line of JSON, then bytes.
+
+    head: plain data. payload: what follows it (default: nothing).
+    """
     return json.dumps(head).encode() + b"\n" + bytes(payload)
 
 

@@ -136,7 +136,10 @@ def measure(
 def _idle_w(
     meter: Meter | None, rest: Callable[[float], None], clock: Callable[[], float] = time.monotonic
 ) -> float | None:
-    """Draw while nothing is trained [W]; None where it cannot be read."""
+    """Draw while nothing is trained [W]; None where it cannot be read.
+
+    meter: reads joules. rest: sleeps for seconds. clock: tells seconds.
+    """
     if meter is None:
         return None
     try:

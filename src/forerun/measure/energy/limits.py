@@ -12,7 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU. nvml: the module of NVML. handle: its handle of the device."""
+    """A GPU whose power limit can be set.
+
+    nvml: the module of NVML. handle: its handle of the device.
+    """
 
     nvml: Any
     handle: Any

@@ -174,7 +174,10 @@ class SampledNvmlMeter:
 
 
 def find_meter(device: str, index: int = 0) -> Meter | NoMeter:
-    """The meter for a device, `cuda` or `cpu`, or why there is none."""
+    """The meter for a device, or why there is none.
+
+    device: `cuda` or `cpu`. index: of the GPU.
+    """
     return _nvml(index) if device == "cuda" else _rapl(RAPL_ROOT)
 
 
