@@ -31,9 +31,9 @@ from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import KnobSpec, Pair
 from forerun.domains.energy.scenario import Rules
-from forerun.domains.energy.traces.groups import group_rows
-from forerun.domains.energy.traces.pipelines import synthetic
 from forerun.errors import ForerunError
+from forerun.replication.zeus.groups import group_rows
+from forerun.replication.zeus.pipelines import synthetic
 from forerun.replication.zeus.public import GPUS, public_file, public_workload
 from forerun.replication.zeus.published import JOBS
 

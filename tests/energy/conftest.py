@@ -12,16 +12,25 @@ import numpy as np
 import pytest
 
 from forerun.domains.energy.engine.loops import group, sequence
-from forerun.domains.energy.engine.simulation import History, Simulation
+from forerun.domains.energy.engine.simulation import Attempt, History, OneStream, Simulation
 from forerun.domains.energy.inputs.workload import Submission, Workload, join
 from forerun.domains.energy.policies.gts import Gts
 from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
-from forerun.domains.energy.policy import Pair
+from forerun.domains.energy.policy import Pair, failures
 from forerun.domains.energy.scenario import Job, Rules
 from forerun.trace.readers.energy_tables import PowerTrace, TrainTrace, read_power, read_train
 
 from ..conftest import shared_path
+
+#: the named failures of a recurring job
+FAILURES = tuple(member for member in vars(failures).values() if hasattr(member, "kind"))
+
+
+def started(run: History) -> list[Attempt]:
+    """The attempts that ran at least one epoch."""
+    return [attempt for attempt in run.attempts if attempt.outcome.ended_by != "never_ran"]
+
 
 GPUS = ("v100", "a40", "rtx6000", "p100")
 #: dataset: network, optimizer, target, max epochs, default batch size
@@ -195,9 +204,9 @@ def play() -> Callable[..., tuple[History, Simulation]]:
             eta=config["eta"],
             beta=float(config["beta"]),
             rules=Rules.of("compat"),
-            seed=config["seed"],
-            policy_seed=(config.get("bso") or {}).get("seed", config["seed"]),
+            seed=(config.get("bso") or {}).get("seed", config["seed"]),
         )
+        simulation.paths = OneStream(config["seed"])
         if config["mode"] == "one_job":
             return sequence(simulation, config.get("num_recurrence") or workload.recurrences()), simulation
         rows = [

@@ -16,7 +16,9 @@ from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
 from forerun.domains.energy.scenario import Job, Rules
-from forerun.domains.energy.traces.groups import group_rows
+from forerun.replication.zeus.groups import group_rows
+
+from .conftest import started
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The 'float_precision' argument"),
@@ -93,7 +95,7 @@ def test_sequences(
         rules=Rules.of("compat"),
         seed=seed,
     )
-    _same(theirs, sequence(simulation, 30).started())
+    _same(theirs, started(sequence(simulation, 30)))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_groups(
         rules=Rules.of("compat"),
         seed=seed,
     )
-    _same(theirs, group(simulation, rows).started())
+    _same(theirs, started(group(simulation, rows)))
 
 
 def _same(theirs: Any, ours: Any) -> None:

@@ -18,10 +18,11 @@ from forerun.domains.energy.policies.jit import Jit
 from forerun.domains.energy.policies.joint import Joint
 from forerun.domains.energy.policies.pruning_gts import PruningGts
 from forerun.domains.energy.policy import Pair
-from forerun.domains.energy.policy.failures import FAILURES
 from forerun.domains.energy.policy.sampler import ExploreThenSample
 from forerun.domains.energy.scenario import Drift, Rules
 from forerun.replication.zeus.compiled import CompiledZeus
+
+from .conftest import FAILURES, started
 
 HISTORIES = [
     "s01_librispeech_v100_default",
@@ -61,7 +62,7 @@ ERRORS = [
 def test_the_readable_loop_replays_the_recording(name: str, recorded: Any, play: Any) -> None:
     case, workload, spec = recorded(name)
     run, simulation = play(case["config"], workload, spec)
-    history, seen = case["result"]["history"], run.started()
+    history, seen = case["result"]["history"], started(run)
     assert [line.outcome.batch_size for line in seen] == history["bs"]
     assert [line.outcome.limit_w for line in seen] == history["pl"]
     assert [line.outcome.reached for line in seen] == history["reached"]

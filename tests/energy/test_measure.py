@@ -437,7 +437,7 @@ def test_an_interrupt_before_the_first_point_leaves_nothing(faked: None, tmp_pat
 
 
 def test_a_column_of_a_gpu_with_digits_without_end_is_no_gpu(tmp_path: Path) -> None:
-    from forerun.domains.energy.traces.windows import read_windows
+    from forerun.replication.zeus.windows import read_windows
 
     path = tmp_path / "windows.csv"
     path.write_text(f"gpu{'9' * 5000}_energy\n1\n")

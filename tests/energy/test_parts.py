@@ -19,9 +19,11 @@ from forerun.domains.energy.policy.bandit import (
     uncensored,
 )
 from forerun.domains.energy.policy.explorer import Explorer
-from forerun.domains.energy.policy.failures import FAILURES, ObservedOutOfOrder
+from forerun.domains.energy.policy.failures import ObservedOutOfOrder
 from forerun.domains.energy.scenario import Job
 from forerun.replication.zeus import kernels
+
+from .conftest import FAILURES
 
 
 def test_facts_of_the_public_trace(golden: Any, train: Any, powers: Any, public: Any) -> None:

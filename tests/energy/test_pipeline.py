@@ -19,8 +19,8 @@ from forerun.domains.energy.figures.plans import plan_figures
 from forerun.domains.energy.inputs.pipeline import KINDS, Choices, Pipeline
 from forerun.domains.energy.plan.frontier import Program, best_within, enumerated, frontier
 from forerun.domains.energy.plan.pipeline import PipelinePlan
-from forerun.domains.energy.traces.pipelines import synthetic
 from forerun.errors import CheckFailed, Infeasible, ScenarioError, TraceError
+from forerun.replication.zeus.pipelines import synthetic
 from forerun.trace.readers.energy_tables import read_pipeline
 
 

@@ -95,7 +95,7 @@ def power(path: Path, repairs: RepairLog) -> Any:
 
 def windows(path: Path, repairs: RepairLog) -> Any:
     """Measured windows."""
-    from forerun.domains.energy.traces.windows import read_windows
+    from forerun.replication.zeus.windows import read_windows
 
     return read_windows(path, repairs)
 

@@ -242,7 +242,6 @@ def room_seeds() -> Iterator[Seed]:
     """What domains and shared code read besides traces."""
     from forerun.domains.cluster.inputs import files as cluster
     from forerun.domains.cluster.inputs.applications import read_applications
-    from forerun.domains.energy.traces.windows import read_windows
     from forerun.domains.loading.blocks.tar import read_tar
     from forerun.domains.serving.inputs.llm.medians import read_medians
     from forerun.domains.serving.inputs.profile import read_profile
@@ -252,6 +251,7 @@ def room_seeds() -> Iterator[Seed]:
     from forerun.profile.supply import Supply
     from forerun.replication.cndlsys.runs import read_long_series
     from forerun.replication.cndlsys.runs import read_run as read_loading_run
+    from forerun.replication.zeus.windows import read_windows
     from forerun.result.plan import read_document
     from forerun.scenarios import load
     from forerun.study.expand import load_study

@@ -212,7 +212,7 @@ def test_the_reason_of_an_energy_run_follows_the_figures(
 
 
 def pipeline_captions(tmp_path: Path, slower: str) -> tuple[dict[str, str], Result]:
-    from forerun.domains.energy.traces.pipelines import synthetic
+    from forerun.replication.zeus.pipelines import synthetic
 
     pipeline = synthetic((1.0, 1.2), 4, (900, 1200, 1410))
     rows = [

@@ -40,7 +40,10 @@ class EnergyExplainer(Explainer[Scenario]):
         return Answer("Did every attempt reach its target?", summary["failed_attempts"] == 0)
 
     def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
-        """The weight of energy, the bound, the number of recurrences, the GPU type, and the policies."""
+        """The weight of energy, the bound, the number of recurrences, the GPU type, and the policies.
+
+        For a pipeline, how much longer an iteration may take.
+        """
         what_ifs = []
         if scenario.pipeline is not None:
             slowdown = scenario.goal.max_slowdown

@@ -20,9 +20,9 @@ from forerun.domains.energy.policy import KnobSpec, Pair
 from forerun.domains.energy.policy.view import Floats
 from forerun.domains.energy.scenario import Drift, Rules
 from forerun.domains.energy.summary.savings import Reference, Savings, of_attempts, reference
-from forerun.domains.energy.traces.groups import REGIMES, regime
 from forerun.errors import Infeasible
 from forerun.replication.zeus import reproduce_hardware
+from forerun.replication.zeus.groups import REGIMES, regime
 from forerun.replication.zeus.public import GPUS, SOURCE, public_workload
 from forerun.replication.zeus.published import JOBS, published
 from forerun.result.figures import Axis, Figure, Rule

@@ -7,10 +7,10 @@ from typing import Final
 from forerun.data import fetch
 from forerun.domains.energy.plan.frontier import Program
 from forerun.domains.energy.policy.selectors import least_cost, least_energy, least_time, max_slowdown
-from forerun.domains.energy.traces.pipelines import synthetic
-from forerun.domains.energy.traces.windows import Windows, read_windows
+from forerun.replication.zeus.pipelines import synthetic
 from forerun.replication.zeus.public import WINDOWS_SOURCE
 from forerun.replication.zeus.published import published
+from forerun.replication.zeus.windows import Windows, read_windows
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 

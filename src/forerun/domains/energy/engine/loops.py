@@ -71,7 +71,10 @@ def group(simulation: Simulation, rows: Sequence[Submission]) -> History:
         )
 
     def launch(recurrence: int, attempt: int, start_s: float, end_s: float, ratio: float) -> None:
-        """Start an attempt: its outcome is computed now and learned at its end."""
+        """Start an attempt: its outcome is computed now and learned at its end.
+
+        recurrence, attempt: which one, from 0. start_s, end_s: when it runs [s]. ratio: its length over the mean job's.
+        """
         nonlocal launched
         in_flight = tuple(flight.outcome.batch_size for _, _, flight in flights)
         incumbent = simulation.incumbent

@@ -21,7 +21,6 @@ from forerun.domains.energy.policy.view import (
     AttemptOutcome,
     EndedBy,
     Knobs,
-    MeasuredLimits,
     OracleView,
     ProfileLimits,
     Standing,
@@ -101,17 +100,12 @@ class History:
     attempts: list[Attempt] = field(default_factory=list)
     known_bugs: Counter[str] = field(default_factory=Counter)
 
-    def started(self) -> list[Attempt]:
-        """The attempts that ran at least one epoch."""
-        return [attempt for attempt in self.attempts if attempt.outcome.ended_by != "never_ran"]
-
 
 class Simulation:
     """The state of one run: what stands between a policy and the recorded paths.
 
     workload: the job. spec: the policy. eta: weight of energy against time. beta: the bound, in lowest costs. rules: which
-    known bugs are fixed. seed: of the paths, and of the policy unless `policy_seed` says otherwise. drift: changes of the
-    job (default none).
+    known bugs are fixed. seed: of the paths and of the policy. drift: changes of the job (default none).
 
     `least_j` is the lowest cost so far as the published simulator counts it and `best` its batch size. `standing` counts
     finished attempts a size; `incumbent` is the size with the lowest mean cost (0 before any reached), `lowest_j` that
@@ -127,15 +121,13 @@ class Simulation:
         beta: float,
         rules: Rules,
         seed: int,
-        policy_seed: int | None = None,
         drift: Sequence[Drift] = (),
     ) -> None:
         self.workload, self.eta, self.beta, self.rules = workload, eta, beta, rules
         self.history = History()
         self.sizes = tuple(workload.sizes.tolist())
-        rng = np.random.default_rng(seed if policy_seed is None else policy_seed)
-        if rules.named_streams:
-            rng = stream(seed if policy_seed is None else policy_seed, "policy", str(workload.job))
+        named = rules.named_streams
+        rng = stream(seed, "policy", str(workload.job)) if named else np.random.default_rng(seed)
         setting = Setting(
             job=workload.job,
             sizes=self.sizes,
@@ -147,7 +139,7 @@ class Simulation:
             known_bugs=self.history.known_bugs,
         )
         self.policy: KnobPolicy = spec.build(setting)
-        self.paths: Paths = StreamPerSize(seed, str(workload.job)) if rules.named_streams else OneStream(seed)
+        self.paths: Paths = StreamPerSize(seed, str(workload.job)) if named else OneStream(seed)
         self.least_j = math.inf
         self.best = workload.job.default_batch_size or 0
         self.standing = {size: Standing() for size in self.sizes}
@@ -177,7 +169,10 @@ class Simulation:
         return workload
 
     def view(self, recurrence: int, attempt: int, in_flight: tuple[int, ...] = ()) -> View:
-        """What the policy may know now."""
+        """What the policy may know now.
+
+        recurrence, attempt: which one is to start, from 0. in_flight: batch sizes that are running (default: none).
+        """
         return View(
             job=self.workload.job,
             sizes=self.sizes,
@@ -200,89 +195,91 @@ class Simulation:
         return self._run(knobs, view), "retry" if view.attempt else first
 
     def _run(self, knobs: Knobs, view: View) -> AttemptOutcome:
-        """Run the attempt that the policy wants. Raises PolicyError for impossible knobs."""
-        at = self.workload.size_index(knobs.batch_size)
+        """Run the attempt that the policy wants. Raises PolicyError for impossible knobs.
+
+        With a profile the first epoch is split over its limits, and the best of them carries on.
+        """
+        size = knobs.batch_size
+        at = self.workload.size_index(size)
         where = f"{view.job} recurrence {view.recurrence} attempt {view.attempt}"
         if at < 0:
             offered = ", ".join(map(str, self.sizes))
-            raise PolicyError(Problem(where, f"batch size {knobs.batch_size} is not on offer: {offered}"))
+            raise PolicyError(Problem(where, f"batch size {size} is not on offer: {offered}"))
         bound = view.bound_j if knobs.bound_j is None else knobs.bound_j
         workload = self.job_at(view.recurrence)
         if not workload.count[at].any():
-            what = f"no run of batch size {knobs.batch_size} records the target"
-            raise TargetNotInTrace(Problem(where, what))
+            raise TargetNotInTrace(Problem(where, f"no run of batch size {size} records the target"))
+        price = (1 - self.eta) * workload.top_limit_w[at]
+        first_s = first_j = first_cost = 0.0
+        measured, charged = None, False
         if isinstance(knobs.limit, ProfileLimits):
-            return self._profiled(workload, at, knobs, knobs.limit, bound, view, where)
-        return self._plain(workload, at, knobs, knobs.limit, bound, where)
-
-    def _plain(
-        self, workload: Workload, at: int, knobs: Knobs, limit_w: float, bound: float, where: str
-    ) -> AttemptOutcome:
-        """An attempt at a known limit."""
+            first_s, first_j = self._first_epoch(workload, at, knobs.limit, where)
+            first_cost = self.eta * first_j + price * first_s
+            charged = self.rules.profiling_charged
+            if charged and first_cost > bound * (1 + WHOLE_TOLERANCE):
+                return self._never_ran(size, knobs.limit.limits_w[0], bound)
+            measured = workload.measured(at, knobs.limit.limits_w)
+            limit_w = self.policy.profiled(view, measured)
+        else:
+            limit_w = knobs.limit
         target, epoch_s, epoch_j = self._path(workload, at, limit_w, where)
-        cap = self._cap(bound, self.eta * epoch_j + ((1 - self.eta) * workload.top_limit_w[at]) * epoch_s)
-        if cap == 0:
-            return self._never_ran(knobs.batch_size, limit_w, bound)
-        epochs, ended_by = _ended(target, cap, workload.job.max_epochs)
-        return self._outcome(
-            knobs.batch_size, limit_w, epochs, epoch_j * epochs, epoch_s * epochs, bound, ended_by
-        )
-
-    def _profiled(
-        self,
-        workload: Workload,
-        at: int,
-        knobs: Knobs,
-        profile: ProfileLimits,
-        bound: float,
-        view: View,
-        where: str,
-    ) -> AttemptOutcome:
-        """An attempt whose first epoch is split over limits; the best of them carries on."""
-        price_w = workload.top_limit_w[at]
-        first_s, first_j = float(workload.split_s[at]), float(workload.split_j[at])
-        unknown = [limit for limit in profile.limits_w if limit not in workload.limits_of(at)]
-        if unknown or not profile.limits_w:
-            raise PolicyError(
-                Problem(where, f"cannot profile {unknown or 'no limit at all'} at {knobs.batch_size}")
-            )
-        if len(profile.limits_w) < len(workload.limits_of(at)):
-            chosen = [workload.limit_index(limit) for limit in profile.limits_w]
-            first_s = float(workload.time_mean_s[at, chosen].mean())
-            first_j = float((workload.time_mean_s[at, chosen] * workload.power_mean_w[at, chosen]).mean())
-        first_cost = self.eta * first_j + ((1 - self.eta) * price_w) * first_s
-        charged = self.rules.profiling_charged
-        if charged and first_cost > bound * (1 + WHOLE_TOLERANCE):
-            return self._never_ran(knobs.batch_size, profile.limits_w[0], bound)
-        measured = workload.measured(at, profile.limits_w)
-        limit_w = self.policy.profiled(view, measured)
-        target, epoch_s, epoch_j = self._path(workload, at, limit_w, where)
-        cost = self.eta * epoch_j + ((1 - self.eta) * price_w) * epoch_s
+        cost = self.eta * epoch_j + price * epoch_s
         if charged:
             cap = min(1 + self._cap(bound - first_cost, cost), workload.job.max_epochs)
         else:
             cap = self._cap(bound, cost)
-            self.history.known_bugs["B7"] += bound < math.inf
+            if measured is not None:
+                self.history.known_bugs["B7"] += bound < math.inf
         if cap == 0:
-            return self._never_ran(knobs.batch_size, limit_w, bound)
+            return self._never_ran(size, limit_w, bound)
         epochs, ended_by = _ended(target, cap, workload.job.max_epochs)
-        if epochs == 0:  # a bound that is not a number: stopped before the first epoch
-            first_j = first_s = epoch_j = epoch_s = 0.0
-        return self._outcome(
-            knobs.batch_size,
-            limit_w,
-            epochs,
-            first_j + epoch_j * (epochs - 1),
-            first_s + epoch_s * (epochs - 1),
-            bound,
-            ended_by,
+        if measured is None:
+            energy_j, time_s = epoch_j * epochs, epoch_s * epochs
+        elif epochs:
+            energy_j, time_s = first_j + epoch_j * (epochs - 1), first_s + epoch_s * (epochs - 1)
+        else:  # a bound that is not a number: stopped before the first epoch
+            energy_j = time_s = first_j = first_s = 0.0
+        spent = self.eta * energy_j + ((1 - self.eta) * self.workload.max_power_w) * time_s
+        return AttemptOutcome(
+            batch_size=size,
+            limit_w=limit_w,
+            epochs=epochs,
+            energy_j=energy_j,
+            time_s=time_s,
+            cost_j=spent,
+            observed_j=spent,
+            bound_j=bound,
+            ended_by=ended_by,
             measured=measured,
             profiling_j=first_j,
             profiling_s=first_s,
         )
 
+    def _first_epoch(
+        self, workload: Workload, at: int, profile: ProfileLimits, where: str
+    ) -> tuple[float, float]:
+        """Seconds and joules of an epoch that is split over the limits of a profile.
+
+        at: index of the batch size. where: the attempt, for messages. Raises PolicyError for limits that were not
+        measured.
+        """
+        offered = workload.limits_of(at)
+        unknown = [limit for limit in profile.limits_w if limit not in offered]
+        if unknown or not profile.limits_w:
+            what = f"cannot profile {unknown or 'no limit at all'} at {workload.sizes[at]}"
+            raise PolicyError(Problem(where, what))
+        if len(profile.limits_w) >= len(offered):
+            return float(workload.split_s[at]), float(workload.split_j[at])
+        chosen = [workload.limit_index(limit) for limit in profile.limits_w]
+        seconds, watts = workload.time_mean_s[at, chosen], workload.power_mean_w[at, chosen]
+        return float(seconds.mean()), float((seconds * watts).mean())
+
     def _path(self, workload: Workload, at: int, limit_w: float, where: str) -> tuple[int, float, float]:
-        """Draw a path: epochs to target (0 never), seconds and joules of an epoch."""
+        """Draw a path: epochs to the target (0 never), seconds and joules of an epoch.
+
+        at: index of the batch size. where: the attempt, for messages. Raises PolicyError for a limit that was not
+        measured.
+        """
         p = workload.limit_index(limit_w)
         count = int(workload.count[at, p]) if p >= 0 else 0
         if not count:
@@ -294,7 +291,7 @@ class Simulation:
         return int(workload.epochs[row]), float(workload.epoch_s[row]), float(workload.epoch_j[row])
 
     def _cap(self, bound: float, epoch_cost: float) -> int:
-        """How many epochs fit under the bound."""
+        """How many epochs fit under the bound, at most those of the job; -1 for a bound that is not a number."""
         most = self.workload.job.max_epochs
         if bound == math.inf:
             return most
@@ -308,37 +305,6 @@ class Simulation:
         """The outcome of an attempt whose first epoch does not fit its bound."""
         self.history.known_bugs["B1"] += 1
         return AttemptOutcome(batch_size, limit_w, 0, 0.0, 0.0, 0.0, bound, bound, "never_ran")
-
-    def _outcome(
-        self,
-        batch_size: int,
-        limit_w: float,
-        epochs: int,
-        energy_j: float,
-        time_s: float,
-        bound: float,
-        ended_by: EndedBy,
-        *,
-        measured: MeasuredLimits | None = None,
-        profiling_j: float = 0.0,
-        profiling_s: float = 0.0,
-    ) -> AttemptOutcome:
-        """The outcome of an attempt that ran, with its cost."""
-        cost = self.eta * energy_j + ((1 - self.eta) * self.workload.max_power_w) * time_s
-        return AttemptOutcome(
-            batch_size=batch_size,
-            limit_w=limit_w,
-            epochs=epochs,
-            energy_j=energy_j,
-            time_s=time_s,
-            cost_j=cost,
-            observed_j=cost,
-            bound_j=bound,
-            ended_by=ended_by,
-            measured=measured,
-            profiling_j=profiling_j,
-            profiling_s=profiling_s,
-        )
 
     def learn(self, outcome: AttemptOutcome) -> None:
         """Count a finished attempt and let the policy learn from it."""
@@ -379,7 +345,10 @@ class Simulation:
 
 
 def _ended(target: int, cap: int, max_epochs: int) -> tuple[int, EndedBy]:
-    """Epochs run and why the attempt ended, from epochs to the target (0: never) and the epochs that fit."""
+    """Epochs run, and why the attempt ended.
+
+    target: epochs to the target (0: never). cap: epochs that fit under the bound.
+    """
     if 0 < target <= cap:
         return target, "reached"
     return max(cap, 0), "max_epochs" if cap == max_epochs else "bound"

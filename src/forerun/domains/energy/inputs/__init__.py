@@ -50,7 +50,10 @@ class JobInputs:
 
 @dataclass(frozen=True)
 class PipelineInputs:
-    """One iteration of a pipeline. scenario: as given. repairs: what was repaired in the profile."""
+    """One iteration of a pipeline.
+
+    scenario: as given. pipeline: what was measured. repairs: what was repaired in the profile.
+    """
 
     scenario: Scenario
     pipeline: Pipeline

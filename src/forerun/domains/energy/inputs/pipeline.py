@@ -28,7 +28,10 @@ Frequencies = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Choices:
-    """What an operation may run at, highest frequency first: float64[F] MHz, seconds, joules."""
+    """What an operation may run at, highest frequency first.
+
+    frequency_mhz: float64[F] [MHz]. time_s: float64[F], what it takes [s]. energy_j: float64[F] [J].
+    """
 
     frequency_mhz: Floats
     time_s: Floats
@@ -37,7 +40,10 @@ class Choices:
 
 @dataclass(frozen=True)
 class Operation:
-    """One computation of a stage (from 0): the forward or backward pass of a microbatch (from 0)."""
+    """One computation of a stage.
+
+    stage: from 0. kind: the forward or the backward pass. microbatch: of which, from 0.
+    """
 
     stage: int
     kind: Kind
@@ -46,7 +52,10 @@ class Operation:
 
 @dataclass(frozen=True)
 class Timed:
-    """One iteration: when each operation runs [s], how long the iteration takes and what it draws."""
+    """One iteration.
+
+    start_s, end_s: when each operation runs [s]. makespan_s: how long the iteration takes. energy_j: what it draws.
+    """
 
     start_s: tuple[float, ...]
     end_s: tuple[float, ...]

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from forerun.domains.energy.inputs.workload import Workload
-from forerun.domains.energy.policy.view import Floats
+from forerun.domains.energy.policy.view import Floats, Ints
 
 #: least standard deviation of log epochs: whole numbers of epochs hide smaller ones
 LEAST_LOG_SD = 0.02
@@ -24,42 +24,31 @@ def resampled_workload(workload: Workload, rng: np.random.Generator, paths: int 
 
     The share that never reaches the target is sampled too. Measured seconds and joules stay.
     """
-    recorded = _recorded_paths(workload)
     pooled = _pooled_log_variance(workload)
-    sizes, limits = workload.count.shape
-    start, count = np.zeros((sizes, limits), np.int64), np.zeros((sizes, limits), np.int64)
-    epochs: list[Floats] = []
-    seconds: list[Floats] = []
-    joules: list[Floats] = []
-    total = 0
-    for s in range(sizes):
-        new = _sampled_paths(recorded[s], workload.job.max_epochs, pooled, rng, paths)
+    start, count = np.zeros_like(workload.start), np.zeros_like(workload.count)
+    epochs: list[Ints] = []
+    rows: list[int] = []
+    for s in range(len(workload.sizes)):
+        new = _sampled_paths(workload.paths_of(s), workload.job.max_epochs, pooled, rng, paths)
         for p in np.flatnonzero(workload.count[s]):
-            first = workload.start[s, p]
-            start[s, p], count[s, p] = total, paths
-            total += paths
+            start[s, p], count[s, p] = paths * len(epochs), paths
             epochs.append(new)
-            seconds.append(np.full(paths, workload.epoch_s[first]))
-            joules.append(np.full(paths, workload.epoch_j[first]))
+            rows.append(int(workload.start[s, p]))
     return replace(
         workload,
         start=start,
         count=count,
         epochs=np.concatenate(epochs).astype(np.int64),
-        epoch_s=np.concatenate(seconds),
-        epoch_j=np.concatenate(joules),
+        epoch_s=np.repeat(workload.epoch_s[rows], paths),
+        epoch_j=np.repeat(workload.epoch_j[rows], paths),
     )
-
-
-def _recorded_paths(workload: Workload) -> list[np.ndarray]:
-    """The recorded epochs of each batch size."""
-    return [workload.paths_of(size) for size in range(len(workload.sizes))]
 
 
 def _pooled_log_variance(workload: Workload) -> float:
     """Variance of log epochs within batch sizes, pooled over them."""
     squares, freedom = 0.0, 0
-    for paths in _recorded_paths(workload):
+    for size in range(len(workload.sizes)):
+        paths = workload.paths_of(size)
         logs = np.log(paths[paths > 0])
         if len(logs) > 1:
             squares += float(((logs - logs.mean()) ** 2).sum())
@@ -70,7 +59,11 @@ def _pooled_log_variance(workload: Workload) -> float:
 def _sampled_paths(
     recorded: np.ndarray, max_epochs: int, pooled: float, rng: np.random.Generator, paths: int
 ) -> np.ndarray:
-    """Epochs of `paths` new runs; 0 where a run never reaches."""
+    """Epochs of new runs, int64[paths]; 0 where a run never reaches.
+
+    recorded: epochs of the recorded runs. max_epochs: of the job. pooled: variance of log epochs of all sizes, for a size
+    with one run.
+    """
     reached = np.log(recorded[recorded > 0])
     n = len(reached)
     if not n:
@@ -87,7 +80,10 @@ def _sampled_paths(
 
 
 def resampled_mean_epochs(workload: Workload, size: int, rng: np.random.Generator, draws: int) -> Floats:
-    """Draws of a size's expected epochs (retries counted) over the recorded mean, from the posterior of its law."""
+    """A size's expected epochs over the recorded mean, float64[draws], from the posterior of its law; retries are counted.
+
+    size: index of the batch size. Infinite for a size that never reaches.
+    """
     recorded, cap = workload.paths_of(size), workload.job.max_epochs
     good = recorded[(recorded > 0) & (recorded <= cap)]
     n, failed = len(good), len(recorded) - len(good)

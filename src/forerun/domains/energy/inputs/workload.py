@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from forerun.domains.energy.scenario import Job, Rules
 from forerun.errors import Problem, TraceError
 from forerun.trace.readers.energy_tables import PowerTrace, TrainTrace
 
+#: rows of the power trace by (dataset, network, optimizer) and batch size
+Rows: TypeAlias = dict[tuple[tuple[str, str, str], int], list[int]]
 #: epochs that no job is given: a size that drifts beyond does not reach
 MOST_EPOCHS: Final = 2**40
 
@@ -91,7 +93,10 @@ class Workload:
         return self.epochs[first : first + self.count[size, measured[0]]]
 
     def measured(self, size: int, limits_w: Iterable[float] | None = None) -> MeasuredLimits:
-        """What a profile of this size finds over the given limits (default: all)."""
+        """What a profile of this size measures.
+
+        size: index of the batch size. limits_w: in the order measured [W] (default: all, highest first).
+        """
         chosen = self.limits_of(size) if limits_w is None else tuple(limits_w)
         at = [self.limit_index(limit) for limit in chosen]
         return MeasuredLimits(
@@ -108,7 +113,10 @@ class Workload:
         return 2 * int(with_rows.sum()) * int((self.count.sum(axis=0) > 0).sum())
 
     def drifted(self, exponent: float, pivot: float) -> Workload:
-        """The job after a change: epochs(b) grow by (b / pivot) ** exponent, at least one epoch."""
+        """The job after a change: epochs(b) grow by (b / pivot) ** exponent, to at least one epoch.
+
+        exponent: below 0, large batches gain. pivot: the batch size that does not change.
+        """
         with np.errstate(over="ignore"):  # more epochs than can be counted are never reached
             factor = np.repeat((self.sizes / pivot) ** exponent, self.count.sum(axis=1))
             grown = np.round(np.maximum(1, self.epochs) * factor)
@@ -118,7 +126,8 @@ class Workload:
     def expected(self, eta: float) -> tuple[Expected, ...]:
         """Expected totals of every measured configuration, sizes ascending, limits descending.
 
-        Where some paths fail at `max_epochs`, a job is retried until it reaches: failures cost the full cap.
+        eta: weight of energy against time. Where some paths fail at `max_epochs`, a job is retried until it reaches:
+        failures cost the full cap.
         """
         points = []
         for s, p in zip(*np.nonzero(self.count)):
@@ -178,16 +187,18 @@ def join(train: TrainTrace, power: PowerTrace, job: Job, rules: Rules, max_power
         notes.append(("B17", f"batch size {size} has no rows for target {job.target_metric:g}"))
         if rules.unmeasured_left_out:
             sizes.remove(size)
-    if rules.one_max_power:
-        price = max_power_w or float(power.limit_w.max())
-    else:
-        price = max_power_w or max(float(power.limit_w[at].max()) for at in joined.values())
+    in_trace = (
+        power.limit_w
+        if rules.one_max_power
+        else power.limit_w[[at for rows in joined.values() for at in rows]]
+    )
+    price = max_power_w or float(in_trace.max())
     return _lay_out(job, power, joined, sizes, paths, price, rules, notes)
 
 
-def _power_rows(power: PowerTrace, rules: Rules) -> dict[tuple[tuple[str, str, str], int], list[int]]:
+def _power_rows(power: PowerTrace, rules: Rules) -> Rows:
     """Row numbers a (workload, batch size), in file order; duplicates dropped where the rules say so."""
-    rows: dict[tuple[tuple[str, str, str], int], list[int]] = defaultdict(list)
+    rows: Rows = defaultdict(list)
     seen: dict[tuple[object, ...], int] = {}
     for at, (workload, size, limit) in enumerate(
         zip(power.workload, power.batch_size.tolist(), power.limit_w.tolist())
@@ -206,14 +217,11 @@ def _same_or_error(power: PowerTrace, first: int, second: int) -> None:
     if power.epoch_s[first] == power.epoch_s[second] and power.power_w[first] == power.power_w[second]:
         return
     of = f"{'/'.join(power.workload[first])} batch size {power.batch_size[first]}"
-    raise TraceError(
-        Problem(
-            f"{power.source}:{power.line[second]}",
-            f"conflicts with line {power.line[first]}: {of} at "
-            f"{power.limit_w[first]:g} W has {power.epoch_s[first]:g} s, {power.power_w[first]:g} W there and "
-            f"{power.epoch_s[second]:g} s, {power.power_w[second]:g} W here",
-        )
+    what = (
+        f"conflicts with line {power.line[first]}: {of} at {power.limit_w[first]:g} W has {power.epoch_s[first]:g} s, "
+        f"{power.power_w[first]:g} W there and {power.epoch_s[second]:g} s, {power.power_w[second]:g} W here"
     )
+    raise TraceError.at(f"{power.source}:{power.line[second]}", what)
 
 
 def _paths(train: TrainTrace, job: Job) -> dict[int, list[int]]:
@@ -228,7 +236,7 @@ def _paths(train: TrainTrace, job: Job) -> dict[int, list[int]]:
 def _lay_out(
     job: Job,
     power: PowerTrace,
-    joined: dict[tuple[tuple[str, str, str], int], list[int]],
+    joined: Rows,
     sizes: list[int],
     paths: dict[int, list[int]],
     price: float,
@@ -239,27 +247,20 @@ def _lay_out(
 
     Adds a note for each missing limit, and for each size whose highest limit is not the price.
     """
-    mine = [joined[job.workload, size] for size in sizes]
-    limits = sorted(
-        {float(power.limit_w[at]) for size, at_size in zip(sizes, mine) if size in paths for at in at_size}
-    )
-    limits.reverse()
+    rows_of = {size: joined[job.workload, size] for size in sizes if size in paths}
+    limits = sorted({float(power.limit_w[at]) for rows in rows_of.values() for at in rows}, reverse=True)
     shape = (len(sizes), len(limits))
     start, count = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     power_mean, time_mean = np.full(shape, np.nan), np.full(shape, np.nan)
-    split_s, split_j, top = (
-        np.full(len(sizes), np.nan),
-        np.full(len(sizes), np.nan),
-        np.full(len(sizes), np.nan),
-    )
+    split_s, split_j, top = np.full((3, len(sizes)), np.nan)
     epochs: list[int] = []
-    seconds: list[float] = []
-    joules: list[float] = []
+    measured: list[int] = []  # the power row of each path
     epoch_j = power.epoch_s * power.power_w
-    for s, (size, rows) in enumerate(zip(sizes, mine)):
-        if size not in paths:
+    for s, size in enumerate(sizes):
+        rows = rows_of.get(size, [])
+        order = [(path, at) for path in paths.get(size, ()) for at in rows]
+        if not order:
             continue
-        order = [(path, at) for path in paths[size] for at in rows]
         split_s[s] = np.mean([power.epoch_s[at] for _, at in order])
         split_j[s] = np.mean([epoch_j[at] for _, at in order])
         top[s] = max(power.limit_w[at] for at in rows)
@@ -268,19 +269,16 @@ def _lay_out(
             start[s, p], count[s, p] = len(epochs), len(here)
             if here:
                 epochs += [path for path, _ in here]
-                seconds += [float(power.epoch_s[at]) for _, at in here]
-                joules += [float(epoch_j[at]) for _, at in here]
+                measured += [at for _, at in here]
                 power_mean[s, p] = compensated_mean(float(power.power_w[at]) for _, at in here)
                 time_mean[s, p] = compensated_mean(float(power.epoch_s[at]) for _, at in here)
-    for s, size in enumerate(sizes):
-        absent = [f"{limit:g}" for p, limit in enumerate(limits) if size in paths and not count[s, p]]
+        absent = [f"{limit:g}" for limit, paths_here in zip(limits, count[s]) if not paths_here]
         if absent:
             notes.append(("holes", f"batch size {size} was not measured at {', '.join(absent)} W"))
     for size, limit in zip(sizes, top):
         if limit != price and not np.isnan(limit):
-            notes.append(
-                ("B6", f"batch size {size} was measured up to {limit:g} W, time is priced at {price:g} W")
-            )
+            what = f"batch size {size} was measured up to {limit:g} W, time is priced at {price:g} W"
+            notes.append(("B6", what))
     return Workload(
         job=job,
         sizes=np.array(sizes, np.int64),
@@ -288,8 +286,8 @@ def _lay_out(
         start=start,
         count=count,
         epochs=np.array(epochs, np.int64),
-        epoch_s=np.array(seconds),
-        epoch_j=np.array(joules),
+        epoch_s=power.epoch_s[measured],
+        epoch_j=epoch_j[measured],
         power_mean_w=power_mean,
         time_mean_s=time_mean,
         split_s=split_s,
@@ -300,9 +298,7 @@ def _lay_out(
     )
 
 
-def _notes(
-    power: PowerTrace, joined: dict[tuple[tuple[str, str, str], int], list[int]], job: Job
-) -> list[tuple[str, str]]:
+def _notes(power: PowerTrace, joined: Rows, job: Job) -> list[tuple[str, str]]:
     """Notes on duplicate rows and on draws above their limit."""
     notes = []
     for (workload, size), rows in joined.items():

@@ -98,7 +98,10 @@ def enumerated(pipeline: Pipeline) -> tuple[FrequencyPlan, ...]:
 
 
 def _digit(plan: Ints, counts: Sequence[int], place: int) -> Ints:
-    """The frequency of one operation in the plans of these numbers."""
+    """The frequency of one operation in the plans of these numbers.
+
+    counts: frequencies of each operation, whose product is the number of plans.
+    """
     digit: Ints = plan // math.prod(counts[place + 1 :]) % counts[place]
     return digit
 
@@ -204,7 +207,10 @@ class Program:
         return self._solver
 
     def _slowed(self, at: list[int], limit_s: float) -> list[int]:
-        """Spend the slack that is left on slower frequencies, the largest saving first."""
+        """Spend the slack that is left on slower frequencies, the largest saving first.
+
+        at: a frequency for each operation, changed in place. limit_s: by when the iteration must end [s].
+        """
         pipeline = self._pipeline
         while True:
             done = pipeline.run(at)

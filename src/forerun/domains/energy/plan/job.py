@@ -9,18 +9,18 @@ re-verifies.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.domains.energy.inputs import read_job
+from forerun.domains.energy.inputs import JobInputs, read_job
 from forerun.domains.energy.inputs.resampling import resampled_mean_epochs
 from forerun.domains.energy.inputs.workload import Workload
 from forerun.domains.energy.plan.points import Bound, Certificate, Point, certified_frontier, knee, verify
-from forerun.domains.energy.plan.signals import amount, best_pieces, best_start
+from forerun.domains.energy.plan.signals import Schedule, amount, best_pieces, best_start
 from forerun.domains.energy.policy.view import Floats
 from forerun.domains.energy.scenario import Goal, Scenario
 from forerun.errors import Infeasible, Problem
@@ -98,9 +98,8 @@ class JobPlan(ShownPlan):
         """One sentence: what is chosen, against what, under which bounds."""
         against = ""
         if self.default is not None:
-            e = 100 * (1 - self.chosen.energy_j / self.default.energy_j)
-            t = 100 * (1 - self.chosen.time_s / self.default.time_s)
-            against = f"; against the default it takes {_change(e)} energy and {_change(t)} time"
+            energy, time = map(_change, self._saved.values())
+            against = f"; against the default it takes {energy} energy and {time} time"
         named = [
             # A slowdown is named with the time that it amounts to.
             f"{bound.name} ({format_number(bound.limit)} s)"
@@ -132,22 +131,37 @@ class JobPlan(ShownPlan):
             figures |= {"cost_usd": self.chosen.usd, "cost_usd_if_started_now": self.chosen.usd_now}
         if not math.isnan(self.chosen.gco2):
             figures |= {"carbon_gco2": self.chosen.gco2, "carbon_gco2_if_started_now": self.chosen.gco2_now}
-        if self.default is not None:
-            figures["energy_saved_percent"] = 100 * (1 - self.chosen.energy_j / self.default.energy_j)
-            figures["time_saved_percent"] = 100 * (1 - self.chosen.time_s / self.default.time_s)
-        return figures
+        return figures | self._saved
+
+    @property
+    def _saved(self) -> dict[str, float]:
+        """What is saved against the default configuration; empty without one."""
+        if self.default is None:
+            return {}
+        return {
+            "energy_saved_percent": 100 * (1 - self.chosen.energy_j / self.default.energy_j),
+            "time_saved_percent": 100 * (1 - self.chosen.time_s / self.default.time_s),
+        }
 
     @property
     def tables(self) -> dict[str, Table]:
         """The points, with frontier, feasibility and the probability to be the best."""
         front = set(self.certificate.frontier)
-        rows = []
-        for at, p in enumerate(self.points):
-            broken = [bound.name for bound in self.certificate.bounds if bound.broken_by(p)]
-            row = (p.gpu, p.batch_size, p.limit_w, p.reach, p.time_s, p.energy_j, p.cost_j, p.power_w)
-            rest = (p.usd, p.gco2, p.start_s, at in front, not broken, ", ".join(broken))
-            rows.append((*row, *rest, float(self.probability_best[at])))
-        return {"points": Table.of_rows(POINTS, rows)}
+        broken = [
+            [bound.name for bound in self.certificate.bounds if bound.broken_by(point)]
+            for point in self.points
+        ]
+        points = Table.of_records(
+            POINTS,
+            self.points,
+            power_limit_w="limit_w",
+            reach_share="reach",
+            on_frontier=[at in front for at in range(len(self.points))],
+            feasible=[not names for names in broken],
+            violates=[", ".join(names) for names in broken],
+            probability_best=self.probability_best,
+        )
+        return {"points": points}
 
     def check(self) -> JobPlan:
         """Re-verify the certificate; returns self. Raises CheckFailed."""
@@ -166,8 +180,7 @@ class JobPlan(ShownPlan):
             "default": _plain(self.default) if self.default else None,
             "by_eta": [{"eta": eta, **_plain(point)} for eta, point in self.by_eta],
             "confidence": {
-                "best": self.confidence.best,
-                "keeps": self.confidence.keeps,
+                **asdict(self.confidence),
                 "time_s": list(self.confidence.time_s),
                 "energy_j": list(self.confidence.energy_j),
             },
@@ -177,66 +190,87 @@ class JobPlan(ShownPlan):
 def plan_job(scenario: Scenario) -> JobPlan:
     """The plan of a recurring job. Raises Infeasible naming the bound that cannot be met, and as `inputs.read_job`."""
     goal = scenario.goal
-    workloads, repairs = {}, []
-    for gpu in _gpus(scenario):
-        inputs = read_job(scenario, gpu)
-        workloads[gpu] = inputs.workload
-        repairs += [repair for repair in inputs.repairs if repair not in repairs]
-    points = enumerate_points(workloads, scenario, goal, inputs.price, inputs.carbon)
-    return _solve(scenario, goal, workloads, points, tuple(repairs))
+    gpus = tuple(scenario.trace.power) if goal.all_gpus else (scenario.gpu_type,)
+    inputs = {gpu: read_job(scenario, gpu) for gpu in gpus}
+    workloads = {gpu: one.workload for gpu, one in inputs.items()}
+    repairs = dict.fromkeys(repair for one in inputs.values() for repair in one.repairs)
+    # Time is priced at the highest limit of all GPU types.
+    top_w = scenario.max_power_w or max(workload.max_power_w for workload in workloads.values())
+    points = _points(inputs, top_w)
+    default = _default_point(scenario, points)
+    bounds = _bounds(goal, default)
+    certain = [at for at, point in enumerate(points) if point.reach == 1] or list(range(len(points)))
+    frontier, dominated_by = certified_frontier(points, certain)
+    feasible = [at for at in range(len(points)) if not any(bound.broken_by(points[at]) for bound in bounds)]
+    if not feasible:
+        raise _infeasible(points, bounds)
+    figure = goal.minimise
+    if all(math.isnan(points[at].value(figure)) for at in feasible):
+        what = f"{figure} is to be minimised, but the scenario has no {'price' if figure == 'usd' else 'carbon'} signal"
+        raise Infeasible(Problem("goal.minimise", what))
+    preferred = [at for at in feasible if points[at].reach == 1] or feasible
+    chosen = min(preferred, key=lambda at: points[at].value(figure))
+    certificate = Certificate(points, bounds, figure, tuple(frontier), dominated_by, chosen)
+    sure, best = _confidence(scenario, workloads, certificate)
+    return JobPlan(
+        scenario=scenario,
+        points=points,
+        frontier=tuple(points[at] for at in frontier),
+        knee=points[knee(points, frontier)],
+        default=default,
+        chosen=points[chosen],
+        by_eta=tuple((eta, _best_at(eta, top_w, points, certain)) for eta in ETAS),
+        confidence=sure,
+        certificate=certificate,
+        probability_best=best,
+        notes=(*repairs, *_doubts(goal, sure, points[chosen], points, certain)),
+    ).check()
 
 
-def _gpus(scenario: Scenario) -> tuple[str, ...]:
-    """The GPU types to plan over."""
-    return tuple(scenario.trace.power) if scenario.goal.all_gpus else (scenario.gpu_type,)
-
-
-def enumerate_points(
-    workloads: dict[str, Workload],
-    scenario: Scenario,
-    goal: Goal,
-    price: Signal | None,
-    carbon: Signal | None,
-) -> tuple[Point, ...]:
-    """Every configuration that can reach the target; time is priced at the highest limit of all GPU types."""
-    top = scenario.max_power_w or max(workload.max_power_w for workload in workloads.values())
+def _points(inputs: Mapping[str, JobInputs], top_w: float) -> tuple[Point, ...]:
+    """Every configuration that can reach the target. inputs: by GPU type. top_w: prices a second [W]."""
     points = []
-    for gpu, workload in workloads.items():
-        for at in workload.expected(scenario.eta):
+    for gpu, one in inputs.items():
+        eta, goal = one.scenario.eta, one.scenario.goal
+        for at in one.workload.expected(eta):
             if at.reach == 0:
                 continue
-            cost = scenario.eta * at.energy_j + (1 - scenario.eta) * top * at.time_s
+            cost = eta * at.energy_j + (1 - eta) * top_w * at.time_s
             power = goal.gpus * at.energy_j / at.time_s
-            totals = (at.reach, at.time_s, at.energy_j, cost, power)
-            points.append(_timed(Point(gpu, at.batch_size, at.limit_w, *totals), goal, price, carbon))
+            point = Point(gpu, at.batch_size, at.limit_w, at.reach, at.time_s, at.energy_j, cost, power)
+            points.append(_timed(point, goal, one.price, one.carbon))
     if not points:
-        raise Infeasible(Problem(str(scenario.job), "no measured configuration ever reaches the target"))
+        raise Infeasible(Problem(str(one.scenario.job), "no measured configuration ever reaches the target"))
     return tuple(points)
 
 
+def _best_at(eta: float, top_w: float, points: Sequence[Point], certain: Sequence[int]) -> Point:
+    """The best certain point at a weight of energy."""
+    best = min(certain, key=lambda at: eta * points[at].energy_j + (1 - eta) * top_w * points[at].time_s)
+    return points[best]
+
+
 def _timed(point: Point, goal: Goal, price: Signal | None, carbon: Signal | None) -> Point:
-    """The point with its best start: by what is minimised, else by carbon, else by price."""
+    """The point with its best start: by what is minimised, else by carbon, else by price.
+
+    price: [usd/kWh]; carbon: [g/kWh]; None if the scenario has none.
+    """
     leading = {"usd": price, "gco2": carbon}.get(goal.minimise) or carbon or price
     if leading is None:
         return point
-    start = 0.0
-    stretches: tuple[tuple[float, float], ...] = ((0.0, point.time_s),)
-    if goal.deadline_s:
-        slot = best_start(leading, point.time_s, point.power_w, deadline_s=goal.deadline_s)
-        if slot is not None:
-            start = slot.start_s
-        stretches = ((start, start + point.time_s),)
-        if goal.pausing is not None and slot is not None:
-            pieces = best_pieces(
-                leading,
-                point.time_s,
-                point.power_w,
-                deadline_s=goal.deadline_s,
-                checkpoint_s=goal.pausing.checkpoint_s,
-                checkpoint_j=goal.pausing.checkpoint_j,
-            )
-            if pieces is not None:
-                start, stretches = pieces.stretches[0][0], pieces.stretches
+    when: Schedule | None = None
+    if goal.deadline_s and goal.pausing is not None:
+        when = best_pieces(
+            leading,
+            point.time_s,
+            point.power_w,
+            deadline_s=goal.deadline_s,
+            checkpoint_s=goal.pausing.checkpoint_s,
+            checkpoint_j=goal.pausing.checkpoint_j,
+        )
+    elif goal.deadline_s:
+        when = best_start(leading, point.time_s, point.power_w, deadline_s=goal.deadline_s)
+    stretches = when.stretches if when is not None else ((0.0, point.time_s),)
     extra_j = goal.pausing.checkpoint_j if goal.pausing else 0.0
 
     def taken(value: Signal | None) -> tuple[float, float]:
@@ -249,45 +283,7 @@ def _timed(point: Point, goal: Goal, price: Signal | None, carbon: Signal | None
 
     usd, gco2 = taken(price), taken(carbon)
     timed = replace(point, usd=usd[0], usd_now=usd[1], gco2=gco2[0], gco2_now=gco2[1])
-    return replace(timed, start_s=start, stretches=stretches)
-
-
-def _solve(
-    scenario: Scenario,
-    goal: Goal,
-    workloads: dict[str, Workload],
-    points: tuple[Point, ...],
-    repairs: tuple[str, ...],
-) -> JobPlan:
-    """Choose the best feasible point and put everything about it together. Raises Infeasible."""
-    default = _default_point(scenario, points)
-    bounds = _bounds(goal, default)
-    certain = [at for at, point in enumerate(points) if point.reach == 1] or list(range(len(points)))
-    frontier, dominated_by = certified_frontier(points, certain)
-    feasible = [at for at in range(len(points)) if not any(bound.broken_by(points[at]) for bound in bounds)]
-    if not feasible:
-        raise _infeasible(scenario, points, bounds)
-    figure = goal.minimise
-    if all(math.isnan(points[at].value(figure)) for at in feasible):
-        what = f"{figure} is to be minimised, but the scenario has no {'price' if figure == 'usd' else 'carbon'} signal"
-        raise Infeasible(Problem("goal.minimise", what))
-    preferred = [at for at in feasible if points[at].reach == 1] or feasible
-    chosen = min(preferred, key=lambda at: points[at].value(figure))
-    certificate = Certificate(points, bounds, figure, tuple(frontier), dominated_by, chosen)
-    sure, best = _confidence(scenario, workloads, points, bounds, figure, chosen)
-    return JobPlan(
-        scenario=scenario,
-        points=points,
-        frontier=tuple(points[at] for at in frontier),
-        knee=points[knee(points, frontier)],
-        default=default,
-        chosen=points[chosen],
-        by_eta=_by_eta(scenario, workloads, points, certain),
-        confidence=sure,
-        certificate=certificate,
-        probability_best=best,
-        notes=(*repairs, *_doubts(goal, sure, points[chosen], points, certain)),
-    ).check()
+    return replace(timed, start_s=stretches[0][0], stretches=stretches)
 
 
 def _default_point(scenario: Scenario, points: Sequence[Point]) -> Point | None:
@@ -302,30 +298,26 @@ def _default_point(scenario: Scenario, points: Sequence[Point]) -> Point | None:
 
 def _bounds(goal: Goal, default: Point | None) -> tuple[Bound, ...]:
     """The bounds of a goal. Raises Infeasible for a slowdown without a default configuration."""
-    bounds = [
-        Bound(name, figure, getattr(goal, name))
-        for name, figure in (
-            ("max_time_s", "time_s"),
-            ("max_energy_j", "energy_j"),
-            ("power_cap_w", "power_w"),
-            ("max_usd", "usd"),
-            ("max_gco2", "gco2"),
-        )
-        if getattr(goal, name)
-    ]
-    if goal.deadline_s:
-        bounds.append(Bound("deadline_s", "time_s", goal.deadline_s))
+    figures = {
+        "max_time_s": "time_s",
+        "max_energy_j": "energy_j",
+        "power_cap_w": "power_w",
+        "max_usd": "usd",
+        "max_gco2": "gco2",
+        "deadline_s": "time_s",
+    }
+    limits = {name: getattr(goal, name) for name in figures}
+    bounds = [Bound(name, figures[name], limit) for name, limit in limits.items() if limit]
     if goal.max_slowdown:
         if default is None:
             what = "needs the default configuration, which never reaches the target or was not measured"
             raise Infeasible(Problem("goal.max_slowdown", what))
-        bounds.append(
-            Bound(f"max_slowdown {goal.max_slowdown:g}", "time_s", goal.max_slowdown * default.time_s)
-        )
+        limit = goal.max_slowdown * default.time_s
+        bounds.append(Bound(f"max_slowdown {goal.max_slowdown:g}", "time_s", limit))
     return tuple(bounds)
 
 
-def _infeasible(scenario: Scenario, points: Sequence[Point], bounds: Sequence[Bound]) -> Infeasible:
+def _infeasible(points: Sequence[Point], bounds: Sequence[Bound]) -> Infeasible:
     """Names the bounds that no point keeps, or the pair of figures that cannot be had together."""
     problems = []
     for bound in bounds:
@@ -345,44 +337,25 @@ def _or_infinite(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
 
-def _by_eta(
-    scenario: Scenario, workloads: dict[str, Workload], points: Sequence[Point], certain: Sequence[int]
-) -> tuple[tuple[float, Point], ...]:
-    """The best certain point at each weight of energy."""
-    top = scenario.max_power_w or max(workload.max_power_w for workload in workloads.values())
-    best_by_eta = []
-    for eta in ETAS:
-        best = min(certain, key=lambda at: eta * points[at].energy_j + (1 - eta) * top * points[at].time_s)
-        best_by_eta.append((eta, points[best]))
-    return tuple(best_by_eta)
-
-
 def _confidence(
-    scenario: Scenario,
-    workloads: dict[str, Workload],
-    points: Sequence[Point],
-    bounds: Sequence[Bound],
-    figure: str,
-    chosen: int,
+    scenario: Scenario, workloads: Mapping[str, Workload], certificate: Certificate
 ) -> tuple[Confidence, Floats]:
     """Sample the posterior of the paths, scale every point with its size's mean epochs, and count.
 
     Money and carbon scale with energy: starts are not chosen again for each sample.
     """
     rng = stream(scenario.seed, "confidence", str(scenario.job))
-    factor = np.ones((DRAWS, len(points)))
+    points, chosen = certificate.points, certificate.chosen
     samples: dict[int, Floats] = {}
     for workload in workloads.values():
         for at, size in enumerate(workload.sizes.tolist()):
             if size not in samples:
                 samples[size] = resampled_mean_epochs(workload, at, rng, DRAWS)
-    for at, point in enumerate(points):
-        factor[:, at] = samples[point.batch_size]
-    base = np.array([point.value(figure) for point in points])
-    values = base * factor
-    within: NDArray[np.bool_] = np.ones((DRAWS, len(points)), bool)
+    factor = np.stack([samples[point.batch_size] for point in points], axis=1)
+    values = np.array([point.value(certificate.minimise) for point in points]) * factor
+    within: NDArray[np.bool_] = np.ones_like(factor, bool)
     keeps = {}
-    for bound in bounds:
+    for bound in certificate.bounds:
         scale = factor if bound.figure != "power_w" else np.ones_like(factor)
         good = np.array([point.value(bound.figure) for point in points]) * scale <= bound.limit * (1 + 1e-12)
         within &= good
@@ -390,18 +363,13 @@ def _confidence(
     values = np.where(within & ~np.isnan(values), values, math.inf)
     winner = np.argmin(values, axis=1)
     best = np.bincount(winner[np.isfinite(values.min(axis=1))], minlength=len(points)) / DRAWS
-    inside = np.quantile(factor[:, chosen], [0.025, 0.975])
-    low, high = float(inside[0]), float(inside[1])
+    low, high = np.quantile(factor[:, chosen], [0.025, 0.975]).tolist()
     point = points[chosen]
-    return (
-        Confidence(
-            best=float(best[chosen]),
-            keeps=keeps,
-            time_s=(low * point.time_s, high * point.time_s),
-            energy_j=(low * point.energy_j, high * point.energy_j),
-        ),
-        best,
+    time_s, energy_j = (
+        (low * point.time_s, high * point.time_s),
+        (low * point.energy_j, high * point.energy_j),
     )
+    return Confidence(float(best[chosen]), keeps, time_s, energy_j), best
 
 
 def _change(saved_percent: float) -> str:
@@ -412,7 +380,7 @@ def _change(saved_percent: float) -> str:
 def _doubts(
     goal: Goal, sure: Confidence, chosen: Point, points: Sequence[Point], certain: Sequence[int]
 ) -> list[str]:
-    """Notes on what the recorded paths leave uncertain."""
+    """Notes on what the recorded paths leave uncertain. certain: indices of the points whose paths all reach."""
     notes = [
         f"{name} holds in expectation, but only with probability {share:.0%} over the recorded paths"
         for name, share in sure.keeps.items()
@@ -433,20 +401,11 @@ def _doubts(
 
 def _plain(point: Point) -> dict[str, Any]:
     """A point as plain data; NaN becomes None."""
-    fields = {
-        "gpu": point.gpu,
-        "batch_size": point.batch_size,
-        "power_limit_w": point.limit_w,
-        "reach_share": point.reach,
-        "time_s": point.time_s,
-        "energy_j": point.energy_j,
-        "cost_j": point.cost_j,
-        "power_w": point.power_w,
-        "usd": point.usd,
-        "gco2": point.gco2,
-        "start_s": point.start_s,
-        "stretches_s": [list(stretch) for stretch in point.stretches],
-    }
+    renamed = {"limit_w": "power_limit_w", "reach": "reach_share"}
+    fields = {renamed.get(name, name): value for name, value in asdict(point).items()}
+    for name in ("usd_now", "gco2_now"):
+        del fields[name]
+    fields["stretches_s"] = [list(stretch) for stretch in fields.pop("stretches")]
     return {
         name: None if isinstance(value, float) and math.isnan(value) else value
         for name, value in fields.items()

@@ -110,54 +110,44 @@ class PipelinePlan(ShownPlan):
     @property
     def tables(self) -> dict[str, Table]:
         """Stages, frontier, and each operation before and after."""
-        points = [(p.makespan_s, p.energy_j, p.at_least_j, p == self.chosen) for p in self.frontier]
         return {
-            "stages": Table.of_rows(STAGES, self._stages()),
-            "frontier": Table.of_rows(FRONTIER, points),
-            "operations": Table.of_rows(
-                OPERATIONS,
-                [
-                    *self._operations("highest", self.pipeline.all_highest),
-                    *self._operations("chosen", self.chosen.frequencies),
-                ],
-            ),
+            "stages": Table.of_rows(STAGES, map(self._stage, range(self.pipeline.stages))),
+            "frontier": Table.of_records(FRONTIER, self.frontier, chosen=lambda plan: plan == self.chosen),
+            "operations": self._operations(highest=self.pipeline.all_highest, chosen=self.chosen.frequencies),
         }
 
-    def _stages(self) -> list[tuple[Any, ...]]:
-        """Rows of the table of stages."""
+    def _stage(self, stage: int) -> tuple[float, ...]:
+        """A row of the table of stages."""
         pipeline, at = self.pipeline, self.chosen.frequencies
-        rows = []
-        for stage in range(pipeline.stages):
-            mine = [place for place, op in enumerate(pipeline.operations) if op.stage == stage]
-            clocks = [
-                float(
-                    np.mean(
-                        [
-                            pipeline.of(p).frequency_mhz[at[p]]
-                            for p in mine
-                            if pipeline.operations[p].kind == kind
-                        ]
-                    )
-                )
-                for kind in KINDS
-            ]
-            busy, joules = pipeline.sums(mine, at)
-            top_busy, top_joules = pipeline.sums(mine, pipeline.all_highest)
-            blocked = self.chosen.makespan_s - busy
-            energy = joules + pipeline.blocked_power_w * blocked
-            top = top_joules + pipeline.blocked_power_w * (self.highest.makespan_s - top_busy)
-            rows.append((stage, *clocks, busy, blocked, energy, top))
-        return rows
+        mine = [place for place, op in enumerate(pipeline.operations) if op.stage == stage]
+        clocks: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        for place in mine:
+            clocks[pipeline.operations[place].kind].append(pipeline.of(place).frequency_mhz[at[place]])
+        busy, joules = pipeline.sums(mine, at)
+        top_busy, top_joules = pipeline.sums(mine, pipeline.all_highest)
+        blocked = self.chosen.makespan_s - busy
+        energy = joules + pipeline.blocked_power_w * blocked
+        top = top_joules + pipeline.blocked_power_w * (self.highest.makespan_s - top_busy)
+        means = (float(np.mean(clocks[kind])) for kind in KINDS)
+        return (stage, *means, busy, blocked, energy, top)
 
-    def _operations(self, name: str, at: Frequencies) -> list[tuple[Any, ...]]:
-        """Rows of the table of operations, for one plan."""
-        done = self.pipeline.run(at)
-        rows = []
-        for place, op in enumerate(self.pipeline.operations):
-            choices = self.pipeline.of(place)
-            row = (name, op.stage, op.kind, op.microbatch, float(choices.frequency_mhz[at[place]]))
-            rows.append((*row, done.start_s[place], done.end_s[place], float(choices.energy_j[at[place]])))
-        return rows
+    def _operations(self, **plans: Frequencies) -> Table:
+        """Each pass of an iteration under each of the plans, by their names."""
+        pipeline, parts = self.pipeline, []
+        for name, at in plans.items():
+            done = pipeline.run(at)
+            choices = [(pipeline.of(place), chosen) for place, chosen in enumerate(at)]
+            part: dict[str, Any] = {"plan": name, "start_s": done.start_s, "end_s": done.end_s}
+            for column, attribute in (
+                ("stage", "stage"),
+                ("instruction", "kind"),
+                ("microbatch", "microbatch"),
+            ):
+                part[column] = [getattr(op, attribute) for op in pipeline.operations]
+            for column in ("frequency_mhz", "energy_j"):
+                part[column] = [float(getattr(of, column)[chosen]) for of, chosen in choices]
+            parts.append(part)
+        return Table.of_parts(OPERATIONS, parts)
 
     def check(self) -> PipelinePlan:
         """Run every stated plan again, and compare all pairs; returns self. Raises CheckFailed."""
@@ -168,13 +158,11 @@ class PipelinePlan(ShownPlan):
                 ("energy", point.energy_j, done.energy_j),
             ):
                 if not math.isclose(stated, run_again, rel_tol=1e-9):
-                    raise CheckFailed.at(
-                        "frontier", f"states {what} {stated!r}, run again it is {run_again!r}"
-                    )
+                    wrong = f"states {what} {stated!r}, run again it is {run_again!r}"
+                    raise CheckFailed.at("frontier", wrong)
             if point.energy_j < point.at_least_j * (1 - 1e-6):
-                raise CheckFailed.at(
-                    "frontier", f"{point.energy_j!r} J is below its bound {point.at_least_j!r} J"
-                )
+                wrong = f"{point.energy_j!r} J is below its bound {point.at_least_j!r} J"
+                raise CheckFailed.at("frontier", wrong)
         for one, other in itertools.pairwise(self.frontier):
             if not (one.makespan_s < other.makespan_s and one.energy_j > other.energy_j):
                 raise CheckFailed.at("frontier", f"the plan of {other.makespan_s!r} s is dominated")
@@ -185,7 +173,7 @@ class PipelinePlan(ShownPlan):
 
     def data(self) -> dict[str, Any]:
         """As plain data (`--json`)."""
-        ops = self._operations("chosen", self.chosen.frequencies)
+        operations = self._operations(chosen=self.chosen.frequencies).records()
         return {
             "domain": "energy",
             "summary": self.summary,
@@ -196,7 +184,7 @@ class PipelinePlan(ShownPlan):
                 for p in self.frontier
             ],
             "operations": [
-                dict(zip([column.name for column in OPERATIONS.columns][1:], row[1:])) for row in ops
+                {name: value for name, value in row.items() if name != "plan"} for row in operations
             ],
         }
 
@@ -238,7 +226,10 @@ def _feasible(
     points: tuple[FrequencyPlan, ...],
     bounds: list[tuple[str, str, float]],
 ) -> None:
-    """Raise Infeasible naming the bounds that no plan meets, or meets together."""
+    """Raise Infeasible naming the bounds that no plan meets, or meets together.
+
+    points: the frontier. bounds: as `_bounds` returns them.
+    """
     problems = []
     for name, figure, limit in bounds:
         least = min(getattr(point, figure) for point in points)

@@ -49,7 +49,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Bound:
-    """One bound. name: in the scenario's goal. figure: of a point, which must not exceed `limit`."""
+    """One bound of a plan.
+
+    name: in the scenario's goal. figure: of a point, by its name there. limit: what it must not exceed.
+    """
 
     name: str
     figure: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from forerun.domains.energy.policy import KnobPolicy, KnobSpec, Setting
-from forerun.domains.energy.policy.view import AttemptOutcome, Knobs, MeasuredLimits, View
+from forerun.domains.energy.policy.view import Knobs, View
 
 
 class Default(KnobSpec, frozen=True, kw_only=True, tag="default"):
@@ -16,7 +16,7 @@ class Default(KnobSpec, frozen=True, kw_only=True, tag="default"):
         return ConstantPolicy(setting.default(), 0.0)
 
 
-class ConstantPolicy:
+class ConstantPolicy(KnobPolicy):
     """One configuration, for ever; limit 0 stands for the highest measured."""
 
     def __init__(self, batch_size: int, limit_w: float) -> None:
@@ -26,10 +26,3 @@ class ConstantPolicy:
         """The configuration."""
         limit = self._limit_w or view.limits_w[self._batch_size][0]
         return Knobs(self._batch_size, limit, math.inf)
-
-    def profiled(self, view: View, measured: MeasuredLimits) -> float:
-        """Never asked: a constant does not profile."""
-        raise AssertionError("a constant policy profiles nothing")
-
-    def learn(self, outcome: AttemptOutcome) -> None:
-        """Nothing is learned."""

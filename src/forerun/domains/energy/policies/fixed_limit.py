@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forerun.domains.energy.policy import LimitPolicy, LimitSpec, Setting
-from forerun.domains.energy.policy.view import MeasuredLimits, View
+from forerun.domains.energy.policy.view import View
 
 
 class FixedLimit(LimitSpec, frozen=True, kw_only=True, tag="fixed-limit"):
@@ -20,18 +20,15 @@ class FixedLimit(LimitSpec, frozen=True, kw_only=True, tag="fixed-limit"):
 
     def build(self, setting: Setting) -> LimitPolicy:
         """A policy without state."""
-        return FixedLimitPolicy(self.limit_w)
+        return KeepLimit(self.limit_w)
 
 
-class FixedLimitPolicy:
-    """Knows one number."""
+class KeepLimit(LimitPolicy):
+    """One limit, for ever; 0 stands for the highest measured."""
 
     def __init__(self, limit_w: float) -> None:
         self._limit_w = limit_w
 
     def choose(self, view: View, batch_size: int) -> float:
         """The limit."""
-        return self._limit_w
-
-    def profiled(self, measured: MeasuredLimits) -> None:
-        """Nothing is learned."""
+        return self._limit_w or view.limits_w[batch_size][0]

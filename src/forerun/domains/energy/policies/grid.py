@@ -6,7 +6,7 @@ import math
 from collections import deque
 
 from forerun.domains.energy.policy import KnobPolicy, KnobSpec, Setting
-from forerun.domains.energy.policy.view import AttemptOutcome, Knobs, MeasuredLimits, View
+from forerun.domains.energy.policy.view import AttemptOutcome, Knobs, View
 from forerun.errors import Infeasible, Problem
 
 
@@ -18,7 +18,7 @@ class Grid(KnobSpec, frozen=True, kw_only=True, tag="grid"):
         return GridPolicy(setting, bounded=False)
 
 
-class GridPolicy:
+class GridPolicy(KnobPolicy):
     """`ahead` are the configurations not tried yet; `best` the cheapest seen, as (cost J, batch size, limit W)."""
 
     def __init__(self, setting: Setting, *, bounded: bool) -> None:
@@ -52,10 +52,6 @@ class GridPolicy:
             tried = ", ".join(map(str, view.sizes))
             raise Infeasible(Problem(str(self._job), f"no batch size of {tried} reached the target"))
         return Knobs(alive[0], view.limits_w[alive[0]][0], bound, exploring=True)
-
-    def profiled(self, view: View, measured: MeasuredLimits) -> float:
-        """Never asked: nothing is profiled."""
-        raise AssertionError("a grid profiles nothing")
 
     def learn(self, outcome: AttemptOutcome) -> None:
         """Remember the cheapest; drop a size that failed before it ever was the cheapest."""

@@ -276,7 +276,10 @@ class JointPolicy:
         return (log_cost - float(mean[at])) / sd
 
     def _learn_epoch(self, at: int, measured: MeasuredLimits) -> None:
-        """The cost of an epoch, and how much of it the GPU seems to wait: it draws far less than it may."""
+        """Learn the cost of an epoch, and how much of it the GPU seems to wait: it draws far less than it may.
+
+        at: index of the batch size. measured: its profile.
+        """
         busy = min(1.0, measured.power_w[0] / measured.limits_w[0] / self._spec.busy_share)
         self._curve.add_epoch(at, math.log(min(measured.epoch_cost_j(self._eta))), 1 - busy)
 
@@ -289,7 +292,10 @@ class JointPolicy:
         return outcome.epochs * epoch
 
     def _alarm(self, at: int, log_cost: float) -> bool:
-        """Two-sided CUSUM of standardised residuals; on an alarm the runs since its start are all that stays."""
+        """Two-sided CUSUM of standardised residuals; on an alarm the runs since its start are all that stays.
+
+        at: index of the batch size. log_cost: of an attempt that reached there.
+        """
         residual = self._residual(at, log_cost)
         slack = self._spec.cusum_slack
         self._up, self._since_up = _summed(self._up, self._since_up, residual - slack)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from forerun.domains.energy.policies.fixed_limit import KeepLimit
 from forerun.domains.energy.policy import LimitPolicy, LimitSpec, Setting
-from forerun.domains.energy.policy.view import MeasuredLimits, View
 
 
 class MaxLimit(LimitSpec, frozen=True, kw_only=True, tag="max-limit"):
@@ -11,15 +11,4 @@ class MaxLimit(LimitSpec, frozen=True, kw_only=True, tag="max-limit"):
 
     def build(self, setting: Setting) -> LimitPolicy:
         """A policy without state."""
-        return MaxLimitPolicy()
-
-
-class MaxLimitPolicy:
-    """Knows nothing and needs nothing."""
-
-    def choose(self, view: View, batch_size: int) -> float:
-        """The top."""
-        return view.limits_w[batch_size][0]
-
-    def profiled(self, measured: MeasuredLimits) -> None:
-        """Nothing is learned."""
+        return KeepLimit(0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forerun.domains.energy.policy import KnobPolicy, KnobSpec, Setting
-from forerun.domains.energy.policy.view import AttemptOutcome, Knobs, MeasuredLimits, View
+from forerun.domains.energy.policy.view import Knobs, View
 
 
 class Random(KnobSpec, frozen=True, kw_only=True, tag="random"):
@@ -14,7 +14,7 @@ class Random(KnobSpec, frozen=True, kw_only=True, tag="random"):
         return RandomPolicy(setting)
 
 
-class RandomPolicy:
+class RandomPolicy(KnobPolicy):
     """Draws one integer a choice."""
 
     def __init__(self, setting: Setting) -> None:
@@ -25,10 +25,3 @@ class RandomPolicy:
         grid = [(size, limit) for size in view.sizes for limit in view.limits_w[size]]
         size, limit = grid[int(self._rng.integers(len(grid)))]
         return Knobs(size, limit, exploring=True)
-
-    def profiled(self, view: View, measured: MeasuredLimits) -> float:
-        """Never asked: nothing is profiled."""
-        raise AssertionError("random knobs profile nothing")
-
-    def learn(self, outcome: AttemptOutcome) -> None:
-        """Nothing is learned."""

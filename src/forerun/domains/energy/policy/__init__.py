@@ -92,7 +92,8 @@ class LimitPolicy(Protocol):
         """The limit for this batch size [W], or a profile to run first."""
 
     def profiled(self, measured: MeasuredLimits) -> None:
-        """A profile was run."""
+        """A profile was run. A policy that profiles nothing leaves this as it is."""
+        return
 
 
 class KnobPolicy(Protocol):
@@ -103,9 +104,11 @@ class KnobPolicy(Protocol):
 
     def profiled(self, view: View, measured: MeasuredLimits) -> float:
         """The limit for the rest of the attempt, now that a profile was run [W]."""
+        raise AssertionError(f"{type(self).__name__} profiles nothing")
 
     def learn(self, outcome: AttemptOutcome) -> None:
-        """An attempt has ended."""
+        """An attempt has ended. A policy that learns nothing leaves this as it is."""
+        return
 
 
 @runtime_checkable

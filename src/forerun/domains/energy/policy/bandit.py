@@ -43,7 +43,10 @@ class GaussianThompson:
         self.observations = dict.fromkeys(self.arms, 0)
 
     def fit(self, arm: int, rewards: Sequence[float], *, reset: bool) -> None:
-        """Update one arm with rewards of its known precision, from the prior if `reset`."""
+        """Update one arm with rewards of its known precision.
+
+        rewards: minus costs. reset: whether to start from the prior, instead of from the present belief.
+        """
         if reset:
             self.mean[arm], self.precision[arm] = self._prior
             self.observations[arm] = 0

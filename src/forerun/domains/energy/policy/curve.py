@@ -111,7 +111,10 @@ class CostCurve:
         self._posterior: tuple[Floats, Floats] | None = None
 
     def add(self, size: int, log_cost: float, *, completed: bool) -> None:
-        """One attempt at the size of this index."""
+        """One attempt at the size of this index.
+
+        log_cost: what it cost. completed: whether it reached; else the cost is a lower limit.
+        """
         if math.isnan(self._level):
             self._level, self._first = log_cost, size
         (self.completed if completed else self.stopped)[size].append(log_cost)
@@ -120,7 +123,10 @@ class CostCurve:
         self._posterior = None
 
     def add_epoch(self, size: int, log_cost: float, waiting: float) -> None:
-        """What was measured of an epoch at this size: its log cost, and the share that the GPU seems to wait."""
+        """What was measured of an epoch at the size of this index.
+
+        log_cost: of the epoch. waiting: share of it that the GPU seems to wait.
+        """
         self._log_epoch[size], self._waiting[size] = log_cost, waiting
         self._posterior = None
 
@@ -230,7 +236,10 @@ class CostCurve:
 
 
 def _mixed(means: Floats, covariance: Floats, log_weight: Floats) -> tuple[Floats, Floats]:
-    """Mean and covariance of a mixture of normals that differ in their means, float64[H, S]."""
+    """Mean and covariance of a mixture of normals that differ in their means.
+
+    means: float64[H, S]. covariance: float64[S, S], of all. log_weight: float64[H], up to a constant.
+    """
     share = np.exp(log_weight - log_weight.max())
     share /= share.sum()
     mean = share @ means

@@ -54,7 +54,10 @@ class Explorer:
         return self.expecting
 
     def answer(self, batch_size: int, cost_j: float, reached: bool) -> None:
-        """The result of the batch size that was handed out."""
+        """The result of the batch size that was handed out.
+
+        cost_j: what it cost [J]. reached: whether it reached the target. Raises ObservedOutOfOrder for another size.
+        """
         if not self.expecting or batch_size != self.expecting:
             waiting = f"waits for batch size {self.expecting}" if self.expecting else "waits for nothing"
             raise ObservedOutOfOrder(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from forerun.errors import ForerunError, Infeasible, PolicyError, ScenarioError
+from forerun.errors import Infeasible, PolicyError, ScenarioError
 
 
 class DefaultMissing(ScenarioError):
@@ -81,19 +81,3 @@ class Livelock(Infeasible):
     """A group retries without end: the batch size it retries cannot reach the target within its bound."""
 
     kind: ClassVar[str] = "livelock"
-
-
-FAILURES: tuple[type[ForerunError], ...] = (
-    DefaultMissing,
-    DefaultNotInRange,
-    NoBatchSizes,
-    TargetNotInTrace,
-    WindowTooSmall,
-    ObservedOutOfOrder,
-    BestNotProfiled,
-    DefaultDidNotReach,
-    TriesExhausted,
-    NothingSurvivedRound1,
-    AllPruned,
-    Livelock,
-)

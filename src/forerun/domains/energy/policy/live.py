@@ -47,7 +47,10 @@ State = Ready | Warmup | Measuring | Done
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What the steps at one limit took: joules of all GPUs together, seconds of the slowest."""
+    """What the steps at one limit took.
+
+    limit_w: the limit [W]. energy_j: joules of all GPUs together. time_s: seconds of the slowest.
+    """
 
     limit_w: float
     energy_j: float

@@ -30,7 +30,11 @@ def least_cost(
     eta: float,
     max_power_w: float,
 ) -> float:
-    """The limit with the least eta * energy + (1 - eta) * max_power * time [W]; `max_power_w` of all GPUs together."""
+    """The limit with the least eta * energy + (1 - eta) * max_power * time [W].
+
+    limits_w, time_s, energy_j: of each window. eta: weight of energy. max_power_w: price of a second, of all GPUs
+    together [W].
+    """
     return limits_w[_first_least([eta * e + (1 - eta) * max_power_w * t for t, e in zip(time_s, energy_j)])]
 
 

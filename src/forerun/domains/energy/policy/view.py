@@ -99,7 +99,10 @@ class AttemptOutcome:
 
 @dataclass(slots=True)
 class Standing:
-    """What finished attempts say about one batch size: how many reached and failed, and the cost of all of them [J]."""
+    """What finished attempts say about one batch size.
+
+    reached, failed: how many did. spent_j: cost of all of them [J].
+    """
 
     reached: int = 0
     failed: int = 0

@@ -10,21 +10,11 @@ from forerun.domains.energy.engine import JobOutcome, Outcome, PipelineOutcome
 from forerun.domains.energy.engine.simulation import History
 from forerun.domains.energy.summary import pipeline, tables
 from forerun.domains.energy.summary.confidence import intervals
-from forerun.domains.energy.summary.savings import Reference, reference, savings
+from forerun.domains.energy.summary.savings import SAVED, Reference, reference, savings
 from forerun.result.run import Result
 from forerun.result.tables import Table
 
-HEADLINE: Final = (
-    "energy_saved_percent",
-    "time_saved_percent",
-    "energy_saved_last5_percent",
-    "time_saved_last5_percent",
-    "cost_ratio_to_oracle",
-    "energy_j",
-    "time_s",
-    "recurrences",
-    "attempts",
-)
+HEADLINE: Final = (*SAVED, "cost_ratio_to_oracle", "energy_j", "time_s", "recurrences", "attempts")
 #: known bugs that the data meet which a result's notes list
 MOST_NOTES: Final = 6
 
@@ -65,7 +55,10 @@ def summarize(outcome: Outcome) -> Result:
 
 
 def _summary(history: History, tables: Mapping[str, Table], against: Reference) -> dict[str, Any]:
-    """Flat figures of a run, names with units."""
+    """Flat figures of a run, names with units.
+
+    tables: of the run. against: the default and the oracle, with which it is compared.
+    """
     per = tables["recurrences"]
     attempts = tables["attempts"]
     saved = savings(per["energy_j"], per["time_s"], per["cost_j"], against)
@@ -79,10 +72,7 @@ def _summary(history: History, tables: Mapping[str, Table], against: Reference) 
         "cost_j": float(per["cost_j"].sum()),
     }
     if against.default:
-        summary["energy_saved_percent"] = saved.energy
-        summary["time_saved_percent"] = saved.time
-        summary["energy_saved_last5_percent"] = saved.energy_last
-        summary["time_saved_last5_percent"] = saved.time_last
+        summary |= {name: getattr(saved, attribute) for name, attribute in SAVED.items()}
     if against.oracle:
         summary["cost_ratio_to_oracle"] = saved.cost_ratio
         summary["regret_j"] = float(per["regret_cum_j"][-1])

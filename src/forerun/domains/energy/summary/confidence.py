@@ -10,7 +10,7 @@ import numpy as np
 from forerun.domains.energy.engine import RESAMPLED_WORKLOADS, JobOutcome, work_of
 from forerun.domains.energy.engine.batch import Work, columns, run_many
 from forerun.domains.energy.inputs.resampling import resampled_workload
-from forerun.domains.energy.summary.savings import Reference, Savings, of_attempts, reference
+from forerun.domains.energy.summary.savings import SAVED, Reference, Savings, of_attempts, reference
 from forerun.errors import ForerunError
 from forerun.result.run import Interval
 from forerun.rng import stream
@@ -49,17 +49,13 @@ def _savings(work: Work, seed: int) -> list[Savings]:
 
 
 def _named(runs: list[Savings], suffix: str, method: str) -> tuple[dict[str, Interval], dict[str, float]]:
-    """Intervals and medians of the savings of many runs, by summary figure."""
-    names = {
-        "energy_saved_percent": [saved.energy for saved in runs],
-        "time_saved_percent": [saved.time for saved in runs],
-        "energy_saved_last5_percent": [saved.energy_last for saved in runs],
-        "time_saved_last5_percent": [saved.time_last for saved in runs],
-        "cost_ratio_to_oracle": [saved.cost_ratio for saved in runs],
-    }
+    """Intervals and medians of the savings of many runs, by summary figure.
+
+    suffix: of the figures' names. method: what varies between the runs, in words.
+    """
     intervals, centres = {}, {}
-    for name, values in names.items():
-        finite = [value for value in values if math.isfinite(value)]
+    for name, attribute in {**SAVED, "cost_ratio_to_oracle": "cost_ratio"}.items():
+        finite = [value for run in runs if math.isfinite(value := getattr(run, attribute))]
         if len(finite) < 2:
             continue
         # What one deployment may see: percentiles of runs, outward to a run, so that few runs give their range.

@@ -14,7 +14,10 @@ from forerun.result.timeline import Timeline
 
 
 def summarize(outcome: PipelineOutcome) -> Result:
-    """The result of one iteration as the goal wants it, beside every pass at its highest frequency."""
+    """The result of one iteration as the goal wants it, beside every pass at its highest frequency.
+
+    Its ledgers split the energy, and the time of all stages, over forward passes, backward passes, and waiting.
+    """
     plan = outcome.plan
     pipeline, at = plan.pipeline, plan.chosen.frequencies
     done = pipeline.run(at)

@@ -12,6 +12,13 @@ from forerun.domains.energy.policy.view import Expected, Floats
 
 #: recurrences at the end of a run, when a policy has learned
 LAST: Final = 5
+#: the summary figures of what is saved against the default, and which saving each is
+SAVED: Final = {
+    "energy_saved_percent": "energy",
+    "time_saved_percent": "time",
+    "energy_saved_last5_percent": "energy_last",
+    "time_saved_last5_percent": "time_last",
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,10 @@ class Savings:
 
 
 def savings(energy_j: Floats, time_s: Floats, cost_j: Floats, against: Reference) -> Savings:
-    """Savings of totals a recurrence, float64[recurrences]."""
+    """Savings of a run.
+
+    energy_j, time_s, cost_j: float64[recurrences], totals of each. against: what the run is compared with.
+    """
     e0 = against.default.energy_j if against.default else math.nan
     t0 = against.default.time_s if against.default else math.nan
     c0 = against.oracle.cost_j if against.oracle else math.nan
@@ -68,6 +78,6 @@ def savings(energy_j: Floats, time_s: Floats, cost_j: Floats, against: Reference
 
 
 def of_attempts(log: Attempts, recurrences: int, against: Reference) -> Savings:
-    """Savings of one run given as columns."""
+    """Savings of one run given as columns. recurrences: how many there were."""
     totals = [log.per_recurrence(values, recurrences) for values in (log.energy_j, log.time_s, log.cost_j)]
     return savings(totals[0], totals[1], totals[2], against)

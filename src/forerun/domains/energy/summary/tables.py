@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Final
 
 import numpy as np
 
 from forerun.domains.energy.engine.simulation import Attempt, History
 from forerun.domains.energy.policy import Belief
-from forerun.domains.energy.policy.view import Expected, MeasuredLimits
+from forerun.domains.energy.policy.view import AttemptOutcome, Expected, MeasuredLimits
 from forerun.domains.energy.scenario import KNOWN_BUGS
 from forerun.result.ledger import Ledger
 from forerun.result.tables import Column, Table, TableSchema
@@ -110,34 +111,29 @@ MEANINGS: Final = {
 
 def attempts_table(history: History) -> Table:
     """One row an attempt."""
-    return Table.of_rows(ATTEMPTS, (_attempt_row(line) for line in history.attempts))
-
-
-def _attempt_row(line: Attempt) -> tuple[Any, ...]:
-    """A row of the table of attempts."""
-    done = line.outcome
-    return (
-        line.recurrence,
-        line.attempt,
-        line.start_s,
-        line.end_s,
-        done.batch_size,
-        done.limit_w,
-        done.epochs,
-        done.energy_j * line.ratio,
-        done.time_s * line.ratio,
-        done.cost_j,
-        done.bound_j if done.bound_j < math.inf else math.nan,
-        done.reached,
-        done.ended_by,
-        done.profiling_s > 0,
-        line.stage,
-        line.ratio,
+    return Table.of_records(
+        ATTEMPTS,
+        history.attempts,
+        batch_size="outcome.batch_size",
+        power_limit_w="outcome.limit_w",
+        epochs="outcome.epochs",
+        energy_j=lambda line: line.outcome.energy_j * line.ratio,
+        time_s=lambda line: line.outcome.time_s * line.ratio,
+        cost_j="outcome.cost_j",
+        bound_j=lambda line: line.outcome.bound_j if line.outcome.bound_j < math.inf else math.nan,
+        reached="outcome.reached",
+        ended_by="outcome.ended_by",
+        profiled=lambda line: line.outcome.profiling_s > 0,
+        runtime_ratio="ratio",
     )
 
 
 def recurrences_table(attempts: Table, oracle_j: float) -> Table:
-    """Sums over the attempts of each recurrence; regret against the oracle's expected cost [J]."""
+    """Sums over the attempts of each recurrence.
+
+    attempts: the table of attempts. oracle_j: the oracle's expected cost [J], against which regret is counted (NaN:
+    none).
+    """
     of = attempts["recurrence"]
     n = int(of.max()) + 1 if len(of) else 0
     cost = np.bincount(of, attempts["cost_j"], n)
@@ -161,9 +157,7 @@ def recurrences_table(attempts: Table, oracle_j: float) -> Table:
 
 def configurations_table(points: tuple[Expected, ...]) -> Table:
     """Expected totals of every configuration."""
-    return Table.of_rows(
-        CONFIGURATIONS, ((p.batch_size, p.limit_w, p.reach, p.time_s, p.energy_j, p.cost_j) for p in points)
-    )
+    return Table.of_records(CONFIGURATIONS, points, power_limit_w="limit_w", reach_share="reach")
 
 
 def arms_table(beliefs: Sequence[Belief]) -> Table:
@@ -172,47 +166,53 @@ def arms_table(beliefs: Sequence[Belief]) -> Table:
 
 
 def limits_table(limits: Sequence[tuple[MeasuredLimits, float | None]], eta: float) -> Table:
-    """What the policy's profiles measured, and which limit it chose; empty for policies that do not profile."""
-    rows = [
-        (measured.batch_size, limit, power, seconds, cost, limit == chosen)
-        for measured, chosen in limits
-        for limit, power, seconds, cost in zip(
-            measured.limits_w, measured.power_w, measured.epoch_s, measured.epoch_cost_j(eta)
-        )
-    ]
-    return Table.of_rows(LIMITS, rows)
+    """What the policy's profiles measured, and which limit it chose; empty for policies that do not profile.
+
+    limits: each profile with the limit chosen [W]. eta: weight of energy in costs.
+    """
+    return Table.of_parts(
+        LIMITS,
+        (
+            {
+                "batch_size": measured.batch_size,
+                "power_limit_w": measured.limits_w,
+                "power_w": measured.power_w,
+                "epoch_s": measured.epoch_s,
+                "epoch_cost_j": measured.epoch_cost_j(eta),
+                "kept": [limit == chosen for limit in measured.limits_w],
+            }
+            for measured, chosen in limits
+        ),
+    )
 
 
 def known_bugs_table(history: History) -> Table:
     """The known bugs that were met."""
     met = history.known_bugs
-    return Table.of_rows(
-        MET, [(name, int(met[name]), text) for name, text in KNOWN_BUGS.items() if met[name]]
-    )
+    return Table.of_rows(MET, [(name, met[name], text) for name, text in KNOWN_BUGS.items() if met[name]])
 
 
 def ledgers(history: History) -> tuple[Ledger, Ledger]:
     """Where every joule and every second of every attempt went; first tries and retries apart."""
-    energy: dict[str, list[float]] = {
-        f"{cell} ({tried})": [] for tried in ("first try", "retry") for cell in CELLS
-    }
-    time: dict[str, list[float]] = {name: [] for name in energy}
-    whole_j, whole_s = [], []
-    for line in history.attempts:
-        done, tried = line.outcome, "retry" if line.attempt else "first try"
-        first_j, first_s = done.profiling_j * line.ratio, done.profiling_s * line.ratio
-        all_j, all_s = done.energy_j * line.ratio, done.time_s * line.ratio
-        energy[f"profiling ({tried})"].append(first_j)
-        time[f"profiling ({tried})"].append(first_s)
-        rest = f"{_cell(line)} ({tried})"
-        energy[rest].append(all_j - first_j)
-        time[rest].append(all_s - first_s)
-        whole_j.append(all_j)
-        whole_s.append(all_s)
-    meanings = {name: MEANINGS[name.split(" (")[0]] for name in energy}
+    names = [f"{cell} ({tried})" for tried in ("first try", "retry") for cell in CELLS]
+    meanings = {name: MEANINGS[name.split(" (")[0]] for name in names}
+
+    def ledger(name: str, unit: str, spent: Callable[[AttemptOutcome], tuple[float, float]]) -> Ledger:
+        """A ledger of what all attempts took. spent: what one took in all, and in its profiling epoch."""
+        parts: dict[str, list[float]] = {part: [] for part in names}
+        whole = []
+        for line in history.attempts:
+            tried = "retry" if line.attempt else "first try"
+            taken, first = (value * line.ratio for value in spent(line.outcome))
+            parts[f"profiling ({tried})"].append(first)
+            parts[f"{_cell(line)} ({tried})"].append(taken - first)
+            whole.append(taken)
+        sums = {part: math.fsum(values) for part, values in parts.items() if values}
+        return Ledger(name, unit, math.fsum(whole), sums, meanings, tolerance=1e-12)
+
     return (
-        _ledger("energy", "J", whole_j, energy, meanings),
-        _ledger("training time", "s", whole_s, time, meanings),
+        ledger("energy", "J", attrgetter("energy_j", "profiling_j")),
+        ledger("training time", "s", attrgetter("time_s", "profiling_s")),
     )
 
 
@@ -225,14 +225,6 @@ def _cell(line: Attempt) -> str:
             return "gave up"
         case "reached":
             return "useful" if line.outcome.batch_size == line.incumbent else "exploration"
-
-
-def _ledger(
-    name: str, unit: str, whole: list[float], parts: dict[str, list[float]], meanings: dict[str, str]
-) -> Ledger:
-    """A ledger of the sums of its parts."""
-    sums = {part: math.fsum(values) for part, values in parts.items() if values}
-    return Ledger(name, unit, math.fsum(whole), sums, meanings, tolerance=1e-12)
 
 
 def slots_of(starts: Sequence[float], ends: Sequence[float]) -> list[int]:

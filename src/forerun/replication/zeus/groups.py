@@ -7,8 +7,6 @@ gives the wanted load. The published group trace is not obtainable; reports call
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
@@ -71,49 +69,3 @@ def regime(name: Regime, n: int, mean_s: float, seed: int) -> list[Submission]:
             return group_rows(n, mean_s, seed=seed, load=2.0, purpose=name)
         case "burst":
             return group_rows(n, mean_s, seed=seed, load=2.0, burst=8, purpose=name)
-
-
-def group_sizes(
-    groups: int, seed: int, *, smallest: int = 10, largest: int = 1000, shape: float = 1.2
-) -> list[int]:
-    """Sizes of many groups: a power law cut at both ends, as recurring cluster jobs are distributed."""
-    u = stream(seed, "energy group sizes").random(groups)
-    low, high = smallest**-shape, largest**-shape
-    return [int(size) for size in (low - u * (low - high)) ** (-1 / shape)]
-
-
-def by_mean_runtime(group_means_s: Sequence[float], workload_means_s: dict[str, float]) -> list[str]:
-    """A workload for each group: groups are split into equal shares by mean runtime and matched in order."""
-    names = sorted(workload_means_s, key=workload_means_s.__getitem__)
-    rank = np.argsort(np.argsort(group_means_s, kind="stable"), kind="stable")
-    return [names[int(place * len(names) / len(group_means_s))] for place in rank]
-
-
-@dataclass(frozen=True)
-class GroupShape:
-    """What a group looks like: mean length and gap [s], spread of log length, share of submissions that overlap."""
-
-    mean_s: float
-    length_log_sd: float
-    mean_gap_s: float
-    overlap_share: float
-
-    @property
-    def load(self) -> float:
-        """Mean number running at once."""
-        return self.mean_s / self.mean_gap_s if self.mean_gap_s else math.inf
-
-
-def fitted(rows: Sequence[Submission]) -> GroupShape:
-    """The shape of a group of at least two submissions, sorted by start."""
-    starts = np.array([row.start_s for row in rows])
-    ends = np.array([row.end_s for row in rows])
-    lengths = ends - starts
-    positive = lengths[lengths > 0]
-    running_until = np.maximum.accumulate(ends)[:-1]
-    return GroupShape(
-        mean_s=float(lengths.mean()),
-        length_log_sd=float(np.log(positive).std()) if len(positive) > 1 else 0.0,
-        mean_gap_s=float(np.diff(starts).mean()),
-        overlap_share=float((starts[1:] < running_until).mean()),
-    )

@@ -1,1 +1,0 @@
-"""Synthetic groups and pipelines, and the reader of measured windows."""
