@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, TrainingJob
+from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 
 from ..conftest import shared_path
@@ -65,10 +65,6 @@ def job_of() -> Callable[[dict[str, Any]], TrainingJob]:
 
 
 def _job_of(config: dict[str, Any]) -> TrainingJob:
-    checkpoint = dict(config["snapshot"])
-    rule = {"back_to_back": BackToBack, "every_steps": EverySteps, "every_seconds": EverySeconds}[
-        checkpoint.pop("rule")
-    ]
     return TrainingJob(
         depth=config["depth"],
         max_pipelines=config["max_pipelines"],
@@ -77,7 +73,7 @@ def _job_of(config: dict[str, Any]) -> TrainingJob:
         prep_s=config["prep_s"],
         write_s=config["write_s"],
         stall_s=config["stall_s"],
-        checkpoint=rule(**checkpoint),
+        checkpoint=Checkpoints(**config["snapshot"]),
         horizon_s=config["horizon_s"],
         reconfig_rule=config["reconfig_rule"],
         warm_start=config["warm_start"],
@@ -96,6 +92,5 @@ def rounded() -> TrainingJob:
         prep_s=180.0,
         write_s=89.0,
         stall_s=0.0,
-        checkpoint=BackToBack(),
         horizon_s=21_300.0,
     )

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from forerun.domains.spot.engine.history import Counts
-from forerun.domains.spot.engine.job import BackToBack, EverySteps, TrainingJob
+from forerun.domains.spot.engine.job import TrainingJob
 
 NEVER = 10**12
 Rows = Sequence[tuple[float, bool, str]]
@@ -60,9 +60,9 @@ class Reference:
         rule, done = self.job.checkpoint, len(self.steps)
         if self.open_shot() is not None:
             return
-        if isinstance(rule, EverySteps):
+        if rule.rule == "every_steps":
             due = done % rule.steps == 0
-        elif isinstance(rule, BackToBack):
+        elif rule.rule == "back_to_back":
             due = True
         else:
             due = self.t - (self.shots[-1][1] if self.shots else self.begin) >= tenths(rule.period_s)

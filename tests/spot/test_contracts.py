@@ -128,6 +128,6 @@ def test_contracts_catch_what_breaks_them() -> None:
         keeps_deadlines = True
 
     assert broken(Foresight()) == {"test_what_comes_later_changes_nothing_before"}
-    assert broken(Cooked()) == {"test_the_books_sum", "test_a_goal_ends_the_run_when_it_is_reached"}
-    assert "test_the_same_world_gives_the_same_run" in broken(Mood())
+    assert broken(Cooked()) == {"test_the_ledgers_sum", "test_a_goal_ends_the_run_when_it_is_reached"}
+    assert "test_the_same_case_gives_the_same_run" in broken(Mood())
     assert broken(TooLate()) == {"test_deadlines_are_kept_where_that_is_promised"}

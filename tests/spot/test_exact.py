@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, TrainingJob
+from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
@@ -123,7 +123,11 @@ def world_of(seed: int) -> tuple[list[tuple[float, bool, str]], TrainingJob, str
     pipelines = rng.choice([1, 2, 3])
     write = rng.choice(["async", "async", "sync"])
     rule = rng.choice(
-        [BackToBack(write), EverySteps(rng.randint(1, 5), write), EverySeconds(rng.randint(1, 40), write)]
+        [
+            Checkpoints(write=write),
+            Checkpoints(rule="every_steps", steps=rng.randint(1, 5), write=write),
+            Checkpoints(rule="every_seconds", period_s=float(rng.randint(1, 40)), write=write),
+        ]
     )
     job = TrainingJob(
         depth=depth,
@@ -222,7 +226,7 @@ def test_scaling_all_times_scales_the_ledger() -> None:
         scaled = replace(
             job,
             step_s={size: seconds * k for size, seconds in job.step_s.items()},
-            checkpoint=replace(rule, period_s=rule.period_s * k) if isinstance(rule, EverySeconds) else rule,
+            checkpoint=rule.with_(period_s=rule.period_s * k),
             **{
                 name: getattr(job, name) * k
                 for name in ("reconfig_s", "prep_s", "write_s", "stall_s", "horizon_s")
@@ -254,7 +258,7 @@ def test_a_longer_run_begins_with_the_shorter() -> None:
 def test_free_recovery_loses_less_than_a_step_an_event() -> None:
     for seed in range(many(2000)):
         rows, job, _, _ = world_of(seed)
-        job = replace(job, reconfig_s=0.0, prep_s=0.0, write_s=0.0, stall_s=0.0, checkpoint=BackToBack())
+        job = replace(job, reconfig_s=0.0, prep_s=0.0, write_s=0.0, stall_s=0.0, checkpoint=Checkpoints())
         done = run(Membership.from_rows(rows), job)
         assert done.wall_s["lost"] <= (done.counts.rollbacks + 1) * max(job.step_s.values()), seed
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from forerun.domains.spot.engine import trials
 from forerun.domains.spot.engine.estimates import Estimate, quantile
-from forerun.domains.spot.engine.events import Active, Provisioning, Standby
 from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, TrainingJob
+from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
 from forerun.domains.spot.engine.membership import Instant, Membership
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.engine.state import RunState
@@ -58,27 +57,11 @@ class NamedFleet:
     def run(self) -> Replay:
         job, world = self.world.job_spec, self.world
         for t_s in np.unique(self.log[:, 0]):
-            self.advance(float(t_s), inclusive=False)
+            world.advance(float(t_s), after_event=RunState.check)
             self.instants.append(self.named(float(t_s), self.log[self.log[:, 0] == t_s]))
             world.next_change_s = min(world.next_change_s, float(t_s))
-        self.advance(job.horizon_s, inclusive=True)
+        world.advance(job.horizon_s, after_event=RunState.check)
         return world.finish(job.horizon_s, None)
-
-    def advance(self, t_s: float, inclusive: bool) -> None:
-        from forerun.domains.spot.engine.events import CheckpointDurable, FleetChange, ReconfigEnd, StepEnd
-
-        steps: dict[type, Callable[[float], None]] = {
-            CheckpointDurable: self.world.complete_checkpoint,
-            StepEnd: self.world.complete_step,
-            ReconfigEnd: self.world.start_training,
-            FleetChange: self.world.change_fleet,
-        }
-        while (event := self.world.next_event()).t_s <= t_s:
-            if isinstance(event, FleetChange) and event.t_s == t_s:
-                return
-            steps[type(event)](event.t_s)
-            self.world.grow_if_due(event.t_s)
-            self.world.check()
 
     def named(self, t_s: float, rows: np.ndarray) -> Instant:
         removed: list[int] = []
@@ -87,13 +70,13 @@ class NamedFleet:
             if code == 3:
                 added += int(value)
                 continue
-            kind = (Active, Standby, Provisioning)[int(code)]
+            state = ("active", "standby", "prepping")[int(code)]
             fitting = [
-                node
-                for node, state in self.world.nodes.items()
-                if isinstance(state, kind)
-                and node not in removed
-                and (kind is not Provisioning or state.ready_s == pytest.approx(value, abs=1e-9))
+                rank
+                for rank, node in self.world.nodes.items()
+                if node.state == state
+                and rank not in removed
+                and (state != "prepping" or node.ready_s == pytest.approx(value, abs=1e-9))
             ]
             removed.append(self.random.choice(sorted(fitting)))
         self.born += added
@@ -115,9 +98,9 @@ def random_cases(draw: st.DrawFn) -> tuple[TrainingJob, Poisson, str, int]:
         stall_s=rng.choice([0.0, 3.0, 8.91]),
         checkpoint=rng.choice(
             [
-                BackToBack(write),
-                EverySteps(rng.randint(1, 9), write),
-                EverySeconds(rng.uniform(1, 200), write),
+                Checkpoints(write=write),
+                Checkpoints(rule="every_steps", steps=rng.randint(1, 9), write=write),
+                Checkpoints(rule="every_seconds", period_s=rng.uniform(1, 200), write=write),
             ]
         ),
         horizon_s=rng.uniform(500.0, 6000.0),

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import BackToBack, TrainingJob
+from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.policies.immediate import Immediate
@@ -24,7 +24,6 @@ SMALL = TrainingJob(
     prep_s=0.0,
     write_s=89.0,
     stall_s=0.0,
-    checkpoint=BackToBack(),
     horizon_s=300.0,
 )
 FOUR = [(0.0, True, f"n{i}") for i in range(4)]

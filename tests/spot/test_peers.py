@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from forerun.domains.spot.engine.job import BackToBack, TrainingJob
+from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.policies.bamboo import Bamboo
@@ -219,7 +219,6 @@ def test_a_warm_ring_trains_from_the_start() -> None:
         prep_s=60.0,
         write_s=9.0,
         stall_s=0.0,
-        checkpoint=BackToBack(),
         horizon_s=300.0,
     )
     for warm, wall in (

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from forerun.domains.spot.engine import closed_forms, trials
-from forerun.domains.spot.engine.job import BackToBack, EverySteps, TrainingJob
+from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
 from forerun.domains.spot.policy import growth_rules
 from forerun.domains.spot.scenario.processes import PerNode
 
+from . import formulas
 from .conftest import many
 
 Golden = Callable[[str], Any]
@@ -27,15 +28,13 @@ def test_reference_values(golden: Golden) -> None:
         lam = row["loss_events_per_h"] / 3600
         args = (row["step_s"], row["stall_s"], row["write_s"], row["reconfig_s"])
         assert closed_forms.useful_back_to_back(lam, *args) == pytest.approx(row["useful"], rel=1e-12)
-        assert closed_forms.reconfig_share(lam, row["reconfig_s"]) == pytest.approx(
-            row["reconfig"], rel=1e-12
-        )
+        assert formulas.reconfig_share(lam, row["reconfig_s"]) == pytest.approx(row["reconfig"], rel=1e-12)
     for row in forms["async_every_steps"]:
         args = (row["step_s"], row["every_steps"], row["stall_s"], row["write_s"], row["reconfig_s"])
         useful = closed_forms.useful_every_steps(1 / row["mtbf_s"], *args)
         assert useful == pytest.approx(row["useful"], rel=1e-12)
     for row in forms["sync_interval"]:
-        wall = closed_forms.sync_wall_per_work(
+        wall = formulas.sync_wall_per_work(
             row["mtbf_s"], row["interval_s"], row["write_s"], row["reconfig_s"]
         )
         assert 1 / wall == pytest.approx(row["useful"], rel=1e-12)
@@ -45,7 +44,7 @@ def test_reference_values(golden: Golden) -> None:
         assert closed_forms.daly(M, delta) == pytest.approx(row["daly_min"], rel=1e-12)
         assert closed_forms.sync_best(M, delta) == pytest.approx(row["exact_argmin_min"], rel=1e-6)
     for row in forms["machine_repair"]:
-        idle = closed_forms.machine_repair_idle(
+        idle = formulas.machine_repair_idle(
             row["fail_per_node_h"], row["return_per_slot_h"], row["slots"], row["depth"]
         )
         assert idle == pytest.approx(row["idle_fraction"], rel=1e-9)
@@ -89,7 +88,7 @@ def test_back_to_back_share_of_useful_time(
     lam_per_h: float, s: float, d: float, rounded: TrainingJob
 ) -> None:
     """At least 40 000 hits: within three standard errors and half a percent of the renewal formula."""
-    job = replace(rounded, step_s={16: s}, stall_s=d, horizon_s=3.6e6, checkpoint=BackToBack())
+    job = replace(rounded, step_s={16: s}, stall_s=d, horizon_s=3.6e6, checkpoint=Checkpoints())
     job, process = hit_at(lam_per_h, job)
     count = math.ceil(45_000 / (lam_per_h * 1000)) * 4
     done = trials.run(job, process, growth_rules().get("immediate")(), trials=count, seed=21)
@@ -99,11 +98,17 @@ def test_back_to_back_share_of_useful_time(
     assert abs(share.mean - theory) < max(3 * share.half95 / 1.96, 1e-5)
     assert abs(share.mean / theory - 1) < 0.005
     pauses = done.share("reconfig")
-    assert abs(pauses.mean - closed_forms.reconfig_share(lam_per_h / 3600, 88.0)) < 3 * pauses.half95 / 1.96
+    assert abs(pauses.mean - formulas.reconfig_share(lam_per_h / 3600, 88.0)) < 3 * pauses.half95 / 1.96
 
 
 def test_every_steps_share_of_useful_time(rounded: TrainingJob) -> None:
-    job = replace(rounded, step_s={16: 11.0}, stall_s=8.91, horizon_s=3.6e6, checkpoint=EverySteps(20))
+    job = replace(
+        rounded,
+        step_s={16: 11.0},
+        stall_s=8.91,
+        horizon_s=3.6e6,
+        checkpoint=Checkpoints(rule="every_steps", steps=20),
+    )
     job, process = hit_at(6.0, job)
     done = trials.run(job, process, growth_rules().get("immediate")(), trials=40, seed=22)
     theory = closed_forms.useful_every_steps(6 / 3600, 11.0, 20, 8.91, 89.0, 88.0)
@@ -116,12 +121,15 @@ def test_synchronous_share_of_useful_time(golden: Golden, rounded: TrainingJob) 
     """Writes that block: the exact synchronous form at every reference setting whose interval is whole steps."""
     for M_s, tau_s, write_s in ((86_400, 7_000, 300), (21_600, 3_400, 300), (900, 550, 300)):
         job = replace(
-            rounded, step_s={16: 50.0}, write_s=float(write_s), checkpoint=EverySteps(tau_s // 50, "sync")
+            rounded,
+            step_s={16: 50.0},
+            write_s=float(write_s),
+            checkpoint=Checkpoints(rule="every_steps", steps=tau_s // 50, write="sync"),
         )
         job, process = hit_at(3600 / M_s, replace(job, horizon_s=100.0 * M_s), 3600 / M_s)
         done = trials.run(job, process, growth_rules().get("immediate")(), trials=500, seed=24)
         assert done.columns["reconfigs"].sum() + done.columns["reconfig_restarts"].sum() > 40_000
-        theory = 1 / closed_forms.sync_wall_per_work(M_s, tau_s, write_s, 88.0)
+        theory = 1 / formulas.sync_wall_per_work(M_s, tau_s, write_s, 88.0)
         share = done.share("useful")
         # A run begins trained and not with a pause: worth half a cycle of a hundred.
         assert abs(share.mean - theory) < 3 * share.half95 / 1.96 + 1e-3 * theory, M_s
@@ -130,7 +138,7 @@ def test_synchronous_share_of_useful_time(golden: Golden, rounded: TrainingJob) 
 
 def test_a_rare_hit_loses_half_a_cycle_and_the_write(rounded: TrainingJob) -> None:
     """138.5 s with the rounded profile, and with a stall what the formula says."""
-    assert closed_forms.lost_per_hit_s(11.0, 0.0, 89.0) == 138.5
+    assert formulas.lost_per_hit_s(11.0, 0.0, 89.0) == 138.5
     for stall_s in (0.0, 8.91):
         job = replace(rounded, step_s={16: 11.0}, stall_s=stall_s, horizon_s=3.6e6)
         job, process = hit_at(0.02, job, back_per_h=0.02)
@@ -138,19 +146,19 @@ def test_a_rare_hit_loses_half_a_cycle_and_the_write(rounded: TrainingJob) -> No
         hits, lost_s = done.columns["rollbacks"].sum(), done.columns["lost_s"].sum()
         error_s = (99.0 + stall_s) / math.sqrt(12 * hits)
         assert hits > 40_000
-        assert abs(lost_s / hits - closed_forms.lost_per_hit_s(11.0, stall_s, 89.0)) < 3 * error_s
+        assert abs(lost_s / hits - formulas.lost_per_hit_s(11.0, stall_s, 89.0)) < 3 * error_s
 
 
 def test_nodes_without_limit_are_poisson(rounded: TrainingJob) -> None:
     """Machine repair with more and more slots, in closed form; and simulated with a thousand."""
     for slots in (10_000, 1_000_000):
         nu = 12 / slots
-        near = closed_forms.machine_repair_idle(0.6, nu / (1 - nu / 0.6), slots, 16)
-        assert near == pytest.approx(closed_forms.unlimited_idle(12.0, 0.6, 16), rel=30 / slots)
+        near = formulas.machine_repair_idle(0.6, nu / (1 - nu / 0.6), slots, 16)
+        assert near == pytest.approx(formulas.unlimited_idle(12.0, 0.6, 16), rel=30 / slots)
     process = PerNode(removal_per_node_h=0.6, return_per_node_h=12.0 / 980, start=20, cap=1000)
     job = replace(rounded, prep_s=0.0, horizon_s=3.6e5)
     idle = trials.run(job, process, growth_rules().get("lazy")(), trials=300, seed=5).share("idle")
-    assert abs(idle.mean - closed_forms.unlimited_idle(12.0, 0.6, 16)) < 3 * idle.half95 / 1.96 + 0.004
+    assert abs(idle.mean - formulas.unlimited_idle(12.0, 0.6, 16)) < 3 * idle.half95 / 1.96 + 0.004
 
 
 def test_intervals_cover_the_truth(rounded: TrainingJob) -> None:
@@ -175,4 +183,4 @@ def test_pipelines_of_repaired_machines_idle_as_the_binomial_says(rounded: Train
         seed=3,
     )
     idle = done.share("idle")
-    assert abs(idle.mean - closed_forms.machine_repair_idle(0.6, 1.0, 32, 16)) < 4 * idle.half95 / 1.96
+    assert abs(idle.mean - formulas.machine_repair_idle(0.6, 1.0, 32, 16)) < 4 * idle.half95 / 1.96

@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
 from forerun.domains.spot.engine.deadline import DeadlineRun, run_deadline
 from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import BackToBack, EverySeconds, EverySteps, TrainingJob
+from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
@@ -44,7 +44,10 @@ Row = tuple[float, bool, str]
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A fleet's history and a job on it; `number` makes it again."""
+    """A fleet's history and a job on it.
+
+    number: of the case, which makes it again. rows: (time in s, whether the node is added, its name). job: what trains.
+    """
 
     number: int
     rows: tuple[Row, ...]
@@ -52,7 +55,7 @@ class Scene:
 
     @property
     def fleet(self) -> Membership:
-        """The history by instants."""
+        """The history by instants, as engines take it."""
         return Membership.from_rows(self.rows)
 
     def alive_node_s(self, until_s: float) -> float:
@@ -69,15 +72,15 @@ def drawn_scene(number: int) -> Scene:
     """The `number`-th random case: up to a dozen nodes and thirty changes within an hour or two.
 
     Changes lie on a grid of ten seconds, so that several fall on one instant, and on ends of steps. Fleets begin empty,
-    small, full or with nodes to spare.
+    small, full or with nodes to spare. Checkpoints follow any rule, beside training or not.
     """
     draw = stream(number, "drawn fleet")
     depth, pipelines = int(draw.integers(1, 4)), int(draw.integers(1, 4))
     write: Literal["async", "sync"] = "sync" if draw.random() < 0.25 else "async"
-    rules: list[BackToBack | EverySteps | EverySeconds] = [
-        BackToBack(write),
-        EverySteps(int(draw.integers(1, 8)), write),
-        EverySeconds(float(draw.integers(10, 400)), write),
+    rules: list[Checkpoints] = [
+        Checkpoints(write=write),
+        Checkpoints(rule="every_steps", steps=int(draw.integers(1, 8)), write=write),
+        Checkpoints(rule="every_seconds", period_s=float(draw.integers(10, 400)), write=write),
     ]
     first_s = float(draw.choice([20.0, 18.0, 7.5]))
     job = TrainingJob(
@@ -126,25 +129,37 @@ def _before(done: Replay, until_s: float) -> list[tuple[str, int, float, float]]
 
 
 class _FleetLaws:
-    """Laws of a job on a fleet; subclasses define how a run is made and which policy it tests."""
+    """Laws of a job on a fleet; subclasses define how a run is made and which policy it tests.
+
+    worlds: how many random cases. first_world: the number of the first.
+    """
 
     worlds: ClassVar[int] = 40
     first_world: ClassVar[int] = 0
 
-    def run(self, scene: Scene, *, goal_steps: int | None = None) -> Replay:
-        """One run of a case."""
+    def policies(self, scene: Scene) -> tuple[RecoveryPolicy, GrowthPolicy]:
+        """The recovery policy and the growth policy that run a case."""
         raise AssertionError(f"{type(self).__name__} does not say how it runs")
 
+    def run(self, scene: Scene, *, goal_steps: int | None = None) -> Replay:
+        """One run of a case. goal_steps: steps at which it ends (default: none)."""
+        recovery, growth = self.policies(scene)
+        return recovery.replay(
+            Setting(
+                fleet=scene.fleet, job=scene.job, growth=growth, outlook=Observed(), goal_steps=goal_steps
+            )
+        )
+
     @property
-    def recipe(self) -> Any:
-        """What is tested."""
+    def spec(self) -> RecoveryPolicy | GrowthRule:
+        """The policy spec that is tested."""
         raise AssertionError(f"{type(self).__name__} does not say what it tests")
 
     def scenes(self) -> Sequence[Scene]:
         """The cases that the laws are tested on."""
         return [drawn_scene(self.first_world + at) for at in range(self.worlds)]
 
-    def test_the_books_sum(self) -> None:
+    def test_the_ledgers_sum(self) -> None:
         """Every second of the run and of every node is in one line of its ledger, and no line is negative."""
         for scene in self.scenes():
             done = self.run(scene)
@@ -155,9 +170,8 @@ class _FleetLaws:
             assert _close(done.alive_node_s, alive_s), (
                 f"{scene}: {done.alive_node_s:g} node-seconds are in the ledger, nodes were alive for {alive_s:g}"
             )
-            for books in (done.wall_s, done.node_s):
-                for line, seconds in books.items():
-                    assert seconds >= -1e-6, f"{scene}: {line} is {seconds:g} s"
+            for line, seconds in (*done.wall_s.items(), *done.node_s.items()):
+                assert seconds >= -1e-6, f"{scene}: {line} is {seconds:g} s"
             assert 0 <= done.steps_durable <= done.steps_completed, (
                 f"{scene}: {done.steps_durable} durable of {done.steps_completed} completed steps"
             )
@@ -189,7 +203,7 @@ class _FleetLaws:
                         f"{scene}: {two} in place of {one}: the future was known before {until_s:g} s"
                     )
 
-    def test_the_same_world_gives_the_same_run(self) -> None:
+    def test_the_same_case_gives_the_same_run(self) -> None:
         """Twice, and again after another case: no hidden randomness, no state left behind."""
         scenes = self.scenes()
         first = [self.run(scene) for scene in scenes]
@@ -230,20 +244,20 @@ class _FleetLaws:
                 f"{scene}: cut short, the ledger differs"
             )
 
-    def test_the_recipe_can_be_written_to_a_file(self) -> None:
-        """A policy is data: a name and parameters that can be written to a scenario file and read back."""
-        written_and_read(self.recipe)
+    def test_the_spec_can_be_written_to_a_file(self) -> None:
+        """A policy spec is data: a name and parameters that can be written to a scenario file and read back."""
+        written_and_read(self.spec)
 
 
-def written_and_read(recipe: Any) -> None:
+def written_and_read(spec: RecoveryPolicy | GrowthRule | DeadlineRule) -> None:
     """Assert that a policy spec is data: a name and parameters, written and read without loss."""
-    data = to_data(recipe)
+    data = to_data(spec)
     assert data.get("name"), (
-        f"the class has no tag: class {type(recipe).__name__}(..., tag='mine', frozen=True)"
+        f"the class has no tag: class {type(spec).__name__}(..., tag='mine', frozen=True)"
     )
-    again = msgspec.convert(data, type(recipe))
-    assert again == recipe, f"written and read, {recipe} became {again}"
-    hash(recipe)
+    again = msgspec.convert(data, type(spec))
+    assert again == spec, f"written and read, {spec} became {again}"
+    hash(spec)
 
 
 class RecoveryContract(_FleetLaws):
@@ -255,66 +269,46 @@ class RecoveryContract(_FleetLaws):
     policy: ClassVar[RecoveryPolicy]
 
     @property
-    def recipe(self) -> RecoveryPolicy:
+    def spec(self) -> RecoveryPolicy:
         """The policy."""
         return self.policy
 
-    def run(self, scene: Scene, *, goal_steps: int | None = None) -> Replay:
-        """The policy on the fleet of the case, with immediate growth."""
-        return self.policy.replay(
-            Setting(
-                fleet=scene.fleet,
-                job=scene.job,
-                growth=Immediate(),
-                outlook=Observed(),
-                goal_steps=goal_steps,
-            )
-        )
+    def policies(self, scene: Scene) -> tuple[RecoveryPolicy, GrowthPolicy]:
+        """The policy, with immediate growth."""
+        return self.policy, Immediate()
 
 
 class GrowthContract(_FleetLaws):
     """Every law of a growth rule, each a test. Derive a class named `Test...` and set `rule`.
 
-    The rule is built for each run, with the random stream of the case.
+    `worlds`: how many random cases; `first_world`: the number of the first. The rule is built for each run, with the random
+    stream of the case.
     """
 
     rule: ClassVar[GrowthRule]
 
     @property
-    def recipe(self) -> GrowthRule:
+    def spec(self) -> GrowthRule:
         """The rule."""
         return self.rule
 
-    def _built(self, scene: Scene) -> GrowthPolicy:
-        return self.rule.build(stream(scene.number, "growth"))
-
-    def run(self, scene: Scene, *, goal_steps: int | None = None) -> Replay:
-        """Checkpoint and restart under the rule."""
-        return Restart().replay(
-            Setting(
-                fleet=scene.fleet,
-                job=scene.job,
-                growth=self._built(scene),
-                outlook=Observed(),
-                goal_steps=goal_steps,
-            )
-        )
+    def policies(self, scene: Scene) -> tuple[RecoveryPolicy, GrowthPolicy]:
+        """Checkpoint and restart, under the rule."""
+        return Restart(), self.rule.build(stream(scene.number, "growth"))
 
     def test_laws_hold_after_every_event(self) -> None:
         """Both ledgers sum, whole pipelines train, nodes are where they are counted, at every event."""
         for scene in self.scenes():
-            replay(
-                scene.fleet,
-                scene.job,
-                self._built(scene),
-                Observed(),
-                after_event=lambda now: RunState.check(now),
-            )
+            growth = self.policies(scene)[1]
+            replay(scene.fleet, scene.job, growth, Observed(), after_event=RunState.check)
 
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """A job with a deadline and when spot is available, tick by tick; `number` makes it again."""
+    """A job with a deadline in a spot market.
+
+    number: of the case, which makes it again. job: work, deadline and prices. available: whether spot is there, by tick.
+    """
 
     number: int
     job: DeadlineJob
@@ -348,7 +342,8 @@ def drawn_market(number: int) -> Market:
 class DeadlineContract:
     """Every law of a deadline rule, each a test. Derive a class named `Test...` and set `rule`.
 
-    `keeps_deadlines`: whether the rule promises to be in time wherever on-demand from the start is.
+    `keeps_deadlines`: whether the rule promises to be in time wherever on-demand from the start is (default: no).
+    `worlds`: how many random markets; `first_world`: the number of the first.
     """
 
     rule: ClassVar[DeadlineRule]
@@ -371,9 +366,8 @@ class DeadlineContract:
             usd = math.fsum(job.price_usd(held) for held in done.held)
             assert _close(done.cost_usd, usd), f"{market}: ${done.cost_usd:g} for what costs ${usd:g}"
             work_s, before, over_s = 0.0, Held.NONE, 0.0
-            for at, held in enumerate(
-                done.held[1:-1]
-            ):  # nothing is held in the first tick, the last is a surplus
+            # Nothing is held in the first tick, and the last is a surplus.
+            for at, held in enumerate(done.held[1:-1]):
                 assert held is not Held.SPOT or market.available[at], (
                     f"{market}: spot in tick {at} without any"
                 )
@@ -420,6 +414,6 @@ class DeadlineContract:
         for market, before in zip(markets, first, strict=True):
             assert self.run(market) == before, f"{market}: run again, the result differs"
 
-    def test_the_recipe_can_be_written_to_a_file(self) -> None:
+    def test_the_spec_can_be_written_to_a_file(self) -> None:
         """A rule is data: a name and parameters that can be written to a scenario file and read back."""
         written_and_read(self.rule)

@@ -21,7 +21,6 @@ from forerun.domain import Domain
 from forerun.domains.spot.observer import Observer
 from forerun.domains.spot.policy import (
     DeadlineRule,
-    RecoveryPolicy,
     deadline_rules,
     growth_rules,
     recovery_policies,
@@ -81,8 +80,6 @@ class Spot(Domain[Scenario, "Inputs", "Outcome"]):
 
     def with_policy(self, scenario: Scenario, policy: object) -> Scenario:
         """The scenario under another recovery policy or growth rule, or with another deadline rule where it has one."""
-        if isinstance(policy, RecoveryPolicy):
-            return scenario.with_(policy=policy)
         if isinstance(policy, DeadlineRule):
             if scenario.deadline is None:
                 raise UsageError.at("policy", "a deadline rule needs a scenario with `deadline`")

@@ -53,62 +53,51 @@ class SpotExplainer(Explainer[Scenario]):
         return Answer("Is at least half of the time useful?", summary["useful_share"] >= HALF)
 
     def what_ifs(self, scenario: Scenario, run: Result | SavedRun) -> tuple[WhatIf, ...]:
-        """Growth rule, on-demand nodes, deadline, checkpoints, rates of removals, times of pauses."""
+        """Growth rule, on-demand nodes, deadline, checkpoints, rates of removals, times of pauses.
+
+        Those that could change the answer: more of what helps where it is a no, less where it is a yes.
+        """
         holds = self.answer(run.summary).holds
+        depth, nodes, goal = scenario.job.depth, scenario.on_demand_nodes, scenario.goal
+        less = (0.9, 0.75, 0.5, 0.25)
+        more = (1.1, 1.25, 1.5, 2.0, 4.0)
         parameters = []
+
+        def scaled(path: str, now: float, shares: tuple[float, ...], meaning: str) -> None:
+            parameters.append(WhatIf(path, now, tuple(now * share for share in shares), meaning))
+
         if isinstance(scenario.policy, Restart):  # the other recoveries have a growth of their own
             rule = member_name(type(scenario.growth))
             rules = ("hazard_drain", "lazy", "lazy2", "drain", "immediate")
-            parameters.append(
-                WhatIf("growth", rule, tuple(other for other in rules if other != rule), "growth rule")
-            )
-        depth, nodes = scenario.job.depth, scenario.on_demand_nodes
+            others = tuple(other for other in rules if other != rule)
+            parameters.append(WhatIf("growth", rule, others, "growth rule"))
         if scenario.deadline is not None:
-            held = member_name(type(scenario.deadline.rule))
-            others = tuple(name for name in deadline_rules().names() if name != held)
-            parameters.append(WhatIf("deadline.rule", held, others, "deadline rule"))
-        elif not holds:
-            more = tuple(nodes + depth * n for n in range(1, scenario.job.max_pipelines + 1))
-            parameters.append(WhatIf("on_demand_nodes", nodes, more, "nodes that never vanish"))
-        elif nodes:
-            parameters.append(
-                WhatIf(
-                    "on_demand_nodes",
-                    nodes,
-                    tuple(range(nodes - depth, -1, -depth)),
-                    "nodes that never vanish",
-                )
-            )
-        shares = (0.9, 0.75, 0.5, 0.25) if not holds else (1.1, 1.25, 1.5, 2.0, 4.0)
+            rule = member_name(type(scenario.deadline.rule))
+            others = tuple(name for name in deadline_rules().names() if name != rule)
+            parameters.append(WhatIf("deadline.rule", rule, others, "deadline rule"))
+        elif not holds or nodes:
+            most = nodes + depth * scenario.job.max_pipelines
+            steps = range(nodes - depth, -1, -depth) if holds else range(nodes + depth, most + 1, depth)
+            parameters.append(WhatIf("on_demand_nodes", nodes, tuple(steps), "nodes that never vanish"))
+        shares = more if holds else less
         if isinstance(scenario.fleet, Poisson | Tick):
             rate = scenario.fleet.removals_per_min
-            parameters.append(
-                WhatIf(
-                    "fleet.removals_per_min",
-                    rate,
-                    tuple(rate * share for share in shares),
-                    "removals a minute",
-                )
-            )
+            scaled("fleet.removals_per_min", rate, shares, "removals a minute")
         for path, meaning in _PAUSES[member_name(type(scenario.policy))]:
             section, _, name = path.partition(".")
             now = getattr(getattr(scenario, section), name)
             if now > 0 and (path != "job.reconfig_s" or scenario.job.load_s == 0 or holds):
-                parameters.append(WhatIf(path, now, tuple(now * share for share in shares), meaning))
-        if scenario.goal.deadline_s:
-            turns = (1.1, 1.25, 1.5, 2.0, 3.0) if not holds else (0.9, 0.75, 0.6, 0.5)
-            deadline = scenario.goal.deadline_s
-            parameters.append(
-                WhatIf("goal.deadline_s", deadline, tuple(deadline * turn for turn in turns), "deadline in s")
-            )
+                scaled(path, now, shares, meaning)
+        if goal.deadline_s:
+            turns = (0.9, 0.75, 0.6, 0.5) if holds else (1.1, 1.25, 1.5, 2.0, 3.0)
+            scaled("goal.deadline_s", goal.deadline_s, turns, "deadline in s")
         return tuple(parameters)
 
     def orders(self, scenario: Scenario) -> Orders | Untied:
         """Changes of one history's fleet before or after steps and checkpoints of their instant, losses and gains apart."""
         if scenario.trials:
-            return Untied(
-                "many random histories, whose instants coincide by chance only; `--set trials=0` has one, with other orders"
-            )
+            one = "`--set trials=0` has one, with other orders"
+            return Untied(f"many random histories, whose instants coincide by chance only; {one}")
         if scenario.deadline is not None:
             return Untied("the fleet is what the rule chose to rent, decided between the instants")
         what = (

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
+from forerun.domains.spot.engine.events import JobStateName
 from forerun.domains.spot.engine.history import Replay
 from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Membership
@@ -51,7 +52,7 @@ class GrowthView:
     """
 
     t_s: float
-    state: Literal["training", "reconfiguring", "idle"]
+    state: JobStateName
     pipelines: int
     possible_pipelines: int
     step_s: float

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forerun.domains.spot.engine.job import BackToBack, TrainingJob
+from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
@@ -58,7 +58,11 @@ class Compared:
 
 
 def schedule(fleet: Membership, speed: float, end_s: float) -> tuple[Change, ...]:
-    """A trace's changes, `speed` times as fast, until the end of the run."""
+    """A trace's changes as a run makes them.
+
+    fleet: the trace. speed: how many times as fast they come. end_s: of the run; later changes are left out. Raises
+    TraceError for a trace that begins without a node.
+    """
     rows = tuple((t_s / speed, added, node) for t_s, added, node in fleet.rows() if t_s / speed < end_s)
     if not any(t_s == 0 and added for t_s, added, _ in rows):
         raise TraceError.at("trace", "has no node at its first instant; the run needs one to start with")
@@ -71,7 +75,11 @@ def run(
     end_s: float,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Compared:
-    """Train under the trace for `end_s` seconds of the clock, then predict the same."""
+    """Train under a trace, then predict the same.
+
+    profile: measured means. changes: of the fleet. end_s: seconds of the clock. progress: called with a line on what goes
+    on (default: nothing is said).
+    """
     with (
         tempfile.TemporaryDirectory(prefix="forerun-testbed-") as folder,
         Fleet(profile.work, Path(folder)) as fleet,
@@ -89,7 +97,7 @@ def run(
 
 
 def compare(profile: Profile, changes: Sequence[Change], log: FleetLog) -> Compared:
-    """The log's books beside the exact simulator's."""
+    """The ledger of a log beside that of the exact simulator with the measured means."""
     done = replay(Membership.from_rows(changes), job_of(profile, log.end_s), Immediate(), Observed())
     steps = [step for segment in log.segments for step in segment.steps]
     return Compared(
@@ -123,7 +131,6 @@ def job_of(profile: Profile, horizon_s: float) -> TrainingJob:
         prep_s=profile.prep.mean_s,
         write_s=profile.write.mean_s,
         stall_s=profile.stall.mean_s,
-        checkpoint=BackToBack(),
         horizon_s=horizon_s,
     )
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from forerun.domains.spot.engine import trials
 from forerun.domains.spot.engine.estimates import Estimate
-from forerun.domains.spot.engine.job import BackToBack, TrainingJob
+from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.engine.replay import replay
@@ -37,7 +39,6 @@ NOTEBOOK_JOB = TrainingJob(
     prep_s=180.0,
     write_s=89.0,
     stall_s=0.0,
-    checkpoint=BackToBack(),
     horizon_s=21_300.0,
 )
 LEVELS = (0.01, 0.02, 0.05, 0.1, 0.163, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
@@ -60,6 +61,22 @@ def _data(name: str) -> Path:
 # --------------------------------------------------------------------------- bamboo-notebook
 
 
+def stamp_effects(traces: statistics.CountTraces) -> dict[str, tuple[float, float]]:
+    """What the notebook's time stamps do, as (with them, repaired): its switch `stamps`.
+
+    Additions carry the time of the row before them; terminations after midnight keep the date of the day before; the
+    operator's teardown counts as a loss.
+    """
+    steps, as_filed = np.diff(traces.counts), np.diff(traces.termination_s)
+    meant = statistics.corrected(traces)
+    return {
+        "additions stamped too early by, s": (fmean(np.diff(traces.count_s)[steps > 0].tolist()), 0.0),
+        "mean gap of terminations, s": (float(as_filed.mean()), meant.mean_gap_s),
+        "shortest gap of terminations, s": (float(as_filed.min()), float(np.diff(meant.removal_s).min())),
+        "nodes lost by falls of the count": (float(-steps[steps < 0].sum()), float(traces.seen_lost)),
+    }
+
+
 def bamboo_notebook(progress: Progress) -> Reproduced:
     """The notebook's statistics, its tick machine against the exact semantics, and the question it asked."""
     base = "bamboo/full-64/full-64"
@@ -70,7 +87,7 @@ def bamboo_notebook(progress: Progress) -> Reproduced:
     ]
     rows += [
         Row(f"stamps: {name}", None, as_filed, repaired)
-        for name, (as_filed, repaired) in statistics.stamp_effects(traces).items()
+        for name, (as_filed, repaired) in stamp_effects(traces).items()
     ]
     for p_per_min in DEFECT_LEVELS:
         progress(f"the tick machine, defect by defect, at {p_per_min} events/min")

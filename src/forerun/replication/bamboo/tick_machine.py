@@ -30,7 +30,7 @@ class Switches:
     tick_s: the clock's step.
 
     `rounded` and `no_stall` choose a job where none is given.  The defects of the notebook's generator are
-    `generator.GeneratorBugs`, those of its time stamps `statistics.stamp_effects`.
+    `generator.GeneratorBugs`, those of its time stamps `reproduce.stamp_effects`.
     """
 
     strict: bool = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from forerun.domains.spot.engine.job import BackToBack, TrainingJob
+from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.outlook import Observed
 from forerun.domains.spot.inputs.recorded import of_membership
@@ -101,7 +101,6 @@ def _corrected_rate(
         prep_s=job.ready_ms / 1000,
         write_s=checkpoint_ms / 1000,
         stall_s=0.0,
-        checkpoint=BackToBack(),
         horizon_s=fleet.end_s,
         warm_start=False,
     )

@@ -14,19 +14,10 @@ from dataclasses import dataclass
 from forerun.domains.spot.engine.job import whole_steps
 
 
-def reconfig_share(lam: float, R: float) -> float:
-    """Share of time in pauses: 1 - exp(-lam R)."""
-    return -math.expm1(-lam * R)
-
-
-def mean_pause_s(lam: float, R: float) -> float:
-    """Mean length of a pause that starts again at every hit: (exp(lam R) - 1) / lam."""
-    return math.expm1(lam * R) / lam if lam > 0 else R
-
-
 def useful_back_to_back(lam: float, s: float, d: float, C: float, R: float) -> float:
-    """Share of time in steps that are kept, each checkpoint starting at the first step end after the last
-    write.
+    """Share of time in steps that are kept, each checkpoint starting at the first step end after the last write.
+
+    lam: hits a second. s, d, C, R: seconds of a step, of a stall, of a write from the end of the stall, and of a pause.
     """
     n = whole_steps(C, s)
     if lam == 0:
@@ -35,20 +26,15 @@ def useful_back_to_back(lam: float, s: float, d: float, C: float, R: float) -> f
 
 
 def useful_every_steps(lam: float, s: float, n: int, d: float, C: float, R: float) -> float:
-    """The same with a checkpoint every `n` steps; n s >= C, so that no checkpoint meets a running write."""
+    """The same with a checkpoint every `n` steps; n s >= C, so that no checkpoint meets a running write.
+
+    Raises ValueError where the write takes longer.
+    """
     if n * s < C - 1e-9:
         raise ValueError(f"{n} steps of {s} s are shorter than the write of {C} s")
     if lam == 0:
         return n * s / (n * s + d)
     return lam * math.exp(-lam * (R + C)) * n * s / math.expm1(lam * (n * s + d))
-
-
-def sync_wall_per_work(M: float, tau: float, delta: float, R: float) -> float:
-    """Wall time a second of work when every `tau` of work is followed by a blocking write of `delta`.
-
-    M is the mean time between hits, in the unit of the others.
-    """
-    return M * math.exp(R / M) * math.expm1((tau + delta) / M) / tau
 
 
 def young(M: float, delta: float) -> float:
@@ -57,9 +43,7 @@ def young(M: float, delta: float) -> float:
 
 
 def daly(M: float, delta: float) -> float:
-    """Daly's higher-order interval (FGCS 2006, equation 37); M where a write takes two mean times between
-    hits.
-    """
+    """Daly's higher-order interval (FGCS 2006, equation 37); M where a write takes two mean times between hits."""
     if delta >= 2 * M:
         return M
     ratio = delta / (2 * M)
@@ -67,10 +51,10 @@ def daly(M: float, delta: float) -> float:
 
 
 def sync_best(M: float, delta: float) -> float:
-    """The interval that minimises `sync_wall_per_work` exactly.
+    """The interval that minimises exactly the wall time a second of work, where each is followed by a blocking write.
 
-    The condition (tau/M) e^x = e^x - 1 with x = (tau + delta)/M does not contain R; solved by bisection,
-    since tau/M - 1 + e^-x increases with tau from a negative value at 0 to a positive one at M.
+    That time is M e^(R/M) (e^x - 1) / tau with x = (tau + delta)/M, so that (tau/M) e^x = e^x - 1 at its least, whatever R.
+    By bisection, since tau/M - 1 + e^-x increases with tau from a negative value at 0 to a positive one at M.
     """
     low, high = 0.0, M
     for _ in range(200):
@@ -84,7 +68,11 @@ def sync_best(M: float, delta: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class BestInterval:
-    """The best number of steps between checkpoints, and what simpler choices give up."""
+    """The best number of steps between checkpoints, and what simpler choices are worth.
+
+    steps, interval_s: between checkpoints. useful: share of time in steps that are kept. useful_back_to_back: that share
+    with checkpoints back to back. young_s, daly_s: Young's and Daly's intervals for the stall; infinite without hits.
+    """
 
     steps: int
     interval_s: float
@@ -92,10 +80,6 @@ class BestInterval:
     useful_back_to_back: float
     young_s: float
     daly_s: float
-
-    def loss_of(self, useful: float) -> float:
-        """Relative loss of another choice."""
-        return 1 - useful / self.useful
 
 
 def best_interval(lam: float, s: float, d: float, C: float, R: float) -> BestInterval:
@@ -121,29 +105,3 @@ def best_interval(lam: float, s: float, d: float, C: float, R: float) -> BestInt
         young_s=young(M, d),
         daly_s=daly(M, d) if math.isfinite(M) else math.inf,
     )
-
-
-def machine_repair_idle(mu: float, nu: float, slots: int, depth: int) -> float:
-    """P(fewer than `depth` of `slots` are alive), each failing at rate mu and returning at rate nu on its
-    own.
-    """
-    alive = nu / (mu + nu)
-    return math.fsum(math.comb(slots, k) * alive**k * (1 - alive) ** (slots - k) for k in range(depth))
-
-
-def unlimited_idle(adds_per_h: float, mu: float, depth: int) -> float:
-    """P(fewer than `depth` nodes) where nodes come at a rate without limit and each leaves at rate mu (M/M/infinity).
-
-    The number of nodes is Poisson with mean `adds_per_h / mu`; `machine_repair_idle` tends to it with more slots.
-    """
-    mean = adds_per_h / mu
-    return math.fsum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(depth))
-
-
-def lost_per_hit_s(s: float, d: float, C: float) -> float:
-    """Mean training time that a hit throws away when hits are rare and checkpoints back to back: C + K / 2, with K from
-    one checkpoint to the next.
-
-    What is lost begins when the stall of the last durable checkpoint ended, so that stall is not in it.
-    """
-    return C + (whole_steps(C, s) * s + d) / 2

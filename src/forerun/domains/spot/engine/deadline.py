@@ -16,7 +16,11 @@ from forerun.errors import Infeasible, PolicyError
 
 @dataclass(frozen=True, slots=True)
 class DeadlineRun:
-    """What it cost and when it was done; `held` has what was paid for in each tick."""
+    """What a job under a deadline rule cost and when it was done.
+
+    cost_usd: of all ticks paid for. finish_s: since the start. held: what was paid for in each tick, the surplus one at
+    the end too.
+    """
 
     cost_usd: float
     finish_s: float

@@ -16,7 +16,10 @@ from forerun.result.stats import normal_quantile, quantile_interval, standard_er
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over independent trials and the half-width of its 95 % interval (normal approximation)."""
+    """A mean over independent trials with its 95 % interval (normal approximation).
+
+    mean: over the trials. half95: half-width of the interval. trials: how many.
+    """
 
     mean: float
     half95: float
@@ -62,12 +65,19 @@ def ratio_estimate(above: Any, below: Any) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    """A quantile of the trials, with the 95 % interval that order statistics give; inf where censored."""
+    """A quantile of the trials, with the 95 % interval that order statistics give.
 
-    share: float
+    value: of the quantile. low, high: ends of the interval. Infinite where trials are censored.
+    """
+
     value: float
     low: float
     high: float
+
+    @property
+    def interval(self) -> Interval:
+        """The 95 % interval as results show it."""
+        return Interval(self.low, self.high, method="order statistics")
 
 
 def quantile(values: NDArray[np.float64], share: float) -> Quantile:
@@ -79,4 +89,4 @@ def quantile(values: NDArray[np.float64], share: float) -> Quantile:
         if np.isfinite(ordered[-1])
         else float(ordered[math.ceil(n * share) - 1])
     )
-    return Quantile(share, at, interval.low, interval.high)
+    return Quantile(at, interval.low, interval.high)

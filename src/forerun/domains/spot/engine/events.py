@@ -3,35 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
+from typing import ClassVar, Literal
+
+JobStateName = Literal["training", "reconfiguring", "idle"]
+NodeState = Literal["prepping", "standby", "active"]
+"""A node is being prepared and not yet usable; usable, in no pipeline; or in a pipeline, perhaps in one being built."""
 
 
-@dataclass(frozen=True, slots=True)
-class Provisioning:
-    """Granted, not yet usable.  -> Standby at ``ready_s``; -> gone when removed."""
+class Event(Enum):
+    """What changes the state of a run, in the order in which events of one instant happen.
 
+    CHECKPOINT_DURABLE: the running write reached durable storage.
+    STEP_END: the running step completed.
+    RECONFIG_END: the pipelines are built, and training continues.
+    FLEET_CHANGE: nodes vanish, become ready or are added; all of one instant, followed by one re-plan.
+    """
+
+    CHECKPOINT_DURABLE = auto()
+    STEP_END = auto()
+    RECONFIG_END = auto()
+    FLEET_CHANGE = auto()
+
+
+@dataclass(slots=True)
+class Node:
+    """A node alive.
+
+    state: `prepping` until `ready_s`, then `standby`; `active` from a re-plan that uses it to one that does not.
+    ready_s: when it is, or was, usable.
+    since_s: when its present state began.
+    """
+
+    state: NodeState
     ready_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Standby:
-    """Usable, not in a pipeline.  -> Active at a re-plan; -> gone when removed."""
-
-    ready_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Active:
-    """In a pipeline, or in one being built.  -> Standby at a re-plan; -> gone when removed."""
-
-    ready_s: float
-
-
-NodeState = Provisioning | Standby | Active
+    since_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A checkpoint on its way to durable storage."""
+    """A checkpoint on its way to durable storage.
+
+    step: the last step in it. steps_done: steps of the segment that it contains.
+    blocked_until_s: end of the stall. durable_s: end of the write.
+    """
 
     step: int
     steps_done: int
@@ -41,11 +56,18 @@ class Write:
 
 @dataclass(slots=True)
 class Training:
-    """Running steps on ``world_size`` nodes.  -> Reconfiguring or Idle at a loss; -> Reconfiguring to grow.
+    """Running steps on `world_size` nodes, until a loss, or growth.
 
-    Step instants are counted from ``origin_s`` (the segment start, or the end of the last stall) as
-    ``origin_s + j * step_s``, never by adding up, so that a thousand steps carry one rounding.  This is the
+    Step instants are counted from `origin_s` (the segment start, or the end of the last stall) as
+    `origin_s + j * step_s`, never by adding up, so that a thousand steps carry one rounding. This is the
     one state that is updated in place: a new value a step would double the cost of a replay.
+
+    step_s: seconds of a step. start_s, first_step: instant and step at which the segment began.
+    origin_steps, steps_done: steps of the segment complete at `origin_s`, and now.
+    last_checkpoint_s: when the last checkpoint began, or the segment. write: the one under way (default: none).
+    durable_steps, durable_stall_s: steps of the segment that are durable, and the stalls among them.
+    undurable_from_s: from when on work would be lost.
+    regrow_when_durable: whether to grow when the running write is durable.
     """
 
     world_size: int
@@ -61,6 +83,12 @@ class Training:
     durable_stall_s: float = 0.0
     undurable_from_s: float = 0.0
     regrow_when_durable: bool = False
+    name: ClassVar[JobStateName] = "training"
+
+    @property
+    def step_start_s(self) -> float:
+        """When the step now running began, or will begin after a stall."""
+        return self.origin_s + (self.steps_done - self.origin_steps) * self.step_s
 
     @property
     def step_end_s(self) -> float:
@@ -75,51 +103,25 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Reconfiguring:
-    """Building pipelines of ``world_size`` nodes since ``start_s``, the last start of its clock.  -> Training
-    at ``until_s``; restarts at a loss; -> Idle.
+    """Building pipelines.
+
+    world_size: nodes in them. start_s: when the pause began, for the last time if it was restarted. until_s: when it
+    ends.
     """
 
     world_size: int
     start_s: float
     until_s: float
+    name: ClassVar[JobStateName] = "reconfiguring"
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Fewer usable nodes than one pipeline needs.  -> Reconfiguring when there are enough."""
+    """Fewer usable nodes than one pipeline needs. start_s: since when."""
 
     start_s: float
+    name: ClassVar[JobStateName] = "idle"
+    world_size: ClassVar[int] = 0
 
 
 JobState = Training | Reconfiguring | Idle
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointDurable:
-    """The running write reached durable storage."""
-
-    t_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class StepEnd:
-    """The running step completed."""
-
-    t_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class ReconfigEnd:
-    """The pipelines are built; training continues."""
-
-    t_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class FleetChange:
-    """Nodes vanish, become ready, or are added: everything of one instant, followed by one re-plan."""
-
-    t_s: float
-
-
-Event = CheckpointDurable | StepEnd | ReconfigEnd | FleetChange

@@ -5,17 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+
+from forerun.domains.spot.engine.events import JobStateName, NodeState
 
 WALL_LINES = ("useful", "stall", "lost", "reconfig", "idle", "inflight", "slowdown")
-
-
 NODE_LINES = ("useful", "stall", "lost", "reconfig", "inflight", "slowdown", "standby", "prepping")
 
 
 @dataclass(slots=True)
 class Counts:
-    """How often things happened."""
+    """How often things happened.
+
+    reconfigs, reconfig_restarts: pauses, and those that began again before they ended. rollbacks: losses of work.
+    checkpoints_started, checkpoints_durable, checkpoints_aborted. steps_executed, steps_lost: with the rolled back.
+    removed_active, removed_standby, removed_provisioning: nodes that vanished, by state. adds: nodes that came.
+    idle_spells: intervals without a pipeline.
+    """
 
     reconfigs: int = 0
     reconfig_restarts: int = 0
@@ -31,6 +36,12 @@ class Counts:
     adds: int = 0
     idle_spells: int = 0
 
+    def remove(self, state: NodeState) -> None:
+        """A node vanished in this state."""
+        self.removed_active += state == "active"
+        self.removed_standby += state == "standby"
+        self.removed_provisioning += state == "prepping"
+
     @property
     def removed(self) -> int:
         """Nodes that vanished, in any state."""
@@ -45,7 +56,7 @@ class Spell:
     index of its first step. steps_executed, steps_retained: steps completed in it, and those of them not rolled back.
     """
 
-    state: Literal["training", "reconfiguring", "idle"]
+    state: JobStateName
     world_size: int
     start_s: float
     end_s: float
@@ -58,12 +69,44 @@ class Spell:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpell:
-    """An interval of time in which a node is in one state: [start_s, end_s). node: its rank in the fleet."""
+    """An interval of time in which a node is in one state: [start_s, end_s).
+
+    node: its rank in the fleet. state: `prepping`, `standby` or `active`.
+    """
 
     node: int
-    state: Literal["prepping", "standby", "active"]
+    state: NodeState
     start_s: float
     end_s: float
+
+
+@dataclass(slots=True)
+class Record:
+    """What has happened in a run so far.
+
+    wall_s, node_s: the ledgers of wall and node time. counts: of events.
+    spells, node_spells: intervals of the job and of the nodes, without those of no length.
+    """
+
+    wall_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(WALL_LINES, 0.0))
+    node_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(NODE_LINES, 0.0))
+    counts: Counts = field(default_factory=Counts)
+    spells: list[Spell] = field(default_factory=list)
+    node_spells: list[NodeSpell] = field(default_factory=list)
+
+    def add(self, spell: Spell) -> None:
+        """An interval of the job ended: charge the time of the job and of its nodes."""
+        for line, seconds in spell.parts_s.items():
+            self.wall_s[line] += seconds
+            if line != "idle":
+                self.node_s[line] += seconds * spell.world_size
+        if spell.end_s > spell.start_s:
+            self.spells.append(spell)
+
+    def add_node(self, spell: NodeSpell) -> None:
+        """An interval of a node ended. Its time is charged by whoever counts nodes."""
+        if spell.end_s > spell.start_s:
+            self.node_spells.append(spell)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +115,8 @@ class Replay:
 
     end_s: end of the run. steps_completed, steps_durable: at the end. wall_s, node_s: the ledgers of wall and node time.
     counts: of events. final_state, final_active, final_standby, final_provisioning: state of the job, and nodes in each
-    state, at the end. spells, node_spells: intervals of the job and of the nodes.
+    state, at the end. spells, node_spells: intervals of the job and of the nodes. finished_s: when the wanted number of
+    steps was first complete; None (default) if never, or if none was wanted.
     """
 
     end_s: float
@@ -81,14 +125,13 @@ class Replay:
     wall_s: Mapping[str, float]
     node_s: Mapping[str, float]
     counts: Counts
-    final_state: Literal["training", "reconfiguring", "idle"]
+    final_state: JobStateName
     final_active: int
     final_standby: int
     final_provisioning: int
     spells: Sequence[Spell]
     node_spells: Sequence[NodeSpell]
-    finished_s: float | None = field(default=None)
-    """When the wanted number of steps was first complete; None if never, or if none was wanted."""
+    finished_s: float | None = None
 
     @property
     def alive_node_s(self) -> float:

@@ -29,20 +29,9 @@ TRAINING, RECONFIGURING, IDLE = range(3)
 ROUNDING_S = 1e-7
 """A write counts as durable this much early: a decision at the very instant must see it, whatever the rounding."""
 
-COLUMNS = (
-    "useful_s",
-    "stall_s",
-    "lost_s",
-    "reconfig_s",
-    "idle_s",
-    "inflight_s",
-    "useful_node_s",
-    "stall_node_s",
-    "lost_node_s",
-    "reconfig_node_s",
-    "inflight_node_s",
-    "standby_node_s",
-    "prepping_node_s",
+WALL_LINES = ("useful", "stall", "lost", "reconfig", "idle", "inflight")
+NODE_LINES = ("useful", "stall", "lost", "reconfig", "inflight", "standby", "prepping")
+COUNTS = (
     "steps_completed",
     "steps_durable",
     "reconfigs",
@@ -50,35 +39,19 @@ COLUMNS = (
     "rollbacks",
     "removals",
     "adds",
+)
+COLUMNS = (
+    *(f"{line}_s" for line in WALL_LINES),
+    *(f"{line}_node_s" for line in NODE_LINES),
+    *COUNTS,
     "end_s",
     "finished",
 )
 """What a trial reports, in this order; all are floats."""
 
-(
-    _USEFUL,
-    _STALL,
-    _LOST,
-    _RECONFIG,
-    _IDLE,
-    _INFLIGHT,
-    _USEFUL_N,
-    _STALL_N,
-    _LOST_N,
-    _RECONFIG_N,
-    _INFLIGHT_N,
-    _STANDBY_N,
-    _PREPPING_N,
-    _COMPLETED,
-    _DURABLE,
-    _RECONFIGS,
-    _RESTARTS,
-    _ROLLBACKS,
-    _REMOVALS,
-    _ADDS,
-    _END,
-    _FINISHED,
-) = range(22)
+_USEFUL, _STALL, _LOST, _RECONFIG, _IDLE, _INFLIGHT = range(6)
+_USEFUL_N, _STALL_N, _LOST_N, _RECONFIG_N, _INFLIGHT_N, _STANDBY_N, _PREPPING_N = range(6, 13)
+_COMPLETED, _DURABLE, _RECONFIGS, _RESTARTS, _ROLLBACKS, _REMOVALS, _ADDS, _END, _FINISHED = range(13, 22)
 
 
 class JobNumbers(NamedTuple):
@@ -154,7 +127,7 @@ def _exponential(streams: Any, purpose: Any, rate: Any) -> Any:
 
 @kernel(inline=True)
 def _batch(streams: Any, purpose: Any, cdf: Any) -> Any:
-    """A batch size, 1 or more, from its cumulative distribution."""
+    """A batch size, 1 or more. cdf: float64[k], probability of at most 1 ... k."""
     draw = _uniform(streams, purpose)
     size = 0
     while size < cdf.size - 1 and cdf[size] <= draw:
@@ -178,7 +151,10 @@ def durable_by(u: Any, s: Any, first: Any, n: Any, d: Any, hidden: Any) -> Any:
 
 @kernel(inline=True)
 def executed_by(u: Any, s: Any, first: Any, n: Any, d: Any) -> Any:
-    """Steps complete `u` seconds after the start of a segment, and the stall until then."""
+    """Steps complete `u` seconds after the start of a segment, and the stall until then.
+
+    s, first, n, d: as in `durable_by`.
+    """
     if u < first * s:
         return np.floor(u / s), 0.0
     period = n * s + d
@@ -191,7 +167,7 @@ def executed_by(u: Any, s: Any, first: Any, n: Any, d: Any) -> Any:
 
 @kernel(inline=True)
 def step_end(q: Any, s: Any, first: Any, n: Any, d: Any) -> Any:
-    """Seconds from the start of a segment to the end of its q-th step, q >= 1."""
+    """Seconds from the start of a segment to the end of its q-th step, q >= 1. s, first, n, d: as in `durable_by`."""
     if q <= first:
         return q * s
     checkpoints = (q - first - 1) // n + 1
@@ -210,7 +186,11 @@ def _next_durable(u: Any, s: Any, first: Any, n: Any, d: Any, hidden: Any) -> An
 def _wants_growth(
     job: Any, state: Any, pipelines: Any, s1: Any, s2: Any, lost: Any, spent: Any, hit_rate: Any
 ) -> Any:
-    """A growth rule's answer: 0 wait, 1 now, 2 at the next durable instant."""
+    """A growth rule's answer: 0 wait, 1 now, 2 at the next durable instant.
+
+    state: of the job, on so many pipelines. s1, s2: step times now and after growing. lost: seconds that growing rolls
+    back. spent: seconds of a pause so far. hit_rate: expected hits a second.
+    """
     rule = job.growth
     if state == IDLE or rule == IMMEDIATE:
         return 1
@@ -238,7 +218,10 @@ def _drop_batch(i: Any, batches: Any, ready_s: Any, ready_nodes: Any) -> Any:
 
 @kernel(inline=True)
 def _remove_from_batches(at: Any, batches: Any, ready_s: Any, ready_nodes: Any) -> Any:
-    """Remove the `at`-th node in preparation, oldest batch first; the batches left, and when it would have been ready."""
+    """Remove the `at`-th node in preparation, oldest batch first.
+
+    Returns the batches that are left, and when the node would have been ready.
+    """
     i = 0
     while at >= ready_nodes[i]:
         at -= ready_nodes[i]
@@ -448,7 +431,10 @@ def _open_streams(key: Any, trial: Any, streams: Any) -> Any:
 
 @kernel(parallel=True)
 def run_trials(job: Any, fleet: Any, key: Any, first_trial: Any, out: Any) -> Any:
-    """Trials first_trial, first_trial + 1, ... into the rows of `out`: float64[trials, len(COLUMNS)]."""
+    """Trials first_trial, first_trial + 1, ... into the rows of `out`, in parallel.
+
+    job, fleet: as `JobNumbers` and `FleetNumbers` say. key: of the seed. out: float64[trials, len(COLUMNS)].
+    """
     for row in numba.prange(out.shape[0]):
         streams = np.empty(5, np.uint64)
         _open_streams(key, first_trial + row, streams)

@@ -23,25 +23,35 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """All membership changes at one time: who vanished, and who was added."""
+    """All membership changes at one time.
+
+    t_s: when. removed, added: ranks of the nodes that vanish and come.
+    """
 
     t_s: float
     removed: tuple[int, ...]
     added: tuple[int, ...]
 
+    def shifted(self, by: int) -> Instant:
+        """The same changes where the ranks of the nodes are greater."""
+        removed, added = (tuple(node + by for node in nodes) for nodes in (self.removed, self.added))
+        return Instant(self.t_s, removed, added)
+
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who was in the fleet when: instants in time order, nodes as ranks into ``names``."""
+    """Who was in the fleet when.
+
+    instants: in order of time, with nodes as ranks into `names`. names: of all nodes that were ever there, in natural
+    order.
+    """
 
     instants: tuple[Instant, ...]
     names: tuple[str, ...]
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[float, bool, str]]) -> Membership:
-        """Group rows (time in s, whether the node is added, name) by instant; rows of one instant in any
-        order.
-        """
+        """Group rows (time in s, whether the node is added, name) by instant; rows of one instant in any order."""
         listed = list(rows)
         names = tuple(sorted({name for _, _, name in listed}, key=natural_key))
         rank = {name: number for number, name in enumerate(names)}
@@ -72,14 +82,7 @@ class Membership:
         if nodes == 0:
             return self
         names = tuple(f"on-demand-{i}" for i in range(nodes)) + self.names
-        shifted = [
-            Instant(
-                instant.t_s,
-                tuple(node + nodes for node in instant.removed),
-                tuple(node + nodes for node in instant.added),
-            )
-            for instant in self.instants
-        ]
+        shifted = [instant.shifted(nodes) for instant in self.instants]
         start = Instant(0.0, (), ())
         if shifted and shifted[0].t_s <= 0:
             start = shifted.pop(0)

@@ -33,7 +33,7 @@ class KnownHazard:
     removal_per_node_s: float
 
     def hit_rate_per_s(self, *, active: int, alive: int, t_s: float, hits: float) -> float:
-        """Any of the active ones."""
+        """The hazard of any of the active nodes."""
         return self.removal_per_node_s * active
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
 
-from forerun.domains.spot.engine.events import CheckpointDurable, FleetChange, ReconfigEnd, StepEnd
 from forerun.domains.spot.engine.history import Replay
 from forerun.domains.spot.engine.job import Continuation, TrainingJob
 from forerun.domains.spot.engine.membership import Membership
@@ -33,30 +31,5 @@ def replay(
     Completions exactly at the horizon count, changes of the fleet there do not.
     """
     state = RunState(job, fleet, growth, outlook, continuation)
-    finished_s: float | None = None
-    while finished_s is None:
-        event = state.next_event()
-        if event.t_s > job.horizon_s:
-            break
-        match event:
-            case CheckpointDurable(t_s):
-                state.complete_checkpoint(t_s)
-            case StepEnd(t_s):
-                state.complete_step(t_s)
-                if after_event is None:
-                    t_s = state.coast(job.horizon_s, goal_steps)
-                if state.steps_completed == goal_steps:
-                    finished_s = t_s
-                else:
-                    state.grow_if_due(t_s)
-            case ReconfigEnd(t_s):
-                state.start_training(t_s)
-            case FleetChange(t_s):
-                if t_s == job.horizon_s:
-                    break
-                state.change_fleet(t_s)
-            case _:
-                assert_never(event)
-        if after_event is not None:
-            after_event(state)
+    finished_s = state.advance(job.horizon_s, goal_steps, after_event)
     return state.finish(job.horizon_s if finished_s is None else finished_s, finished_s)

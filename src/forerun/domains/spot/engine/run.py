@@ -13,16 +13,15 @@ from typing import TypeAlias
 
 from forerun.domains.spot.engine import trials
 from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import TrainingJob
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.engine.trials import Trials
-from forerun.domains.spot.engine.zones import Terms, ZoneHistory, ZoneRun, run_zones
+from forerun.domains.spot.engine.zones import ZoneRun, run_zones
 from forerun.domains.spot.inputs import Inputs
 from forerun.domains.spot.observer import JobObserver, NodeObserver
 from forerun.domains.spot.policies.on_demand import OnDemand
 from forerun.domains.spot.policies.restart import Restart
-from forerun.domains.spot.policy import DeadlineRule, Setting
-from forerun.domains.spot.scenario import Deadline, Scenario
+from forerun.domains.spot.policy import Setting
+from forerun.domains.spot.scenario import Scenario
 from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.errors import ScenarioError
 
@@ -34,7 +33,10 @@ MOST_REPLAYS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class HistoryOutcome:
-    """One history. fleet: the spot nodes. replay: what the job did on them and on the on-demand nodes."""
+    """One history.
+
+    inputs: of the run. fleet: the spot nodes. replay: what the job did on them and on the on-demand nodes.
+    """
 
     inputs: Inputs
     fleet: Membership
@@ -156,35 +158,12 @@ def simulate_trials(inputs: Inputs, first: int, count: int) -> Trials:
 
 def zone_run(inputs: Inputs, trial: int = 0) -> ZoneRun:
     """One history of every zone, and the job that chooses among them."""
-    zones = [
-        ZoneHistory(market.name, market.history(trial, inputs.horizon_s), market.usd_per_h, market.outlook)
-        for market in inputs.markets
-    ]
-    return _follow(inputs, zones, _deadline(inputs).rule, inputs.job)
+    assert inputs.scenario.deadline is not None
+    zones = [(market, market.history(trial, inputs.horizon_s)) for market in inputs.markets]
+    return run_zones(inputs, inputs.job, inputs.scenario.deadline.rule, zones)
 
 
 def on_demand_alone(inputs: Inputs) -> ZoneRun:
     """The job on on-demand nodes alone: the rule `on_demand`, with no zone to choose."""
     # Nothing is lost, so it ends; perhaps after the scenario's horizon.
-    return _follow(inputs, (), OnDemand(), replace(inputs.job, horizon_s=math.inf))
-
-
-def _follow(inputs: Inputs, zones: Sequence[ZoneHistory], rule: DeadlineRule, job: TrainingJob) -> ZoneRun:
-    scenario, chosen = inputs.scenario, _deadline(inputs)
-    terms = Terms(
-        goal_steps=scenario.goal.steps,
-        deadline_s=scenario.goal.deadline_s,
-        tick_s=chosen.tick_s,
-        on_demand_nodes=chosen.on_demand_nodes,
-        on_demand_usd_per_h=scenario.prices.on_demand_usd_per_h,
-        egress_usd=chosen.egress_usd,
-        last_word=chosen.last_word,
-        by_goodput=chosen.by_goodput,
-    )
-    return run_zones(job, zones, terms, rule, scenario.growth.build(), inputs.home.outlook)
-
-
-def _deadline(inputs: Inputs) -> Deadline:
-    chosen = inputs.scenario.deadline
-    assert chosen is not None
-    return chosen
+    return run_zones(inputs, replace(inputs.job, horizon_s=math.inf), OnDemand(), ())

@@ -42,7 +42,7 @@ class Market:
     notes: tuple[str, ...] = ()
 
     def history(self, trial: int, horizon_s: float) -> Membership:
-        """The nodes of one trial; a recording is the same in all of them."""
+        """The nodes of one trial until the horizon; a recording is the same in all trials."""
         if self.recorded is not None:
             return self.recorded
         assert not isinstance(self.source, Recorded)
@@ -105,12 +105,14 @@ def prepare(scenario: Scenario) -> Inputs:
 
 
 def _read(fleet: Fleet, seed: int) -> Recording | None:
+    """The recording that a fleet names; None for a process."""
     return recording(fleet, seed) if isinstance(fleet, Recorded) else None
 
 
 def _market(
     name: str, source: Fleet, price: SpotPrice, record: Recording | None, seed: int, horizon_s: float
 ) -> Market:
+    """A zone with its price, its outlook and what to know about its recording."""
     notes = list(record.notes) if record is not None else []
     if record is not None and record.end_s < horizon_s:
         notes.append(f"the trace ends at {record.end_s:g} s; from then on the fleet stays as it is")

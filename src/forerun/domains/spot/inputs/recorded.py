@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from forerun.domains.spot.engine.membership import Membership
-from forerun.domains.spot.scenario import Recorded
+from forerun.domains.spot.scenario import Leaves, Recorded
 from forerun.errors import TraceError
 from forerun.rng import stream
 from forerun.trace.reader import options_from, read_trace
@@ -43,16 +42,25 @@ def recording(spec: Recorded, seed: int) -> Recording:
     trace = read_trace(Path(spec.file.path), spec.format, options=options, strict=spec.strict)
     repairs = [f"{row['rule']}: {row['count']}" for row in trace.provenance.repairs]
     notes = [f"trace repaired ({'; '.join(repairs)})"] if repairs else []
-    if trace.kind == "membership":
-        return Recording(of_membership(trace), tuple(notes), looked_until_s(trace))
+    fleet = fleet_of(trace, spec.leaves, seed, spec.file.path)
     if trace.kind == "capacity":
         notes.append(
             f"nodes are made of counts by the rule {spec.leaves!r}: node-hours are exact, "
             f"swaps within any of its {_intervals(trace)} intervals cannot be seen, so losses are undercounted"
         )
-        fleet = of_counts(trace["t_s"].tolist(), trace["nodes"].tolist(), spec.leaves, seed)
-        return Recording(fleet, tuple(notes), looked_until_s(trace))
-    raise TraceError.at(spec.file.path, f"contains {trace.kind}, not the membership or capacity of a fleet")
+    return Recording(fleet, tuple(notes), looked_until_s(trace))
+
+
+def fleet_of(trace: Trace, leaves: Leaves, seed: int, where: str | Path) -> Membership:
+    """The fleet of a trace of membership, or of counts with nodes made of them.
+
+    leaves: which node leaves where only counts are known. where: the file, for messages. Raises TraceError for other traces.
+    """
+    if trace.kind == "membership":
+        return of_membership(trace)
+    if trace.kind == "capacity":
+        return of_counts(trace["t_s"].tolist(), trace["nodes"].tolist(), leaves, seed)
+    raise TraceError.at(where, f"contains {trace.kind}, not the membership or capacity of a fleet")
 
 
 def _intervals(trace: Trace) -> int:
@@ -75,9 +83,7 @@ def of_membership(trace: Trace) -> Membership:
     return Membership.from_rows((t_s, bool(added), node) for t_s, added, node in zip(*columns, strict=True))
 
 
-def of_counts(
-    times_s: Sequence[float], counts: Sequence[int], leaves: Literal["fifo", "lifo", "random"], seed: int = 0
-) -> Membership:
+def of_counts(times_s: Sequence[float], counts: Sequence[int], leaves: Leaves, seed: int = 0) -> Membership:
     """A fleet with these counts: rises add new nodes, falls remove the oldest, the youngest, or any.
 
     Of several counts at one time the last one counts.

@@ -7,7 +7,7 @@ checkpoint intervals would do to the chosen one (`checkpoint_intervals`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,17 +16,7 @@ import numpy as np
 from forerun.domains.spot.engine.estimates import Estimate
 from forerun.domains.spot.plan.checkpoint_intervals import MOST_TRIALS as INTERVAL_TRIALS
 from forerun.domains.spot.plan.checkpoint_intervals import compared, costs_note
-from forerun.domains.spot.plan.race import (
-    Runner,
-    candidate_trials,
-    candidates,
-    done_share,
-    finish_h,
-    is_feasible,
-    meet,
-    race,
-    values_of,
-)
+from forerun.domains.spot.plan.race import Runner, candidate_trials, candidates, meet, race
 from forerun.domains.spot.plan.result import SpotPlan
 from forerun.domains.spot.policies.restart import Restart
 from forerun.domains.spot.scenario import Scenario
@@ -37,11 +27,11 @@ from forerun.result.plan import Planner
 
 
 def plan(scenario: Scenario, objective: str = "") -> SpotPlan:
-    """The best of the scenario's choices for an objective: `cost`, `time` or `throughput`.
+    """The best of the scenario's choices.
 
-    Without one: cost if there is a deadline, time if there is a budget, else throughput.  Raises
-    ScenarioError for scenarios that cannot be planned, Infeasible with the nearest relaxation if no candidate
-    keeps the bounds.
+    objective: `cost`, `time` or `throughput` (default: cost if there is a deadline, time if there is a budget, else
+    throughput). Raises ScenarioError for scenarios that cannot be planned, Infeasible with the nearest relaxation if no
+    candidate keeps the bounds.
     """
     goal = scenario.goal
     objective = objective or ("cost" if goal.deadline_s else "time" if goal.budget_usd else "throughput")
@@ -61,56 +51,59 @@ def with_intervals(made: SpotPlan) -> SpotPlan:
 
 
 def _check_plannable(scenario: Scenario, objective: str) -> None:
+    """Raise ScenarioError for a scenario, or an objective, that cannot be planned."""
     if not isinstance(scenario.fleet, Poisson | PerNode):
-        raise ScenarioError.at(
-            "$.fleet",
-            "a plan needs a poisson or per_node process: `forerun trace fit spot FILE -o fleet.yaml` finds one "
-            "like a recording, to use as the fleet here",
+        what = (
+            "a plan needs a poisson or per_node process: `forerun trace fit spot FILE -o fleet.yaml` finds one like a "
+            "recording, to use as the fleet here"
         )
+        raise ScenarioError.at("$.fleet", what)
     if not isinstance(scenario.policy, Restart):
-        raise ScenarioError.at(
-            "$.policy",
+        what = (
             "a plan is made for `restart`, whose candidates are simulated by the thousand; others are compared by "
-            "`forerun compare SCENARIO --policy NAME`",
+            "`forerun compare SCENARIO --policy NAME`"
         )
+        raise ScenarioError.at("$.policy", what)
     if scenario.deadline is not None:
         raise ScenarioError.at("$.deadline", "decides by itself what to rent; a plan is made without it")
     if objective not in ("cost", "time", "throughput"):
         raise ScenarioError.at("--objective", f"{objective!r} is not cost, time or throughput")
-    if objective in ("cost", "time") and not scenario.goal.steps:
-        raise ScenarioError.at(
-            "$.goal.steps", f"planning for {objective} needs the number of steps to complete"
-        )
+    if objective != "throughput" and not scenario.goal.steps:
+        what = f"planning for {objective} needs the number of steps to complete"
+        raise ScenarioError.at("$.goal.steps", what)
     if objective == "cost" and not scenario.prices.known:
         raise ScenarioError.at("$.prices.spot_usd_per_h", "planning for cost needs the price of a spot node")
 
 
 def conclude(scenario: Scenario, runners: Sequence[Runner], objective: str) -> SpotPlan:
-    """Choose among those who met all trials. Raises Infeasible if none of them keeps the bounds."""
+    """Choose among those who met all trials.
+
+    runners: all candidates, with what they met. objective: `cost`, `time` or `throughput`. Raises Infeasible if none
+    keeps the bounds.
+    """
     finalists = [runner for runner in runners if not runner.out]
-    fit = [runner for runner in finalists if is_feasible(runner, scenario)]
+    fit = [runner for runner in finalists if runner.is_feasible]
     if not fit:
         raise _infeasible(scenario, runners)
-    ranked = sorted(fit, key=lambda runner: float(values_of(runner, objective, scenario).mean()))
+    ranked = sorted(fit, key=lambda runner: runner.score(objective))
     chosen, second = ranked[0], ranked[1] if len(ranked) > 1 else None
     difference = None
     if second is not None:
-        gap = values_of(second, objective, scenario) - values_of(chosen, objective, scenario)
-        difference = Estimate.of(gap)
+        difference = Estimate.of(second.values(objective) - chosen.values(objective))
     notes = [f"{len(runners)} candidates met the same fleets; {len(finalists)} met all {chosen.count}"]
-    if scenario.goal.steps and done_share(chosen, scenario) < 1 and not scenario.goal.deadline_s:
+    if scenario.goal.steps and chosen.done_share < 1 and not scenario.goal.deadline_s:
         notes.append("trials that do not finish count with the horizon")
     return SpotPlan(
-        scenario, objective, chosen, second, difference, tuple(runners), _front(fit, scenario), tuple(notes)
+        scenario, objective, chosen, second, difference, tuple(runners), _front(fit), tuple(notes)
     )
 
 
-def _front(fit: Sequence[Runner], scenario: Scenario) -> tuple[Runner, ...]:
+def _front(fit: Sequence[Runner]) -> tuple[Runner, ...]:
     """Finalists than which no other is both cheaper and sooner (faster, where nothing is to be finished)."""
 
     def pair(runner: Runner) -> tuple[float, float]:
-        sooner = finish_h(runner, scenario) if scenario.goal.steps else -float(runner.samples_per_s.mean())
-        return float(runner.cost_usd.mean()), math.inf if sooner is None else sooner
+        sooner = runner.finish_h if runner.scenario.goal.steps else -runner.rate
+        return runner.mean_usd, math.inf if sooner is None else sooner
 
     return tuple(pareto((runner for runner in fit if pair(runner)[1] < math.inf), pair, ties=False))
 
@@ -122,37 +115,26 @@ NEAREST: Final = 4
 def _infeasible(scenario: Scenario, runners: Sequence[Runner]) -> Infeasible:
     """Why nothing fits, and what would: a later deadline, nodes that never vanish, or more money."""
     goal, near = scenario.goal, _nearest(scenario, runners)
-    in_time = [
-        runner for runner in near if not goal.deadline_s or done_share(runner, scenario) >= goal.certainty
-    ]
-    if not in_time:
-        nearest = max(near, key=lambda runner: done_share(runner, scenario))
-        soonest = min(near, key=lambda runner: _kept_s(runner, scenario))
-        later = ""
-        if math.isfinite(kept_s := _kept_s(soonest, scenario)):
-            by = "" if soonest is nearest else f", by {soonest.candidate.name}"
-            later = f"; a deadline of {_up(kept_s / 3600)} h would be kept{by}"
-        return Infeasible(
-            Problem(
-                "goal.deadline_s",
-                f"no candidate is done by {goal.deadline_s / 3600:.2f} h with probability {goal.certainty:g}; "
-                f"the nearest, {nearest.candidate.name}, is with {done_share(nearest, scenario):.4f}"
-                f"{later}{_steadier(nearest, scenario)}",
-            )
+    by_then = f"done by {goal.deadline_s / 3600:.2f} h with probability {goal.certainty:g}"
+    in_time = [runner for runner in near if runner.in_time]
+    if in_time:
+        cheapest = min(in_time, key=lambda runner: runner.mean_usd)
+        what = (
+            f"no candidate{' ' + by_then if goal.deadline_s else ''} costs at most {goal.budget_usd:g} usd; the cheapest, "
+            f"{cheapest.candidate.name}, costs {_up(cheapest.mean_usd)}, and a budget of that would be kept"
         )
-    nearest = min(in_time, key=lambda runner: float(runner.cost_usd.mean()))
-    those = (
-        f"no candidate done by {goal.deadline_s / 3600:.2f} h with probability {goal.certainty:g}"
-        if goal.deadline_s
-        else "no candidate"
+        return Infeasible(Problem("goal.budget_usd", what))
+    nearest = max(near, key=lambda runner: runner.done_share)
+    soonest = min(near, key=_kept_s)
+    later = ""
+    if math.isfinite(kept_s := _kept_s(soonest)):
+        by = "" if soonest is nearest else f", by {soonest.candidate.name}"
+        later = f"; a deadline of {_up(kept_s / 3600)} h would be kept{by}"
+    what = (
+        f"no candidate is {by_then}; the nearest, {nearest.candidate.name}, is with {nearest.done_share:.4f}"
+        f"{later}{_steadier(nearest)}"
     )
-    return Infeasible(
-        Problem(
-            "goal.budget_usd",
-            f"{those} costs at most {goal.budget_usd:g} usd; the cheapest, {nearest.candidate.name}, costs "
-            f"{_up(float(nearest.cost_usd.mean()))}, and a budget of that would be kept",
-        )
-    )
+    return Infeasible(Problem("goal.deadline_s", what))
 
 
 def _nearest(scenario: Scenario, runners: Sequence[Runner]) -> list[Runner]:
@@ -160,14 +142,14 @@ def _nearest(scenario: Scenario, runners: Sequence[Runner]) -> list[Runner]:
 
     Their figures are then those that a plan with other bounds would have.
     """
-    ranks: tuple[Callable[[Runner], float], ...] = (
-        lambda runner: -done_share(runner, scenario),
-        lambda runner: _kept_s(runner, scenario),
-        lambda runner: float(runner.cost_usd.mean()),
+    inside = [runner for runner in runners if runner.done_share >= scenario.goal.certainty]
+    ranked = (
+        sorted(runners, key=lambda runner: -runner.done_share),
+        sorted(runners, key=_kept_s),
+        sorted(runners, key=lambda runner: runner.mean_usd),
+        sorted(inside, key=lambda runner: runner.mean_usd),
     )
-    near = {id(runner): runner for rank in ranks for runner in sorted(runners, key=rank)[:NEAREST]}
-    inside = [r for r in runners if done_share(r, scenario) >= scenario.goal.certainty]
-    near |= {id(r): r for r in sorted(inside, key=lambda r: float(r.cost_usd.mean()))[:NEAREST]}
+    near = {id(runner): runner for ranking in ranked for runner in ranking[:NEAREST]}
     count = scenario.choices.trials
     return [
         runner if runner.count == count else meet(runner.candidate, scenario, count, 0)
@@ -175,9 +157,9 @@ def _nearest(scenario: Scenario, runners: Sequence[Runner]) -> list[Runner]:
     ]
 
 
-def _kept_s(runner: Runner, scenario: Scenario) -> float:
+def _kept_s(runner: Runner) -> float:
     """The earliest deadline that is kept with the wanted certainty; infinite if none is."""
-    at = math.ceil(runner.count * scenario.goal.certainty - 1e-9) - 1
+    at = math.ceil(runner.count * runner.scenario.goal.certainty - 1e-9) - 1
     return float(np.partition(runner.finish_s, at)[at])
 
 
@@ -186,18 +168,18 @@ def _up(value: float) -> str:
     return f"{math.ceil(value * 100 - 1e-9) / 100:.2f}"
 
 
-def _steadier(nearest: Runner, scenario: Scenario) -> str:
+def _steadier(nearest: Runner) -> str:
     """The fewest on-demand nodes, pipeline by pipeline, with which the nearest candidate would keep the deadline."""
-    candidate = nearest.candidate
+    candidate, scenario = nearest.candidate, nearest.scenario
     for pipelines in range(1, candidate.job.max_pipelines + 1):
-        nodes = candidate.job.depth * pipelines
+        nodes = candidate.depth * pipelines
         if nodes <= candidate.on_demand_nodes:
             continue
         met = meet(replace(candidate, on_demand_nodes=nodes), scenario, scenario.choices.trials, 0)
-        if done_share(met, scenario) >= scenario.goal.certainty:
+        if met.in_time:
             return (
                 f"; with {nodes} on-demand nodes (choices.on_demand_nodes) it would be done in time with "
-                f"{done_share(met, scenario):.3f}, for {float(met.cost_usd.mean()):.4g} usd"
+                f"{met.done_share:.3f}, for {met.mean_usd:.4g} usd"
             )
     return ""
 

@@ -8,18 +8,16 @@ the optimum (`docs/domains/spot-reference.md`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from forerun.domains.spot.engine import closed_forms, trials
 from forerun.domains.spot.engine.estimates import Estimate, ratio_estimate
-from forerun.domains.spot.engine.job import whole_steps
+from forerun.domains.spot.engine.job import Checkpoints, whole_steps
 from forerun.domains.spot.engine.trials import Trials
 from forerun.domains.spot.scenario import Scenario
-from forerun.domains.spot.scenario.job import Checkpoints, JobSpec
+from forerun.domains.spot.scenario.job import JobSpec
 from forerun.domains.spot.scenario.processes import PerNode, Poisson
 from forerun.result.tables import Column, Table, TableSchema
 
@@ -91,15 +89,8 @@ def hits(scenario: Scenario, job: JobSpec) -> Hits:
     else:
         rates = trials.hit_rates(process, process.removal_sizes())
         rate = float(rates[max(process.start, 1), min(size, process.start)])
-    sync = job.snapshots.write == "sync"
-    return Hits(
-        rate,
-        size,
-        job.supplied_step_s(job.read_supply())[size],
-        job.stall_s + (job.write_s if sync else 0.0),
-        0.0 if sync else job.write_s,
-        job.reconfig_s,
-    )
+    step_s = job.supplied_step_s(job.read_supply())[size]
+    return Hits(rate, size, step_s, *job.snapshots.times(job.stall_s, job.write_s), job.reconfig_s)
 
 
 def suggested_steps(scenario: Scenario, job: JobSpec) -> tuple[int, ...]:
@@ -128,9 +119,11 @@ def named_steps(fleet_hits: Hits) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInterval:
-    """One interval that was simulated: whose it is, its steps, and its effect.
+    """One interval that was simulated.
 
-    costs: throughput given up against the best interval of all, as a share of that one's, paired.
+    choice: whose it is; empty for others around the best. steps, interval_s: between checkpoints. closed_form: the useful
+    share by the closed form, NaN where it does not apply. useful: that share, simulated. costs: throughput given up
+    against the best interval of all, as a share of that one's, paired.
     """
 
     choice: str
@@ -144,10 +137,10 @@ class CheckpointInterval:
 def compared(
     scenario: Scenario, job: JobSpec, simulate: Callable[[JobSpec], Trials]
 ) -> tuple[CheckpointInterval, ...]:
-    """Intervals for a job on the scenario's fleet, each by `simulate` on the same fleets; by their length.
+    """What other intervals between checkpoints would do to a job, by their length.
 
-    Of fleets without hits, and of checkpoints that do not block training, nothing is compared: there rarer, or more
-    often, is always better.
+    job: on the scenario's fleet. simulate: runs a job on the fleets that all intervals meet. Of fleets without hits, and
+    of checkpoints that do not block training, nothing is compared: there rarer, or more often, is always better.
     """
     fleet_hits = hits(scenario, job)
     if not fleet_hits.optimum:
@@ -164,15 +157,13 @@ def compared(
         names += [name] if name else []
     own = job.snapshots
     if own.rule == "every_seconds":
-        steps = own.built().first_steps(fleet_hits.step_s)
+        steps = own.first_steps(fleet_hits.step_s)
         wanted[steps, f"every {own.period_s:g} s"] = ([f"chosen, every {own.period_s:g} s"], own)
     for names, rule in wanted.values():
         if rule == own and own.rule != "every_seconds":
             names.append("chosen")
     runs = {key: simulate(job.with_(snapshots=rule)) for key, (_, rule) in wanted.items()}
-    rates: Mapping[tuple[int, str], np.ndarray] = {
-        key: done.columns["steps_completed"] / done.columns["end_s"] for key, done in runs.items()
-    }
+    rates = {key: done.steps_per_s for key, done in runs.items()}
     best = max(rates, key=lambda key: float(rates[key].mean()))
     whole = float(rates[best].mean()) or 1.0
     rows = []
@@ -191,21 +182,13 @@ def compared(
 
 def interval_table(rows: tuple[CheckpointInterval, ...]) -> Table:
     """The intervals as a table."""
-    return Table.of_rows(
+    return Table.of_records(
         INTERVALS,
-        [
-            (
-                row.choice,
-                row.steps,
-                row.interval_s,
-                row.closed_form,
-                row.useful.mean,
-                row.useful.half95,
-                row.costs.mean,
-                row.costs.half95,
-            )
-            for row in rows
-        ],
+        rows,
+        useful="useful.mean",
+        useful_half95="useful.half95",
+        costs="costs.mean",
+        costs_half95="costs.half95",
     )
 
 

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from forerun.domains.spot.engine.estimates import Estimate
-from forerun.domains.spot.plan.checkpoint_intervals import (
-    CheckpointInterval,
-    interval_table,
-)
-from forerun.domains.spot.plan.race import (
-    Runner,
-    done_share,
-    finish_h,
-    is_feasible,
-    meet,
-    values_of,
-)
+from forerun.domains.spot.plan.checkpoint_intervals import CheckpointInterval, interval_table
+from forerun.domains.spot.plan.race import Runner, meet
 from forerun.domains.spot.scenario import Scenario
 from forerun.errors import CheckFailed
 from forerun.result.plan import ShownPlan
@@ -54,7 +44,12 @@ FRONT = TableSchema("front", CANDIDATES.columns, "candidates than which no other
 
 @dataclass(frozen=True, repr=False, slots=True)
 class SpotPlan(ShownPlan):
-    """What to run with, and why."""
+    """What to run with, and why.
+
+    scenario, objective: what was planned. chosen: the best. runner_up: the next, if another is feasible. difference: by how
+    much it is behind, paired. runners: all candidates. front: the feasible ones than which no other is both cheaper and
+    sooner. notes: what a reader must know. intervals: other times between checkpoints for the chosen candidate.
+    """
 
     scenario: Scenario
     objective: str
@@ -65,7 +60,6 @@ class SpotPlan(ShownPlan):
     front: tuple[Runner, ...]
     notes: tuple[str, ...]
     intervals: tuple[CheckpointInterval, ...] = ()
-    """Other times between checkpoints for the chosen candidate."""
 
     @property
     def told_apart(self) -> bool:
@@ -75,7 +69,13 @@ class SpotPlan(ShownPlan):
     @property
     def why(self) -> str:
         """The choice in a sentence."""
-        text = f"{self.chosen.candidate.name}: {_said(self.chosen, self.scenario)}"
+        chosen, prices = self.chosen, self.scenario.prices
+        text = f"{chosen.candidate.name}: {chosen.rate:.4g} samples/s"
+        if prices.known or prices.on_demand_usd_per_h:
+            text += f", {chosen.mean_usd:.4g} usd"
+        if chosen.finish_h is not None:
+            certainty = self.scenario.goal.certainty
+            text += f", done by {chosen.finish_h:.2f} h with probability {certainty:g}"
         if self.runner_up is None or self.difference is None:
             return f"{text}; nothing else is feasible"
         unit = {"cost": "usd", "time": "s", "throughput": "samples/s"}[self.objective]
@@ -88,38 +88,63 @@ class SpotPlan(ShownPlan):
     @property
     def summary(self) -> dict[str, Any]:
         """Flat figures of the choice."""
-        candidate, rule = self.chosen.candidate, self.chosen.candidate.job.snapshots
+        chosen, rule = self.chosen, self.chosen.candidate.job.snapshots
         return {
             "objective": self.objective,
-            "depth": candidate.job.depth,
-            "snapshots": candidate.checkpoints,
+            "depth": chosen.candidate.depth,
+            "snapshots": chosen.candidate.snapshots,
             "every_steps": rule.steps if rule.rule == "every_steps" else 0,
-            "growth": candidate.growth,
-            "spares": candidate.spares,
-            "on_demand_nodes": candidate.on_demand_nodes,
-            "cost_usd": float(self.chosen.cost_usd.mean()),
-            "finish_h": finish_h(self.chosen, self.scenario),
-            "samples_per_s": float(self.chosen.samples_per_s.mean()),
-            "done_share": done_share(self.chosen, self.scenario),
+            "growth": chosen.candidate.growth,
+            "spares": chosen.candidate.spares,
+            "on_demand_nodes": chosen.candidate.on_demand_nodes,
+            "cost_usd": chosen.mean_usd,
+            "finish_h": chosen.finish_h,
+            "samples_per_s": chosen.rate,
+            "done_share": chosen.done_share,
             "runner_up": self.runner_up.candidate.name if self.runner_up else None,
             "difference": self.difference.mean if self.difference else None,
             "difference_half95": self.difference.half95 if self.difference else None,
             "told_apart": self.told_apart,
             "candidates": len(self.runners),
-            "trials": self.chosen.count,
+            "trials": chosen.count,
         }
 
     @property
     def tables(self) -> dict[str, Table]:
         """All candidates, the Pareto front of them, and other times between checkpoints for the chosen one."""
-        front = {id(runner) for runner in self.front}
-        order = sorted(self.runners, key=lambda r: (r is not self.chosen, bool(r.out), score(r, self)))
-        rows = [_row(runner, self, id(runner) in front) for runner in order]
-        tables = {
-            "candidates": Table.of_rows(CANDIDATES, rows),
-            "front": Table.of_rows(FRONT, [_row(runner, self, True) for runner in self.front]),
-        }
+        ordered = sorted(
+            self.runners, key=lambda r: (r is not self.chosen, bool(r.out), r.score(self.objective))
+        )
+        tables = {"candidates": self._rows(CANDIDATES, ordered), "front": self._rows(FRONT, self.front)}
         return tables | ({"intervals": interval_table(self.intervals)} if self.intervals else {})
+
+    def _rows(self, schema: TableSchema, runners: Sequence[Runner]) -> Table:
+        """A table of candidates, in their order. schema: `CANDIDATES` or `FRONT`."""
+        costs = [Estimate.of(runner.cost_usd) for runner in runners]
+        front = {id(runner) for runner in self.front}
+        choices = ("name", "depth", "snapshots", "growth", "spares", "on_demand_nodes")
+        return Table.of_records(
+            schema,
+            runners,
+            **{name: f"candidate.{name}" for name in choices},
+            trials="count",
+            cost_usd=[cost.mean for cost in costs],
+            cost_half95_usd=[cost.half95 for cost in costs],
+            finish_h=lambda runner: math.nan if runner.finish_h is None else runner.finish_h,
+            samples_per_s="rate",
+            pareto=lambda runner: id(runner) in front,
+            verdict=self._verdict,
+        )
+
+    def _verdict(self, runner: Runner) -> str:
+        """What became of a candidate, in a word."""
+        if runner is self.chosen:
+            return "chosen"
+        if runner is self.runner_up:
+            return "runner-up"
+        if runner.out == "worse":
+            return "dropped"
+        return "finalist" if not runner.out and runner.is_feasible else "infeasible"
 
     def data(self) -> dict[str, Any]:
         """As plain data."""
@@ -134,63 +159,21 @@ class SpotPlan(ShownPlan):
         }
 
     def check(self) -> SpotPlan:
-        """Compute the certificate again: the chosen one's trials, its feasibility, and that no finalist is
-        better.
+        """Compute the certificate again: the chosen one's trials, its feasibility, and that no finalist is better.
 
         Raises CheckFailed.
         """
-        again = meet(self.chosen.candidate, self.scenario, self.chosen.count, 0)
-        if not np.array_equal(again.cost_usd, self.chosen.cost_usd) or not np.array_equal(
-            again.finish_s, self.chosen.finish_s
-        ):
+        chosen = self.chosen
+        again = meet(chosen.candidate, self.scenario, chosen.count, 0)
+        same = (
+            np.array_equal(getattr(again, name), getattr(chosen, name)) for name in ("cost_usd", "finish_s")
+        )
+        if not all(same):
             raise CheckFailed.at("plan", "the chosen candidate's trials differ when simulated again")
-        if not is_feasible(again, self.scenario):
+        if not again.is_feasible:
             raise CheckFailed.at("plan", "the chosen candidate does not keep the bounds")
+        score = again.score(self.objective)
         for runner in self.runners:
-            if (
-                not runner.out
-                and is_feasible(runner, self.scenario)
-                and score(runner, self) < score(again, self)
-            ):
+            if not runner.out and runner.is_feasible and runner.score(self.objective) < score:
                 raise CheckFailed.at("plan", f"{runner.candidate.name} is better than the chosen candidate")
         return self
-
-
-def score(runner: Runner, plan: SpotPlan) -> float:
-    return float(values_of(runner, plan.objective, plan.scenario).mean())
-
-
-def _said(runner: Runner, scenario: Scenario) -> str:
-    parts = [f"{float(runner.samples_per_s.mean()):.4g} samples/s"]
-    if scenario.prices.known or scenario.prices.on_demand_usd_per_h:
-        parts.append(f"{float(runner.cost_usd.mean()):.4g} usd")
-    hours = finish_h(runner, scenario)
-    if hours is not None:
-        parts.append(f"done by {hours:.2f} h with probability {scenario.goal.certainty:g}")
-    return ", ".join(parts)
-
-
-def _row(runner: Runner, plan: SpotPlan, pareto: bool) -> tuple[Any, ...]:
-    candidate, cost = runner.candidate, Estimate.of(runner.cost_usd)
-    hours = finish_h(runner, plan.scenario)
-    verdict = {"worse": "dropped", "infeasible": "infeasible"}.get(runner.out, "finalist")
-    if verdict == "finalist" and not is_feasible(runner, plan.scenario):
-        verdict = "infeasible"
-    verdict = "chosen" if runner is plan.chosen else "runner-up" if runner is plan.runner_up else verdict
-    figures: Mapping[str, Any] = {
-        "name": candidate.name,
-        "depth": candidate.job.depth,
-        "snapshots": candidate.checkpoints,
-        "growth": candidate.growth,
-        "spares": candidate.spares,
-        "on_demand_nodes": candidate.on_demand_nodes,
-        "trials": runner.count,
-        "cost_usd": cost.mean,
-        "cost_half95_usd": cost.half95,
-        "finish_h": math.nan if hours is None else hours,
-        "samples_per_s": float(runner.samples_per_s.mean()),
-        "done_share": done_share(runner, plan.scenario),
-        "pareto": pareto,
-        "verdict": verdict,
-    }
-    return tuple(figures[column.name] for column in CANDIDATES.columns)

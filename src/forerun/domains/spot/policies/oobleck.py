@@ -7,6 +7,7 @@ from forerun.domains.spot.engine.job import Continuation
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policies.lazy import Lazy
 from forerun.domains.spot.policy import RecoveryPolicy, Setting
+from forerun.scenario.checks import not_negative
 
 
 class Oobleck(RecoveryPolicy, frozen=True, kw_only=True, tag="oobleck"):
@@ -24,9 +25,7 @@ class Oobleck(RecoveryPolicy, frozen=True, kw_only=True, tag="oobleck"):
 
     def problems(self) -> list[tuple[str, str]]:
         """A pause, and at least one failure tolerated."""
-        problems = (
-            [] if 0 <= self.pause_s < 1e9 else [("pause_s", f"{self.pause_s} is negative or not finite")]
-        )
+        problems = not_negative(self, "pause_s", below=1e9)
         return problems + ([] if self.tolerates >= 1 else [("tolerates", f"{self.tolerates} is below 1")])
 
     def replay(self, setting: Setting) -> Replay:

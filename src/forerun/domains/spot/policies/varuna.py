@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from forerun.domains.spot.engine.history import Replay
-from forerun.domains.spot.engine.job import EverySteps
+from forerun.domains.spot.engine.job import Checkpoints
 from forerun.domains.spot.engine.replay import replay
 from forerun.domains.spot.policies.drain import Drain
 from forerun.domains.spot.policy import RecoveryPolicy, Setting
@@ -27,5 +27,6 @@ class Varuna(RecoveryPolicy, frozen=True, kw_only=True, tag="varuna"):
 
     def replay(self, setting: Setting) -> Replay:
         """The exact semantics with synchronous writes."""
-        job = replace(setting.job, checkpoint=EverySteps(self.every_steps, "sync"))
+        checkpoint = Checkpoints(rule="every_steps", steps=self.every_steps, write="sync")
+        job = replace(setting.job, checkpoint=checkpoint)
         return replay(setting.fleet, job, Drain(), setting.outlook, goal_steps=setting.goal_steps)

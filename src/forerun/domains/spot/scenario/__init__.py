@@ -17,9 +17,13 @@ from forerun.domains.spot.policy import (
 )
 from forerun.domains.spot.scenario.job import JobSpec
 from forerun.domains.spot.scenario.processes import Process, changes_per_h
+from forerun.scenario.checks import between, not_negative, positive
 from forerun.scenario.spec import Input, NamedSpec, Spec, chosen_from
 from forerun.trace.reader import format_problems
 from forerun.trace.steps import Steps
+
+Leaves: TypeAlias = Literal["fifo", "lifo", "random"]
+"""The node that leaves where only a count is known: the oldest, the youngest, or any."""
 
 
 class Recorded(NamedSpec, frozen=True, kw_only=True, tag="trace"):
@@ -36,7 +40,7 @@ class Recorded(NamedSpec, frozen=True, kw_only=True, tag="trace"):
     format: str = ""
     options: dict[str, str] = {}
     strict: bool = False
-    leaves: Literal["fifo", "lifo", "random"] = "lifo"
+    leaves: Leaves = "lifo"
 
     def problems(self) -> list[tuple[str, str]]:
         """A format that exists."""
@@ -54,7 +58,10 @@ CHANGE_S: Final = 1e-7
 
 
 class PriceFile(Spec, frozen=True, kw_only=True):
-    """Recorded prices of one zone and machine: their file, its format (default: recognised by its content) and options."""
+    """Recorded prices of one zone and machine.
+
+    file: the recording. format: of the file (default: recognised by its content). options: of that format.
+    """
 
     file: Input
     format: str = ""
@@ -77,9 +84,8 @@ class SpotPrice(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """A price that is one, said once."""
-        price = self.spot_usd_per_h
-        if not 0 <= price < math.inf:
-            return [("spot_usd_per_h", f"{price} is negative or not finite")]
+        if problems := not_negative(self, "spot_usd_per_h"):
+            return problems
         said = [name for name in ("spot_usd_per_h", "spot_series", "spot_file") if getattr(self, name)]
         if len(said) > 1:
             return [(said[1], f"says the price once more; {said[0]} says it already")]
@@ -108,11 +114,7 @@ class Prices(SpotPrice, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Prices and times are not negative; lives are billed in units at one price only."""
-        problems = [
-            (name, f"{getattr(self, name)} is negative or not finite")
-            for name in ("on_demand_usd_per_h", "billing_s", "minimum_s")
-            if not 0 <= getattr(self, name) < math.inf
-        ]
+        problems = not_negative(self, "on_demand_usd_per_h", "billing_s", "minimum_s")
         if (self.billing_s or self.minimum_s) and (self.spot_series or self.spot_file):
             problems.append(("billing_s", "billing units need one spot price, not one that changes"))
         return super().problems() + problems
@@ -150,14 +152,11 @@ class Deadline(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """A tick, a fleet, a price."""
-        problems = []
-        if not 0 < self.tick_s < math.inf:
-            problems.append(("tick_s", f"{self.tick_s} s is not positive and finite"))
-        if not 1 <= self.on_demand_nodes <= 100_000:
-            problems.append(("on_demand_nodes", f"{self.on_demand_nodes} is not between 1 and 100000"))
-        if not 0 <= self.egress_usd < math.inf:
-            problems.append(("egress_usd", f"{self.egress_usd} is negative or not finite"))
-        return problems
+        return [
+            *positive(self, "tick_s", unit=" s"),
+            *between(self, 1, 100_000, "on_demand_nodes"),
+            *not_negative(self, "egress_usd"),
+        ]
 
 
 class Goal(Spec, frozen=True, kw_only=True):
@@ -175,11 +174,7 @@ class Goal(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """Numbers in range; a deadline needs something to be done by it."""
-        problems = [
-            (name, f"{getattr(self, name)} is negative or not finite")
-            for name in ("steps", "deadline_s", "budget_usd")
-            if not 0 <= getattr(self, name) < math.inf
-        ]
+        problems = not_negative(self, "steps", "deadline_s", "budget_usd")
         if not 0 < self.certainty < 1:
             problems.append(("certainty", f"{self.certainty} is not between 0 and 1"))
         if self.deadline_s and not self.steps:
@@ -214,9 +209,7 @@ class Choices(Spec, frozen=True, kw_only=True):
             problems.append(("spares", "numbers of nodes are between 0 and 10000"))
         if not self.growth or not self.spares:
             problems.append(("growth", "name one rule at least, and one number of spares"))
-        if not 100 <= self.trials <= 1_000_000:
-            problems.append(("trials", f"{self.trials} is not between 100 and 1000000"))
-        return problems
+        return problems + between(self, 100, 1_000_000, "trials")
 
 
 class Scenario(Spec, frozen=True, kw_only=True):
@@ -253,23 +246,16 @@ class Scenario(Spec, frozen=True, kw_only=True):
 
     def problems(self) -> list[tuple[str, str]]:
         """The parts fit together."""
-        problems = []
-        if not 0 <= self.on_demand_nodes <= 100_000:
-            problems.append(("on_demand_nodes", f"{self.on_demand_nodes} is not between 0 and 100000"))
-        if not 0 <= self.horizon_s < math.inf:
-            problems.append(("horizon_s", f"{self.horizon_s} is negative or not finite"))
+        problems = between(self, 0, 100_000, "on_demand_nodes") + not_negative(self, "horizon_s")
         if self.horizon_s == 0 and not isinstance(self.fleet, Recorded):
             problems.append(("horizon_s", "a generated fleet needs a horizon, such as `horizon: 6h`"))
-        if not 0 <= self.trials <= 10_000_000:
-            problems.append(("trials", f"{self.trials} is not between 0 and 10000000"))
+        problems += between(self, 0, 10_000_000, "trials")
         if self.trials and isinstance(self.fleet, Recorded):
-            problems.append(
-                (
-                    "trials",
-                    "a recorded fleet is one history; trials need a process: `forerun trace fit spot FILE -o "
-                    "fleet.yaml` finds one like it, to use as the fleet here",
-                )
+            what = (
+                "a recorded fleet is one history; trials need a process: `forerun trace fit spot FILE -o fleet.yaml` "
+                "finds one like it, to use as the fleet here"
             )
+            problems.append(("trials", what))
         if self.seed < 0:
             problems.append(("seed", f"{self.seed} is negative"))
         return problems + self._size_problems() + self._deadline_problems() + self._zone_problems()
@@ -281,32 +267,26 @@ class Scenario(Spec, frozen=True, kw_only=True):
         for name, fleet in fleets:
             changes = 0.0 if isinstance(fleet, Recorded) else changes_per_h(fleet) * self.horizon_s / 3600.0
             if not changes <= MOST_CHANGES:
-                problems.append(
-                    (
-                        name,
-                        f"up to {changes:.2g} changes of the fleet until the horizon; at most {MOST_CHANGES:.0e} can be "
-                        "simulated: lower the rates or the horizon",
-                    )
+                what = (
+                    f"up to {changes:.2g} changes of the fleet until the horizon; at most {MOST_CHANGES:.0e} can be "
+                    "simulated: lower the rates or the horizon"
                 )
-            if not self.trials * (changes + 10) <= MOST_CHANGES_IN_ALL and changes <= MOST_CHANGES:
+                problems.append((name, what))
+            elif not self.trials * (changes + 10) <= MOST_CHANGES_IN_ALL:
                 hours = self.trials * (changes + 10) * CHANGE_S / 3600
-                problems.append(
-                    (
-                        "trials",
-                        f"{self.trials} with up to {changes:.2g} changes each take about {hours:,.1f} hours; at most "
-                        f"{MOST_CHANGES_IN_ALL:.0e} changes are simulated in all, "
-                        f"{int(MOST_CHANGES_IN_ALL / (changes + 10)):,} trials here",
-                    )
+                what = (
+                    f"{self.trials} with up to {changes:.2g} changes each take about {hours:,.1f} hours; at most "
+                    f"{MOST_CHANGES_IN_ALL:.0e} changes are simulated in all, "
+                    f"{int(MOST_CHANGES_IN_ALL / (changes + 10)):,} trials here"
                 )
+                problems.append(("trials", what))
         fastest_s = min(self.job.step_s.values(), default=math.inf)
         if fastest_s > 0 and not self.horizon_s / fastest_s <= MOST_STEPS:
-            problems.append(
-                (
-                    "job.step_s",
-                    f"{self.horizon_s / fastest_s:.2g} steps of {fastest_s:g} s until the horizon; at most {MOST_STEPS:.0e} "
-                    "can be simulated",
-                )
+            what = (
+                f"{self.horizon_s / fastest_s:.2g} steps of {fastest_s:g} s until the horizon; at most {MOST_STEPS:.0e} can "
+                "be simulated"
             )
+            problems.append(("job.step_s", what))
         return problems
 
     def _zone_problems(self) -> list[tuple[str, str]]:

@@ -34,6 +34,7 @@ class Marks(NamedSpec, frozen=True, kw_only=True, tag="marks"):
         return np.array(masses[1:])
 
     def _mass(self, rounded: int) -> float:
+        """Probability that the normal is rounded to a number."""
         if self.std == 0:
             return float(round(self.mean) == rounded)
         low, high = (rounded - 0.5 - self.mean) / self.std, (rounded + 0.5 - self.mean) / self.std
@@ -78,7 +79,10 @@ BatchSizes: TypeAlias = Marks | Geometric | Empirical
 
 
 class Burst(Spec, frozen=True, kw_only=True):
-    """Now and then a batch is large: with `probability`, uniform on `low` ... `high` nodes."""
+    """Now and then a batch is large.
+
+    probability: of a large batch (default 0). low, high: its size is uniform between them (default 11 to 31 nodes).
+    """
 
     probability: float = 0.0
     low: int = 11

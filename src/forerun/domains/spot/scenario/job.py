@@ -5,39 +5,11 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from forerun.domains.spot.engine.job import BackToBack, CheckpointRule, EverySeconds, EverySteps, TrainingJob
+from forerun.domains.spot.engine.job import Checkpoints, TrainingJob
 from forerun.profile.files import read_profile
 from forerun.profile.supply import Supply
+from forerun.scenario.checks import not_negative
 from forerun.scenario.spec import Input, Spec
-
-
-class Checkpoints(Spec, frozen=True, kw_only=True):
-    """When the job saves itself: `back_to_back`, `every_steps` or `every_seconds`, written beside training or
-    not.
-    """
-
-    rule: Literal["back_to_back", "every_steps", "every_seconds"] = "back_to_back"
-    steps: int = 0
-    period_s: float = 0.0
-    write: Literal["async", "sync"] = "async"
-
-    def problems(self) -> list[tuple[str, str]]:
-        """The rule has its number."""
-        if self.rule == "every_steps" and self.steps < 1:
-            return [("steps", f"every_steps needs at least 1, not {self.steps}")]
-        if self.rule == "every_seconds" and not 0 < self.period_s < math.inf:
-            return [("period_s", f"every_seconds needs a positive period, not {self.period_s}")]
-        return []
-
-    def built(self) -> CheckpointRule:
-        """The rule of the simulator."""
-        match self.rule:
-            case "back_to_back":
-                return BackToBack(self.write)
-            case "every_steps":
-                return EverySteps(self.steps, self.write)
-            case "every_seconds":
-                return EverySeconds(self.period_s, self.write)
 
 
 class Loading(Spec, frozen=True, kw_only=True):
@@ -91,11 +63,7 @@ class JobSpec(Spec, frozen=True, kw_only=True):
             for name in ("depth", "max_pipelines", "min_pipelines", "samples_per_step")
             if getattr(self, name) < 1
         ]
-        problems += [
-            (name, f"{getattr(self, name)} s is negative or not finite")
-            for name in ("reconfig_s", "load_s", "prep_s", "write_s", "stall_s")
-            if not 0 <= getattr(self, name) < math.inf
-        ]
+        problems += not_negative(self, "reconfig_s", "load_s", "prep_s", "write_s", "stall_s", unit=" s")
         problems += [
             ("step_s", f"{seconds} s at {size} nodes is not positive and finite")
             for size, seconds in self.step_s.items()
@@ -114,6 +82,7 @@ class JobSpec(Spec, frozen=True, kw_only=True):
         return problems or self._missing_sizes()
 
     def _missing_sizes(self) -> list[tuple[str, str]]:
+        """Reachable numbers of nodes without a step time."""
         if self.max_pipelines > 100_000:
             return [("max_pipelines", f"{self.max_pipelines} is more than 100000")]
         sizes = range(self.min_pipelines * self.depth, self.max_pipelines * self.depth + 1, self.depth)
@@ -152,19 +121,6 @@ class JobSpec(Spec, frozen=True, kw_only=True):
 
     def built(self, horizon_s: float, supply: Supply | None) -> TrainingJob:
         """The job of the simulator. supply: as `read_supply` returns it."""
-        return TrainingJob(
-            depth=self.depth,
-            max_pipelines=self.max_pipelines,
-            min_pipelines=self.min_pipelines,
-            step_s=self.supplied_step_s(supply),
-            reconfig_s=self.reconfig_s,
-            load_s=self.load_s,
-            prep_s=self.prep_s,
-            write_s=self.write_s,
-            stall_s=self.stall_s,
-            checkpoint=self.snapshots.built(),
-            horizon_s=horizon_s,
-            reconfig_rule=self.reconfig_rule,
-            warm_start=self.warm_start,
-            initial_saved=self.initial_saved,
-        )
+        same = {name: getattr(self, name) for name in TrainingJob.__slots__ if name in self.__struct_fields__}
+        step_s = self.supplied_step_s(supply)
+        return TrainingJob(**same | {"step_s": step_s}, checkpoint=self.snapshots, horizon_s=horizon_s)

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from forerun.domains.spot.engine.membership import Membership
 from forerun.domains.spot.scenario.batches import BatchSizes, Burst, Marks, with_burst
 from forerun.rng import stream
-from forerun.scenario.spec import NamedSpec, Spec
+from forerun.scenario.checks import between, not_negative, positive
+from forerun.scenario.spec import NamedSpec
 
 Rows: TypeAlias = list[tuple[float, bool, str]]
 
@@ -46,7 +47,7 @@ class Poisson(NamedSpec, frozen=True, kw_only=True, tag="poisson"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Rates are finite and not negative; the start fits."""
-        return _rate_problems(self, "removals_per_min", "adds_per_min") + _population_problems(
+        return not_negative(self, "removals_per_min", "adds_per_min") + _population_problems(
             self.start, self.cap
         )
 
@@ -60,11 +61,10 @@ class Poisson(NamedSpec, frozen=True, kw_only=True, tag="poisson"):
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node)."""
-        removals = _events(
-            seed, trial, "removal", self.removals_per_min / 60.0, self.removal_sizes(), horizon_s
-        )
+        rate_per_s = self.removals_per_min / 60.0
+        removals = _events(seed, trial, "removal", rate_per_s, self.removal_sizes(), horizon_s)
         adds = _events(seed, trial, "addition", self.adds_per_min / 60.0, self.add_sizes(), horizon_s)
-        return _population(seed, trial, removals, adds, self.start, self.cap)
+        return _merged(seed, trial, removals, adds, self.start, self.cap)
 
 
 class PerNode(NamedSpec, frozen=True, kw_only=True, tag="per_node"):
@@ -80,27 +80,23 @@ class PerNode(NamedSpec, frozen=True, kw_only=True, tag="per_node"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Rates are finite and not negative; the start fits."""
-        problems = _rate_problems(self, "removal_per_node_h", "return_per_node_h")
+        problems = not_negative(self, "removal_per_node_h", "return_per_node_h")
         return problems + _population_problems(self.start, self.cap)
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node)."""
         clock, victims = stream(seed, "node events", trial), stream(seed, "victims", trial)
-        alive = [f"node{i}" for i in range(self.start)]
-        rows: Rows = [(0.0, True, node) for node in alive]
-        born, t_s = self.start, 0.0
+        nodes, t_s = _Nodes(self.start, self.cap), 0.0
         while True:
-            out = self.removal_per_node_h * len(alive) / 3600.0
-            back = self.return_per_node_h * (self.cap - len(alive)) / 3600.0
+            out = self.removal_per_node_h * len(nodes.alive) / 3600.0
+            back = self.return_per_node_h * (self.cap - len(nodes.alive)) / 3600.0
             t_s += clock.exponential(1.0 / (out + back)) if out + back > 0 else math.inf
             if t_s >= horizon_s:
-                return rows
+                return nodes.rows
             if clock.random() * (out + back) < out:
-                rows.append((t_s, False, alive.pop(int(victims.integers(len(alive))))))
+                nodes.remove(t_s, victims)
             else:
-                rows.append((t_s, True, f"node{born}"))
-                alive.append(f"node{born}")
-                born += 1
+                nodes.add(t_s)
 
 
 class Tick(NamedSpec, frozen=True, kw_only=True, tag="tick"):
@@ -121,18 +117,40 @@ class Tick(NamedSpec, frozen=True, kw_only=True, tag="tick"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Rates are finite and not negative, chances at most one; the start fits."""
-        problems = _rate_problems(self, "removals_per_min", "adds_per_min") + _population_problems(
-            self.start, self.cap
-        )
-        if not 0 < self.tick_s < math.inf:
-            problems.append(("tick_s", f"{self.tick_s} is not positive and finite"))
-        elif max(self.removals_per_min, self.adds_per_min) * self.tick_s > 60:
+        problems = not_negative(self, "removals_per_min", "adds_per_min")
+        problems += _population_problems(self.start, self.cap)
+        if wrong := positive(self, "tick_s"):
+            return problems + wrong
+        if max(self.removals_per_min, self.adds_per_min) * self.tick_s > 60:
             problems.append(("tick_s", "the chance of an event in a tick would exceed 1; use a shorter tick"))
         return problems
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
-        """One history: (time in s, is it an addition, node); the trial is added to the seed."""
-        return _tick_rows(self, seed + trial, horizon_s)
+        """One history: (time in s, is it an addition, node); the trial is added to the seed.
+
+        The fleet changes at ticks only; each draws additions before removals, which happen first.
+        """
+        random, burst = Random(seed + trial), self.add_burst
+        chance_add, chance_remove = (
+            rate * self.tick_s / 60 for rate in (self.adds_per_min, self.removals_per_min)
+        )
+        nodes, tick = _Nodes(self.start, self.cap), 0
+        while (t_s := tick * self.tick_s) < horizon_s:
+            adds = removals = 0
+            if random.random() < chance_add:
+                if random.random() < burst.probability:
+                    adds = random.randrange(burst.low, burst.high + 1)
+                else:
+                    adds = _rounded_normal(random, self.add_batch)
+            if random.random() < chance_remove:
+                removals = _rounded_normal(random, self.removal_batch)
+            if tick > 0:
+                for victim in random.sample(nodes.alive, min(len(nodes.alive), removals)):
+                    nodes.alive.remove(victim)
+                    nodes.rows.append((t_s, False, victim))
+                nodes.add(t_s, adds)
+            tick += 1
+        return nodes.rows
 
 
 class Lifetimes(NamedSpec, frozen=True, kw_only=True, tag="lifetimes"):
@@ -149,24 +167,16 @@ class Lifetimes(NamedSpec, frozen=True, kw_only=True, tag="lifetimes"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Positive, finite means and shape; a population."""
-        problems = [
-            (name, f"{getattr(self, name)} is not positive and finite")
-            for name in ("mean_life_h", "mean_return_h", "shape")
-            if not 0 < getattr(self, name) < math.inf
-        ]
-        return problems + _population_problems(0, self.slots)
+        return positive(self, "mean_life_h", "mean_return_h", "shape") + _population_problems(0, self.slots)
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node)."""
         scale_s = self.mean_life_h * 3600.0 / math.gamma(1 + 1 / self.shape)
-        return _slots(
-            seed,
-            trial,
-            horizon_s,
-            self.slots,
-            lambda draws: scale_s * float(draws.weibull(self.shape)),
-            self.mean_return_h,
-        )
+
+        def life_s(draws: np.random.Generator) -> float:
+            return scale_s * float(draws.weibull(self.shape))
+
+        return _slots(seed, trial, horizon_s, self.slots, life_s, self.mean_return_h)
 
 
 class Bathtub(NamedSpec, frozen=True, kw_only=True, tag="bathtub"):
@@ -187,11 +197,7 @@ class Bathtub(NamedSpec, frozen=True, kw_only=True, tag="bathtub"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Positive, finite times; a share; a population."""
-        problems = [
-            (name, f"{getattr(self, name)} is not positive and finite")
-            for name in ("mean_return_h", "early_h", "rise_h", "late_h", "limit_h")
-            if not 0 < getattr(self, name) < math.inf
-        ]
+        problems = positive(self, "mean_return_h", "early_h", "rise_h", "late_h", "limit_h")
         if not 0 < self.early_share <= 1:
             problems.append(("early_share", f"{self.early_share} is not in (0, 1]"))
         return problems + _population_problems(0, self.slots)
@@ -213,14 +219,11 @@ class Bathtub(NamedSpec, frozen=True, kw_only=True, tag="bathtub"):
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node)."""
-        return _slots(
-            seed,
-            trial,
-            horizon_s,
-            self.slots,
-            lambda draws: self.life_h(float(draws.random())) * 3600.0,
-            self.mean_return_h,
-        )
+
+        def life_s(draws: np.random.Generator) -> float:
+            return self.life_h(float(draws.random())) * 3600.0
+
+        return _slots(seed, trial, horizon_s, self.slots, life_s, self.mean_return_h)
 
 
 class Hourly(NamedSpec, frozen=True, kw_only=True, tag="hourly"):
@@ -243,20 +246,16 @@ class Hourly(NamedSpec, frozen=True, kw_only=True, tag="hourly"):
             values = getattr(self, name)
             if len(values) != 24 or any(not 0 <= p < 1 for p in values):
                 problems.append((name, f"needs 24 probabilities from 0 to below 1, not {len(values)} values"))
-        if not 0 <= self.start_hour <= 23:
-            problems.append(("start_hour", f"{self.start_hour} is not between 0 and 23"))
-        return problems + _population_problems(self.start, self.cap)
+        return problems + between(self, 0, 23, "start_hour") + _population_problems(self.start, self.cap)
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
         """One history: (time in s, is it an addition, node)."""
         clock, victims = stream(seed, "node events", trial), stream(seed, "victims", trial)
-        alive = [f"node{i}" for i in range(self.start)]
-        rows: Rows = [(0.0, True, node) for node in alive]
-        born, hour, t_s = self.start, 0, 0.0
+        nodes, hour, t_s = _Nodes(self.start, self.cap), 0, 0.0
         while t_s < horizon_s:
             of_day = (self.start_hour + hour) % 24
-            out = -math.log1p(-self.remove[of_day]) * len(alive) / 3600.0
-            back = -math.log1p(-self.add[of_day]) * (self.cap - len(alive)) / 3600.0
+            out = -math.log1p(-self.remove[of_day]) * len(nodes.alive) / 3600.0
+            back = -math.log1p(-self.add[of_day]) * (self.cap - len(nodes.alive)) / 3600.0
             next_s = t_s + clock.exponential(1.0 / (out + back)) if out + back > 0 else math.inf
             if next_s >= (hour + 1) * 3600.0:  # the hazards change first; waiting has no memory
                 hour += 1
@@ -266,12 +265,10 @@ class Hourly(NamedSpec, frozen=True, kw_only=True, tag="hourly"):
             if t_s >= horizon_s:
                 break
             if clock.random() * (out + back) < out:
-                rows.append((t_s, False, alive.pop(int(victims.integers(len(alive))))))
+                nodes.remove(t_s, victims)
             else:
-                rows.append((t_s, True, f"node{born}"))
-                alive.append(f"node{born}")
-                born += 1
-        return rows
+                nodes.add(t_s)
+        return nodes.rows
 
 
 class Storms(NamedSpec, frozen=True, kw_only=True, tag="storms"):
@@ -291,12 +288,8 @@ class Storms(NamedSpec, frozen=True, kw_only=True, tag="storms"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Rates are finite and not negative, spells positive; the start fits."""
-        problems = _rate_problems(self, "calm_removals_per_min", "storm_removals_per_min", "adds_per_min")
-        problems += [
-            (name, f"{getattr(self, name)} is not positive and finite")
-            for name in ("mean_calm_h", "mean_storm_h")
-            if not 0 < getattr(self, name) < math.inf
-        ]
+        problems = not_negative(self, "calm_removals_per_min", "storm_removals_per_min", "adds_per_min")
+        problems += positive(self, "mean_calm_h", "mean_storm_h")
         return problems + _population_problems(self.start, self.cap)
 
     def rows(self, seed: int, trial: int, horizon_s: float) -> Rows:
@@ -312,10 +305,31 @@ class Storms(NamedSpec, frozen=True, kw_only=True, tag="storms"):
             removals += [(start_s + t_s, size) for t_s, size in events]
             start_s, stormy, spell = end_s, not stormy, spell + 1
         adds = _events(seed, trial, "addition", self.adds_per_min / 60.0, one, horizon_s)
-        return _population(seed, trial, removals, adds, self.start, self.cap)
+        return _merged(seed, trial, removals, adds, self.start, self.cap)
 
 
-def _population(
+class _Nodes:
+    """A fleet while its history is made. alive: the nodes there are. rows: (time in s, is it an addition, node) so far."""
+
+    def __init__(self, start: int, cap: int) -> None:
+        self.cap, self.born = cap, 0
+        self.alive: list[str] = []
+        self.rows: Rows = []
+        self.add(0.0, start)
+
+    def add(self, t_s: float, nodes: int = 1) -> None:
+        """New nodes come, as many as fit."""
+        for _ in range(min(nodes, self.cap - len(self.alive))):
+            self.alive.append(f"node{self.born}")
+            self.rows.append((t_s, True, self.alive[-1]))
+            self.born += 1
+
+    def remove(self, t_s: float, victims: np.random.Generator) -> None:
+        """A node vanishes, each with the same probability."""
+        self.rows.append((t_s, False, self.alive.pop(int(victims.integers(len(self.alive))))))
+
+
+def _merged(
     seed: int,
     trial: int,
     removals: list[tuple[float, int]],
@@ -323,56 +337,19 @@ def _population(
     start: int,
     cap: int,
 ) -> Rows:
-    """A population under events of (time, size): victims uniform over nodes alive, sizes cut to what is there
-    or fits.
+    """A fleet under removals and additions: victims uniform over nodes alive, sizes cut to what is there or fits.
+
+    removals, adds: (time in s, size) of each event. start, cap: nodes at 0, and at most.
     """
-    victims = stream(seed, "victims", trial)
-    alive = [f"node{i}" for i in range(start)]
-    rows: Rows = [(0.0, True, node) for node in alive]
-    born = start
-    for t_s, is_add, size in sorted(
-        [*((t, False, n) for t, n in removals), *((t, True, n) for t, n in adds)]
-    ):
+    victims, nodes = stream(seed, "victims", trial), _Nodes(start, cap)
+    events = [*((t, False, n) for t, n in removals), *((t, True, n) for t, n in adds)]
+    for t_s, is_add, size in sorted(events):
         if is_add:
-            fresh = [f"node{born + i}" for i in range(max(0, min(size, cap - len(alive))))]
-            born += len(fresh)
-            alive += fresh
-            rows += [(t_s, True, node) for node in fresh]
+            nodes.add(t_s, size)
         else:
-            for _ in range(min(size, len(alive))):
-                rows.append((t_s, False, alive.pop(int(victims.integers(len(alive))))))
-    return rows
-
-
-def _tick_rows(process: Tick, seed: int, horizon_s: float) -> Rows:
-    """A population that changes at ticks only; each tick draws additions before removals, which happen first."""
-    random = Random(seed)
-    burst = process.add_burst
-    chance_add, chance_remove = (
-        rate * process.tick_s / 60 for rate in (process.adds_per_min, process.removals_per_min)
-    )
-    alive = [f"node{i}" for i in range(process.start)]
-    rows: Rows = [(0.0, True, node) for node in alive]
-    born, tick = process.start, 0
-    while (t_s := tick * process.tick_s) < horizon_s:
-        adds = removals = 0
-        if random.random() < chance_add:
-            if random.random() < burst.probability:
-                adds = random.randrange(burst.low, burst.high + 1)
-            else:
-                adds = _rounded_normal(random, process.add_batch)
-        if random.random() < chance_remove:
-            removals = _rounded_normal(random, process.removal_batch)
-        if tick > 0:
-            for victim in random.sample(alive, min(len(alive), removals)):
-                alive.remove(victim)
-                rows.append((t_s, False, victim))
-            fresh = [f"node{born + i}" for i in range(min(adds, process.cap - len(alive)))]
-            born += len(fresh)
-            alive += fresh
-            rows += [(t_s, True, node) for node in fresh]
-        tick += 1
-    return rows
+            for _ in range(min(size, len(nodes.alive))):
+                nodes.remove(t_s, victims)
+    return nodes.rows
 
 
 def _rounded_normal(random: Random, sizes: Marks) -> int:
@@ -388,7 +365,10 @@ def _slots(
     life_s: Callable[[np.random.Generator], float],
     mean_return_h: float,
 ) -> Rows:
-    """Slots with one node after another, each for a lifetime from `life_s`, empty for exponential times between."""
+    """Slots with one node after another.
+
+    life_s: draws the lifetime of a node. mean_return_h: mean of the exponential times for which a slot is empty.
+    """
     rows: Rows = []
     for slot in range(slots):
         draws = stream(seed, "lifetimes", trial, slot)
@@ -407,7 +387,10 @@ def _slots(
 def _events(
     seed: int, trial: int, purpose: str, rate_per_s: float, sizes: NDArray[np.float64], horizon_s: float
 ) -> list[tuple[float, int]]:
-    """Poisson instants and their batch sizes, before the horizon."""
+    """Poisson instants and their batch sizes, before the horizon.
+
+    purpose: names the random streams. sizes: float64[k], probability of a batch of 1 ... k nodes.
+    """
     if rate_per_s == 0:
         return []
     clock, marks = stream(seed, f"{purpose} times", trial), stream(seed, f"{purpose} batches", trial)
@@ -419,15 +402,8 @@ def _events(
     return events
 
 
-def _rate_problems(process: Spec, *names: str) -> list[tuple[str, str]]:
-    return [
-        (name, f"{getattr(process, name)} is negative or not finite")
-        for name in names
-        if not 0 <= getattr(process, name) < math.inf
-    ]
-
-
 def _population_problems(start: int, cap: int) -> list[tuple[str, str]]:
+    """A cap in range, and a start that fits."""
     problems = []
     if not 1 <= cap <= LARGEST_FLEET:
         problems.append(("cap", f"{cap} nodes is not between 1 and {LARGEST_FLEET}"))
@@ -462,5 +438,5 @@ def changes_per_h(process: Process) -> float:
 
 
 def generate(process: Process, *, seed: int, horizon_s: float, trial: int = 0) -> Membership:
-    """One history of the fleet from time 0 to the horizon."""
+    """One history of the fleet from time 0 to the horizon. trial: its number, which names its random streams (default 0)."""
     return Membership.from_rows(process.rows(seed, trial, horizon_s))

@@ -54,7 +54,7 @@ def all_on_demand_usd_per_million_samples(inputs: Inputs) -> float | None:
 
 
 def fleet_usd(fleet: Membership, price: Signal, end_s: float) -> float:
-    """Dollars for every node alive from 0 to an instant."""
+    """Dollars for every node alive from 0 to an instant. price: of a node, in dollars an hour."""
     usd, alive, since_s = 0.0, 0, 0.0
     present: set[int] = set()
     for instant in (*fleet.instants, None):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,9 +15,11 @@ from forerun.domains.spot.inputs import Inputs
 from forerun.domains.spot.policy import Held
 from forerun.domains.spot.scenario import Recorded, Scenario
 from forerun.domains.spot.summary import tables
-from forerun.domains.spot.summary.words import NOT_MODELLED, why
+from forerun.domains.spot.summary.words import NOT_MODELLED, SHARES, why
 from forerun.result.run import Interval, Result
 from forerun.result.stats import proportion_interval
+
+_HEADLINE: Final = ("cost_usd", "all_on_demand_cost_usd", "spot_h", "on_demand_h", "moves")
 
 
 def summarize_deadline(outcome: DeadlineOutcome) -> Result:
@@ -45,10 +47,7 @@ def _figures(done: ZoneRun, scenario: Scenario) -> dict[str, float]:
         "nothing_held_h": hours[Held.NONE],
         "moves": done.moves,
         "end_s": end_s,
-        **{
-            f"{line}_share": done.replay.wall_s[line] / end_s
-            for line in ("useful", "stall", "lost", "reconfig", "idle", "inflight")
-        },
+        **{f"{line}_share": done.replay.wall_s[line] / end_s for line in SHARES if line != "slowdown"},
     }
 
 
@@ -78,6 +77,7 @@ def _notes(inputs: Inputs) -> tuple[str, ...]:
 
 
 def _one(outcome: DeadlineOutcome) -> Result:
+    """The result of one history."""
     scenario, done = outcome.inputs.scenario, outcome.runs[0]
     wall, nodes, end_s = dict(done.replay.wall_s), dict(done.replay.node_s), done.replay.end_s
     figures: dict[str, Any] = _figures(done, scenario)
@@ -100,20 +100,13 @@ def _one(outcome: DeadlineOutcome) -> Result:
         why=why({line: wall.get(line, 0.0) / end_s for line in wall}, scenario)
         + _against_on_demand(exact, outcome),
         notes=(*_notes(outcome.inputs), NOT_MODELLED),
-        headline=(
-            "finish_h",
-            "met_deadline",
-            "cost_usd",
-            "all_on_demand_cost_usd",
-            "spot_h",
-            "on_demand_h",
-            "moves",
-        ),
+        headline=("finish_h", "met_deadline", *_HEADLINE),
         next_steps=("forerun simulate {scenario} --set trials=200",),
     )
 
 
 def _many(outcome: DeadlineOutcome) -> Result:
+    """The result of many histories: means with their intervals."""
     inputs, runs = outcome.inputs, outcome.runs
     scenario = inputs.scenario
     rows = [_figures(done, scenario) for done in runs]
@@ -149,7 +142,7 @@ def _many(outcome: DeadlineOutcome) -> Result:
             NOT_MODELLED,
         ),
         intervals=intervals,
-        headline=("done_by_deadline", "cost_usd", "all_on_demand_cost_usd", "spot_h", "on_demand_h", "moves"),
+        headline=("done_by_deadline", *_HEADLINE),
         next_steps=("forerun report RUN",),
     )
 

@@ -47,6 +47,7 @@ def node_tables(outcome: HistoryOutcome) -> dict[str, Table]:
 
 
 def _figures(outcome: HistoryOutcome, cost_usd: float, on_demand_usd: float) -> dict[str, Any]:
+    """Flat figures of the history, names with units."""
     scenario, done = outcome.inputs.scenario, outcome.replay
     samples = done.steps_completed * scenario.job.samples_per_step
     figures: dict[str, Any] = {
@@ -59,15 +60,10 @@ def _figures(outcome: HistoryOutcome, cost_usd: float, on_demand_usd: float) -> 
         "all_on_demand_usd_per_million_samples": all_on_demand_usd_per_million_samples(outcome.inputs),
     }
     figures |= {f"{line}_share": done.wall_s.get(line, 0.0) / done.end_s for line in SHARES}
-    figures |= {
-        "mean_nodes": done.alive_node_s / done.end_s,
-        "rollbacks": done.counts.rollbacks,
-        "reconfigs": done.counts.reconfigs,
-        "reconfig_restarts": done.counts.reconfig_restarts,
-        "idle_spells": done.counts.idle_spells,
-        "steps_lost": done.counts.steps_lost,
-        "end_s": done.end_s,
-    }
+    figures["mean_nodes"] = done.alive_node_s / done.end_s
+    for name in ("rollbacks", "reconfigs", "reconfig_restarts", "idle_spells", "steps_lost"):
+        figures[name] = getattr(done.counts, name)
+    figures["end_s"] = done.end_s
     if scenario.goal.steps:
         figures["finish_h"] = done.finished_s / 3600.0 if done.finished_s is not None else None
     return figures

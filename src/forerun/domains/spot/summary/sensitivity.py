@@ -36,7 +36,11 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Elasticity:
-    """One assumption: percent of samples a second for a percent of it."""
+    """One assumption, and percent of samples a second for a percent of it.
+
+    field: its path in the scenario. meaning: in words. value: in the scenario, the smallest of several. estimate: the
+    elasticity.
+    """
 
     field: str
     meaning: str
@@ -64,6 +68,7 @@ def elasticities(inputs: Inputs) -> tuple[Elasticity, ...]:
 
 
 def _moved(scenario: Scenario, section: str, name: str, factor: float) -> Scenario:
+    """The scenario with one assumption multiplied by a factor. section, name: where it is."""
     holder = getattr(scenario, section)
     value = getattr(holder, name)
     moved = {key: one * factor for key, one in value.items()} if isinstance(value, dict) else value * factor

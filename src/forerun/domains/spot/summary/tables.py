@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from forerun.domains.spot.engine.history import WALL_LINES, Replay
+from forerun.domains.spot.engine.history import WALL_LINES, NodeSpell, Replay, Spell
 from forerun.domains.spot.engine.membership import Membership
 from forerun.result.ledger import Ledger
 from forerun.result.tables import Column, Table, TableSchema
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 LINES = ("useful", "slowdown", "stall", "lost", "reconfig", "idle", "inflight", "standby", "prepping")
 """Ledger lines in the order in which they are shown; the last two are of nodes only."""
+
+STATES = ("training", "reconfiguring", "idle", "active", "standby", "prepping")
+"""States of the job, then of nodes, in the order in which they are shown."""
 
 MEANINGS = {
     "useful": "step time of steps that are kept",
@@ -145,74 +148,64 @@ HOLDINGS = TableSchema(
 
 def sensitivity_table(elasticities: Iterable[Elasticity]) -> Table:
     """Elasticities, the largest first."""
-    ordered = sorted(elasticities, key=lambda one: -abs(one.estimate.mean))
-    return Table.of_rows(
+    return Table.of_records(
         SENSITIVITY,
-        [
-            (
-                one.meaning,
-                one.field,
-                one.value,
-                one.estimate.mean,
-                one.estimate.mean - one.estimate.half95,
-                one.estimate.mean + one.estimate.half95,
-            )
-            for one in ordered
-        ],
+        sorted(elasticities, key=lambda one: -abs(one.estimate.mean)),
+        assumption="meaning",
+        elasticity="estimate.mean",
+        low="estimate.interval.low",
+        high="estimate.interval.high",
     )
 
 
-def wall_ledger(wall_s: dict[str, float], end_s: float) -> Ledger:
-    """Where wall time went."""
-    parts = {line: wall_s.get(line, 0.0) for line in LINES if line in WALL_LINES}
-    return Ledger("wall time", "s", end_s, parts, MEANINGS)
-
-
-def node_ledger(node_s: dict[str, float], alive_node_s: float) -> Ledger:
-    """Where node time went."""
-    parts = {line: node_s.get(line, 0.0) for line in LINES if line != "idle"}
-    return Ledger("node time", "node_s", alive_node_s, parts, MEANINGS)
-
-
-def goodput_ledger(wall_s: dict[str, float], end_s: float, load_share: float) -> Ledger:
-    """Wall time under the names of Google's ML goodput; `load_share` of pauses is loading the checkpoint."""
-    named: dict[str, float] = {}
-    for line, seconds in wall_s.items():
-        if line == "reconfig":
-            name = GOODPUT_NAMES["load"]
-            named[name] = named.get(name, 0.0) + seconds * load_share
-            seconds *= 1 - load_share
-        name = GOODPUT_NAMES.get(line, "OTHER")
-        named[name] = named.get(name, 0.0) + seconds
-    return Ledger("goodput categories", "s", end_s, named)
-
-
 def ledgers(
-    wall_s: dict[str, float],
-    node_s: dict[str, float],
+    wall_s: Mapping[str, float],
+    node_s: Mapping[str, float],
     end_s: float,
     alive_node_s: float,
     load_share: float,
 ) -> tuple[Ledger, Ledger, Ledger]:
-    """Where wall time and node time went, and wall time under the names of Google's ML goodput."""
+    """Where wall time and node time went, and wall time under the names of Google's ML goodput.
+
+    wall_s, node_s: by line. end_s, alive_node_s: what they sum to. load_share: of pauses, which is loading the checkpoint.
+    """
+    split: dict[str, float] = {}
+    for line, seconds in wall_s.items():
+        if line == "reconfig":
+            split["load"] = seconds * load_share
+            seconds *= 1 - load_share
+        split[line] = seconds
+    goodput: dict[str, float] = {}
+    for line, seconds in split.items():
+        name = GOODPUT_NAMES.get(line, "OTHER")
+        goodput[name] = goodput.get(name, 0.0) + seconds
+    wall = {line: wall_s.get(line, 0.0) for line in LINES if line in WALL_LINES}
+    nodes = {line: node_s.get(line, 0.0) for line in LINES if line != "idle"}
     return (
-        wall_ledger(wall_s, end_s),
-        node_ledger(node_s, alive_node_s),
-        goodput_ledger(wall_s, end_s, load_share),
+        Ledger("wall time", "s", end_s, wall, MEANINGS),
+        Ledger("node time", "node_s", alive_node_s, nodes, MEANINGS),
+        Ledger("goodput categories", "s", end_s, goodput),
     )
 
 
-def ledger_table(wall_s: dict[str, float], node_s: dict[str, float], end_s: float, cost_usd: float) -> Table:
-    """The ledgers as a table, money split by node time."""
+def ledger_table(
+    wall_s: Mapping[str, float], node_s: Mapping[str, float], end_s: float, cost_usd: float
+) -> Table:
+    """The ledgers as a table, money split by node time.
+
+    wall_s, node_s: by line. end_s: to which the first sum. cost_usd: of all nodes.
+    """
+    wall, nodes = (np.array([spent.get(line, 0.0) for line in LINES]) for spent in (wall_s, node_s))
     alive = sum(node_s.values())
-    rows = []
-    for line in LINES:
-        wall, nodes = wall_s.get(line, 0.0), node_s.get(line, 0.0)
-        usd = cost_usd * nodes / alive if alive else 0.0
-        rows.append(
-            (line, wall, wall / end_s if end_s else 0.0, nodes, usd, GOODPUT_NAMES.get(line, "OTHER"))
-        )
-    return Table.of_rows(LEDGER, rows)
+    return Table.of(
+        LEDGER,
+        line=np.array(LINES, object),
+        wall_s=wall,
+        share=wall / end_s if end_s else np.zeros(len(LINES)),
+        node_s=nodes,
+        cost_usd=cost_usd * nodes / alive if alive else np.zeros(len(LINES)),
+        goodput_name=np.array([GOODPUT_NAMES.get(line, "OTHER") for line in LINES], object),
+    )
 
 
 def spell_table(done: Replay) -> Table:
@@ -228,10 +221,9 @@ def spell_table(done: Replay) -> Table:
 
 def fleet_table(done: Replay) -> Table:
     """Nodes by state over time."""
-    states = ("active", "standby", "prepping")
     changes: dict[float, list[int]] = {0.0: [0, 0, 0]}
     for life in done.node_spells:
-        at = states.index(life.state)
+        at = STATES[3:].index(life.state)
         changes.setdefault(life.start_s, [0, 0, 0])[at] += 1
         changes.setdefault(life.end_s, [0, 0, 0])[at] -= 1
     times = sorted(t_s for t_s in changes if t_s < done.end_s or t_s == 0.0)
@@ -244,14 +236,12 @@ def life_table(done: Replay, fleet: Membership) -> Table:
     order = sorted(done.node_spells, key=lambda life: (life.start_s, life.node))
     track = {node: i for i, node in enumerate(dict.fromkeys(life.node for life in order))}
     order.sort(key=lambda life: (track[life.node], life.start_s))
-    return Table.of_rows(
-        LIVES, [(fleet.names[life.node], life.state, life.start_s, life.end_s) for life in order]
-    )
+    return Table.of_records(LIVES, order, node=lambda life: fleet.names[life.node])
 
 
 def holdings_table(done: ZoneRun) -> Table:
     """What was rented, one row an interval of time."""
-    return Table.of_rows(HOLDINGS, [(h.held.value, h.zone, h.start_s, h.end_s) for h in done.holdings])
+    return Table.of_records(HOLDINGS, done.holdings, held="held.value")
 
 
 def price_table(price: Signal, end_s: float) -> Table:
@@ -262,29 +252,26 @@ def price_table(price: Signal, end_s: float) -> Table:
 
 def timeline(done: Replay, fleet: Membership) -> Timeline:
     """The job on the first track, then one track a node."""
-    states = ("training", "reconfiguring", "idle", "active", "standby", "prepping")
     used = sorted({life.node for life in done.node_spells})
     track = {node: 1 + i for i, node in enumerate(used)}
     causes = tuple(sorted({spell.cause for spell in done.spells} | {""}))
-    rows = [
-        (0, states.index(s.state), s.start_s, s.end_s, causes.index(s.cause), f"{s.world_size} nodes")
-        for s in done.spells
-    ]
-    rows += [
-        (track[life.node], states.index(life.state), life.start_s, life.end_s, causes.index(""), "")
-        for life in sorted(done.node_spells, key=lambda life: (track[life.node], life.start_s))
-    ]
-    columns = list(zip(*rows, strict=True)) or [(), (), (), (), (), ()]
+    lives = sorted(done.node_spells, key=lambda life: (track[life.node], life.start_s))
+    spells: list[Spell | NodeSpell] = [*done.spells, *lives]
     return Timeline(
         entities=("job", *(fleet.names[node] for node in used)),
-        states=states,
-        entity=np.array(columns[0], dtype=np.int64),
-        state=np.array(columns[1], dtype=np.int64),
-        from_s=np.array(columns[2], dtype=np.float64),
-        to_s=np.array(columns[3], dtype=np.float64),
+        states=STATES,
+        entity=np.array([0] * len(done.spells) + [track[life.node] for life in lives], dtype=np.int64),
+        state=np.array([STATES.index(spell.state) for spell in spells], dtype=np.int64),
+        from_s=np.array([spell.start_s for spell in spells], dtype=np.float64),
+        to_s=np.array([spell.end_s for spell in spells], dtype=np.float64),
         causes=causes,
-        cause=np.array(columns[4], dtype=np.int64),
-        label=np.array(columns[5], dtype=object),
+        cause=np.array(
+            [causes.index(spell.cause) for spell in done.spells] + [causes.index("")] * len(lives),
+            dtype=np.int64,
+        ),
+        label=np.array(
+            [f"{spell.world_size} nodes" for spell in done.spells] + [""] * len(lives), dtype=object
+        ),
         groups=("job", *("nodes" for _ in used)),
     )
 

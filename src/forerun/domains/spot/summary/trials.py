@@ -84,7 +84,7 @@ def summarize_trials(outcome: TrialsOutcome) -> Result:
     for share in (0.05, 0.5, 0.95):
         at = quantile(done.columns["steps_completed"], share)
         summary[f"steps_p{round(share * 100)}"] = at.value
-        intervals[f"steps_p{round(share * 100)}"] = Interval(at.low, at.high, method="order statistics")
+        intervals[f"steps_p{round(share * 100)}"] = at.interval
     if scenario.goal.steps:
         _add_finish_figures(done, whole, scenario, summary, intervals)
     summary["trials"] = whole.count
@@ -113,6 +113,7 @@ def summarize_trials(outcome: TrialsOutcome) -> Result:
 
 
 def _notes(scenario: Scenario, rows: int) -> tuple[str, ...]:
+    """What to know about the trials. rows: how many of them have a row in the table."""
     prices, notes = scenario.prices, []
     if not in_kernel(scenario):
         notes.append("this policy or process has no kernel: trials were replayed one by one")
@@ -144,6 +145,7 @@ def _mean_lines(done: Trials) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def _estimates(done: Trials, scenario: Scenario, cost_usd: NDArray[np.float64]) -> dict[str, Estimate]:
+    """Means over trials of the figures of the summary, with their intervals. cost_usd: float64[trials]."""
     end_s = done.columns["end_s"]
     samples = done.columns["steps_completed"] * scenario.job.samples_per_step
     estimates = {
@@ -168,7 +170,11 @@ def _estimates(done: Trials, scenario: Scenario, cost_usd: NDArray[np.float64]) 
 def _add_finish_figures(
     done: Trials, whole: _Block, scenario: Scenario, summary: dict[str, Any], intervals: dict[str, Interval]
 ) -> None:
-    """Add the time to the goal (quantiles, censored where trials did not get there) and the chance of the deadline."""
+    """Add the time to the goal and the chance of the deadline.
+
+    Quantiles of the time are those of `done`, infinite where trials did not get there; shares are those of all trials,
+    `whole`.
+    """
     hours = done.finish_s / 3600.0
     summary["finished_share"] = whole.finished / whole.count
     intervals["finished_share"] = proportion_interval(whole.finished, whole.count, method="Wilson")
@@ -177,7 +183,7 @@ def _add_finish_figures(
         name = f"finish_p{round(share * 100)}_h"
         summary[name] = at.value if math.isfinite(at.value) else None
         if math.isfinite(at.high):
-            intervals[name] = Interval(at.low, at.high, method="order statistics")
+            intervals[name] = at.interval
     if scenario.goal.deadline_s:
         summary["done_by_deadline"] = whole.in_time / whole.count
         intervals["done_by_deadline"] = proportion_interval(whole.in_time, whole.count, method="Wilson")

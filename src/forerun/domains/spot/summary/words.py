@@ -15,6 +15,7 @@ SHARES = ("useful", "slowdown", "stall", "lost", "reconfig", "idle", "inflight")
 
 
 def headline(scenario: Scenario) -> tuple[str, ...]:
+    """The figures that are shown first."""
     paid = scenario.prices.known or scenario.prices.on_demand_usd_per_h > 0
     figures = ["steps_completed", "samples_per_s", "useful_share"]
     figures += ["cost_usd", "usd_per_million_samples"] if paid else []

@@ -6,7 +6,7 @@ is a description, and what `fit` writes can be pasted into one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -14,7 +14,9 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from forerun.domains.spot.engine.membership import Membership
-from forerun.domains.spot.inputs.recorded import looked_until_s, of_counts, of_membership
+from forerun.domains.spot.inputs.recorded import fleet_of, looked_until_s
+from forerun.domains.spot.scenario import Leaves, Scenario
+from forerun.domains.spot.scenario import Recorded as RecordedFleet
 from forerun.domains.spot.scenario.processes import Process, generate
 from forerun.domains.spot.traces import fit as fitting
 from forerun.domains.spot.traces.statistics import (
@@ -23,19 +25,22 @@ from forerun.domains.spot.traces.statistics import (
     as_the_notebook,
     fleet_statistics,
     read_counts,
-    stamp_effects,
     statistics_of_counts,
 )
 from forerun.domains.spot.traces.tables import (
     batches_table,
     beside,
+    features_table,
     figures_table,
     measured_run_shown,
     notebook_table,
+    rates_table,
+    recording_table,
+    survival_table,
     tests_table,
-    yes,
 )
 from forerun.errors import TraceError, UsageError
+from forerun.scenario.checks import between
 from forerun.scenario.spec import Spec, to_data
 from forerun.scenario.text import read_document
 from forerun.trace.domain_traces import (
@@ -88,22 +93,17 @@ class _FitSettings(Spec, frozen=True, kw_only=True):
     batches: Literal["empirical", "geometric", "marks"] = "empirical"
     cap: int = 0
     traces: int = 1000
-    leaves: Literal["fifo", "lifo", "random"] = "lifo"
+    leaves: Leaves = "lifo"
 
     def problems(self) -> list[tuple[str, str]]:
         """Enough traces for a 95 % band, a size that is one."""
-        problems = []
-        if not 40 <= self.traces <= 100_000:
-            problems.append(("traces", f"{self.traces} is not between 40 and 100000"))
-        if not 0 <= self.cap <= 100_000:
-            problems.append(("cap", f"{self.cap} is not between 0 and 100000"))
-        return problems
+        return between(self, 40, 100_000, "traces") + between(self, 0, 100_000, "cap")
 
 
 class _StatsSettings(Spec, frozen=True, kw_only=True):
     """leaves: which node leaves where only counts are known; it changes lives and batches, not node-hours."""
 
-    leaves: Literal["fifo", "lifo", "random"] = "lifo"
+    leaves: Leaves = "lifo"
 
 
 class SpotTraces(DomainTraces):
@@ -155,50 +155,29 @@ class SpotTraces(DomainTraces):
         )
         tests = fitting.tests(seen, seed)
         description = {"fleet": to_data(fitted.process), "horizon_s": seen.duration_h * 3600.0}
-        outside = [feature.name for feature in fitted.features if not feature.ok]
+        outside = ", ".join(feature.name for feature in fitted.features if not feature.ok)
         notes = [*notes, f"process: {_short(fitted.process)}"]
         if fitted.compared:
             tried = ", ".join(f"{name} {share:.0%}" for name, share in fitted.compared)
             notes.append(f"figures in their bands, by model: {tried}")
+        band = f"the 95 % band of {fitted.traces} generated fleets"
         notes.append(
-            f"outside the 95 % band of {fitted.traces} generated fleets: {', '.join(outside)}; in this the "
-            "process does not represent the recording"
+            f"outside {band}: {outside}; in this the process does not represent the recording"
             if outside
-            else f"all figures lie in the 95 % band of {fitted.traces} generated fleets"
+            else f"all figures lie in {band}"
         )
         notes.append("its `fleet` can replace the recording in a scenario, for trials and plans")
-        return Fitted(
-            description=description,
-            report=TraceReport(
-                data={
-                    "process": to_data(fitted.process),
-                    "rates": [asdict(rate) for rate in fitted.rates],
-                    "features": [asdict(one) | {"ok": one.ok} for one in fitted.features],
-                    "tests": [asdict(one) | {"ok": one.ok} for one in tests],
-                    "agreement": fitted.agreement,
-                    "recording": looked,
-                    "repairs": recorded.log.rows(),
-                    "notes": notes,
-                },
-                tables=(
-                    ReportTable(
-                        "fitted rates, exact 95 % intervals",
-                        ("rate", "value", "low", "high", "unit"),
-                        tuple((r.name, r.value, r.low, r.high, r.unit) for r in fitted.rates),
-                        "low, high: the 95 % interval of the value, all three in the unit of the row",
-                    ),
-                    ReportTable(
-                        "recorded figures in the posterior-predictive bands",
-                        ("figure", "recorded", "low", "high", "in the 95 % band"),
-                        tuple((f.name, f.recorded, f.low, f.high, yes(f.ok)) for f in fitted.features),
-                        "low, high: the band in which 95 % of fleets generated by the fit lie",
-                    ),
-                    *((tests_table(tests),) if tests else ()),
-                ),
-                notes=tuple(notes),
-                repairs=recorded.log.repairs,
-            ),
-        )
+        data = {
+            "process": to_data(fitted.process),
+            "rates": [asdict(rate) for rate in fitted.rates],
+            "features": [asdict(one) | {"ok": one.ok} for one in fitted.features],
+            "tests": [asdict(one) | {"ok": one.ok} for one in tests],
+            "agreement": fitted.agreement,
+            "recording": looked,
+        }
+        tables = (rates_table(fitted.rates), features_table(fitted.features))
+        report = _report(recorded, data, (*tables, *((tests_table(tests),) if tests else ())), notes)
+        return Fitted(description=description, report=report)
 
     def stats(self, recorded: Recorded, settings: Sequence[str], *, seed: int) -> TraceReport:
         """A fleet's figures; of two count files the notebook's twelve values too, and what they were meant to be; of a
@@ -213,48 +192,35 @@ class SpotTraces(DomainTraces):
         data: dict[str, Any] = {
             "statistics": seen.data(),
             "recording": looked,
-            "repairs": recorded.log.rows(),
             "tests": [asdict(one) for one in tests],
         }
         if looked:
-            said = tuple((name, value) for name, value in looked.items() if value not in ("", None))
-            tables.insert(
-                0,
-                ReportTable(
-                    "the recording",
-                    ("what", "value"),
-                    said,
-                    "how the file was read, and what it contains",
-                ),
-            )
+            tables.insert(0, recording_table(looked))
         if seen.lifetimes_h:
             at_h = [t for t in _SURVIVAL_H if t <= max(*seen.lifetimes_h, *seen.ages_h, 0.5)]
             shares = fitting.survival(seen, at_h)
             data["survival"] = dict(zip(map(str, at_h), shares, strict=True))
-            rows = tuple(zip(at_h, shares, strict=True))
-            tables.append(
-                ReportTable(
-                    "nodes that live longer, survivors cut off",
-                    ("hours", "share"),
-                    rows,
-                    "share: of nodes that live longer than so many hours (Kaplan-Meier estimate)",
-                )
-            )
+            tables.append(survival_table(at_h, shares))
         if pair is not None:
-            data |= {
-                "notebook": as_the_notebook(pair),
-                "corrected": {row[0]: row[2] for row in beside(pair)},
-            }
+            corrected = {name: better for name, _, better, _ in beside(pair)}
+            data |= {"notebook": as_the_notebook(pair), "corrected": corrected}
             tables.insert(0, notebook_table(pair))
-        return TraceReport(
-            data=data | {"notes": notes},
-            tables=tuple(tables),
-            notes=tuple(notes),
-            repairs=recorded.log.repairs,
-        )
+        return _report(recorded, data, tables, notes)
 
 
 TRACES: Final = SpotTraces()
+
+
+def _report(
+    recorded: Recorded, data: Mapping[str, Any], tables: Sequence[ReportTable], notes: Sequence[str]
+) -> TraceReport:
+    """A report of recorded traces; its data have the repairs and the notes too."""
+    return TraceReport(
+        data={**data, "repairs": recorded.log.rows(), "notes": list(notes)},
+        tables=tuple(tables),
+        notes=tuple(notes),
+        repairs=recorded.log.repairs,
+    )
 
 
 def trace_of(fleet: Membership, provenance: Provenance) -> Trace:
@@ -272,18 +238,15 @@ def trace_of(fleet: Membership, provenance: Provenance) -> Trace:
 
 
 def _described(description: str, settings: Sequence[str]) -> _Described:
+    """The process and length that a name, a description file or a scenario gives, with settings that change them."""
     wanted = [_placed(text) for text in settings]
     if description and (is_description(description) or Path(description).exists()):
         data = read_document(Path(description)).data
         if isinstance(data, dict) and data.get("domain") == "spot":
-            from forerun.domains.spot.scenario import Recorded as RecordedFleet
-            from forerun.domains.spot.scenario import Scenario
-
             scenario = decoded(description, {}, wanted, Scenario)
             if isinstance(scenario.fleet, RecordedFleet):
-                raise UsageError.at(
-                    description, "its fleet is a recording; fit it first: forerun trace fit spot"
-                )
+                what = "its fleet is a recording; fit it first: forerun trace fit spot"
+                raise UsageError.at(description, what)
             return _Described(fleet=scenario.fleet, horizon_s=scenario.horizon_s)
         return decoded(description, {}, wanted, _Described)
     start = {"name": description} if description not in ("", START["name"]) else START
@@ -300,7 +263,7 @@ def _placed(text: str) -> str:
 
 
 def _seen(
-    recorded: Recorded, leaves: Literal["fifo", "lifo", "random"], seed: int
+    recorded: Recorded, leaves: Leaves, seed: int
 ) -> tuple[CountTraces | None, FleetStatistics, list[str], dict[str, Any]]:
     """The recording: a membership file, a count file, or a count file with its terminations; its figures, what to know
     about it, and how it was read.
@@ -308,21 +271,15 @@ def _seen(
     if len(recorded.files) == 2:
         pair = read_counts(*recorded.files, repairs=recorded.log)
         ramp = "the first big rise of the count is taken for the ramp-up: nodes after it are the start"
-        shown = int(stamp_effects(pair)["nodes lost by falls of the count"][1])
         lost = sum(pair.terminated)
-        hidden = f"{lost - shown} of {lost} terminations do not show in the counts: swapped within a row"
+        hidden = (
+            f"{lost - pair.seen_lost} of {lost} terminations do not show in the counts: swapped within a row"
+        )
         return pair, statistics_of_counts(pair), [_INVISIBLE, hidden, ramp], {}
     trace = recorded.trace()
-    if trace.kind == "membership":
-        fleet = of_membership(trace)
-        notes = []
-    elif trace.kind == "capacity":
-        fleet = of_counts(trace["t_s"].tolist(), trace["nodes"].tolist(), leaves, seed)
-        notes = [f"{_INVISIBLE}; nodes are made of counts by the rule {leaves!r}"]
-    else:
-        raise TraceError.at(
-            recorded.only(), f"contains {trace.kind}, not the membership or capacity of a fleet"
-        )
+    fleet = fleet_of(trace, leaves, seed, recorded.only())
+    counted = trace.kind == "capacity"
+    notes = [f"{_INVISIBLE}; nodes are made of counts by the rule {leaves!r}"] if counted else []
     seen = fleet_statistics(fleet, looked_until_s(trace))
     if seen.duration_h == 0:
         raise TraceError.at(recorded.only(), "contains one instant only; statistics need a duration")
@@ -353,6 +310,7 @@ def _looked_at(trace: Trace) -> dict[str, Any]:
 
 
 def _as_notebook(pair: CountTraces | None, seen: FleetStatistics, recorded: Recorded) -> Fitted:
+    """The process that the 2021 notebook fits, from its two files."""
     if pair is None:
         raise UsageError.at("--set method=notebook", "needs the two files of counts and terminations")
     process = fitting.notebook_process(pair)
@@ -360,18 +318,15 @@ def _as_notebook(pair: CountTraces | None, seen: FleetStatistics, recorded: Reco
         "the notebook's definitions: its rounded normals make batches of 2.76 nodes of a mean of 2.41, so fleets drift; "
         "`method=corrected` keeps the mean"
     )
+    data = {"process": to_data(process), "notebook": as_the_notebook(pair)}
     return Fitted(
         description={"fleet": to_data(process), "horizon_s": seen.duration_h * 3600.0},
-        report=TraceReport(
-            data={"process": to_data(process), "notebook": as_the_notebook(pair), "notes": [note]},
-            tables=(notebook_table(pair),),
-            notes=(note,),
-            repairs=recorded.log.repairs,
-        ),
+        report=_report(recorded, data, (notebook_table(pair),), (note,)),
     )
 
 
 def _short(process: Process) -> str:
+    """A process in a line: its numbers."""
     values = ((k, v) for k, v in to_data(process).items() if isinstance(v, int | float | str))
     return ", ".join(
         f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in values

@@ -40,7 +40,7 @@ FEW_TRACES = 200
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A fitted parameter with its 95 % interval."""
+    """A fitted parameter. unit: of its value. low, high: its 95 % interval."""
 
     name: str
     unit: str
@@ -51,7 +51,11 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """A question to the recording alone: a statistic, and how likely one as large is if the answer is yes."""
+    """A question to the recording alone.
+
+    question: in words. statistic: the larger, the more it speaks against a yes. p_value: chance of one as large if the
+    answer is yes.
+    """
 
     question: str
     statistic: float
@@ -65,7 +69,12 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A process fitted to a recorded fleet, the intervals of its rates, and how well it represents it."""
+    """A process fitted to a recorded fleet.
+
+    rates: its parameters, with intervals. features: figures of the recording in the bands of generated fleets. traces:
+    number of those fleets. compared: agreement of the models that were tried before the best was taken (default: none
+    were).
+    """
 
     process: Fitted
     rates: tuple[Rate, ...]
@@ -103,12 +112,14 @@ def fit(
     traces: int = 1000,
     seed: int = 0,
 ) -> Fit:
-    """Fit a process to what was seen of a fleet, and check it by `traces` generated fleets.
+    """Fit a process to what was seen of a fleet, and check it by generated fleets.
 
-    model: events of the whole fleet (`poisson`), hazards of single nodes (`per_node`), Weibull lifetimes
-    (`lifetimes`), or the `best`: most features in their bands, the first of equals.  cap: the fleet's size when
-    complete, the most nodes seen if 0.  The nodes of the first instant are the start, not an addition.  Raises
-    TraceError without removals or additions.
+    model: events of the whole fleet (`poisson`, default), hazards of single nodes (`per_node`), Weibull lifetimes
+    (`lifetimes`), or the `best`: most features in their bands, the first of equals.
+    batches: law of the sizes of events (default: as counted). cap: the fleet's size when complete (default 0: the most
+    nodes seen). traces: generated fleets (default 1000). seed: of the draws (default 0).
+
+    The nodes of the first instant are the start, not an addition. Raises TraceError without removals or additions.
     """
     if not seen.removal_batches or not seen.add_batches or seen.duration_h == 0:
         raise TraceError.at("fleet", "has no removal or no addition to fit")
@@ -123,6 +134,7 @@ def fit(
 
 
 def _model(name: ModelName, seen: FleetStatistics, batches: BatchName, cap: int) -> _Model:
+    """The named model, fitted. Raises TraceError for lifetimes of a fleet that is known by its counts only."""
     if name == "poisson":
         return _events(seen, batches, cap)
     if name == "per_node":
@@ -164,7 +176,9 @@ def _events(seen: FleetStatistics, batches: BatchName, cap: int) -> _Model:
 
 
 def _sizes(sizes: Sequence[int], batches: BatchName, random: np.random.Generator | None = None) -> BatchSizes:
-    """Batch sizes as counted, geometric or the notebook's; with `random`, others that the counts allow as well."""
+    """Batch sizes as counted, geometric or the notebook's. random: draws others that the counts allow as well (default:
+    none).
+    """
     counted = np.asarray(sizes)
     if batches == "marks":
         sampled = counted if random is None else random.choice(counted, counted.size)
@@ -265,7 +279,7 @@ FEATURES = ("removals per hour", "nodes per removal", "CV of removal gaps", "mea
 
 
 def _judged(model: _Model, seen: FleetStatistics, traces: int, seed: int) -> Fit:
-    """Four figures of the recorded fleet, as far as it has them, against their 95 % bands over generated ones."""
+    """Figures of the recorded fleet, as far as it has them, against their 95 % bands over generated ones."""
     horizon_s = seen.duration_h * 3600
     sampled = np.empty((traces, len(FEATURES)))
     for trial in range(traces):
@@ -283,6 +297,7 @@ def _judged(model: _Model, seen: FleetStatistics, traces: int, seed: int) -> Fit
 
 
 def _figures(one: FleetStatistics) -> tuple[float, float, float, float]:
+    """The figures by which a fit is judged, in the order of `FEATURES`; NaN for those that a fleet does not have."""
     batch = fmean(one.removal_batches) if one.removal_batches else math.nan
     return one.removes / one.duration_h, batch, one.gap_cv, one.mean_nodes
 
@@ -305,6 +320,7 @@ def poisson_interval(events: int, confidence: float = 0.95) -> tuple[float, floa
 
 
 def _poisson_rate(name: str, unit: str, events: int, exposure: float) -> Rate:
+    """A rate from a count of events, with its exact interval. exposure: time, or node time, in which they happened."""
     low, high = poisson_interval(events)
     return Rate(name, unit, events / exposure, low / exposure, high / exposure)
 

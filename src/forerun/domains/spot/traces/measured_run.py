@@ -28,7 +28,11 @@ START_DELAY_S = 0.8
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
-    """One executed step."""
+    """One executed step.
+
+    step: its index. world_size: nodes training. start_s: since the start of the run. train_s, blocked_s: seconds of
+    training, and blocked by a checkpoint.
+    """
 
     step: int
     world_size: int
@@ -44,7 +48,12 @@ class MeasuredStep:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Training between two reconfigurations; times from the start of the first one."""
+    """Training between two reconfigurations; times from the start of the first one.
+
+    reconfig_start_s, train_start_s, end_s: start of the pause, of training, and of what follows. loaded_step: that it
+    began with. steps: executed in it. last_kept_step: that the next segment loads; None in the last, which nothing
+    follows.
+    """
 
     world_size: int
     reconfig_start_s: float
@@ -70,7 +79,9 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredProfile:
-    """Mean times of the run, the parameters of a model of it."""
+    """Mean times of the run, the parameters of a model of it: of a step by number of nodes, a pause, a write, a load, a
+    stall.
+    """
 
     step_s: Mapping[int, float]
     reconfig_s: float
@@ -81,7 +92,7 @@ class MeasuredProfile:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """Segments, profile and where the time went."""
+    """A measured run. segments: in order. profile: its mean times. total_s: from the first pause to the end."""
 
     segments: tuple[Segment, ...]
     profile: MeasuredProfile
@@ -156,6 +167,7 @@ def read_run(folder: str | Path, repairs: RepairLog | None = None) -> MeasuredRu
 
 
 def _columns(path: Path, names: Sequence[str], log: RepairLog) -> dict[str, list[float]]:
+    """The columns of a file without a header. Raises TraceError naming every bad line."""
     source, complaints = Source(path, repairs=log), Complaints()
     fields = [Field(name=name, minimum=0) for name in names]
     rows = gathered(read_rows(source, fields, complaints=complaints, header=False))
@@ -170,6 +182,9 @@ def _segments(
     crash_s: float,
     origin_s: float,
 ) -> tuple[Segment, ...]:
+    """The steps, by the reconfigurations between which they ran. loaded: step loaded by each; origin_s: epoch time of the
+    first.
+    """
     starts = [start_s - origin_s for start_s in pauses["start_s"]]
     ends = [end_s - origin_s for end_s in pauses["end_s"]]
     by_segment: list[list[MeasuredStep]] = [[] for _ in starts]
@@ -191,7 +206,10 @@ def _segments(
 
 @dataclass(frozen=True, slots=True)
 class Modelled:
-    """What the model predicts for the segments of a measured run."""
+    """What the model predicts for the segments of a measured run.
+
+    executed, retained: steps of each segment, and those of them that are kept. ledger_s: seconds by line.
+    """
 
     executed: tuple[int, ...]
     retained: tuple[int, ...]
@@ -211,8 +229,11 @@ class Modelled:
 def model_run(
     run: MeasuredRun, profile: MeasuredProfile, *, delay_s: float = 0.0, write_from_stall_start: bool = False
 ) -> Modelled:
-    """The closed form of training between two disruptions, on the measured segments: back-to-back checkpoints,
-    constant times.
+    """The closed form of training between two disruptions, on the measured segments: back-to-back checkpoints, constant
+    times.
+
+    profile: the times. delay_s: from the end of a pause to the first step (default 0). write_from_stall_start: whether
+    the write's time counts from the start of the stall (default: from its end).
     """
     from forerun.domains.spot.engine.kernels import durable_by, executed_by
 

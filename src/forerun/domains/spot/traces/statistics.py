@@ -38,11 +38,15 @@ class CountTraces:
     termination_s: tuple[float, ...]
     terminated: tuple[int, ...]
 
+    @property
+    def seen_lost(self) -> int:
+        """Nodes by which the count fell, without the operator's teardown: fewer than terminated, if some were swapped."""
+        falls = [n - m for n, m in itertools.pairwise(self.counts) if m < n]
+        return sum(falls) - (falls[-1] if self.counts[-1] == 0 else 0)
+
 
 def read_counts(nodes: str | Path, terminations: str | Path, repairs: RepairLog | None = None) -> CountTraces:
-    """Bamboo's pair of files, `timestamp,count` and `timestamp,number`. Raises TraceError naming file and
-    line.
-    """
+    """Bamboo's pair of files, `timestamp,count` and `timestamp,number`. Raises TraceError naming file and line."""
     log = repairs if repairs is not None else RepairLog()
     count_ns, counts = _stamped(Path(nodes), "count", log)
     ended_ns, numbers = _stamped(Path(terminations), "number", log)
@@ -56,6 +60,7 @@ def read_counts(nodes: str | Path, terminations: str | Path, repairs: RepairLog 
 
 
 def _stamped(path: Path, column: str, repairs: RepairLog) -> tuple[list[int], list[int]]:
+    """Instants in nanoseconds and numbers of a file of two columns. Raises TraceError naming every bad line."""
     source, complaints = Source(path, repairs=repairs), Complaints()
     instants: list[int] = []
     values: list[int] = []
@@ -136,33 +141,8 @@ class Corrected:
         return sum(self.batches.values()) / self.preempted_nodes
 
 
-def stamp_effects(traces: CountTraces) -> dict[str, tuple[float, float]]:
-    """What the notebook's time stamps do, as (with them, repaired): its switch `stamps`.
-
-    Additions carry the time of the row before them; terminations after midnight keep the date of the day before; the
-    operator's teardown counts as a loss.
-    """
-    rises = [(a, b) for a, b in zip(traces.count_s, traces.count_s[1:])]
-    risen = [n < m for n, m in itertools.pairwise(traces.counts)]
-    falls = [n - m for n, m in itertools.pairwise(traces.counts) if m < n]
-    teardown = falls[-1] if traces.counts[-1] == 0 else 0
-    as_filed = np.diff(traces.termination_s)
-    meant = corrected(traces)
-    return {
-        "additions stamped too early by, s": (
-            fmean(b - a for (a, b), up in zip(rises, risen, strict=True) if up),
-            0.0,
-        ),
-        "mean gap of terminations, s": (float(as_filed.mean()), meant.mean_gap_s),
-        "shortest gap of terminations, s": (float(as_filed.min()), float(np.diff(meant.removal_s).min())),
-        "nodes lost by falls of the count": (float(sum(falls)), float(sum(falls) - teardown)),
-    }
-
-
 def corrected(traces: CountTraces) -> Corrected:
-    """Gaps between terminations (dates that fall back at midnight repaired), rates by node-hours, no
-    teardown.
-    """
+    """Gaps between terminations (dates that fall back at midnight repaired), rates by node-hours, no teardown."""
     times, days, backward = [], 0.0, 0
     for before, now in zip((traces.termination_s[0], *traces.termination_s), traces.termination_s):
         if now < before:
@@ -232,20 +212,17 @@ class FleetStatistics:
 
     def data(self) -> dict[str, Any]:
         """As plain data."""
+        sizes, lives = self.removal_batches, self.lifetimes_h
+        plain = ("rows", "duration_h", "adds", "removes")
+        means = ("max_nodes", "node_hours", "mean_nodes", "removals_per_node_hour")
         return {
-            "rows": self.rows,
-            "duration_h": self.duration_h,
-            "adds": self.adds,
-            "removes": self.removes,
-            "removal_instants": len(self.removal_batches),
-            "removal_batch_mean": fmean(self.removal_batches) if self.removal_batches else 0.0,
-            "removal_batch_max": max(self.removal_batches, default=0),
-            "max_nodes": self.max_nodes,
-            "node_hours": self.node_hours,
-            "mean_nodes": self.mean_nodes,
-            "removals_per_node_hour": self.removals_per_node_hour,
-            "lifetime_removed_mean_h": fmean(self.lifetimes_h) if self.lifetimes_h else None,
-            "lifetime_removed_median_h": median(self.lifetimes_h) if self.lifetimes_h else None,
+            **{name: getattr(self, name) for name in plain},
+            "removal_instants": len(sizes),
+            "removal_batch_mean": fmean(sizes) if sizes else 0.0,
+            "removal_batch_max": max(sizes, default=0),
+            **{name: getattr(self, name) for name in means},
+            "lifetime_removed_mean_h": fmean(lives) if lives else None,
+            "lifetime_removed_median_h": median(lives) if lives else None,
             "alive_at_end": self.alive_at_end,
         }
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
+from forerun.domains.spot.engine.events import JobStateName, NodeState
 from forerun.domains.spot.engine.history import NODE_LINES, Counts, NodeSpell, Replay, Spell
 from forerun.domains.spot.policies.bamboo.ring import (
     Change,
@@ -15,6 +16,7 @@ from forerun.domains.spot.policies.bamboo.ring import (
     Stretch,
 )
 from forerun.domains.spot.policy import RecoveryPolicy, Setting
+from forerun.scenario.checks import positive
 
 
 class Bamboo(RecoveryPolicy, frozen=True, kw_only=True, tag="bamboo"):
@@ -32,11 +34,7 @@ class Bamboo(RecoveryPolicy, frozen=True, kw_only=True, tag="bamboo"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Times are positive and finite."""
-        return [
-            (name, f"{getattr(self, name)} is not positive and finite")
-            for name in ("local_s", "global_s", "snapshot_s")
-            if not 0 < getattr(self, name) < 1e9
-        ]
+        return positive(self, "local_s", "global_s", "snapshot_s", below=1e9)
 
     def replay(self, setting: Setting) -> Replay:
         """The ring on the fleet's history, to the millisecond."""
@@ -61,12 +59,12 @@ class Bamboo(RecoveryPolicy, frozen=True, kw_only=True, tag="bamboo"):
         return _replay(done, setting)
 
 
-_STATES: Final[dict[RingStatus, Literal["idle", "reconfiguring", "training"]]] = {
+_STATES: Final[dict[RingStatus, JobStateName]] = {
     "stopped": "idle",
     "rendezvous": "reconfiguring",
     "running": "training",
 }
-_NODE_STATES: Final[dict[NodeStatus, Literal["prepping", "standby", "active"]]] = {
+_NODE_STATES: Final[dict[NodeStatus, NodeState]] = {
     "creating": "prepping",
     "waiting": "standby",
     "running": "active",

@@ -48,7 +48,11 @@ RingStatus: TypeAlias = Literal["stopped", "rendezvous", "running"]
 
 @dataclass(slots=True)
 class RingNode:
-    """A node alive: since when, in which state since when, and which stages it runs."""
+    """A node alive.
+
+    born_ms: when it was granted. since_ms: since when it is in its state. coordinates: (pipeline, stage) of the stages
+    that it runs.
+    """
 
     born_ms: int
     since_ms: int
@@ -76,7 +80,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class NodeStretch:
-    """An interval of one state of a node."""
+    """An interval of one state of a node. node: its name."""
 
     node: str
     state: NodeStatus
@@ -157,12 +161,18 @@ class Ring:
         self.removed: dict[NodeStatus, int] = {"creating": 0, "waiting": 0, "running": 0}
 
     def push(self, t_ms: int, kind: int, value: str | int = 0) -> None:
-        """Put an event on the heap; events of one time and kind come in the order in which they were put there."""
+        """Put an event on the heap; events of one time and kind come in the order in which they were put there.
+
+        kind: such as `READY`. value: the name of a node, or the number of a rendezvous or assignment.
+        """
         self.pushed += 1
         heapq.heappush(self.heap, (t_ms * 16 + kind, Payload(value, self.pushed)))
 
     def run(self, changes: Iterable[Change], stop_ms: int, goal_steps: int | None = None) -> RingRun:
-        """Train on a fleet until the stop, or until the wanted steps are complete."""
+        """Train on a fleet until the stop, or until the wanted steps are complete.
+
+        changes: of the fleet, in any order. stop_ms: the end. goal_steps: the wanted steps (default: none).
+        """
         for t_ms, is_add, name in changes:
             self.push(t_ms, ADD if is_add else REMOVE, name)
         done = False
@@ -358,6 +368,7 @@ class Ring:
             self._keep(self.steps + 1)
 
     def _keep(self, steps: int) -> None:
+        """All steps so far are durable: their time is useful, or slowdown."""
         for useful, slow, stretch in self.undurable:
             self.wall["useful"] += useful
             self.wall["slowdown"] += slow

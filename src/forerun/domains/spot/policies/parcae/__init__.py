@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from forerun.domains.spot.engine.history import NODE_LINES, WALL_LINES, Counts, NodeSpell, Replay, Spell
+from forerun.domains.spot.engine.events import JobStateName, NodeState
+from forerun.domains.spot.engine.history import NodeSpell, Record, Replay, Spell
 from forerun.domains.spot.engine.job import ROUNDING_S
 from forerun.domains.spot.engine.membership import Instant
 from forerun.domains.spot.policies.parcae.liveput import Moves, Shapes, Strategy
 from forerun.domains.spot.policy import RecoveryPolicy, Setting
+from forerun.scenario.checks import between, not_negative, positive
 
 NOTHING: Strategy = (0, 0)
 
@@ -36,19 +37,11 @@ class Parcae(RecoveryPolicy, frozen=True, kw_only=True, tag="parcae"):
 
     def problems(self) -> list[tuple[str, str]]:
         """Positive lengths, and numbers of at least one."""
-        problems = [
-            (name, f"{getattr(self, name)} is negative or not finite")
-            for name in ("regroup_s", "restart_s", "copy_s")
-            if not 0 <= getattr(self, name) < 1e9
+        return [
+            *not_negative(self, "regroup_s", "restart_s", "copy_s", below=1e9),
+            *positive(self, "interval_s", below=1e9),
+            *between(self, 1, 1000, "look_ahead", "memory"),
         ]
-        if not 0 < self.interval_s < 1e9:
-            problems.append(("interval_s", f"{self.interval_s} is not positive and finite"))
-        problems += [
-            (name, f"{getattr(self, name)} is not between 1 and 1000")
-            for name in ("look_ahead", "memory")
-            if not 1 <= getattr(self, name) <= 1000
-        ]
-        return problems
 
     def replay(self, setting: Setting) -> Replay:
         """Event by event on the fleet's history; at one instant steps end, pauses end, nodes vanish, nodes come,
@@ -102,7 +95,7 @@ class _Run:
     members: list[int] = field(default_factory=list)
     planned: Strategy | None = None
     known: dict[tuple[Strategy, int, int], Strategy] = field(default_factory=dict)
-    state: Literal["training", "reconfiguring", "idle"] = "idle"
+    state: JobStateName = "idle"
     cause: str = "start"
     since_s: float = 0.0
     until_s: float = math.inf
@@ -113,11 +106,7 @@ class _Run:
     held_s: dict[int, float] = field(default_factory=dict)
     lost_now: int = 0
     lost_lately: list[int] = field(default_factory=list)
-    wall_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(WALL_LINES, 0.0))
-    node_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(NODE_LINES, 0.0))
-    counts: Counts = field(default_factory=Counts)
-    spells: list[Spell] = field(default_factory=list)
-    node_spells: list[NodeSpell] = field(default_factory=list)
+    record: Record = field(default_factory=Record)
 
     # ----------------------------------------------------------------- what happens
 
@@ -148,7 +137,7 @@ class _Run:
         """The running step is done and cannot be lost: every stage of it is on some node."""
         self.steps += 1
         self.steps_here += 1
-        self.counts.steps_executed += 1
+        self.record.counts.steps_executed += 1
         self.step_end_s = self.since_s + (self.steps_here + 1) * self._step_s()
         self._move(t_s)
 
@@ -168,14 +157,9 @@ class _Run:
             self._leave(node, t_s)
             ready = self.ready_s.pop(node) < t_s
             self.lost_now += ready
-            if node in training:
-                self.counts.removed_active += 1
-            elif ready:
-                self.counts.removed_standby += 1
-            else:
-                self.counts.removed_provisioning += 1
+            self.record.counts.remove("active" if node in training else "standby" if ready else "prepping")
         for node in instant.added:
-            self.counts.adds += 1
+            self.record.counts.adds += 1
             warm = t_s == 0 and self.setting.job.warm_start
             self.ready_s[node] = t_s if warm else t_s + self.setting.job.prep_s
             self.held_s[node] = t_s
@@ -221,7 +205,10 @@ class _Run:
     def _reshape(
         self, t_s: float, shape: Strategy, members: Sequence[int], pause_s: float, cause: str
     ) -> None:
-        """Go on in another shape after a pause; a pause that is running ends first."""
+        """Go on in another shape after a pause; a pause that is running ends first.
+
+        members: the nodes of the new shape, in the order of their stages. pause_s: length of the pause. cause: why.
+        """
         pausing = self.state == "reconfiguring"
         from_s = self.until_s if pausing else t_s
         self._close(t_s)
@@ -233,22 +220,24 @@ class _Run:
         self.step_end_s = self.until_s = math.inf
         if shape == NOTHING:
             self.state = "idle"
-            self.counts.idle_spells += 1
+            self.record.counts.idle_spells += 1
             return
         self.state, self.until_s = "reconfiguring", from_s + pause_s
         if self.until_s == t_s == 0:
             self.train(t_s)
         elif pausing:
-            self.counts.reconfig_restarts += 1
+            self.record.counts.reconfig_restarts += 1
         else:
-            self.counts.reconfigs += 1
+            self.record.counts.reconfigs += 1
 
     # ----------------------------------------------------------------- what is
 
     def _usable(self, t_s: float) -> list[int]:
+        """The nodes that have been prepared, by rank."""
         return sorted(node for node, ready_s in self.ready_s.items() if ready_s <= t_s)
 
     def _step_s(self) -> float:
+        """Seconds of a step in the present shape."""
         return self.setting.job.step_s[self.shape[0] * self.shape[1]]
 
     def _worked_until_s(self) -> float:
@@ -264,18 +253,13 @@ class _Run:
             useful_s = self.steps_here * self._step_s()
             rest_s = max(0.0, span_s - useful_s)
             parts = {"useful": useful_s, "inflight" if final else "lost": rest_s}
-            self.counts.rollbacks += not final and rest_s > ROUNDING_S
+            self.record.counts.rollbacks += not final and rest_s > ROUNDING_S
         else:
             parts = {"reconfig" if self.state == "reconfiguring" else "idle": span_s}
-        for line, seconds in parts.items():
-            self.wall_s[line] += seconds
-            if line != "idle":
-                self.node_s[line] += seconds * world_size
-        if span_s > 0:
-            first, here = self.steps - self.steps_here, self.steps_here
-            self.spells.append(
-                Spell(self.state, world_size, self.since_s, t_s, self.cause, parts, first, here, here)
-            )
+        first, here = self.steps - self.steps_here, self.steps_here
+        self.record.add(
+            Spell(self.state, world_size, self.since_s, t_s, self.cause, parts, first, here, here)
+        )
         self.since_s, self.steps_here = t_s, 0
 
     def _leave(self, node: int, t_s: float) -> None:
@@ -288,17 +272,15 @@ class _Run:
             self._node_spell(node, "standby", max(since_s, ready_s), t_s)
         self.held_s[node] = t_s
 
-    def _node_spell(
-        self, node: int, state: Literal["prepping", "standby", "active"], start_s: float, end_s: float
-    ) -> None:
-        if end_s > start_s:
-            self.node_spells.append(NodeSpell(node, state, start_s, end_s))
-            if state != "active":
-                self.node_s[state] += end_s - start_s
+    def _node_spell(self, node: int, state: NodeState, start_s: float, end_s: float) -> None:
+        """Note an interval of a node; what it waited or was prepared is charged here."""
+        self.record.add_node(NodeSpell(node, state, start_s, end_s))
+        if state != "active" and end_s > start_s:
+            self.record.node_s[state] += end_s - start_s
 
     def finish(self, end_s: float, *, finished: bool = False) -> Replay:
         """Close the ledgers; completed steps count."""
-        state = self.state
+        state, record = self.state, self.record
         self._close(end_s, final=True)
         for node in sorted(self.ready_s):
             self._leave(node, end_s)
@@ -307,14 +289,14 @@ class _Run:
             end_s=end_s,
             steps_completed=self.steps,
             steps_durable=self.steps,
-            wall_s=self.wall_s,
-            node_s=self.node_s,
-            counts=self.counts,
+            wall_s=record.wall_s,
+            node_s=record.node_s,
+            counts=record.counts,
             final_state=state,
             final_active=len(self.members),
             final_standby=usable - len(self.members),
             final_provisioning=len(self.ready_s) - usable,
-            spells=self.spells,
-            node_spells=self.node_spells,
+            spells=record.spells,
+            node_spells=record.node_spells,
             finished_s=end_s if finished else None,
         )

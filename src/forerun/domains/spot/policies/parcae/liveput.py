@@ -46,7 +46,7 @@ def survival(nodes: int, replicas: int, stages: int, removed: int, keep: int) ->
 
 @lru_cache(maxsize=65_536)
 def expected_missing(nodes: int, replicas: int, stages: int, removed: int) -> Fraction:
-    """Expected number of stages that lose all their replicas."""
+    """Expected number of stages that lose all their replicas when `removed` of `nodes` vanish."""
     trained = replicas * stages
     if removed < replicas:
         return Fraction(0)
@@ -86,7 +86,11 @@ class Moves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shapes:
-    """What can be trained: samples a second of each strategy, the length of an interval, what moves cost."""
+    """What can be trained.
+
+    samples_per_s: samples a second by strategy. interval_s: length of an interval (default 60 s). moves: what changes of
+    shape cost.
+    """
 
     samples_per_s: Mapping[Strategy, float]
     interval_s: float = 60.0
@@ -130,30 +134,17 @@ class Shapes:
             total += broken * self.rate((left, stages)) * max(0.0, self.interval_s - pause_s)
         return total
 
-    def plan_value(
-        self, plan: Sequence[Strategy], start: Strategy, forecast: Sequence[tuple[int, int]]
-    ) -> float:
-        """Expected samples of a sequence of strategies under a forecast of (nodes, removed) for each
-        interval.
-        """
-        total, before = 0.0, start
-        for strategy, (nodes, removed) in zip(plan, forecast, strict=True):
-            total += self._step_value(before, strategy, nodes, removed)
-            before = strategy
-        return total
-
-    def _step_value(self, before: Strategy, after: Strategy, nodes: int, removed: int) -> float:
-        return self._usable(before, after) * self.liveput(after, nodes, removed)
-
-    def _usable(self, before: Strategy, after: Strategy) -> float:
+    def usable(self, before: Strategy, after: Strategy) -> float:
         """Share of an interval that is left after a change of shape on purpose."""
         return max(0.0, 1.0 - self.change_s(before, after) / self.interval_s)
 
     def look_ahead(
         self, start: Strategy, forecast: Sequence[tuple[int, int]]
     ) -> tuple[list[Strategy], float]:
-        """The sequence of strategies with the largest expected samples over the forecast, by dynamic
-        programming; of equal ones that with the largest throughput should nobody vanish.
+        """The sequence of strategies with the largest expected samples over a forecast, and those samples.
+
+        By dynamic programming; of equal ones that with the largest throughput should nobody vanish. start: the present
+        strategy. forecast: (nodes, removed) of each interval.
         """
         value: dict[Strategy, tuple[tuple[float, float], list[Strategy]]] = {start: ((0.0, 0.0), [])}
         for nodes, removed in forecast:
@@ -162,7 +153,7 @@ class Shapes:
                 samples, rate = self.liveput(after, nodes, removed), self.rate(after)
                 score, path = max(
                     (
-                        ((total + self._usable(before, after) * samples, calm + rate), path)
+                        ((total + self.usable(before, after) * samples, calm + rate), path)
                         for before, ((total, calm), path) in value.items()
                     ),
                     key=lambda scored: scored[0],
@@ -171,7 +162,3 @@ class Shapes:
             value = following
         (best, _), path = max(value.values(), key=lambda scored: scored[0])
         return path, best
-
-    def fastest(self, nodes: int) -> Strategy:
-        """The strategy with the largest throughput, blind to removals: the paper's baseline."""
-        return max(self.fitting(nodes), key=self.rate)
