@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forerun.domains.energy.figures import CLOCKS, slowness
+from forerun.domains.energy.figures import HIGHEST, frontier, passes
 from forerun.result.figures import Axis, Figure
 
 
+def _columns(rows: Sequence[Mapping[str, Any]], *names: str) -> dict[str, list[float]]:
+    """Columns of numbers from plain records."""
+    return {name: [float(row[name]) for row in rows] for name in names}
+
+
 def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[Figure, ...]:
-    """The frontier of time and energy with the plan, the knee and the default on it; the plan at each weight."""
+    """The figures of a plan file.
+
+    plan: of a job or a pipeline, as plain data. Of a job: the frontier of time and energy with the plan, the knee and the
+    default on it, and the plan at each weight of energy.
+    """
     if plan.get("operations"):
         return _of_a_pipeline(plan)
     figures = []
@@ -24,17 +33,16 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
     rows = [(name, point) for name, point in marked if point and point.get("time_s") is not None]
     if rows:
         figures.append(
-            Figure(
-                id="plan-frontier",
-                title="Time and energy to the target",
-                kind="points",
-                x=Axis("time_s", "time to the target", "s"),
-                y=Axis("energy_j", "energy to the target", "J"),
-                data={
-                    "time_s": [float(point["time_s"]) for _, point in rows],
-                    "energy_j": [float(point["energy_j"]) for _, point in rows],
+            Figure.of(
+                "points",
+                "plan-frontier",
+                "Time and energy to the target",
+                {
+                    **_columns([point for _, point in rows], "time_s", "energy_j"),
                     "kind": [name for name, _ in rows],
                 },
+                x=Axis("time_s", "time to the target", "s"),
+                y=Axis("energy_j", "energy to the target", "J"),
                 series="kind",
                 order=("plan", "knee", "default", "frontier"),
                 caption="No configuration is faster at less energy than the frontier; the knee is its sharpest bend.",
@@ -43,114 +51,78 @@ def plan_figures(plan: Mapping[str, Any], scenario: Mapping[str, Any]) -> tuple[
     weights = plan.get("by_eta") or ()
     if weights:
         figures.append(
-            Figure(
-                id="plan-by-eta",
-                title="The plan's energy by its weight",
-                kind="step",
+            Figure.of(
+                "step",
+                "plan-by-eta",
+                "The plan's energy by its weight",
+                _columns(weights, "eta", "energy_j"),
                 x=Axis("eta", "weight of energy against time"),
                 y=Axis("energy_j", "energy to the target", "J"),
-                data={
-                    "eta": [float(point["eta"]) for point in weights],
-                    "energy_j": [float(point["energy_j"]) for point in weights],
-                },
                 caption="Weight 0 counts time alone, 1 energy alone; the configuration changes at the steps.",
             )
         )
     return tuple(figures)
 
 
-def _of_a_pipeline(plan: Mapping[str, Any]) -> tuple[Figure, ...]:
+def _of_a_pipeline(plan: Mapping[str, Any]) -> tuple[Figure, Figure]:
     """When each pass of the planned iteration runs, and the frontier with the plan on it."""
-    summary = plan["summary"]
-    operations = plan["operations"]
-    top_mhz = max(float(op["frequency_mhz"]) for op in operations)
+    summary, operations = plan["summary"], plan["operations"]
+    columns = _columns(operations, "start_s", "end_s", "frequency_mhz")
+    top_mhz = max(columns["frequency_mhz"])
+    stages = {"stage": [op["stage"] for op in operations]}
     points = [
         *(("frontier", point["makespan_s"], point["energy_j"]) for point in plan.get("frontier") or ()),
-        ("every pass at its highest", summary["highest_makespan_s"], summary["highest_energy_j"]),
+        (HIGHEST, summary["highest_makespan_s"], summary["highest_energy_j"]),
         ("plan", summary["makespan_s"], summary["energy_j"]),
     ]
     return (
-        Figure(
-            id="plan-passes",
-            title="The iteration as planned",
-            kind="gantt",
-            x=Axis("start_s", "time", "s"),
-            y=Axis("stage", "stage"),
-            data={
-                "start_s": [float(op["start_s"]) for op in operations],
-                "end_s": [float(op["end_s"]) for op in operations],
-                "stage": [f"stage {op['stage']}" for op in operations],
-                "clock": [slowness(float(op["frequency_mhz"]) / top_mhz) for op in operations],
-            },
-            x2="end_s",
-            series="clock",
-            series_label="clock",
-            order=CLOCKS,
-            caption="One bar per pass of a microbatch; gaps are waiting time.",
-        ),
-        Figure(
-            id="plan-pipeline-frontier",
-            title="Time and energy of an iteration",
-            kind="points",
-            x=Axis("makespan_s", "time of an iteration", "s"),
-            y=Axis("energy_j", "energy of an iteration", "J"),
-            data={
-                "makespan_s": [float(seconds) for _, seconds, _ in points],
-                "energy_j": [float(joules) for _, _, joules in points],
-                "kind": [name for name, _, _ in points],
-            },
-            series="kind",
-            order=("plan", "every pass at its highest", "frontier"),
+        passes("plan-passes", "The iteration as planned", {**columns, **stages}, top_mhz),
+        frontier(
+            "plan-pipeline-frontier",
+            points,
+            order=("plan", HIGHEST, "frontier"),
             caption="Plans that no other beats in both time and energy.",
         ),
     )
 
 
 def measured_figures(measured: Mapping[str, Any]) -> tuple[Figure, ...]:
-    """Seconds of an epoch by batch size, with intervals; watts where something read them."""
+    """Seconds of an epoch by batch size, with intervals; watts where something read them.
+
+    measured: the content of a measurement file.
+    """
     points = measured.get("points") or []
     if not points:
         return ()
     limits = [
         f"{point['power_limit_w']:g} W" if point.get("power_limit_w") else "no limit" for point in points
     ]
-    common = {"batch_size": [point["batch_size"] for point in points], "limit": limits}
-    many = len(set(limits)) > 1
-    sensor = measured.get("sensor", "none")
+    low, high = zip(*(point["epoch_s_interval"] for point in points), strict=True)
+    size = Axis("batch_size", "batch size", log=True)
     figures = [
-        Figure(
-            id="measured-epochs",
-            title="Seconds of an epoch",
-            kind="points",
-            x=Axis("batch_size", "batch size", log=True),
+        Figure.of(
+            "points",
+            "measured-epochs",
+            "Seconds of an epoch",
+            {**_columns(points, "batch_size", "epoch_s"), "limit": limits, "low": low, "high": high},
+            x=size,
             y=Axis("epoch_s", "epoch", "s"),
-            data={
-                **common,
-                "epoch_s": [point["epoch_s"] for point in points],
-                "low": [point["epoch_s_interval"][0] for point in points],
-                "high": [point["epoch_s_interval"][1] for point in points],
-            },
-            series="limit" if many else "",
+            series="limit" if len(set(limits)) > 1 else "",
             series_label="power limit",
-            low="low",
-            high="high",
             caption=f"Means over {points[0]['repeats']} repeats with their 95 % intervals (Student's t).",
         )
     ]
     watts = [point for point in points if point.get("power_w") is not None]
     if watts:
         figures.append(
-            Figure(
-                id="measured-watts",
-                title="Mean watts of an epoch",
-                kind="points",
-                x=Axis("batch_size", "batch size", log=True),
+            Figure.of(
+                "points",
+                "measured-watts",
+                "Mean watts of an epoch",
+                _columns(watts, "batch_size", "power_w"),
+                x=size,
                 y=Axis("power_w", "power", "W"),
-                data={
-                    "batch_size": [point["batch_size"] for point in watts],
-                    "power_w": [point["power_w"] for point in watts],
-                },
-                caption=f"Sensor: {sensor}.",
+                caption=f"Sensor: {measured.get('sensor', 'none')}.",
             )
         )
     return tuple(figures)
