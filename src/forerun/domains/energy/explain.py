@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -17,12 +17,19 @@ from forerun.registry import member_name
 from forerun.result.run import Result, SavedRun
 from forerun.rng import stream
 
+T = TypeVar("T")
+
 #: by how much a submission moves to come before or after what ends at its instant [s]: far below the length of any
 #: attempt, far above the rounding of times up to some years
 SHIFT_S: Final = 1e-6
 #: policies worth trying: learning, our own, search, the default configuration, the best in hindsight
 OTHERS = ("pruning-gts", "joint", "grid", "default", "oracle")
 LIMITS = ("jit", "least-energy", "max-slowdown", "max-limit")
+
+
+def _others(path: str, present: T, values: Iterable[T], meaning: str) -> WhatIf:
+    """A what-if parameter with those of the values that are not the present one."""
+    return WhatIf(path, present, tuple(value for value in values if value != present), meaning)
 
 
 class EnergyExplainer(Explainer[Scenario]):
@@ -44,46 +51,26 @@ class EnergyExplainer(Explainer[Scenario]):
 
         For a pipeline, how much longer an iteration may take.
         """
-        what_ifs = []
         if scenario.pipeline is not None:
-            slowdown = scenario.goal.max_slowdown
-            return (
-                WhatIf(
-                    "goal.max_slowdown",
-                    slowdown,
-                    tuple(other for other in (1.0, 1.05, 1.1, 1.2, 1.5) if other != slowdown),
-                    "times the iteration at the highest frequencies",
-                ),
-            )
-        eta = scenario.eta
+            slowdowns, meaning = (1.0, 1.05, 1.1, 1.2, 1.5), "times the iteration at the highest frequencies"
+            return (_others("goal.max_slowdown", scenario.goal.max_slowdown, slowdowns, meaning),)
+        eta, policy = scenario.eta, member_name(type(scenario.policy))
         etas = sorted({0.0, 0.25, 0.5, 0.75, 1.0} - {eta}, key=lambda other: abs(other - eta))
-        what_ifs.append(WhatIf("eta", eta, tuple(etas), "weight of energy against time"))
+        what_ifs = [_others("eta", eta, etas, "weight of energy against time")]
         if scenario.early_stopping:
-            bounds = (scenario.beta * share for share in (1.25, 1.5, 2.0, 0.75, 0.6))
-            what_ifs.append(
-                WhatIf(
-                    "beta",
-                    scenario.beta,
-                    tuple(bound for bound in bounds if bound >= 1),
-                    "bound of an attempt, in best costs",
-                )
-            )
+            bounds = [scenario.beta * share for share in (1.25, 1.5, 2.0, 0.75, 0.6)]
+            possible = [bound for bound in bounds if bound >= 1]
+            what_ifs.append(_others("beta", scenario.beta, possible, "bound of an attempt, in best costs"))
         if scenario.group is None:
             now = int(run.summary["recurrences"])
-            times = tuple(dict.fromkeys(max(1, round(now * share)) for share in (1.5, 2, 4, 8, 0.5)))
-            what_ifs.append(
-                WhatIf("recurrences", now, tuple(count for count in times if count != now), "recurrences")
-            )
-        policy = member_name(type(scenario.policy))
-        what_ifs.append(WhatIf("policy", policy, tuple(name for name in OTHERS if name != policy), "policy"))
+            times = dict.fromkeys(max(1, round(now * share)) for share in (1.5, 2, 4, 8, 0.5))
+            what_ifs.append(_others("recurrences", now, times, "recurrences"))
+        what_ifs.append(_others("policy", policy, OTHERS, "policy"))
         if not isinstance(scenario.policy, KnobSpec):
             limit = member_name(type(scenario.limit_policy))
-            names = tuple(name for name in LIMITS if name != limit)
-            what_ifs.append(WhatIf("limit_policy", limit, names, "power limit policy"))
-        gpus = tuple(name for name in scenario.trace.power if name != scenario.gpu_type)
-        if gpus:
-            what_ifs.append(WhatIf("gpu", scenario.gpu_type, gpus, "GPU type"))
-        return tuple(what_ifs)
+            what_ifs.append(_others("limit_policy", limit, LIMITS, "power limit policy"))
+        gpus = _others("gpu", scenario.gpu_type, scenario.trace.power, "GPU type")
+        return (*what_ifs, gpus) if gpus.values else tuple(what_ifs)
 
     def changes(self, scenario: Scenario, run: Result | SavedRun) -> tuple[Change, ...]:
         """In compat mode, each known bug of the published simulator fixed by itself."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 import numpy as np
 
@@ -20,15 +20,17 @@ from forerun.domains.spot.engine.membership import Membership
 from forerun.registry import Registry
 from forerun.scenario.spec import NamedSpec
 
+_PACKAGE: Final = "forerun.domains.spot.policies"
+
 
 class Outlook(Protocol):
     """What is known about coming removals."""
 
     def hit_rate_per_s(self, *, active: int, alive: int, t_s: float, hits: float) -> float:
-        """Rate of removals that take one of ``active`` out of ``alive`` nodes or more; ``hits`` seen so
-        far.
+        """Rate of removals that take an active node.
+
+        active, alive: nodes in pipelines, and in all. t_s: now. hits: such removals so far.
         """
-        ...
 
 
 class Absorb(Enum):
@@ -91,12 +93,7 @@ class GrowthRule(NamedSpec, frozen=True, kw_only=True):
 
 def growth_rules() -> Registry[GrowthRule]:
     """The growth rules known by name."""
-    return Registry(
-        "growth rule",
-        package="forerun.domains.spot.policies",
-        base=GrowthRule,
-        group="forerun.spot.growth",
-    )
+    return Registry("growth rule", package=_PACKAGE, base=GrowthRule, group="forerun.spot.growth")
 
 
 class Held(Enum):
@@ -176,12 +173,7 @@ class DeadlineRule(NamedSpec, frozen=True, kw_only=True):
 
 def deadline_rules() -> Registry[DeadlineRule]:
     """The deadline rules known by name."""
-    return Registry(
-        "deadline rule",
-        package="forerun.domains.spot.policies",
-        base=DeadlineRule,
-        group="forerun.spot.deadline",
-    )
+    return Registry("deadline rule", package=_PACKAGE, base=DeadlineRule, group="forerun.spot.deadline")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,9 +202,4 @@ class RecoveryPolicy(NamedSpec, frozen=True, kw_only=True):
 
 def recovery_policies() -> Registry[RecoveryPolicy]:
     """The recovery policies known by name."""
-    return Registry(
-        "recovery policy",
-        package="forerun.domains.spot.policies",
-        base=RecoveryPolicy,
-        group="forerun.spot.recovery",
-    )
+    return Registry("recovery policy", package=_PACKAGE, base=RecoveryPolicy, group="forerun.spot.recovery")
