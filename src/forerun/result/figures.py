@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 import forerun
 from forerun.result.tables import Table
@@ -190,7 +189,7 @@ def by_series(series: str, curves: Mapping[str, Columns]) -> dict[str, np.ndarra
     return {**columns, series: np.repeat(np.array(list(curves), dtype=object), lengths)}
 
 
-def quantile_curve(name: str, values: ArrayLike, points: int) -> dict[str, np.ndarray[Any, Any]]:
+def quantile_curve(name: str, values: np.ndarray[Any, Any], points: int) -> dict[str, np.ndarray[Any, Any]]:
     """The columns `name` and `share` of a distribution, for a cdf: half of its points lie in the highest 2 % of values.
 
     name: of the column of quantiles. values: the observations, at least one, without nan. points: how many.
