@@ -97,7 +97,7 @@ def accuracy(blocks: Path, latency_ms: float, samples: int) -> dict[str, Any]:
         "merging_changes": max(apart),
         "load_after": os.getloadavg()[0],
         "cells": [
-            {"cell": str(r.cell), "measured_s": r.measured_s, "least_s": r.least_s, "most_s": r.most_s,
+            {"cell": str(r.cell), "measured_s": r.measured_s, "least_s": min(r.seconds), "most_s": max(r.seconds),
              "predicted_s": r.predicted_s, "error": r.error, "probe": r.probe, "noisy": r.noisy}
             for r in rows
         ],

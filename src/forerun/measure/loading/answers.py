@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any, Final
@@ -18,8 +18,12 @@ from forerun.domains.loading.engine.calibration import (
     predicted_run,
 )
 from forerun.domains.loading.engine.laws import Explanation
+from forerun.domains.loading.engine.model import Steering
 from forerun.domains.loading.policy import Cell, Load, Probe
-from forerun.measure.loading.runner import LoaderRun
+from forerun.measure.loading.clients import Client
+from forerun.measure.loading.corpus import Corpus
+from forerun.measure.loading.decoders import decoder_named
+from forerun.measure.loading.runner import ACTS, Decoder, LoaderRun, Piece, nothing, run_loader
 from forerun.result.run import Interval
 
 #: batches of a run whose waits are worth a picture
@@ -30,9 +34,11 @@ QUANTILES: Final = 101
 
 @dataclass(frozen=True)
 class Job:
-    """The training job: batch, step, decode of a sample, how both are done, buffer.
+    """The training job.
 
-    step: sleep, busy, or torch (a real step of a small network); decode: none, sleep, busy, or a decoder's name.
+    batch: samples a step (default 64). step_s, decode_s: seconds of a step, and of decoding a sample (defaults 0.1, 0.001).
+    buffer_samples: decoded samples that may wait (default 256). step: sleep (the default), busy, or torch (a real step of a
+    small network). decode: sleep (the default), none, busy, python, or a decoder's name, which decodes in earnest.
     """
 
     batch: int = 64
@@ -41,6 +47,25 @@ class Job:
     buffer_samples: int = 256
     step: str = "sleep"
     decode: str = "sleep"
+
+    @property
+    def decoder(self) -> Decoder | None:
+        """What decodes in earnest, if anything does. Raises UsageError for a decoder that is none or not installed."""
+        return None if self.decode in ACTS else decoder_named(self.decode)
+
+    def work(self, corpus: Corpus, samples: int) -> Load:
+        """What the job asks of a loader: so many samples of a corpus."""
+        return Load(samples, corpus.mean_bytes, self.batch, self.step_s, self.buffer_samples)
+
+    def load(
+        self, client: Client, pieces: Sequence[Piece], threads: int, steering: Steering | None = None
+    ) -> LoaderRun:
+        """Load all pieces once with our loader, as this job decodes and steps; see `run_loader`."""
+        return run_loader(
+            client, pieces, threads=threads, batch=self.batch, step_s=self.step_s, decode_s=self.decode_s,
+            buffer_samples=self.buffer_samples, step=ACTS[self.step], decode=ACTS.get(self.decode, nothing),
+            decoder=self.decoder, steering=steering,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,6 +82,17 @@ class Host:
         """Load average within twice the cores."""
         return max(self.load_before, self.load_after) <= 2 * self.cores
 
+    @classmethod
+    def since(cls, load_before: float) -> Host:
+        """This machine at the end of a measurement, before which its load average was `load_before`."""
+        return cls(os.cpu_count() or 1, load_before, load_average(), platform.platform())
+
+    def data(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "cores": self.cores, "load_before": self.load_before, "load_after": self.load_after, "quiet": self.quiet
+        }  # fmt: skip
+
 
 def load_average() -> float:
     """Of the last minute; nan where the system does not report it."""
@@ -67,30 +103,45 @@ def load_average() -> float:
 class Answer:
     """The answer of a few probes to whether a store is fast enough for a job.
 
-    predicted_s of the whole data in `cell`, with its 95 % interval; `predicted` seconds of every cell. verified: the
-    probe of the chosen cell itself, if there was one. smallest: for each number of threads, the smallest block that
-    hides loading. packed: whether blocks were really read.
+    source, job, load: what was measured, for which job, and its work. probes, runs: each probe, and all that it recorded.
+    profile: the store as the probes show it, None if one probe showed no stall. cell: the configuration to run.
+    predicted_s: of the whole data in `cell`; interval: its 95 % interval. predicted: seconds of every cell. law: what binds
+    single samples and one thread, None without a profile. hidden: whether loading is hidden already. smallest: for each
+    number of threads, the smallest block that hides loading. verified: the probe of the chosen cell itself, if there was
+    one. host, cache, cpu_per_request_s: the machine, the state of its page cache in words, and processor seconds of a
+    request. packed: whether blocks were really read. is_container: whether they are the user's own.
     """
 
     source: str
     job: Job
     load: Load
     probes: tuple[Probe, ...]
-    profile: StoreProfile | None
+    runs: tuple[LoaderRun, ...]
     cell: Cell
     predicted_s: float
-    predicted: dict[Cell, float]
-    law: Explanation | None
-    hidden: bool
-    host: Host
-    cache: str
-    interval: Interval | None = None
-    verified: Probe | None = None
+    interval: Interval
+    profile: StoreProfile | None = None
+    predicted: Mapping[Cell, float] = field(default_factory=dict)
+    law: Explanation | None = None
+    hidden: bool = False
     smallest: Mapping[int, int] = field(default_factory=dict)
-    packed: bool = True
+    verified: Probe | None = None
+    host: Host = Host(1, math.nan, math.nan, "")
+    cache: str = "unknown"
     cpu_per_request_s: float = math.nan
+    packed: bool = True
     is_container: bool = False
-    runs: tuple[LoaderRun, ...] = ()
+
+    @property
+    def runnable(self) -> Cell:
+        """The chosen cell as far as it can be run here: blocks that were not read have to be packed first."""
+        return Cell(self.cell.block if self.packed else 1, self.cell.threads)
+
+    @property
+    def samples_per_s(self) -> tuple[float, float, float]:
+        """The throughput predicted for the chosen cell, and the ends of its 95 % interval."""
+        samples, span = self.load.samples, self.interval
+        return samples / self.predicted_s, samples / span.high, samples / span.low
 
     @property
     def hides(self) -> bool:
@@ -111,9 +162,7 @@ class Answer:
     @property
     def sentence(self) -> str:
         """Hidden or not, what binds, and the smallest cure."""
-        assert self.interval is not None
-        rate = self.load.samples / self.predicted_s
-        low, high = (self.load.samples / end for end in (self.interval.high, self.interval.low))
+        rate, low, high = self.samples_per_s
         speed = f"{rate:.4g} samples/s (95 %: {low:.4g} to {high:.4g})"
         if self.hidden:
             return f"loading is hidden already with single samples and one thread: do not merge; the step binds: {speed}"
@@ -126,25 +175,19 @@ class Answer:
     @property
     def next_step(self) -> str:
         """The command that a user runs now."""
-        if self.hidden or self.cell.block == 1:
+        if self.hidden or self.cell.block == 1 or self.is_container:
             return ""
-        if "://" in self.source and not self.packed:
-            return (
-                f"forerun pack {self.source} OUT --block-samples {self.cell.block}; serve OUT from the same store and "
-                "measure it"
-            )
-        if not self.packed:
-            return f"forerun pack {self.source} OUT --block-samples {self.cell.block}, OUT on the same storage; measure OUT"
-        return (
-            f"forerun pack {self.source} OUT --block-samples {self.cell.block}"
-            if not self.is_container
-            else ""
-        )
+        command = f"forerun pack {self.source} OUT --block-samples {self.cell.block}"
+        if self.packed:
+            return command
+        if "://" in self.source:
+            return f"{command}; serve OUT from the same store and measure it"
+        return f"{command}, OUT on the same storage; measure OUT"
 
     def data(self) -> dict[str, Any]:
         """Plain data."""
-        profile, rate = self.profile, self.load.samples / self.predicted_s
-        spans = self.interval
+        rate, low, high = self.samples_per_s
+        verified, law = self.verified, self.law
         return {
             "source": self.source,
             "answer": self.sentence,
@@ -153,36 +196,15 @@ class Answer:
             "threads": self.cell.threads,
             "chosen_hides": self.hides,
             "samples_per_s": rate,
-            "samples_per_s_interval": None
-            if spans is None
-            else [self.load.samples / spans.high, self.load.samples / spans.low],
-            "verified_samples_per_s": None
-            if self.verified is None
-            else self.verified.samples / self.verified.total_s,
+            "samples_per_s_interval": [low, high],
+            "verified_samples_per_s": verified.samples / verified.total_s if verified else None,
             "verified_error": self.verified_error,
             "smallest_hiding": [{"threads": t, "block_samples": n} for t, n in self.smallest.items()],
             "packed": self.packed,
-            "bottleneck": self.law.bottleneck if self.law else "compute",
-            "short_of_hiding": None
-            if self.law is None
-            else _number(max(1.0, self.law.terms["compute"] / self.law.samples_per_s)),
-            "laws_samples_per_s": None
-            if self.law is None
-            else {name: _number(value) for name, value in self.law.terms.items()},
-            "profile": None
-            if profile is None
-            else {
-                "latency_s": profile.latency_s,
-                "conn_bytes_per_s": _number(profile.conn_bytes_per_s),
-                "shared_bytes_per_s": _number(profile.shared_bytes_per_s),
-                "decode_s": profile.decode_s,
-                "decode_cpu_s": profile.decode_cpu_s,
-                "cores": _number(profile.cores),
-                "notes": list(profile.notes),
-                "intervals": {
-                    name: [_number(span.low), _number(span.high)] for name, span in (profile.intervals or {}).items()
-                },
-            },
+            "bottleneck": law.bottleneck if law else "compute",
+            "short_of_hiding": _number(max(1.0, law.terms["compute"] / law.samples_per_s)) if law else None,
+            "laws_samples_per_s": {name: _number(value) for name, value in law.terms.items()} if law else None,
+            "profile": _profile_data(self.profile) if self.profile else None,
             "requests": self._requests(),
             "waits": self._waits(),
             "probes": [
@@ -195,15 +217,12 @@ class Answer:
             "sample_bytes": self.load.sample_bytes,
             "cpu_per_request_s": _number(self.cpu_per_request_s),
             "cache": self.cache,
-            "host": {"cores": self.host.cores, "load_before": self.host.load_before,
-                     "load_after": self.host.load_after, "quiet": self.host.quiet, "system": self.host.system,
+            "host": {**self.host.data(), "system": self.host.system,
                      "versions": {"python": platform.python_version(), "numpy": np.__version__}},
         }  # fmt: skip
 
     def _requests(self) -> dict[str, Any]:
         """Quantiles of the first probe's requests, and of latencies with the mean and the spread fitted to them."""
-        if not self.runs:
-            return {}
         seen = self.runs[0].request_s
         shares = np.linspace(0, 1, QUANTILES)
         shown: dict[str, Any] = {"requests": len(seen), "measured_s": np.quantile(seen, shares).tolist()}
@@ -222,7 +241,7 @@ class Answer:
 
     def _waits(self) -> dict[str, Any]:
         """Waits of the probe that waited most, of those of some batches, and the simulation's."""
-        if not self.runs or self.profile is None:
+        if self.profile is None:
             return {}
         long = [each for each in zip(self.runs, self.probes) if len(each[0].load_s) >= SHOWN_BATCHES]
         run, probe = max(long or list(zip(self.runs, self.probes)), key=lambda each: each[0].load_share)
@@ -233,6 +252,16 @@ class Answer:
             "block_samples": probe.cell.block, "threads": probe.cell.threads, "measured_s": run.load_s.tolist(),
             "simulated_s": simulated.load_s.tolist(),
         }  # fmt: skip
+
+
+def _profile_data(profile: StoreProfile) -> dict[str, Any]:
+    names = ("latency_s", "conn_bytes_per_s", "shared_bytes_per_s", "decode_s", "decode_cpu_s", "cores")
+    spans = profile.intervals or {}
+    return {
+        **{name: _number(getattr(profile, name)) for name in names},
+        "notes": list(profile.notes),
+        "intervals": {name: [_number(span.low), _number(span.high)] for name, span in spans.items()},
+    }
 
 
 def _number(value: float) -> float | None:

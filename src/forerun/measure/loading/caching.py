@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from forerun.measure.loading.clients import Client
+from forerun.measure.loading.clients import Client, Wrapping
 
 CachingPolicy = Literal["lru", "fifo", "pinned"]
 CACHING_POLICIES: Final[tuple[str, ...]] = get_args(CachingPolicy)
 
 
 @dataclass
-class CachedFiles:
+class CachedFiles(Wrapping):
     """Keeps what was read, up to `capacity_bytes`; counts hits and misses.
 
     lru: the least recently used leaves; fifo: the oldest leaves; pinned: nothing leaves. An item larger than the cache
     is not stored.
     """
 
-    client: Client
     capacity_bytes: float
     policy: CachingPolicy = "lru"
     hits: int = 0
@@ -35,11 +33,6 @@ class CachedFiles:
     def __reduce__(self) -> tuple[type[CachedFiles], tuple[Client, float, CachingPolicy]]:
         """An empty cache of the same kind in the other process: content, counts and lock stay with this one."""
         return CachedFiles, (self.client, self.capacity_bytes, self.policy)
-
-    @property
-    def forks(self) -> bool:
-        """See `Client`."""
-        return self.client.forks
 
     def read(self, name: str, first: int, length: int, what: str) -> bytes:
         """See `Client`."""
@@ -67,11 +60,3 @@ class CachedFiles:
         self._held[key] = data
         self._held_bytes += len(data)
         self.most_bytes = max(self.most_bytes, self._held_bytes)
-
-    def read_whole(self, name: str) -> bytes:
-        """See `Client`; not cached."""
-        return self.client.read_whole(name)
-
-    def names(self) -> Iterator[tuple[str, int]]:
-        """See `Client`."""
-        return self.client.names()

@@ -5,12 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from forerun.domains.loading.engine.calibration import (
-    predict,
-)
-from forerun.domains.loading.policy import Ask, Cell, Load
+from forerun.domains.loading.engine.calibration import predict
+from forerun.domains.loading.policy import Ask, Cell
 from forerun.errors import UsageError
 from forerun.measure.loading.answers import Answer, Job
 from forerun.measure.loading.corpus import Corpus
@@ -22,17 +20,20 @@ NOISY: Final = 0.15
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A cell measured repeatedly and predicted: medians, the least and the most, the error as a share."""
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """Repeats of a run beside their prediction.
 
-    cell: Cell
-    measured_s: float
-    least_s: float
-    most_s: float
+    seconds: of each repeat. predicted_s: seconds by the model.
+    """
+
+    seconds: tuple[float, ...]
     predicted_s: float
-    probe: bool
-    spread: float = 0.0
+
+    @property
+    def measured_s(self) -> float:
+        """Median of the repeats."""
+        return statistics.median(self.seconds)
 
     @property
     def error(self) -> float:
@@ -41,8 +42,20 @@ class Checked:
 
     @property
     def noisy(self) -> bool:
-        """Whether a repeat is far from the median."""
-        return self.spread > NOISY
+        """Whether repeats are far from their median."""
+        return spread(self.seconds) > NOISY
+
+    def data(self) -> dict[str, Any]:
+        """Plain data."""
+        return {name: getattr(self, name) for name in ("measured_s", "predicted_s", "error", "noisy")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked(Compared):
+    """A cell measured repeatedly and predicted. probe: whether it was one of those that the prediction comes from."""
+
+    cell: Cell
+    probe: bool
 
 
 def check(
@@ -74,20 +87,14 @@ def check(
                 start = turn * repeats + repeat
                 totals[cell].append(measure_cell(corpus, job, Ask(cell, samples), start).total_s)
         again = [cell for cell in cells if spread(totals[cell]) > NOISY]
-    load = Load(samples, corpus.mean_bytes, job.batch, job.step_s, job.buffer_samples)
+    load = job.work(corpus, samples)
     probed = {probe.cell for probe in answered.probes[:3]}
     return tuple(
         Checked(
-            cell,
-            statistics.median(seconds),
-            min(seconds),
-            max(seconds),
-            predict(answered.profile, load, cell),
-            cell in probed,
-            spread(seconds),
+            cell=cell, seconds=tuple(seconds), predicted_s=predict(answered.profile, load, cell), probe=cell in probed
         )
         for cell, seconds in totals.items()
-    )
+    )  # fmt: skip
 
 
 def spread(seconds: Sequence[float]) -> float:

@@ -14,24 +14,16 @@ import mmap
 import os
 import re
 import threading
-import time
 import urllib.parse
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import numpy as np
 
 from forerun.errors import StoreError, UsageError
-from forerun.measure.loading.objects import (
-    BACKOFF_S,
-    OBJECT_SCHEMES,
-    RETRIES,
-    TIMEOUT_S,
-    FsspecFiles,
-    ObjectFiles,
-)
+from forerun.measure.loading.objects import OBJECT_SCHEMES, FsspecFiles, ObjectFiles, Repeating, Unsatisfying
 from forerun.measure.loading.processes import PerProcess
 
 MAX_READ_BYTES: Final = 2**30
@@ -57,6 +49,26 @@ class Client(Protocol):
         """Every name below, with its size in bytes. Raises StoreError where that is unknown."""
 
 
+@dataclass
+class Wrapping:
+    """A client that reads in a way of its own and leaves all else to another one, `client`."""
+
+    client: Client
+
+    @property
+    def forks(self) -> bool:
+        """See `Client`."""
+        return self.client.forks
+
+    def read_whole(self, name: str) -> bytes:
+        """See `Client`."""
+        return self.client.read_whole(name)
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """See `Client`."""
+        return self.client.names()
+
+
 def open_client(url: str, token: str = "") -> Client:
     """Who reads a URL: http and https by ourselves, object stores through obstore, the rest through fsspec.
 
@@ -64,7 +76,7 @@ def open_client(url: str, token: str = "") -> Client:
     """
     scheme = url.partition("://")[0].lower()
     if scheme in ("http", "https"):
-        return HttpFiles(url, token)
+        return HttpFiles(url, token=token)
     return ObjectFiles(url) if scheme in OBJECT_SCHEMES else FsspecFiles(url)
 
 
@@ -143,47 +155,36 @@ def _resident(handle: int) -> tuple[int, int]:
     return sum(value & 1 for value in seen), pages
 
 
-def _no_connections() -> PerProcess[threading.local]:
-    return PerProcess(threading.local)
-
-
 @dataclass
-class HttpFiles:
-    """Files behind a URL; one open connection a thread of a process. `retried` counts attempts that failed."""
+class HttpFiles(Repeating):
+    """Files behind a URL; one open connection a thread of a process."""
 
     forks: ClassVar[bool] = True
-
-    url: str
     token: str = ""
-    retries: int = RETRIES
-    backoff_s: float = BACKOFF_S
-    timeout_s: float = TIMEOUT_S
-    retried: int = 0
-    _kept: PerProcess[threading.local] = field(default_factory=_no_connections)
 
     def __post_init__(self) -> None:
         parts = urllib.parse.urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError.at(self.url, "is not an http or https URL")
         self._parts = parts
+        self._of_thread = PerProcess(threading.local)
 
     def read(self, name: str, first: int, length: int, what: str) -> bytes:
         """See `Client`. Raises StoreError when retries did not help."""
         if not length:
             return b""
-        span = f"{first}-{first + length - 1}"
-        return self._asked(name, {"Range": f"bytes={span}"}, 206, length, what, span)
+        return self._asked(name, what, f"{first}-{first + length - 1}", length)
 
     def read_whole(self, name: str) -> bytes:
         """See `Client`."""
-        return self._asked(name, {}, 200, None, "the file")
+        return self._asked(name, "the file")
 
     def names(self) -> Iterator[tuple[str, int]]:
         """See `Client`; asks for the listing of an object store, page by page."""
         after = ""
         while True:
             query = urllib.parse.urlencode({"list-type": 2, "start-after": after})
-            page = self._asked(f"?{query}", {}, 200, None, "the listing").decode("utf-8", "replace")
+            page = self._asked(f"?{query}", "the listing").decode("utf-8", "replace")
             rows = re.findall(r"<Key>(.*?)</Key>.*?<Size>(\d+)</Size>", page, re.DOTALL)
             if "<ListBucketResult" not in page:
                 raise StoreError.at(self.url, "does not list its files")
@@ -193,56 +194,44 @@ class HttpFiles:
             if not rows or "<IsTruncated>true<" not in page:
                 return
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
+    def _asked(self, name: str, what: str, span: str = "", length: int | None = None) -> bytes:
+        return self.repeated(name, what, None, lambda: self._attempt(name, what, span, length))
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _kept=_no_connections())
-
-    def _asked(
-        self, name: str, headers: dict[str, str], wanted: int, length: int | None, what: str, span: str = ""
-    ) -> bytes:
-        headers = {**headers, **({"Authorization": f"Bearer {self.token}"} if self.token else {})}
-        quoted = name if name.startswith("?") else urllib.parse.quote(name)
-        path = f"{self._parts.path.rstrip('/')}/{quoted}"
-        last = ""
-        for attempt in range(self.retries + 1):
-            if attempt:
-                self.retried += 1
-                time.sleep(self.backoff_s * 2 ** (attempt - 1))
-            try:
-                status, data, sent = self._attempt(path, headers)
-            except (OSError, http.client.HTTPException) as error:
-                self._close()
-                last = f"{type(error).__name__}: {error}"
-                continue
-            good = status == wanted and (length is None or len(data) == length)
-            if good and (not span or sent.startswith(f"bytes {span}/")):
-                return data
-            if status == 200 and wanted == 206:
-                raise StoreError.at(
-                    f"{self.url}/{name}", f"{what}: the server answers 200 to a range; it must know ranges"
-                )
-            if status in (401, 403, 404, 405, 416):
-                raise StoreError.at(f"{self.url}/{name}", f"{what}: the server answers {status}")
-            last = f"status {status}, {len(data)} bytes" + (f" of {length}" if length is not None else "")
-            if good:
-                last = f"status {status} with Content-Range {sent[:60]!r} for bytes {span}"
-            self._close()  # it is unknown which request this answers
-        raise StoreError.at(
-            f"{self.url}/{name}", f"{what} was asked for {self.retries + 1} times; last: {last}"
+    def _attempt(self, name: str, what: str, span: str, length: int | None) -> bytes:
+        """One answer: the whole of a file, or a span of so many bytes. Raises Unsatisfying for one to be asked for again."""
+        try:
+            status, data, sent = self._answer(name, {"Range": f"bytes={span}"} if span else {})
+        except (OSError, http.client.HTTPException):
+            self._close()
+            raise
+        good = status == (206 if span else 200) and (length is None or len(data) == length)
+        if good and (not span or sent.startswith(f"bytes {span}/")):
+            return data
+        if status == 200 and span:
+            raise StoreError.at(
+                f"{self.url}/{name}", f"{what}: the server answers 200 to a range; it must know ranges"
+            )
+        if status in (401, 403, 404, 405, 416):
+            raise StoreError.at(f"{self.url}/{name}", f"{what}: the server answers {status}")
+        self._close()  # it is unknown which request this answers
+        if good:
+            raise Unsatisfying(f"status {status} with Content-Range {sent[:60]!r} for bytes {span}")
+        raise Unsatisfying(
+            f"status {status}, {len(data)} bytes" + (f" of {length}" if length is not None else "")
         )
 
-    def _attempt(self, path: str, headers: dict[str, str]) -> tuple[int, bytes, str]:
+    def _answer(self, name: str, headers: dict[str, str]) -> tuple[int, bytes, str]:
         """Status, body and Content-Range of one answer."""
-        kept = self._kept.get()
-        connection = getattr(kept, "connection", None)
+        path = f"{self._parts.path.rstrip('/')}/{name if name.startswith('?') else urllib.parse.quote(name)}"
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        mine = self._of_thread.get()
+        connection = getattr(mine, "connection", None)
         if connection is None:
-            kind = (
-                http.client.HTTPSConnection if self._parts.scheme == "https" else http.client.HTTPConnection
-            )
+            secure = self._parts.scheme == "https"
+            kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
             connection = kind(self._parts.hostname or "", self._parts.port, timeout=self.timeout_s)
-            kept.connection = connection
+            mine.connection = connection
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         data = response.read(MAX_READ_BYTES)
@@ -254,8 +243,8 @@ class HttpFiles:
         return response.status, data, response.getheader("Content-Range", "")
 
     def _close(self) -> None:
-        kept = self._kept.get()
-        connection = getattr(kept, "connection", None)
+        mine = self._of_thread.get()
+        connection = getattr(mine, "connection", None)
         if connection is not None:
             connection.close()
-        kept.connection = None
+        mine.connection = None

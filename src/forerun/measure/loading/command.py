@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from forerun.measure.loading.answers import Answer, Job
-    from forerun.measure.loading.checking import Checked
+    from forerun.measure.loading.caching import CachingPolicy
     from forerun.measure.loading.corpus import Corpus
+
+    Report = Callable[[str], None]
 
 
 @click.command(name="loading")
@@ -96,7 +98,7 @@ def command(
     samples: int,
     jobs: int,
     cache: str,
-    cache_policy: str,
+    cache_policy: CachingPolicy,
     pace: str,
     loader: str,
     workers: str,
@@ -117,6 +119,8 @@ def command(
     from forerun.errors import UsageError
     from forerun.measure.loading.answers import Job
     from forerun.measure.loading.corpus import open_corpus
+    from forerun.measure.loading.probing import answer
+    from forerun.measure.loading.workers import measure_workers
     from forerun.units import parse_quantity
 
     try:
@@ -149,24 +153,24 @@ def command(
 
     with open_corpus(source, token=token) as corpus:
         if loader != "threads":
-            data = _measure_workers(
-                corpus, job, many, block, pool_threads if loader == "pooled_workers" else 0, report
-            )
+            pool = pool_threads if loader == "pooled_workers" else 0
+            data = measure_workers(corpus, job, many, block=block, pool_threads=pool, progress=report).data()
         else:
-            data = _measure_threads(
-                corpus, job, (probe_s, memory_bytes), cold, samples if checked else 0, report
+            state = _page_cache(corpus, cold)
+            answered = answer(
+                corpus, job, progress=report, probe_s=probe_s, memory_bytes=memory_bytes, cache=state
             )
+            data = answered.data() | {
+                "checked": _checked(corpus, answered, samples, report) if checked else []
+            }
             if jobs > 1:
-                data["jobs"] = _measure_jobs(
-                    corpus, job, data, samples, jobs, (cache_bytes, cache_policy), report
-                )
+                data["jobs"] = _jobs(corpus, answered, samples, jobs, cache_bytes, cache_policy, report)
             if pace:
-                data["pace"] = _measure_pace(corpus, job, pace, samples, memory_bytes, report)
+                data["pace"] = _paced(corpus, job, pace, samples, memory_bytes, report)
             if compat and out is not None:
-                data["written"] = _write_layout(corpus, job, data, samples, out, report)
-    written = {"format": "forerun.measurement/1", "domain": "loading", "forerun": forerun.__version__}
-    written |= {key: value for key, value in data.items() if key != "found"}
-    text = json.dumps(written, indent=2, allow_nan=False)
+                data["written"] = _write_layout(corpus, answered, samples, out, report)
+    head = {"format": "forerun.measurement/1", "domain": "loading", "forerun": forerun.__version__}
+    text = json.dumps(head | data, indent=2, allow_nan=False)
     if out is not None and not compat:
         out.write_text(text + "\n", encoding="utf-8")
     if as_json:
@@ -187,66 +191,55 @@ def _numbers(text: str) -> list[int]:
     return sorted(numbers)
 
 
-def _measure_threads(
-    corpus: Corpus,
-    job: Job,
-    bounds: tuple[float, float],
-    cold: bool,
-    check_samples: int,
-    report: Callable[[str], None],
-) -> dict[str, Any]:
-    from forerun.domains.loading.policy import Cell
-    from forerun.measure.loading.checking import check
+def _page_cache(corpus: Corpus, cold: bool) -> str:
+    """The state of the kernel's page cache in words; made cold where that is asked for and can be."""
     from forerun.measure.loading.clients import LocalFiles
     from forerun.measure.loading.corpus import SampleFiles
-    from forerun.measure.loading.probing import BLOCKS, COLD, THREADS, answer
+    from forerun.measure.loading.probing import COLD
 
+    if not cold:
+        return "warm or unknown"
     files = corpus.files.client if isinstance(corpus.files, SampleFiles) else corpus.files
-    clients = [client for client in (corpus.client, files) if isinstance(client, LocalFiles)]
-    state = "warm or unknown"
-    if cold:
-        left = [client.drop_cache() for client in clients]
-        known = [share for share in left if share is not None]
-        state = "unknown: nothing here shows whether a remote store is cold"
-        if clients and len(known) == len(clients):
-            worst = max(known)
-            state = "cold" if worst < COLD else f"{worst:.0%} of the pages stayed in memory: not cold"
-    answered = answer(corpus, job, progress=report, probe_s=bounds[0], memory_bytes=bounds[1], cache=state)
-    rows: tuple[Checked, ...] = ()
-    if check_samples and answered.profile is not None:
-        cells = [Cell(size, many) for size in BLOCKS for many in THREADS if size <= corpus.largest_piece]
-        rows = check(corpus, job, answered, cells, check_samples, progress=report)
-    data = answered.data()
-    data["checked"] = [
-        {
-            "block_samples": row.cell.block, "threads": row.cell.threads, "measured_s": row.measured_s,
-            "predicted_s": row.predicted_s, "error": row.error, "probe": row.probe, "noisy": row.noisy,
-        }
-        for row in rows
+    left = [client.drop_cache() for client in (corpus.client, files) if isinstance(client, LocalFiles)]
+    known = [share for share in left if share is not None]
+    if not left or len(known) < len(left):
+        return "unknown: nothing here shows whether a remote store is cold"
+    worst = max(known)
+    return "cold" if worst < COLD else f"{worst:.0%} of the pages stayed in memory: not cold"
+
+
+def _checked(corpus: Corpus, answered: Answer, samples: int, report: Report) -> list[dict[str, Any]]:
+    """Cells of a grid measured and compared with the prediction; none where nothing was stalled."""
+    from forerun.domains.loading.policy import Cell
+    from forerun.measure.loading.checking import check
+    from forerun.measure.loading.probing import BLOCKS, THREADS
+
+    if answered.profile is None:
+        return []
+    cells = [Cell(size, many) for size in BLOCKS for many in THREADS if size <= corpus.largest_piece]
+    rows = check(corpus, answered.job, answered, cells, samples, progress=report)
+    return [
+        {"block_samples": row.cell.block, "threads": row.cell.threads, **row.data(), "probe": row.probe} for row in rows
     ]  # fmt: skip
-    data["found"] = answered
-    return data
 
 
-def _measure_jobs(
-    corpus: Corpus, job: Job, data: dict[str, Any], samples: int, jobs: int, cache: tuple[float, str],
-    report: Callable[[str], None],
+def _jobs(
+    corpus: Corpus, answered: Answer, samples: int, jobs: int, cache_bytes: float, policy: CachingPolicy, report: Report
 ) -> list[dict[str, Any]]:  # fmt: skip
+    """Several jobs at once on the chosen cell, and the same simulated."""
     from forerun.domains.loading.engine.calibration import StoreProfile
-    from forerun.domains.loading.policy import Cell, Load
     from forerun.measure.loading.jobs import CacheSpec, predict_jobs, run_jobs
 
-    answered: Answer = data["found"]
-    cell = Cell(answered.cell.block if answered.packed else 1, answered.cell.threads)
-    spec = CacheSpec(cache[0], cache[1]) if cache[0] else None  # type: ignore[arg-type]
+    cell, job = answered.runnable, answered.job
+    spec = CacheSpec(cache_bytes, policy) if cache_bytes else None
     epochs = 2 if spec else 1
     report(
         f"running {jobs} jobs of {samples} samples at once, {cell.threads} threads each, blocks of {cell.block}"
     )
     measured = run_jobs(corpus, job, cell, samples, jobs=jobs, epochs=epochs, cache=spec)
-    load = Load(samples, corpus.mean_bytes, job.batch, job.step_s, job.buffer_samples)
     # Where nothing was stalled there is no profile: the store is then taken to be free.
     profile = answered.profile or StoreProfile(0.0, float("inf"), float("inf"), job.decode_s)
+    load = job.work(corpus, samples)
     predicted = predict_jobs(corpus, profile, load, cell, jobs=jobs, epochs=epochs, cache=spec)
     return [
         {
@@ -258,9 +251,10 @@ def _measure_jobs(
     ]  # fmt: skip
 
 
-def _measure_pace(
-    corpus: Corpus, job: Job, name: str, samples: int, memory_bytes: float, report: Callable[[str], None]
+def _paced(
+    corpus: Corpus, job: Job, name: str, samples: int, memory_bytes: float, report: Report
 ) -> dict[str, Any]:
+    """Two epochs with a pace policy in charge."""
     from dataclasses import asdict
 
     from forerun.domains.loading.policy import Cell
@@ -279,38 +273,22 @@ def _measure_pace(
     return {"policy": name, "epochs": [asdict(epoch) for epoch in paced.epochs], "looks": looks}
 
 
-def _measure_workers(
-    corpus: Corpus, job: Job, many: list[int], block: int, pool_threads: int, report: Callable[[str], None]
-) -> dict[str, Any]:
-    from forerun.measure.loading.workers import measure_workers
-
-    return measure_workers(corpus, job, many, block=block, pool_threads=pool_threads, progress=report).data()
-
-
-def _write_layout(
-    corpus: Corpus, job: Job, data: dict[str, Any], samples: int, folder: Path, report: Callable[[str], None]
-) -> list[str]:
+def _write_layout(corpus: Corpus, answered: Answer, samples: int, folder: Path, report: Report) -> list[str]:
+    """Runs without merging and of the chosen cell, in the published notebook's layout."""
     from forerun.domains.loading.policy import Ask, Cell
     from forerun.measure.loading.layout import Memory, write_run
     from forerun.measure.loading.probing import run_cell
 
-    answered: Answer = data["found"]
     place = "remote" if "://" in corpus.name else "local"
+    dataset = Path(corpus.name.rstrip("/")).name.replace(":", "-") or "data"
     written = []
-    chosen = Cell(answered.cell.block if answered.packed else 1, answered.cell.threads)
-    for approach, cell in (("baseline1", Cell(1, 1)), ("ours", chosen)):
+    for approach, cell in (("baseline1", Cell(1, 1)), ("ours", answered.runnable)):
         report(f"writing a run of blocks of {cell.block}, {cell.threads} threads")
-        memory = Memory()
+        memory, step_s = Memory(), answered.job.step_s
         with memory.watched():
-            run = run_cell(corpus, job, Ask(cell, samples))
-        dataset = Path(corpus.name.rstrip("/")).name.replace(":", "-") or "data"
-        written.append(
-            str(
-                write_run(
-                    folder, cell, job.step_s, run, memory, approach=approach, dataset=dataset, place=place
-                )
-            )
-        )
+            run = run_cell(corpus, answered.job, Ask(cell, samples))
+        target = write_run(folder, cell, step_s, run, memory, approach=approach, dataset=dataset, place=place)
+        written.append(str(target))
     return written
 
 
@@ -346,29 +324,31 @@ def _show(data: dict[str, Any]) -> None:
         click.echo(f"next: {data['next']}")
 
 
+#: the tables of an answer: heading, key and format of each column
+_TABLES: Final = {
+    "checked": (
+        ("block", "block_samples", "5"), ("threads", "threads", "7"), ("measured s", "measured_s", "10.3f"),
+        ("predicted s", "predicted_s", "11.3f"), ("error", "error", "+6.1%"),
+    ),
+    "workers": (
+        ("workers", "workers", "7"), ("measured s", "measured_s", "10.3f"), ("predicted s", "predicted_s", "11.3f"),
+        ("error", "error", "+6.1%"),
+    ),
+    "jobs": (
+        ("job", "job", "3"), ("epoch", "epoch", "5"), ("samples/s", "samples_per_s", "9.4g"),
+        ("predicted", "predicted_samples_per_s", "9.4g"), ("hits", "hits", "6"), ("predicted hits", "predicted_hits", "14"),
+    ),
+}  # fmt: skip
+
+
 def _show_rows(data: dict[str, Any]) -> None:
-    if data.get("checked"):
-        click.echo("  block  threads  measured s  predicted s   error")
-        for row in data["checked"]:
-            mark = "  probe" if row["probe"] else ("  too noisy" if row["noisy"] else "")
-            click.echo(
-                f"  {row['block_samples']:>5}  {row['threads']:>7}  {row['measured_s']:>10.3f}"
-                f"  {row['predicted_s']:>11.3f}  {row['error']:>+6.1%}{mark}"
-            )
-    if data.get("workers"):
-        click.echo("  workers  measured s  predicted s   error")
-        for row in data["workers"]:
-            click.echo(
-                f"  {row['workers']:>7}  {row['measured_s']:>10.3f}  {row['predicted_s']:>11.3f}  {row['error']:>+6.1%}"
-                + ("  too noisy" if row["noisy"] else "")
-            )
-    if data.get("jobs"):
-        click.echo("  job  epoch  samples/s  predicted    hits  predicted hits")
-        for row in data["jobs"]:
-            click.echo(
-                f"  {row['job']:>3}  {row['epoch']:>5}  {row['samples_per_s']:>9.4g}  {row['predicted_samples_per_s']:>9.4g}"
-                f"  {row['hits']:>6}  {row['predicted_hits']:>14}"
-            )
+    for name, columns in _TABLES.items():
+        if rows := data.get(name):
+            widths = [int(form.strip("+").split(".")[0]) for _, _, form in columns]
+            click.echo("".join(f"  {heading:>{wide}}" for (heading, _, _), wide in zip(columns, widths)))
+        for row in rows or ():
+            mark = "  probe" if row.get("probe") else "  too noisy" if row.get("noisy") else ""
+            click.echo("".join(f"  {row[key]:>{form}}" for _, key, form in columns) + mark)
     if data.get("pace"):
         _show_pace(data["pace"])
     for path in data.get("written", ()):

@@ -27,7 +27,7 @@ from forerun.domains.loading.blocks.pack import PackSpec, pack
 from forerun.domains.loading.blocks.samples import FileEntry, list_files, sample_groups
 from forerun.domains.loading.blocks.shards import refuse_shards
 from forerun.errors import DataError, StoreError
-from forerun.measure.loading.clients import Client, LocalFiles, open_client
+from forerun.measure.loading.clients import Client, LocalFiles, Wrapping, open_client
 from forerun.measure.loading.runner import Piece
 from forerun.rng import stream
 
@@ -213,29 +213,15 @@ def files_of(client: Client, index: Index) -> Client:
     return SampleFiles(client, parts)
 
 
-@dataclass(frozen=True)
-class SampleFiles:
+@dataclass
+class SampleFiles(Wrapping):
     """Samples of several files, each by the name of its first: a loader reads one file after another."""
 
-    client: Client
     parts: Mapping[str, tuple[tuple[str, int], ...]]
-
-    @property
-    def forks(self) -> bool:
-        """See `Client`."""
-        return self.client.forks
 
     def read(self, name: str, first: int, length: int, what: str) -> bytes:
         """See `Client`; of a sample, all there is."""
         return b"".join(self.client.read(file, 0, size, what) for file, size in self.parts[name])
-
-    def read_whole(self, name: str) -> bytes:
-        """See `Client`."""
-        return self.client.read_whole(name)
-
-    def names(self) -> Iterator[tuple[str, int]]:
-        """See `Client`."""
-        return self.client.names()
 
 
 def _listed(source: str, client: Client, absent: StoreError) -> Corpus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from queue import Empty
 from typing import Any, Final
@@ -19,8 +19,7 @@ from forerun.errors import ForerunError, StoreError
 from forerun.measure.loading.answers import Job
 from forerun.measure.loading.caching import CachedFiles, CachingPolicy
 from forerun.measure.loading.corpus import Corpus
-from forerun.measure.loading.decoders import decoder_named
-from forerun.measure.loading.runner import ACTS, Piece, run_loader
+from forerun.measure.loading.runner import Piece
 from forerun.rng import stream as random_stream
 from forerun.study.executors.interrupts import blocked
 
@@ -124,16 +123,11 @@ def _work(
     try:
         client = corpus.client_for(cell.block)
         cached = CachedFiles(client, cache.capacity_bytes, cache.policy) if cache is not None else None
-        decoder = None if job.decode in ACTS else decoder_named(job.decode)
         for epoch in range(epochs):
             pieces = epoch_pieces(corpus, cell, samples, epoch, number, seed)
             before = (cached.hits, cached.misses) if cached else (0, 0)
             barrier.wait(STUCK_S)
-            run = run_loader(
-                cached or client, pieces, threads=cell.threads, batch=job.batch, step_s=job.step_s, decode_s=job.decode_s,
-                buffer_samples=job.buffer_samples, step=ACTS[job.step],
-                decode=ACTS[job.decode if decoder is None else "none"], decoder=decoder,
-            )  # fmt: skip
+            run = job.load(cached or client, pieces, cell.threads)
             after = (cached.hits, cached.misses) if cached else (0, len(pieces))
             results.put(
                 JobEpoch(number, epoch, run.total_s, run.samples, after[0] - before[0], after[1] - before[1])
@@ -168,7 +162,7 @@ def predict_jobs(
     for epoch in range(epochs):
         readers = []
         for number in range(jobs):
-            ordered = epoch_pieces(corpus, replace(cell), load.samples, epoch, number, seed)
+            ordered = epoch_pieces(corpus, cell, load.samples, epoch, number, seed)
             readers.append(
                 Reader(
                     [np.array(piece.lengths, float) for piece in ordered], cell.threads, load.batch, load.step_s,

@@ -39,30 +39,35 @@ def _library(name: str, url: str) -> Any:
         ) from error
 
 
-def _no_lock() -> PerProcess[threading.Lock]:
-    return PerProcess(threading.Lock)
+class Unsatisfying(Exception):
+    """An answer that is not what was asked for, in words; asking again may help."""
 
 
 @dataclass
-class _Repeating:
-    """One attempt after another, with growing pauses; `retried` counts those that failed."""
+class Repeating:
+    """A reader of a store that makes one attempt after another, with growing pauses.
+
+    url: of the store. retries, backoff_s, timeout_s: attempts after the first, the pause before the first of them, which
+    doubles from then on, and the longest wait for an answer. retried: how many attempts were repeated.
+    """
 
     url: str
     retries: int = RETRIES
     backoff_s: float = BACKOFF_S
     timeout_s: float = TIMEOUT_S
     retried: int = 0
-    _lock: PerProcess[threading.Lock] = field(default_factory=_no_lock)
+    _lock: PerProcess[threading.Lock] = field(default_factory=lambda: PerProcess(threading.Lock))
+
+    def __post_init__(self) -> None:
+        """Open what this process needs; what it opens is in attributes that begin with `_`."""
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process opens the same with; connections stay here."""
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=_no_lock())
-        opening = getattr(self, "__post_init__", None)
-        if opening is not None:
-            opening()
+        self.__dict__.update(state, _lock=PerProcess(threading.Lock))
+        self.__post_init__()
 
     def repeated(self, name: str, what: str, length: int | None, attempt: Callable[[], bytes]) -> bytes:
         """The bytes of the first attempt that gives as many as wanted. Raises StoreError when none does."""
@@ -74,12 +79,13 @@ class _Repeating:
                 time.sleep(self.backoff_s * 2 ** (number - 1))
             try:
                 data = attempt()
-            except (FileNotFoundError, PermissionError) as error:
-                raise StoreError.at(f"{self.url}/{name}", f"{what}: {_first_line(error)}") from error
             except StoreError:
                 raise
+            except Unsatisfying as error:
+                last = str(error)
+                continue
             except Exception as error:  # each library has a tree of its own
-                if type(error).__name__ in _HOPELESS:
+                if isinstance(error, _HOPELESS) or type(error).__name__ in _HOPELESS_NAMES:
                     raise StoreError.at(f"{self.url}/{name}", f"{what}: {_first_line(error)}") from error
                 last = f"{type(error).__name__}: {_first_line(error)}"
                 continue
@@ -91,14 +97,11 @@ class _Repeating:
         )
 
 
-#: errors that asking again does not cure
-_HOPELESS: Final = (
-    "NotFoundError",
-    "PermissionDeniedError",
-    "UnauthenticatedError",
-    "InvalidPathError",
-    "UnknownConfigurationKeyError",
-)
+#: errors that asking again does not cure: Python's own, and obstore's by name, for it need not be installed
+_HOPELESS: Final = (FileNotFoundError, PermissionError)
+_HOPELESS_NAMES: Final = frozenset(
+    {"NotFoundError", "PermissionDeniedError", "UnauthenticatedError", "InvalidPathError", "UnknownConfigurationKeyError"}
+)  # fmt: skip
 
 
 def _first_line(error: Exception) -> str:
@@ -108,7 +111,7 @@ def _first_line(error: Exception) -> str:
 
 
 @dataclass
-class ObjectFiles(_Repeating):
+class ObjectFiles(Repeating):
     """Objects below an s3, gs or az URL.
 
     Keys, region and endpoint come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, ...) or `options`. An
@@ -188,7 +191,7 @@ class ObjectFiles(_Repeating):
 
 
 @dataclass
-class FsspecFiles(_Repeating):
+class FsspecFiles(Repeating):
     """Files below a URL that fsspec opens (memory, sftp, smb, hdfs, ...)."""
 
     forks: ClassVar[bool] = True
@@ -202,7 +205,7 @@ class FsspecFiles(_Repeating):
         fsspec = _library("fsspec", self.url)
         try:
             files, root = fsspec.core.url_to_fs(self.url, **self.options)
-            return files, str(root)
+            return files, str(root).rstrip("/")
         except (ValueError, ImportError, OSError) as error:
             raise UsageError.at(self.url, f"cannot be opened: {_first_line(error)}") from error
 
@@ -211,21 +214,21 @@ class FsspecFiles(_Repeating):
         if not length:
             return b""
         files, root = self._opened.get()
-        path = f"{root.rstrip('/')}/{name}"
         return self.repeated(
-            name, what, length, lambda: bytes(files.cat_file(path, start=first, end=first + length))
+            name,
+            what,
+            length,
+            lambda: bytes(files.cat_file(f"{root}/{name}", start=first, end=first + length)),
         )
 
     def read_whole(self, name: str) -> bytes:
         """See `Client`."""
         files, root = self._opened.get()
-        path = f"{root.rstrip('/')}/{name}"
-        return self.repeated(name, "the file", None, lambda: bytes(files.cat_file(path)))
+        return self.repeated(name, "the file", None, lambda: bytes(files.cat_file(f"{root}/{name}")))
 
     def names(self) -> Iterator[tuple[str, int]]:
         """See `Client`."""
         files, root = self._opened.get()
-        root = root.rstrip("/")
         try:
             entries = files.find(root, detail=True)
         except OSError as error:
@@ -236,7 +239,7 @@ class FsspecFiles(_Repeating):
     def write(self, name: str, path: Path) -> None:
         """Put a file; one that is there is replaced. Raises StoreError."""
         files, root = self._opened.get()
-        target = f"{root.rstrip('/')}/{name}"
+        target = f"{root}/{name}"
         try:
             files.makedirs(target.rpartition("/")[0], exist_ok=True)
             files.put_file(str(path), target)

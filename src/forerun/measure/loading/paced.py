@@ -10,8 +10,6 @@ from forerun.domains.loading.engine.pacing import Paced, Pacer
 from forerun.domains.loading.policy import Cell, PaceSpec, paces
 from forerun.measure.loading.answers import Job
 from forerun.measure.loading.corpus import Corpus
-from forerun.measure.loading.decoders import decoder_named
-from forerun.measure.loading.runner import ACTS, LoaderRun, run_loader
 
 #: looks in an epoch that is shorter than the policy's own interval would allow any, and batches that a look needs
 LEAST_LOOKS: Final = 8
@@ -67,16 +65,12 @@ def run_paced(
         spec, start.threads, start.block, tuple(sorted({start.threads, *threads})), offered, job.batch, samples, epochs,
         memory_bytes,
     )  # fmt: skip
-    decoder = None if job.decode in ACTS else decoder_named(job.decode)
     ran = []
     for epoch in range(epochs):
         block = pacer.block_samples
         progress(f"epoch {epoch + 1} of {epochs}: blocks of {block}, from {pacer.threads} threads on")
-        run: LoaderRun = run_loader(
-            corpus.client_for(block), corpus.pieces(block, samples), threads=pacer.threads, batch=job.batch,
-            step_s=job.step_s, decode_s=job.decode_s, buffer_samples=job.buffer_samples, step=ACTS[job.step],
-            decode=ACTS[job.decode if decoder is None else "none"], decoder=decoder, steering=pacer.steering(),
-        )  # fmt: skip
+        pieces = corpus.pieces(block, samples)
+        run = job.load(corpus.client_for(block), pieces, pacer.threads, pacer.steering())
         ran.append(
             PacedEpoch(epoch, block, pacer.threads, run.total_s, run.samples / run.total_s, run.load_share)
         )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -21,6 +19,7 @@ from forerun.domains.loading.engine.calibration import (
     slower,
     total_interval,
     with_intervals,
+    with_spans,
 )
 from forerun.domains.loading.engine.laws import Explanation, Setting, explain
 from forerun.domains.loading.engine.tuning import tune
@@ -29,8 +28,7 @@ from forerun.domains.loading.policy import Ask, Cell, Load, Probe
 from forerun.errors import UsageError
 from forerun.measure.loading.answers import Answer, Host, Job, load_average
 from forerun.measure.loading.corpus import Corpus
-from forerun.measure.loading.decoders import decoder_named
-from forerun.measure.loading.runner import ACTS, LoaderRun, run_loader
+from forerun.measure.loading.runner import LoaderRun
 from forerun.result.run import Interval
 from forerun.result.stats import normal_quantile, standard_error
 from forerun.rng import stream
@@ -58,13 +56,8 @@ Progress = Callable[[str], None]
 
 def run_cell(corpus: Corpus, job: Job, ask: Ask, start: int = 0) -> LoaderRun:
     """One run of a cell, with everything that was measured."""
-    pieces = corpus.pieces(ask.cell.block, ask.samples, start)
-    decoder = None if job.decode in ACTS else decoder_named(job.decode)
-    return run_loader(
-        corpus.client_for(ask.cell.block), pieces, threads=ask.cell.threads, batch=job.batch, step_s=job.step_s,
-        decode_s=job.decode_s, buffer_samples=job.buffer_samples, step=ACTS[job.step],
-        decode=ACTS[job.decode if decoder is None else "none"], decoder=decoder,
-    )  # fmt: skip
+    block = ask.cell.block
+    return job.load(corpus.client_for(block), corpus.pieces(block, ask.samples, start), ask.cell.threads)
 
 
 def measure_cell(corpus: Corpus, job: Job, ask: Ask, start: int = 0) -> Probe:
@@ -139,27 +132,20 @@ def answer(
         raise UsageError.at(
             corpus.name, f"blocks hold at most {largest} samples: no grid of blocks and threads to probe"
         )
-    load = Load(
-        max(corpus.samples, 64 * job.batch), corpus.mean_bytes, job.batch, job.step_s, job.buffer_samples
-    )
+    load = job.work(corpus, max(corpus.samples, 64 * job.batch))
     before = load_average()
     prober = _Prober(corpus, job, probe_s, progress)
     answered_by = _packed if packed else _single_files
     chosen = answered_by(corpus, prober, cells, load, memory_bytes)
-    host = Host(os.cpu_count() or 1, before, load_average(), platform.platform())
     first = prober.runs[0]
     return replace(
         chosen,
-        host=host,
+        host=Host.since(before),
         cache=cache,
         cpu_per_request_s=first.process_cpu_s / len(first.request_s),
-        runs=tuple(prober.runs),
         packed=packed,
         is_container=packed and corpus.files is None,
     )
-
-
-_NOWHERE: Final = Host(1, math.nan, math.nan, "")
 
 
 def _packed(corpus: Corpus, prober: _Prober, cells: list[Cell], load: Load, memory_bytes: float) -> Answer:
@@ -172,17 +158,9 @@ def _packed(corpus: Corpus, prober: _Prober, cells: list[Cell], load: Load, memo
     abc = (tuned.probes[0], tuned.probes[1], tuned.probes[2])
     profile = with_intervals(abc, load, stream(0, "bootstrap"))
     verified = next((probe for probe in reversed(tuned.probes) if probe.cell == tuned.cell), None)
-    total_s = tuner.predicted[tuned.cell]
-    samples = resampled(abc, load, stream(0, "interval"), DRAWS)
-    short = replace(load, samples=min(load.samples, DRAWN_SAMPLES))
-    spans = total_interval(samples, tuned.probes, profile, short, tuned.cell)
-    # What the refit moved the prediction by, and what the interval's shorter runs are short of the whole.
-    scale = total_s / predict(profile, short, tuned.cell)
-    return Answer(
-        corpus.name, prober.job, load, tuned.probes, profile, tuned.cell, total_s, tuner.predicted,
-        law_of(profile, load, Cell(1, 1)), False, _NOWHERE, "",
-        Interval(spans.low * scale, spans.high * scale, method=spans.method), verified, _smallest(tuner.predicted, load),
-    )  # fmt: skip
+    again = resampled(abc, load, stream(0, "interval"), DRAWS)
+    chosen = _chosen(corpus, prober, load, tuned.probes, profile, again, tuner.predicted, tuned.cell)
+    return replace(chosen, verified=verified)
 
 
 def _single_files(
@@ -202,28 +180,28 @@ def _single_files(
     worse = {cell: predict(slow, load, cell) for cell in cells}
     chosen = best_within(predicted, load, memory_bytes=memory_bytes, worse=worse)
     assert a.requests_s is not None
-    samples = []
+    again = []
     rng = stream(0, "interval")
     for _ in range(DRAWS):
         rows = rng.integers(len(sizes), size=len(sizes))
-        again = replace(a, requests_s=a.requests_s[rows], request_s=float(a.requests_s[rows].mean()))
-        samples.append(fit_single_requests(again, c, sizes[rows], load))
-    spans = {
-        name: Interval(
-            *np.quantile(
-                [getattr(each, name) for each in samples], [0.025, 0.975], method="inverted_cdf"
-            ).tolist()
-        )
-        for name in ("latency_s", "conn_bytes_per_s", "shared_bytes_per_s", "decode_s")
-    }
-    profile = replace(fitted, intervals=spans)
+        seen = replace(a, requests_s=a.requests_s[rows], request_s=float(a.requests_s[rows].mean()))
+        again.append(fit_single_requests(seen, c, sizes[rows], load))
+    return _chosen(corpus, prober, load, (a, c), with_spans(fitted, again), again, predicted, chosen)
+
+
+def _chosen(
+    corpus: Corpus, prober: _Prober, load: Load, probes: tuple[Probe, ...], profile: StoreProfile,
+    again: Sequence[StoreProfile], predicted: Mapping[Cell, float], cell: Cell,
+) -> Answer:  # fmt: skip
+    """The answer that takes a cell. again: profiles of the resampled probes, for the interval of its prediction."""
     short = replace(load, samples=min(load.samples, DRAWN_SAMPLES))
-    span = total_interval(samples, (a, c), profile, short, chosen)
-    scale = predicted[chosen] / predict(profile, short, chosen)
+    span = total_interval(again, probes, profile, short, cell)
+    # What a refit moved the prediction by, and what the interval's shorter runs are short of the whole.
+    scale = predicted[cell] / predict(profile, short, cell)
     return Answer(
-        corpus.name, prober.job, load, (a, c), profile, chosen, predicted[chosen], predicted,
-        law_of(profile, load, Cell(1, 1)), False, _NOWHERE, "",
-        Interval(span.low * scale, span.high * scale, method=span.method), None, _smallest(predicted, load),
+        corpus.name, prober.job, load, probes, tuple(prober.runs), cell, predicted[cell],
+        replace(span, low=span.low * scale, high=span.high * scale), profile, predicted,
+        law=law_of(profile, load, Cell(1, 1)), smallest=_smallest(predicted, load),
     )  # fmt: skip
 
 
@@ -242,7 +220,7 @@ def _hidden(corpus: Corpus, prober: _Prober, load: Load, probes: tuple[Probe, ..
         total_s * math.exp(-half), total_s * math.exp(half), method="times of the probe's batches"
     )
     return Answer(
-        corpus.name, prober.job, load, probes, None, Cell(1, 1), total_s, {}, None, True, _NOWHERE, "", span
+        corpus.name, prober.job, load, probes, tuple(prober.runs), Cell(1, 1), total_s, span, hidden=True
     )
 
 

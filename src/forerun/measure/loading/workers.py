@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from forerun.errors import UsageError
 from forerun.measure.loading.answers import Host, Job, load_average
-from forerun.measure.loading.checking import spread
+from forerun.measure.loading.checking import Compared
 from forerun.measure.loading.corpus import Corpus
-from forerun.measure.loading.decoders import decoder_named
-from forerun.measure.loading.runner import ACTS
 from forerun.measure.loading.torch_loader import WorkerFit, WorkerRun, fit_workers, run_workers
 
 #: repeats of every number of workers, batches a worker in a probe, batches of a run and of each worker in it at least
@@ -22,22 +17,13 @@ REPEATS: Final = 3
 PROBE_BATCHES: Final = 5
 RUN_BATCHES: Final = 16
 RUN_BATCHES_A_WORKER: Final = 8
-NOISY: Final = 0.15
 
 
-@dataclass(frozen=True)
-class WorkersRow:
-    """Some workers: median of the repeats, prediction, and how far the repeats are apart."""
+@dataclass(frozen=True, kw_only=True)
+class WorkersRow(Compared):
+    """Some workers, measured repeatedly and predicted."""
 
     workers: int
-    measured_s: float
-    predicted_s: float
-    spread: float
-
-    @property
-    def error(self) -> float:
-        """Predicted over measured, minus one."""
-        return self.predicted_s / self.measured_s - 1
 
 
 @dataclass(frozen=True)
@@ -75,12 +61,9 @@ class WorkersAnswer:
             "start_s": [{"workers": w, "start_s": s} for w, s in self.fit.start_s],
             "workers_enough": self.fit.enough(self.job.step_s),
             "workers": [
-                {"workers": r.workers, "measured_s": r.measured_s, "predicted_s": r.predicted_s, "error": r.error,
-                 "noisy": r.spread > NOISY}
-                for r in self.rows
+                {"workers": row.workers, **row.data()} for row in self.rows
             ],
-            "host": {"cores": self.host.cores, "load_before": self.host.load_before,
-                     "load_after": self.host.load_after, "quiet": self.host.quiet},
+            "host": self.host.data(),
         }  # fmt: skip
 
 
@@ -102,13 +85,12 @@ def measure_workers(
             "--block", f"{block}; the blocks of {corpus.name} hold at most {corpus.largest_piece}"
         )
     before = load_average()
-    decoder = None if job.decode in ACTS else decoder_named(job.decode)
 
     def run(workers: int, batches: int, step_s: float) -> WorkerRun:
         return run_workers(
             corpus, block=block, samples=batches * job.batch, workers=workers, batch=job.batch, step_s=step_s,
             decode_s=job.decode_s, pool_threads=pool_threads, step=job.step if step_s else "none", decode=job.decode,
-            decoder=decoder,
+            decoder=job.decoder,
         )  # fmt: skip
 
     probed = []
@@ -125,12 +107,10 @@ def measure_workers(
             totals[workers].append(run(workers, batches[workers], job.step_s).total_s)
     rows = tuple(
         WorkersRow(
-            workers,
-            statistics.median(seconds),
-            fit.predict(batches[workers] * job.batch, workers, job.step_s),
-            spread(seconds),
+            workers=workers,
+            seconds=tuple(seconds),
+            predicted_s=fit.predict(batches[workers] * job.batch, workers, job.step_s),
         )
         for workers, seconds in totals.items()
     )
-    host = Host(os.cpu_count() or 1, before, load_average(), platform.platform())
-    return WorkersAnswer(corpus.name, job, block, pool_threads, fit, rows, host)
+    return WorkersAnswer(corpus.name, job, block, pool_threads, fit, rows, Host.since(before))

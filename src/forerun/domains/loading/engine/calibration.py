@@ -227,17 +227,19 @@ def with_intervals(
 
     Raises ProfileError if the probes did not record them.
     """
-    profile = fit_profile(*probes, load)
-    samples = resampled(probes, load, rng, draws)
+    return with_spans(fit_profile(*probes, load), resampled(probes, load, rng, draws))
+
+
+def with_spans(profile: StoreProfile, again: Sequence[StoreProfile]) -> StoreProfile:
+    """The profile with 95 % intervals. again: profiles of resampled requests."""
     names = ("latency_s", "conn_bytes_per_s", "shared_bytes_per_s", "decode_s")
-    fitted = np.array([[getattr(each, name) for name in names] for each in samples])
+    fitted = np.array([[getattr(each, name) for name in names] for each in again])
     # Ranks, not interpolation: a bandwidth that was not identifiable is infinite.
-    low, high = np.quantile(fitted, [0.025, 0.975], axis=0, method="inverted_cdf")
-    spans = {
-        name: Interval(float(low[i]), float(high[i]), method="bootstrap over requests")
-        for i, name in enumerate(names)
-    }
-    return replace(profile, intervals=spans)
+    low, high = np.quantile(fitted, [0.025, 0.975], axis=0, method="inverted_cdf").tolist()
+    spans = zip(names, low, high)
+    return replace(
+        profile, intervals={name: Interval(a, b, method="bootstrap over requests") for name, a, b in spans}
+    )
 
 
 def resampled(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,18 +23,11 @@ from forerun.domains.loading.engine.model import (
     StreamRun,
 )
 from forerun.domains.loading.policy import F64, I64
+from forerun.domains.loading.scenario import CachePolicy
 from forerun.errors import Infeasible, PolicyError
 
 #: a run that takes longer, some ten thousand years, is a slip in a rate or a time
 LONGEST_S = 1e12
-
-_POLICIES = {
-    "lru": cached.LRU,
-    "fifo": cached.FIFO,
-    "clock": cached.CLOCK,
-    "pinned": cached.PINNED,
-    "cost": cached.COST,
-}
 
 
 def open_caches(models: Sequence[CacheModel], keys: int) -> cached.Caches:
@@ -42,7 +35,7 @@ def open_caches(models: Sequence[CacheModel], keys: int) -> cached.Caches:
     ends = np.full((len(models), 3), cached.NOBODY)
     about = np.zeros((len(models), 8))
     for c, model in enumerate(models):
-        ends[c, cached.POLICY] = _POLICIES[model.policy]
+        ends[c, cached.POLICY] = get_args(CachePolicy).index(model.policy)
         about[c, cached.CAPACITY_BYTES] = model.capacity_bytes
         about[c, cached.HIT_LATENCY_S] = model.latency_s
         about[c, cached.HIT_BYTES_PER_S] = model.bytes_per_s
@@ -247,10 +240,9 @@ def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _A
 
 
 def _where(named: dict[str, int]) -> kernels.At:
-    """As a record: compiled functions are handed one address, not sixty numbers, and compile in half the time."""
-    names = kernels.At._fields
-    record = np.dtype((np.record, [(name, np.int64) for name in names]))
-    return cast(kernels.At, np.array(tuple(named[name] for name in names), record)[()])
+    """As a record, with which functions compile in half the time that they take for as many numbers."""
+    record = np.dtype((np.record, [(name, np.int64) for name in named]))
+    return np.array(tuple(named.values()), record)[()]
 
 
 def _block_bytes(readers: Sequence[Reader], block_samples: Sequence[int]) -> F64:

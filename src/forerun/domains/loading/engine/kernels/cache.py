@@ -20,30 +20,14 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
-LRU: Final = 0
-FIFO: Final = 1
-CLOCK: Final = 2
-PINNED: Final = 3
-COST: Final = 4
+#: policies, in the order in which a scenario's type names them
+LRU, FIFO, CLOCK, PINNED, COST = range(5)
 NOBODY: Final = -1
-
-# rows of `links`
-BEFORE: Final = 0
-AFTER: Final = 1
-MARKED: Final = 2
-# columns of `ends`
-HEAD: Final = 0
-TAIL: Final = 1
-POLICY: Final = 2
-# columns of `about`
-HELD_BYTES: Final = 0
-MOST_BYTES: Final = 1
-CAPACITY_BYTES: Final = 2
-HIT_LATENCY_S: Final = 3
-HIT_BYTES_PER_S: Final = 4
-FETCH_S: Final = 5
-FETCH_S_PER_BYTE: Final = 6
-LEFT_WORTH: Final = 7
+#: rows of `links`, columns of `ends`, columns of `about`
+BEFORE, AFTER, MARKED = range(3)
+HEAD, TAIL, POLICY = range(3)
+(HELD_BYTES, MOST_BYTES, CAPACITY_BYTES, HIT_LATENCY_S, HIT_BYTES_PER_S,
+ FETCH_S, FETCH_S_PER_BYTE, LEFT_WORTH) = range(8)  # fmt: skip
 
 
 class Caches(NamedTuple):

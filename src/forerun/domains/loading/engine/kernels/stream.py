@@ -1,17 +1,35 @@
 """Threads over a store: the event loop of loaders that share storage, link, request rate, caches and cores.
 
 Every thread has at most one future event, every consumer one; the next completion under processor sharing is not an event
-but an estimate, replaced whenever a request starts or ends. So the heap never holds more than threads + jobs entries.
+but an estimate, replaced whenever a request starts or ends. So the heap never has more than threads + jobs entries.
 
-All inputs, all state and the whole record are in two arrays, `f` (float64) and `i` (int64); `At` has the offsets. A
-function that takes two arrays and plain numbers costs next to nothing to call, which one that takes thirty arrays does
-not. `advance` may stop at any instant and be called again; it also stops where a job's threads are to be looked at anew
+`advance` may stop at any instant and be called again; it also stops where a job's threads are to be looked at anew
 (`pause_at`), and `admit` then sets how many there may be.
+
+All inputs, all state and the whole record are in two arrays, `f` (float64) and `i` (int64), because a function that takes
+two arrays and plain numbers costs next to nothing to call, which one that takes thirty arrays does not. Both begin with
+single numbers, at the constants below. Columns follow; a record `At` has the place where each begins:
+
+In `f`, given: `block_bytes`, `decode_s` and `cpu_s` (one a sample, or one), `start_s` a job, `step_s` (one a batch, or one
+a job), `latency_s` (in the order in which the store begins to serve, or one), `change_s` instants from which on it is
+another, and `change_factor` how many times as long it is before and from each. In `f`, state and record: keys of the three
+heaps; `wait_since_s` a thread; per batch `ask_s`, `got_s`; per block `taken_s`, `grant_s`, `first_byte_s`, `done_s`,
+`left_s` (last sample put), `put_wait_s`; per job `end_s`.
+
+In `i`, given: `block_at` first sample of each block, `block_key`, `block_failures` attempts that will fail; `job_block`,
+`job_thread`, `job_step`, `job_batch` where a job's rows begin; `batch_samples`; `buffer` samples a job; `job_cache`
+[job, layer]; `thread_job`; per job `admitted` threads that may take blocks, and `pause_at` the batch before which
+`advance` stops. In `i`, state and record: heaps; queues for a slot and for space in the buffer; per thread its `block`,
+`sample`, `failed` attempts; per job `next_block`, `buffered`, `in_hand`, `waiting`, `batch`, `delivered`,
+`most_buffered`; per batch `queue`; per block `by_thread`, `source`; per sample put `put_block`.
+
+`decode_many`, `cpu_many`, `latency_many` say whether there is one value each (1) or one for all (0). `heap_size` is the
+number of entries that a heap may have; the two heaps of `share_*` lie one after the other.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +40,8 @@ from forerun.kernels.jit import kernel
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
+#: a numpy record of int64, made where the columns are laid out: compiled code is given one address, not sixty numbers
+At: TypeAlias = Any
 
 # kinds of event; who they concern: a thread, or a job for STEP_END and BEGIN
 KINDS: Final = 16
@@ -42,88 +62,9 @@ MORE, LESS = np.int64(1), np.int64(-1)
     0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)  # fmt: skip
 
 
-class At(NamedTuple):
-    """Where each column begins.
-
-    In `f`, given: `block_bytes`, `decode_s` and `cpu_s` (one a sample, or one), `start_s` a job, `step_s` (one a
-    batch, or one a job), `latency_s` (in the order in which the store begins to serve, or one), `change_s` instants
-    from which on it is another, and `change_factor` how many times as long it is before and from each. In `f`, state and
-    record: keys of the three heaps; `wait_since_s` a thread; per batch `ask_s`, `got_s`; per block `taken_s`,
-    `grant_s`, `first_byte_s`, `done_s`, `left_s` (last sample put), `put_wait_s`; per job `end_s`.
-    In `i`, given: `block_at` first sample of each block, `block_key`, `block_failures` attempts that will fail;
-    `job_block`, `job_thread`, `job_step`, `job_batch` where a job's rows begin; `batch_samples`; `buffer` samples
-    a job; `job_cache` [job, layer]; `thread_job`; per job `admitted` threads that may take blocks, and `pause_at` the
-    batch before which `advance` stops. In `i`, state and record: heaps; queues for a slot and for space in
-    the buffer; per thread its `block`, `sample`, `failed` attempts; per job `next_block`, `buffered`, `in_hand`,
-    `waiting`, `batch`, `delivered`, `most_buffered`; per batch `queue`; per block `by_thread`, `source`; per sample put
-    `put_block`. `decode_many`, ...: whether there is one value each (1) or one for all (0). `heap_size`: entries that a heap
-    may hold; the two heaps of `share_*` lie one after the other.
-    """
-
-    block_bytes: int
-    decode_s: int
-    cpu_s: int
-    start_s: int
-    step_s: int
-    latency_s: int
-    change_s: int
-    change_factor: int
-    event_s: int
-    share_mark: int
-    wait_since_s: int
-    ask_s: int
-    got_s: int
-    taken_s: int
-    grant_s: int
-    first_byte_s: int
-    done_s: int
-    left_s: int
-    put_wait_s: int
-    end_s: int
-    block_at: int
-    block_key: int
-    block_failures: int
-    job_block: int
-    job_thread: int
-    job_step: int
-    job_batch: int
-    batch_samples: int
-    buffer: int
-    job_cache: int
-    thread_job: int
-    admitted: int
-    pause_at: int
-    event_order: int
-    event_who: int
-    share_order: int
-    share_who: int
-    slot_queue: int
-    put_queue: int
-    put_head: int
-    put_queued: int
-    block: int
-    sample: int
-    failed: int
-    next_block: int
-    buffered: int
-    in_hand: int
-    waiting: int
-    batch: int
-    delivered: int
-    most_buffered: int
-    queue: int
-    by_thread: int
-    source: int
-    put_block: int
-    decode_many: int
-    cpu_many: int
-    latency_many: int
-    heap_size: int
-
-
 @kernel
 def begin(f: F64, i: I64, at: At) -> None:
-    """The world before anything happened: each job's beginning is scheduled."""
+    """The state before anything happened: each job's beginning is scheduled."""
     f[NEXT + LINK] = f[NEXT + CPU] = np.inf
     i[FAILED_BLOCK] = -1
     i[ACTIVE_JOBS] = i[JOBS]
