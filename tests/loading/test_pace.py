@@ -15,14 +15,14 @@ from click.testing import CliRunner
 import forerun
 from forerun.cli.main import run as command_line
 from forerun.domains.loading.blocks.pack import PackSpec, pack
-from forerun.domains.loading.engine.model import Look, Reader, Steering, StoreModel
+from forerun.domains.loading.engine.model import Reader, Steering, StoreModel
 from forerun.domains.loading.engine.pacing import Pacer
 from forerun.domains.loading.engine.run import run_epochs
 from forerun.domains.loading.engine.threads import stream
 from forerun.domains.loading.figures import figures
 from forerun.domains.loading.inputs import prepare
 from forerun.domains.loading.policies.pace import ByInterval
-from forerun.domains.loading.policy import UNBOUNDED, Cell, Pace, PaceSpec, PaceView, paces
+from forerun.domains.loading.policy import UNBOUNDED, Cell, Look, Pace, PaceSpec, PaceView, paces
 from forerun.errors import PolicyError, ScenarioError, UnknownName
 from forerun.measure.loading.answers import Job
 from forerun.measure.loading.corpus import make_corpus, open_corpus
@@ -427,7 +427,7 @@ def test_every_pace_policy_keeps_to_what_is_on_offer(name: str) -> None:
             views.append(
                 {
                     "epoch": turn // 3, "batch": count, "offered_threads": offered, "offered_blocks": blocks,
-                    "batch_samples": 64, "elapsed_s": float(rng.exponential(2)),
+                    "batch_samples": 64, "now_s": 1.0, "elapsed_s": float(rng.exponential(2)),
                     "step_s": np.full(count, rng.choice([0, 0.1])),
                     "load_s": rng.choice([0, 1]) * rng.exponential(0.1, count), "block_bytes": 1e5 * times[0],
                     "samples": np.full(seen, 4.0), "asked_s": times[1] - 1,
@@ -471,6 +471,7 @@ def test_it_acts_only_beyond_the_interval() -> None:
                 offered_threads=(1, 2, 3, 4, 5, 6, 8),
                 offered_blocks=(4,),
                 batch_samples=64,
+                now_s=2.1,
                 elapsed_s=2.1,
                 load_s=waited,
                 step_s=np.full(20, 0.1),

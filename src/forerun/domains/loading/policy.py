@@ -25,6 +25,8 @@ I64 = NDArray[np.int64]
 
 #: samples in a buffer that is never full
 UNBOUNDED = int(np.iinfo(np.int64).max // 4)
+#: where policies are looked for
+_PACKAGE = "forerun.domains.loading.policies"
 
 
 @dataclass(frozen=True)
@@ -238,26 +240,19 @@ class TunerSpec(NamedSpec, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class PaceView:
-    """What a pace policy may know of a running loader: its record since the policy was last asked.
+class Look:
+    """The record of a running loader since it was last looked at.
 
-    epoch, batch: the present epoch, and its batches so far. threads, block_samples: in use. offered_threads,
-    offered_blocks: to choose from, ascending. batch_samples: samples a batch. elapsed_s: seconds since the last call.
-    load_s, step_s: float64, the wait for each batch and its step. block_bytes, samples, asked_s, request_s, decode_s:
-    float64, of each block whose last sample was delivered: its bytes, its samples, when it was asked for (since the last
-    call; negative if before), the seconds of its request and of decoding it. memory_bytes: that blocks in hand may take.
-    epoch_ends: whether an epoch ends, when alone a block size counts. epochs_left: epochs that would have it.
-    epoch_samples: samples of an epoch. merge_s: seconds of making the blocks.
+    now_s: the instant, from the start of the epoch. elapsed_s: seconds since the last look. batch: batches taken of the
+    epoch. threads: that may take blocks. load_s, step_s: float64, the wait for each batch taken and its step. block_bytes,
+    samples, asked_s, request_s, decode_s: float64, of each block whose last sample was delivered: its bytes, its samples,
+    when it was asked for (since the last look; negative if before), the seconds of its request and of decoding it.
     """
 
-    epoch: int
+    now_s: float
+    elapsed_s: float
     batch: int
     threads: int
-    block_samples: int
-    offered_threads: tuple[int, ...]
-    offered_blocks: tuple[int, ...]
-    batch_samples: int
-    elapsed_s: float
     load_s: F64
     step_s: F64
     block_bytes: F64
@@ -265,6 +260,23 @@ class PaceView:
     asked_s: F64
     request_s: F64
     decode_s: F64
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaceView(Look):
+    """What a pace policy may know of a running loader: its record since the policy was last asked, and what is on offer.
+
+    epoch: the present one. block_samples: samples a block. offered_threads, offered_blocks: to choose from, ascending.
+    batch_samples: samples a batch. memory_bytes: that blocks in hand may take (default: any). epoch_ends: whether an epoch
+    ends, when alone a block size counts (default: no). epochs_left: epochs that would have it (default 0). epoch_samples:
+    samples of an epoch (default 0). merge_s: seconds of making the blocks (default 0).
+    """
+
+    epoch: int
+    block_samples: int
+    offered_threads: tuple[int, ...]
+    offered_blocks: tuple[int, ...]
+    batch_samples: int
     memory_bytes: float = math.inf
     epoch_ends: bool = False
     epochs_left: int = 0
@@ -324,27 +336,17 @@ class PaceSpec(NamedSpec, frozen=True, kw_only=True):
 def placements() -> Registry[PlacementSpec]:
     """The placement policies."""
     return Registry(
-        "placement policy",
-        package="forerun.domains.loading.policies",
-        base=PlacementSpec,
-        group="forerun.loading.placement",
+        "placement policy", package=_PACKAGE, base=PlacementSpec, group="forerun.loading.placement"
     )
 
 
 @cache
 def tuners() -> Registry[TunerSpec]:
     """The tuners."""
-    return Registry(
-        "tuner", package="forerun.domains.loading.policies", base=TunerSpec, group="forerun.loading.tuner"
-    )
+    return Registry("tuner", package=_PACKAGE, base=TunerSpec, group="forerun.loading.tuner")
 
 
 @cache
 def paces() -> Registry[PaceSpec]:
     """The pace policies."""
-    return Registry(
-        "pace policy",
-        package="forerun.domains.loading.policies",
-        base=PaceSpec,
-        group="forerun.loading.pace",
-    )
+    return Registry("pace policy", package=_PACKAGE, base=PaceSpec, group="forerun.loading.pace")

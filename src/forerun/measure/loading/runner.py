@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.domains.loading.blocks.samples import undecodable
-from forerun.domains.loading.engine.model import Look, Steering
+from forerun.domains.loading.engine.model import Steering
+from forerun.domains.loading.policy import Look
 from forerun.errors import DataError, ForerunError, StoreError
 from forerun.measure.loading.clients import Client
 from forerun.measure.loading.torch_step import small_step
@@ -255,7 +256,7 @@ class _Watch:
             load_s=np.array(self.load_s[self.batches :]),
             step_s=np.array(self.step_s[self.batches :]),
             block_bytes=size,
-            block_samples=samples,
+            samples=samples,
             asked_s=asked - self.begun - self.looked_s,
             request_s=request_s,
             decode_s=decode_s,

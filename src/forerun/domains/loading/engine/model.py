@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from forerun.domains.loading.policy import F64, I64, UNBOUNDED
+from forerun.domains.loading.policy import F64, I64, UNBOUNDED, Look
 from forerun.domains.loading.scenario import CachePolicy, Partition
 
 
@@ -97,29 +97,6 @@ class CacheModel:
     bytes_per_s: float = math.inf
     fetch_s: float = 1.0
     fetch_bytes_per_s: float = math.inf
-
-
-@dataclass(frozen=True)
-class Look:
-    """The record of a loader since it was last looked at.
-
-    now_s: the instant. elapsed_s: since the last look. batch: batches taken of the epoch. threads: that may take blocks.
-    load_s, step_s: float64, wait and step of each batch taken. block_bytes, block_samples, asked_s, request_s, decode_s:
-    float64, of each block whose last sample was delivered: its bytes, its samples, when it was asked for (since the last
-    look, negative if before), the seconds of its request and of decoding it.
-    """
-
-    now_s: float
-    elapsed_s: float
-    batch: int
-    threads: int
-    load_s: F64
-    step_s: F64
-    block_bytes: F64
-    block_samples: F64
-    asked_s: F64
-    request_s: F64
-    decode_s: F64
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from forerun.domains.loading.engine.model import Look, Steering
-from forerun.domains.loading.policy import Pace, PaceSpec, PaceView
-from forerun.errors import PolicyError
+from forerun.domains.loading.engine.model import Steering
+from forerun.domains.loading.policy import F64, Look, Pace, PaceSpec, PaceView
+from forerun.errors import PolicyError, Problem
 from forerun.rng import stream
 
 
@@ -107,21 +107,12 @@ class Pacer:
 
     def _decided(self, look: Look, *, ends: bool) -> Pace:
         view = PaceView(
+            **{**vars(look), "threads": self.threads},
             epoch=self.epoch,
-            batch=look.batch,
-            threads=self.threads,
             block_samples=self.block_samples,
             offered_threads=self.offered_threads,
             offered_blocks=self.offered_blocks,
             batch_samples=self.batch_samples,
-            elapsed_s=look.elapsed_s,
-            load_s=look.load_s,
-            step_s=look.step_s,
-            block_bytes=look.block_bytes,
-            samples=look.block_samples,
-            asked_s=look.asked_s,
-            request_s=look.request_s,
-            decode_s=look.decode_s,
             memory_bytes=self.memory_bytes,
             epoch_ends=ends,
             epochs_left=self.epochs - self.epoch - 1,
@@ -139,7 +130,7 @@ class Pacer:
         self.record.append(
             Paced(
                 self.job, self.epoch, look.batch, look.now_s, self.threads, pace.threads, block, view.waited_share,
-                view.samples_per_s, _mean(look.request_s), _mean(look.decode_s / np.maximum(look.block_samples, 1)),
+                view.samples_per_s, _mean(look.request_s), _mean(look.decode_s / np.maximum(look.samples, 1)),
                 pace.why,
             )
         )  # fmt: skip
@@ -148,10 +139,8 @@ class Pacer:
 
     def _impossible(self, look: Look, what: str) -> PolicyError:
         where = f"job {self.job}, epoch {self.epoch}, batch {look.batch}, {look.now_s:.6g} s"
-        error = PolicyError.at(where, what)
-        assert isinstance(error, PolicyError)
-        return error
+        return PolicyError(Problem(where, what))
 
 
-def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+def _mean(values: F64) -> float:
     return float(values.mean()) if len(values) else math.nan

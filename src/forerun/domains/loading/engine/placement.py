@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,35 +68,6 @@ class Placed:
         return float(np.mean([wait for _, _, wait in self.waits]))
 
 
-@dataclass
-class _Cluster:
-    nodes: Sequence[Node]
-    gpus: list[int] = field(default_factory=list)
-    cpus: list[int] = field(default_factory=list)
-    disk: list[float] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.gpus = [node.gpus for node in self.nodes]
-        self.cpus = [node.cpus for node in self.nodes]
-        self.disk = [node.disk for node in self.nodes]
-
-    def views(self) -> tuple[NodeView, ...]:
-        return tuple(
-            NodeView(node.gpus, node.cpus, node.disk, *free)
-            for node, free in zip(self.nodes, zip(self.gpus, self.cpus, self.disk))
-        )
-
-    def take(self, node: int, gpus: int, cpus: int) -> None:
-        self.gpus[node] -= gpus
-        self.cpus[node] -= cpus
-
-    def state(self) -> tuple[list[int], list[int], list[float]]:
-        return list(self.gpus), list(self.cpus), list(self.disk)
-
-    def restore(self, state: tuple[list[int], list[int], list[float]]) -> None:
-        self.gpus, self.cpus, self.disk = state
-
-
 def owned(chunks: int, workers: int) -> list[range]:
     """The chunks of each worker: contiguous groups, longer ones first."""
     edges = np.concatenate(
@@ -118,7 +89,7 @@ class _Line:
     """The line of jobs and what runs."""
 
     def __init__(self, nodes: Sequence[Node], gangs: Sequence[Gang], policy: PlacementSpec) -> None:
-        self.cluster = _Cluster(nodes)
+        self.nodes = [NodeView(n.gpus, n.cpus, n.disk, n.gpus, n.cpus, n.disk) for n in nodes]
         self.gangs = gangs
         self.policy = policy
         self.chunk_node = [[-1] * len(gang.chunks) for gang in gangs]
@@ -146,22 +117,29 @@ class _Line:
             self.start(number, job, now, placed)
         return Placed(tuple(self.workers), tuple(self.waits))
 
+    def take(self, number: int, *, gpus: int = 0, cpus: int = 0, disk: float = 0.0) -> None:
+        """Take so much of what is free on a node; negative amounts are given back."""
+        node = self.nodes[number]
+        self.nodes[number] = replace(
+            node, free_gpus=node.free_gpus - gpus, free_cpus=node.free_cpus - cpus, free_disk=node.free_disk - disk
+        )  # fmt: skip
+
     def free_ended(self, now: float) -> None:
         while self.running and self.running[0][0] <= now:
             _, _, number, job, homes = heapq.heappop(self.running)
             shape = self.gangs[number].jobs[job]
             for node in homes:
-                self.cluster.take(node, -shape.gpus, -shape.cpus)
+                self.take(node, gpus=-shape.gpus, cpus=-shape.cpus)
             self.left[number] -= 1
             if not self.left[number]:
-                for chunk, node in enumerate(self.chunk_node[number]):
-                    self.cluster.disk[node] += self.gangs[number].chunks[chunk]
+                for size, node in zip(self.gangs[number].chunks, self.chunk_node[number]):
+                    self.take(node, disk=-size)
 
     def try_job(self, number: int, job: int) -> list[WorkerPlacement] | None:
         """All workers of the job placed, or nothing changed."""
         gang = self.gangs[number]
         shape = gang.jobs[job]
-        before, chunks_before = self.cluster.state(), list(self.chunk_node[number])
+        before, chunks_before = list(self.nodes), list(self.chunk_node[number])
         brings = bool(gang.chunks) and chunks_before[0] < 0
         placed = []
         for mine in owned(len(gang.chunks), shape.workers):
@@ -171,10 +149,9 @@ class _Line:
                 tuple(gang.chunks[chunk] for chunk in mine),
                 tuple(self.chunk_node[number][chunk] for chunk in mine),
             )
-            placement = self.policy.place(PlacementView(self.cluster.views(), worker, brings))
+            placement = self.policy.place(PlacementView(tuple(self.nodes), worker, brings))
             if placement is None:
-                self.cluster.restore(before)
-                self.chunk_node[number] = chunks_before
+                self.nodes, self.chunk_node[number] = before, chunks_before
                 return None
             self.carry_out(number, job, mine, worker, placement)
             placed.append(placement)
@@ -183,21 +160,18 @@ class _Line:
     def carry_out(
         self, number: int, job: int, mine: range, worker: WorkerView, placement: WorkerPlacement
     ) -> None:
-        cluster, where = self.cluster, f"gang {number}, job {job}"
-        if cluster.gpus[placement.node] < worker.gpus or cluster.cpus[placement.node] < worker.cpus:
-            raise PolicyError.at(
-                where, f"a worker was placed on node {placement.node}, where it does not fit"
-            )
-        cluster.take(placement.node, worker.gpus, worker.cpus)
+        where, home = f"gang {number}, job {job}", placement.node
+        if self.nodes[home].free_gpus < worker.gpus or self.nodes[home].free_cpus < worker.cpus:
+            raise PolicyError.at(where, f"a worker was placed on node {home}, where it does not fit")
+        self.take(home, gpus=worker.gpus, cpus=worker.cpus)
         if set(placement.chunks) != set(worker.missing):
             raise PolicyError.at(where, "chunks that are missing were not placed, or others were")
         for chunk, node in placement.chunks.items():
             size = worker.chunk_sizes[chunk]
-            if cluster.disk[node] < size:
-                raise PolicyError.at(
-                    where, f"a chunk of {size:g} was placed on node {node}, where it does not fit"
-                )
-            cluster.disk[node] -= size
+            if self.nodes[node].free_disk < size:
+                what = f"a chunk of {size:g} was placed on node {node}, where it does not fit"
+                raise PolicyError.at(where, what)
+            self.take(node, disk=size)
             self.chunk_node[number][mine[chunk]] = node
 
     def start(self, number: int, job: int, now: float, placed: Sequence[WorkerPlacement]) -> None:

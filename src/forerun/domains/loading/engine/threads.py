@@ -15,14 +15,13 @@ from forerun.domains.loading.engine.kernels import cache as cached
 from forerun.domains.loading.engine.kernels import stream as kernels
 from forerun.domains.loading.engine.model import (
     CacheModel,
-    Look,
     Reader,
     Requests,
     StoreModel,
     Streamed,
     StreamRun,
 )
-from forerun.domains.loading.policy import F64, I64
+from forerun.domains.loading.policy import F64, I64, Look
 from forerun.domains.loading.scenario import CachePolicy
 from forerun.errors import Infeasible, PolicyError
 
@@ -169,7 +168,7 @@ def _look(arrays: _Arrays, reader: Reader, job: int, since: list[float], now_s: 
         load_s=record.load_s[lately].copy(),
         step_s=np.array(record.step_s[lately], np.float64),
         block_bytes=requests.size_bytes[left],
-        block_samples=np.array([len(reader.blocks[block]) for block in left.tolist()], np.float64),
+        samples=np.array([len(reader.blocks[block]) for block in left.tolist()], np.float64),
         asked_s=requests.taken_s[left] - before_s,
         request_s=(requests.done_s - requests.taken_s)[left],
         decode_s=(requests.left_s - requests.done_s - requests.put_wait_s)[left],
