@@ -31,6 +31,12 @@ DEFAULT_POOLS = DEFAULT_WORKERS.with_(threads=(1, 2, 4))
 
 OBJECTIVES = ("time", "cost")
 
+#: what a plan says of its cell
+_OF_CELL = (
+    "block_samples", "threads", "workers", "cache_bytes", "placement", "local_share", "total_s", "samples_per_s",
+    "held_bytes", "cost_usd", "hidden",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, repr=False)
 class Plan(ShownPlan):
@@ -46,18 +52,9 @@ class Plan(ShownPlan):
     @property
     def summary(self) -> dict[str, Any]:
         """The plan in figures."""
+        (chosen,) = cells_table([self.chosen], self.chosen.cell).records()
         return {
-            "block_samples": self.chosen.cell.block,
-            "threads": self.chosen.cell.threads,
-            "workers": self.chosen.cell.workers,
-            "cache_bytes": self.chosen.cell.cache_bytes,
-            "placement": self.chosen.cell.placement,
-            "local_share": self.chosen.local_share,
-            "total_s": self.chosen.total_s,
-            "samples_per_s": self.chosen.samples_per_s,
-            "held_bytes": self.chosen.held_bytes,
-            "cost_usd": self.chosen.cost_usd,
-            "hidden": self.chosen.hidden,
+            **{name: chosen[name] for name in _OF_CELL},
             "bottleneck": self.bottleneck,
             "payback_epochs": self.payback if math.isfinite(self.payback) else None,
             "cells": len(self.cells),
@@ -97,13 +94,8 @@ class Plan(ShownPlan):
 
     def data(self) -> dict[str, Any]:
         """Plain data."""
-        rows = [
-            {"block_samples": c.cell.block, "threads": c.cell.threads, "workers": c.cell.workers,
-             "cache_bytes": c.cell.cache_bytes, "placement": c.cell.placement, "local_share": c.local_share,
-             "total_s": c.total_s, "held_bytes": c.held_bytes,
-             "cost_usd": c.cost_usd, "hidden": c.hidden}
-            for c in self.cells
-        ]  # fmt: skip
+        shown = [name for name in _OF_CELL if name != "samples_per_s"]
+        rows = [{name: row[name] for name in shown} for row in self.tables["cells"].records()]
         return {
             "domain": "loading",
             "summary": self.summary,

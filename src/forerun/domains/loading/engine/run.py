@@ -21,7 +21,7 @@ from forerun.domains.loading.engine.tuning import Tuned, tune
 from forerun.domains.loading.engine.workers import delivered_steps, delivery, planned_batches
 from forerun.domains.loading.inputs import Inputs
 from forerun.domains.loading.observer import Observer
-from forerun.domains.loading.policy import F64
+from forerun.domains.loading.policy import F64, I64
 from forerun.domains.loading.scenario import Scenario
 from forerun.rng import stream as random_stream
 
@@ -30,10 +30,13 @@ from forerun.rng import stream as random_stream
 class Epoch:
     """One epoch of one job, however it was loaded.
 
-    ask_s, got_s, step_s: float64[batches], when the loop asked for each batch and had it, from the epoch's start, and the
-    step that followed. samples: in each batch; queue: decoded samples in the buffer when it was asked for. gets: requests
-    to the store, retries included. neighbour_share, batch_spread: see `neighbours`. streamed: what a loader of threads
-    recorded.
+    job, number: which job and epoch, from 0. ask_s, got_s, step_s: float64[batches], when the loop asked for each batch and
+    had it, from the epoch's start, and the step that followed. samples, queue: in each batch; decoded samples in the buffer
+    when it was asked for. total_s: seconds of the epoch. store_bytes, gets: read from the store; requests to it, retries
+    included. peak_memory_bytes: of blocks in hand, buffer and batch, at most. block_samples: samples a block.
+    warmup_steps: batches at the beginning whose waits are start-up. hit_share: blocks that a cache had (default 0).
+    neighbour_share, batch_spread: see `neighbours` (defaults 0 and 1). streamed: what a loader of threads recorded
+    (default None: a loader of workers).
     """
 
     job: int
@@ -42,22 +45,37 @@ class Epoch:
     got_s: F64
     step_s: F64
     samples: F64
-    queue: F64
+    queue: I64
     total_s: float
     store_bytes: float
     gets: int
-    hit_share: float
     peak_memory_bytes: float
-    neighbour_share: float
-    batch_spread: float
+    block_samples: int
+    warmup_steps: int
+    hit_share: float = 0.0
+    neighbour_share: float = 0.0
+    batch_spread: float = 1.0
     streamed: Streamed | None = None
-    block_samples: int = 1
-    warmup_steps: int = 1
 
     @property
     def load_s(self) -> F64:
         """Wait for each batch."""
         return self.got_s - self.ask_s
+
+    @property
+    def first_batch_s(self) -> float:
+        """Wait for the first batch."""
+        return float(self.load_s[0])
+
+    @property
+    def stall_share(self) -> float:
+        """Waits over the total."""
+        return float(self.load_s.sum() / self.total_s)
+
+    @property
+    def utilisation_share(self) -> float:
+        """Steps over the total."""
+        return float(self.step_s.sum() / self.total_s)
 
     @property
     def samples_per_s(self) -> float:
@@ -231,7 +249,7 @@ def _epoch(
         got_s=streamed.got_s - streamed.start_s,
         step_s=np.asarray(streamed.step_s),
         samples=streamed.batch_samples.astype(np.float64),
-        queue=streamed.queue.astype(np.float64),
+        queue=streamed.queue,
         total_s=streamed.total_s,
         store_bytes=float(requests.size_bytes[from_store].sum()),
         gets=int(from_store.sum()) + failed,
@@ -262,17 +280,14 @@ def _by_workers(inputs: Inputs, observers: Sequence[Observer]) -> Epochs:
                 got_s=delivered.got_s,
                 step_s=np.broadcast_to(delivered_steps(inputs, number), len(batches)),
                 samples=batches.samples.astype(np.float64),
-                queue=np.zeros(len(batches)),
+                queue=np.zeros(len(batches), np.int64),
                 total_s=delivered.total_s,
                 store_bytes=float(inputs.mean_bytes * batches.samples.sum()),
                 gets=-(-samples // inputs.block_samples),
-                hit_share=0.0,
                 peak_memory_bytes=loader.workers
                 * loader.prefetch
                 * scenario.run.batch
                 * inputs.decoded_bytes,
-                neighbour_share=0.0,
-                batch_spread=1.0,
                 block_samples=inputs.block_samples,
                 warmup_steps=scenario.run.warmup_steps,
             )

@@ -64,14 +64,18 @@ class _Summary:
     def summary(self) -> dict[str, Any]:
         epochs, last = self.epochs, self.epochs[-1]
         threads, compute = self.simulated.threads, self.law.terms["compute"]
+
+        def mean(name: str) -> float:
+            return float(np.mean([getattr(epoch, name) for epoch in epochs]))
+
         figures: dict[str, Any] = {
-            "samples_per_s": float(np.mean([epoch.samples_per_s for epoch in epochs])),
-            "total_s": float(np.mean([epoch.total_s for epoch in epochs])),
-            "stall_share": float(np.mean([epoch.load_s.sum() / epoch.total_s for epoch in epochs])),
-            "steady_stall_share": float(np.mean([epoch.steady_stall for epoch in epochs])),
+            "samples_per_s": mean("samples_per_s"),
+            "total_s": mean("total_s"),
+            "stall_share": mean("stall_share"),
+            "steady_stall_share": mean("steady_stall"),
             "load_mean_s": float(np.mean(self.first.load_s)),
-            "first_batch_s": float(self.first.load_s[0]),
-            "utilisation_share": float(np.mean([epoch.step_s.sum() / epoch.total_s for epoch in epochs])),
+            "first_batch_s": self.first.first_batch_s,
+            "utilisation_share": mean("utilisation_share"),
             "hidden": bool(last.steady_stall < 0.01),
             "bottleneck": self.law.bottleneck,
             "law_samples_per_s": self.law.samples_per_s,
@@ -82,7 +86,7 @@ class _Summary:
             "peak_memory_bytes": max(epoch.peak_memory_bytes for epoch in epochs),
             "store_bytes": float(np.sum([epoch.store_bytes for epoch in epochs])),
             "gets": int(sum(epoch.gets for epoch in epochs)),
-            "hit_share": float(np.mean([epoch.hit_share for epoch in epochs])),
+            "hit_share": mean("hit_share"),
             "cold_samples_per_s": self.first.samples_per_s,
             "warm_samples_per_s": last.samples_per_s,
             "neighbour_share": self.first.neighbour_share,
@@ -180,7 +184,7 @@ class _Summary:
             "laws": tables.laws_table(self.law),
         }
         if self.simulated.threads is not None:
-            made["requests"] = tables.requests_table([epoch for epoch in self.epochs if epoch.number == 0])
+            made["requests"] = tables.requests_table(epoch for epoch in self.epochs if epoch.number == 0)
         if self.split:
             made["split"] = Table.of_rows(tables.SPLIT, self.split)
         if self.cells:
@@ -189,9 +193,10 @@ class _Summary:
         if self.tuned is not None:
             made["probes"] = tables.probes_table(self.tuned.probes)
         if self.simulated.pacers:
-            made["pace"] = tables.pace_table(self.simulated.pacers)
+            looks = [look for pacer in self.simulated.pacers for look in pacer.record]
+            made["pace"] = Table.of_records(tables.PACE, looks)
         if self.placed is not None:
-            made["placed"] = tables.placed_table(self.placed)
+            made["placed"] = Table.of_records(tables.PLACED, self.placed.workers)
         return made
 
     def why(self) -> str:

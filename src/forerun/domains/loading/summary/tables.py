@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,10 +14,8 @@ from forerun.domains.loading.engine.cells import Predicted
 from forerun.domains.loading.engine.kernels.deliver import Delivery
 from forerun.domains.loading.engine.laws import Explanation, payback_epochs
 from forerun.domains.loading.engine.model import Batches, Streamed
-from forerun.domains.loading.engine.pacing import Pacer
-from forerun.domains.loading.engine.placement import Placed
 from forerun.domains.loading.engine.run import Epoch
-from forerun.domains.loading.policy import Cell, Probe
+from forerun.domains.loading.policy import F64, I64, Cell, Probe
 from forerun.result.ledger import Ledger
 from forerun.result.tables import Column, Table, TableSchema
 from forerun.result.timeline import Timeline
@@ -194,104 +192,73 @@ STATES: Final = (
 )
 
 
-def thread_timeline(jobs: tuple[Streamed, ...]) -> Timeline:
+#: intervals of one state: their tracks (all the same, or one each), the state's code, and when each begins and ends
+Spans = tuple[int | I64, int, F64, F64]
+
+
+def thread_timeline(jobs: Sequence[Streamed]) -> Timeline:
     """Tracks of every thread and every training loop; blocks that were not finished are left out."""
-    entity: list[np.ndarray] = []
-    state: list[np.ndarray] = []
-    begin: list[np.ndarray] = []
-    end: list[np.ndarray] = []
+    spans: list[Spans] = []
     names: list[str] = []
     groups: list[str] = []
     for number, job in enumerate(jobs):
         requests = job.requests
         whole = np.isfinite(requests.left_s)
-        group = f"job {number}"
         threads = int(requests.thread.max(initial=0)) + 1
-        edges = (
-            requests.taken_s, requests.grant_s, requests.first_byte_s, requests.done_s, requests.left_s
-        )  # fmt: skip
+        edges = (requests.taken_s, requests.grant_s, requests.first_byte_s, requests.done_s, requests.left_s)
         for code, (a, b) in enumerate(itertools.pairwise(edges)):
-            entity.append(len(names) + requests.thread[whole])
-            state.append(np.full(int(whole.sum()), code))
-            begin.append(a[whole])
-            end.append(b[whole])
-        names += [f"job {number} thread {thread}" for thread in range(threads)]
-        groups += [group] * threads
-        for code, a, b in ((4, job.ask_s, job.got_s), (5, job.got_s, job.got_s + job.step_s)):
-            entity.append(np.full(len(a), len(names)))
-            state.append(np.full(len(a), code))
-            begin.append(a)
-            end.append(b)
-        names.append(f"job {number} loop")
-        groups.append(group)
-    return _timeline(names, groups, entity, state, begin, end)
+            spans.append((len(names) + requests.thread[whole], code, a[whole], b[whole]))
+        loop = len(names) + threads
+        spans += [(loop, 4, job.ask_s, job.got_s), (loop, 5, job.got_s, job.got_s + job.step_s)]
+        names += [f"job {number} thread {thread}" for thread in range(threads)] + [f"job {number} loop"]
+        groups += [f"job {number}"] * (threads + 1)
+    return _timeline(names, groups, spans)
 
 
 def worker_timeline(plan: Batches, delivery: Delivery) -> Timeline:
     """Tracks of every worker and of the training loop."""
     workers = int(plan.worker.max()) + 1
     names = [f"worker {number}" for number in range(workers)] + ["loop"]
-    loop = np.full(len(plan), workers)
     step_end = np.append(delivery.ask_s[1:], delivery.total_s)
-    return _timeline(
-        names,
-        ["workers"] * workers + ["loop"],
-        [plan.worker, loop, loop],
-        [np.full(len(plan), code) for code in (6, 4, 5)],
-        [delivery.build_start_s, delivery.ask_s, delivery.got_s],
-        [delivery.build_end_s, delivery.got_s, step_end],
+    spans: list[Spans] = [
+        (plan.worker, 6, delivery.build_start_s, delivery.build_end_s),
+        (workers, 4, delivery.ask_s, delivery.got_s),
+        (workers, 5, delivery.got_s, step_end),
+    ]
+    return _timeline(names, ["workers"] * workers + ["loop"], spans)
+
+
+def _timeline(names: Sequence[str], groups: Sequence[str], spans: Sequence[Spans]) -> Timeline:
+    """The intervals that are not empty."""
+    from_s, to_s = (np.concatenate([span[end] for span in spans]) for end in (2, 3))
+    entity, state = (
+        np.concatenate([np.broadcast_to(span[column], len(span[2])) for span in spans]) for column in (0, 1)
     )
-
-
-def _timeline(
-    names: list[str],
-    groups: list[str],
-    entity: list[np.ndarray],
-    state: list[np.ndarray],
-    begin: list[np.ndarray],
-    end: list[np.ndarray],
-) -> Timeline:
-    from_s, to_s = np.concatenate(begin), np.concatenate(end)
     keep = to_s > from_s
     return Timeline(
-        entities=tuple(names),
-        states=STATES,
-        entity=np.concatenate(entity)[keep],
-        state=np.concatenate(state)[keep],
-        from_s=from_s[keep],
-        to_s=to_s[keep],
-        groups=tuple(groups),
+        tuple(names), STATES, entity[keep], state[keep], from_s[keep], to_s[keep], groups=tuple(groups)
     )
 
 
 def epochs_table(epochs: Sequence[Epoch], *, cached: bool) -> Table:
     """A row an epoch. cached: whether there are caches, which are cold in the first."""
-    return Table.of_rows(
+    return Table.of_records(
         EPOCHS,
-        [
-            (
-                e.job, e.number, ("cold" if e.number == 0 else "warm") if cached else "none", e.samples_per_s, e.total_s,
-                float(e.load_s[0]), e.steady_stall, float(e.step_s.sum()) / e.total_s, e.store_bytes, e.gets,
-                e.hit_share, e.peak_memory_bytes, e.neighbour_share, e.batch_spread,
-            )
-            for e in epochs
-        ],
-    )  # fmt: skip
+        epochs,
+        epoch="number",
+        cache=lambda epoch: ("warm" if epoch.number else "cold") if cached else "none",
+        steady_stall_share="steady_stall",
+    )
 
 
 def batches_table(epochs: Sequence[Epoch]) -> Table:
     """A row a batch of every epoch."""
-    return Table.of(
+    return Table.of_parts(
         BATCHES,
-        job=np.concatenate([np.full(len(e.ask_s), e.job) for e in epochs]),
-        epoch=np.concatenate([np.full(len(e.ask_s), e.number) for e in epochs]),
-        batch=np.concatenate([np.arange(len(e.ask_s)) for e in epochs]),
-        ask_s=np.concatenate([e.ask_s for e in epochs]),
-        got_s=np.concatenate([e.got_s for e in epochs]),
-        load_s=np.concatenate([e.load_s for e in epochs]),
-        step_s=np.concatenate([e.step_s for e in epochs]),
-        samples=np.concatenate([e.samples for e in epochs]),
-        queue=np.concatenate([e.queue for e in epochs]).astype(np.int64),
+        [
+            {**vars(e), "epoch": e.number, "batch": np.arange(len(e.ask_s)), "load_s": e.load_s}
+            for e in epochs
+        ],
     )
 
 
@@ -301,77 +268,49 @@ def laws_table(law: Explanation) -> Table:
     return Table.of_rows(LAWS, rows)
 
 
-def requests_table(epochs: Sequence[Epoch]) -> Table:
+def requests_table(epochs: Iterable[Epoch]) -> Table:
     """A row a block that was asked for, of epochs of loaders of threads."""
     parts = []
     for epoch in epochs:
         assert epoch.streamed is not None
-        requests = epoch.streamed.requests
-        asked = np.flatnonzero(np.isfinite(requests.taken_s))
-        source = ["store" if number < 0 else f"cache {number}" for number in requests.source[asked]]
-        parts.append(
-            {
-                "job": np.full(len(asked), epoch.job),
-                "block": asked,
-                "thread": requests.thread[asked],
-                "size_bytes": requests.size_bytes[asked],
-                "taken_s": requests.taken_s[asked],
-                "grant_s": requests.grant_s[asked],
-                "first_byte_s": requests.first_byte_s[asked],
-                "done_s": requests.done_s[asked],
-                "left_s": requests.left_s[asked],
-                "put_wait_s": requests.put_wait_s[asked],
-                "source": np.array(source, object),
-            }
-        )
-    return Table.of(REQUESTS, **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+        requests = vars(epoch.streamed.requests)
+        asked = np.flatnonzero(np.isfinite(requests["taken_s"]))
+        part = {name: values[asked] for name, values in requests.items()}
+        source = ["store" if number < 0 else f"cache {number}" for number in part["source"]]
+        parts.append({**part, "job": epoch.job, "block": asked, "source": source})
+    return Table.of_parts(REQUESTS, parts)
 
 
 def probes_table(probes: Sequence[Probe]) -> Table:
     """A row a probe of the tuner."""
-    rows = [
-        (number, p.cell.block, p.cell.threads, p.samples, p.total_s, p.samples / p.total_s)
-        for number, p in enumerate(probes)
-    ]
-    return Table.of_rows(PROBES, rows)
-
-
-def pace_table(pacers: Sequence[Pacer]) -> Table:
-    """A row a look of a pace policy, of all jobs."""
-    rows = [
-        (
-            row.job, row.epoch, row.batch, row.at_s, row.threads_before, row.threads, row.block_samples,
-            row.waited_share, row.samples_per_s, row.request_s, row.decode_s, row.why,
-        )
-        for pacer in pacers
-        for row in pacer.record
-    ]  # fmt: skip
-    return Table.of_rows(PACE, rows)
-
-
-def placed_table(placed: Placed) -> Table:
-    """A row a worker."""
-    rows = [(w.gang, w.job, w.worker, w.node, w.start_s, w.local_chunks, w.chunks) for w in placed.workers]
-    return Table.of_rows(PLACED, rows)
+    return Table.of_records(
+        PROBES,
+        probes,
+        probe=range(len(probes)),
+        block_samples="cell.block",
+        threads="cell.threads",
+        samples_per_s=lambda probe: probe.samples / probe.total_s,
+    )
 
 
 def cells_table(cells: Sequence[Predicted], chosen: Cell, merge_s: float = 0.0) -> Table:
     """Every predicted cell; pay-back is against single samples with as many threads, where the grid has them."""
     alone_s = {replace(entry.cell, block=0): entry.total_s for entry in cells if entry.cell.block == 1}
-    return Table.of_rows(
+
+    def payback(entry: Predicted) -> float:
+        if not merge_s or entry.cell.block == 1:
+            return math.nan
+        return _finite(payback_epochs(merge_s, alone_s.get(replace(entry.cell, block=0), 0.0), entry.total_s))
+
+    of_cell = {name: f"cell.{name}" for name in ("threads", "workers", "cache_bytes", "placement")}
+    return Table.of_records(
         CELLS,
-        [
-            (
-                c.cell.block, c.cell.threads, c.cell.workers, c.cell.cache_bytes, c.cell.placement, c.local_share,
-                c.total_s, c.samples_per_s, c.held_bytes, c.cost_usd, c.gets, c.request_usd,
-                _finite(payback_epochs(merge_s, alone_s.get(replace(c.cell, block=0), 0.0), c.total_s))
-                if merge_s and c.cell.block > 1
-                else math.nan,
-                c.hidden, c.cell == chosen,
-            )
-            for c in cells
-        ],
-    )  # fmt: skip
+        cells,
+        **of_cell,
+        block_samples="cell.block",
+        payback_epochs=payback,
+        chosen=lambda entry: entry.cell == chosen,
+    )
 
 
 def _finite(value: float) -> float:
