@@ -174,7 +174,7 @@ def test_what_is_looked_at_and_what_threads_may_do() -> None:
         assert len(seen) == left.sum()
         assert seen.sum() == pytest.approx((requests.done_s - requests.taken_s)[left].sum())
         decode = np.concatenate([look.decode_s for look in looks]).sum()
-        samples = np.concatenate([look.block_samples for look in looks]).sum()
+        samples = np.concatenate([look.samples for look in looks]).sum()
         assert decode == pytest.approx(samples * float(np.asarray(reader.decode_s)), abs=1e-9)
         admitted = np.array([few, *(threads for _, threads in decided)])
         since = np.array([0.0, *(now for now, _ in decided)])

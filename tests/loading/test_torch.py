@@ -12,6 +12,8 @@ import pytest
 from forerun.cli.main import run as command_line
 from forerun.domains.loading.blocks.dataset import BlockDataset
 from forerun.domains.loading.blocks.pack import PackSpec, pack
+from forerun.domains.loading.engine.kernels.deliver import Pool, deliver_pooled
+from forerun.domains.loading.engine.model import batches_of
 from forerun.errors import DataError, UsageError
 from forerun.measure.loading import torch_loader as torches
 from forerun.measure.loading.corpus import make_corpus, open_corpus
@@ -108,10 +110,9 @@ def test_pools_give_every_sample_and_follow_their_recursion(blocks: Path) -> Non
             corpus, block=16, samples=320, workers=2, batch=64, step_s=0.0, decode_s=0.004, pool_threads=2
         )
     assert sorted(found.samples) == [32, 32, 64, 64, 64, 64]
-    predicted = torches.predict_pooled(
-        320, workers=2, threads=2, block=16, batch=64, prefetch=2, step_s=0.0, start_s=[0.0, 0.0],
-        read_s=(0.0, 0.0), decode_s=0.004, collate_s=0.0,
-    )  # fmt: skip
+    plan = batches_of(320, 64, 2, "contiguous", take_all=True)
+    pool = Pool(2, 16, 0.0, 0.0, 0.004, 0.0, 0.0)
+    predicted = deliver_pooled(plan.worker, plan.samples, np.zeros(1), np.zeros(2), 4, pool).total_s
     assert predicted == pytest.approx(160 * 0.004 / 2, rel=0.01)
     assert found.total_s >= predicted
 

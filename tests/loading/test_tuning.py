@@ -19,12 +19,13 @@ from forerun.domains.loading.engine.calibration import (
     with_intervals,
 )
 from forerun.domains.loading.engine.tuning import tune
-from forerun.domains.loading.policies.fixed_blocks import FixedBlocks, early_stop
+from forerun.domains.loading.policies.fixed_blocks import FixedBlocks
 from forerun.domains.loading.policies.no_merge import NoMerge
 from forerun.domains.loading.policies.random_ten import RandomTen
 from forerun.domains.loading.policies.three_probes import ThreeProbes
 from forerun.domains.loading.policy import Ask, Cell, Load, Probe, tuners
 from forerun.errors import ProfileError
+from forerun.replication.cndlsys.statistics import early_stop
 from forerun.rng import stream
 
 from .conftest import shown_on_the_page

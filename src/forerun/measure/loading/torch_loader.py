@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from forerun.domains.loading.engine.kernels.deliver import Pool, deliver, deliver_pooled
+from forerun.domains.loading.engine.kernels.deliver import deliver
 from forerun.domains.loading.engine.model import batches_of
 from forerun.domains.loading.policy import F64
 from forerun.errors import DataError, ForerunError, StoreError, UsageError
@@ -283,16 +283,3 @@ def fit_workers(runs: Sequence[tuple[int, WorkerRun]], batch: int, prefetch: int
         for (workers, run), (_, build_s) in zip(runs, builds)
     ]
     return WorkerFit(tuple(builds), tuple(starts), batch, prefetch)
-
-
-def predict_pooled(
-    samples: int, *, workers: int, threads: int, block: int, batch: int, prefetch: int, step_s: float,
-    start_s: Sequence[float], read_s: tuple[float, float], decode_s: float, collate_s: float,
-) -> float:  # fmt: skip
-    """Total of workers with pools by their recursion; read_s: of a block, fixed and a sample."""
-    plan = batches_of(samples, batch, workers, "contiguous", take_all=True)
-    pool = Pool(threads, block, read_s[0], read_s[1], decode_s, collate_s, 0.0)
-    delivery = deliver_pooled(
-        plan.worker, plan.samples, np.array([step_s]), np.array(start_s, float), workers * prefetch, pool
-    )
-    return float(delivery.total_s)

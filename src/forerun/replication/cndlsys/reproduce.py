@@ -15,7 +15,6 @@ import numpy as np
 
 from forerun.data.fetch import dataset
 from forerun.domains.loading.engine.placement import Placed, place_gangs
-from forerun.domains.loading.policies.fixed_blocks import early_stop
 from forerun.domains.loading.policy import placements
 from forerun.domains.loading.scenario import Gang, GangJob, Node
 from forerun.replication.cndlsys.law import (
@@ -26,6 +25,7 @@ from forerun.replication.cndlsys.law import (
     improvement_percent,
 )
 from forerun.replication.cndlsys.runs import flags, improvements, read_experiment, table
+from forerun.replication.cndlsys.statistics import early_stop
 from forerun.result.figures import Axis, Figure
 from forerun.result.reproduction import Progress, Reproduced, Reproduction, Row
 from forerun.result.stats import normal_quantile

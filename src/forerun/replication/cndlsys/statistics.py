@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from forerun.domains.loading.policies.fixed_blocks import early_stop
+from forerun.domains.loading.policies.fixed_blocks import stopped
 from forerun.domains.loading.traces.layouts import RunLayout
 from forerun.replication.cndlsys.law import Explained, explain_pooled, explain_unmerged
 from forerun.replication.cndlsys.runs import (
@@ -122,3 +122,17 @@ def _grouped(raised: Sequence[Flag]) -> tuple[str, ...]:
         f"{same[0]}" + (f" (and {len(same) - 1} more; all of them with --json)" if len(same) > 1 else "")
         for _, same in sorted(places.items())
     )
+
+
+def early_stop(
+    sizes: Sequence[int], rates: Sequence[float], gain: float = 0.05, running: int = 3
+) -> tuple[int, int]:
+    """How many sizes the rule of fixed blocks tries, and the one chosen.
+
+    sizes, rates: samples a block in growing order, and the samples a second with each. gain, running: see `FixedBlocks`.
+    """
+    trials = next(
+        (count for count in range(1, len(rates) + 1) if stopped(rates[:count], gain, running)), len(rates)
+    )
+    best = max(range(trials), key=lambda at: rates[at])
+    return trials, sizes[best]

@@ -156,12 +156,7 @@ class Blocks:
 
         Raises DataError, naming the block, if its file is absent or has another length than the index says.
         """
-        path = self.block_path(block)
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise DataError.at(path, f"cannot be read: {error.strerror}") from error
-        return self.parse(block, data)
+        return self.parse(block, _bytes_of(self.block_path(block)))
 
     def parse(self, block: int, data: bytes) -> list[memoryview]:
         """The samples in a block's bytes, however they came."""
@@ -207,28 +202,28 @@ class Blocks:
         """Every block has its digest and every sample its checksum. Raises DataError with all that does not."""
         problems: list[Problem] = []
         for block, digest in enumerate(self.manifest["block_sha256"]):
-            path = self.block_path(block)
             try:
-                data = path.read_bytes()
-            except OSError as error:
-                problems.append(Problem(str(path), f"cannot be read: {error.strerror}"))
-                continue
-            if hashlib.sha256(data).hexdigest() != digest:
-                rows = range(int(self.index.first[block]), int(self.index.first[block + 1]))
-                views = self.parse(block, data) if len(data) == self.index.edges[block][-1] else None
-                bad = [
-                    self.index.key[row]
-                    for row, view in zip(rows, views or ())
-                    if zlib.crc32(view) != self.index.crc32[row]
-                ]
-                what = (
-                    f"sample {bad[0]!r} fails its checksum"
-                    if bad
-                    else f"has {len(data)} bytes and another digest"
-                )
-                problems.append(Problem(str(path), what))
+                data = _bytes_of(self.block_path(block))
+                if hashlib.sha256(data).hexdigest() != digest:
+                    self._explain(block, data)
+            except DataError as error:
+                problems += error.problems
         if problems:
             raise DataError(*problems[:20])
+
+    def _explain(self, block: int, data: bytes) -> None:
+        """Raise DataError for bytes that have another digest than the block: the first sample, if one is damaged."""
+        if len(data) == self.index.edges[block][-1]:
+            for row, view in enumerate(self.parse(block, data), start=int(self.index.first[block])):
+                self.check(row, view)
+        raise DataError.at(self.block_path(block), f"has {len(data)} bytes and another digest")
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError.at(path, f"cannot be read: {error.strerror}") from error
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -255,11 +250,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 def _checked_index(folder: Path) -> Index:
     manifest = read_manifest(folder / MANIFEST)
     path = folder / INDEX
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise DataError.at(path, f"cannot be read: {error.strerror}") from error
-    if digest != manifest.get("index_sha256"):
+    if hashlib.sha256(_bytes_of(path)).hexdigest() != manifest.get("index_sha256"):
         raise DataError.at(path, "is not the index that the manifest names")
     index = Index.read(path)
     counts = (index.samples, len(index))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,8 +17,6 @@ MAX_KEY_BYTES: Final = 4096
 _UNWRITABLE: Final = re.compile("[\x00-\x1f\ud800-\udfff]")
 #: what a file is called below the target while it is being restored
 BEGUN: Final = ".forerun-restoring"
-#: no more bytes than this in one sample
-MAX_SAMPLE_BYTES: Final = 2**40
 
 
 def undecodable(where: object, what: str, error: Exception) -> DataError:
@@ -129,19 +127,18 @@ def files_below(folder: Path) -> tuple[FileEntry, ...]:
         raise DataError.at(folder, "is not a directory")
     entries: list[FileEntry] = []
     problems: list[Problem] = []
-    for base, folders, names in folder.walk() if hasattr(folder, "walk") else _walk(folder):
+    for base, folders, names in os.walk(folder):
         folders.sort()
-        for name in names:
-            path = base / name
+        for path in (Path(base, name) for name in names):
             if path.is_symlink() or not path.is_file():
                 problems.append(Problem(str(path), "is a link or a special file; only files are packed"))
                 continue
             entries.append(FileEntry(path.relative_to(folder).as_posix(), path, path.stat().st_size))
-        problems.extend(
-            Problem(str(base / name), "is a link to a directory; links are not followed")
-            for name in folders
-            if (base / name).is_symlink()
-        )
+        problems += [
+            Problem(str(path), "is a link to a directory; links are not followed")
+            for path in (Path(base, name) for name in folders)
+            if path.is_symlink()
+        ]
     if problems:
         raise DataError(*problems[:10])
     return in_order(entries, folder)
@@ -154,13 +151,6 @@ def in_order(entries: Iterable[FileEntry], where: object) -> tuple[FileEntry, ..
         raise DataError.at(where, "holds no files")
     check_keys((entry.key for entry in ordered), where)
     return tuple(ordered)
-
-
-def _walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    import os
-
-    for base, folders, names in os.walk(folder):
-        yield Path(base), folders, names
 
 
 def write_file(folder: Path, key: str, data: bytes | memoryview, made: set[str] | None = None) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from forerun.domains.loading.engine.model import Reader, StoreModel, Streamed
+from forerun.domains.loading.engine.model import Reader, StoreModel, Streamed, equal_blocks
 from forerun.domains.loading.engine.threads import stream
 from forerun.domains.loading.policy import F64, Cell, Load, Probe
 from forerun.errors import ProfileError
@@ -205,13 +205,11 @@ def predict(profile: StoreProfile, load: Load, cell: Cell) -> float:
 
 def predicted_run(profile: StoreProfile, load: Load, cell: Cell) -> Streamed:
     """What a cell does by a profile: the event model with mean sizes and a fixed latency."""
-    full, rest = divmod(load.samples, cell.block)
-    blocks = [np.full(cell.block, load.sample_bytes)] * full
-    blocks += [np.full(rest, load.sample_bytes)] if rest else []
+    blocks = equal_blocks(load.samples, cell.block, load.sample_bytes)
+    waiting_s = max(0.0, profile.decode_s - profile.decode_cpu_s)
     reader = Reader(
-        blocks, cell.threads, load.batch, load.step_s, max(0.0, profile.decode_s - profile.decode_cpu_s),
-        decode_cpu_s=profile.decode_cpu_s, buffer_samples=load.buffer_samples,
-    )  # fmt: skip
+        blocks, cell.threads, load.batch, load.step_s, waiting_s, profile.decode_cpu_s, load.buffer_samples
+    )
     store = StoreModel(
         conn_bytes_per_s=profile.conn_bytes_per_s,
         shared_bytes_per_s=profile.shared_bytes_per_s,

@@ -9,7 +9,7 @@ import numpy as np
 
 from forerun.domains.loading.engine.kernels.cache import CAPACITY_BYTES
 from forerun.domains.loading.engine.laws import get_usd_per_epoch, terms
-from forerun.domains.loading.engine.model import Reader
+from forerun.domains.loading.engine.model import Reader, equal_blocks
 from forerun.domains.loading.engine.placement import place_gangs
 from forerun.domains.loading.engine.setup import law_setting, load_of, make_caches, make_reader, make_store
 from forerun.domains.loading.engine.threads import hits_of, open_caches, stream
@@ -170,9 +170,7 @@ def run_cell(
     scenario, load = inputs.scenario, load_of(inputs)
     # A cell is predicted for the store as it is at the start.
     store = replace(make_store(inputs, instantaneous=instantaneous), changes=())
-    full, rest = divmod(samples, cell.block)
-    blocks = [np.full(cell.block, load.sample_bytes)] * full
-    blocks += [np.full(rest, load.sample_bytes)] if rest else []
+    blocks = equal_blocks(samples, cell.block, load.sample_bytes)
     reader = Reader(
         blocks=blocks,
         threads=cell.threads,

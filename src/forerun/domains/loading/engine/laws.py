@@ -62,9 +62,9 @@ def terms(setting: Setting) -> dict[str, float]:
 class Hiding:
     """What would hide loading behind the step.
 
-    slack_s: time a sample's turn leaves for latency (negative: more threads are needed). blocks_of: least whole
-    number of samples a block, None if no size hides it, 0 if any does. least_threads: fewest threads that can hide
-    it at some size.
+    slack_s: time a sample's turn leaves for latency (negative: more threads are needed). exact_samples, blocks_of: the
+    least size of a block in samples, and as a whole number; None if no size hides it, 0 if any does. least_threads: fewest
+    threads that can hide it at some size.
     """
 
     slack_s: float

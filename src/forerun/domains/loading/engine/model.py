@@ -56,6 +56,13 @@ def batches_of(
     return Batches(worker[:most].astype(np.int64), size[there][:most].astype(np.int64))
 
 
+def equal_blocks(samples: int, block: int, sample_bytes: float) -> list[F64]:
+    """The blocks of a `Reader` whose samples are all of one size: full ones, and the rest."""
+    full, rest = divmod(samples, block)
+    sizes = np.full(block, sample_bytes)
+    return [sizes] * full + ([sizes[:rest]] if rest else [])
+
+
 @dataclass(frozen=True)
 class StoreModel:
     """The store as the engine of threads takes it; infinite rates, the default, and 0 slots are no limit.

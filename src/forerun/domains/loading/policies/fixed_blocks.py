@@ -52,14 +52,3 @@ def stopped(rates: Sequence[float], gain: float = 0.05, running: int = 3) -> boo
     """Whether the last `running` gains over the size before were all at most `gain`."""
     gains = [later / earlier - 1 for earlier, later in itertools.pairwise(rates)]
     return len(gains) >= running and all(value <= gain + _ROUNDING for value in gains[-running:])
-
-
-def early_stop(
-    sizes: Sequence[int], rates: Sequence[float], gain: float = 0.05, running: int = 3
-) -> tuple[int, int]:
-    """How many sizes are tried, and the one chosen."""
-    trials = next(
-        (count for count in range(1, len(rates) + 1) if stopped(rates[:count], gain, running)), len(rates)
-    )
-    best = max(range(trials), key=lambda at: rates[at])
-    return trials, sizes[best]

@@ -205,42 +205,32 @@ def workloads_of(path: Path) -> tuple[Workload, ...]:
 
 def demands(workloads: Sequence[Workload], link_bytes_per_s: float) -> TraceReport:
     """What an accelerator of each workload reads a second, and how many a link feeds (0: its bandwidth is unknown)."""
-    fed = [work.fed_by(link_bytes_per_s) if link_bytes_per_s else None for work in workloads]
-    rows = tuple(
-        (
-            work.name,
-            work.batch,
-            work.record_bytes,
-            work.computation_s,
-            work.utilisation_target,
-            work.demand_bytes_per_s,
-            many,
-        )
-        for work, many in zip(workloads, fed)
-    )
-    columns = (
-        "workload",
-        "batch",
-        "record bytes",
-        "computation s",
-        "target",
-        "demand bytes/s",
-        "accelerators fed",
-    )
-    about = "batch: in records; target: utilisation of the accelerator to reach; accelerators fed: by the store's bandwidth"
-    data = {
-        "workloads": [
-            {**asdict(work), "demand_bytes_per_s": work.demand_bytes_per_s, "accelerators_fed": many}
-            for work, many in zip(workloads, fed)
-        ]
+    rows = [
+        {
+            **asdict(work),
+            "demand_bytes_per_s": work.demand_bytes_per_s,
+            "accelerators_fed": work.fed_by(link_bytes_per_s) if link_bytes_per_s else None,
+        }
+        for work in workloads
+    ]
+    shown = {
+        "workload": "name",
+        "batch": "batch",
+        "record bytes": "record_bytes",
+        "computation s": "computation_s",
+        "target": "utilisation_target",
+        "demand bytes/s": "demand_bytes_per_s",
+        "accelerators fed": "accelerators_fed",
     }
-    note = (
-        ()
-        if link_bytes_per_s
-        else ("accelerators fed: give the store's bandwidth, --set link_bytes_per_s=2GB/s",)
+    table = ReportTable(
+        "what one accelerator demands",
+        tuple(shown),
+        tuple(tuple(row[name] for name in shown.values()) for row in rows),
+        "batch: in records; target: utilisation of the accelerator to reach; accelerators fed: by the store's bandwidth",
     )
+    unknown = "accelerators fed: give the store's bandwidth, --set link_bytes_per_s=2GB/s"
     return TraceReport(
-        data=data, tables=(ReportTable("what one accelerator demands", columns, rows, about),), notes=note
+        data={"workloads": rows}, tables=(table,), notes=() if link_bytes_per_s else (unknown,)
     )
 
 
