@@ -29,6 +29,8 @@ def export(scenario: Scenario, at: Sequence[int] = ()) -> Supply:
     """The supply profile of a loading scenario, at some numbers of readers (default 1, 2, 4, 8).
 
     Raises UsageError for readers that cannot be simulated: loaders of worker processes know one job only.
+
+    scenario: whose step is replaced by one that takes no time. at: numbers of readers.
     """
     plain = scenario.loader.mode == "threads"
     readers = tuple(sorted(set(at))) or (READERS if plain else (1,))

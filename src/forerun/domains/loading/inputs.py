@@ -165,7 +165,11 @@ def prepare(scenario: Scenario) -> Inputs:
 
 
 def sample_sizes(scenario: Scenario) -> F64:
-    """Stored bytes of each sample, float64[samples]."""
+    """Stored bytes of each sample, float64[samples].
+
+    scenario: its data set gives one size for all, a distribution, or a file of sizes. Raises TraceError for a file that
+    has fewer sizes than there are samples.
+    """
     given, count = scenario.dataset.sample_bytes, scenario.dataset.samples
     if not isinstance(given, RandomBytes):
         return np.full(count, float(given))

@@ -124,7 +124,10 @@ class Plan(ShownPlan):
 
 
 def value(goal: Goal, entry: Predicted) -> float:
-    """What the goal minimises, of a cell."""
+    """What the goal minimises, of a cell.
+
+    goal: its `minimise` is `time`, seconds of an epoch, or `cost`, dollars of an epoch. entry: a predicted cell.
+    """
     return entry.cost_usd if goal.minimise == "cost" else entry.total_s
 
 
@@ -132,6 +135,9 @@ def plan(scenario: Scenario, objective: str = "") -> Plan:
     """The leanest configuration near the best by `objective` (`time` or `cost`; the scenario's goal if not given).
 
     Raises Infeasible if no cell fits the memory, UsageError for an objective that is none.
+
+    scenario: its grid is searched, or a default one for its kind of loader. objective: replaces the goal of the
+    scenario.
     """
     if objective and objective not in OBJECTIVES:
         raise UsageError.at("objective", f"no objective {objective!r}; {known_names(objective, OBJECTIVES)}")

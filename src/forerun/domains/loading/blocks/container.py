@@ -36,7 +36,10 @@ I64 = NDArray[np.int64]
 
 
 def block_name(block: int) -> str:
-    """The file name of a block."""
+    """The file name of a block.
+
+    block: its number, from 0.
+    """
     return f"b{block:06d}.blk"
 
 
@@ -85,7 +88,10 @@ class Index:
         return tuple(edges)
 
     def write(self, path: Path) -> None:
-        """As Parquet."""
+        """As Parquet.
+
+        path: of the new file, compressed with zstd. The column `key` is text, all others are int64.
+        """
         import polars
 
         frame = polars.DataFrame(
@@ -95,7 +101,10 @@ class Index:
 
     @classmethod
     def read(cls, path: Path) -> Index:
-        """From Parquet. Raises DataError if it is no such index, or contradicts itself."""
+        """From Parquet.
+
+        path: of a file that `write` made. Raises DataError if it is no such index, or contradicts itself.
+        """
         import polars
 
         try:
@@ -109,7 +118,10 @@ class Index:
         return index
 
     def check(self, path: Path) -> None:
-        """Samples of a block follow each other without gaps, blocks follow each other, keys are safe."""
+        """Samples of a block follow each other without gaps, blocks follow each other, keys are safe.
+
+        path: named in messages. Raises DataError that says which row is wrong.
+        """
         if not len(self):
             raise DataError.at(path, "has no rows")
         steps = np.diff(self.block)
@@ -135,7 +147,11 @@ class Blocks:
 
     @classmethod
     def open(cls, folder: Path) -> Blocks:
-        """Open a container. Raises DataError naming the file that is absent, damaged or of another version."""
+        """Open a container.
+
+        folder: with a manifest, an index and the blocks; the index has to have the digest that the manifest names.
+        Raises DataError naming the file that is absent, damaged or of another version.
+        """
         return cls(folder, read_manifest(folder / MANIFEST), _checked_index(folder))
 
     def __len__(self) -> int:
@@ -148,7 +164,10 @@ class Blocks:
         return len(self.index.edges)
 
     def block_path(self, block: int) -> Path:
-        """The file of a block."""
+        """The file of a block.
+
+        block: its number, from 0.
+        """
         return self.folder / block_name(block)
 
     def read_block(self, block: int) -> list[memoryview]:
@@ -159,7 +178,11 @@ class Blocks:
         return self.parse(block, _bytes_of(self.block_path(block)))
 
     def parse(self, block: int, data: bytes) -> list[memoryview]:
-        """The samples in a block's bytes, however they came."""
+        """The samples in a block's bytes, however they came.
+
+        block: its number. data: all bytes of the block, read from its file or received from a store. Returns views of
+        `data`, without a copy. Raises DataError if the length is not the index's.
+        """
         edges = self.index.edges[block]
         if len(data) != edges[-1]:
             raise DataError.at(
@@ -170,7 +193,10 @@ class Blocks:
         return [view[a:b] for a, b in itertools.pairwise(edges)]
 
     def read_sample(self, row: int) -> bytes:
-        """One sample by its row in the index, read alone, its checksum verified."""
+        """One sample by its row in the index, read alone, its checksum verified.
+
+        row: of the index, from 0. Raises DataError for a file that cannot be read, and for bytes with another checksum.
+        """
         block, offset, length = (
             int(getattr(self.index, name)[row]) for name in ("block", "offset", "length")
         )
@@ -193,7 +219,10 @@ class Blocks:
                 yield self.index.key[row], bytes(view)
 
     def check(self, row: int, view: memoryview | bytes) -> None:
-        """Raise DataError, naming sample and block, if these are not the bytes of the sample in this row."""
+        """Raise DataError, naming sample and block, if these are not the bytes of the sample in this row.
+
+        row: of the index. view: the bytes of the sample, or of a part of it.
+        """
         if zlib.crc32(view) != self.index.crc32[row]:
             block = int(self.index.block[row])
             raise DataError.at(self.block_path(block), f"sample {self.index.key[row]!r} fails its checksum")
@@ -227,7 +256,10 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """A manifest. Raises DataError if it is absent, no manifest, or of another version."""
+    """A manifest.
+
+    path: of a JSON file, of at most 512 MiB. Raises DataError if it is absent, no manifest, or of another version.
+    """
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
             raise DataError.at(path, "is too large for a manifest")
@@ -248,6 +280,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _checked_index(folder: Path) -> Index:
+    """The index of a container. Raises DataError if it is not the one that the manifest names, by digest and counts."""
     manifest = read_manifest(folder / MANIFEST)
     path = folder / INDEX
     if hashlib.sha256(_bytes_of(path)).hexdigest() != manifest.get("index_sha256"):

@@ -17,6 +17,8 @@ def write_files(folder: Path, sizes_bytes: Sequence[int], rng: np.random.Generat
     """Write files of these sizes, a hundred to a folder, of bytes that do not compress.
 
     Raises StoreError where one cannot be written, or the folder holds something already.
+
+    folder: a new or empty one. sizes_bytes: of each file, in order. rng: of the content.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise StoreError.at(folder, "holds something already; name a new folder")

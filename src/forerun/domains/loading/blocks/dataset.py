@@ -67,12 +67,19 @@ class BlockDataset:
         return int(sum(first[block + 1] - first[block] for block in self.order()))
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch whose order every iteration takes from now on."""
+        """The epoch whose order every iteration takes from now on.
+
+        epoch: from 0; every process of a job is given the same one.
+        """
         self.epoch = epoch
         self.fixed = True
 
     def order(self, mark: tuple[int, ...] = ()) -> list[int]:
-        """The blocks this process reads in the current epoch, in order."""
+        """The blocks this process reads in the current epoch, in order.
+
+        mark: what the order is derived from beside the seed (default: the epoch). Every process of a job derives the
+        same order and takes each `world`-th block of it.
+        """
         count = self.blocks.blocks
         drawn = stream(self.seed, "block order", *(mark or (self.epoch,)))
         order = drawn.permutation(count) if self.shuffle else range(count)
@@ -104,6 +111,7 @@ class BlockDataset:
                 yield key, self._given(sample) if self.decode is None else self._decoded(a, sample)
 
     def _given(self, sample: Any) -> Any:
+        """A sample without `decode`: as it is."""
         return sample
 
     def _decoded(self, row: int, sample: Any) -> Any:

@@ -24,6 +24,7 @@ _KEYS: Final = ("key", "__key__")
 
 
 def _columns_of(names: Sequence[str]) -> dict[str, Any]:
+    """The description of columns, as shards and the index have it."""
     return {
         "column_encodings": ["str" if name in _KEYS else "bytes" for name in names],
         "column_names": list(names),
@@ -37,7 +38,11 @@ def _columns_of(names: Sequence[str]) -> dict[str, Any]:
 
 
 def shard_bytes(rows: Sequence[Mapping[str, bytes]]) -> bytes:
-    """One shard; rows of the same columns, each its bytes."""
+    """One shard; rows of the same columns, each its bytes.
+
+    rows: samples, each the bytes of its columns; all have the same columns. Raises DataError for more than 4 GiB, which
+    the offsets cannot address.
+    """
     names = sorted(rows[0])
     body = []
     for row in rows:
@@ -54,14 +59,21 @@ def shard_bytes(rows: Sequence[Mapping[str, bytes]]) -> bytes:
 
 
 def write_mds(folder: Path, samples: Iterable[tuple[str, bytes]], *, shard_samples: int = 1024) -> int:
-    """Write shards and index.json into a new folder, columns `data` and `key`; returns how many samples."""
+    """Write shards and index.json into a new folder, columns `data` and `key`; returns how many samples.
+
+    folder: a new or empty one. samples: keys and bytes. shard_samples: samples a shard (default 1024).
+    """
     return write_rows(
         folder, ({"data": data, "key": key.encode()} for key, data in samples), shard_samples=shard_samples
     )
 
 
 def write_rows(folder: Path, rows: Iterable[Mapping[str, bytes]], *, shard_samples: int = 1024) -> int:
-    """The same for samples of several columns; `key` and `__key__` are text, all others bytes."""
+    """The same for samples of several columns; `key` and `__key__` are text, all others bytes.
+
+    folder: a new or empty one. rows: the bytes of each column of a sample. shard_samples: samples a shard (default
+    1024).
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise DataError.at(folder, "already holds something")
@@ -94,6 +106,8 @@ def read_mds(folder: Path) -> Iterator[tuple[str, bytes]]:
     bytes under the key. One with several gives each under the key and the column's name: `00000007.label.txt`; numbers
     and text are written as text, `jpeg` as `.jpg`. Raises DataError, naming shard and place, for anything that does not
     hold together, compressed shards that are not unpacked, and encodings that are not read.
+
+    folder: with index.json, and the shards that it names.
     """
     path = folder / INDEX
     try:
@@ -133,6 +147,7 @@ def _name(shard: Any, part: str) -> str:
 def _parts(
     path: Path, columns: dict[str, bytes], encodings: dict[str, str], number: int
 ) -> Iterator[tuple[str, bytes]]:
+    """The parts of a sample, with their keys. number: of the sample in the data set, its key where it has none."""
     try:
         named = next((columns.pop(name) for name in _KEYS if name in columns), None)
         key = f"{number:08d}" if named is None else named.decode()
@@ -180,6 +195,9 @@ def _content(path: Path, column: str, encoding: str, data: bytes, number: int) -
 
 
 def _read_shard(path: Path) -> Iterator[tuple[dict[str, bytes], dict[str, str]]]:
+    """The columns of each sample of a shard, and their encodings. Raises DataError for a shard that does not hold
+    together.
+    """
     try:
         content = read_regular(path)
     except OSError as error:
@@ -210,6 +228,7 @@ def _read_shard(path: Path) -> Iterator[tuple[dict[str, bytes], dict[str, str]]]
 def _columns(
     path: Path, number: int, row: bytes, names: Sequence[str], sizes: Sequence[int | None]
 ) -> dict[str, bytes]:
+    """A sample's columns. sizes: of each, None where it varies: such sizes precede the columns."""
     variable = sum(size is None for size in sizes)
     if len(row) < 4 * variable:
         raise DataError.at(path, f"sample {number} ends within its sizes")

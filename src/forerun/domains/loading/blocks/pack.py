@@ -61,7 +61,10 @@ class PackSpec:
 
 
 def order_of(keys: Sequence[str], spec: PackSpec) -> list[int]:
-    """The samples (numbers in sorted order of keys) as they are packed."""
+    """The samples (numbers in sorted order of keys) as they are packed.
+
+    keys: of the samples, sorted; of one with several parts the first key. spec: order and seed.
+    """
     if spec.order == "sorted":
         return list(range(len(keys)))
     shuffled = stream(spec.seed, "pack order").permutation(len(keys)).tolist()
@@ -71,7 +74,11 @@ def order_of(keys: Sequence[str], spec: PackSpec) -> list[int]:
 
 
 def cut(sizes: Sequence[int], spec: PackSpec) -> list[range]:
-    """The stretches of the order that make each block."""
+    """The stretches of the order that make each block.
+
+    sizes: bytes of each sample in the order of packing. spec: samples or bytes a block; a sample larger than the bytes
+    of a block is a block of its own.
+    """
     if not spec.block_bytes:
         return [
             range(a, min(a + spec.block_samples, len(sizes)))
@@ -157,6 +164,9 @@ def unpack(source: Path, target: Path, *, progress: Progress | None = None) -> i
     """Restore every sample of a container under its key; returns how many.
 
     Raises DataError for a container that is damaged, a key that is unsafe, or a file that holds something else.
+
+    source: a container. target: folder of the files. progress: called now and then with the parts that are done and all
+    parts.
     """
     blocks = Blocks.open(source)
     target.mkdir(parents=True, exist_ok=True)
@@ -170,6 +180,7 @@ def unpack(source: Path, target: Path, *, progress: Progress | None = None) -> i
 
 
 def _inside(path: Path, folder: Path) -> bool:
+    """Whether a path lies in a folder, all links followed."""
     try:
         return followed(path).is_relative_to(followed(folder))
     except OSError as error:
@@ -179,6 +190,7 @@ def _inside(path: Path, folder: Path) -> bool:
 def _digest_of(
     packed: Sequence[FileEntry], numbers: Sequence[int], pieces: Sequence[range], spec: PackSpec
 ) -> str:
+    """The digest of a plan: equal digests mean equal blocks."""
     digest = hashlib.sha256(f"{VERSION} {spec.order} {spec.seed} {[len(piece) for piece in pieces]}".encode())
     for entry, number in zip(packed, numbers):
         digest.update(f"{number} {entry.size_bytes} {entry.key}\n".encode())
@@ -186,6 +198,7 @@ def _digest_of(
 
 
 def _already(target: Path, plan: str) -> Blocks:
+    """The container that is complete already. Raises StoreError if it was packed by another plan."""
     blocks = Blocks.open(target)
     if blocks.manifest.get("plan_sha256") != plan:
         raise StoreError.at(target, "already holds blocks of other files, order or block size")
@@ -193,6 +206,7 @@ def _already(target: Path, plan: str) -> Blocks:
 
 
 def _begin(target: Path, plan: str) -> None:
+    """Write the plan beside the blocks, or find it there. Raises StoreError for a folder that holds something else."""
     journal = target / JOURNAL
     if journal.exists():
         try:
@@ -284,6 +298,7 @@ def _explained(path: Path, so_far: str) -> Iterator[None]:
 def _index(
     packed: Sequence[FileEntry], numbers: Sequence[int], pieces: Sequence[range], crcs: Sequence[int]
 ) -> Index:
+    """The index of blocks that are all written. crcs: of each file, in the order of packing."""
     lengths = np.array([entry.size_bytes for entry in packed], np.int64)
     block = np.repeat(np.arange(len(pieces)), [len(piece) for piece in pieces])
     ends = np.cumsum(lengths)
@@ -301,6 +316,7 @@ def _index(
 def _finish(
     target: Path, index: Index, digests: list[str], spec: PackSpec, plan: str, *, explicit: bool
 ) -> Blocks:
+    """Write the index, then the manifest, which makes the container complete, and remove the plan."""
     partial = target / (INDEX + ".part")
     with _explained(target, f"all {len(digests)} blocks are done"):
         partial.unlink(missing_ok=True)

@@ -20,7 +20,10 @@ BEGUN: Final = ".forerun-restoring"
 
 
 def undecodable(where: object, what: str, error: Exception) -> DataError:
-    """What a decoding library threw, in one line that names sample and place; the library knows neither."""
+    """What a decoding library threw, in one line that names sample and place; the library knows neither.
+
+    where: the file. what: the sample in words. error: the library's own.
+    """
     message = re.sub(r"<_io\.BytesIO[^>]*>", "the sample", str(error).partition("\n")[0])[:200]
     return DataError(Problem(str(where), f"{what} cannot be decoded: {type(error).__name__}: {message}"))
 
@@ -48,6 +51,9 @@ def sample_groups(keys: Sequence[str]) -> list[list[int]]:
     Keys of one stem are one sample, as in WebDataset: an image, its class and its JSON. Names without an extension, hidden
     ones, extensions of which a word begins with no letter (`scan.0001.png`), and stems of more than `MOST_PARTS` files are
     each a sample.
+
+    keys: sorted or not. Equal keys have equal groups wherever they come from, so files, blocks, tar and MDS agree on
+    what a sample is.
     """
     by_stem: dict[tuple[str, int], list[int]] = {}
     for number, key in enumerate(keys):
@@ -92,7 +98,10 @@ def unsafe(key: str) -> str:
 
 
 def check_keys(keys: Iterable[str], where: object) -> None:
-    """Raise DataError listing the first keys that are unsafe, double, or equal but for their case."""
+    """Raise DataError listing the first keys that are unsafe, double, or equal but for their case.
+
+    keys: as they would be written. where: named in messages. At most ten keys are listed.
+    """
     problems: list[Problem] = []
     seen: dict[str, str] = {}
     for key in keys:
@@ -122,7 +131,10 @@ def list_files(folder: Path) -> tuple[FileEntry, ...]:
 
 
 def files_below(folder: Path) -> tuple[FileEntry, ...]:
-    """The same, whatever the files are. Raises DataError as `list_files` does, but for shards."""
+    """The regular files below a directory, by key, whatever they are.
+
+    folder: of files. Raises DataError as `list_files` does, but for shards.
+    """
     if not folder.is_dir():
         raise DataError.at(folder, "is not a directory")
     entries: list[FileEntry] = []
@@ -145,7 +157,10 @@ def files_below(folder: Path) -> tuple[FileEntry, ...]:
 
 
 def in_order(entries: Iterable[FileEntry], where: object) -> tuple[FileEntry, ...]:
-    """Entries by key. Raises DataError if there are none, or keys are unsafe or collide."""
+    """Entries by key. Raises DataError if there are none, or keys are unsafe or collide.
+
+    entries: of files. where: named in messages.
+    """
     ordered = sorted(entries, key=lambda entry: entry.key.encode("utf-8", "surrogatepass"))
     if not ordered:
         raise DataError.at(where, "holds no files")
@@ -158,6 +173,8 @@ def write_file(folder: Path, key: str, data: bytes | memoryview, made: set[str] 
 
     made: folders (as parts of keys) known to be there and no links. Raises DataError for a link on the way, or a file
     that is there and holds something else.
+
+    folder: that must not be left. key: relative path with slashes. data: the whole sample.
     """
     if key == BEGUN:
         raise DataError.at(folder / key, "is what a file is called while it is restored; no sample can be")

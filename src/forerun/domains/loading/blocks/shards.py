@@ -87,7 +87,10 @@ def refuse_shards(
 
 
 def unpacking(name: str, tool: str = "") -> str:
-    """The command that decompresses a tar of this name; tool: the compressor, if the name does not say it."""
+    """The command that decompresses a tar.
+
+    name: of the tar. tool: the compressor, if the name does not say it (default: by the suffix).
+    """
     suffix = name.lower().rpartition(".")[2]
     known = {"gz": "gzip", "tgz": "gzip", "bz2": "bzip2", "tbz2": "bzip2", "xz": "xz", "txz": "xz"}
     tool = tool or known.get(suffix, "zstd")
@@ -96,6 +99,7 @@ def unpacking(name: str, tool: str = "") -> str:
 
 
 def _json(path: Path) -> dict[str, Any]:
+    """A small JSON object; an empty one for what is none."""
     try:
         index = json.loads(read_regular(path, most_bytes=_MAX_INDEX_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -104,6 +108,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _by_name(key: str) -> str:
+    """The format that a file's name says, an empty text if it says none."""
     name = key.rpartition("/")[2].lower()
     if name in ("data.mdb", "lock.mdb"):
         return "LMDB"
@@ -113,6 +118,7 @@ def _by_name(key: str) -> str:
 
 
 def _by_head(path: Path) -> str:
+    """The format that a file's first bytes say, an empty text if they say none."""
     try:
         with open_regular(path) as file:
             head = file.read(12)

@@ -156,6 +156,9 @@ def fit_single_requests(a: Probe, c: Probe, sizes_bytes: F64, load: Load) -> Sto
     """The profile of single files that cannot be read in blocks: (1 x 1) with each request's bytes, and (1 x T).
 
     Bandwidth is what larger files took longer by (least squares). Raises ProfileError without single requests.
+
+    a: single files with one thread. c: single files with many threads. sizes_bytes: float64, bytes of each request of
+    `a`. load: the work of the loader.
     """
     if a.requests_s is None or len(a.requests_s) != len(sizes_bytes):
         raise ProfileError.at(
@@ -199,12 +202,19 @@ def fit_single_requests(a: Probe, c: Probe, sizes_bytes: F64, load: Load) -> Sto
 
 
 def predict(profile: StoreProfile, load: Load, cell: Cell) -> float:
-    """Seconds that a cell takes by a profile: the event model with mean sizes and a fixed latency."""
+    """Seconds that a cell takes by a profile: the event model with mean sizes and a fixed latency.
+
+    profile, load, cell: the store as measured, the work, and the configuration.
+    """
     return predicted_run(profile, load, cell).end_s
 
 
 def predicted_run(profile: StoreProfile, load: Load, cell: Cell) -> Streamed:
-    """What a cell does by a profile: the event model with mean sizes and a fixed latency."""
+    """What a cell does by a profile: the event model with mean sizes and a fixed latency.
+
+    profile: the store as measured. load: the work; its step and buffer are those of the run. cell: block size and
+    threads.
+    """
     blocks = equal_blocks(load.samples, cell.block, load.sample_bytes)
     waiting_s = max(0.0, profile.decode_s - profile.decode_cpu_s)
     reader = Reader(
@@ -224,12 +234,19 @@ def with_intervals(
     """The profile with 95 % intervals from resampling the probes' single requests.
 
     Raises ProfileError if the probes did not record them.
+
+    probes: as for `fit_profile`, with their single requests. load: the work of the loader. rng: of the resampling.
+    draws: bootstrap samples (default 400).
     """
     return with_spans(fit_profile(*probes, load), resampled(probes, load, rng, draws))
 
 
 def with_spans(profile: StoreProfile, again: Sequence[StoreProfile]) -> StoreProfile:
-    """The profile with 95 % intervals. again: profiles of resampled requests."""
+    """The profile with the 95 % intervals of its quantities.
+
+    profile: fitted to all requests. again: profiles fitted to resampled requests, whose quantiles at 2.5 % and 97.5 %
+    are the ends.
+    """
     names = ("latency_s", "conn_bytes_per_s", "shared_bytes_per_s", "decode_s")
     fitted = np.array([[getattr(each, name) for name in names] for each in again])
     # Ranks, not interpolation: a bandwidth that was not identifiable is infinite.
@@ -246,6 +263,8 @@ def resampled(
     """Profiles fitted to bootstrap samples of each probe's requests.
 
     Raises ProfileError if the probes did not record them.
+
+    probes, load: as for `fit_profile`. rng: of the resampling. draws: how many profiles.
     """
     means = np.empty((draws, len(probes)))
     for at, probe in enumerate(probes):
@@ -269,6 +288,9 @@ def total_interval(
     that the run itself will meet, and how far runs deviate from the model. The first is the spread of the predictions;
     the second is the same spread for as many requests as the run makes; the third is estimated from as many probes as
     there are, so its quantile is Student's of that number. Variances of the logarithm are added.
+
+    profiles: of resampled requests. probes: all that were run. profile: fitted to them. load, cell: the run that is
+    predicted. The interval is in seconds, and lies around the prediction by `profile`.
     """
     middle = predict(profile, load, cell)
     spread = (
@@ -292,7 +314,10 @@ def total_interval(
 
 
 def slower(profile: StoreProfile, share: float) -> StoreProfile:
-    """The same profile with store, link and decoding slower by a share."""
+    """The same profile with store, link and decoding slower by a share.
+
+    share: how much slower, 0.15 for 15 %: times become 1.15 times as long, bandwidths that much smaller.
+    """
     by = 1 + share
     return replace(
         profile,
@@ -316,6 +341,9 @@ def best_within(
 
     worse: what the cells take if the store turns out slower than believed. A cell then counts by the larger of its two
     distances from the best: one that only just hides loading is passed over for one that still does.
+
+    totals: predicted seconds of each cell. load: gives the size of a sample. margin: share of the best time (default
+    0.01). memory_bytes: that blocks in hand may take (default: any). Raises ProfileError if no cell fits.
     """
     fitting: Sequence[Cell] = [
         cell for cell in totals if cell.block * cell.threads * load.sample_bytes <= memory_bytes

@@ -52,6 +52,9 @@ def predict_cells(inputs: Inputs, cells: Iterable[Cell]) -> tuple[Predicted, ...
     """Predict each cell, with mean sizes, mean latency and mean step.
 
     Loaders of threads are simulated event by event, loaders of workers by the recursion.
+
+    inputs: what the cells have in common. cells: to be predicted, in any order; the answer is in theirs. Raises
+    Infeasible for a cell that would take for ever.
     """
     wanted = tuple(cells)
     local = {name: _local_share(inputs.scenario, name) for name in {cell.placement for cell in wanted}}
@@ -67,6 +70,10 @@ def _local_share(scenario: Scenario, placement: str) -> float:
 
 
 def _predict(inputs: Inputs, cell: Cell, local: float) -> Predicted:
+    """One cell, as `predict_cells` gives it.
+
+    local: of the job's bytes, the share on its own node.
+    """
     load, scenario = load_of(inputs), inputs.scenario
     missed = 1.0
     if cell.workers:
@@ -111,8 +118,12 @@ def _by_workers(inputs: Inputs, cell: Cell) -> float:
 
 
 def _cached(inputs: Inputs, cell: Cell, samples: int, local: float) -> tuple[float, float]:
-    """Seconds of an epoch with a warm cache and a share of the bytes on the job's node, and the share of blocks that still
-    come from the store. The cache is reduced in the same ratio as the epoch."""
+    """Seconds of an epoch with a warm cache and a share of the bytes on the job's node, and the share of blocks that
+    still come from the store. The cache is reduced in the same ratio as the epoch.
+
+    cell: with a cache, a placement, or both. samples: of the epoch that is simulated. local: share of the bytes on the
+    node.
+    """
     scenario, load = inputs.scenario, load_of(inputs)
     layers: tuple[Cache, ...] = ()
     if local and scenario.cluster is not None:
@@ -166,6 +177,8 @@ def run_cell(
 
     rng: of the latencies (default: every latency is the mean). instantaneous: the store takes no time (default: it takes
     its time).
+
+    inputs: sizes and times, of which the means count. cell: block size and threads. samples: how many are read.
     """
     scenario, load = inputs.scenario, load_of(inputs)
     # A cell is predicted for the store as it is at the start.
@@ -223,6 +236,8 @@ def epoch_cost_usd(inputs: Inputs, block: int, total_s: float, missed: float = 1
     """Requests, egress, the merged copy for that share of a month, and the GPU's stalled time.
 
     missed: the share of requests that no cache answers.
+
+    inputs: with the prices. block: samples a block. total_s: seconds of the epoch.
     """
     whole = inputs.mean_bytes * inputs.taken
     parts = cost_parts(inputs, block, total_s, whole)
@@ -259,7 +274,11 @@ def cost_parts(
 
 
 def simulated_probes(inputs: Inputs) -> Evaluate:
-    """Probes answered by the simulated store, its latencies random."""
+    """Probes answered by the simulated store, its latencies random.
+
+    inputs: the store, and the seed of the latencies. The answer is called with what a tuner asks for, and each probe
+    has a random stream of its own.
+    """
     asked = 0
 
     def evaluate(ask: Ask) -> Probe:
@@ -276,6 +295,8 @@ def best_of(scenario: Scenario, cells: Sequence[Predicted]) -> Cell:
     """The cell that a plan takes: the leanest near the quickest, or near the cheapest, within the memory.
 
     Raises ProfileError if none fits the memory.
+
+    scenario: whose goal says what is minimised, the margin and the memory. cells: predicted ones.
     """
     goal = scenario.goal
     fitting = [entry for entry in cells if not goal.memory_bytes or entry.held_bytes <= goal.memory_bytes]

@@ -42,11 +42,16 @@ class Setting:
 
 
 def _ratio(amount: float, seconds: float) -> float:
+    """The ratio; infinite where the time is 0."""
     return amount / seconds if seconds > 0 else math.inf
 
 
 def terms(setting: Setting) -> dict[str, float]:
-    """Samples a second that each law admits, infinite where it does not bind, in the order in which ties are named."""
+    """Samples a second that each law admits, infinite where it does not bind, in the order in which ties are named.
+
+    The laws: `thread`, each thread reads a block and decodes it; `slots`, requests that the store serves at a time;
+    `link`, bandwidth that all share; `iops`, rate of requests; `cpu`, cores that decode; `compute`, the step.
+    """
     n = setting.block_samples
     return {
         "thread": _ratio(setting.threads * n, setting.read_s + n * setting.decode_s),
@@ -74,7 +79,11 @@ class Hiding:
 
 
 def hiding(setting: Setting) -> Hiding:
-    """The least block size for these threads, and the least number of threads for any block size."""
+    """The least block size for these threads, and the least number of threads for any block size.
+
+    While the step takes a sample, each of T threads has T times as long for one of its own: for its transfer, its decoding
+    and its share of the latency of a block. What is left of that time for the latency is the slack.
+    """
     per_sample_s = setting.sample_bytes / setting.conn_bytes_per_s + setting.decode_s
     slack_s = setting.threads * setting.step_s / setting.batch - per_sample_s
     needed = _ratio(per_sample_s * setting.batch, setting.step_s)
@@ -104,7 +113,11 @@ class Explanation:
 
 
 def explain(setting: Setting, *, samples: int = 0, memory_budget_bytes: float = math.inf) -> Explanation:
-    """What binds and what would help. `samples` in an epoch lets it judge start-up and granularity (0: unknown)."""
+    """What binds and what would help.
+
+    setting: the quantities. samples: of an epoch, to judge start-up and granularity (default 0: unknown).
+    memory_budget_bytes: that blocks in hand may take (default: any).
+    """
     bounds = terms(setting)
     ranked = sorted(bounds, key=lambda name: bounds[name])
     bottleneck, rate = ranked[0], bounds[ranked[0]]
@@ -123,6 +136,7 @@ def explain(setting: Setting, *, samples: int = 0, memory_budget_bytes: float = 
 
 
 def _sentence(setting: Setting, bounds: dict[str, float], bottleneck: str, hide: Hiding) -> str:
+    """What binds, how far from hiding it is, and the cure that would raise the bound."""
     if bottleneck == "compute":
         return f"loading is hidden: the step binds at {bounds['compute']:.4g} samples/s"
     short = (
@@ -153,6 +167,9 @@ def _sentence(setting: Setting, bounds: dict[str, float], bottleneck: str, hide:
 
 
 def _cautions(setting: Setting, samples: int, memory_budget_bytes: float) -> list[str]:
+    """Where the assumptions of the laws do not hold: few blocks, a long start-up, little memory, threads that wait for
+    slots.
+    """
     cautions = []
     blocks = samples / setting.block_samples
     if samples and blocks < 4 * setting.threads:
@@ -173,10 +190,17 @@ def _cautions(setting: Setting, samples: int, memory_budget_bytes: float) -> lis
 
 
 def payback_epochs(merge_s: float, epoch_unmerged_s: float, epoch_merged_s: float) -> float:
-    """Epochs until merging has paid for itself; infinite if it saves nothing."""
+    """Epochs until merging has paid for itself; infinite if it saves nothing.
+
+    merge_s: seconds of merging, once. epoch_unmerged_s, epoch_merged_s: seconds of an epoch without and with merged
+    blocks.
+    """
     return _ratio(merge_s, max(0.0, epoch_unmerged_s - epoch_merged_s))
 
 
 def get_usd_per_epoch(samples: int, block_samples: int, per_1k_get_usd: float) -> float:
-    """What an epoch's requests cost."""
+    """What an epoch's requests cost.
+
+    samples: of an epoch. block_samples: samples a block, each a request. per_1k_get_usd: price of a thousand requests.
+    """
     return -(-samples // block_samples) / 1000 * per_1k_get_usd

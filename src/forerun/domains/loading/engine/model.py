@@ -39,6 +39,10 @@ def batches_of(
     `contiguous` (the notebook's loader): the samples are split among the workers in one part each, larger parts
     first; each part is cut into batches, its last one short; they are delivered round by round, exhausted workers
     skipped, and the loop takes ceil(samples / batch) of them, or `take_all`. With `drop_last` short ones are not built.
+
+    samples: of the epoch. batch: samples a batch. workers: how many. partition: who builds which batch (default
+    `round_robin`). drop_last: leave out short batches (default: no). take_all: all batches of contiguous parts
+    (default: no).
     """
     if partition == "round_robin":
         sizes = np.full(-(-samples // batch), batch, np.int64)
@@ -57,7 +61,10 @@ def batches_of(
 
 
 def equal_blocks(samples: int, block: int, sample_bytes: float) -> list[F64]:
-    """The blocks of a `Reader` whose samples are all of one size: full ones, and the rest."""
+    """The blocks of a `Reader` whose samples are all of one size: full ones, and the rest.
+
+    samples: in all. block: samples a block. sample_bytes: of each.
+    """
     full, rest = divmod(samples, block)
     sizes = np.full(block, sample_bytes)
     return [sizes] * full + ([sizes[:rest]] if rest else [])

@@ -72,7 +72,10 @@ class Pacer:
         return max(self.threads, *self.offered_threads)
 
     def most_used(self, epoch: int) -> int:
-        """The most threads that read at a time in an epoch that is over."""
+        """The most threads that read at a time in an epoch that is over.
+
+        epoch: its number, from 0.
+        """
         return max(row.threads_before for row in self.record if row.epoch == epoch)
 
     def steering(self) -> Steering:
@@ -80,7 +83,11 @@ class Pacer:
         return Steering(self.threads, self.spec.every_batches, self.look, self.ended)
 
     def look(self, look: Look) -> int:
-        """Show the policy what happened; how many threads may take blocks from now on."""
+        """Show the policy what happened; how many threads may take blocks from now on.
+
+        Raises PolicyError for a number of threads or a block size that is not on offer, and for other blocks while an
+        epoch runs.
+        """
         pace = self._decided(look, ends=False)
         if pace.block_samples not in (None, self.block_samples):
             raise self._impossible(
@@ -89,13 +96,20 @@ class Pacer:
         return self.threads
 
     def ended(self, look: Look) -> None:
-        """Show the policy the end of an epoch, when it may choose other blocks."""
+        """Show the policy the end of an epoch, when it may choose other blocks.
+
+        Raises PolicyError for a number of threads or a block size that is not on offer.
+        """
         pace = self._decided(look, ends=True)
         self.epoch += 1
         self.block_samples = pace.block_samples or self.block_samples
 
     def replay(self, epoch: int) -> Steering:
-        """The threads of an epoch that was recorded, decided anew by nobody: for runs beside it."""
+        """The threads of an epoch that was recorded, decided anew by nobody: for runs beside it.
+
+        epoch: of the record. Steers by what was decided then, so that a run beside it, such as one with an
+        instantaneous store, has the same threads at the same batches.
+        """
         rows = [row for row in self.record if row.epoch == epoch]
         decided = {row.batch: row.threads for row in rows}
         return Steering(
@@ -106,6 +120,10 @@ class Pacer:
         )
 
     def _decided(self, look: Look, *, ends: bool) -> Pace:
+        """Ask the policy, check its answer and record it.
+
+        ends: whether the epoch is over.
+        """
         view = PaceView(
             **{**vars(look), "threads": self.threads},
             epoch=self.epoch,

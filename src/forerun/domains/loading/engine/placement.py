@@ -69,7 +69,11 @@ class Placed:
 
 
 def owned(chunks: int, workers: int) -> list[range]:
-    """The chunks of each worker: contiguous groups, longer ones first."""
+    """The chunks of each worker: contiguous groups, longer ones first.
+
+    chunks: of the data set, numbered from 0. workers: of the job; the longest and the shortest group differ by one
+    chunk at most.
+    """
     edges = np.concatenate(
         ([0], np.cumsum([chunks // workers + (i < chunks % workers) for i in range(workers)]))
     )
@@ -81,6 +85,9 @@ def place_gangs(nodes: Sequence[Node], gangs: Sequence[Gang], policy: PlacementS
 
     Raises Infeasible, naming the job, if one does not fit an empty cluster; PolicyError if a policy places a worker
     or a chunk where it does not fit.
+
+    nodes: of the cluster, all free at first. gangs: in any order; they are served by arrival, those of one instant by
+    number. policy: gives the order of a gang's jobs and places each worker.
     """
     return _Line(nodes, gangs, policy).run()
 
@@ -99,6 +106,7 @@ class _Line:
         self.waits: list[tuple[int, int, float]] = []
 
     def run(self) -> Placed:
+        """Place every job, in the order of the line."""
         order = sorted(range(len(self.gangs)), key=lambda number: (self.gangs[number].arrive_s, number))
         line = [
             (number, job)
@@ -125,6 +133,7 @@ class _Line:
         )  # fmt: skip
 
     def free_ended(self, now: float) -> None:
+        """Give back what jobs that have ended by now used; the last of a gang frees its chunks as well."""
         while self.running and self.running[0][0] <= now:
             _, _, number, job, homes = heapq.heappop(self.running)
             shape = self.gangs[number].jobs[job]
@@ -160,6 +169,7 @@ class _Line:
     def carry_out(
         self, number: int, job: int, mine: range, worker: WorkerView, placement: WorkerPlacement
     ) -> None:
+        """Put one worker and its chunks where the policy wants them. Raises PolicyError where they do not fit."""
         where, home = f"gang {number}, job {job}", placement.node
         if self.nodes[home].free_gpus < worker.gpus or self.nodes[home].free_cpus < worker.cpus:
             raise PolicyError.at(where, f"a worker was placed on node {home}, where it does not fit")
@@ -175,6 +185,7 @@ class _Line:
             self.chunk_node[number][mine[chunk]] = node
 
     def start(self, number: int, job: int, now: float, placed: Sequence[WorkerPlacement]) -> None:
+        """Record the workers and the wait of a job that is placed, and when it will end."""
         gang = self.gangs[number]
         for i, (mine, placement) in enumerate(zip(owned(len(gang.chunks), len(placed)), placed)):
             here = [chunk for chunk in mine if self.chunk_node[number][chunk] == placement.node]

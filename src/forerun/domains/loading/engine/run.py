@@ -133,6 +133,8 @@ def run(inputs: Inputs, observers: Sequence[Observer] = ()) -> Outcome:
 
     Raises Infeasible if a request fails more often than it may be repeated or a gang fits nowhere, PolicyError for an
     impossible decision.
+
+    inputs: from `prepare`. observers: called after every epoch (default: none).
     """
     given, tuned = inputs.scenario, None
     if given.tuner is not None and given.grid is not None:
@@ -160,20 +162,27 @@ def run(inputs: Inputs, observers: Sequence[Observer] = ()) -> Outcome:
 
 
 def with_cell(scenario: Scenario, block: int, threads: int) -> Scenario:
-    """The scenario at another configuration: samples a block, and threads."""
+    """The scenario at another configuration.
+
+    block: samples a block. threads: of the loader.
+    """
     return scenario.with_(
         layout=scenario.layout.with_(block_samples=block), loader=scenario.loader.with_(threads=threads)
     )
 
 
 def run_epochs(inputs: Inputs, observers: Sequence[Observer] = ()) -> Epochs:
-    """All epochs, by the kind of loader that the scenario names."""
+    """All epochs, by the kind of loader that the scenario names.
+
+    inputs: of one configuration; a tuner and a grid are not looked at. observers: called after every epoch.
+    """
     if inputs.scenario.loader.mode == "threads":
         return _by_threads(inputs, observers)
     return _by_workers(inputs, observers)
 
 
 def _by_threads(inputs: Inputs, observers: Sequence[Observer]) -> Epochs:
+    """Epochs of loaders of threads, all jobs of an epoch together; caches keep their content from epoch to epoch."""
     scenario = inputs.scenario
     jobs = range(scenario.jobs)
     models, of_job = make_caches(inputs)
@@ -232,6 +241,7 @@ def _prewarm(inputs: Inputs, caches: Caches, of_job: list[tuple[int, ...]]) -> N
 def _epoch(
     inputs: Inputs, job: int, number: int, streamed: Streamed, reader: Reader, pacer: Pacer | None
 ) -> Epoch:
+    """What one job's epoch was, of its record. pacer: that changed its threads, None if nothing did."""
     requests = streamed.requests
     asked = np.isfinite(requests.taken_s)
     from_store = asked & (requests.source < 0)
@@ -264,6 +274,7 @@ def _epoch(
 
 
 def _by_workers(inputs: Inputs, observers: Sequence[Observer]) -> Epochs:
+    """Epochs of a loader of worker processes, by the recursion."""
     scenario = inputs.scenario
     loader, batches = scenario.loader, planned_batches(scenario, scenario.loader.workers)
     samples = int(batches.samples.sum())

@@ -59,7 +59,10 @@ def _in_order(inputs: Inputs, which: Literal["decode", "decode cpu"], order: I64
 
 
 def make_pacer(inputs: Inputs, job: int) -> Pacer | None:
-    """The scenario's pace policy at work on one job's loader; None if the scenario has none."""
+    """The scenario's pace policy at work on one job's loader; None if the scenario has none.
+
+    inputs: with the policy, and the grid that it chooses from. job: whose random stream the policy has.
+    """
     scenario, grid = inputs.scenario, inputs.scenario.grid
     if scenario.pace is None or grid is None:
         return None
@@ -109,7 +112,11 @@ def make_store(inputs: Inputs, *, instantaneous: bool = False, since_s: float = 
 
 
 def make_caches(inputs: Inputs) -> tuple[list[CacheModel], list[tuple[int, ...]]]:
-    """All caches (one a job where the scope is the loader), and which of them each job asks, in order."""
+    """All caches (one a job where the scope is the loader), and which of them each job asks, in order.
+
+    A cache is one of `loader` scope (one a job) or one of `node` scope (all jobs share it). The numbers are places in
+    the list.
+    """
     models: list[CacheModel] = []
     store, jobs = inputs.scenario.store, inputs.scenario.jobs
     of_job: list[tuple[int, ...]] = [()] * jobs
@@ -130,7 +137,10 @@ def make_caches(inputs: Inputs) -> tuple[list[CacheModel], list[tuple[int, ...]]
 
 
 def law_setting(inputs: Inputs) -> Setting:
-    """The quantities that the laws are about."""
+    """The quantities that the laws are about.
+
+    Random times count by their means; a shared link counts by the share of one job.
+    """
     scenario = inputs.scenario
     store, cpu = scenario.store, scenario.cpu
     return Setting(

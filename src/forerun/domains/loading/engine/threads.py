@@ -30,7 +30,10 @@ LONGEST_S = 1e12
 
 
 def open_caches(models: Sequence[CacheModel], keys: int) -> cached.Caches:
-    """Empty caches for items numbered below `keys`."""
+    """Empty caches for items numbered below `keys`.
+
+    models: capacity, policy and speed of each. keys: how many different blocks there are.
+    """
     ends = np.full((len(models), 3), cached.NOBODY)
     about = np.zeros((len(models), 8))
     for c, model in enumerate(models):
@@ -48,7 +51,11 @@ def open_caches(models: Sequence[CacheModel], keys: int) -> cached.Caches:
 def hits_of(
     caches: cached.Caches, number: int, keys: ArrayLike, sizes_bytes: ArrayLike
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Whether each access of a sequence is a hit in one of the caches, which keeps its state."""
+    """Whether each access of a sequence is a hit in one of the caches, which keeps its state.
+
+    caches: from `open_caches`. number: which of them. keys: int64, of the items in the order of access. sizes_bytes: of
+    each, or one for all.
+    """
     hits = cached.cache_hits(
         caches,
         number,
@@ -60,19 +67,34 @@ def hits_of(
 
 @dataclass(frozen=True)
 class _Arrays:
-    """The two arrays of a run and where its columns lie."""
+    """The two arrays of a run and where its columns lie.
+
+    f, i: float64 and int64, single numbers and then the columns. at: the place where each column begins.
+    """
 
     f: F64
     i: I64
     at: kernels.At
 
     def floats(self, name: str, first: int, last: int) -> F64:
+        """A part of a column of `f`, as a view.
+
+        first, last: rows of the column, the last one excluded.
+        """
         start = int(getattr(self.at, name))
         return self.f[start + first : start + last]
 
     def ints(self, name: str, first: int, last: int) -> I64:
+        """A part of a column of `i`, as a view.
+
+        first, last: rows of the column, the last one excluded.
+        """
         start = int(getattr(self.at, name))
         return self.i[start + first : start + last]
+
+    def whole(self, name: str, row: int) -> int:
+        """One number of a column of `i`."""
+        return int(self.i[getattr(self.at, name) + row])
 
 
 def stream(
@@ -155,7 +177,7 @@ def _look(arrays: _Arrays, reader: Reader, job: int, since: list[float], now_s: 
     assert reader.steering is not None
     record, before_s = _record(arrays, job, reader), since[job]
     since[job] = now_s
-    batch = int(arrays.ints("batch", job, job + 1)[0] - arrays.ints("job_batch", job, job + 1)[0])
+    batch = arrays.whole("batch", job) - arrays.whole("job_batch", job)
     ended_s = record.got_s[:batch] + record.step_s[:batch]
     lately = slice(int(np.searchsorted(ended_s, before_s, side="right")), batch)
     requests = record.requests
@@ -164,7 +186,7 @@ def _look(arrays: _Arrays, reader: Reader, job: int, since: list[float], now_s: 
         now_s=now_s,
         elapsed_s=now_s - max(before_s, record.start_s),
         batch=batch,
-        threads=int(arrays.ints("admitted", job, job + 1)[0]),
+        threads=arrays.whole("admitted", job),
         load_s=record.load_s[lately].copy(),
         step_s=np.array(record.step_s[lately], np.float64),
         block_bytes=requests.size_bytes[left],
@@ -176,7 +198,10 @@ def _look(arrays: _Arrays, reader: Reader, job: int, since: list[float], now_s: 
 
 
 def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _Arrays:
-    """The loaders and the store in the two arrays that the kernel works on."""
+    """The loaders and the store in the two arrays that the kernel works on.
+
+    latency_s: one value, or one a request in the order of serving. The columns are described in `kernels.stream`.
+    """
     counts = [len(reader.blocks) for reader in readers]
     block_samples = [len(block) for reader in readers for block in reader.blocks]
     steps = [np.atleast_1d(np.asarray(reader.step_s, np.float64)) for reader in readers]
@@ -211,11 +236,13 @@ def _lay_out(readers: Sequence[Reader], store: StoreModel, latency_s: F64) -> _A
     }  # fmt: skip
     ints: dict[str, ArrayLike] = {
         "block_at": _offsets(block_samples),
-        "block_key": _joined([_or(reader.keys, np.arange(n)) for reader, n in zip(readers, counts)]),
-        "block_failures": _joined([_or(reader.failures, np.zeros(n)) for reader, n in zip(readers, counts)]),
+        "block_key": np.concatenate([np.arange(n) if r.keys is None else r.keys for r, n in zip(readers, counts)]),
+        "block_failures": np.concatenate(
+            [np.zeros(n) if r.failures is None else r.failures for r, n in zip(readers, counts)]
+        ),
         "job_block": _offsets(counts), "job_thread": _offsets([reader.threads for reader in readers]),
         "job_step": _offsets([len(step) for step in steps]), "job_batch": _offsets([len(b) for b in batches]),
-        "batch_samples": _joined(batches), "buffer": [reader.buffer_samples for reader in readers],
+        "batch_samples": np.concatenate(batches), "buffer": [reader.buffer_samples for reader in readers],
         "job_cache": job_cache.ravel(),
         "admitted": [r.steering.threads if r.steering else r.threads for r in readers],
         "pause_at": [
@@ -250,18 +277,13 @@ def _block_bytes(readers: Sequence[Reader], block_samples: Sequence[int]) -> F64
 
 
 def _packed(fixed: np.ndarray, columns: dict[str, ArrayLike]) -> tuple[np.ndarray, dict[str, int]]:
-    """One array that holds the fixed numbers and then each column, and where each begins."""
+    """One array that holds the fixed numbers and then each column, and where each begins.
+
+    fixed: single numbers, which come first. columns: arrays or lists by name. Both have the type of `fixed`.
+    """
     parts = [np.asarray(values, fixed.dtype) for values in columns.values()]
     starts = len(fixed) + np.concatenate(([0], np.cumsum([len(part) for part in parts])))
     return np.concatenate([fixed, *parts]), {name: int(at) for name, at in zip(columns, starts)}
-
-
-def _or(given: I64 | None, otherwise: ArrayLike) -> I64:
-    return np.asarray(otherwise if given is None else given, np.int64)
-
-
-def _joined(parts: Sequence[I64]) -> I64:
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 def _offsets(counts: Sequence[int]) -> I64:
@@ -273,28 +295,21 @@ def _per_sample(given: Sequence[tuple[ArrayLike, int]]) -> F64:
     values = [np.atleast_1d(np.asarray(value, np.float64)) for value, _ in given]
     if all(len(value) == 1 and value[0] == values[0][0] for value in values):
         return values[0]
-    return np.concatenate(
-        [
-            np.broadcast_to(value, samples) if len(value) == 1 else value
-            for value, (_, samples) in zip(values, given)
-        ]
-    )
+    return np.concatenate([np.broadcast_to(value, samples) for value, (_, samples) in zip(values, given)])
 
 
 def _record(arrays: _Arrays, job: int, reader: Reader) -> Streamed:
-    def span(name: str) -> tuple[int, int]:
-        first, last = arrays.ints(name, job, job + 2)
-        return int(first), int(last)
+    """What a job did, as views of the arrays."""
 
-    batches, blocks, steps = span("job_batch"), span("job_block"), span("job_step")
-    first_sample = int(arrays.ints("block_at", blocks[0], blocks[0] + 1)[0])
-    put = int(arrays.ints("delivered", job, job + 1)[0])
+    def first_and_end(name: str) -> tuple[int, int]:
+        first, end = arrays.ints(name, job, job + 2)
+        return int(first), int(end)
+
+    batches, blocks, steps = map(first_and_end, ("job_batch", "job_block", "job_step"))
+    first_sample, put = arrays.whole("block_at", blocks[0]), arrays.whole("delivered", job)
     step_s = arrays.floats("step_s", *steps)
     ask, got = arrays.floats("ask_s", *batches), arrays.floats("got_s", *batches)
-    times = {
-        name: arrays.floats(name, *blocks)
-        for name in ("taken_s", "grant_s", "first_byte_s", "done_s", "left_s", "put_wait_s")
-    }
+    times = ("taken_s", "grant_s", "first_byte_s", "done_s", "left_s", "put_wait_s")
     return Streamed(
         ask_s=ask,
         got_s=got,
@@ -304,12 +319,12 @@ def _record(arrays: _Arrays, job: int, reader: Reader) -> Streamed:
         batch_samples=reader.batch_samples,
         requests=Requests(
             size_bytes=arrays.floats("block_bytes", *blocks),
-            thread=arrays.ints("by_thread", *blocks) - span("job_thread")[0],
+            thread=arrays.ints("by_thread", *blocks) - arrays.whole("job_thread", job),
             source=arrays.ints("source", *blocks),
-            **times,
+            **{name: arrays.floats(name, *blocks) for name in times},
         ),
         put_block=arrays.ints("put_block", first_sample, first_sample + put) - blocks[0],
-        most_buffered=int(arrays.ints("most_buffered", job, job + 1)[0]),
+        most_buffered=arrays.whole("most_buffered", job),
         start_s=float(arrays.floats("start_s", job, job + 1)[0]),
         end_s=float(arrays.floats("end_s", job, job + 1)[0]),
     )

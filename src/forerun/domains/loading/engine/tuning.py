@@ -24,7 +24,10 @@ class Tuned:
     tuner: Tuner
 
     def regret(self, truth: Mapping[Cell, float]) -> float:
-        """How much longer the choice takes than the best cell, as a share."""
+        """How much longer the choice takes than the best cell, as a share.
+
+        truth: seconds of every cell.
+        """
         return truth[self.cell] / min(truth.values()) - 1
 
 
@@ -42,6 +45,9 @@ def tune(
 
     memory_bytes: that blocks may take (default: any). rng: of the tuner (default: one of seed 0). most_probes: after which
     the tuner must choose (default 100).
+
+    spec: the tuner. evaluate: answers a probe that is asked for. cells: to choose from. load: the work. The tuner
+    decides when it has seen enough; its choice may be a cell that was never run.
     """
     view = TunerView(tuple(cells), load, memory_bytes, rng if rng is not None else random_stream(0, "tuner"))
     tuner = spec.build(view)

@@ -17,14 +17,20 @@ from forerun.errors import Infeasible
 
 
 def planned_batches(scenario: Scenario, workers: int) -> Batches:
-    """The batches of an epoch by a number of workers, as many as the scenario's steps want."""
+    """The batches of an epoch by a number of workers, as many as the scenario's steps want.
+
+    scenario: data, batch, partition and steps. workers: how many.
+    """
     run = scenario.run
     plan = batches_of(scenario.dataset.samples, run.batch, workers, run.partition, drop_last=run.drop_last)
     return Batches(plan.worker[: run.steps], plan.samples[: run.steps]) if run.steps else plan
 
 
 def delivered_steps(inputs: Inputs, epoch: int) -> F64:
-    """Steps of an epoch with the loop's overhead: one value, or one a batch."""
+    """Steps of an epoch with the loop's overhead: one value, or one a batch.
+
+    epoch: from 0, whose random steps these are.
+    """
     return np.asarray(inputs.steps(epoch, 0) + inputs.scenario.step.overhead_s)
 
 

@@ -62,7 +62,10 @@ def _of_chosen(cells: Table) -> Table:
 
 
 def heat_map(cells: Table) -> Figure:
-    """Predicted throughput over block size and threads."""
+    """Predicted throughput over block size and threads.
+
+    One colour a cell, and in the caption how many cells hide the loading, and which one the plan takes.
+    """
     chosen = int(np.argmax(cells["chosen"]))
     hidden = int(np.sum(cells["hidden"]))
     names = {name: cells[name].astype(str).tolist() for name in ("block_samples", "threads")}
@@ -81,7 +84,10 @@ def heat_map(cells: Table) -> Figure:
 
 
 def hide_curve(cells: Table, probes: Table | None) -> Figure:
-    """Fewest threads that hide loading at each block size, what holds as much memory as the plan, probes and plan."""
+    """Fewest threads that hide loading at each block size, what holds as much memory as the plan, probes and plan.
+
+    cells: of one plane of the grid. probes: of the tuner, None if there was none.
+    """
     blocks, threads = cells["block_samples"], cells["threads"]
     chosen = int(np.argmax(cells["chosen"]))
     sizes = np.unique(blocks[cells["hidden"]])
@@ -122,7 +128,10 @@ def hide_curve(cells: Table, probes: Table | None) -> Figure:
 
 
 def stall_split(run: Result | SavedRun) -> Figure:
-    """An epoch's time by what it was spent on."""
+    """An epoch's time by what it was spent on.
+
+    run: its first ledger is that of an epoch's time.
+    """
     ledger = run.ledgers[0]
     shares = ledger.shares()
     return Figure.of(
@@ -170,7 +179,11 @@ def split_by_step(split: Table) -> Figure:
 
 
 def pace(looks: Table, epochs: Table, laws: Table) -> tuple[Figure, Figure]:
-    """What the pace policy of the first job did, and how fast its loop went."""
+    """What the pace policy of the first job did, and how fast its loop went.
+
+    looks: of all jobs. epochs: whose times place looks of later epochs on one axis. laws: of which the step's is drawn
+    as a line.
+    """
     begins_s = np.concatenate([[0.0], np.cumsum(epochs["total_s"][epochs["job"] == 0])])
     looks = looks.rows(looks["job"] == 0)
     now_s = looks["at_s"] + begins_s[looks["epoch"]]
@@ -204,7 +217,10 @@ def pace(looks: Table, epochs: Table, laws: Table) -> tuple[Figure, Figure]:
 
 
 def waits(batches: Table) -> Figure:
-    """Waits for the batches of the first epoch."""
+    """Waits for the batches of the first epoch.
+
+    batches: of all epochs; the first 400 of the first job's first epoch are drawn.
+    """
     batches = batches.rows(np.flatnonzero((batches["epoch"] == 0) & (batches["job"] == 0))[:MOST_BATCHES])
     load_s = batches["load_s"]
     longest = int(np.argmax(load_s))
@@ -240,7 +256,10 @@ def epochs(table: Table) -> Figure:
 
 
 def laws(table: Table, measured: float) -> Figure:
-    """The closed-form bounds beside what the run gave."""
+    """The closed-form bounds beside what the run gave.
+
+    table: of all laws; those that do not apply are left out. measured: samples a second of the run.
+    """
     table = table.rows(np.isfinite(table["samples_per_s"]))
     least = int(np.argmin(table["samples_per_s"]))
     of_least = measured / float(table["samples_per_s"][least])
@@ -258,7 +277,10 @@ def laws(table: Table, measured: float) -> Figure:
 
 
 def threads(requests: Table) -> Figure:
-    """What the threads did with the first blocks."""
+    """What the threads did with the first blocks.
+
+    requests: of the first epoch; the first 60 blocks of the first job are drawn, one bar a state.
+    """
     rows = np.flatnonzero((requests["job"] == 0) & np.isfinite(requests["left_s"]))[:MOST_BLOCKS]
     requests = requests.rows(rows)
     edges = ("taken_s", "grant_s", "first_byte_s", "done_s", "left_s")
@@ -301,7 +323,11 @@ def request_times(requests: Table) -> Figure:
 
 
 def link_share(requests: Table, shared_bytes_per_s: float) -> Figure:
-    """Bytes a second on their way from the store to each job, over the first epoch."""
+    """Bytes a second on their way from the store to each job, over the first epoch.
+
+    requests: of the first epoch. shared_bytes_per_s: bandwidth of the link, drawn as a line (0: no limit). A request
+    counts evenly from its first to its last byte.
+    """
     requests = requests.rows((requests["source"] == "store") & np.isfinite(requests["done_s"]))
     first, done = requests["first_byte_s"], requests["done_s"]
     rate = requests["size_bytes"] / np.maximum(done - first, 1e-9)

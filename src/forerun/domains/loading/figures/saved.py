@@ -18,7 +18,10 @@ def _columns(rows: Sequence[Row], *names: str) -> dict[str, list[Any]]:
 
 
 def plan_figures(plan: Row, scenario: Row) -> tuple[Figure, ...]:
-    """Time of an epoch over block size and threads, and against what is held in memory."""
+    """Time of an epoch over block size and threads, and against what is held in memory.
+
+    plan: the content of a plan file. scenario: the plan's, which these figures do not need.
+    """
     cells = plan.get("cells") or []
     if not cells:
         return ()
@@ -57,7 +60,10 @@ def plan_figures(plan: Row, scenario: Row) -> tuple[Figure, ...]:
 
 
 def measured_figures(measured: Row) -> tuple[Figure, ...]:
-    """Predicted against measured seconds of the cells that were checked, the error of each, and what a pace did."""
+    """Predicted against measured seconds of the cells that were checked, the error of each, and what a pace did.
+
+    measured: the content of a measurement file. Parts that it lacks give no figure.
+    """
     return (
         *_checked(measured.get("checked") or []),
         *_waits(measured.get("waits") or {}),
@@ -67,6 +73,7 @@ def measured_figures(measured: Row) -> tuple[Figure, ...]:
 
 
 def _checked(rows: Sequence[Row]) -> Iterable[Figure]:
+    """The cells that were run beside their prediction."""
     if not rows:
         return
     kinds = ["probe" if row["probe"] else "noisy" if row["noisy"] else "held out" for row in rows]

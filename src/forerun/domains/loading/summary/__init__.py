@@ -31,7 +31,11 @@ HEADLINE = (
 
 
 def summarize(outcome: Outcome) -> Result:
-    """The result of a run."""
+    """The result of a run.
+
+    outcome: of `run`. Simulates the first epoch once more where the cause of a shortfall is to be named, and two cells
+    for the pay-back of merging.
+    """
     return _Summary(outcome).result()
 
 
@@ -46,6 +50,7 @@ class _Summary:
         self.law: Explanation = explain(law_setting(self.inputs), samples=self.inputs.taken)
 
     def result(self) -> Result:
+        """All parts together."""
         summary = self.summary()
         present = [name for name in ("cost_usd", "payback_epochs", "local_hit_share") if name in summary]
         return Result(
@@ -62,6 +67,9 @@ class _Summary:
         )
 
     def summary(self) -> dict[str, Any]:
+        """The figures by name. Those of throughput, waits and hits are means over the epochs of all jobs; counts and
+        bytes are sums.
+        """
         epochs, last = self.epochs, self.epochs[-1]
         threads, compute = self.simulated.threads, self.law.terms["compute"]
 
@@ -102,6 +110,7 @@ class _Summary:
         return {**figures, **self.of_tuner(), **self.of_pace(), **self.of_placement()}
 
     def of_tuner(self) -> dict[str, Any]:
+        """What the tuner's search took, and how far its choice is from the best cell of the grid."""
         if self.tuned is None:
             return {}
         figures: dict[str, Any] = {
@@ -113,6 +122,7 @@ class _Summary:
         return figures
 
     def of_pace(self) -> dict[str, Any]:
+        """What the pace policy of the first job did."""
         if not self.simulated.pacers:
             return {}
         rows = self.simulated.pacers[0].record
@@ -125,6 +135,7 @@ class _Summary:
         }
 
     def of_placement(self) -> dict[str, Any]:
+        """How local the placed jobs' data are, and how long jobs waited."""
         if self.placed is None:
             return {}
         return {
@@ -152,6 +163,7 @@ class _Summary:
         return total
 
     def ledgers(self) -> tuple[Ledger, ...]:
+        """The time of the first epoch, and the dollars of all epochs where there are prices."""
         simulated, parts = self.simulated, self.costs()
         time = tables.time_ledger(simulated.compute_s, simulated.prepared_s, self.first.total_s)
         if not any(parts.values()):
@@ -171,6 +183,7 @@ class _Summary:
         }
 
     def timeline(self) -> Timeline:
+        """What threads or workers and the loop did in the first epoch."""
         simulated = self.simulated
         if simulated.threads is not None:
             return tables.thread_timeline(simulated.threads.jobs)
@@ -178,6 +191,7 @@ class _Summary:
         return tables.worker_timeline(simulated.batches, simulated.delivered)
 
     def tables(self) -> dict[str, Table]:
+        """The tables by name; those of a grid, a tuner, a pace policy and a cluster only where there is one."""
         made = {
             "epochs": tables.epochs_table(self.epochs, cached=bool(self.scenario.caches)),
             "batches": tables.batches_table(self.epochs),
@@ -200,6 +214,7 @@ class _Summary:
         return made
 
     def why(self) -> str:
+        """One sentence: what binds, and what would help; for workers, whether they keep up with the step."""
         text = self.law.sentence
         bound = self.law.samples_per_s
         if self.scenario.loader.mode != "threads":
@@ -256,6 +271,7 @@ class _Summary:
         return text + (f" and {_course(blocks)} samples a block" if len(blocks) > 1 else "")
 
     def notes(self) -> tuple[str, ...]:
+        """What a reader must know: assumptions of the laws that do not hold, and what was left out."""
         notes = list(self.law.cautions)
         if self.scenario.store.changes:
             notes.append("laws, cells and the split by step are those of the store as it is at the start")
@@ -274,6 +290,7 @@ class _Summary:
         return tuple(notes)
 
     def next_steps(self) -> tuple[str, ...]:
+        """Commands to run next: the block size or the threads that the laws ask for, and a plan."""
         hiding, steps = self.law.hiding, []
         if self.law.bottleneck == "thread" and hiding.blocks_of is not None:
             block = min(max(1, math.ceil(1.2 * hiding.blocks_of)), self.scenario.dataset.samples)

@@ -197,7 +197,10 @@ Spans = tuple[int | I64, int, F64, F64]
 
 
 def thread_timeline(jobs: Sequence[Streamed]) -> Timeline:
-    """Tracks of every thread and every training loop; blocks that were not finished are left out."""
+    """Tracks of every thread and every training loop; blocks that were not finished are left out.
+
+    jobs: their records, in order.
+    """
     spans: list[Spans] = []
     names: list[str] = []
     groups: list[str] = []
@@ -216,7 +219,10 @@ def thread_timeline(jobs: Sequence[Streamed]) -> Timeline:
 
 
 def worker_timeline(plan: Batches, delivery: Delivery) -> Timeline:
-    """Tracks of every worker and of the training loop."""
+    """Tracks of every worker and of the training loop.
+
+    plan: who builds each batch. delivery: when each was begun, ready, asked for and taken.
+    """
     workers = int(plan.worker.max()) + 1
     names = [f"worker {number}" for number in range(workers)] + ["loop"]
     step_end = np.append(delivery.ask_s[1:], delivery.total_s)
@@ -241,7 +247,10 @@ def _timeline(names: Sequence[str], groups: Sequence[str], spans: Sequence[Spans
 
 
 def epochs_table(epochs: Sequence[Epoch], *, cached: bool) -> Table:
-    """A row an epoch. cached: whether there are caches, which are cold in the first."""
+    """A row an epoch.
+
+    epochs: of all jobs. cached: whether there are caches, which are cold in the first epoch.
+    """
     return Table.of_records(
         EPOCHS,
         epochs,
@@ -269,7 +278,10 @@ def laws_table(law: Explanation) -> Table:
 
 
 def requests_table(epochs: Iterable[Epoch]) -> Table:
-    """A row a block that was asked for, of epochs of loaders of threads."""
+    """A row a block that was asked for, of epochs of loaders of threads.
+
+    epochs: the first of each job.
+    """
     parts = []
     for epoch in epochs:
         assert epoch.streamed is not None
@@ -282,7 +294,10 @@ def requests_table(epochs: Iterable[Epoch]) -> Table:
 
 
 def probes_table(probes: Sequence[Probe]) -> Table:
-    """A row a probe of the tuner."""
+    """A row a probe of the tuner.
+
+    probes: in the order asked.
+    """
     return Table.of_records(
         PROBES,
         probes,
@@ -294,7 +309,10 @@ def probes_table(probes: Sequence[Probe]) -> Table:
 
 
 def cells_table(cells: Sequence[Predicted], chosen: Cell, merge_s: float = 0.0) -> Table:
-    """Every predicted cell; pay-back is against single samples with as many threads, where the grid has them."""
+    """Every predicted cell; pay-back is against single samples with as many threads, where the grid has them.
+
+    cells: predicted. chosen: the plan's. merge_s: seconds of merging (default 0: no pay-back is computed).
+    """
     alone_s = {replace(entry.cell, block=0): entry.total_s for entry in cells if entry.cell.block == 1}
 
     def payback(entry: Predicted) -> float:

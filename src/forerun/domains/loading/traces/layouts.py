@@ -20,7 +20,10 @@ class RunLayout(Spec, frozen=True, kw_only=True):
     name: ClassVar[str] = ""
 
     def stats(self, folder: Path) -> TraceReport:
-        """A summary of the runs in a folder. Raises TraceError for runs that cannot be read."""
+        """A summary of the runs in a folder.
+
+        folder: named on the command line. Raises TraceError for runs that cannot be read.
+        """
         raise NotImplementedError
 
 

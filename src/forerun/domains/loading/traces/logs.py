@@ -43,6 +43,9 @@ def fit_log(load_s: F64, step_s: F64, prefetch: int = 2) -> FittedLog:
 
     Where the loop waits, it takes as many batches in a build as there are workers. Raises TraceError for a log whose
     loop hardly waits, which leaves the build time unknown.
+
+    load_s, step_s: float64, wait for each batch and the step after it; the last step may be missing. prefetch: batches
+    that each worker makes ahead (default 2).
     """
     n = len(load_s)
     steps = step_s if len(step_s) == n else np.append(step_s, step_s.mean())
@@ -76,6 +79,8 @@ def stall_lag(load_s: F64) -> int:
     """The lag at which the waits resemble themselves most: the number of workers, where loading stalls.
 
     Of the autocorrelation of the z-scored waits at lags from 1 to N-1.
+
+    load_s: float64, the wait for each batch.
     """
     centred = load_s - load_s.mean()
     spectrum = np.correlate(centred, centred, mode="full")[len(centred) :]

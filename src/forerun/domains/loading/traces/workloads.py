@@ -63,7 +63,10 @@ class Workload:
         return self.batch * self.record_bytes / self.computation_s
 
     def fed_by(self, shared_bytes_per_s: float) -> int:
-        """Accelerators that a link feeds: each computes for the target share of its time at least."""
+        """Accelerators that a link feeds: each computes for the target share of its time at least.
+
+        shared_bytes_per_s: bandwidth of the link that all share.
+        """
         fed = shared_bytes_per_s / (self.utilisation_target * self.demand_bytes_per_s)
         return math.floor(fed * (1 + 1e-12)) if math.isfinite(fed) else 2**31
 
@@ -72,6 +75,8 @@ class Workload:
 
         Sizes that vary are lognormal with DLIO's mean and standard deviation. Worker processes are threads where there
         are several jobs: only these share a store in the model.
+
+        store: that is read. jobs: accelerators that share it (default 1). samples: of an epoch (default 0: as given).
         """
         readers = max(1, self.read_threads)
         size: float | RandomBytes = self.record_bytes
@@ -96,7 +101,10 @@ class Workload:
 
 
 def read_workload(path: Path) -> Workload:
-    """A workload file. Raises TraceError naming what is missing or out of range, ScenarioError for what is no YAML."""
+    """A workload file. Raises TraceError naming what is missing or out of range, ScenarioError for what is no YAML.
+
+    path: of a DLIO workload. Threads, epochs and files default to 1, 1 and none; the target utilisation to 0.9.
+    """
     document = read_document(path)
     if not isinstance(document.data, Mapping):
         raise TraceError.at(
@@ -143,6 +151,7 @@ class _Reader:
         self.problems: list[Problem] = []
 
     def section(self, name: str) -> Mapping[str, Any]:
+        """A section of the document; an empty one if it is absent or none."""
         data = self.document.data.get(name, {})
         return data if isinstance(data, Mapping) else {}
 
@@ -199,12 +208,18 @@ def read_demands(path: Path) -> tuple[Workload, ...]:
 
 
 def workloads_of(path: Path) -> tuple[Workload, ...]:
-    """The workload of a YAML file, or those of a table."""
+    """The workload of a YAML file, or those of a table.
+
+    path: YAML is read as a DLIO workload, anything else as a table (see `read_demands`).
+    """
     return (read_workload(path),) if path.suffix in (".yaml", ".yml") else read_demands(path)
 
 
 def demands(workloads: Sequence[Workload], link_bytes_per_s: float) -> TraceReport:
-    """What an accelerator of each workload reads a second, and how many a link feeds (0: its bandwidth is unknown)."""
+    """What an accelerator of each workload reads a second, and how many a link feeds.
+
+    workloads: of any number. link_bytes_per_s: bandwidth of the link (0: unknown).
+    """
     rows = [
         {
             **asdict(work),

@@ -75,7 +75,11 @@ def cache_append(caches: Caches, c: int, key: int) -> None:
 
 @kernel
 def cache_evict(caches: Caches, c: int) -> None:
-    """Let the next item leave."""
+    """Let the next item leave.
+
+    The item at the head of the list leaves; under `clock` marked items move to the back first, under `cost` the item of
+    least worth leaves.
+    """
     leaving = caches.ends[c, HEAD]
     while caches.ends[c, POLICY] == CLOCK and caches.links[c, MARKED, leaving]:
         caches.links[c, MARKED, leaving] = 0
@@ -96,7 +100,11 @@ def cache_evict(caches: Caches, c: int) -> None:
 
 @kernel
 def cache_access(caches: Caches, c: int, key: int, size_bytes: float) -> bool:
-    """Whether the item is held; if not, it is now, where the policy lets it in."""
+    """Whether the item is held; if not, it is now, where the policy lets it in.
+
+    c: number of the cache. key, size_bytes: of the item. An item that is absent is put in at once, after others have
+    left, unless it is larger than the cache or the cache is `pinned` and full.
+    """
     policy = caches.ends[c, POLICY]
     if policy == COST:
         a_byte_s = caches.about[c, FETCH_S] / max(size_bytes, 1.0) + caches.about[c, FETCH_S_PER_BYTE]
@@ -127,7 +135,11 @@ def cache_access(caches: Caches, c: int, key: int, size_bytes: float) -> bool:
 
 @kernel
 def cache_hits(caches: Caches, c: int, keys: I64, sizes_bytes: F64) -> Bool:
-    """Whether each access of a sequence is a hit; the cache keeps its state."""
+    """Whether each access of a sequence is a hit; the cache keeps its state.
+
+    c: number of the cache. keys, sizes_bytes: int64 and float64, of each access in order. The answer is boolean, one an
+    access.
+    """
     hits = np.zeros(len(keys), np.bool_)
     for i in range(len(keys)):
         hits[i] = cache_access(caches, c, keys[i], sizes_bytes[i])

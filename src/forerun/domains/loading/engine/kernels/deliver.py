@@ -74,6 +74,8 @@ def deliver_pooled(
 
     A worker reads its next block only when nothing is decoded ahead, waits for it, hands its samples to the first
     free threads and consumes results in order; the pool works on while the worker assembles a batch.
+
+    batch_samples: int64, samples of each batch. pool: threads and times of each worker's pool.
     """
     n, workers = len(worker), len(start_s)
     ask, got, begin, end = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
@@ -109,7 +111,11 @@ def deliver_pooled(
 
 @kernel
 def hand_over(thread_free: F64, finish: F64, samples: int, now_s: float, decode_s: float) -> None:
-    """Give each of a block's samples, in order, to the pool thread that is free first (ties: lowest number)."""
+    """Give each of a block's samples, in order, to the pool thread that is free first (ties: lowest number).
+
+    thread_free: float64, when each thread is free; updated. finish: float64, when each sample is decoded; written.
+    samples: of the block. now_s: when it was read. decode_s: seconds of a sample.
+    """
     for i in range(samples):
         first = 0
         for thread in range(1, len(thread_free)):

@@ -24,7 +24,10 @@ def heap_push(
     new_order: int,
     new_who: int,
 ) -> int:
-    """Put an entry into the heap of `size` entries that begins at `key[k]`, `order[o]`, `who[w]`; the new size."""
+    """Put an entry into the heap of `size` entries that begins at `key[k]`, `order[o]`, `who[w]`; the new size.
+
+    new_key, new_order, new_who: of the entry; equal keys leave in the order of `new_order`.
+    """
     hole = size
     while hole > 0:
         up = (hole - 1) >> 1
@@ -38,7 +41,10 @@ def heap_push(
 
 @kernel
 def heap_pop(key: F64, order: I64, who: I64, k: int, o: int, w: int, size: int) -> int:
-    """Drop the least entry (the first) of a heap of `size` entries; returns the new size."""
+    """Drop the least entry (the first) of a heap of `size` entries; returns the new size.
+
+    k, o, w: where the heap begins in each array. The entry is read by the caller before it is dropped.
+    """
     size -= 1
     last_key, last_order, last_who = key[k + size], order[o + size], who[w + size]
     hole = 0
