@@ -54,13 +54,20 @@ class Job:
         return None if self.decode in ACTS else decoder_named(self.decode)
 
     def work(self, corpus: Corpus, samples: int) -> Load:
-        """What the job asks of a loader: so many samples of a corpus."""
+        """What the job asks of a loader: so many samples of a corpus.
+
+        corpus: whose mean size a sample has. samples: of the run.
+        """
         return Load(samples, corpus.mean_bytes, self.batch, self.step_s, self.buffer_samples)
 
     def load(
         self, client: Client, pieces: Sequence[Piece], threads: int, steering: Steering | None = None
     ) -> LoaderRun:
-        """Load all pieces once with our loader, as this job decodes and steps; see `run_loader`."""
+        """Load all pieces once with our loader, as this job decodes and steps; see `run_loader`.
+
+        client: reads the pieces. pieces: in the order in which threads take them. threads: of the loader. steering:
+        changes them while it runs (default: nothing does).
+        """
         return run_loader(
             client, pieces, threads=threads, batch=self.batch, step_s=self.step_s, decode_s=self.decode_s,
             buffer_samples=self.buffer_samples, step=ACTS[self.step], decode=ACTS.get(self.decode, nothing),
@@ -70,7 +77,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Host:
-    """The machine while it was measured: cores, load average before and after, whether that is quiet enough."""
+    """The machine while it was measured: cores, load average before and after, whether that is quiet enough.
+
+    cores: processors of the machine. load_before, load_after: load averages of a minute; nan where the system does not
+    report them. system: in words.
+    """
 
     cores: int
     load_before: float
@@ -153,7 +164,11 @@ class Answer:
 
     @property
     def verified_error(self) -> float | None:
-        """Model over measured, minus one, where the chosen cell was run."""
+        """Model over measured, minus one, where the chosen cell was run.
+
+        It is large where the machine did something else during the run, or where the store is not what the probes
+        showed.
+        """
         if self.verified is None or self.profile is None:
             return None
         load = replace(self.load, samples=self.verified.samples)
@@ -185,7 +200,10 @@ class Answer:
         return f"{command}, OUT on the same storage; measure OUT"
 
     def data(self) -> dict[str, Any]:
-        """Plain data."""
+        """Plain data.
+
+        The answer as a measurement file has it: numbers that are infinite or unknown are None.
+        """
         rate, low, high = self.samples_per_s
         verified, law = self.verified, self.law
         return {
@@ -255,6 +273,7 @@ class Answer:
 
 
 def _profile_data(profile: StoreProfile) -> dict[str, Any]:
+    """The profile; a bandwidth without limit is None."""
     names = ("latency_s", "conn_bytes_per_s", "shared_bytes_per_s", "decode_s", "decode_cpu_s", "cores")
     spans = profile.intervals or {}
     return {
@@ -265,4 +284,5 @@ def _profile_data(profile: StoreProfile) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
+    """The number; None for one that JSON cannot have."""
     return value if math.isfinite(value) else None

@@ -19,6 +19,9 @@ class CachedFiles(Wrapping):
 
     lru: the least recently used leaves; fifo: the oldest leaves; pinned: nothing leaves. An item larger than the cache
     is not stored.
+
+    client: what is cached. capacity_bytes: of all items. policy: which item leaves (default `lru`). hits, misses,
+    most_bytes: counted since the start.
     """
 
     capacity_bytes: float
@@ -51,6 +54,7 @@ class CachedFiles(Wrapping):
         return data
 
     def _keep(self, key: tuple[str, int, int], data: bytes) -> None:
+        """Store what was read, after others have left, where the policy lets it in."""
         space = self.capacity_bytes - len(data)
         if key in self._held or space < 0 or (self.policy == "pinned" and self._held_bytes > space):
             return

@@ -71,6 +71,9 @@ def check(
     """Measure cells, interleaved, and set the profile's predictions beside the medians.
 
     Cells whose repeats differ by more than `NOISY` are measured as often again; those that still do are marked.
+
+    corpus, job: as they were probed. answered: with the profile. cells: to run. samples: of each run. repeats: of each
+    cell (default 3). progress: is told of each run. Raises UsageError if there is no profile.
     """  # fmt: skip
     if answered.profile is None:
         raise UsageError.at(corpus.name, "one probe was enough: there is no profile to check")
@@ -98,7 +101,10 @@ def check(
 
 
 def spread(seconds: Sequence[float]) -> float:
-    """How far the middle half of repeats is from their median (of few repeats all of them), as a share."""
+    """How far the middle half of repeats is from their median (of few repeats all of them), as a share.
+
+    seconds: of the repeats. 0.1 says that one is 10 % above or below the median.
+    """
     middle = statistics.median(seconds)
     inner = sorted(seconds)[len(seconds) // 4 : len(seconds) - len(seconds) // 4]
     return max(abs(value / middle - 1) for value in inner)

@@ -40,7 +40,11 @@ class Client(Protocol):
         """See the class."""
 
     def read(self, name: str, first: int, length: int, what: str) -> bytes:
-        """`length` bytes of `name` from `first`; `what` is for messages (block, sample)."""
+        """`length` bytes of `name` from `first`; `what` is for messages (block, sample).
+
+        name: of a file below the store's root. first, length: bytes. what: what is read, for messages, such as a block
+        and a sample. Raises StoreError if that many bytes cannot be had.
+        """
 
     def read_whole(self, name: str) -> bytes:
         """All bytes of `name`."""
@@ -73,6 +77,8 @@ def open_client(url: str, token: str = "") -> Client:
     """Who reads a URL: http and https by ourselves, object stores through obstore, the rest through fsspec.
 
     Raises UsageError for a URL that nobody here opens.
+
+    url: of a folder, or of a prefix of an object store. token: bearer token of an HTTP store (default: none).
     """
     scheme = url.partition("://")[0].lower()
     if scheme in ("http", "https"):
@@ -82,7 +88,10 @@ def open_client(url: str, token: str = "") -> Client:
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """Files below a folder."""
+    """Files below a folder.
+
+    folder: below which the names are.
+    """
 
     folder: Path
     forks: ClassVar[bool] = True
@@ -157,7 +166,10 @@ def _resident(handle: int) -> tuple[int, int]:
 
 @dataclass
 class HttpFiles(Repeating):
-    """Files behind a URL; one open connection a thread of a process."""
+    """Files behind a URL; one open connection a thread of a process.
+
+    url: of the folder. token: bearer token that every request has (default: none). The others are those of `Repeating`.
+    """
 
     forks: ClassVar[bool] = True
     token: str = ""
@@ -195,6 +207,7 @@ class HttpFiles(Repeating):
                 return
 
     def _asked(self, name: str, what: str, span: str = "", length: int | None = None) -> bytes:
+        """The bytes of a file, or of a span `first-last` of it, asked for again where that may help."""
         return self.repeated(name, what, None, lambda: self._attempt(name, what, span, length))
 
     def _attempt(self, name: str, what: str, span: str, length: int | None) -> bytes:
@@ -243,6 +256,7 @@ class HttpFiles(Repeating):
         return response.status, data, response.getheader("Content-Range", "")
 
     def _close(self) -> None:
+        """Close this thread's connection, if it has one; the next request opens another."""
         mine = self._of_thread.get()
         connection = getattr(mine, "connection", None)
         if connection is not None:

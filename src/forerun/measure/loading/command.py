@@ -182,6 +182,7 @@ def command(
 
 
 def _numbers(text: str) -> list[int]:
+    """Numbers of workers from a text such as `1,2,4`, ascending."""
     from forerun.errors import UsageError
     from forerun.units import whole_number
 
@@ -293,6 +294,7 @@ def _write_layout(corpus: Corpus, answered: Answer, samples: int, folder: Path, 
 
 
 def _show(data: dict[str, Any]) -> None:
+    """Print the answer for people: what is measured, what would be enough, and what to know about it."""
     click.echo(f"answer: {data['answer']}")
     profile = data.get("profile")
     if isinstance(profile, dict):
@@ -342,6 +344,7 @@ _TABLES: Final = {
 
 
 def _show_rows(data: dict[str, Any]) -> None:
+    """Print the tables that the answer has, a row each cell, number of workers or job."""
     for name, columns in _TABLES.items():
         if rows := data.get(name):
             widths = [int(form.strip("+").split(".")[0]) for _, _, form in columns]

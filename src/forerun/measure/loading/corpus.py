@@ -45,6 +45,9 @@ class Corpus:
 
     `checked`: whether the index knows the samples' checksums; it does not of files that were only listed. `system`: the
     network file system of a folder that is read file by file.
+
+    name: as the user gave it. client: reads blocks. index: of the samples in them. files: reads single samples where
+    they are files of their own (default: none are).
     """
 
     name: str
@@ -70,7 +73,11 @@ class Corpus:
         return int(np.diff(self.index.first_sample).max())
 
     def pieces(self, block: int, samples: int, start: int = 0) -> list[Piece]:
-        """`samples` samples in pieces of `block`, from the `start`-th piece on, wrapping round."""
+        """`samples` samples in pieces of `block`, from the `start`-th piece on, wrapping round.
+
+        block: samples a piece. samples: in all. start: the number of the first piece, so that repeats read other data
+        (default 0). Pieces do not cross the edges of blocks.
+        """
         edges = self.index.first_sample.tolist()
         every = [
             range(at, min(at + block, last))
@@ -88,7 +95,10 @@ class Corpus:
         return pieces
 
     def piece(self, samples: range) -> Piece:
-        """Consecutive samples of one block; a single one as its own file, where there are files."""
+        """Consecutive samples of one block; a single one as its own file, where there are files.
+
+        samples: their numbers, in one block.
+        """
         starts = self.index.starts[samples.start : samples.stop + 1].tolist()
         first = starts[0]
         sizes = self.index.length[first : starts[-1]].tolist()
@@ -105,7 +115,10 @@ class Corpus:
         return Piece(block_name(block), int(self.index.offset[first]), lengths, what, crc32, keys, parts)
 
     def client_for(self, block: int) -> Client:
-        """Who reads pieces of this size."""
+        """Who reads pieces of this size.
+
+        block: samples a piece.
+        """
         return self.files if block == 1 and self.files is not None else self.client
 
 
@@ -114,6 +127,8 @@ def open_corpus(source: str, *, token: str = "") -> Iterator[Corpus]:
     """The corpus at a URL of a container, in a container's folder, or made of a plain directory.
 
     Raises DataError or StoreError for what cannot be measured.
+
+    source: a folder, or a URL. token: bearer token of an HTTP store (default: none).
     """
     if "://" in source:
         client = open_client(source, token)
@@ -174,7 +189,11 @@ NETWORK: Final = re.compile(r"nfs\d?|cifs|smb.*|9p|ceph|lustre|gpfs|beegfs|glust
 
 
 def network_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
-    """The name of the network file system that a folder lies on, empty if it lies on none or that is unknown."""
+    """The name of the network file system that a folder lies on.
+
+    folder: any. mounts: the kernel's table of mounts (default: of this process). Empty if the folder lies on none, or
+    if that is unknown.
+    """
     try:
         number, lines = folder.stat().st_dev, mounts.read_text(errors="replace").splitlines()
     except OSError:
@@ -203,7 +222,10 @@ def _index_of(files: Sequence[tuple[str, int]]) -> Index:
 
 
 def files_of(client: Client, index: Index) -> Client:
-    """Who reads single samples: the client itself, or all the files of a sample one after another."""
+    """Who reads single samples: the client itself, or all the files of a sample one after another.
+
+    client: reads a file. index: of the samples, which have the files' names as keys.
+    """
     if index.samples == len(index):
         return client
     parts = {
@@ -225,7 +247,10 @@ class SampleFiles(Wrapping):
 
 
 def _listed(source: str, client: Client, absent: StoreError) -> Corpus:
-    """The files that a URL lists, where no container's manifest can be read (`absent`: why)."""
+    """The files that a URL lists, where no container's manifest can be read (`absent`: why).
+
+    source: the URL. client: its reader. absent: why there is no manifest; raised where files cannot be listed either.
+    """
     try:
         names = list(itertools.islice(client.names(), MOST_LISTED))
     except StoreError as unlisted:
@@ -242,7 +267,11 @@ def _listed(source: str, client: Client, absent: StoreError) -> Corpus:
 def make_corpus(
     folder: Path, samples: int, *, mean_bytes: float = 53_428, sigma: float = 0.55, seed: int = 0
 ) -> None:
-    """Write files of lognormal sizes, a hundred to a folder, of bytes that do not compress."""
+    """Write files of lognormal sizes, a hundred to a folder, of bytes that do not compress.
+
+    folder: a new or empty one. samples: how many. mean_bytes, sigma: of the sizes, clipped to 20 times the mean
+    (defaults 53,428 and 0.55). seed: of sizes and content (default 0).
+    """
     rng = stream(seed, "corpus")
     sizes = np.clip(
         mean_bytes * np.exp(sigma * rng.standard_normal(samples) - sigma**2 / 2), 1, 20 * mean_bytes

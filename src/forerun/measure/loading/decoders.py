@@ -15,6 +15,7 @@ from forerun.measure.loading.runner import Decoder
 
 @cache
 def _library(name: str, package: str) -> Any:
+    """The module of a library. Raises UsageError, naming the package, where it is not installed."""
     try:
         return import_module(name)
     except (ImportError, OSError) as error:  # soundfile without its C library is an OSError
@@ -38,7 +39,10 @@ def to_sound(sample: memoryview) -> object:
 
 
 def to_numbers(sample: memoryview) -> object:
-    """`.npy` arrays of numbers; object arrays are rejected."""
+    """`.npy` arrays of numbers.
+
+    sample: the file's bytes. Object arrays are rejected, as they would be unpickled.
+    """
     return np.load(io.BytesIO(sample))  # arrays of objects are rejected, the default
 
 
@@ -51,7 +55,11 @@ DECODERS: Final[dict[str, tuple[Decoder, tuple[str, str] | None]]] = {
 
 
 def decoder_named(name: str) -> Decoder:
-    """A decoder. Raises UsageError for a name that is none, or whose library is not installed."""
+    """A decoder.
+
+    name: `pillow`, `soundfile` or `numpy`. Raises UsageError for a name that is none, or whose library is not
+    installed.
+    """
     if name not in DECODERS:
         raise UsageError.at("--decoder", f"no decoder {name!r}; {known_names(name, tuple(DECODERS))}")
     decoder, needed = DECODERS[name]

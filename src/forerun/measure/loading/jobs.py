@@ -37,7 +37,11 @@ class CacheSpec:
 
 @dataclass(frozen=True)
 class JobEpoch:
-    """One pass of one job: seconds, samples, requests that its cache had and that it had not."""
+    """One pass of one job: seconds, samples, requests that its cache had and that it had not.
+
+    job, epoch: which, from 0. total_s: seconds. samples: delivered. hits, misses: requests that its cache answered, and
+    that it did not.
+    """
 
     job: int
     epoch: int
@@ -53,7 +57,10 @@ class JobEpoch:
 
 
 def epoch_pieces(corpus: Corpus, cell: Cell, samples: int, epoch: int, job: int, seed: int) -> list[Piece]:
-    """The first pieces of the corpus, in this epoch's order of this job."""
+    """The first pieces of the corpus, in this epoch's order of this job.
+
+    cell: samples a piece. samples: in all. epoch, job, seed: of the order. The simulation of the same jobs uses it too.
+    """
     pieces = corpus.pieces(cell.block, samples)
     order = random_stream(seed, "shuffle", epoch, job).permutation(len(pieces))
     return [pieces[at] for at in order.tolist()]
@@ -73,6 +80,10 @@ def run_jobs(
     """Run equal jobs together, each over the same samples in an order of its own.
 
     Raises what a job raised, or StoreError for one that died.
+
+    corpus, job: what is read, and by what training job. cell: block size and threads of each. samples: of an epoch.
+    jobs: how many at once. epochs: of each (default 1). cache: in each process (default: none). seed: of the orders
+    (default 0).
     """
     context = multiprocessing.get_context("spawn")
     results: Any = context.Queue()
@@ -101,6 +112,7 @@ def run_jobs(
 
 
 def _next(results: Any, crew: Sequence[Any]) -> Any:
+    """What a job sent next. Raises StoreError where one died, or all are silent for `STUCK_S`."""
     waited_s = 0.0
     while waited_s < STUCK_S:
         try:
@@ -152,6 +164,9 @@ def predict_jobs(
     """The same, simulated: the same pieces in the same orders, on a store with the profile's numbers.
 
     store: the store as it is known, in place of the one that one job's probes measured.
+
+    corpus, cell, jobs, epochs, cache, seed: as they were run. profile: the store as it was measured. load: the work of
+    each job.
     """
     pieces = corpus.pieces(cell.block, load.samples)
     names = {(piece.name, piece.first): key for key, piece in enumerate(pieces)}

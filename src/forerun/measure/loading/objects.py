@@ -31,6 +31,7 @@ _calling_process = 0
 
 
 def _library(name: str, url: str) -> Any:
+    """An optional module. Raises UsageError, with how to install it, where it is absent."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -70,7 +71,11 @@ class Repeating:
         self.__post_init__()
 
     def repeated(self, name: str, what: str, length: int | None, attempt: Callable[[], bytes]) -> bytes:
-        """The bytes of the first attempt that gives as many as wanted. Raises StoreError when none does."""
+        """The bytes of the first attempt that gives as many as wanted.
+
+        name, what: for messages. length: bytes that are wanted (None: any). attempt: gives bytes, or raises what its
+        library raises. Raises StoreError at once where asking again does not help, else after the last attempt.
+        """
         last = ""
         for number in range(self.retries + 1):
             if number:
@@ -116,6 +121,8 @@ class ObjectFiles(Repeating):
 
     Keys, region and endpoint come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, ...) or `options`. An
     endpoint without TLS is accepted where it is named.
+
+    options: passed on to obstore, such as keys and region (default: none).
     """
 
     forks: ClassVar[bool] = False
@@ -192,7 +199,10 @@ class ObjectFiles(Repeating):
 
 @dataclass
 class FsspecFiles(Repeating):
-    """Files below a URL that fsspec opens (memory, sftp, smb, hdfs, ...)."""
+    """Files below a URL that fsspec opens (memory, sftp, smb, hdfs, ...).
+
+    options: passed on to fsspec (default: none).
+    """
 
     forks: ClassVar[bool] = True
     options: dict[str, Any] = field(default_factory=dict)
@@ -202,6 +212,9 @@ class FsspecFiles(Repeating):
         self._opened.get()
 
     def _open(self) -> tuple[Any, str]:
+        """The file system and the path in it, without a slash at the end. Raises UsageError for a URL that cannot be
+        opened.
+        """
         fsspec = _library("fsspec", self.url)
         try:
             files, root = fsspec.core.url_to_fs(self.url, **self.options)

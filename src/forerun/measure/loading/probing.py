@@ -55,17 +55,24 @@ Progress = Callable[[str], None]
 
 
 def run_cell(corpus: Corpus, job: Job, ask: Ask, start: int = 0) -> LoaderRun:
-    """One run of a cell, with everything that was measured."""
+    """One run of a cell, with everything that was measured.
+
+    ask: the cell, and how many samples. start: number of the first piece (default 0).
+    """
     block = ask.cell.block
     return job.load(corpus.client_for(block), corpus.pieces(block, ask.samples, start), ask.cell.threads)
 
 
 def measure_cell(corpus: Corpus, job: Job, ask: Ask, start: int = 0) -> Probe:
-    """One run of a cell, as a probe."""
+    """One run of a cell, as a probe.
+
+    ask: the cell, and how many samples. start: number of the first piece (default 0).
+    """
     return _probe(ask, run_cell(corpus, job, ask, start))
 
 
 def _probe(ask: Ask, run: LoaderRun) -> Probe:
+    """What a tuner is told of a run."""
     return Probe(
         ask.cell, run.samples, run.total_s, float(run.request_s.mean()), float(run.decode_s.mean()), run.load_share,
         run.request_s, run.overhead_s, run.decode_cpu_s, run.process_cpu_s / run.total_s,
@@ -86,14 +93,20 @@ class _Prober:
         self.decode_s = float(np.median(first.decode_s))
 
     def samples(self, cell: Cell) -> int:
-        """As many as fit into `probe_s`, at most `PROBE_REQUESTS` requests; a batch and a block a thread at least."""
+        """As many as fit into `probe_s`, at most `PROBE_REQUESTS` requests; a batch and a block a thread at least.
+
+        cell: that is to be probed. Its time is estimated from the requests that opened the connections.
+        """
         alone_s = (self.request_s / cell.block + self.decode_s) / cell.threads
         each_s = max(alone_s, self.job.step_s / self.job.batch)
         least = max(self.job.batch, cell.block * cell.threads) if cell.block > 1 else cell.threads * 16
         return max(least, min(PROBE_REQUESTS * cell.block, round(self.probe_s / each_s)))
 
     def evaluate(self, ask: Ask) -> Probe:
-        """A probe of the cell that is asked for."""
+        """A probe of the cell that is asked for.
+
+        ask: its number of samples is replaced by what fits the time.
+        """
         job, samples = self.job, self.samples(ask.cell)
         batch = job.batch
         if samples < LEAST_BATCHES * batch:
@@ -124,6 +137,10 @@ def answer(
 
     Where there are only single files to read, two probes, and larger blocks are predicted unseen. Raises UsageError
     for a grid that the corpus cannot serve.
+
+    corpus, job: what is read, and by what training job. blocks, threads: to choose from. memory_bytes: that blocks in
+    hand may take (default: any). probe_s: seconds of a probe. progress: is told of each. cache: the state of the page
+    cache in words.
     """  # fmt: skip
     largest = corpus.largest_piece
     packed = largest > 1
@@ -235,7 +252,10 @@ def _smallest(predicted: Mapping[Cell, float], load: Load) -> dict[int, int]:
 
 
 def law_of(profile: StoreProfile, load: Load, cell: Cell) -> Explanation:
-    """What binds in a cell, by a profile."""
+    """What binds in a cell, by a profile.
+
+    profile: the store. load: the work. cell: block size and threads.
+    """
     return explain(
         Setting(
             cell.threads, cell.block, load.sample_bytes, profile.latency_s, profile.decode_s, load.step_s, load.batch,

@@ -20,7 +20,10 @@ class PerProcess(Generic[T]):
         self._owned: tuple[int, T] | None = None
 
     def get(self) -> T:
-        """This process's value."""
+        """This process's value.
+
+        It is made at the first call in a process, and again in one that was forked since.
+        """
         owned = self._owned  # one attribute: another thread sees the whole of it
         if owned is None or owned[0] != os.getpid():
             owned = self._owned = (os.getpid(), self._make())

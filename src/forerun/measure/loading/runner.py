@@ -41,6 +41,8 @@ class Piece:
 
     `crc32` and `keys`: of each sample, where they are known; a sample that fails its checksum is named by its key.
     `parts`: the lengths of each sample's parts, where samples have several; checksums and keys are then the parts'.
+
+    name: of the file. first: byte at which the piece begins. lengths: bytes of each sample. what: the piece in words.
     """
 
     name: str
@@ -57,15 +59,24 @@ class Piece:
         return sum(self.lengths)
 
     def key(self, at: int) -> str:
-        """A sample in words."""
+        """A sample in words.
+
+        at: number of the sample in the piece.
+        """
         return f"sample {self.keys[self.row(at)]!r}" if self.keys else f"sample {at}"
 
     def row(self, at: int) -> int:
-        """Where the checksums and keys of a sample begin."""
+        """Where the checksums and keys of a sample begin.
+
+        at: number of the sample in the piece; of samples with several parts, several rows belong to one.
+        """
         return sum(map(len, self.parts[:at])) if self.parts else at
 
     def cut(self, a: int, b: int) -> Piece:
-        """The samples from the a-th to before the b-th."""
+        """The samples from the a-th to before the b-th.
+
+        a, b: numbers of samples in the piece. The whole piece is returned as it is.
+        """
         if (a, b) == (0, len(self.lengths)):
             return self
         rows = slice(self.row(a), self.row(b))
@@ -91,7 +102,10 @@ class Piece:
             raise undecodable(self.name, f"{self.key(at)} ({self.what})", error) from error
 
     def check(self, at: int, data: memoryview) -> None:
-        """Raise DataError, naming sample and file, if the sample's bytes are not what was packed."""
+        """Raise DataError, naming sample and file, if the sample's bytes are not what was packed.
+
+        at: number of the sample in the piece. data: its bytes. Pieces without checksums are not checked.
+        """
         if not self.crc32:
             return
         for row, part in enumerate(self.parts_of(at, data), start=self.row(at)):
@@ -107,6 +121,9 @@ class LoaderRun:
     overhead_s: of a thread, a piece: what was neither reading, nor decoding, nor waiting for space. decode_cpu_s: the
     processor time of decoding a sample, mean. process_cpu_s: of the whole process, in all. queued_s: of its threads, in
     all, ready to run while every processor was taken (0 where the system does not report it).
+
+    total_s: with the last step. load_s, step_s: float64, of each batch. request_s, decode_s: float64, of each piece and
+    each sample, in the order in which threads finished. samples: delivered.
     """
 
     total_s: float
@@ -193,6 +210,10 @@ def run_loader(
 
     steering: how many threads read at first, and from each look on, in place of `threads`.
     Raises what a reading thread raised, or StoreError if nothing arrives for a minute.
+
+    client: reads the pieces; used by many threads at once. pieces: in the order in which they are taken. threads: that
+    read and decode. batch: samples a step. step_s, decode_s: seconds of a step and of decoding a sample.
+    buffer_samples: decoded samples that may wait (default 256). step, decode: what takes that long (default: sleeping).
     """
     state = _State(client, pieces, decode_s, decode, buffer_samples, decoder)
     total = sum(len(piece.lengths) for piece in pieces)
@@ -305,6 +326,7 @@ class _State:
             thread.start()
 
     def work(self, number: int) -> None:
+        """A thread: read pieces, decode their samples and hand them over, until there is nothing to do."""
         begun_s, waited_s, cpu_s = time.perf_counter(), 0.0, 0.0
         try:
             while (piece := self.next(number)) is not None:
@@ -362,6 +384,7 @@ class _State:
         return time.perf_counter() - begun_s
 
     def take(self) -> memoryview:
+        """The next sample. Raises what a thread raised, or StoreError if nothing comes for a minute."""
         try:
             item = self.buffer.get(timeout=STUCK_S)
         except queue.Empty:
@@ -371,6 +394,7 @@ class _State:
         return item
 
     def stop(self) -> None:
+        """End all threads with the sample that they have."""
         self.stopped = True
         for thread in self.crew:
             thread.join(5)

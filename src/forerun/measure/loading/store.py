@@ -40,6 +40,10 @@ class StoreSpec:
     Latency is lognormal with this mean and `sigma` of its logarithm. `error_share` of the requests are answered 503,
     `reset_share` are cut off in the middle of the body, `stall_share` of them stop there for `stall_s`.
     `changes`: so many seconds after the store's start its mean latency becomes another, in ascending order.
+
+    latency_s: mean, from the beginning of service (default 0). conn_bytes_per_s, shared_bytes_per_s: bandwidth of a
+    connection, and of all together. slots: requests in service at a time. requests_per_s: rate of requests. seed: of
+    latencies and failures (default 0). token: bearer token that requests need (default: none).
     """
 
     latency_s: float = 0.0
@@ -57,14 +61,21 @@ class StoreSpec:
     changes: tuple[tuple[float, float], ...] = ()
 
     def latency_at(self, since_s: float) -> float:
-        """The mean latency so long after the store's start."""
+        """The mean latency so long after the store's start.
+
+        since_s: seconds since the store began to serve.
+        """
         past = [latency_s for at_s, latency_s in self.changes if at_s <= since_s]
         return past[-1] if past else self.latency_s
 
 
 @dataclass
 class Counters:
-    """What the store has seen."""
+    """What the store has seen.
+
+    requests: received. bytes: sent of files. in_service, most_in_service: requests at a time, now and at most. errors:
+    requests that were made to fail.
+    """
 
     requests: int = 0
     bytes: int = 0
@@ -104,7 +115,10 @@ class _Due:
 
 
 class _Answered(Exception):
-    """A request that is answered with a status and no file."""
+    """A request that is answered with a status and no file.
+
+    status: such as `404 Not Found`. headers: lines of the answer, each with its end.
+    """
 
     def __init__(self, status: str, headers: str = "") -> None:
         self.status, self.headers = status, headers
@@ -112,7 +126,11 @@ class _Answered(Exception):
 
 @dataclass
 class LatencyStore:
-    """The store, in a thread of its own: `with LatencyStore(folder, spec) as store: store.url`."""
+    """The store, in a thread of its own: `with LatencyStore(folder, spec) as store: store.url`.
+
+    folder: whose files are served. spec: how the store behaves (default: at once, without limits). host, port: where it
+    listens (defaults the loopback interface, a free port). counters: what it has seen.
+    """
 
     folder: Path
     spec: StoreSpec = field(default_factory=StoreSpec)
@@ -279,6 +297,7 @@ class LatencyStore:
         return not cut
 
     def _path(self, name: str) -> Path:
+        """The file of a name. Raises _Answered for one that is absent or outside the folder."""
         if "\0" in name:
             raise _Answered("404 Not Found")
         path = (self.root / name.lstrip("/")).resolve()
@@ -332,6 +351,7 @@ class LatencyStore:
 
 
 def _escaped(text: str) -> str:
+    """Text as XML has it."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -42,7 +42,10 @@ class _Reader:
     decoder: Decoder | None = None
 
     def fetch(self, piece: Piece) -> list[tuple[Piece, int, memoryview]]:
-        """The samples of a piece, checked, with where each is from."""
+        """The samples of a piece, checked, with where each is from.
+
+        piece: read with one request. Raises DataError for a sample that fails its checksum.
+        """
         data = memoryview(self.client.read(piece.name, piece.first, piece.length, piece.what))
         edges = list(itertools.accumulate(piece.lengths, initial=0))
         samples = [data[a:b] for a, b in itertools.pairwise(edges)]
@@ -81,7 +84,10 @@ class _Batches:
 
 
 class _Pooled:
-    """A data set whose worker w gives the batches of the w-th share, decoding with threads."""
+    """A data set whose worker w gives the batches of the w-th share, decoding with threads.
+
+    reader: of pieces. shares: the pieces of each worker. threads: of a worker's pool. batch: samples a batch.
+    """
 
     def __init__(self, reader: _Reader, shares: Sequence[Sequence[Piece]], threads: int, batch: int) -> None:
         self.reader, self.shares, self.threads, self.batch = reader, shares, threads, batch
@@ -127,7 +133,11 @@ def _pooled(reader: _Reader, shares: Sequence[Sequence[Piece]], threads: int, ba
 
 @dataclass(frozen=True)
 class WorkerRun:
-    """What torch's loader did, in seconds: waits of each batch, the total, and samples of each batch."""
+    """What torch's loader did, in seconds: waits of each batch, the total, and samples of each batch.
+
+    load_s: float64[batches], waits; the first includes the start of the workers. total_s: with all steps. samples: of
+    each batch.
+    """
 
     load_s: F64
     total_s: float
@@ -160,6 +170,10 @@ def run_workers(
     start: how worker processes are started (fork, forkserver, spawn); by default as torch does it, but by spawn where the
     client does not survive a fork.
     Raises UsageError without torch, StoreError or DataError for what a worker could not read or decode.
+
+    corpus: what is read. block: samples a read. workers: processes. batch: samples a step. step_s, decode_s: seconds of
+    a step, and of decoding a sample. prefetch: batches that each worker makes ahead (default 2). step, decode: what
+    takes that long (default: sleeping). decoder: decodes in earnest instead (default: none).
     """
     torch = require_torch()
     client = corpus.client_for(block)
@@ -234,6 +248,8 @@ class WorkerFit:
 
     build_s: a worker's seconds for a batch, start_s: until all workers are up (torch starts them one after another and
     then hands out the first batches); both by number of workers, linear between the two that were probed.
+
+    batch, prefetch: samples a batch, and batches that each worker makes ahead.
     """
 
     build_s: tuple[tuple[int, float], ...]
@@ -252,14 +268,20 @@ class WorkerFit:
         return float(np.interp(workers, many, seconds))
 
     def predict(self, samples: int, workers: int, step_s: float) -> float:
-        """Total by the recursion."""
+        """Total seconds of a run, by the recursion.
+
+        samples: in all. workers: processes. step_s: seconds of a step.
+        """
         plan = batches_of(samples, self.batch, workers)
         start = np.full(workers, self.start_at(workers))
         build: F64 = np.asarray(self.build_at(workers) * plan.samples / self.batch, np.float64)
         return float(deliver(plan.worker, build, np.array([step_s]), start, workers * self.prefetch).total_s)
 
     def enough(self, step_s: float, most: int = 64) -> int | None:
-        """The least number of workers that build batches as fast as they are stepped; None up to `most`."""
+        """The least number of workers that build batches as fast as they are stepped; None up to `most`.
+
+        step_s: seconds of a step. most: workers that are tried (default 64).
+        """
         return next((w for w in range(1, most + 1) if self.build_at(w) <= w * step_s), None)
 
 
@@ -268,6 +290,8 @@ def fit_workers(runs: Sequence[tuple[int, WorkerRun]], batch: int, prefetch: int
 
     A worker's batches come one build apart: batch j and batch j + W are of the same worker. Raises UsageError for runs
     of fewer than three full batches a worker.
+
+    runs: workers and what their run measured. batch: samples a batch. prefetch: of the runs (default 2).
     """
     builds = []
     for workers, run in runs:

@@ -28,7 +28,11 @@ class WorkersRow(Compared):
 
 @dataclass(frozen=True)
 class WorkersAnswer:
-    """What was measured of torch's loader, and how many workers are enough."""
+    """What was measured of torch's loader, and how many workers are enough.
+
+    source, job, host: what was measured, for which job, on which machine. block, pool_threads: samples a read, and
+    threads of a worker's pool (0: none). fit: of the probes. rows: each number of workers beside its prediction.
+    """
 
     source: str
     job: Job
@@ -79,6 +83,9 @@ def measure_workers(
     """Probe one worker and the most, predict every number by the recursion, and run each a few times, interleaved.
 
     Raises UsageError where torch is not installed or blocks are smaller than asked for.
+
+    corpus, job: what is read, and by what training job. many: numbers of workers. block: samples a read (default 1).
+    pool_threads: of each worker (default 0: no pool). progress: is told of each run.
     """
     if block > corpus.largest_piece:
         raise UsageError.at(
