@@ -23,8 +23,7 @@ from forerun.domains.cluster.engine.priority import build_queue
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import run_rules
 from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting
-from forerun.domains.cluster.policies.edf_rigid import EdfRigid
-from forerun.domains.cluster.policies.srtf import Srtf
+from forerun.domains.cluster.policies.priority import EdfRigid, Srtf
 from forerun.domains.cluster.policy import Allocation, Allocator, View
 
 #: the compiled queue over the pure-Python twin, at least (median of ROUNDS)
@@ -165,9 +164,9 @@ def compiled(setting: Setting, recipe: Srtf | EdfRigid) -> tuple[float, np.ndarr
     """CPU seconds of the compiled queue alone, and ends."""
     from forerun.domains.cluster.engine.kernels import priority
 
-    queue = build_queue(setting, recipe.kernel_key, 1 << 16)
+    queue = build_queue(setting, int(recipe.order), 1 << 16)
     begun = time.process_time()
-    while np.isfinite(priority.advance(queue, recipe.kernel_key, True, 0.0, np.inf)):
+    while np.isfinite(priority.advance(queue, int(recipe.order), True, 0.0, np.inf)):
         queue.meta[priority.LOGGED] = queue.meta[priority.EVENTS] = 0
     return time.process_time() - begun, queue.end
 
@@ -184,12 +183,12 @@ def growth(counts: tuple[int, ...]) -> list[tuple[int, int, float]]:
         setting = drawn_world(count, GPUS, load=1.1)
         best, deepest, events = float("inf"), 0, 0
         for _ in range(3):
-            queue = build_queue(setting, Srtf().kernel_key, 1 << 16)
+            queue = build_queue(setting, int(Srtf().order), 1 << 16)
             spent, deepest, events = 0.0, 0, 0
             coming_s = 0.0
             while np.isfinite(coming_s):
                 begun = time.process_time()
-                coming_s = priority.advance(queue, Srtf().kernel_key, True, 0.0, np.inf)
+                coming_s = priority.advance(queue, int(Srtf().order), True, 0.0, np.inf)
                 spent += time.process_time() - begun
                 happened = int(queue.meta[priority.EVENTS])
                 deepest = max(deepest, int(queue.event_pending[:happened].max(initial=0)))

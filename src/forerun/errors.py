@@ -23,7 +23,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -74,7 +74,7 @@ class ForerunError(Exception):
         self.problems: tuple[Problem, ...] = problems
 
     @classmethod
-    def at(cls, where: object, what: str) -> ForerunError:
+    def at(cls, where: object, what: str) -> Self:
         """The error with a single problem."""
         return cls(Problem(str(where), what))
 

@@ -11,7 +11,7 @@ from forerun.domains.cluster.engine.known_bugs import SWITCHES
 from forerun.domains.cluster.engine.promises import PromisingRules
 from forerun.domains.cluster.inputs.costs import cost_table, plain
 from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Cluster, Jobs, Setting
-from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
+from forerun.domains.cluster.policies.elasticflow import ElasticFlow
 
 from .conftest import play, setting
 from .test_rigid_laws import PROFILE, RATE

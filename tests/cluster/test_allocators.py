@@ -25,13 +25,9 @@ from forerun.domains.cluster.inputs.setting import (
     ThroughputTable,
 )
 from forerun.domains.cluster.inputs.throughput import analytic
-from forerun.domains.cluster.policies.edf_rigid import EdfRigid
-from forerun.domains.cluster.policies.fifo import Fifo
-from forerun.domains.cluster.policies.fifo_backfill import FifoBackfill
 from forerun.domains.cluster.policies.gavel_maxmin import GavelMaxMin, fair_shares
 from forerun.domains.cluster.policies.las import Las
-from forerun.domains.cluster.policies.sjf import Sjf
-from forerun.domains.cluster.policies.srtf import Srtf
+from forerun.domains.cluster.policies.priority import EdfRigid, Fifo, FifoBackfill, Sjf, Srtf
 from forerun.domains.cluster.policy import (
     Allocation,
     Allocator,

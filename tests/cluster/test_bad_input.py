@@ -12,7 +12,7 @@ import pytest
 
 import forerun
 from forerun.cli.main import run
-from forerun.domains.cluster.policies.fifo import Fifo
+from forerun.domains.cluster.policies.priority import Fifo
 from forerun.domains.cluster.policy import Allocation, Allocator, View, schedulers
 from forerun.domains.cluster.scenario import Quota
 from forerun.errors import ScenarioError
@@ -427,7 +427,7 @@ def test_a_quota_of_a_user_outside_the_sample_is_no_error(
 
 def test_backfill_without_reservation_says_so(tmp_path: Path) -> None:
     """A wide job waits for narrow ones that came later; with a reservation it would start at 1,000 s, as the first ends."""
-    from forerun.domains.cluster.policies.fifo_backfill import FifoBackfill
+    from forerun.domains.cluster.policies.priority import FifoBackfill
     from forerun.registry import member_name
 
     assert member_name(FifoBackfill) == "fifo-backfill-unreserved"

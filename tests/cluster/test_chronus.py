@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.engine.lease_program import Limits, Proof, best_plan, objective
+from forerun.domains.cluster.engine.lease_program import Limits, Proof, best_plan
 from forerun.domains.cluster.engine.leases import Claim, LeaseBook, fill_backwards, packs
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import run_rules
@@ -21,6 +21,13 @@ from forerun.domains.cluster.policies.chronus import Chronus
 from .conftest import GOLDEN, play, runs, setting
 
 GREEDY = [r for r in runs() if r["schedule"] == "chronus" and r["run"].endswith(".none")]
+
+
+def objective(claims: list[Claim], plans: Any, gpus: int, *, use_now: bool) -> float:
+    """What the program maximises, for a given plan: value, and the share of the cluster in use now (or its negative)."""
+    granted = [(claim, plan) for claim, plan in zip(claims, plans, strict=True) if plan is not None]
+    now = sum(claim.size for claim, plan in granted if plan and plan[0] == 0)
+    return sum(claim.value for claim, _ in granted) + (now if use_now else -now) / gpus
 
 
 def of_run(reference: dict[str, Any], **changes: Any) -> Any:

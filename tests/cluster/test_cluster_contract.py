@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import forerun
-from forerun.domains.cluster.policies.srtf import Srtf
+from forerun.domains.cluster.policies.priority import Srtf
 from forerun.domains.cluster.policy import Allocation, Allocator, View
 from forerun.errors import PolicyError
 from forerun.scenarios import loads

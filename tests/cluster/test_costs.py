@@ -17,7 +17,7 @@ from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import run_rules
 from forerun.domains.cluster.inputs.costs import PRESETS, CostTable, cost_table, plain, read_costs
 from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
+from forerun.domains.cluster.policies.elasticflow import ElasticFlow
 from forerun.domains.cluster.policies.themis import Themis
 from forerun.domains.cluster.policies.tiresias import Tiresias
 from forerun.domains.cluster.policy import Allocation, Allocator, View, schedulers

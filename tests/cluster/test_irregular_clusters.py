@@ -14,7 +14,7 @@ from forerun.domains.cluster.engine.kernels import plan_state as mk
 from forerun.domains.cluster.engine.known_bugs import SWITCHES
 from forerun.domains.cluster.inputs.costs import cost_table, plain
 from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Cluster, Jobs, Setting, ThroughputTable
-from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
+from forerun.domains.cluster.policies.elasticflow import ElasticFlow
 from forerun.domains.cluster.policy import schedulers
 from forerun.errors import PolicyError
 from forerun.testing.cluster import Scene

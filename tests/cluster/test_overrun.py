@@ -18,7 +18,7 @@ from forerun.domains.cluster.engine.promises import PromisingRules
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.run import run_rules
 from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
+from forerun.domains.cluster.policies.elasticflow import ElasticFlow
 from forerun.errors import PolicyError, ScenarioError
 from forerun.scenario.spec import canonical_json, content_id, to_data
 from forerun.testing.cluster import Scene

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.engine.kernels.planner import plan
+from forerun.domains.cluster.engine.kernels.planner import Grid, Ladder, Task, plan
 from forerun.domains.cluster.inputs.setting import Cluster, Setting
-from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
+from forerun.domains.cluster.policies.elasticflow import ElasticFlow
 
 from .conftest import play
 from .test_allocators import PROFILE, jobs
@@ -51,13 +51,11 @@ def planned(
     free: ThroughputTable, now_s: int, deadline_s: int, left: float, rate: Any
 ) -> tuple[Any, ThroughputTable, ThroughputTable]:
     """The planner's answer, the job's plan, and the profile that remains."""
-    free_t, free_g = np.array([[at for at, _ in free], [gpus for _, gpus in free]], np.int64)
-    buffers = [np.zeros(len(free) + 8, np.int64) for _ in range(4)]
-    found = plan(
-        left, deadline_s, rate, len(LEVELS), np.array(LEVELS), FLOOR, now_s, 60, -1, free_t, free_g, len(free), -1,
-        *buffers,
-    )  # fmt: skip
-    out_t, out_g, new_t, new_g = (buffer.tolist() for buffer in buffers)
+    profile = np.array([[at for at, _ in free], [gpus for _, gpus in free]], np.int64)
+    out, new = np.zeros((2, 2, len(free) + 8), np.int64)
+    task, ladder = Task(left, deadline_s, rate, len(LEVELS)), Ladder(np.array(LEVELS), FLOOR)
+    found = plan(task, ladder, Grid(now_s, 60, -1), profile, len(free), -1, out, new)
+    (out_t, out_g), (new_t, new_g) = out.tolist(), new.tolist()
     mine = list(zip(out_t[: found.entries], out_g[: found.entries], strict=True))
     return found, mine, list(zip(new_t[: found.keys], new_g[: found.keys], strict=True))
 

@@ -10,14 +10,9 @@ import pytest
 from forerun.domains.cluster.engine.kernels import priority
 from forerun.domains.cluster.engine.priority import build_queue
 from forerun.domains.cluster.inputs.setting import Cluster, Jobs, Setting
+from forerun.domains.cluster.policy import PriorityOrder
 
-KINDS = {
-    "submission": priority.BY_SUBMISSION,
-    "duration": priority.BY_DURATION,
-    "area": priority.BY_AREA,
-    "remaining": priority.BY_REMAINING,
-    "deadline": priority.BY_DEADLINE,
-}
+KINDS = {order.name.lower(): int(order) for order in PriorityOrder}
 
 
 def drawn_world(rng: np.random.Generator) -> Setting:
@@ -42,13 +37,13 @@ def sorted_lists(
     count, free = len(jobs), setting.cluster.gpus
     left = jobs.duration_s.astype(float).tolist()
     fixed = {
-        priority.BY_SUBMISSION: jobs.submit_s,
-        priority.BY_DURATION: jobs.duration_s,
-        priority.BY_AREA: jobs.duration_s * jobs.gpus,
-        priority.BY_REMAINING: jobs.duration_s,
-        priority.BY_DEADLINE: jobs.deadline_s,
+        PriorityOrder.SUBMISSION: jobs.submit_s,
+        PriorityOrder.DURATION: jobs.duration_s,
+        PriorityOrder.AREA: jobs.duration_s * jobs.gpus,
+        PriorityOrder.REMAINING: jobs.duration_s,
+        PriorityOrder.DEADLINE: jobs.deadline_s,
     }[kind].tolist()
-    by_remaining = kind == priority.BY_REMAINING
+    by_remaining = kind == PriorityOrder.REMAINING
     since: dict[int, float] = {}
     ends: dict[int, float] = {}
     waiting: list[int] = []
@@ -129,7 +124,7 @@ def test_a_restart_under_way_is_not_fought_over():
         np.zeros(3, np.int64), np.ones(3, np.int64), work, np.zeros(3, np.bool_), blank, submit + 100,
     )  # fmt: skip
     setting = Setting(jobs, Cluster.uniform(1, 1, 1), None, 60)
-    queue = build_queue(setting, priority.BY_REMAINING, 0)
-    assert priority.advance(queue, priority.BY_REMAINING, True, 30.0, math.inf) == math.inf
+    queue = build_queue(setting, PriorityOrder.REMAINING, 0)
+    assert priority.advance(queue, PriorityOrder.REMAINING, True, 30.0, math.inf) == math.inf
     # job 0 runs 1 s, gives way 4 s, restarts for 30 s with 19 s left: the 25 s of job 2 rank behind those
     assert queue.end.tolist() == [54.0, 5.0, 79.0]

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from forerun.domains.cluster.engine.kernels.planner import plan
+from forerun.domains.cluster.engine.kernels.planner import Grid, Ladder, Task, plan
 from forerun.domains.cluster.inputs.setting import Setting
-from forerun.domains.cluster.policies.edf import EarliestDeadlineFirst
-from forerun.domains.cluster.policies.edf_accessctrl import AdmittingEdf
-from forerun.domains.cluster.policies.ef import ElasticScaling
-from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
+from forerun.domains.cluster.policies.elasticflow import (
+    AdmittingEdf,
+    EarliestDeadlineFirst,
+    ElasticFlow,
+    ElasticScaling,
+)
 
 from .conftest import (
     assert_equals_reference,
@@ -155,14 +157,12 @@ def test_planner_agrees_with_its_reference_implementation(case):
     alloc, end_s, real_s, remaining, in_time = reference.plan(
         job, now_s, free, levels[assign] if assign >= 0 else None
     )
-    free_t, free_g = np.array([[*free.keys()], [*free.values()]], np.int64)
-    buffers = [np.zeros(len(free) + 8, np.int64) for _ in range(4)]
+    profile = np.array([[*free.keys()], [*free.values()]], np.int64)
+    out, new = np.zeros((2, 2, len(free) + 8), np.int64)
     floor = np.searchsorted(levels, np.arange(total + 1), side="right") - 1
-    found = plan(
-        left, deadline_s, rate, top, np.array(levels), floor, now_s, slot_s, -1, free_t, free_g, len(free), assign,
-        *buffers,
-    )  # fmt: skip
-    out_t, out_g, new_t, new_g = (buffer.tolist() for buffer in buffers)
+    task, ladder = Task(left, deadline_s, rate, top), Ladder(np.array(levels), floor)
+    found = plan(task, ladder, Grid(now_s, slot_s, -1), profile, len(free), assign, out, new)
+    (out_t, out_g), (new_t, new_g) = out.tolist(), new.tolist()
     assert (found.end_s, found.real_s, found.in_time) == (end_s, real_s, in_time)
     assert dict(zip(out_t[: found.entries], out_g[: found.entries])) == tidy(alloc)
     assert dict(zip(new_t[: found.keys], new_g[: found.keys])) == remaining

@@ -17,10 +17,12 @@ from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.inputs.jobs import on_what_they_ask_for
 from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Cluster, Jobs, Setting, ThroughputTable
 from forerun.domains.cluster.inputs.throughput import analytic, held_rigid, joined, rigid
-from forerun.domains.cluster.policies.edf import EarliestDeadlineFirst
-from forerun.domains.cluster.policies.edf_accessctrl import AdmittingEdf
-from forerun.domains.cluster.policies.ef import ElasticScaling
-from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
+from forerun.domains.cluster.policies.elasticflow import (
+    AdmittingEdf,
+    EarliestDeadlineFirst,
+    ElasticFlow,
+    ElasticScaling,
+)
 
 from .conftest import play
 

@@ -14,6 +14,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -223,20 +224,7 @@ class View:
         does not fit is the last one considered. With several GPU types a job keeps its own while enough of it is free, else
         takes the fastest that has enough.
         """
-        from forerun.domains.cluster.engine.kernels import allocator as ak
-
-        if len(self.type_total) > 1:
-            return self.on_types(np.asarray(order), self.gpus, skip=skip)
-        out = np.empty(self.count, np.int64)
-        if self.quota is None:
-            ak.take_in_order(order, self.gpus, self.total, skip, out)
-        else:
-            limits, borrow = self.quota[:-1], bool(self.quota[-1])
-            self.over_quota = np.zeros(self.count, np.int64)
-            ak.take_within_quotas(
-                order, self.gpus, self.user, limits, self.total, skip, borrow, out, self.over_quota
-            )
-        return Allocation(out)
+        return self.on_types(np.asarray(order), self.gpus, skip=skip)
 
     def on_types(self, order: I64, gpus: I64, *, skip: bool = True) -> Allocation:
         """Give jobs `gpus` GPUs in an order while they last, each job's of one type: its own, else the fastest free one."""
@@ -246,7 +234,7 @@ class View:
         refused = np.zeros(self.count, np.int64)
         quota = np.zeros(0, np.int64) if self.quota is None else self.quota[:-1]
         borrow = self.quota is not None and bool(self.quota[-1])
-        ak.take_on_types(
+        ak.take_in_order(
             order,
             gpus,
             self.int_columns,
@@ -329,37 +317,53 @@ class OracleAllocator(Allocator, frozen=True, kw_only=True, forbid_unknown_field
     sees: ClassVar[type[View]] = OracleView
 
 
+class PriorityOrder(IntEnum):
+    """What a priority is, least first; the numbers are those of `engine.kernels.priority`.
+
+    SUBMISSION: the instant of submission. DURATION: seconds of work on the requested GPUs. AREA: these times the GPUs.
+    REMAINING: seconds of work left. DEADLINE: the deadline; jobs without one come last.
+    """
+
+    SUBMISSION = 0
+    DURATION = 1
+    AREA = 2
+    REMAINING = 3
+    DEADLINE = 4
+
+    def of(self, view: OracleView) -> F64:
+        """Priority of the jobs of a view, the first to serve least."""
+        keys = (view.submit_s, view.work_s, view.work_s * view.gpus, view.left_s, view.deadline_s)
+        return keys[self]
+
+
 class PriorityPolicy(OracleAllocator, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Jobs on the GPUs that they request, in order of a priority.
 
     backfill: whether jobs behind one that does not fit may start (default: no). preemptive: whether running jobs give way to
-    jobs of higher priority. kernel_key: the same priority as `key`, as a constant of `engine.kernels.priority`; without
-    nodes, quotas, costs and backfill a compiled queue runs the whole trace by it.
+    jobs of higher priority (default: no). order: what the priority is (default: the submission); without nodes, quotas,
+    costs and backfill a compiled queue runs the whole trace by it.
     """
 
+    needs: ClassVar[tuple[str, ...]] = ("gpus", "duration")
+    cost: ClassVar[str] = "O(log jobs) an event"
     preemptive: ClassVar[bool] = False
-    kernel_key: ClassVar[int] = 0
+    order: ClassVar[PriorityOrder] = PriorityOrder.SUBMISSION
     backfill: bool = False
-
-    @staticmethod
-    def key(view: OracleView) -> F64:
-        """Priority of the jobs of a view, the first to serve least."""
-        raise NotImplementedError("a priority policy has a key")
 
     def build(self, rng: np.random.Generator) -> Scheduler:
         """A scheduler that sorts the view."""
-        return PriorityScheduler(self.key, self.preemptive, self.backfill)
+        return PriorityScheduler(self.order, self.preemptive, self.backfill)
 
 
 class PriorityScheduler:
-    """Sorts the jobs of a view by priority and serves them in that order."""
+    """Sorts the jobs of a view by priority and serves them in that order; parameters as of `PriorityPolicy`."""
 
-    def __init__(self, key: Callable[[OracleView], F64], preemptive: bool, backfill: bool) -> None:
-        self.key, self.preemptive, self.backfill = key, preemptive, backfill
+    def __init__(self, order: PriorityOrder, preemptive: bool, backfill: bool) -> None:
+        self.order, self.preemptive, self.backfill = order, preemptive, backfill
 
     def allocate(self, view: OracleView) -> Allocation:
         """Serve the jobs in order of priority, running ones first where jobs do not give way."""
-        order: I64 = np.argsort(self.key(view), kind="stable")
+        order: I64 = np.argsort(self.order.of(view), kind="stable")
         if not self.preemptive:
             order = order[np.argsort(view.held[order] == 0, kind="stable")]
         return view.take(order, skip=self.backfill)

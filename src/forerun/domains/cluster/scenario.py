@@ -8,7 +8,7 @@ import msgspec
 
 from forerun.domains.cluster.engine.known_bugs import MODES, SWITCHES
 from forerun.domains.cluster.inputs.costs import PRESETS, faults
-from forerun.domains.cluster.policies.ef_accessctrl import ElasticFlow
+from forerun.domains.cluster.policies.elasticflow import ElasticFlow
 from forerun.domains.cluster.policy import Policy, schedulers
 from forerun.domains.cluster.traces.generate import JobGenerator
 from forerun.domains.cluster.traces.resample import Resample

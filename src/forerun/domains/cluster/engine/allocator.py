@@ -16,7 +16,15 @@ import numpy as np
 from forerun.domains.cluster.engine.kernels import allocator as ak
 from forerun.domains.cluster.engine.record import Record, runs_of
 from forerun.domains.cluster.engine.rules import Rules, Step
-from forerun.domains.cluster.inputs.setting import BOOL, F64, I64, NO_DEADLINE_S, Setting, ThroughputTable
+from forerun.domains.cluster.inputs.setting import (
+    BOOL,
+    F64,
+    I64,
+    NO_DEADLINE_S,
+    Jobs,
+    Setting,
+    ThroughputTable,
+)
 from forerun.domains.cluster.policy import AbsentJob, Allocation, Allocator, Scheduler
 from forerun.errors import PolicyError, ScenarioError
 
@@ -44,8 +52,12 @@ _NO_NAMES: Final = (np.zeros((2, 0), np.int64), np.zeros(0, np.int64))
 class Terms:
     """What a scenario adds around a policy that decides through a view.
 
-    `placement`: one of `PLACEMENTS`; restart, growing and shrinking cost seconds; `penalty[n]`: speed on n nodes;
-    `quota`: GPUs a user, and at the end 1 if what is idle may be borrowed.
+    Parameters
+    ----------
+    placement : one of `PLACEMENTS` (default: nodes do not matter).
+    restart_s, grow_s, shrink_s : seconds that a job loses when it starts again, grows or shrinks (default: 0).
+    penalty : by number of nodes, the speed of a job on so many, relative to one (default: 1).
+    quota : GPUs of each user, and at the end 1 if what is idle may be borrowed (default: no quotas).
     """
 
     placement: str = "anywhere"
@@ -167,13 +179,12 @@ class AllocatorRules(Rules):
             return
         if len(state.owner):
             view.node_free = np.add.reduceat(state.owner < 0, state.node_first[:-1]).astype(np.int64)
-        answer = self._ask(now_s)
+        answer = self._ask()
         gpus = np.asarray(answer.gpus)
         if gpus.shape != (view.count,) or gpus.dtype.kind not in "iu":
             if gpus.dtype.kind == "f" and np.isnan(gpus).any():
-                raise self._wrong(now_s, int(np.argmax(np.isnan(gpus))), "was given nan GPUs")
-            raise PolicyError.at(
-                f"t={now_s:g} s",
+                raise self._wrong(int(np.argmax(np.isnan(gpus))), "was given nan GPUs")
+            raise self._fault(
                 f"the allocation is {gpus.dtype} of shape {gpus.shape}; int64[{view.count}] is wanted",
             )
         gpus = gpus.astype(np.int64)
@@ -187,12 +198,12 @@ class AllocatorRules(Rules):
         gpus[beyond] = 0
         named, named_first = _NO_NAMES
         if answer.nodes:
-            named, named_first = self._named(now_s, answer, gpus, types)
+            named, named_first = self._named(answer, gpus, types)
         fault, at = ak.check(state, rows, gpus, types, view.count)
         if fault:
             name = self.types[types[at]] or "the cluster"
             what = _FAULTS[fault].format(gpus=int(gpus[at]), type=name, size=int(state.type_size[types[at]]))
-            raise self._wrong(now_s, at, what)
+            raise self._wrong(at, what)
         missing = ak.apply(
             state, now_s, rows, gpus, types, view.count, self.placement, self.setting.seed, self.unplaced,
             named, named_first,
@@ -201,43 +212,34 @@ class AllocatorRules(Rules):
         self.blocked = rows[self.unplaced[: view.count] == 1].copy() if missing else self.blocked[:0]
         self.spread_free = int(state.type_free.sum()) if missing else 0
         if view.quota is not None:
-            refused = (
-                view.over_quota[: view.count] == 1
-                if len(view.over_quota) == view.count
-                else np.zeros_like(beyond)
-            )
-            self.capped = rows[refused | beyond].copy()
+            if len(view.over_quota) == view.count:
+                beyond |= view.over_quota == 1
+            self.capped = rows[beyond].copy()
         waiting = int(np.count_nonzero(state.i[ak.HELD, rows] == 0))
         self._name_places(now_s)
-        self.coming_s = (
-            min(self.coming_s, state.f[ak.END, state.end_order[0]])
-            if state.meta[ak.RUNNING]
-            else self.coming_s
-        )
+        if state.meta[ak.RUNNING]:
+            self.coming_s = min(self.coming_s, state.f[ak.END, state.end_order[0]])
         self._decided(waiting)
 
-    def _ask(self, now_s: float) -> Allocation:
+    def _ask(self) -> Allocation:
         try:
             answer = self.scheduler.allocate(self.view)
         except PolicyError:
             raise
         except AbsentJob as error:
-            raise self._absent(now_s, error) from None
+            raise self._absent(error) from None
         except Exception as error:  # a policy is somebody else's code
-            raise PolicyError.at(
-                f"t={now_s:g} s", f"the policy raised {type(error).__name__}: {error}"
-            ) from error
+            raise self._fault(f"the policy raised {type(error).__name__}: {error}") from error
         if not isinstance(answer, Allocation):
-            raise PolicyError.at(
-                f"t={now_s:g} s", f"the policy answered {type(answer).__name__}; an Allocation is wanted"
-            )
+            raise self._fault(f"the policy answered {type(answer).__name__}; an Allocation is wanted")
         return answer
 
-    def _wrong(self, now_s: float, at: int, what: str) -> PolicyError:
-        job = self.setting.jobs.id[int(self.view.job[at])]
-        error = PolicyError.at(f"t={now_s:g} s, job {job}", what)
-        assert isinstance(error, PolicyError)
-        return error
+    def _fault(self, what: str, of: str = "") -> PolicyError:
+        """What is wrong with the present decision. of: whom it is about."""
+        return PolicyError.at(f"t={self.view.now_s:g} s{of}", what)
+
+    def _wrong(self, at: int, what: str) -> PolicyError:
+        return self._fault(what, f", job {self.setting.jobs.id[int(self.view.job[at])]}")
 
     def _on_nodes(self, row: int) -> dict[int, int]:
         """GPUs by node that a job holds."""
@@ -246,7 +248,7 @@ class AllocatorRules(Rules):
         where, count = np.unique(node, return_counts=True)
         return dict(zip(where.tolist(), count.tolist(), strict=True))
 
-    def _named(self, now_s: float, answer: Allocation, gpus: I64, types: I64) -> tuple[I64, I64]:
+    def _named(self, answer: Allocation, gpus: I64, types: I64) -> tuple[I64, I64]:
         """The nodes that an answer names, for jobs that are not there yet; `types` follows them.
 
         Raises PolicyError for nodes that do not exist, are of two types, or are given more than they have room for.
@@ -254,75 +256,63 @@ class AllocatorRules(Rules):
         assert answer.nodes is not None
         state, view = self.state, self.view
         if not len(state.owner):
-            raise PolicyError.at(
-                f"t={now_s:g} s",
+            raise self._fault(
                 "the policy names nodes, of which none are kept account; set `places = True` in its class, or "
                 "a placement in the scenario",
             )
-        if not isinstance(answer.nodes, Mapping) or not all(
-            isinstance(wanted, Mapping) for wanted in answer.nodes.values()
-        ):
-            raise PolicyError.at(
-                f"t={now_s:g} s", "the nodes named are no mapping of positions to {node: GPUs}"
-            )
+        named_by = (answer.nodes, *answer.nodes.values()) if isinstance(answer.nodes, Mapping) else (None,)
+        if not all(isinstance(wanted, Mapping) for wanted in named_by):
+            raise self._fault("the nodes named are no mapping of positions to {node: GPUs}")
         sizes = view.node_gpus
         names: dict[int, dict[int, int]] = {}
         for at, wanted in answer.nodes.items():
             if not 0 <= at < view.count:
-                raise PolicyError.at(
-                    f"t={now_s:g} s", f"nodes are named for position {at}; the view has {view.count} jobs"
-                )
+                raise self._fault(f"nodes are named for position {at}; the view has {view.count} jobs")
             if gpus[at] == 0 and answer.gpus[at] > 0:
                 continue  # a quota took them
-            names[at] = self._checked_names(now_s, at, wanted, int(gpus[at]))
+            names[at] = self._checked_names(at, wanted, int(gpus[at]))
             if names[at]:
                 types[at] = state.node_type[next(iter(names[at]))]
-        held_s = {at: self._on_nodes(int(view.job[at])) for at in names}
-        moving = {at: wanted for at, wanted in names.items() if wanted and wanted != held_s[at]}
+        moving = {
+            at: wanted
+            for at, wanted in names.items()
+            if wanted and wanted != self._on_nodes(int(view.job[at]))
+        }
         free = sizes.copy()
         for at in np.flatnonzero((view.held > 0) & (gpus == view.held) & (types == view.gpu_type)).tolist():
             if at not in moving:
-                for node, count in (
-                    held_s[at] if at in held_s else self._on_nodes(int(view.job[at]))
-                ).items():
+                for node, count in self._on_nodes(int(view.job[at])).items():
                     free[node] -= count
         for at, wanted in moving.items():
             for node, count in wanted.items():
                 if count > free[node]:
                     what = f"was given {count} GPUs of node {node}, which has {sizes[node]}"
                     rest = f" and {max(int(free[node]), 0)} left beside those that others keep or were given"
-                    raise self._wrong(now_s, at, what + (rest if free[node] < sizes[node] else ""))
+                    raise self._wrong(at, what + (rest if free[node] < sizes[node] else ""))
                 free[node] -= count
-        lengths = np.zeros(view.count, np.int64)
-        for at, wanted in moving.items():
-            lengths[at] = len(wanted)
+        lengths = [len(moving.get(at, ())) for at in range(view.count)]
         pairs = [pair for at in sorted(moving) for pair in moving[at].items()]
         named = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
         return named, np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
 
-    def _checked_names(self, now_s: float, at: int, wanted: Mapping[int, int], gpus: int) -> dict[int, int]:
+    def _checked_names(self, at: int, wanted: Mapping[int, int], gpus: int) -> dict[int, int]:
         """The nodes named for one job, as plain numbers."""
         state, nodes = self.state, len(self.view.node_gpus)
         by_node: dict[int, int] = {}
         for node, count in wanted.items():
             if not isinstance(node, (int, np.integer)) or not 0 <= node < nodes:
-                raise self._wrong(
-                    now_s, at, f"was given GPUs of node {node}; nodes are numbered 0 to {nodes - 1}"
-                )
+                raise self._wrong(at, f"was given GPUs of node {node}; nodes are numbered 0 to {nodes - 1}")
             if not isinstance(count, (int, np.integer)) or count < 0:
-                raise self._wrong(now_s, at, f"was given {count} GPUs of node {node}; a count is wanted")
+                raise self._wrong(at, f"was given {count} GPUs of node {node}; a count is wanted")
             if count:
                 by_node[int(node)] = int(count)
         if sum(by_node.values()) != gpus:
             raise self._wrong(
-                now_s,
                 at,
                 f"was given {gpus} GPUs, but {sum(by_node.values())} on its nodes; they must be as many",
             )
         if len({int(state.node_type[node]) for node in by_node}) > 1:
-            raise self._wrong(
-                now_s, at, f"was given nodes {', '.join(map(str, by_node))}, of several GPU types"
-            )
+            raise self._wrong(at, f"was given nodes {', '.join(map(str, by_node))}, of several GPU types")
         return by_node
 
     def _on_some_type(self, gpus: I64) -> Allocation:
@@ -346,7 +336,7 @@ class AllocatorRules(Rules):
                 used[users[at]] += gpus[at]
         return beyond
 
-    def _absent(self, now_s: float, error: AbsentJob) -> PolicyError:
+    def _absent(self, error: AbsentJob) -> PolicyError:
         jobs = self.setting.jobs
         row = error.job
         if not 0 <= row < len(jobs):
@@ -355,9 +345,7 @@ class AllocatorRules(Rules):
             where, what = f"job {jobs.id[row]}", f"ended at {self.state.f[ak.END, row]:g} s"
         else:
             where, what = f"job {jobs.id[row]}", f"is not submitted before {jobs.submit_s[row]} s"
-        fault = PolicyError.at(f"t={now_s:g} s, {where}", f"was given {error.gpus} GPUs, but {what}")
-        assert isinstance(fault, PolicyError)
-        return fault
+        return self._fault(f"was given {error.gpus} GPUs, but {what}", f", {where}")
 
     def _count_lull(self, now_s: float) -> None:
         """Refuse to be asked again and again while time stands still."""
@@ -365,8 +353,7 @@ class AllocatorRules(Rules):
         decisions, from_s, before = self.lull
         if happened != before or decisions == MOST_IDLE_ROUNDS:
             if happened == before and now_s - from_s < 1.0:
-                raise PolicyError.at(
-                    f"t={now_s:g} s",
+                raise self._fault(
                     f"the policy decided {MOST_IDLE_ROUNDS} times within a second in which no job came or ended",
                 )
             decisions, from_s = 0, now_s
@@ -435,11 +422,7 @@ class AllocatorRules(Rules):
         latest, back = np.unique(backwards, return_index=True)
         ended = state.i[ak.STATE, latest] == ak.DONE
         done = latest[ended][np.argsort(count - back[ended], kind="stable")]
-        deadline_s = self.setting.jobs.deadline_s[done]
-        end_s = state.f[ak.END, done]
-        late = (end_s > deadline_s) & (deadline_s < NO_DEADLINE_S)
-        record.finish_all(done, end_s, late)
-        record.accepted += int(np.count_nonzero(~late & (deadline_s < NO_DEADLINE_S)))
+        record.end_all(done, state.f[ak.END, done])
         record.useful_gpu_s[done] = state.f[ak.USEFUL, done]
         record.worked_s[done] = state.f[ak.WORKED, done]
 
@@ -449,6 +432,15 @@ class AllocatorRules(Rules):
             f"at {self.now_s:g} s nothing runs, nothing arrives and the policy gives GPUs to none of "
             f"{waiting} waiting jobs"
         )
+
+
+def require_room(jobs: Jobs, most: int, there: str) -> None:
+    """Raise ScenarioError if a job asks for more than `most` GPUs. there: how many there are, in words."""
+    too_large = np.flatnonzero(jobs.gpus > most)
+    if len(too_large):
+        row = int(too_large[0])
+        more = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
+        raise ScenarioError.at(f"job {jobs.id[row]}", f"asks for {jobs.gpus[row]} GPUs, {there}{more}")
 
 
 def _type_names(setting: Setting) -> tuple[str, ...]:
@@ -468,14 +460,9 @@ def build_state(
     node_gpus = setting.cluster.node_gpus()
     node_type = np.array([types.index(name) for name in setting.cluster.node_types()], np.int64)
     type_size = np.bincount(node_type, node_gpus, len(types)).astype(np.int64)
-    too_large = np.flatnonzero(jobs.gpus > type_size.max())
-    if len(too_large):
-        row = int(too_large[0])
-        more = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
-        there = f"the cluster has {total}"
-        if len(types) > 1:
-            there += f", at most {type_size.max()} of one type"
-        raise ScenarioError.at(f"job {jobs.id[row]}", f"asks for {jobs.gpus[row]} GPUs, {there}{more}")
+    most = int(type_size.max())
+    of_one = f", at most {most} of one type" if len(types) > 1 else ""
+    require_room(jobs, most, f"the cluster has {total}{of_one}")
     rate, scale, work = _speeds(setting, profiles, types)
     f = np.zeros((ak.FLOATS, count))
     i = np.zeros((ak.INTS, count), np.int64)
@@ -483,6 +470,7 @@ def build_state(
     f[ak.DEADLINE] = np.where(jobs.deadline_s < NO_DEADLINE_S, jobs.deadline_s, np.inf)
     f[ak.LEFT] = f[ak.WORK] = work
     f[ak.SCALE] = scale
+    i[ak.ROW] = np.arange(count)
     i[ak.WANT] = jobs.gpus
     i[ak.KIND] = np.where(scale > 0, jobs.kind, -1)
     users = {name: number for number, name in enumerate(dict.fromkeys(jobs.user))}

@@ -8,7 +8,6 @@ from forerun.domains.cluster.engine.kernels import deadline_first as dk
 from forerun.domains.cluster.engine.kernels import plan_state as mk
 from forerun.domains.cluster.engine.plan_ahead import PlanAheadRules, by_column, require_plannable, sort_by
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import Step
 from forerun.domains.cluster.inputs.setting import BOOL, I64, Setting
 
 
@@ -30,8 +29,9 @@ class DeadlineFirstRules(PlanAheadRules):
     def plan(self, rows: I64, now_s: int) -> None:
         """Plan jobs in deadline order (sorting them); the plans wait in `gpus` and `ends`."""
         sort_by(rows, self.m.j[mk.DEADLINE, rows])
-        slot_s, exact, whole = self.setting.slot_s, self.exact, self.judges_plans
-        dk.plan_everybody(self.m, rows, len(rows), now_s, slot_s, exact, whole, self.gpus, self.ends)
+        dk.plan_everybody(
+            self.m, self.grid(now_s), rows, len(rows), self.exact, self.judges_plans, self.gpus, self.ends
+        )
 
     def make_room(self) -> None:
         """Plans are not stored, so the tables need no enlarging."""
@@ -49,19 +49,13 @@ class EdfRules(DeadlineFirstRules):
 
     judges_plans = False
 
-    order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
-
-    def finish(self, now_s: int) -> None:
-        """Jobs that are done leave."""
-        self.leave(now_s, late_by_plan=False)
-
     def arrive(self, now_s: int) -> None:
         """Plan all jobs with the new ones, which are all admitted."""
         newcomers = np.array(self.arrivals, np.int64)
         if len(newcomers):
             self.plan(np.concatenate((self.runnable(), newcomers)), now_s)
         else:
-            self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
+            self.plan(self.runnable(), now_s)
         for row in newcomers:
             self.admit(int(row))
 
@@ -77,7 +71,7 @@ class EdfRules(DeadlineFirstRules):
     def charge(self, now_s: int) -> None:
         """Scaling is free as published; the scheduling event is counted."""
         if self.setting.is_corrected("edf_overhead"):
-            rows = self.m.lists[mk.RUNNING, : self.m.meta[mk.RUNNING]]
+            rows = self.running()
             self.learn_groups(rows)
             self.pay(rows)
         else:
@@ -86,8 +80,6 @@ class EdfRules(DeadlineFirstRules):
 
 class AdmittingEdfRules(DeadlineFirstRules):
     """EDF that admits new jobs one by one, if no job would be late by the plan."""
-
-    order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
 
     def finish(self, now_s: int) -> None:
         """Jobs that are done leave; all GPUs are released."""
@@ -104,9 +96,7 @@ class AdmittingEdfRules(DeadlineFirstRules):
             self.plan(everybody, now_s)
             late = everybody[self.would_be_late(everybody)]
             if len(late) and self.setting.is_corrected("late_incumbent"):
-                alone = self.runnable().copy()
-                self.plan(alone, now_s)
-                late = np.setdiff1d(late, alone[self.would_be_late(alone)])
+                late = np.setdiff1d(late, self._late_anyway(now_s))
                 self.plan(everybody, now_s)
             if len(late):
                 self.refuse(row, self._because(row, late, now_s))
@@ -115,22 +105,22 @@ class AdmittingEdfRules(DeadlineFirstRules):
             self.admit(row)
             dk.take_plans(self.m, self.gpus, self.ends, False, False, True)
         if not accepted:
-            self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
+            self.plan(self.runnable(), now_s)
             dk.take_plans(self.m, self.gpus, self.ends, False, True, True)
+
+    def _late_anyway(self, now_s: int) -> I64:
+        """Jobs admitted before that are late even without newcomers."""
+        alone = self.runnable().copy()
+        self.plan(alone, now_s)
+        return alone[self.would_be_late(alone)]
 
     def _because(self, row: int, late: I64, now_s: int) -> str:
         """Why a newcomer is refused: its own speed, capacity up to its deadline, or whom it meets."""
-        m, names = self.m, self.setting.jobs.id
-        deadline_s = int(m.j[mk.DEADLINE, row])
+        names, deadline_s = self.setting.jobs.id, int(self.m.j[mk.DEADLINE, row])
         over_s = int(self.ends[row] + self.reserve_s[row]) - deadline_s
-        alone, everybody = self.runnable().copy(), np.append(self.runnable(), row)
-        self.plan(alone, now_s)
-        anyway = alone[self.would_be_late(alone)]
-        best_s = now_s + m.left[row] / m.rate[m.j[mk.KIND, row], : m.j[mk.TOP, row]].max()
-        if row in late and best_s > deadline_s:
-            what = f"own speed: alone at its best count it would end {best_s - deadline_s:.0f} s after its deadline"
-        elif row in late:
-            what = (
+        everybody, anyway = np.append(self.runnable(), row), self._late_anyway(now_s)
+        if row in late:
+            what = self.too_slow(row, now_s) or (
                 f"capacity in [{now_s}, {deadline_s}] s: planned with the others it would end {over_s} s late"
             )
         elif len(both := np.intersect1d(late, anyway)):
@@ -147,11 +137,7 @@ class AdmittingEdfRules(DeadlineFirstRules):
 
     def decide(self, now_s: int) -> None:
         """Jobs are placed in list order, and the groups learnt."""
-        rows = self.m.lists[mk.RUNNABLE, : self.runnable_count]
+        rows = self.runnable()
         self.place(rows, now_s)
         self.learn_groups(rows)
         self.note(now_s)
-
-    def charge(self, now_s: int) -> None:
-        """Running jobs that hold GPUs pay."""
-        self.pay(self.m.lists[mk.RUNNING, : self.m.meta[mk.RUNNING]])

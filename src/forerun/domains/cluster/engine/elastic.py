@@ -16,7 +16,6 @@ from forerun.domains.cluster.engine.plan_ahead import (
     sort_by,
 )
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import Step
 from forerun.domains.cluster.inputs.setting import BOOL, I64, Setting
 
 #: what a plan keeps free before a deadline, where overhead is reserved: restarts, and slots. Chosen from six settings on
@@ -34,9 +33,8 @@ class ElasticRules(PlanAheadRules):
         corrected = setting.is_corrected("max_gpus_rule")
         top = fastest_levels(profile)[setting.jobs.kind] if corrected else by_fixed_limit(setting, profile)
         super().__init__(setting, record, top)
-        self.flags: I64 = np.zeros(8, np.int64)
-        self.flags[ek.LEAST_FIRST] = setting.is_corrected("marginal_order")
-        self.flags[ek.ANCHOR_ZERO] = setting.is_corrected("grid_anchor")
+        self.least_first = setting.is_corrected("marginal_order")
+        self.anchor_s = 0 if setting.is_corrected("grid_anchor") else -1
         self.reserving = setting.is_corrected("admission_overhead")
         self.reserve_s: I64 = np.zeros(len(setting.jobs), np.int64)
         #: reserved up to the end: an event may be postponed to the end of its slot, and so may the one that acts on it
@@ -53,14 +51,12 @@ class ElasticRules(PlanAheadRules):
         late = np.zeros(len(rows), np.bool_)
         sort_by(rows, self.m.j[mk.DEADLINE, rows])
         self.release(rows, everybody=True)
-        ek.plan_all(
-            self.m, rows, len(rows), now_s, self.setting.slot_s, self.flags, self.reserve_s, record, late
-        )
+        ek.plan_all(self.m, self.grid(now_s), self.reserve_s, rows, len(rows), record, late)
         return late
 
     def boost(self, now_s: int, *, registered: bool) -> None:
         """Hand out spare GPUs."""
-        self.trials += ek.boost(self.m, now_s, self.setting.slot_s, self.flags, self.reserve_s, registered)
+        self.trials += ek.boost(self.m, self.grid(now_s), self.reserve_s, self.least_first, registered)
 
     def place(self, rows: I64, now_s: int) -> None:
         """Put jobs on nodes, those of whole nodes first, then largest first; find out whose groups are known."""
@@ -73,8 +69,6 @@ class ElasticRules(PlanAheadRules):
 class AdmittingRules(ElasticRules):
     """ElasticFlow with admission control: arrivals of one instant are planned with all jobs, all or none."""
 
-    order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
-
     def finish(self, now_s: int) -> None:
         """Jobs that are done leave; they are late by their planned end."""
         self.leave(now_s, late_by_plan=not self.setting.is_corrected("late_test"))
@@ -85,7 +79,7 @@ class AdmittingRules(ElasticRules):
         """Admit new jobs with which all jobs meet their deadlines, all or none or one by one; then plan everybody."""
         newcomers = np.array(self.arrivals, np.int64)
         if not len(newcomers):
-            self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
+            self.plan(self.runnable(), now_s)
             return
         rows = self.runnable()
         self.m.j[mk.OLD_END, rows] = self.m.j[mk.END, rows]
@@ -95,15 +89,14 @@ class AdmittingRules(ElasticRules):
             self._admit_batch(batch, now_s) for batch in (in_turn[:, None] if one_by_one else [newcomers])
         ]
         if one_by_one or not all(admitted):
-            self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s, record=False)
+            self.plan(self.runnable(), now_s, record=False)
 
     def _admit_batch(self, newcomers: I64, now_s: int) -> bool:
         """Admit new jobs if they make no job late that would not be late anyway; else only those without deadline."""
         everybody = np.concatenate((self.runnable(), newcomers))
         late = everybody[self.plan(everybody, now_s, record=False)]
         if len(late) and self.setting.is_corrected("late_incumbent"):
-            alone = self.runnable().copy()
-            late = np.setdiff1d(late, alone[self.plan(alone, now_s, record=False)])
+            late = np.setdiff1d(late, self._late_anyway(now_s))
         if not len(late):
             for row in newcomers:
                 self.admit(int(row))
@@ -119,11 +112,15 @@ class AdmittingRules(ElasticRules):
                 self.admit(int(row))
         return False
 
+    def _late_anyway(self, now_s: int) -> I64:
+        """Jobs admitted before that are late even without newcomers."""
+        alone = self.runnable().copy()
+        return alone[self.plan(alone, now_s, record=False)]
+
     def _blame(self, late: I64, refused: I64, now_s: int) -> str:
         """What stands against a batch as a whole: an incumbent late anyway, an incumbent made late, a batch-mate."""
         names = self.setting.jobs.id
-        alone = self.runnable().copy()
-        anyway = alone[self.plan(alone, now_s, record=False)]
+        anyway = self._late_anyway(now_s)
         if len(anyway):
             return f"job {names[anyway[0]]}, admitted before, is predicted late in any case"
         pushed = np.setdiff1d(late, refused)
@@ -133,38 +130,30 @@ class AdmittingRules(ElasticRules):
 
     def _because(self, row: int, needed_s: int, blame: str, now_s: int) -> str:
         """Why a job is refused: its own speed, capacity up to its deadline, or others; and what would admit it."""
-        m = self.m
-        deadline = int(m.j[mk.DEADLINE, row])
-        best_s = now_s + m.left[row] / m.rate[m.j[mk.KIND, row], : m.j[mk.TOP, row]].max()
-        if best_s > deadline:
-            what = f"own speed: alone at its best count it would end {best_s - deadline:.0f} s after its deadline"
-        elif needed_s > deadline:
+        deadline = int(self.m.j[mk.DEADLINE, row])
+        what = self.too_slow(row, now_s)
+        if not what and needed_s > deadline:
             what = f"capacity in [{now_s}, {deadline}] s: planned with the others it would end {needed_s - deadline} s late"
-        else:
-            what = blame
         everybody = np.append(self.runnable(), row)
-        anyway: I64 = np.zeros(0, np.int64)
-        if self.setting.is_corrected("late_incumbent"):
-            anyway = self.runnable().copy()
-            anyway = anyway[self.plan(anyway, now_s, record=False)]
+        anyway = self._late_anyway(now_s) if self.setting.is_corrected("late_incumbent") else everybody[:0]
 
         def admits() -> bool:
             late = everybody[self.plan(everybody, now_s, record=False)]
             return not len(np.setdiff1d(late, anyway))
 
         batch = len(self.arrivals) > 1 and not self.setting.is_corrected("admission")
-        return what + self.would_admit(row, admits, alone=batch)
+        return (what or blame) + self.would_admit(row, admits, alone=batch)
 
     def decide(self, now_s: int) -> None:
         """Everybody takes what the plan gives now, plans are made again, spare GPUs go out, jobs are placed."""
-        rows = self.m.lists[mk.RUNNABLE, : self.runnable_count]
+        rows = self.runnable()
         sort_by(rows, self.m.j[mk.DEADLINE, rows])
         ek.apply_plans(self.m, now_s, False)
         self.plan(rows, now_s, record=False)
         ek.start_due(self.m, now_s, False, False)
         self.boost(now_s, registered=False)
         sort_by(rows, -self.m.j[mk.GPUS, rows])
-        self.place(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
+        self.place(self.runnable(), now_s)
         self.note(now_s)
         ek.look_ahead(self.m, now_s)
 
@@ -174,7 +163,7 @@ class AdmittingRules(ElasticRules):
         if self.reserving:
             held = rows[self.m.j[mk.GPUS, rows] > 0]
             before = self.m.j[mk.END, held].copy()
-        self.pay(self.m.lists[mk.RUNNABLE, : self.runnable_count])
+        self.pay(self.runnable())
         if self.reserving:
             paid = self.m.j[mk.END, held] - before
             self.reserve_s[held] = np.maximum(self.reserve_s[held] - paid, self.least_reserve_s)
@@ -182,8 +171,6 @@ class AdmittingRules(ElasticRules):
 
 class OpenRules(ElasticRules):
     """ElasticFlow without admission control: all jobs wait for a turn in the plan."""
-
-    order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
 
     def next_moment(self) -> int | None:
         """Where no event is left but jobs are, the clock goes on by ten seconds."""
@@ -196,26 +183,18 @@ class OpenRules(ElasticRules):
             return self.now_s
         return moment
 
-    def finish(self, now_s: int) -> None:
-        """Jobs that are done leave."""
-        self.leave(now_s, late_by_plan=False)
-
     def arrive(self, now_s: int) -> None:
         """Admit all new jobs and plan all jobs."""
         for row in self.arrivals:
             self.admit(row)
-        self.plan(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
+        self.plan(self.runnable(), now_s)
 
     def decide(self, now_s: int) -> None:
         """Everybody takes what the plan gives now, spare GPUs go out, running jobs are placed."""
         ek.apply_plans(self.m, now_s, True)
         ek.start_due(self.m, now_s, True, True)
         self.boost(now_s, registered=True)
-        running = self.m.lists[mk.RUNNING, : self.m.meta[mk.RUNNING]]
+        running = self.running()
         self.place(running, now_s)
         self.note(now_s)
         ek.wake_at_changes(self.m, now_s)
-
-    def charge(self, now_s: int) -> None:
-        """Running jobs that hold GPUs pay."""
-        self.pay(self.m.lists[mk.RUNNING, : self.m.meta[mk.RUNNING]])

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from forerun.domains.cluster.engine.record import Record
+from forerun.domains.cluster.engine.rules import Rules
 
 _BLOCK_EVENTS: Final = 8192
 
@@ -45,3 +46,14 @@ class EventLog:
         )
         self._record.add_events(*as_column)
         self._times_s, self._pending, self._first, self._rows, self._gpus = [], [], [0], [], []
+
+
+class LoggedRules(Rules):
+    """Rules that write their events through a log: `record` is what they write into, `log` the buffer in front of it."""
+
+    def __init__(self, record: Record) -> None:
+        self.record, self.log = record, EventLog(record)
+
+    def flush(self) -> None:
+        """Hand the events gathered so far to the record."""
+        self.log.flush()

@@ -31,7 +31,15 @@ class Proof(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When the solver gives up: nodes of its search, relative gap, size of the program, rounds of writing out."""
+    """When the solver gives up, and the run goes on with the plan that it has.
+
+    Parameters
+    ----------
+    nodes : of the search (default: 200).
+    gap : relative gap at which a solution is good enough (default: 1e-6).
+    columns : size of the program (default: 600).
+    refinements : how often segments are written out lease by lease (default: 6).
+    """
 
     nodes: int = 200
     gap: float = 1e-6
@@ -41,7 +49,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan: per claim the leases it gets (ascending, 0 is now), None if it gets none; and why this one."""
+    """A plan of leases.
+
+    Parameters
+    ----------
+    leases : per claim the leases that it gets, ascending; None: none.
+    proof : why this plan is taken.
+    """
 
     leases: tuple[Sequence[int] | None, ...]
     proof: Proof
@@ -59,10 +73,16 @@ def best_plan(
     limits: Limits,
     now: int = 0,
 ) -> Planned:
-    """The plan of greatest value; among those, most (`use_now`) or fewest GPUs in the lease now beginning.
+    """The plan of greatest value; among those, one with most or fewest GPUs in the lease now beginning.
 
-    `incumbent` is a feasible plan to start from and to fall back on. Plans count leases so that `now` is the one now
-    beginning; those that stay as they are are the incumbent's own objects.
+    Parameters
+    ----------
+    claims : what is wanted.
+    total_gpus : GPUs of the cluster.
+    use_now : whether the lease now beginning should be used as much as possible, or as little.
+    incumbent : a feasible plan to start from and to fall back on; plans that stay as they are are its own objects.
+    limits : when to give up.
+    now : number of the lease now beginning, in the incumbent and in the answer (default: 0).
     """
     shifted = shift_now(claims, total_gpus, use_now=use_now, incumbent=incumbent, now=now)
     if shifted is not None:
@@ -81,15 +101,6 @@ def best_plan(
             return Planned(moved, Proof.SOLVED)
         split |= broken
     return Planned(given, Proof.FALLBACK)
-
-
-def objective(
-    claims: Sequence[Claim], plans: Sequence[Sequence[int] | None], total_gpus: int, *, use_now: bool
-) -> float:
-    """What the program maximises, for a given plan."""
-    value = sum(claim.value for claim, plan in zip(claims, plans, strict=True) if plan is not None)
-    now = sum(claim.size for claim, plan in zip(claims, plans, strict=True) if plan and plan[0] == 0)
-    return value + (now if use_now else -now) / total_gpus
 
 
 def shift_now(
@@ -195,47 +206,36 @@ def _solve(
     import highspy
 
     segments = _segments(ends, split)
-    pairs = [
-        (i, k) for i, claim in enumerate(claims) for k, (_, end) in enumerate(segments) if end <= claim.within
-    ]
-    if len(claims) + len(pairs) > limits.columns:
+    start, end = np.array(segments, np.int64).T
+    size, wanted, within = np.array([(c.size, c.wanted, c.within) for c in claims], np.int64).T
+    user, used = np.nonzero(end <= within[:, None])  # of each pair: the claim, and the segment
+    if len(claims) + len(user) > limits.columns:
         return None
-    sizes = sorted({claim.size for claim in claims})
+    sizes = np.unique(size)
+    count, columns = len(claims), len(claims) + np.arange(len(user))
+    matrix = np.zeros((count + len(segments) * len(sizes), count + len(user)))
+    matrix[np.arange(count), np.arange(count)] = -wanted
+    matrix[user, columns] = 1.0
+    for at, one in enumerate(sizes):
+        matrix[count + used * len(sizes) + at, columns] = size[user] // one
+    column, row = np.nonzero(matrix.T)
     now_sign = (1.0 if use_now else -1.0) / total_gpus
-    cost = [claim.value for claim in claims]
-    cost += [now_sign * claims[i].size if segments[k][0] == 0 else 0.0 for i, k in pairs]
-    upper = [1.0] * len(claims) + [float(segments[k][1] - segments[k][0]) for _, k in pairs]
-    starts: list[int] = []
-    index: list[int] = []
-    value: list[float] = []
-    for i, claim in enumerate(claims):
-        starts.append(len(index))
-        index.append(i)
-        value.append(-float(claim.wanted))
-    for i, k in pairs:
-        starts.append(len(index))
-        index.append(i)
-        value.append(1.0)
-        for at, size in enumerate(sizes):
-            if claims[i].size >= size:
-                index.append(len(claims) + k * len(sizes) + at)
-                value.append(float(claims[i].size // size))
-    starts.append(len(index))
-    capacity = [float((end - start) * (total_gpus // size)) for start, end in segments for size in sizes]
+    in_force = np.where(start[used] == 0, now_sign * size[user], 0.0)
+    capacity = np.outer(end - start, total_gpus // sizes).ravel()
 
     program = highspy.HighsLp()
-    program.num_col_, program.num_row_ = len(cost), len(claims) + len(capacity)
-    program.col_cost_ = np.array(cost)
-    program.col_lower_ = np.zeros(len(cost))
-    program.col_upper_ = np.array(upper)
-    program.row_lower_ = np.array([0.0] * len(claims) + [-np.inf] * len(capacity))
-    program.row_upper_ = np.array([0.0] * len(claims) + capacity)
+    program.num_row_, program.num_col_ = matrix.shape
+    program.col_cost_ = np.concatenate(([claim.value for claim in claims], in_force))
+    program.col_lower_ = np.zeros(matrix.shape[1])
+    program.col_upper_ = np.concatenate((np.ones(count), (end - start)[used].astype(np.float64)))
+    program.row_lower_ = np.concatenate((np.zeros(count), np.full(len(capacity), -np.inf)))
+    program.row_upper_ = np.concatenate((np.zeros(count), capacity.astype(np.float64)))
     program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    program.a_matrix_.start_ = np.array(starts, np.int32)
-    program.a_matrix_.index_ = np.array(index, np.int32)
-    program.a_matrix_.value_ = np.array(value)
+    program.a_matrix_.start_ = np.searchsorted(column, np.arange(matrix.shape[1] + 1)).astype(np.int32)
+    program.a_matrix_.index_ = row.astype(np.int32)
+    program.a_matrix_.value_ = matrix.T[column, row]
     program.sense_ = highspy.ObjSense.kMaximize
-    program.integrality_ = [highspy.HighsVarType.kInteger] * len(cost)
+    program.integrality_ = [highspy.HighsVarType.kInteger] * matrix.shape[1]
     solver = highspy.Highs()
     for option, setting in (
         ("output_flag", False),
@@ -246,31 +246,20 @@ def _solve(
     ):
         solver.setOptionValue(option, setting)
     solver.passModel(program)
-    start = highspy.HighsSolution()
-    start.col_value = _start_values(claims, segments, pairs, incumbent)
-    solver.setSolution(start)
+    known = highspy.HighsSolution()
+    held = [np.array([] if plan is None else plan, np.int64) for plan in incumbent]
+    taken = [
+        np.count_nonzero((held[i] >= start[k]) & (held[i] < end[k])) for i, k in zip(user, used, strict=True)
+    ]
+    known.col_value = [*(float(plan is not None) for plan in incumbent), *map(float, taken)]
+    solver.setSolution(known)
     solver.run()
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
     solved = np.rint(np.array(solver.getSolution().col_value)).astype(np.int64)
-    count = np.zeros((len(claims), len(segments)), np.int64)
-    for (i, k), leases in zip(pairs, solved[len(claims) :].tolist(), strict=True):
-        count[i, k] = leases
-    return _Counts(tuple(bool(granted) for granted in solved[: len(claims)]), tuple(segments), count)
-
-
-def _start_values(
-    claims: Sequence[Claim],
-    segments: Sequence[tuple[int, int]],
-    pairs: Sequence[tuple[int, int]],
-    incumbent: Incumbent,
-) -> list[float]:
-    """The incumbent in the program's columns."""
-    granted = [float(plan is not None) for plan in incumbent]
-    held = [np.array([] if plan is None else plan, np.int64) for plan in incumbent]
-    return granted + [
-        float(np.count_nonzero((held[i] >= segments[k][0]) & (held[i] < segments[k][1]))) for i, k in pairs
-    ]
+    leases = np.zeros((count, len(segments)), np.int64)
+    leases[user, used] = solved[count:]
+    return _Counts(tuple((solved[:count] != 0).tolist()), tuple(segments), leases)
 
 
 def _expand(

@@ -16,7 +16,15 @@ from forerun.domains.cluster.inputs.setting import I64
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job's wish: `wanted` leases of `size` GPUs among the next `within` (0 is the one now beginning)."""
+    """A job's wish for leases.
+
+    Parameters
+    ----------
+    size : GPUs.
+    wanted : how many leases.
+    within : among how many, from the one now beginning on.
+    value : of having them (default: the same for all).
+    """
 
     size: int
     wanted: int
@@ -44,10 +52,6 @@ class LeaseBook:
     def give(self, leases: Sequence[int], gpus: int) -> None:
         """Return GPUs of some leases."""
         self._free[list(leases)] += gpus
-
-    def give_one(self, lease: int, gpus: int) -> None:
-        """Return GPUs of a single lease."""
-        self._free[lease] += gpus
 
 
 def fill_backwards(free: I64, size: int, wanted: int) -> I64 | None:

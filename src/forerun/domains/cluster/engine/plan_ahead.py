@@ -14,9 +14,9 @@ import numpy as np
 
 from forerun.domains.cluster.engine.kernels import plan_state as mk
 from forerun.domains.cluster.engine.kernels.common import overhead_s
-from forerun.domains.cluster.engine.kernels.costs import charge_each
+from forerun.domains.cluster.engine.kernels.planner import Grid
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import Rules
+from forerun.domains.cluster.engine.rules import Rules, Step
 from forerun.domains.cluster.engine.standstill import Standstill
 from forerun.domains.cluster.inputs.costs import CostTable
 from forerun.domains.cluster.inputs.setting import BOOL, I64, NO_DEADLINE_S, Setting, ThroughputTable
@@ -147,20 +147,18 @@ def require_plannable(setting: Setting) -> ThroughputTable:
         raise ProfileError.at(
             "profile", "elastic schedules need throughput: give a table or the analytic profile"
         )
-    problems: list[Problem] = []
     if not setting.cluster.is_uniform:
-        problems.append(
-            Problem("cluster", "the published schedules know one kind of node; these nodes differ")
-        )
-    if problems:
-        raise ScenarioError(*problems)
+        raise ScenarioError.at("cluster", "the published schedules know one kind of node; these nodes differ")
     jobs = setting.jobs
-    for row in np.flatnonzero(jobs.kind < 0)[:20]:
-        problems.append(
-            Problem(f"job {jobs.id[row]}", "has no model with throughput, which elastic schedules need")
-        )
-    for row in np.flatnonzero((jobs.kind >= 0) & (jobs.iterations < 1))[:20]:
-        problems.append(Problem(f"job {jobs.id[row]}", "has no iterations, which elastic schedules need"))
+    unfit = {
+        "has no model with throughput, which elastic schedules need": jobs.kind < 0,
+        "has no iterations, which elastic schedules need": (jobs.kind >= 0) & (jobs.iterations < 1),
+    }
+    problems = [
+        Problem(f"job {jobs.id[row]}", what)
+        for what, where in unfit.items()
+        for row in np.flatnonzero(where)[:20].tolist()
+    ]
     if problems:
         raise TraceError(*problems)
     rate = np.nan_to_num(setting.profile.rate, nan=0.0)
@@ -195,10 +193,12 @@ RESERVED_RESTARTS: Final = 4
 
 
 class PlanAheadRules(Rules):
-    """What the four schedules have in common.
+    """What the four schedules have in common. A subclass adds how jobs are admitted, planned and started."""
 
-    `late_by_plan`: lateness is judged by the planned end instead of the real one. Subclasses decide.
-    """
+    order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
+
+    #: an instant on the grid of slots; below 0: the moment of planning, as published
+    anchor_s = -1
 
     def __init__(self, setting: Setting, record: Record, top: I64) -> None:
         self.setting = setting
@@ -235,6 +235,10 @@ class PlanAheadRules(Rules):
         """The rows submitted at this instant."""
         return range(int(self.m.meta[mk.FIRST]), int(self.m.meta[mk.ARRIVED]))
 
+    def grid(self, now_s: int) -> Grid:
+        """The slots to which plans made now round the ends of jobs."""
+        return Grid(now_s, self.setting.slot_s, self.anchor_s)
+
     @property
     def runnable_count(self) -> int:
         """Jobs that wait or run."""
@@ -243,6 +247,22 @@ class PlanAheadRules(Rules):
     def runnable(self) -> I64:
         """Jobs that wait or run, in the schedule's own order."""
         return self.m.lists[mk.RUNNABLE, : self.m.meta[mk.RUNNABLE]]
+
+    def running(self) -> I64:
+        """Jobs that have been started."""
+        return self.m.lists[mk.RUNNING, : self.m.meta[mk.RUNNING]]
+
+    def best_end_s(self, row: int, now_s: int) -> float:
+        """When a job would end if it had its best count from now on."""
+        rates = self.m.rate[self.m.j[mk.KIND, row], : self.m.j[mk.TOP, row]]
+        return float(now_s + self.m.left[row] / rates.max())
+
+    def too_slow(self, row: int, now_s: int) -> str:
+        """The reason to refuse a job that cannot meet its deadline even alone; empty if it can."""
+        over_s = self.best_end_s(row, now_s) - int(self.m.j[mk.DEADLINE, row])
+        if over_s <= 0:
+            return ""
+        return f"own speed: alone at its best count it would end {over_s:.0f} s after its deadline"
 
     def next_moment(self) -> int | None:
         """Events within a slot are postponed to its end; a single last event is not."""
@@ -290,8 +310,16 @@ class PlanAheadRules(Rules):
         """Count the work done since the last instant."""
         mk.progress(self.m, self.elapsed_s, now_s)
 
+    def finish(self, now_s: int) -> None:
+        """Jobs that are done leave; they are late by their real ends."""
+        self.leave(now_s, late_by_plan=False)
+
+    def charge(self, now_s: int) -> None:
+        """Running jobs that have GPUs pay."""
+        self.pay(self.running())
+
     def leave(self, now_s: int, late_by_plan: bool) -> None:
-        """Jobs whose end event this is leave and are written down."""
+        """Jobs whose end event this is leave and are written down. late_by_plan: lateness is judged by the planned end."""
         m = self.m
         for row in m.lists[mk.ENDING, : m.meta[mk.ENDS]].tolist():
             if m.j[mk.SET_OF, row] < 0:
@@ -472,7 +500,7 @@ class PlanAheadRules(Rules):
             if gpus and gpus != before and self.begun[row]:
                 cost_s[at] = math.ceil(table.change_s(row, before, gpus) - 1e-9)
             self.begun[row] |= gpus > 0
-        charge_each(m, rows, cost_s)
+        mk.charge_each(m, rows, cost_s)
 
     def would_admit(self, row: int, admits: Callable[[], bool], *, alone: bool) -> str:
         """What would have a refused job admitted, as far as it was tried: a later deadline, more GPUs (whole nodes).
@@ -516,12 +544,6 @@ class PlanAheadRules(Rules):
         total = self.setting.cluster.gpus
         each = {int(gpus): overhead_s(int(gpus), False, False, total) for gpus in np.unique(largest)}
         return np.array([restarts * each[int(gpus)] for gpus in largest], np.int64)
-
-    def on_round(self, now_s: int) -> None:
-        """These schedules have no rounds."""
-
-    def wake(self, now_s: int) -> None:
-        """A wake-up needs nothing of its own: every instant replans all jobs."""
 
 
 def by_column(setting: Setting, profile: ThroughputTable) -> I64:

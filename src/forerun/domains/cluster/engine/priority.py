@@ -1,6 +1,6 @@
 """Rigid priority policies in a compiled queue: FIFO, SJF, SRTF, EDF.
 
-Without nodes, quotas, costs and backfill the queue runs the whole trace by the policy's `kernel_key`. Otherwise the policy
+Without nodes, quotas, costs and backfill the queue runs the whole trace by the policy's `order`. Otherwise the policy
 decides at every event through a view (`engine.allocator`), with the same order.
 """
 
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.domains.cluster.engine.allocator import Terms
+from forerun.domains.cluster.engine.allocator import Terms, require_room
 from forerun.domains.cluster.engine.kernels import priority as qk
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import Rules, Step
 from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Setting
 from forerun.domains.cluster.policy import PriorityPolicy
-from forerun.errors import ScenarioError
 
 
 class PriorityRules(Rules):
@@ -24,16 +23,9 @@ class PriorityRules(Rules):
 
     def __init__(self, setting: Setting, record: Record, policy: PriorityPolicy, terms: Terms) -> None:
         jobs = setting.jobs
-        too_large = np.flatnonzero(jobs.gpus > setting.cluster.gpus)
-        if len(too_large):
-            row = int(too_large[0])
-            more = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
-            raise ScenarioError.at(
-                f"job {jobs.id[row]}",
-                f"asks for {jobs.gpus[row]} GPUs, the cluster has {setting.cluster.gpus}{more}",
-            )
+        require_room(jobs, setting.cluster.gpus, f"the cluster has {setting.cluster.gpus}")
         self.setting, self.record, self.policy, self.terms = setting, record, policy, terms
-        self.queue = build_queue(setting, policy.kernel_key, 1 << 16)
+        self.queue = build_queue(setting, int(policy.order), 1 << 16)
         self.coming_s = float(jobs.submit_s[0])
         self.each_instant = False
 
@@ -49,7 +41,7 @@ class PriorityRules(Rules):
         """Play until the log is full or the run is over, or the one event of now; and write it down."""
         until_s = float(np.nextafter(now_s, np.inf)) if self.each_instant else np.inf
         self.coming_s = qk.advance(
-            self.queue, self.policy.kernel_key, self.policy.preemptive, self.terms.restart_s, until_s
+            self.queue, int(self.policy.order), self.policy.preemptive, self.terms.restart_s, until_s
         )
         if self.each_instant:
             self._note_jobs()
@@ -64,10 +56,7 @@ class PriorityRules(Rules):
         record.admitted[: queue.meta[qk.ARRIVED]] = 1
         record.preempts[touched] = queue.preempts[touched]
         ended = touched[queue.end[touched] >= 0]
-        timed = jobs.deadline_s[ended] < NO_DEADLINE_S
-        late = timed & (queue.end[ended] > jobs.deadline_s[ended])
-        record.finish_all(ended, queue.end[ended], late)
-        record.accepted += int(np.count_nonzero(timed & ~late))
+        record.end_all(ended, queue.end[ended])
         record.useful_gpu_s[ended] = (jobs.duration_s * jobs.gpus).astype(np.float64)[ended]
 
     def _take_log(self) -> None:
@@ -85,12 +74,9 @@ class PriorityRules(Rules):
     def _close(self) -> None:
         queue, record, jobs = self.queue, self.record, self.setting.jobs
         record.admitted[:] = 1
-        record.end_s[:] = queue.end
-        record.logged_s[:] = queue.end
-        record.completed = np.argsort(queue.end, kind="stable").tolist()
-        has_deadline = jobs.deadline_s < NO_DEADLINE_S
-        record.declined[:] = has_deadline & (queue.end > jobs.deadline_s)
-        record.accepted = int(np.count_nonzero(has_deadline & ~record.declined))
+        record.completed, record.accepted = [], 0
+        by_end = np.argsort(queue.end, kind="stable")
+        record.end_all(by_end, queue.end[by_end])
         record.preempts[:] = queue.preempts
         record.useful_gpu_s[:] = (jobs.duration_s * jobs.gpus).astype(np.float64)
 
@@ -100,13 +86,8 @@ def build_queue(setting: Setting, key: int, capacity: int) -> qk.Queue:
     jobs, total = setting.jobs, setting.cluster.gpus
     count = len(jobs)
     work = jobs.duration_s.astype(np.float64)
-    fixed = {
-        qk.BY_SUBMISSION: jobs.submit_s,
-        qk.BY_DURATION: work,
-        qk.BY_AREA: work * jobs.gpus,
-        qk.BY_REMAINING: work,
-        qk.BY_DEADLINE: np.where(jobs.deadline_s < NO_DEADLINE_S, jobs.deadline_s, np.inf),
-    }[key].astype(np.float64)
+    deadline_s = np.where(jobs.deadline_s < NO_DEADLINE_S, jobs.deadline_s, np.inf)
+    fixed = (jobs.submit_s, work, work * jobs.gpus, work, deadline_s)[key].astype(np.float64)
     meta = np.zeros(8, np.int64)
     meta[qk.FREE] = total
     capacity = max(capacity, 8 * total + 256)

@@ -20,13 +20,11 @@ from typing import Final
 import numpy as np
 
 from forerun.domains.cluster.engine.elastic import ElasticRules
-from forerun.domains.cluster.engine.kernels import elastic as ek
 from forerun.domains.cluster.engine.kernels import plan_state as mk
 from forerun.domains.cluster.engine.kernels import promises as pk
 from forerun.domains.cluster.engine.kernels.common import overhead_s
 from forerun.domains.cluster.engine.plan_ahead import sort_by
 from forerun.domains.cluster.engine.record import Record
-from forerun.domains.cluster.engine.rules import Step
 from forerun.domains.cluster.inputs.setting import BOOL, F64, I64, NO_DEADLINE_S, Setting
 
 #: the switches that must all be corrected for plans to be promises
@@ -51,13 +49,11 @@ SLIP_S: Final = 1e-6
 class PromisingRules(ElasticRules):
     """Admission control whose plans are promises."""
 
-    order = (Step.ADVANCE, Step.FINISH, Step.ARRIVE, Step.DECIDE, Step.CHARGE)
-
     def __init__(self, setting: Setting, record: Record) -> None:
         super().__init__(setting, record)
         jobs = len(setting.jobs)
-        self.costs = self._costs()
         self.pause_s: F64 = np.zeros(jobs)
+        self.costs = self._costs()
         self.worked_s: F64 = np.zeros(jobs)
         self.slowness: F64 = np.ones(jobs) if setting.slowness is None else setting.slowness
         self.replans = setting.is_corrected("overrun")
@@ -73,12 +69,13 @@ class PromisingRules(ElasticRules):
         """Seconds of every change of GPUs: as the table says, else a new communication group at the new count."""
         levels, jobs = self.m.levels, len(self.setting.jobs)
         if self.table is not None:
-            return pk.Costs(self.table.between(levels), self.table.row, np.zeros(jobs, np.int64))
+            seconds, row, begun = self.table.between(levels), self.table.row, np.zeros(jobs, np.int64)
+            return pk.Costs(seconds, row, begun, self.pause_s)
         total = self.setting.cluster.gpus
         each = [float(overhead_s(int(gpus), False, False, total)) for gpus in levels]
         seconds = np.zeros((1, len(levels) + 1, len(levels) + 1))
         seconds[0, :, 1:] = each
-        return pk.Costs(seconds, np.zeros(jobs, np.int64), np.ones(jobs, np.int64))
+        return pk.Costs(seconds, np.zeros(jobs, np.int64), np.ones(jobs, np.int64), self.pause_s)
 
     def next_moment(self) -> int | None:
         """The next instant on the grid at which anything happens."""
@@ -179,31 +176,20 @@ class PromisingRules(ElasticRules):
             else:
                 self.refuse(row, self._because(row, now_s))
 
-    def _by_deadline(self, rows: I64) -> I64:
-        return rows[np.argsort(self.m.j[mk.DEADLINE, rows], kind="stable")]
-
     def _afresh(self, rows: I64, now_s: int) -> bool:
         """Plan jobs on an empty cluster; if not all can be in time, nothing has changed."""
-        ordered = self._by_deadline(rows)
-        return self._or_undone(
-            lambda: (
-                pk.plan_promises(
-                    self.m, self.costs, self.pause_s, ordered, len(ordered), now_s, self.setting.slot_s, True
-                )
-                == len(ordered)
-            ),
-            ordered,
-        )
+        ordered = rows[np.argsort(self.m.j[mk.DEADLINE, rows], kind="stable")]
+        return self._or_undone(lambda: self._plan(ordered, now_s, fresh=True), ordered)
 
     def _beside(self, row: int, now_s: int) -> bool:
         """Plan a job in what the promises leave; if it would be late, nothing has changed."""
         rows = np.array([row], np.int64)
-        return self._or_undone(
-            lambda: (
-                pk.plan_promises(self.m, self.costs, self.pause_s, rows, 1, now_s, self.setting.slot_s, False)
-                == 1
-            ),
-            rows,
+        return self._or_undone(lambda: self._plan(rows, now_s, fresh=False), rows)
+
+    def _plan(self, rows: I64, now_s: int, *, fresh: bool) -> bool:
+        """Plan and commit jobs in order, on an empty cluster (fresh) or beside the promises; whether all have a plan."""
+        return bool(
+            pk.plan_promises(self.m, self.costs, self.grid(now_s), rows, len(rows), fresh) == len(rows)
         )
 
     def _or_undone(self, attempt: Callable[[], bool], rows: I64) -> bool:
@@ -311,20 +297,15 @@ class PromisingRules(ElasticRules):
         ]
         self._set_late(with_deadline, np.isin(with_deadline, late))
         others = np.concatenate((np.array(late, np.int64), rows[m.j[mk.SLO, rows] == 0]))
-        planned = pk.plan_promises(
-            m, self.costs, self.pause_s, others, len(others), now_s, self.setting.slot_s, False
-        )
-        assert planned == len(others), "a job without a deadline found no plan"
+        every = self._plan(others, now_s, fresh=False)
+        assert every, "a job without a deadline found no plan"
 
     def _because(self, row: int, now_s: int) -> str:
         """Why nothing can be promised, and what would admit the job."""
-        m = self.m
-        deadline = int(m.j[mk.DEADLINE, row])
-        best_s = now_s + m.left[row] / m.rate[m.j[mk.KIND, row], : m.j[mk.TOP, row]].max()
-        if best_s > deadline:
-            what = f"own speed: alone at its best count it would end {best_s - deadline:.0f} s after its deadline"
-        else:
-            what = f"capacity in [{now_s}, {deadline}] s: beside what is promised to others it would be late"
+        deadline = int(self.m.j[mk.DEADLINE, row])
+        what = self.too_slow(row, now_s) or (
+            f"capacity in [{now_s}, {deadline}] s: beside what is promised to others it would be late"
+        )
 
         def admits() -> bool:
             promised = False
@@ -341,17 +322,14 @@ class PromisingRules(ElasticRules):
 
     def decide(self, now_s: int) -> None:
         """Everybody takes what the plan gives now, spare GPUs go out, jobs are placed."""
-        rows = self.m.lists[mk.RUNNABLE, : self.runnable_count]
+        rows = self.runnable()
         sort_by(rows, self.m.j[mk.DEADLINE, rows])
         self._take_turns(now_s)
-        least_first = bool(self.flags[ek.LEAST_FIRST])
-        self.trials += pk.boost_promises(
-            self.m, self.costs, self.pause_s, now_s, self.setting.slot_s, least_first
-        )
+        self.trials += pk.boost_promises(self.m, self.costs, self.grid(now_s), self.least_first)
         waiting = self.m.lists[mk.PENDING, : self.m.meta[mk.PENDING]]
         self._start(waiting[self.m.j[mk.GPUS, waiting] > 0])
         sort_by(rows, -self.m.j[mk.GPUS, rows])
-        self.place(self.m.lists[mk.RUNNABLE, : self.runnable_count], now_s)
+        self.place(self.runnable(), now_s)
         self.note(now_s)
 
     def _take_turns(self, now_s: int) -> None:

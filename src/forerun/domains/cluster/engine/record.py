@@ -7,26 +7,45 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import BOOL, F64, I8, I64, Setting
+from forerun.domains.cluster.inputs.setting import BOOL, F64, I8, I64, NO_DEADLINE_S, Setting
 
 
 class Record:
     """What happens in one run, written as it goes. Times are in seconds; -1 in a column of times means never.
 
-    setting: what is run. Columns have one element per job, in the order of `setting.jobs`:
-    admitted: 1, 0 (refused), -1 (not decided). first_start_s, start_s: first and last time at which the job got its
-    first GPUs. end_s: its end; logged_s: when the schedule noticed it; real_end_s: the end by ElasticFlow's plan (nan:
-    no plan). declined: refused or late by the schedule's own rule. judged_s: when it was admitted or refused (nan: at
-    its submission). useful_gpu_s: GPU time in which it worked (nan: all its GPU time less that of `overhead_s`).
-    worked_s: seconds in which it worked (nan: the same share of the seconds on GPUs). fragmentation_s, quota_s: seconds
-    it waited for that reason. preempts, resumes, restarts: how often.
+    Columns have one element per job, in the order of `setting.jobs`.
 
-    accepted: jobs in time by the schedule's own rule. places: the GPUs of a stretch of constant allocation, as runs
-    (first, count), by (row, start), where the placement names them. moves: stretches that begin without a change of the
-    count: (instant, row, GPUs). fragmented_gpu_s: GPU time free but too spread for a waiting job. spread_gpu_s: GPU
-    time of jobs on more nodes than they need; spread_rows: these jobs; most_nodes: the most nodes of one of them.
-    overrun_rows: jobs so far behind their plans that no plan was in time any more. refusals: why, by row. completed:
-    rows in the order of their ends. ended_because: why the run ended early.
+    Parameters
+    ----------
+    setting : what is run.
+
+    Attributes
+    ----------
+    admitted : 1, 0 (refused), -1 (not decided).
+    first_start_s, start_s : first and last time at which the job got its first GPUs.
+    end_s, logged_s : its end, and when the schedule noticed it.
+    real_end_s : the end by ElasticFlow's plan (nan: no plan).
+    declined : refused or late by the schedule's own rule.
+    judged_s : when it was admitted or refused (nan: at its submission).
+    useful_gpu_s : GPU time in which it worked (nan: all its GPU time less that of `overhead_s`).
+    worked_s : seconds in which it worked (nan: the same share of the seconds on GPUs).
+    overhead_s : seconds on GPUs in which it did not.
+    fragmentation_s, quota_s : seconds it waited for that reason.
+    preempts, resumes, restarts : how often.
+    accepted : jobs in time by the schedule's own rule.
+    places : the GPUs of a stretch of constant allocation, as runs (first, count), by (row, start), where the placement names
+        them.
+    moves : stretches that begin without a change of the count: (instant, row, GPUs).
+    fragmented_gpu_s : GPU time free but too spread for a waiting job.
+    spread_gpu_s, spread_rows, most_nodes : GPU time of jobs on more nodes than they need, these jobs, and the most nodes of
+        one of them.
+    overrun_rows : jobs so far behind their plans that no plan was in time any more.
+    refusals : why, by row.
+    seeks_remedies : whether to seek what would have admitted a refused job: trials that only explanations need.
+    completed : rows in the order of their ends.
+    ended_because : why the run ended early.
+    notes : what the result should mention.
+    held : GPUs that each job has now.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -58,7 +77,6 @@ class Record:
         self.resumes: I64 = np.zeros(count, np.int64)
         self.restarts: I64 = np.zeros(count, np.int64)
         self.refusals: dict[int, str] = {}
-        #: whether to seek what would have admitted a refused job: trials that only explanations need
         self.seeks_remedies = True
         self.completed: list[int] = []
         self.ended_because = ""
@@ -79,22 +97,36 @@ class Record:
         return (self.end_s >= 0) & ~self.declined
 
     def add_event(self, now_s: float, rows: I64, gpus: I64, pending: int) -> None:
-        """One scheduling event: `rows` hold `gpus` from now on; jobs not named keep what they had.
+        """One scheduling event: `rows` have `gpus` from now on; jobs not named keep what they had.
 
         Efficiency is the sum over running jobs of throughput over one-GPU throughput, per GPU of the cluster.
+
+        Parameters
+        ----------
+        now_s : when.
+        rows, gpus : the jobs with GPUs, and those that lost theirs, and how many each has.
+        pending : jobs that wait from now on.
         """
         before = self.held[rows]
         changed = before != gpus
         if changed.any():
             at = rows[changed]
-            self._changes.append((np.full(len(at), now_s, np.float64), at, gpus[changed].astype(np.int64)))
-            self._started(now_s, at, before[changed], gpus[changed])
+            times_s = np.full(len(at), now_s, np.float64)
+            self._changes.append((times_s, at, gpus[changed].astype(np.int64)))
+            self._started_at(times_s, at, before[changed], gpus[changed])
             self.held[rows] = gpus
         running = np.flatnonzero(self.held) if len(rows) == 0 else rows[gpus > 0]
         self._append_event(now_s, pending, running)
 
     def add_events(self, times_s: I64 | F64, pending: I64, first: I64, rows: I64, gpus: I64) -> None:
-        """Many events at once: event i gives `gpus[first[i]:first[i + 1]]` to those `rows`; others keep theirs."""
+        """Many events at once: event i gives `gpus[first[i]:first[i + 1]]` to those `rows`; others keep theirs.
+
+        Parameters
+        ----------
+        times_s, pending : instant of each event, and the jobs that wait after it.
+        first : the first change of each event, and the number of changes in all.
+        rows, gpus : the changes.
+        """
         times_s = times_s.astype(np.float64)
         count = len(times_s)
         event = np.repeat(np.arange(count), np.diff(first))
@@ -126,17 +158,34 @@ class Record:
     _totals: tuple[int, int, float] = (0, 0, 0.0)
 
     def finish(self, row: int, end_s: float, *, declined: bool, log_time_s: float | None = None) -> None:
-        """A job ended; `declined`: late by the schedule's own rule. `log_time_s`: when the schedule noticed."""
+        """A job ended.
+
+        Parameters
+        ----------
+        declined : whether it was late by the schedule's own rule.
+        log_time_s : when the schedule noticed (default: at the end).
+        """
         self.end_s[row] = end_s
         self.logged_s[row] = end_s if log_time_s is None else log_time_s
         self.declined[row] |= declined
         self.completed.append(row)
 
-    def finish_all(self, rows: I64, end_s: F64, declined: BOOL) -> None:
-        """Jobs ended, in this order."""
+    def end(self, row: int, end_s: float, *, log_time_s: float | None = None) -> None:
+        """A job ended; its deadline says whether it was in time. log_time_s: when the schedule noticed (default: then)."""
+        deadline_s = self.setting.jobs.deadline_s[row]
+        late = bool(end_s > deadline_s)
+        self.finish(row, end_s, declined=late, log_time_s=log_time_s)
+        self.accepted += bool(deadline_s < NO_DEADLINE_S) and not late
+
+    def end_all(self, rows: I64, end_s: F64) -> None:
+        """Jobs ended, in this order; their deadlines say which were in time."""
+        deadline_s = self.setting.jobs.deadline_s[rows]
+        timed = deadline_s < NO_DEADLINE_S
+        late = timed & (end_s > deadline_s)
         self.end_s[rows] = self.logged_s[rows] = end_s
-        self.declined[rows] |= declined
+        self.declined[rows] |= late
         self.completed += rows.tolist()
+        self.accepted += int(np.count_nonzero(timed & ~late))
 
     def admit(self, row: int, now_s: float) -> None:
         """A job was admitted."""
@@ -163,42 +212,21 @@ class Record:
         if not self._events:
             empty = np.zeros(0, np.int64)
             return np.zeros(0), empty, empty.copy(), empty.copy(), np.zeros(0)
-        times, pending, running, free, efficiency = zip(*self._events, strict=True)
-        return (
-            np.concatenate(times),
-            np.concatenate(pending),
-            np.concatenate(running),
-            np.concatenate(free),
-            np.concatenate(efficiency),
-        )
+        times, pending, running, free, efficiency = map(np.concatenate, zip(*self._events, strict=True))
+        return times, pending, running, free, efficiency
 
     def _append_event(self, now_s: float, pending: int, running: I64) -> None:
-        count, used, shares = self._totals = self._totals_of(running)
-        waiting, running_now, free = (
-            np.array([value], np.int64) for value in (pending, count, self.setting.cluster.gpus - used)
-        )
-        self._events.append(
-            (
-                np.array([now_s], np.float64),
-                waiting,
-                running_now,
-                free,
-                np.array([shares / self.setting.cluster.gpus]),
-            )
-        )
-
-    def _totals_of(self, running: I64) -> tuple[int, int, float]:
-        gpus = self.held[running]
-        shares = self._share_of(self.setting.jobs.kind[running], gpus)
-        return len(running), int(gpus.sum()), float(shares.sum())
+        gpus, total = self.held[running], self.setting.cluster.gpus
+        shares = float(self._share_of(self.setting.jobs.kind[running], gpus).sum())
+        used = int(gpus.sum())
+        self._totals = len(running), used, shares
+        waiting, holding, free = np.array([[pending], [len(running)], [total - used]], np.int64)
+        self._events.append((np.array([float(now_s)]), waiting, holding, free, np.array([shares / total])))
 
     def _share_of(self, kind: I64, gpus: I64) -> F64:
         row = kind if self.setting.profile is not None else np.zeros_like(kind)
         shares: F64 = self._share[row, np.minimum(gpus, self._share.shape[1] - 1)]
         return shares
-
-    def _started(self, now_s: float, rows: I64, before: I64, after: I64) -> None:
-        self._started_at(np.full(len(rows), now_s, np.float64), rows, before, after)
 
     def _started_at(self, times_s: F64, rows: I64, before: I64, after: I64) -> None:
         fresh = (before == 0) & (after > 0)

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 import numpy as np
 
-from forerun.domains.cluster.engine.event_log import EventLog
+from forerun.domains.cluster.engine.event_log import LoggedRules
 from forerun.domains.cluster.engine.leases import Claim, LeaseBook, fill_backwards, packs
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import Rules, Step
@@ -65,10 +65,25 @@ class Rank(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class LeaseJob:
-    """A job as Chronus sees it. `done_s` excludes restarts, of which each costs `restart_s`.
+    """A job as Chronus sees it.
 
-    `plan` holds lease numbers still to come, ascending; None where the job has no plan. `promised_s` is the deadline
-    the schedule works with, from submission.
+    Parameters
+    ----------
+    row, submit_s, duration_s, gpus : of the job.
+    expect_s : seconds from submission to its deadline.
+    size : GPUs as the packing counts them.
+    restart_s : what each restart costs.
+    estimate_s : the duration that plans reckon with.
+    still : leases that it still needs.
+    rank : where it stands.
+    plan, plan_end : numbers of the leases to come, ascending (None: no plan), and the lease of the deadline.
+    promised_s : the deadline that the schedule works with, from submission.
+    done_s, since_s : seconds of work without restarts, and when they were last counted.
+    resumes : how often it was started.
+    holds_lease : whether it runs in a lease now.
+    may_lease : whether it may be planned.
+    overran : 1: it ran beyond its estimate.
+    urgency : the greater, the more urgent.
     """
 
     row: int
@@ -110,7 +125,7 @@ def _written_deadlines_s(setting: Setting) -> list[int]:
     return deadlines
 
 
-class ChronusRules(Rules):
+class ChronusRules(LoggedRules):
     """A tick counts work; on a lease boundary all running jobs are put back and leases handed out; on a backfill slot
     newcomers are admitted and spare GPUs given away."""
 
@@ -119,8 +134,8 @@ class ChronusRules(Rules):
     def __init__(self, policy: Chronus, setting: Setting, record: Record) -> None:
         from forerun.domains.cluster.engine.lease_program import Limits
 
-        self.policy, self.setting, self.record = policy, setting, record
-        self.log = EventLog(record)
+        super().__init__(record)
+        self.policy, self.setting = policy, setting
         self.lease_s = policy.lease_s
         self.tick_s = math.gcd(setting.slot_s, policy.lease_s)
         self.slot_s = self.tick_s if setting.is_corrected("chronus_slot_constant") else policy.lease_s
@@ -142,10 +157,6 @@ class ChronusRules(Rules):
         self.touched: dict[int, int] = {}
         self.held = [0] * len(self.submit_s)
         self._skip_idle()
-
-    def flush(self) -> None:
-        """Hand the events gathered so far to the record."""
-        self.log.flush()
 
     def next_moment(self) -> int | None:
         """The next tick; idle stretches are skipped on the grid."""
@@ -251,10 +262,8 @@ class ChronusRules(Rules):
     def _end(self, job: LeaseJob, end_s: float, now_s: int) -> None:
         self._drop_plan(job)
         self.touched[job.row] = 0
-        late = end_s > self.deadline_s[job.row]
         self.record.overhead_s[job.row] = job.resumes * job.restart_s
-        self.record.finish(job.row, end_s, declined=late, log_time_s=now_s)
-        self.record.accepted += int(self.deadline_s[job.row] < NO_DEADLINE_S and not late)
+        self.record.end(job.row, end_s, log_time_s=now_s)
 
     def _drop_plan(self, job: LeaseJob) -> None:
         if job.plan is not None:
@@ -335,7 +344,7 @@ class ChronusRules(Rules):
             if job.plan is None:
                 job.rank = Rank.SPARE
             elif job.plan and job.plan[0] == self.lease:
-                self.book.give_one(self.lease, job.gpus)
+                self.book.give([self.lease], job.gpus)
                 del job.plan[0]
                 job.holds_lease = True
         return job.holds_lease

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from forerun.domains.cluster.engine.arrivals import Arrivals
-from forerun.domains.cluster.engine.event_log import EventLog
+from forerun.domains.cluster.engine.event_log import LoggedRules
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import Rules, Step
 from forerun.domains.cluster.engine.standstill import Standstill
@@ -49,7 +49,7 @@ class GpuSet:
     jobs: list[int] = field(default_factory=list)
 
 
-class GandivaRules(Rules):
+class GandivaRules(LoggedRules):
     """Rebalance the classes, run until now, take in arrivals, look ahead.
 
     As published the clock goes from arrival to arrival and frees GPUs only there; after the last arrival it goes slot
@@ -62,7 +62,8 @@ class GandivaRules(Rules):
 
     def __init__(self, setting: Setting, record: Record) -> None:
         jobs, cluster = setting.jobs, setting.cluster
-        self.record, self.log, self.standstill = record, EventLog(record), Standstill(record)
+        super().__init__(record)
+        self.standstill = Standstill(record)
         self.slot_s, self.total_gpus, self.node_gpus = setting.slot_s, cluster.gpus, cluster.gpus_per_node
         self.free_nodes = cluster.gpus // cluster.gpus_per_node
         self.full_capacity = setting.is_corrected("gandiva_strict")
@@ -92,10 +93,6 @@ class GandivaRules(Rules):
         self.scheduled = 0
         self.now_s = self.arrivals.next_s or 0
         self.passed_s = 0
-
-    def flush(self) -> None:
-        """Hand the events gathered so far to the record."""
-        self.log.flush()
 
     def next_moment(self) -> int | None:
         """The instant the last one chose; None once no job is left or nothing can change any more."""

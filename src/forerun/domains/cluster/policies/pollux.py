@@ -15,12 +15,12 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 import numpy as np
 
-from forerun.domains.cluster.engine.event_log import EventLog
+from forerun.domains.cluster.engine.event_log import LoggedRules
 from forerun.domains.cluster.engine.pollux_training import FixedTraining, MeasuredTraining, Training
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import Rules, Step
 from forerun.domains.cluster.inputs.applications import Application, read_applications
-from forerun.domains.cluster.inputs.setting import F64, I64, NO_DEADLINE_S, Setting
+from forerun.domains.cluster.inputs.setting import F64, I64, Setting
 from forerun.domains.cluster.policy import Schedule
 from forerun.rng import stream_key
 
@@ -60,7 +60,7 @@ class Pollux(Schedule, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
         return PolluxRules(self, setting, record)
 
 
-class PolluxRules(Rules):
+class PolluxRules(LoggedRules):
     """Every tick: count progress epoch by epoch, take in arrivals, and share the cluster out anew if anything changed.
 
     Arrays have one element a job of the trace; `rows[j]` are the GPUs of job j on each node.
@@ -70,12 +70,11 @@ class PolluxRules(Rules):
 
     def __init__(self, policy: Pollux, setting: Setting, record: Record) -> None:
         jobs, count = setting.jobs, len(setting.jobs)
-        self.policy, self.setting, self.record = policy, setting, record
-        self.log = EventLog(record)
+        super().__init__(record)
+        self.policy, self.setting = policy, setting
         self.node_gpus = setting.cluster.node_gpus()
         self.total_gpus = setting.cluster.gpus
         self.submit_s: list[int] = jobs.submit_s.tolist()
-        self.deadline_s: list[int] = jobs.deadline_s.tolist()
         self.training = _trainings(setting)
         self.rows: I64 = np.zeros((count, len(self.node_gpus)), np.int64)
         self.progress: F64 = np.zeros(count)
@@ -96,10 +95,6 @@ class PolluxRules(Rules):
         self.stuck = False
         self.random = np.array([stream_key(setting.seed, "pollux search") & (2**64 - 1)], np.uint64)
         self.now_s = self._first_tick(0)
-
-    def flush(self) -> None:
-        """Hand the events gathered so far to the record."""
-        self.log.flush()
 
     def next_moment(self) -> int | None:
         """The next tick; idle stretches are skipped on the grid."""
@@ -176,9 +171,7 @@ class PolluxRules(Rules):
             self.target[row], self.rate[row] = job.target, job.rate
 
     def _end(self, row: int, end_s: float, now_s: int) -> None:
-        late = end_s > self.deadline_s[row]
-        self.record.finish(row, end_s, declined=late, log_time_s=now_s)
-        self.record.accepted += int(self.deadline_s[row] < NO_DEADLINE_S and not late)
+        self.record.end(row, end_s, log_time_s=now_s)
         self.rows[row] = 0
         self.held[row] = 0
         self.rate[row] = 0.0

@@ -15,7 +15,7 @@ import numpy as np
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import Rules, Step
 from forerun.domains.cluster.inputs.costs import restart_costs_s, uses_table
-from forerun.domains.cluster.inputs.setting import F64, NO_DEADLINE_S, Setting
+from forerun.domains.cluster.inputs.setting import F64, Setting
 from forerun.domains.cluster.policy import Schedule
 
 _BLOCK_EVENTS: Final = 8192
@@ -68,7 +68,6 @@ class ThemisSlots(Rules):
         jobs, count = setting.jobs, len(setting.jobs)
         self.record = record
         self.advance_kernel = kernels.advance
-        self.deadline_s = jobs.deadline_s
         restart_s = np.array(restart_costs_s(setting)[False], np.int64)
         self.jobs = kernels.ThemisJobs(jobs.submit_s, jobs.gpus, requested_rate(setting), restart_s)
         work = np.maximum(jobs.iterations, 1).astype(np.float64)
@@ -110,7 +109,7 @@ class ThemisSlots(Rules):
         """Room for so many events."""
         from forerun.domains.cluster.engine.kernels.themis import EventBlock
 
-        changes = max(1 << 16, 4 * len(self.deadline_s))
+        changes = max(1 << 16, 4 * len(self.jobs.gpus))
         sizes = (events, events, events + 1, changes, changes)
         return EventBlock(*(np.zeros(size, np.int64) for size in sizes))
 
@@ -143,8 +142,5 @@ class ThemisSlots(Rules):
         """Tell the record who ended within the block."""
         ended = int(self.clock[self.ended_at])
         for row in self.state.ended[self.seen : ended].tolist():
-            end_s = float(self.state.end_s[row])
-            late = end_s > self.deadline_s[row]
-            self.record.finish(row, end_s, declined=late)
-            self.record.accepted += int(self.deadline_s[row] < NO_DEADLINE_S and not late)
+            self.record.end(row, float(self.state.end_s[row]))
         self.seen = ended

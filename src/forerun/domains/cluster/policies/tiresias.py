@@ -13,12 +13,12 @@ from typing import ClassVar, Final
 import numpy as np
 
 from forerun.domains.cluster.engine.arrivals import Arrivals
-from forerun.domains.cluster.engine.event_log import EventLog
+from forerun.domains.cluster.engine.event_log import LoggedRules
 from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import Rules, Step
 from forerun.domains.cluster.engine.standstill import Standstill
 from forerun.domains.cluster.inputs.costs import restart_costs_s, uses_table
-from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Setting
+from forerun.domains.cluster.inputs.setting import Setting
 from forerun.domains.cluster.policy import Schedule
 
 _NEVER_S: Final = 1 << 62
@@ -64,14 +64,15 @@ def fitted_limits_gpu_s(setting: Setting) -> tuple[float, float]:
     return float(first), float(max(second, first + 1.0))
 
 
-class TiresiasRules(Rules):
+class TiresiasRules(LoggedRules):
     """The clock stops at arrivals, at the earliest predicted end, and when a job is due to change queue."""
 
     order: tuple[Step, ...] = (Step.FINISH, Step.ARRIVE, Step.ADVANCE, Step.DECIDE, Step.CHARGE)
 
     def __init__(self, policy: Tiresias, setting: Setting, record: Record) -> None:
         jobs, total_gpus = setting.jobs, setting.cluster.gpus
-        self.record, self.log, self.standstill = record, EventLog(record), Standstill(record)
+        super().__init__(record)
+        self.standstill = Standstill(record)
         self.slot_s, self.total_gpus = setting.slot_s, total_gpus
         self.limits = (
             fitted_limits_gpu_s(setting)
@@ -82,7 +83,6 @@ class TiresiasRules(Rules):
         self.overhead_in_end = setting.is_corrected("tiresias_overhead_in_end")
         self.gpus: list[int] = jobs.gpus.tolist()
         self.duration_s: list[int] = jobs.duration_s.tolist()
-        self.deadline_s: list[int] = jobs.deadline_s.tolist()
         #: what a restart costs each job, on ordinary events and where all groups are rebuilt
         self.restart_s = restart_costs_s(setting)
         self.by_table = uses_table(setting)
@@ -104,10 +104,6 @@ class TiresiasRules(Rules):
         self.due: list[int] = []
         self.changed: dict[int, int] = {}
         self.scheduled = 0
-
-    def flush(self) -> None:
-        """Hand the events gathered so far to the record."""
-        self.log.flush()
 
     def next_moment(self) -> int | None:
         """The next arrival or predicted end, unless a queue change comes first."""
@@ -138,9 +134,7 @@ class TiresiasRules(Rules):
             self.queues[self.queue_of[row]].remove(row)
             self.running[row] = False
             self.changed[row] = 0
-            late = self.end_s[row] > self.deadline_s[row]
-            self.record.finish(row, self.end_s[row], declined=late)
-            self.record.accepted += self.deadline_s[row] < NO_DEADLINE_S and not late
+            self.record.end(row, self.end_s[row])
 
     def arrive(self, now_s: int) -> None:
         """New jobs join the first queue."""

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from forerun.domains.cluster.engine.kernels.arrays import F64, I64
+from forerun.domains.cluster.engine.kernels.common import GOLDEN, mixed
 from forerun.domains.cluster.engine.kernels.heap import push, remove
 from forerun.kernels.jit import kernel
 
@@ -44,7 +45,8 @@ EFFORT: Final = 7
 PREEMPTS: Final = 8
 COSTS: Final = 9  # row of the costs
 BEFORE: Final = 10  # GPUs before the present decision, of jobs that go on with others
-INTS: Final = 11
+ROW: Final = 11  # the job's own number, by which equal ends are ranked
+INTS: Final = 12
 
 # what a change of GPUs is, by which it costs
 RESTART: Final = 0
@@ -82,10 +84,22 @@ NO_ROOM: Final = 4
 
 
 class AllocatorState(NamedTuple):
-    """The packed state. `rate[type, kind, gpus]`: iterations/s (kind -1 is the last row, unused); `type_free[type]`: free
-    GPUs; `type_size`; `node_type`; `cost[row, what, gpus]`: seconds of a start after preemption, of growing, shrinking and
-    moving, by the larger count (the last holds); `penalty[nodes]`: speed factor of a job spread over that many nodes (last
-    value holds); `log_*`: changes of GPUs not yet taken by the caller.
+    """The packed state.
+
+    Parameters
+    ----------
+    f, i : float64[FLOATS, jobs] and int64[INTS, jobs], the columns above.
+    active : rows that wait or run, in order of submission; among them such that have ended since `gather`.
+    end_order, end_key, end_at : heap of running jobs by their end, as of `heap`.
+    rate : float64[types, kinds, GPUs + 1], iterations a second.
+    type_free, type_size : GPUs of each type, free and in all.
+    owner : the job on each GPU, -1: none; empty where nodes do not matter.
+    node_first, node_type : the first GPU of each node (and one after the last), and its type.
+    cost : float64[rows, 4, GPUs + 1], seconds of a start after preemption, of growing, shrinking and moving, by the larger
+        count; beyond the last one the last applies.
+    penalty : speed of a job on that many nodes, relative to one; beyond the last number the last applies.
+    meta : the counters above.
+    log_time, log_row, log_gpus : changes of GPUs that the caller has not taken yet.
     """
 
     f: F64
@@ -123,7 +137,10 @@ def speed_of(s: AllocatorState, job: int, gpus: int, gpu_type: int) -> float:
 
 @kernel
 def advance(s: AllocatorState, until_s: float) -> float:
-    """Play all ends and arrivals up to and including `until_s`; the instant of the next one (infinity: none)."""
+    """Play all ends and arrivals up to and including `until_s`; the instant of the next one (infinity: none).
+
+    Stops early where the log is nearly full: the instant is then `until_s` or before, and the caller calls again.
+    """
     jobs = s.f.shape[1]
     while True:
         arrival = s.f[SUBMIT, s.meta[ARRIVED]] if s.meta[ARRIVED] < jobs else np.inf
@@ -170,7 +187,7 @@ def _give_up(s: AllocatorState, job: int, now: float) -> None:
     s.type_free[s.i[TYPE, job]] += s.i[HELD, job]
     s.i[HELD, job] = 0
     s.f[CHANGED, job] = now
-    s.meta[RUNNING] = remove(s.end_order, s.end_key, s.end_at, s.meta[RUNNING], job)
+    s.meta[RUNNING] = remove(s.end_order, s.end_key, s.end_at, s.i[ROW], s.meta[RUNNING], job)
     if len(s.owner) > 0:
         for g in range(len(s.owner)):
             if s.owner[g] == job:
@@ -221,50 +238,6 @@ def gather(s: AllocatorState, now: float, view_f: F64, view_i: I64) -> int:
 
 
 @kernel
-def take_in_order(order: I64, want: I64, free: int, skip: bool, out: I64) -> None:
-    """Give jobs what they want in order while it lasts; `skip` passes over those that do not fit."""
-    out[:] = 0
-    for k in range(len(order)):
-        at = order[k]
-        if want[at] <= free:
-            out[at] = want[at]
-            free -= want[at]
-        elif not skip:
-            return
-
-
-@kernel
-def take_within_quotas(
-    order: I64, want: I64, user: I64, quota: I64, free: int, skip: bool, borrow: bool, out: I64, refused: I64
-) -> None:
-    """As `take_in_order`, each user within a quota first; with `borrow` what is left goes round without quotas.
-
-    `refused` is 1 for jobs that only the quota keeps waiting.
-    """
-    out[:] = 0
-    refused[:] = 0
-    used = np.zeros(len(quota), np.int64)
-    for k in range(len(order)):
-        at = order[k]
-        if used[user[at]] + want[at] > quota[user[at]]:
-            refused[at] = 1
-        elif want[at] <= free:
-            out[at] = want[at]
-            free -= want[at]
-            used[user[at]] += want[at]
-        elif not skip:
-            break
-    for k in range(len(order)):
-        at = order[k]
-        if out[at] == 0 and want[at] > free:
-            refused[at] = 0
-        if borrow and out[at] == 0 and want[at] <= free:
-            out[at] = want[at]
-            free -= want[at]
-            refused[at] = 0
-
-
-@kernel
 def _type_for(at: int, gpus: int, view_i: I64, rate: F64, free: I64) -> int:
     """The GPU type for a job: the one it runs on if enough of that is free, else the fastest with enough; -1 if none has."""
     mine = view_i[6, at]
@@ -280,7 +253,7 @@ def _type_for(at: int, gpus: int, view_i: I64, rate: F64, free: I64) -> int:
 
 
 @kernel
-def take_on_types(
+def take_in_order(
     order: I64,
     want: I64,
     view_i: I64,
@@ -293,7 +266,19 @@ def take_on_types(
     out_type: I64,
     refused: I64,
 ) -> None:
-    """As `take_in_order` and `take_within_quotas` (`quota` empty: none), where each job runs on GPUs of one type."""
+    """Give jobs what they want in order while it lasts, each on GPUs of one type.
+
+    Parameters
+    ----------
+    order : positions of the view.
+    want : GPUs by position.
+    view_i, rate, type_size : integers of the view, iterations a second, and GPUs of each type, as of `View`.
+    skip : pass over jobs that do not fit; else the first of them ends the distribution.
+    quota : GPUs of each user; empty: no quotas.
+    borrow : what is left goes round once more, without quotas.
+    out, out_type : written: GPUs by position, and their type.
+    refused : written: 1 for jobs that only the quota keeps waiting.
+    """
     out[:] = 0
     refused[:] = 0
     free = type_size.copy()
@@ -325,7 +310,11 @@ def take_on_types(
 
 @kernel
 def check(s: AllocatorState, rows: I64, gpus: I64, types: I64, count: int) -> tuple[int, int]:
-    """What is impossible about an allocation: (fault, position of the job), fault 0 if nothing is."""
+    """What is impossible about an allocation: (fault, position of the job), fault 0 if nothing is.
+
+    Counts must not be negative, the jobs must be able to run on them, and no type may be used up beyond its size; whether
+    nodes suffice shows when it is carried out.
+    """
     used = np.zeros(len(s.type_size), np.int64)
     for at in range(count):
         job = rows[at]
@@ -355,9 +344,15 @@ def apply(
 ) -> int:
     """Carry an allocation out: shrinking and stopping first, then jobs with named nodes, then the rest as given.
 
-    `named`: int64[2, n], nodes and GPUs there; those of position p are `named_first[p]` up to `named_first[p + 1]` (none:
-    the placement chooses; `named_first` empty: for no job). A running job with named nodes moves. A job that finds no
-    admissible nodes keeps waiting and is marked in `unplaced`; how many do.
+    A running job with named nodes moves. A job for which there are no admissible nodes keeps waiting; returns how many do.
+
+    Parameters
+    ----------
+    rows, gpus, types, count : jobs, their GPUs and GPU types by position, and how many positions there are.
+    placement, seed : one of the placements above, and the seed of the random one.
+    unplaced : written, by position: 1 for jobs that keep waiting for nodes.
+    named, named_first : int64[2, n], nodes and GPUs there; those of position p are `named_first[p]` up to
+        `named_first[p + 1]` (none: the placement chooses; `named_first` empty: for no job).
     """
     for at in range(count):
         unplaced[at] = 0
@@ -377,7 +372,7 @@ def apply(
             else:
                 s.type_free[s.i[TYPE, job]] += held
                 s.i[HELD, job] = 0
-                s.meta[RUNNING] = remove(s.end_order, s.end_key, s.end_at, s.meta[RUNNING], job)
+                s.meta[RUNNING] = remove(s.end_order, s.end_key, s.end_at, s.i[ROW], s.meta[RUNNING], job)
     missing = 0
     for turn in range(2 if len(named_first) > 0 else 1):
         for at in range(count):
@@ -445,7 +440,8 @@ def _start(
     s.f[PAUSED, job] += pause
     s.f[SPEED, job] = speed_of(s, job, gpus, gpu_type) * s.penalty[min(nodes, len(s.penalty) - 1)]
     s.f[END, job] = now + pause + max(s.f[LEFT, job], 0.0) / s.f[SPEED, job]
-    s.meta[RUNNING] = push(s.end_order, s.end_key, s.end_at, s.meta[RUNNING], job, s.f[END, job])
+    end_s = s.f[END, job]
+    s.meta[RUNNING] = push(s.end_order, s.end_key, s.end_at, s.i[ROW], s.meta[RUNNING], job, end_s)
     _log(s, now, job)
     return True
 
@@ -467,7 +463,8 @@ def find_nodes(s: AllocatorState, job: int, gpus: int, gpu_type: int, placement:
     """Give a job GPUs on nodes of one type; the number of nodes, 0 if no admissible place is free.
 
     A job that fits on a node stays on one; a larger one takes whole nodes and, for the rest, part of one. With the
-    consolidated placement it may take partly used nodes too, fewest first.
+    consolidated placement it may take partly used nodes too, as few as possible. Where it cannot be served in full, it gets
+    nothing.
     """
     largest = 0
     for node in range(len(s.node_type)):
@@ -538,28 +535,18 @@ def choose_node(s: AllocatorState, gpus: int, gpu_type: int, placement: int, see
         free = free_on(s, node)
         if free < gpus or (placement == BUDDY and block_on(s, node, gpus) < 0):
             continue
-        if placement in (FIRST_FIT, BUDDY):
-            if placement == FIRST_FIT:
-                return node
-            if best < 0 or free < most_free:
-                best, most_free = node, free
-        elif placement == RANDOM:
+        if placement == FIRST_FIT:
+            return node
+        if placement == RANDOM:
             fitting += 1
             s.meta[DRAWS] += 1
-            if mixed(seed, s.meta[DRAWS]) % np.uint64(fitting) == np.uint64(0):
+            if mixed(np.uint64(seed) + np.uint64(s.meta[DRAWS]) * GOLDEN) % np.uint64(fitting) == np.uint64(
+                0
+            ):
                 best = node
         elif best < 0 or free < most_free:
             best, most_free = node, free
     return best
-
-
-@kernel
-def mixed(seed: int, draw: int) -> np.uint64:
-    """A random 64-bit number from a seed and a counter (the SplitMix64 finaliser)."""
-    z = np.uint64(seed) + np.uint64(draw) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 @kernel

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
+from forerun.domains.cluster.engine.kernels.arrays import I64
 from forerun.kernels.jit import kernel
-
-I64 = npt.NDArray[np.int64]
 
 
 @kernel

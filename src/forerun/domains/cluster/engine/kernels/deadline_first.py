@@ -5,13 +5,12 @@ Profiles are as in `planner`: ascending instants and the GPUs free from each on.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
-from forerun.domains.cluster.engine.kernels.arrays import F64, I64
+from forerun.domains.cluster.engine.kernels.arrays import I64
 from forerun.domains.cluster.engine.kernels.elastic import hold
 from forerun.domains.cluster.engine.kernels.plan_state import (
+    DEADLINE,
     END,
     HOLDING,
     KIND,
@@ -24,33 +23,38 @@ from forerun.domains.cluster.engine.kernels.plan_state import (
     set_end,
     start,
 )
-from forerun.domains.cluster.engine.kernels.planner import grid_up, key_before, put, tidy, whole_up
+from forerun.domains.cluster.engine.kernels.planner import (
+    Grid,
+    Ladder,
+    Task,
+    grid_up,
+    key_before,
+    level_within,
+    put,
+    tidy,
+    whole_up,
+)
 from forerun.kernels.jit import kernel
-
-EXACT_PROFILE: Final = 3  # edf_key_overwrite
 
 
 @kernel
 def plan_greedily(
-    left: float,
-    rate: F64,
-    top: int,
-    levels: I64,
-    floor_level: I64,
-    now_s: int,
-    slot_s: int,
-    exact: bool,
-    free_t: I64,
-    free_g: I64,
-    free_n: int,
-    new_t: I64,
-    new_g: I64,
+    task: Task, ladder: Ladder, grid: Grid, exact: bool, free: I64, free_n: int, new: I64
 ) -> tuple[int, int, int]:
     """Plan a job at its largest count, or the largest free: (GPUs now, end, entries of the profile left).
 
-    The profile that remains goes to `new_t, new_g`. Unless `exact`, the free count at the end is written at the end's
-    slot, which may be another key of the profile: a known bug.
+    Unless `exact`, the free count at the end is written at the end's slot, which may be another key of the profile: a known
+    bug.
+
+    Parameters
+    ----------
+    task, ladder, grid : as of `planner.plan`.
+    free, free_n : the profile, and its entries in use.
+    new : written: the profile that remains.
     """
+    left, _, rate, top = task
+    levels, floor_level = ladder
+    free_t, free_g, new_t, new_g = free[0], free[1], new[0], new[1]
     total = len(floor_level) - 1
     for i in range(free_n):
         new_t[i] = free_t[i]
@@ -64,10 +68,10 @@ def plan_greedily(
         begin_s = free_t[i]
         last = i + 1 == free_n
         # the published code trusts that nothing is taken after the last key
-        free = total if last and not exact else free_g[i]
+        there = total if last and not exact else free_g[i]
         at = most
-        if free < levels[most]:
-            at = min(most, floor_level[free] if free > 0 else -1)
+        if there < levels[most]:
+            at = min(most, level_within(floor_level, there))
             if at >= 0 and rate[at] <= 0.0:
                 at = -1  # below the least that the job can run on
         held = levels[at] if at >= 0 else 0
@@ -81,72 +85,58 @@ def plan_greedily(
             new_g[i] -= held
             continue
         if last or not (at == most and begin_s == end):
-            new_g[i] = free - held
+            new_g[i] = there - held
         place_at = key_before(free_t, free_n, end) + 1
         if last or place_at >= free_n or free_t[place_at] != end:
-            count = put(new_t, new_g, count, end if exact else grid_up(now_s, end, slot_s), free)
-        return gpus_now, end, tidy(new_t, new_g, count)
-    return gpus_now, now_s, count
+            count = put(new, count, end if exact else grid_up(grid.now_s, end, grid.slot_s), there)
+        return gpus_now, end, tidy(new, count)
+    return gpus_now, grid.now_s, count
 
 
 @kernel
 def plan_everybody(
-    m: PlanState,
-    rows: I64,
-    count: int,
-    now_s: int,
-    slot_s: int,
-    exact: bool,
-    whole: bool,
-    gpus: I64,
-    ends: I64,
+    m: PlanState, grid: Grid, rows: I64, count: int, exact: bool, whole: bool, gpus: I64, ends: I64
 ) -> None:
-    """Plan a list that is in deadline order; `gpus`, `ends`: by row, GPUs now and the planned end.
+    """Plan jobs in order of deadline.
 
-    Unless `whole`, a job that never ran and comes after the last GPU was given away keeps the end it has: nobody asks
-    for it before the job starts, and then it has another.
+    Parameters
+    ----------
+    rows, count : the jobs, in that order, and how many.
+    exact : as of `plan_greedily`.
+    whole : whether every planned end is asked for. Else a job that never ran and comes after the last GPU was given away
+        keeps the end it has: nobody asks for it before the job starts, and then it has another.
+    gpus, ends : written, by row: GPUs now, and the planned end.
     """
     needed = count
     if not whole:
         # work below zero would let a plan end before now, and free a GPU there
         while needed > 0 and m.j[STATE, rows[needed - 1]] != HOLDING and m.left[rows[needed - 1]] > 0.0:
             needed -= 1
-    capacity = 2 * count + 8
-    free_t, free_g = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-    new_t, new_g = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-    free_t[0] = now_s
-    free_g[0] = len(m.floor_level) - 1
+    ladder = Ladder(m.levels, m.floor_level)
+    free, new = np.empty((2, 2 * count + 8), np.int64), np.empty((2, 2 * count + 8), np.int64)
+    free[0, 0] = grid.now_s
+    free[1, 0] = len(m.floor_level) - 1
     keys = 1
     for i in range(count):
         job = rows[i]
-        if i >= needed and keys > 1 and m.floor_level[free_g[0]] < 0:
+        if i >= needed and keys > 1 and m.floor_level[free[1, 0]] < 0:
             gpus[job], ends[job] = 0, m.j[END, job]
             continue
-        gpus[job], ends[job], keys = plan_greedily(
-            m.left[job],
-            m.rate[m.j[KIND, job]],
-            m.j[TOP, job],
-            m.levels,
-            m.floor_level,
-            now_s,
-            slot_s,
-            exact,
-            free_t,
-            free_g,
-            keys,
-            new_t,
-            new_g,
-        )
-        free_t, new_t = new_t, free_t
-        free_g, new_g = new_g, free_g
+        task = Task(m.left[job], m.j[DEADLINE, job], m.rate[m.j[KIND, job]], m.j[TOP, job])
+        gpus[job], ends[job], keys = plan_greedily(task, ladder, grid, exact, free, keys, new)
+        free, new = new, free
 
 
 @kernel
 def take_plans(m: PlanState, gpus: I64, ends: I64, record: bool, only_placed: bool, set_old: bool) -> None:
     """Runnable jobs take their planned GPUs and ends; waiting ones that get some start.
 
-    `record`: their present ends count as the old ones first; `only_placed`: jobs without GPUs keep their end;
-    `set_old`: the new end counts as the old one afterwards.
+    Parameters
+    ----------
+    gpus, ends : by row, as `plan_everybody` writes them.
+    record : their present ends count as the old ones first.
+    only_placed : jobs without GPUs keep their end.
+    set_old : the new end counts as the old one afterwards.
     """
     for i in range(m.meta[RUNNABLE]):
         job = m.lists[RUNNABLE, i]

@@ -1,7 +1,6 @@
 """ElasticFlow at one instant: plan all jobs, admit, distribute spare GPUs, place, look ahead.
 
-The planner is in `planner`, the machine in `machine`. Flags: `FLAG_*` places of an int64 array, 1 where the published
-behaviour is corrected.
+The planner is in `planner`, the state in `plan_state`. `reserve_s`, int64[jobs]: what a plan keeps free before a deadline.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from forerun.domains.cluster.engine.kernels.arrays import BOOL, I64
+from forerun.domains.cluster.engine.kernels.arrays import BOOL, F64, I64
 from forerun.domains.cluster.engine.kernels.order import rank_descending
 from forerun.domains.cluster.engine.kernels.plan_state import (
     ARRIVED,
@@ -41,19 +40,19 @@ from forerun.domains.cluster.engine.kernels.plan_state import (
     start,
 )
 from forerun.domains.cluster.engine.kernels.planner import (
+    Grid,
+    Ladder,
     Planned,
+    Task,
     gpu_time,
     grid_up,
     key_before,
+    level_within,
     next_level,
     plan,
     whole_up,
 )
 from forerun.kernels.jit import kernel
-
-LEAST_FIRST: Final = 0  # marginal_order
-ANCHOR_ZERO: Final = 1  # grid_anchor
-RESERVE: Final = 2  # admission_overhead
 
 #: no boost: the planner chooses the share. A constant passed on as it is has a type of its own, and the callee would be
 #: compiled once more for it; hence `int(...)` where constants are handed to kernels
@@ -61,124 +60,72 @@ NO_LEVEL: Final = -1
 
 
 @kernel
-def plan_job(
-    m: PlanState,
-    job: int,
-    now_s: int,
-    slot_s: int,
-    flags: I64,
-    reserve_s: I64,
-    free_t: I64,
-    free_g: I64,
-    free_n: int,
-    assign: int,
-    out_t: I64,
-    out_g: I64,
-    new_t: I64,
-    new_g: I64,
-) -> Planned:
-    """`planner.plan` with a job's own numbers; the deadline is moved forward by what is reserved for overhead."""
-    return plan(
-        m.left[job],
-        m.j[DEADLINE, job] - reserve_s[job],
-        m.rate[m.j[KIND, job]],
-        m.j[TOP, job],
-        m.levels,
-        m.floor_level,
-        now_s,
-        slot_s,
-        0 if flags[ANCHOR_ZERO] else -1,
-        free_t,
-        free_g,
-        free_n,
-        assign,
-        out_t,
-        out_g,
-        new_t,
-        new_g,
-    )
+def task_of(m: PlanState, job: int, reserve_s: I64) -> Task:
+    """What the planner needs to know of a job; the deadline is moved forward by what is reserved for overhead."""
+    rate = m.rate[m.j[KIND, job]]
+    return Task(m.left[job], m.j[DEADLINE, job] - reserve_s[job], rate, m.j[TOP, job])
 
 
 @kernel
-def commit(
-    m: PlanState,
-    job: int,
-    end_s: int,
-    real_s: int,
-    times: I64,
-    gpus: I64,
-    entries: int,
-    new_t: I64,
-    new_g: I64,
-    keys: int,
-) -> None:
-    """Take a plan over: the job's own and the profile it leaves."""
+def commit(m: PlanState, job: int, made: Planned, out: I64, new: I64) -> None:
+    """Make a plan the job's own, and the profile that it leaves the cluster's.
+
+    Parameters
+    ----------
+    made : what the plan comes to.
+    out, new : the plan and the profile, as `planner.plan` writes them.
+    """
     at = m.j[SLOT, job]
     if at < 0:
         at = m.j[SLOT, job] = m.free_slots[m.free_slots[0]]
         m.free_slots[0] -= 1
-    for i in range(entries):
-        m.plans[0, at, i] = times[i]
-        m.plans[1, at, i] = gpus[i]
-    m.plan_n[at] = entries
-    for i in range(keys):
-        m.free[0, i] = new_t[i]
-        m.free[1, i] = new_g[i]
-    m.meta[KEYS] = keys
-    m.j[END, job] = end_s
-    m.j[PLANNED, job] = real_s
+    for i in range(made.entries):
+        m.plans[0, at, i] = out[0, i]
+        m.plans[1, at, i] = out[1, i]
+    m.plan_n[at] = made.entries
+    for i in range(made.keys):
+        m.free[0, i] = new[0, i]
+        m.free[1, i] = new[1, i]
+    m.meta[KEYS] = made.keys
+    m.j[END, job] = made.end_s
+    m.j[PLANNED, job] = made.real_s
+
+
+@kernel
+def empty_profile(m: PlanState, now_s: int) -> None:
+    """All GPUs are free from now on."""
+    m.free[0, 0] = now_s
+    m.free[1, 0] = len(m.floor_level) - 1
+    m.meta[KEYS] = 1
 
 
 @kernel
 def plan_all(
-    m: PlanState,
-    rows: I64,
-    count: int,
-    now_s: int,
-    slot_s: int,
-    flags: I64,
-    reserve_s: I64,
-    record: bool,
-    late: BOOL,
+    m: PlanState, grid: Grid, reserve_s: I64, rows: I64, count: int, record: bool, late: BOOL
 ) -> bool:
-    """Plan a list of jobs afresh, earliest deadline first, and commit; whether all meet their deadlines.
+    """Plan jobs afresh on an empty cluster and commit; whether all meet their deadlines.
 
-    `rows` come in order of deadline. With `record` their present ends count as the old ones. `late` tells which do not,
-    by position.
+    Parameters
+    ----------
+    rows, count : the jobs, in order of deadline, and how many.
+    record : whether their present ends count as the old ones from now on.
+    late : written, by position: which do not meet their deadlines.
     """
     if record:
         for i in range(count):
             m.j[OLD_END, rows[i]] = m.j[END, rows[i]]
-    m.free[0, 0] = now_s
-    m.free[1, 0] = len(m.floor_level) - 1
-    m.meta[KEYS] = 1
-    capacity = len(m.free[0])
-    out_t, out_g = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-    new_t, new_g = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+    empty_profile(m, grid.now_s)
+    capacity = m.free.shape[1]
+    out, new = np.empty((2, capacity), np.int64), np.empty((2, capacity), np.int64)
+    ladder = Ladder(m.levels, m.floor_level)
     fine = True
     for i in range(count):
         job = rows[i]
-        planned = plan_job(
-            m,
-            job,
-            now_s,
-            slot_s,
-            flags,
-            reserve_s,
-            m.free[0],
-            m.free[1],
-            m.meta[KEYS],
-            int(NO_LEVEL),
-            out_t,
-            out_g,
-            new_t,
-            new_g,
-        )
-        commit(
-            m, job, planned.end_s, planned.real_s, out_t, out_g, planned.entries, new_t, new_g, planned.keys
-        )
-        late[i] = not planned.in_time
-        fine &= planned.in_time
+        task = task_of(m, job, reserve_s)
+        made = plan(task, ladder, grid, m.free, m.meta[KEYS], int(NO_LEVEL), out, new)
+        commit(m, job, made, out, new)
+        late[i] = not made.in_time
+        fine &= made.in_time
     return fine
 
 
@@ -212,12 +159,12 @@ def next_change(m: PlanState, job: int, now_s: int) -> int:
 def hold(m: PlanState, job: int, gpus: int) -> None:
     """Give a job a number of GPUs, and remember which level that is."""
     m.j[GPUS, job] = gpus
-    m.j[LEVEL, job] = m.floor_level[gpus] if gpus > 0 else -1
+    m.j[LEVEL, job] = level_within(m.floor_level, gpus)
 
 
 @kernel
 def apply_plans(m: PlanState, now_s: int, also_waiting: bool) -> None:
-    """Jobs take what their plans give them now; end events follow (those of waiting jobs too, where asked)."""
+    """Jobs take what their plans give them now; the end events of running jobs follow, and where asked of waiting ones."""
     for i in range(m.meta[RUNNABLE]):
         job = m.lists[RUNNABLE, i]
         hold(m, job, present_gpus(m, job, now_s))
@@ -243,8 +190,14 @@ def start_due(m: PlanState, now_s: int, wake_others: bool, registered: bool) -> 
 class Trial(NamedTuple):
     """What a boost trial comes to, and what it rests on.
 
-    `gpu_s` of the plan; -1: the job would be late, so the whole planner is needed. The trial knows the profile (with the
-    job's own plan given back) only by the instant it first changes, `change_s`, and from `low_s` to the deadline's slot.
+    The trial knows the profile (with the job's own plan given back) only by the instant at which it first changes, and from
+    a later instant to the deadline's slot.
+
+    Parameters
+    ----------
+    gpu_s : GPU time of the plan; -1: the job would be late, so the whole planner is needed.
+    change_s : that first instant.
+    low_s : the later one.
     """
 
     gpu_s: int
@@ -253,10 +206,11 @@ class Trial(NamedTuple):
 
 
 @kernel
-def window_before(m: PlanState, job: int, until_s: int, out_t: I64, out_g: I64) -> int:
-    """The free profile before an instant, with a job's own plan given back, tidy; the number of entries."""
+def window_before(m: PlanState, job: int, until_s: int, out: I64) -> int:
+    """The free profile before an instant, with a job's own plan given back, tidy, into `out`; the number of entries."""
     at = m.j[SLOT, job]
     own_t, own_g, own_n = m.plans[0, at], m.plans[1, at], m.plan_n[at]
+    out_t, out_g = out[0], out[1]
     free_t, free_g, keys = m.free[0], m.free[1], m.meta[KEYS]
     end_s = m.j[END, job]
     free, own = free_g[0], own_g[0]
@@ -293,29 +247,27 @@ def window_before(m: PlanState, job: int, until_s: int, out_t: I64, out_g: I64) 
 
 
 @kernel
-def try_level(
-    m: PlanState,
-    job: int,
-    now_s: int,
-    slot_s: int,
-    flags: I64,
-    reserve_s: I64,
-    want: int,
-    keys_t: I64,
-    keys_g: I64,
-) -> Trial:
-    """The GPU time of a boost trial, without the plan itself: `planner.plan` for the case that the deadline is met."""
+def try_level(m: PlanState, grid: Grid, reserve_s: I64, job: int, want: int, keys: I64) -> Trial:
+    """The GPU time of a boost trial, without the plan itself: `planner.plan` for the case that the deadline is met.
+
+    Parameters
+    ----------
+    want : the level that the job has until the profile first changes.
+    keys : int64[2, capacity], working space for the profile.
+    """
     rate = m.rate[m.j[KIND, job]]
+    now_s, slot_s, anchor_s = grid
     deadline_s = m.j[DEADLINE, job] - reserve_s[job]
-    anchor = 0 if flags[ANCHOR_ZERO] else now_s
+    anchor = now_s if anchor_s < 0 else anchor_s
     aligned = grid_up(anchor, deadline_s, slot_s)
     late = Trial(-1, now_s, now_s)
     if aligned <= now_s:
         return late
+    keys_t, keys_g = keys[0], keys[1]
     left = m.left[job]
     held = m.levels[want]
     real = whole_up(now_s + left / rate[want])
-    count = window_before(m, job, aligned, keys_t, keys_g)
+    count = window_before(m, job, aligned, keys)
     change = keys_t[1] if count > 1 else aligned
     if real <= deadline_s:
         end = grid_up(anchor, real, slot_s)
@@ -340,14 +292,9 @@ def try_level(
         done = 0.0
         until = deadline_s
         for i in range(count - 1, 0, -1):
-            free = keys_g[i]
-            if free >= share:
-                done += (until - keys_t[i]) * rate[level]
-                if done >= left:
-                    switch = i
-                    break
-            elif free > 0 and m.floor_level[free] >= 0:
-                done += (until - keys_t[i]) * rate[m.floor_level[free]]
+            at = level if keys_g[i] >= share else level_within(m.floor_level, keys_g[i])
+            if at >= 0:
+                done += (until - keys_t[i]) * rate[at]
                 if done >= left:
                     switch = i
                     break
@@ -362,9 +309,8 @@ def try_level(
     low_s = keys_t[i]
     while True:
         at = chosen if i >= switch else chosen - 1
-        free = keys_g[i]
-        if free < m.levels[at]:
-            at = m.floor_level[free] if free > 0 else -1
+        if keys_g[i] < m.levels[at]:
+            at = level_within(m.floor_level, keys_g[i])
         if at >= 0 and rate[at] > 0.0:
             until = keys_t[i + 1] if i + 1 < count else deadline_s
             work = (until - keys_t[i]) * rate[at]
@@ -379,21 +325,18 @@ def try_level(
     until = keys_t[i + 1] if i + 1 < count else 0
     if i + 1 == count:
         ended = keys_t[i] + whole_up(left / rate[at])
-        until = grid_up(0 if flags[ANCHOR_ZERO] else keys_t[i], ended, slot_s)
+        until = grid_up(keys_t[i] if anchor_s < 0 else anchor_s, ended, slot_s)
     spent += m.levels[at] * (until - keys_t[i])
     return Trial(spent, change, low_s)
 
 
 @kernel
-def changed_spans(old_t: I64, old_g: I64, old_n: int, new_t: I64, new_g: I64, new_n: int, out: I64) -> int:
-    """Where two profiles differ: spans [out[0, i], out[1, i]), out[2, i] the difference at a span's begin; their number.
-
-    The first span ends where the difference first changes.
-    """
+def changed_spans(old: I64, old_n: int, new: I64, new_n: int, out: I64) -> int:
+    """Where two profiles differ: spans [out[0, i], out[1, i]); their number. The first ends where the difference changes."""
+    old_t, old_g, new_t, new_g = old[0], old[1], new[0], new[1]
     count = 0
     i, k = 0, 0
-    old, new = 0, 0
-    before = 0
+    was, now, before = 0, 0, 0
     while i < old_n or k < new_n:
         time_s = int(FAR)
         if i < old_n:
@@ -401,12 +344,12 @@ def changed_spans(old_t: I64, old_g: I64, old_n: int, new_t: I64, new_g: I64, ne
         if k < new_n and new_t[k] < time_s:
             time_s = new_t[k]
         if i < old_n and old_t[i] == time_s:
-            old = old_g[i]
+            was = old_g[i]
             i += 1
         if k < new_n and new_t[k] == time_s:
-            new = new_g[k]
+            now = new_g[k]
             k += 1
-        differ = new - old
+        differ = now - was
         if differ != 0 and (before == 0 or (count == 1 and differ != before)):
             if before != 0:
                 out[1, 0] = time_s
@@ -420,11 +363,64 @@ def changed_spans(old_t: I64, old_g: I64, old_n: int, new_t: I64, new_g: I64, ne
     return count
 
 
+class Boost(NamedTuple):
+    """Runnable jobs while spare GPUs are handed out; one element a job, in the order in which the schedule lists them.
+
+    Parameters
+    ----------
+    jobs : their rows.
+    worth : what one level more is worth; -inf: it cannot be had.
+    spent : GPU time of the job's plan.
+    due_s : slot of the deadline.
+    after : GPU time of the trial that stands; -1: none does.
+    change, low : what that trial rests on, as of `Trial`.
+    """
+
+    jobs: I64
+    worth: F64
+    spent: I64
+    due_s: I64
+    after: I64
+    change: I64
+    low: I64
+
+
 @kernel
-def drop_fallen(
-    m: PlanState, jobs: I64, after: I64, change: I64, low: I64, due_s: I64, spans: I64, differing: int
-) -> None:
-    """Forget the trials (`after` -1) that are not what they were, now that the profile has changed within some spans."""
+def spare_gpus(m: PlanState) -> int:
+    """GPUs that no runnable job has."""
+    spare = len(m.floor_level) - 1
+    for i in range(m.meta[RUNNABLE]):
+        spare -= m.j[GPUS, m.lists[RUNNABLE, i]]
+    return spare
+
+
+@kernel
+def begin_boost(m: PlanState, grid: Grid, reserve_s: I64) -> Boost:
+    """The runnable jobs before any trial. `reserve_s` as of `plan_all`; empty: nothing is reserved."""
+    count = m.meta[RUNNABLE]
+    spent, due_s = np.empty(count, np.int64), np.empty(count, np.int64)
+    change, low = np.empty(count, np.int64), np.empty(count, np.int64)
+    anchor = grid.now_s if grid.anchor_s < 0 else grid.anchor_s
+    jobs = m.lists[RUNNABLE, :count].copy()
+    for p in range(count):
+        job = jobs[p]
+        at = m.j[SLOT, job]
+        spent[p] = gpu_time(m.plans[0, at], m.plans[1, at], m.plan_n[at], m.j[END, job])
+        reserved = reserve_s[job] if len(reserve_s) > 0 else 0
+        due_s[p] = grid_up(anchor, m.j[DEADLINE, job] - reserved, grid.slot_s)
+    return Boost(jobs, np.full(count, -np.inf), spent, due_s, np.full(count, -1), change, low)
+
+
+@kernel
+def drop_fallen(m: PlanState, trials: Boost, spans: I64, differing: int) -> None:
+    """Forget the trials (`after` -1) that are not what they were, now that the profile has changed within some spans.
+
+    Parameters
+    ----------
+    trials : the jobs and their trials.
+    spans, differing : where the profile changed, and the number of spans, as of `changed_spans`.
+    """
+    jobs, after, change, low, due_s = trials.jobs, trials.after, trials.change, trials.low, trials.due_s
     plans, plan_n, free, keys = m.plans, m.plan_n, m.free, m.meta[KEYS]
     slots, ends = m.j[SLOT], m.j[END]
     first_until = spans[1, 0]
@@ -452,43 +448,35 @@ def drop_fallen(
 
 
 @kernel
-def boost(m: PlanState, now_s: int, slot_s: int, flags: I64, reserve_s: I64, registered: bool) -> int:
+def boost(m: PlanState, grid: Grid, reserve_s: I64, least_first: bool, registered: bool) -> int:
     """Hand spare GPUs out, one level to one job at a time, by the GPU time that a level more costs; the trials made.
 
     A trial gives the job one level more until the profile first changes and plans the rest afresh. It is made again only
     where somebody's new share changed the profile it rests on. The order of equals is that of the rounds before, so
-    `runnable` keeps every sort.
+    the list `RUNNABLE` keeps every sort.
+
+    Parameters
+    ----------
+    least_first : a level more goes first to the job that wastes least GPU time; as published, to the one that wastes most.
+    registered : jobs that wait have an end event already, which moves when they start.
     """
-    count = m.meta[RUNNABLE]
-    total = len(m.floor_level) - 1
-    spare = total
-    for i in range(count):
-        spare -= m.j[GPUS, m.lists[RUNNABLE, i]]
+    count, spare = m.meta[RUNNABLE], spare_gpus(m)
     if spare <= 0 or count == 0:
         return 0
-    sign = -1.0 if flags[LEAST_FIRST] else 1.0
-    capacity = len(m.free[0])
-    trial_t, trial_g = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-    out_t, out_g = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-    new_t, new_g = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-    spans = np.empty((3, 2 * capacity), np.int64)
-    rows, j, levels, top = m.lists[RUNNABLE], m.j, m.levels, m.j[TOP]
-    jobs, order = np.empty(count, np.int64), np.empty(count, np.int64)
-    worth = np.empty(count, np.float64)
-    spent, due_s = np.empty(count, np.int64), np.empty(count, np.int64)
-    more = np.empty(count, np.int64)  # GPUs to the next level; -1: there is none
-    after = np.empty(count, np.int64)  # GPU time of the trial that stands; -1: none does
-    change, low = np.empty(count, np.int64), np.empty(count, np.int64)
-    anchor = 0 if flags[ANCHOR_ZERO] else now_s
-    trials = 0
+    sign = -1.0 if least_first else 1.0
+    capacity = m.free.shape[1]
+    free, out = np.empty((2, capacity), np.int64), np.empty((2, capacity), np.int64)
+    new, spans = np.empty((2, capacity), np.int64), np.empty((2, 2 * capacity), np.int64)
+    ladder = Ladder(m.levels, m.floor_level)
+    j, levels, top = m.j, m.levels, m.j[TOP]
+    trials = begin_boost(m, grid, reserve_s)
+    jobs, worth, spent, _, after, change, low = trials
+    order, more = np.arange(count), np.empty(count, np.int64)
     for p in range(count):
-        job = jobs[p] = rows[p]
-        order[p], worth[p], after[p] = p, -np.inf, -1
-        at = j[SLOT, job]
-        spent[p] = gpu_time(m.plans[0, at], m.plans[1, at], m.plan_n[at], j[END, job])
-        due_s[p] = grid_up(anchor, j[DEADLINE, job] - reserve_s[job], slot_s)
+        job = jobs[p]
         want = next_level(m.rate[j[KIND, job]], j[LEVEL, job], top[job])
-        more[p] = levels[want] - j[GPUS, job] if want < top[job] else -1
+        more[p] = levels[want] - j[GPUS, job] if want < top[job] else -1  # GPUs to the next level
+    tried = 0
     while True:
         for p in range(count):
             if more[p] < 0:
@@ -503,28 +491,13 @@ def boost(m: PlanState, now_s: int, slot_s: int, flags: I64, reserve_s: I64, reg
                 worth[p] = np.inf
                 continue
             want = j[LEVEL, job] + 1
-            trials += 1
-            trial = try_level(m, job, now_s, slot_s, flags, reserve_s, want, trial_t, trial_g)
+            tried += 1
+            trial = try_level(m, grid, reserve_s, job, want, free)
             after[p], change[p], low[p] = trial.gpu_s, trial.change_s, trial.low_s
             gpu_s = after[p]
             if gpu_s < 0:
-                entries = window_before(m, job, int(FAR), trial_t, trial_g)
-                gpu_s = plan_job(
-                    m,
-                    job,
-                    now_s,
-                    slot_s,
-                    flags,
-                    reserve_s,
-                    trial_t,
-                    trial_g,
-                    entries,
-                    want,
-                    out_t,
-                    out_g,
-                    new_t,
-                    new_g,
-                ).gpu_s
+                entries = window_before(m, job, int(FAR), free)
+                gpu_s = plan(task_of(m, job, reserve_s), ladder, grid, free, entries, want, out, new).gpu_s
             worth[p] = sign * (gpu_s - spent[p]) / more[p]
         order = order[rank_descending(worth[order])]
         if spare <= 0:
@@ -539,54 +512,26 @@ def boost(m: PlanState, now_s: int, slot_s: int, flags: I64, reserve_s: I64, reg
             break
         chosen = jobs[picked]
         want = next_level(m.rate[j[KIND, chosen]], j[LEVEL, chosen], top[chosen])
-        entries = window_before(m, chosen, int(FAR), trial_t, trial_g)
-        planned = plan_job(
-            m,
-            chosen,
-            now_s,
-            slot_s,
-            flags,
-            reserve_s,
-            trial_t,
-            trial_g,
-            entries,
-            want,
-            out_t,
-            out_g,
-            new_t,
-            new_g,
-        )
-        differing = changed_spans(m.free[0], m.free[1], m.meta[KEYS], new_t, new_g, planned.keys, spans)
+        entries = window_before(m, chosen, int(FAR), free)
+        made = plan(task_of(m, chosen, reserve_s), ladder, grid, free, entries, want, out, new)
+        differing = changed_spans(m.free, m.meta[KEYS], new, made.keys, spans)
         m.j[OLD_END, chosen] = m.j[END, chosen]
-        commit(
-            m,
-            chosen,
-            planned.end_s,
-            planned.real_s,
-            out_t,
-            out_g,
-            planned.entries,
-            new_t,
-            new_g,
-            planned.keys,
-        )
+        commit(m, chosen, made, out, new)
         spare -= more[picked]
         hold(m, chosen, levels[want])
         more[picked] = levels[want + 1] - levels[want] if want + 1 < top[chosen] else -1
-        spent[picked] = planned.gpu_s
+        spent[picked] = made.gpu_s
         after[picked] = -1
-        drop_fallen(m, jobs, after, change, low, due_s, spans, differing)
-        if m.j[STATE, chosen] == WAITING:
+        drop_fallen(m, trials, spans, differing)
+        waited = m.j[STATE, chosen] == WAITING
+        if waited:
             start(m, chosen)
-            if registered:
-                set_end(m, chosen)
-            else:
-                register(m, chosen)
+        if waited and not registered:
+            register(m, chosen)
         else:
             set_end(m, chosen)
-    for i in range(count):
-        m.lists[RUNNABLE, i] = jobs[order[i]]
-    return trials
+    m.lists[RUNNABLE, :count] = jobs[order]
+    return tried
 
 
 @kernel

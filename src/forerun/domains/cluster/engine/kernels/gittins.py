@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from forerun.domains.cluster.engine.kernels.arrays import F64
 from forerun.kernels.jit import kernel
-
-F64 = npt.NDArray[np.float64]
 
 
 @kernel
@@ -19,6 +17,12 @@ def gittins_index(sample: F64, attained: F64, least: F64) -> F64:
     D is at least `least`, what a job is given before anybody decides again; without that bound a finite sample sees
     a spike at every size. Beyond it only D that reach a size can be best, so each is tried, with running sums:
     O(sample) a job. Beyond the largest size the index is 0.
+
+    Parameters
+    ----------
+    sample : sizes seen, ascending.
+    attained : service that each job has had.
+    least : the least service that each job is given before the next decision.
     """
     sizes = len(sample)
     sums = np.zeros(sizes + 1)

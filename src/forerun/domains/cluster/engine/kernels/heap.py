@@ -1,8 +1,8 @@
-"""Binary heaps over numbered jobs.
+"""Binary heaps over numbered items, such as jobs or slots of running jobs.
 
-A heap is three arrays: `order` and `keys`, whose first `count` entries are the jobs in heap order and their keys, side by
-side (no entry's key is above its two successors'), and `place`, where a job stands in them (-1: nowhere). Ties go to the
-lower number, so that a run does not depend on the history of the heap.
+A heap is arrays whose first `count` entries are in heap order: `order`, the items, and `keys`, their keys side by side (no
+entry's key is above its two successors'). Ties go by a rank, so that a run does not depend on the history of the heap.
+`place` says where an item stands in the arrays; heaps whose items leave at the top only need none.
 """
 
 from __future__ import annotations
@@ -11,81 +11,17 @@ from forerun.domains.cluster.engine.kernels.arrays import F64, I64
 from forerun.kernels.jit import kernel
 
 
-@kernel
-def push(order: I64, keys: F64, place: I64, count: int, job: int, key: float) -> int:
-    """Add a job; the new count."""
-    _rise(order, keys, place, count, job, key)
-    return count + 1
-
-
-@kernel
-def remove(order: I64, keys: F64, place: I64, count: int, job: int) -> int:
-    """Take a job out, wherever it stands; the new count."""
-    at = place[job]
-    place[job] = -1
-    last, key = order[count - 1], keys[count - 1]
-    if last != job:
-        above = (at - 1) // 2
-        if at > 0 and (key < keys[above] or (key == keys[above] and last < order[above])):
-            _rise(order, keys, place, at, last, key)
-        else:
-            _sink(order, keys, place, count - 1, at, last, key)
-    return count - 1
-
-
-@kernel
-def _rise(order: I64, keys: F64, place: I64, at: int, job: int, key: float) -> None:
-    while at > 0:
-        above = (at - 1) // 2
-        if keys[above] < key or (keys[above] == key and order[above] < job):
-            break
-        order[at] = order[above]
-        keys[at] = keys[above]
-        place[order[at]] = at
-        at = above
-    order[at] = job
-    keys[at] = key
-    place[job] = at
-
-
-@kernel
-def _sink(order: I64, keys: F64, place: I64, count: int, at: int, job: int, key: float) -> None:
-    while True:
-        below = 2 * at + 1
-        if below >= count:
-            break
-        other = below + 1
-        if other < count:
-            one, two = keys[below], keys[other]
-            below += two < one
-            if one == two and order[other] < order[below]:
-                below = other
-        least = keys[below]
-        if key < least or (key == least and job < order[below]):
-            break
-        order[at] = order[below]
-        keys[at] = least
-        place[order[at]] = at
-        at = below
-    order[at] = job
-    keys[at] = key
-    place[job] = at
-
-
-# -- heaps of slots: ties go by a rank that the slot holds ---------------------------------------------------------
-
-
 @kernel(inline=True)
-def push_slot(order: I64, keys: F64, place: I64, rank: I64, count: int, slot: int, key: float) -> int:
-    """Add a slot to a heap in which equal keys go by `rank`, lower first; the new count."""
-    _rise_slot(order, keys, place, rank, count, slot, key)
+def push(order: I64, keys: F64, place: I64, rank: I64, count: int, item: int, key: float) -> int:
+    """Add an item to a heap in which equal keys go by `rank`, lower first; the new count."""
+    _rise(order, keys, place, rank, count, item, key)
     return count + 1
 
 
 @kernel(inline=True)
-def remove_slot(order: I64, keys: F64, place: I64, rank: I64, count: int, slot: int) -> int:
-    """Take a slot out, wherever it stands; the new count."""
-    at = place[slot]
+def remove(order: I64, keys: F64, place: I64, rank: I64, count: int, item: int) -> int:
+    """Take an item out, wherever it stands; the new count."""
+    at = place[item]
     count -= 1
     last, key = order[count], keys[count]
     if at == count:
@@ -108,15 +44,14 @@ def remove_slot(order: I64, keys: F64, place: I64, rank: I64, count: int, slot: 
         keys[at] = least
         place[order[at]] = at
         at = below
-    _rise_slot(
-        order, keys, place, rank, at, last, key
-    )  # the last entry may be less than those above the hole
+    # the last entry may be less than those above the hole
+    _rise(order, keys, place, rank, at, last, key)
     return count
 
 
 @kernel(inline=True)
-def _rise_slot(order: I64, keys: F64, place: I64, rank: I64, at: int, slot: int, key: float) -> None:
-    mine = rank[slot]
+def _rise(order: I64, keys: F64, place: I64, rank: I64, at: int, item: int, key: float) -> None:
+    mine = rank[item]
     while at > 0:
         above = (at - 1) >> 1
         if keys[above] < key or (keys[above] == key and rank[order[above]] < mine):
@@ -125,9 +60,9 @@ def _rise_slot(order: I64, keys: F64, place: I64, rank: I64, at: int, slot: int,
         keys[at] = keys[above]
         place[order[at]] = at
         at = above
-    order[at] = slot
+    order[at] = item
     keys[at] = key
-    place[slot] = at
+    place[item] = at
 
 
 # -- heaps that are left at the top only ---------------------------------------------------------------------------

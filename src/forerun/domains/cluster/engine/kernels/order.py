@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from forerun.domains.cluster.engine.kernels.arrays import F64, I64
 from forerun.kernels.jit import kernel
-
-F64 = npt.NDArray[np.float64]
-I64 = npt.NDArray[np.int64]
 
 
 @kernel

@@ -82,10 +82,21 @@ CLASS: Final = 4
 class PlanState(NamedTuple):
     """The packed state: few arrays, so that kernels compile and call each other cheaply.
 
-    `j`: int64[COLUMNS, jobs]; `left`: iterations to do; `useful`: GPU-seconds of work; `lists`: int64[4, 2 jobs], rows in
-    the lists' own orders, counts in `meta`; `plans`: int64[2, slots, keys], instants and GPUs of the committed plans, with
-    `plan_n` entries; `free`: int64[2, keys], the profile of free GPUs. Who sits where is in `Places`: a kernel costs
-    its number of arrays to compile, and few need both.
+    Who sits where is in `Places`: a kernel costs its number of arrays to compile, and few need both.
+
+    Parameters
+    ----------
+    j : int64[COLUMNS, jobs], the columns above.
+    left : float64[jobs], iterations to do.
+    useful : float64[jobs], GPU-seconds of work.
+    rate : float64[kinds, levels], iterations a second; 0 where a kind cannot run.
+    meta : the counters above.
+    lists : int64[4, 2 jobs], rows of jobs in the lists' own orders; their lengths are in `meta`.
+    wakes : ascending instants of wake-ups.
+    free_slots : rows of `plans` not in use, as a stack; the first element is its size.
+    plans, plan_n : int64[2, slots, keys], instants and GPUs of the committed plans, and the entries of each.
+    free : int64[2, keys], the profile of free GPUs, as of `planner`.
+    levels, floor_level : the legal GPU counts, as of `planner.Ladder`.
     """
 
     j: I64
@@ -104,8 +115,19 @@ class PlanState(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Jobs on nodes. `j` and `meta` are the machine's; `node_turn`: number of a node in its switch; `sets`: int64[5, nodes],
-    the GPU sets in use; `known`: bool[gpus, levels], communication groups met, by first rank and size.
+    """Jobs on nodes, in sets of whole nodes that jobs share.
+
+    Parameters
+    ----------
+    j, meta : those of `PlanState`.
+    node_turn : number of each node in its switch.
+    free_nodes : nodes of no set; their number is in `meta`.
+    node_set : the set of each node; -1: none.
+    sets : int64[5, nodes + 1], the sets in use, by the columns above.
+    set_nodes : nodes of the sets, one set after another.
+    set_jobs : int64[nodes + 1, GPUs of a node + 1], jobs of each set.
+    class_sets, class_n : int64[classes, nodes + 1], sets by the size class of their free space, and how many.
+    known : bool[GPUs, levels], communication groups met, by first rank and size.
     """
 
     j: I64
@@ -193,8 +215,8 @@ def set_end(m: PlanState, job: int) -> None:
 def merge(m: PlanState, now_s: int, slot_s: int) -> int:
     """The next instant: events within a slot of now are postponed to the slot's end; -1 if no event is left.
 
-    A lone last event is not postponed. Fills `ends` with the rows that end then, in order, and moves `FIRST` and
-    `ARRIVED` around the rows that arrive then.
+    A lone last event is not postponed. Writes the rows that end then into the list `ENDING`, in order, and moves `FIRST` and
+    `ARRIVED` around the rows that arrive then. Wake-ups until then are used up.
     """
     jobs = len(m.j[SUBMIT])
     first, second = int(FAR), int(FAR)  # the two least distinct instants of events
@@ -269,7 +291,16 @@ def _later(m: PlanState, one: int, other: int) -> bool:
 
 @kernel
 def progress(m: PlanState, elapsed_s: int, now_s: int) -> None:
-    """Count the work done since the last instant; a job whose work is done before its end event ends now."""
+    """Count the work done since the last instant; a job whose work is done before its end event ends now.
+
+    A job works on the GPUs it has, less what it was charged, until its planned end: what lies between that and the end of
+    the slot is lost. Jobs that end now join the list `ENDING`.
+
+    Parameters
+    ----------
+    elapsed_s : seconds since the last instant.
+    now_s : the present one.
+    """
     for i in range(m.meta[RUNNABLE]):
         job = m.lists[RUNNABLE, i]
         if m.j[GPUS, job] <= 0:
@@ -375,6 +406,11 @@ def place_in_order(m: Places, rows: I64, count: int, gpus_per_node: int) -> bool
     """Place jobs one after another; false if the nodes do not suffice.
 
     A job goes to the GPU sets of its own class, then of larger ones downwards; else fresh nodes are opened.
+
+    Parameters
+    ----------
+    rows, count : the jobs, in the order in which they are placed; those without GPUs are passed over.
+    gpus_per_node : GPUs of each node.
     """
     j, meta, sets = m.j, m.meta, m.sets
     class_sets, class_n, free_nodes = m.class_sets, m.class_n, m.free_nodes
@@ -457,7 +493,11 @@ def place_by_count(j: I64, rows: I64, count: int, gpus_per_node: int, owner: I64
 def release(m: Places, rows: I64, count: int, gpus_per_node: int, everybody: bool) -> None:
     """Give jobs' GPUs back, in order; a set without jobs returns its nodes, which stay sorted by number in the switch.
 
-    `everybody`: no other job has any, so sets are counted from none again.
+    Parameters
+    ----------
+    rows, count : the jobs; those without a set are passed over.
+    gpus_per_node : GPUs of each node.
+    everybody : no other job has any GPUs, so sets are counted from none again.
     """
     j, meta, sets = m.j, m.meta, m.sets
     class_sets, class_n, free_nodes = m.class_sets, m.class_n, m.free_nodes
@@ -491,47 +531,34 @@ def release(m: Places, rows: I64, count: int, gpus_per_node: int, everybody: boo
 
 @kernel
 def learn_groups(m: Places, rows: I64, count: int, gpus_per_node: int) -> None:
-    """Walk the nodes with a rank counter; `hit` tells which jobs' groups were known, then all are."""
-    rank = 0
+    """Walk the nodes with a rank counter; `HIT` tells which jobs' groups were known, then all are."""
     for i in range(count):
         m.j[HIT, rows[i]] = 0
-    seen = -1
-    for node in range(len(m.node_turn)):
-        which = m.node_set[node]
-        if which < 0:
-            rank += gpus_per_node
-            continue
-        job = m.set_jobs[which, 0]
-        if m.sets[CAP, which] > gpus_per_node or m.j[GPUS, job] >= gpus_per_node:
-            if m.sets[FIRST_NODE, which] >= 0 and not _counted(m, which, node, gpus_per_node):
-                m.j[HIT, job] = m.known[rank, m.j[LEVEL, job]]
-            rank += gpus_per_node
-        else:
+    for learns in (False, True):
+        rank = 0
+        for node in range(len(m.node_turn)):
+            which = m.node_set[node]
             begin = rank
-            for i in range(m.sets[JOBS_IN, which]):
-                job = m.set_jobs[which, i]
-                m.j[HIT, job] = m.known[rank, m.j[LEVEL, job]]
-                rank += m.j[GPUS, job]
+            if which >= 0:
+                job = m.set_jobs[which, 0]
+                if m.sets[CAP, which] > gpus_per_node or m.j[GPUS, job] >= gpus_per_node:
+                    if not _counted(m, which, node, gpus_per_node):
+                        _meet(m, rank, job, learns)
+                else:
+                    for i in range(m.sets[JOBS_IN, which]):
+                        job = m.set_jobs[which, i]
+                        _meet(m, rank, job, learns)
+                        rank += m.j[GPUS, job]
             rank = begin + gpus_per_node
-        seen = node
-    rank = 0
-    for node in range(seen + 1):
-        which = m.node_set[node]
-        if which < 0:
-            rank += gpus_per_node
-            continue
-        job = m.set_jobs[which, 0]
-        if m.sets[CAP, which] > gpus_per_node or m.j[GPUS, job] >= gpus_per_node:
-            if not _counted(m, which, node, gpus_per_node):
-                m.known[rank, m.j[LEVEL, job]] = True
-            rank += gpus_per_node
-        else:
-            begin = rank
-            for i in range(m.sets[JOBS_IN, which]):
-                job = m.set_jobs[which, i]
-                m.known[rank, m.j[LEVEL, job]] = True
-                rank += m.j[GPUS, job]
-            rank = begin + gpus_per_node
+
+
+@kernel
+def _meet(m: Places, rank: int, job: int, learns: bool) -> None:
+    """Look up whether the group of a job is known, or know it from now on (learns)."""
+    if learns:
+        m.known[rank, m.j[LEVEL, job]] = True
+    else:
+        m.j[HIT, job] = m.known[rank, m.j[LEVEL, job]]
 
 
 @kernel
@@ -555,20 +582,37 @@ def tick(m: Places, slot_s: int) -> bool:
 
 
 @kernel
-def charge(m: PlanState, rows: I64, count: int, rebuilt: bool, unchanged_free: bool, total_gpus: int) -> int:
-    """Jobs that hold GPUs pay for their restart: their end moves by the overhead. The seconds charged in all.
+def charge(m: PlanState, rows: I64, count: int, rebuilt: bool, unchanged_free: bool, total_gpus: int) -> None:
+    """Jobs that have GPUs pay for their restart: their end moves by the overhead.
 
-    `unchanged_free`: a job whose GPUs are those of the last event pays nothing.
+    Parameters
+    ----------
+    rows, count : the jobs.
+    rebuilt : whether all communication groups are rebuilt at this event.
+    unchanged_free : a job whose GPUs are those of the last event pays nothing.
+    total_gpus : GPUs of the cluster.
     """
-    paid = 0
     for i in range(count):
         job = rows[i]
         if m.j[GPUS, job] > 0 and not (unchanged_free and m.j[GPUS, job] == m.j[LAST_GPUS, job]):
-            cost = overhead_s(m.j[GPUS, job], rebuilt, m.j[HIT, job] != 0, total_gpus)
-            m.j[CHARGED, job] = cost
-            paid += cost
-            m.j[OLD_END, job] = m.j[END, job]
-            m.j[END, job] += cost
-            set_end(m, job)
+            _pay(m, job, overhead_s(m.j[GPUS, job], rebuilt, m.j[HIT, job] != 0, total_gpus))
         m.j[LAST_GPUS, job] = m.j[GPUS, job]
-    return paid
+
+
+@kernel
+def charge_each(m: PlanState, rows: I64, cost_s: I64) -> None:
+    """Jobs pay each its own seconds, as a table of costs says: their ends move by them."""
+    for i in range(len(rows)):
+        job = rows[i]
+        if cost_s[i] > 0:
+            _pay(m, job, cost_s[i])
+        m.j[LAST_GPUS, job] = m.j[GPUS, job]
+
+
+@kernel
+def _pay(m: PlanState, job: int, cost_s: int) -> None:
+    """A job's end moves by some seconds, in which it does no work."""
+    m.j[CHARGED, job] = cost_s
+    m.j[OLD_END, job] = m.j[END, job]
+    m.j[END, job] += cost_s
+    set_end(m, job)

@@ -13,12 +13,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from forerun.domains.cluster.engine.kernels.arrays import BOOL, F64, I64
+from forerun.domains.cluster.engine.kernels.common import GOLDEN, mixed
 from forerun.domains.cluster.engine.kernels.order import rank_descending
 from forerun.domains.cluster.engine.kernels.step_model import step_s
 from forerun.kernels.jit import kernel
-
-F64 = npt.NDArray[np.float64]
-I64 = npt.NDArray[np.int64]
 
 _CANDIDATES = 50
 _SLIVER = 1e-8
@@ -44,8 +43,15 @@ def best_batch(
 ) -> tuple[float, int, int]:
     """The best goodput on some GPUs, with its local batch and passes of accumulation.
 
-    `limits`: initial batch, largest batch, least and largest local batch. Tries 50 global batches, evenly spaced in
-    ratio; `fixed_batch` > 0 allows only that one. Goodput is samples of progress a second, 0 where nothing fits.
+    Tries 50 global batches, evenly spaced in ratio. Goodput is samples of progress a second, 0 where nothing fits.
+
+    Parameters
+    ----------
+    params : the step model, as of `step_model`.
+    nodes, replicas : nodes and GPUs.
+    limits : initial batch, largest batch, least and largest local batch.
+    fixed_batch : above 0: the only batch that is allowed.
+    grad_sqr, grad_var : squared norm and variance of the gradient.
     """
     init_batch, most_batch, least_local, most_local = limits[0], limits[1], limits[2], limits[3]
     low = max(init_batch, least_local * replicas)
@@ -87,7 +93,10 @@ def goodput_table(
     within: F64,
     across: F64,
 ) -> None:
-    """Best goodput for 1 to `reach` GPUs, on one node and across nodes, into `within` and `across`."""
+    """Best goodput for 1 to `reach` GPUs, on one node and across nodes, into `within` and `across`.
+
+    Parameters as of `best_batch`; `node_gpus`: the GPUs of a node.
+    """
     for replicas in range(1, reach + 1):
         if replicas <= node_gpus:
             within[replicas] = best_batch(params, 1.0, replicas, limits, fixed_batch, grad_sqr, grad_var)[0]
@@ -96,12 +105,19 @@ def goodput_table(
 
 
 @kernel
-def worth_of(row: I64, within: F64, across: F64) -> float:
-    """Worth of a job with `row[node]` GPUs on each node, before any restart."""
+def _held(row: I64) -> tuple[int, int]:
+    """GPUs of a job and the nodes they are on, from its GPUs by node."""
     gpus, nodes = 0, 0
     for count in row:
         gpus += count
         nodes += count > 0
+    return gpus, nodes
+
+
+@kernel
+def worth_of(row: I64, within: F64, across: F64) -> float:
+    """Worth of a job with `row[node]` GPUs on each node, before any restart."""
+    gpus, nodes = _held(row)
     if gpus == 0:
         return 0.0
     return float(within[gpus] if nodes == 1 else across[gpus])
@@ -125,17 +141,9 @@ def fitness(plan: I64, now: I64, within: F64, across: F64, restart: F64, idle: f
 
 
 @kernel
-def _mixed(counter: np.uint64) -> np.uint64:
-    """The random 64 bits that belong to a counter (splitmix64)."""
-    z = (counter ^ (counter >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-@kernel
 def _uniform(counter: np.uint64) -> float:
     """The number in [0, 1) that belongs to a counter."""
-    return np.float64(np.int64(_mixed(counter) >> np.uint64(11))) * (1.0 / _UNIT)
+    return np.float64(np.int64(mixed(counter) >> np.uint64(11))) * (1.0 / _UNIT)
 
 
 @kernel
@@ -159,7 +167,7 @@ def _lanes_in_use(word: int, bits: int, ones: int) -> int:
 
 
 @kernel
-def _touch(job: int, touched: npt.NDArray[np.bool_], fresh: I64, news: int) -> int:
+def _touch(job: int, touched: BOOL, fresh: I64, news: int) -> int:
     """Note a job whose row is of neither parent; the number of those noted."""
     if not touched[job]:
         touched[job] = True
@@ -213,14 +221,20 @@ def evolve(
 
     A row (the GPUs of a job on each node) is packed: some bits per node (a lane), a few words per row. With each row go its
     lanes in use, if the job is on several nodes (`spread`), and what it adds to the plan's loss; only rows that are of
-    neither parent are judged anew. The GPUs of a node are summed in lanes of twice the width. `state`: the counter of
-    the random numbers, advanced.
+    neither parent are judged anew. The GPUs of a node are summed in lanes of twice the width.
+
+    Parameters
+    ----------
+    now : int64[jobs, nodes], the plan in force.
+    within, across, restart, idle, caps : as of `climb`.
+    node_gpus : GPUs of each node.
+    population, generations : plans at a time, and how often they are crossed.
+    state : the counter of the random numbers, advanced.
 
     A child takes less than a microsecond, and this loop is nearly all the time of a run. Its steps are not functions of
     their own because that makes a child 20 to 70 % slower, depending on what is inlined.
     """
     jobs, nodes = now.shape
-    golden = np.uint64(0x9E3779B97F4A7C15)
     bits = lane_bits(now, node_gpus)
     lanes, depth = 16, 4  # lanes of a word, and their logarithm: to divide by shifting
     while lanes * bits > 64:
@@ -265,14 +279,14 @@ def evolve(
                 child, mutates, chance = spare[k], True, 1.0 / max(jobs, 1)
                 mother = father = 0
                 for _ in range(2):  # each the better of two
-                    counter += golden
+                    counter += GOLDEN
                     one = int(_uniform(counter) * population)
-                    counter += golden
+                    counter += GOLDEN
                     two = int(_uniform(counter) * population)
                     mother, father = father, slot_of[one if scores[one] >= scores[two] else two]
                 for j in range(jobs):
-                    counter += golden
-                    mothers[j] = ~(np.int64(_mixed(counter)) >> 63)
+                    counter += GOLDEN
+                    mothers[j] = ~(np.int64(mixed(counter)) >> 63)
                 for w in range(words):
                     for j in range(jobs):
                         at = w * jobs + j
@@ -291,15 +305,15 @@ def evolve(
             if mutates:
                 below = np.int64(math.ceil(min(chance, 1.0) * _UNIT))
                 for j in range(jobs):
-                    counter += golden
-                    if np.int64(_mixed(counter) >> np.uint64(11)) >= below:
+                    counter += GOLDEN
+                    if np.int64(mixed(counter) >> np.uint64(11)) >= below:
                         continue
                     news = _touch(j, touched, fresh, news)
-                    counter += golden
+                    counter += GOLDEN
                     kind = _uniform(counter)
-                    counter += golden
+                    counter += GOLDEN
                     first = int(_uniform(counter) * nodes)
-                    counter += golden
+                    counter += GOLDEN
                     amount = _uniform(counter)
                     if kind >= 0.2:
                         for w in range(words):
@@ -319,7 +333,7 @@ def evolve(
                         total += _sum_of_lanes(rows[child, w * jobs + j], bits, evens, wide)
                         same &= rows[child, w * jobs + j] == packed[w * jobs + j]
                     while turn == 0 and total > caps[j]:
-                        counter += golden
+                        counter += GOLDEN
                         n = int(_uniform(counter) * nodes)
                         at, shift = (n >> depth) * jobs + j, bits * (n & (lanes - 1))
                         if (rows[child, at] >> shift) & full:
@@ -354,7 +368,7 @@ def evolve(
                     held[2 * w], held[2 * w + 1] = even, odd
                     sharers[2 * w], sharers[2 * w + 1] = even_sharers, odd_sharers
                 for n in range(nodes):
-                    counter += golden
+                    counter += GOLDEN
                     w, lane = n >> depth, n & (lanes - 1)
                     shift, half, there = bits * lane, 2 * w + (lane & 1), bits * (lane & ~1)
                     used, shared = (held[half] >> there) & wide, ((sharers[half] >> there) & wide) > 1
@@ -371,7 +385,7 @@ def evolve(
                                     news = _touch(j, touched, fresh, news)
                                 owned = True
                     while used > node_gpus[n]:
-                        counter += golden
+                        counter += GOLDEN
                         j = int(_uniform(counter) * jobs)
                         if (rows[child, w * jobs + j] >> shift) & full:
                             rows[child, w * jobs + j] -= 1 << shift
@@ -400,23 +414,22 @@ def evolve(
 
 
 @kernel
-def _held(plan: I64, job: int) -> tuple[int, int]:
-    """GPUs of a job and the nodes they are on."""
-    gpus, nodes = 0, 0
-    for n in range(plan.shape[1]):
-        gpus += plan[job, n]
-        nodes += plan[job, n] > 0
-    return gpus, nodes
-
-
-@kernel
 def climb(
     now: I64, within: F64, across: F64, restart: F64, idle: float, caps: I64, total_gpus: int, node_gpus: int
 ) -> I64:
-    """GPUs for each job by steepest ascent of the power mean from what they hold: a deterministic search.
+    """GPUs for each job by steepest ascent of the power mean from what they have: a deterministic search.
 
     A move gives a job more GPUs, free ones or ones taken from a single other job. Jobs are worth what the best
     placement of so many GPUs is worth (one node if they fit). Placement comes after.
+
+    Parameters
+    ----------
+    now : GPUs of each job in the plan in force.
+    within, across : float64[jobs, GPUs + 1], worth by GPUs, on one node and on several.
+    restart : by what the worth of a job is multiplied that would have to restart.
+    idle : worth of a job without GPUs.
+    caps : the most GPUs that each job may have.
+    total_gpus, node_gpus : GPUs of the cluster, and of its largest node.
     """
     jobs = len(now)
     top = within.shape[1] - 1
@@ -471,10 +484,16 @@ def climb(
 
 @kernel
 def place(wanted: I64, now: I64, node_gpus: I64) -> I64:
-    """Rows for the GPUs wanted: jobs that keep their count keep their nodes, the others are placed large first.
+    """GPUs by job and node for the GPUs wanted: jobs that keep their count keep their nodes, others are placed large first.
 
     A job goes whole into the fullest node that takes it; one that needs several takes empty nodes, then what is left
     on nodes without another job of several nodes. What does not fit is cut.
+
+    Parameters
+    ----------
+    wanted : GPUs of each job.
+    now : int64[jobs, nodes], the plan in force.
+    node_gpus : GPUs of each node.
     """
     jobs, nodes = now.shape
     plan = np.zeros((jobs, nodes), np.int64)
@@ -484,7 +503,7 @@ def place(wanted: I64, now: I64, node_gpus: I64) -> I64:
         free[n] = node_gpus[n]
     for j in range(jobs):
         size[j] = wanted[j]
-        gpus, spread = _held(now, j)
+        gpus, spread = _held(now[j])
         moved[j] = wanted[j] > 0 and gpus != wanted[j]
         if wanted[j] > 0 and not moved[j]:
             for n in range(nodes):
@@ -498,7 +517,7 @@ def place(wanted: I64, now: I64, node_gpus: I64) -> I64:
 
 
 @kernel
-def _settle(j: int, wanted: int, plan: I64, free: I64, taken: npt.NDArray[np.bool_], node_gpus: I64) -> None:
+def _settle(j: int, wanted: int, plan: I64, free: I64, taken: BOOL, node_gpus: I64) -> None:
     """Nodes for one job: a single one if it fits, else empty ones, then parts of nodes no other large job is on."""
     nodes, left, home = len(free), wanted, -1
     for n in range(nodes):
@@ -515,6 +534,6 @@ def _settle(j: int, wanted: int, plan: I64, free: I64, taken: npt.NDArray[np.boo
                 plan[j, n] = min(left, free[n])
                 left -= plan[j, n]
                 free[n] -= plan[j, n]
-    if _held(plan, j)[1] > 1:
+    if _held(plan[j])[1] > 1:
         for n in range(nodes):
             taken[n] |= plan[j, n] > 0

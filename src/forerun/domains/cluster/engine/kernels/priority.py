@@ -17,15 +17,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from forerun.domains.cluster.engine.kernels.arrays import F64, I64
-from forerun.domains.cluster.engine.kernels.heap import pop_least, push_least, push_slot, remove_slot
+from forerun.domains.cluster.engine.kernels.heap import pop_least, push, push_least, remove
 from forerun.kernels.jit import kernel
 
-#: what the priority is, least first
-BY_SUBMISSION: Final = 0
-BY_DURATION: Final = 1
-BY_AREA: Final = 2
+#: the priority that changes while a job runs (`PriorityOrder.REMAINING`)
 BY_REMAINING: Final = 3
-BY_DEADLINE: Final = 4
 
 #: places in `meta`
 ARRIVED: Final = 0
@@ -54,8 +50,17 @@ END_KEY: Final = 3
 class Queue(NamedTuple):
     """A run in progress. Columns have one element a job; times in seconds; -1 is "never".
 
-    `fixed`: priority, where it does not change; `left`: seconds of work left at the last change; `slots[7, GPUs + 1]` and
-    `slot_times[4, GPUs + 1]`: running jobs; `log_*`, `event_*`: changes and events not yet taken by the caller.
+    Parameters
+    ----------
+    submit, gpus : of the jobs, in order of submission.
+    fixed : priority, where it does not change; least first.
+    left : seconds of work left at the last change.
+    first_start, end, preempts : what becomes of each job.
+    waiting, waiting_key : heap of waiting jobs by priority.
+    slots, slot_times : int64[7, GPUs + 1] and float64[4, GPUs + 1], running jobs and their two heaps.
+    meta : the counters above.
+    log_row, log_gpus : changes of GPUs that the caller has not taken yet.
+    event_time, event_pending, event_first : events likewise: jobs waiting after each, and its first entry of the log.
     """
 
     submit: F64
@@ -82,6 +87,13 @@ def advance(q: Queue, kind: int, preemptive: bool, restart_s: float, until_s: fl
     """Play on until `until_s` (not included), the end of the trace, or a full log; the instant of the next event.
 
     Infinity means that nothing is left to happen. Cutting a run anywhere does not change it.
+
+    Parameters
+    ----------
+    q : the run, changed in place.
+    kind : what the priority is, a number of `PriorityOrder`.
+    preemptive : whether better jobs take the GPUs of worse ones.
+    restart_s : seconds that a job loses when it starts again.
     """
     jobs, most_events = len(q.submit), len(q.event_time) - 1
     # at one instant a job stops and starts at most once each, and no more jobs run than there are GPUs
@@ -103,8 +115,8 @@ def advance(q: Queue, kind: int, preemptive: bool, restart_s: float, until_s: fl
         while running > 0 and end_key[0] <= now:
             slot = ending[0]
             job = job_in[slot]
-            remove_slot(worst, worst_key, worst_at, later, running, slot)
-            running = remove_slot(ending, end_key, end_at, job_in, running, slot)
+            remove(worst, worst_key, worst_at, later, running, slot)
+            running = remove(ending, end_key, end_at, job_in, running, slot)
             spare[running] = slot
             free += gpus[job]
             left[job] = 0.0
@@ -134,8 +146,8 @@ def advance(q: Queue, kind: int, preemptive: bool, restart_s: float, until_s: fl
                     worth = ends[slot] - now if now > since[slot] else left[other]
                 if key > worth or (key == worth and job > other):
                     break  # the running jobs are a prefix of the order already
-                remove_slot(ending, end_key, end_at, job_in, running, slot)
-                running = remove_slot(worst, worst_key, worst_at, later, running, slot)
+                remove(ending, end_key, end_at, job_in, running, slot)
+                running = remove(worst, worst_key, worst_at, later, running, slot)
                 spare[running] = slot
                 free += gpus[other]
                 if now > since[slot]:
@@ -162,8 +174,8 @@ def advance(q: Queue, kind: int, preemptive: bool, restart_s: float, until_s: fl
             since[slot], ends[slot] = begins, begins + left[job]
             free -= need
             badness = -ends[slot] if by_remaining else -q.fixed[job]
-            push_slot(worst, worst_key, worst_at, later, running, slot, badness)
-            running = push_slot(ending, end_key, end_at, job_in, running, slot, ends[slot])
+            push(worst, worst_key, worst_at, later, running, slot, badness)
+            running = push(ending, end_key, end_at, job_in, running, slot, ends[slot])
             q.log_row[logged] = job
             q.log_gpus[logged] = need
             logged += 1

@@ -10,11 +10,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from forerun.domains.cluster.engine.kernels.arrays import BOOL, F64
 from forerun.kernels.jit import kernel
-
-F64 = npt.NDArray[np.float64]
 
 ALPHA_C, BETA_C, ALPHA_N, BETA_N, ALPHA_R, BETA_R, GAMMA = range(7)
 
@@ -74,7 +72,7 @@ def misfit(params: F64, seen: F64) -> float:
 
 
 @kernel
-def _params_at(point: F64, free: npt.NDArray[np.bool_], pinned: F64, params: F64) -> None:
+def _params_at(point: F64, free: BOOL, pinned: F64, params: F64) -> None:
     """A point of the search (logarithms, gamma as it is) as parameters; pinned ones stay."""
     for i in range(7):
         if not free[i]:
@@ -86,11 +84,19 @@ def _params_at(point: F64, free: npt.NDArray[np.bool_], pinned: F64, params: F64
 
 
 @kernel
-def descend(start: F64, free: npt.NDArray[np.bool_], seen: F64, rounds: int, best: F64) -> float:
+def descend(start: F64, free: BOOL, seen: F64, rounds: int, best: F64) -> float:
     """Quasi-Newton descent of the misfit from `start` over the free parameters, into `best`; the misfit reached.
 
     The six times are searched as logarithms, which keeps them positive; gamma is clipped to [1, 10]. Gradients are
     central differences; the inverse Hessian starts anew where it stops pointing downhill.
+
+    Parameters
+    ----------
+    start : float64[7], the parameters to begin with; those that are not free stay as they are.
+    free : bool[7], which parameters are searched.
+    seen : the measurements, as of `misfit`.
+    rounds : the most steps.
+    best : float64[7], written: the parameters reached.
     """
     point, trial, gradient, newer = np.empty(7), np.empty(7), np.zeros(7), np.zeros(7)
     params, direction = np.empty(7), np.zeros(7)
@@ -144,9 +150,7 @@ def descend(start: F64, free: npt.NDArray[np.bool_], seen: F64, rounds: int, bes
 
 
 @kernel
-def _slopes(
-    point: F64, free: npt.NDArray[np.bool_], pinned: F64, seen: F64, params: F64, gradient: F64
-) -> None:
+def _slopes(point: F64, free: BOOL, pinned: F64, seen: F64, params: F64, gradient: F64) -> None:
     """Central differences of the misfit; one-sided where gamma meets a bound, 0 where it would only push outward."""
     nearby = point.copy()
     for i in range(7):

@@ -11,13 +11,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from forerun.domains.cluster.engine.kernels.arrays import F64, I64
 from forerun.domains.cluster.engine.kernels.order import rank_descending
 from forerun.kernels.jit import kernel
-
-I64 = npt.NDArray[np.int64]
-F64 = npt.NDArray[np.float64]
 
 CENTRE, LEAST, LEXIMIN = 0, 1, 2
 
@@ -25,7 +22,15 @@ NOW_S, EVENT_S, ARRIVED, ACTIVE, ENDING, ENDED, OVER = range(7)
 
 
 class ThemisJobs(NamedTuple):
-    """What the schedule knows of the jobs, one element a job in order of submission."""
+    """What the schedule knows of the jobs, one element a job in order of submission.
+
+    Parameters
+    ----------
+    submit_s : when they come.
+    gpus : what they ask for, and get if anything.
+    rate : iterations a second on these.
+    restart_s : what a start costs, where restarts cost anything.
+    """
 
     submit_s: I64
     gpus: I64
@@ -57,7 +62,17 @@ class ThemisState(NamedTuple):
 
 
 class ThemisRules(NamedTuple):
-    """Parameters of the schedule: cluster, slot, how to order within the optimum, and which known bugs are fixed."""
+    """Parameters of the schedule.
+
+    Parameters
+    ----------
+    total_gpus, slot_s : size of the cluster, and length of a slot.
+    order_by : how jobs are ranked where the optimum leaves a choice: CENTRE, LEAST or LEXIMIN.
+    unit_is_throughput : a fair share counts in iterations, not as if it were the throughput itself.
+    now_is_present : fairness is judged at the present, not at the last event.
+    restarts_cost : restarts cost what they cost under other schedules.
+    first_free : the first start costs nothing.
+    """
 
     total_gpus: int
     slot_s: int
@@ -69,7 +84,10 @@ class ThemisRules(NamedTuple):
 
 
 class EventBlock(NamedTuple):
-    """Room for events: event i changed `rows[first[i]:first[i + 1]]` to `gpus[...]`."""
+    """Space for events: event i, at `time_s[i]`, changed `rows[first[i]:first[i + 1]]` to `gpus[...]`.
+
+    `pending[i]` jobs wait after it.
+    """
 
     time_s: I64
     pending: I64
@@ -153,6 +171,11 @@ def shares(a: F64, b: F64, d: F64, n: F64, total_gpus: float, order_by: int, x: 
 
     Where the worst job alone fixes rho the optimum is a set: `order_by` picks its analytic centre, its least point
     or the one that goes on lowering the next-worst rho (leximin).
+
+    Parameters
+    ----------
+    a, b, d, n : seconds waited, seconds needed, seconds on a fair share, and GPUs, as in the module's notation.
+    total_gpus : N.
     """
     rho = (a[0] + b[0]) / d[0]
     for i in range(1, len(a)):
