@@ -360,12 +360,12 @@ HEADERS = {
 def test_all_four_headers_are_read(name: str, tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text(HEADERS[name])
-    table = read_jobs(path)
-    assert table.submit_s == (5,) and table.duration_s == (30,) and table.gpus == (2,)
-    assert table.job_id == ("x-1",) if name == "microsoft" else (7,)
+    jobs = read_jobs(path).jobs
+    assert (jobs.submit_s, jobs.duration_s, jobs.gpus) == ([5], [30], [2])
+    assert jobs.id == ("x-1",) if name == "microsoft" else (7,)
     if name != "raw":
-        assert table.iterations == (10,) and table.written_deadline_s == (90,)
-    assert table.best_effort == ((name in ("native", "raw")),)
+        assert (jobs.iterations, jobs.written_deadline_s) == ([10], [90])
+    assert jobs.best_effort == [name in ("native", "raw")]
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ def test_bad_rows_are_named_with_line_and_field(row: str, said: str, tmp_path: P
 def test_a_mark_and_crlf_are_repaired_and_utf_16_is_refused(tmp_path: Path) -> None:
     path, notes = tmp_path / "jobs.csv", RepairLog()
     path.write_bytes(HEADERS["raw"].replace("\n", "\r\n").encode("utf-8-sig"))
-    assert read_jobs(path, notes).gpus == (2,)
+    assert read_jobs(path, notes).jobs.gpus == [2]
     assert [repair.rule for repair in notes.repairs] == [
         "byte-order mark dropped",
         "CRLF line ends read as LF",

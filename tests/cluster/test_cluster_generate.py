@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.domains.cluster.inputs.files import jobs_of, read_jobs
-from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, ThroughputTable
+from forerun.domains.cluster.inputs.files import JobTable, jobs_of, read_jobs
+from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Jobs, ThroughputTable
 from forerun.domains.cluster.traces.fit import fit
-from forerun.domains.cluster.traces.generate import JobGenerator, LogNormalPart, MadeJobs, generate, jobs_csv
-from forerun.domains.cluster.traces.published import TEMPLATES, from_log, published
+from forerun.domains.cluster.traces.generate import JobGenerator, LogNormalPart, generate, jobs_csv
+from forerun.domains.cluster.traces.published import TEMPLATES, PublishedGenerator, from_log, published
 from forerun.domains.cluster.traces.resample import resampled
 from forerun.errors import ProfileError, ScenarioError, TraceError
 from forerun.trace.reader import read_trace
@@ -37,17 +37,25 @@ PROVIDED = {
 }
 
 
+def drawn(jobs: int, gap_s: float, table: ThroughputTable, *, seed: int = 0, **options: Any) -> Jobs:
+    """Jobs of the published generator."""
+    return published(PublishedGenerator(jobs=jobs, mean_gap_s=gap_s, **options), table, seed)
+
+
 @pytest.mark.parametrize("name", PROVIDED)
 def test_the_published_generator_is_repeated_draw_for_draw(name: str) -> None:
     shared_or_skip()
     jobs, gap_s, options = PROVIDED[name]
-    made = published(jobs, gap_s, profile("A100"), **options)
-    assert jobs_csv(made.table()).splitlines() == (DATA / "generated" / name).read_text().splitlines()
+    made = drawn(jobs, gap_s, profile("A100"), **options)
+    assert (
+        jobs_csv(JobTable("generated", made)).splitlines()
+        == (DATA / "generated" / name).read_text().splitlines()
+    )
 
 
 def test_only_slack_and_coin_hang_on_the_unseeded_generator() -> None:
     shared_or_skip()
-    one, two = (published(50, 900, profile("A100"), best_effort_share=0.5, slack_seed=s) for s in (1, 2))
+    one, two = (drawn(50, 900, profile("A100"), best_effort_share=0.5, slack_seed=s) for s in (1, 2))
     assert one.model == two.model and one.duration_s.tolist() == two.duration_s.tolist()
     assert one.deadline_s.tolist() != two.deadline_s.tolist()
     assert one.best_effort.tolist() != two.best_effort.tolist()
@@ -124,7 +132,7 @@ def test_a_fit_finds_the_mixture_it_was_made_from() -> None:
     assert shares[1] == pytest.approx(0.83, abs=0.02)
 
 
-def as_trace(made: MadeJobs, **more: Any) -> Trace:
+def as_trace(made: Jobs, **more: Any) -> Trace:
     from forerun.trace.table import Column, Provenance
 
     columns = {
@@ -151,14 +159,16 @@ def test_public_logs_can_be_fitted() -> None:
 
 def test_a_resampled_log_keeps_blocks_whole() -> None:
     made = generate(SPEC, flat_profile(), seed=4)
-    again = resampled(made.table(), block_s=86_400.0, blocks=5, seed=0)
+    table = JobTable("generated", made)
+    again = resampled(table, block_s=86_400.0, blocks=5, seed=0).jobs
     block = ((made.submit_s - made.submit_s[0]) // 86_400).astype(int)
     inside = {tuple(made.duration_s[block == b].tolist()) for b in set(block.tolist())}
-    offset = (np.asarray(again.submit_s) // 86_400).astype(int)
+    offset = (again.submit_s // 86_400).astype(int)
     for k in set(offset.tolist()):
-        assert tuple(np.asarray(again.duration_s)[offset == k].tolist()) in inside
-    assert resampled(made.table(), block_s=86_400.0, blocks=5, seed=0) == again
-    assert resampled(made.table(), block_s=86_400.0, blocks=5, seed=1) != again
+        assert tuple(again.duration_s[offset == k].tolist()) in inside
+    same, other = (resampled(table, block_s=86_400.0, blocks=5, seed=seed).jobs for seed in (0, 1))
+    assert np.array_equal(same.submit_s, again.submit_s) and same.id == again.id
+    assert not np.array_equal(other.submit_s, again.submit_s)
 
 
 def test_a_raw_log_gets_models_and_deadlines_and_what_is_left_out_is_counted() -> None:
@@ -193,10 +203,10 @@ def test_a_raw_log_gets_models_and_deadlines_and_what_is_left_out_is_counted() -
 
 def test_generated_jobs_become_the_jobs_of_a_run(tmp_path: Path) -> None:
     made = generate(SPEC, flat_profile(), seed=9)
-    jobs = jobs_of(made.table(), flat_profile())
+    jobs = jobs_of(JobTable("generated", made), flat_profile())
     assert np.array_equal(jobs.deadline_s == NO_DEADLINE_S, made.best_effort == 1)
     path = tmp_path / "made.csv"
-    path.write_text(jobs_csv(made.table()))
+    path.write_text(jobs_csv(JobTable("generated", made)))
     again = jobs_of(read_jobs(path), flat_profile())
     assert (
         again.submit_s.tolist() == jobs.submit_s.tolist()
@@ -210,7 +220,7 @@ def test_impossible_wishes_are_refused() -> None:
     with pytest.raises(ProfileError, match="no throughput of x"):
         generate(SPEC.with_(templates=(("x", 1),)), flat_profile(), seed=0)
     with pytest.raises(ProfileError, match="no throughput of"):
-        published(10, 100, flat_profile())
+        drawn(10, 100, flat_profile())
     with pytest.raises(ScenarioError, match="24, 168 or none"):
         SPEC.with_(hourly_rates=(1.0, 2.0))
     with pytest.raises(TraceError, match="at least 10"):

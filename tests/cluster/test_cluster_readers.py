@@ -728,12 +728,12 @@ def test_the_trace_reader_and_the_run_share_one_table_of_headers(tmp_path: Path,
     lines = [",".join(str(CELL[of_column(name)][at]) for name in header) for at in range(2)]
     path = write(tmp_path, "\n".join([FORMS[form], *lines]) + "\n")
     assert sniff(path) == ("cluster_jobs",)
-    read, own = read_trace(path), read_jobs(path)
+    read, own = read_trace(path), read_jobs(path).jobs
     found = {of_column(name) for name in header}
     assert set(read.columns) == found
     for name in found & {"job_id", "submit_s", "iterations", "model", "batch", "gpus", "duration_s"}:
         assert [str(value) for value in read[name].tolist()] == [
-            str(value) for value in getattr(own, name)
+            str(value) for value in getattr(own, "id" if name == "job_id" else name)
         ], name
     if "deadline_s" in found:
         assert read["deadline_s"].tolist() == list(own.written_deadline_s)

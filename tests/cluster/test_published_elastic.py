@@ -100,15 +100,17 @@ def test_reference_implementation_agrees_on_the_testbed_trace(schedule, rows):
 @pytest.mark.parametrize("seed", range(4))
 def test_reference_implementation_agrees_on_a_crowded_cluster(schedule, seed):
     """The reference implementation repeats every trial and plans whole queues; kernels skip what cannot have changed."""
-    from forerun.domains.cluster.inputs.files import jobs_of
-    from forerun.domains.cluster.traces.published import published
+    from forerun.domains.cluster.inputs.files import JobTable, jobs_of
+    from forerun.domains.cluster.traces.published import PublishedGenerator, published
 
     measured = setting("195job.csv", ("n4g8", "n8g8")[seed % 2], 240)
-    drawn = published(
-        40, 150.0 * (1 + seed), measured.profile, best_effort_share=0.3, seed=seed, slack_seed=seed
-    )
+    spec = PublishedGenerator(jobs=40, mean_gap_s=150.0 * (1 + seed), best_effort_share=0.3, slack_seed=seed)
+    drawn = published(spec, measured.profile, seed)
     scene = Setting(
-        jobs_of(drawn.table(), measured.profile), measured.cluster, measured.profile, (60, 240)[seed // 2]
+        jobs_of(JobTable("generated", drawn), measured.profile),
+        measured.cluster,
+        measured.profile,
+        (60, 240)[seed // 2],
     )
     played = play(RECIPES[schedule], scene)
     reference = Reference(scene, schedule)

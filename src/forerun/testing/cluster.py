@@ -28,7 +28,6 @@ from forerun.domains.cluster.engine.record import Record
 from forerun.domains.cluster.engine.rules import Rules
 from forerun.domains.cluster.engine.run import rules_for, run_rules
 from forerun.domains.cluster.inputs.setting import (
-    NO_DEADLINE_S,
     Cluster,
     Jobs,
     NodeGroup,
@@ -100,20 +99,18 @@ def drawn_world(number: int, *, published: bool = False) -> Scene:
     iterations = np.where(kind >= 0, np.maximum(1, (duration * rate[kind, gpus]).astype(np.int64)), 0)
     effort = draw.random(count) < 0.3
     written = submit + np.rint(duration * draw.uniform(-0.05, 4.0, count)).astype(np.int64)
-    jobs = Jobs(
-        file_row=np.arange(count),
+    jobs = Jobs.of(
+        submit,
+        gpus,
+        duration,
         id=tuple(f"j{row}" for row in range(count)),
-        submit_s=submit,
-        deadline_s=np.where(effort, NO_DEADLINE_S, written),
         iterations=iterations,
-        kind=kind.astype(np.int64),
+        kind=kind,
         model=tuple(slow.kinds[at][0] if at >= 0 else "" for at in kind.tolist()),
-        batch=np.array([slow.kinds[at][1] if at >= 0 else 0 for at in kind.tolist()], np.int64),
-        gpus=gpus,
-        duration_s=duration,
+        batch=[slow.kinds[at][1] if at >= 0 else 0 for at in kind.tolist()],
+        deadline_s=written,
         best_effort=effort,
         user=tuple(draw.choice(["u", "v", "w"], count).tolist()),
-        written_deadline_s=written,
     )
     setting = Setting(
         jobs,
@@ -369,16 +366,7 @@ class Witness:
         stretches = stretches_of(record)
         waits = waits_of(record, stretches)
         ledger_of(record, stretches, waits).check()
-        for cause in (
-            "admission",
-            "capacity",
-            "fragmentation",
-            "policy",
-            "quota",
-            "reconfiguration",
-            "running",
-        ):
-            seconds = getattr(waits, cause)
+        for cause, seconds in (*waits.by_cause().items(), ("running", waits.running)):
             assert (seconds >= -_TOLERANCE_S).all(), f"{self.scene}: {cause} is negative"
         ended = record.end_s >= 0
         np.testing.assert_allclose(

@@ -11,6 +11,7 @@ from forerun.domains.cluster.inputs.costs import PRESETS, faults
 from forerun.domains.cluster.policies.elasticflow import ElasticFlow
 from forerun.domains.cluster.policy import Policy, schedulers
 from forerun.domains.cluster.traces.generate import JobGenerator
+from forerun.domains.cluster.traces.published import PublishedGenerator
 from forerun.domains.cluster.traces.resample import Resample
 from forerun.errors import known_names
 from forerun.registry import member_name
@@ -25,22 +26,6 @@ RIGID: Final = "rigid"
 Placement = Literal["anywhere", "first-fit", "best-fit", "consolidated", "buddy", "random"]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
-
-
-class PublishedGenerator(Spec, frozen=True, kw_only=True):
-    """The job generator published with ElasticFlow, number by number.
-
-    jobs: how many. mean_gap_s: mean time between submissions. least_slack, most_slack: a deadline is uniformly between these
-    numbers of durations after the submission (default 0.5, 1.5). best_effort_share: share of jobs without a deadline
-    (default 0). slack_seed: seeds deadlines and best-effort jobs, which the original leaves unseeded (default 0).
-    """
-
-    jobs: Positive
-    mean_gap_s: Annotated[float, msgspec.Meta(gt=0)]
-    least_slack: float = 0.5
-    most_slack: float = 1.5
-    best_effort_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
-    slack_seed: int = 0
 
 
 class TraceSpec(Spec, frozen=True, kw_only=True):

@@ -124,15 +124,16 @@ def _setting(job: Job) -> Setting:
             job.trace, job.cluster, job.slot_s, job.gpu_type, first=job.first, corrected=corrected
         )
         return replace(made, seed=job.seed)
-    from forerun.domains.cluster.inputs.files import jobs_of, read_cluster
-    from forerun.domains.cluster.traces.published import published
+    from forerun.domains.cluster.inputs.files import JobTable, jobs_of, read_cluster
+    from forerun.domains.cluster.traces.published import PublishedGenerator, published
     from forerun.replication.elasticflow.public import public_path
 
     count, gap_s, share, seed = job.drawn
     profile = public_profile(job.gpu_type)
-    drawn = published(count, gap_s, profile, best_effort_share=share, seed=0, slack_seed=seed)
+    spec = PublishedGenerator(jobs=count, mean_gap_s=gap_s, best_effort_share=share, slack_seed=seed)
+    drawn = published(spec, profile, seed=0)
     return Setting(
-        jobs=jobs_of(drawn.table(), profile),
+        jobs=jobs_of(JobTable("generated", drawn), profile),
         cluster=read_cluster(public_path(f"cluster_specs/{job.cluster}.csv"), job.gpu_type),
         profile=profile,
         slot_s=job.slot_s,

@@ -6,19 +6,18 @@ artifact (github.com/petuum/adaptdl, branch osdi21-artifact; Apache-2.0).
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from forerun.domains.cluster.inputs.files import read_rows
 from forerun.domains.cluster.inputs.setting import F64
 from forerun.errors import Problem, ProfileError
-from forerun.regular import read_regular, unreadable
 
 #: epochs each application trains for
 EPOCHS: Final = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
@@ -34,10 +33,18 @@ Point = tuple[float, float, float]
 class Application:
     """One measured application.
 
-    `placements`: per placement (GPUs on each node, smallest rotation) float64[points, 3] of local batch, step seconds,
-    exchange seconds, by batch. `averaged`: the same per (nodes, replicas), averaged over placements, with the
-    larger scales measured separately. `progress`, `grad_sqr`, `grad_var`: float64[batches, epochs] at
-    `batches`; progress counts iterations of the initial batch.
+    Parameters
+    ----------
+    name : of its folder.
+    epochs : how many it trains for.
+    batches : validated global batches, ascending.
+    least_local, most_local : the range of local batches that may run.
+    fixed_batch : the only global batch; 0: it is elastic.
+    placements : per placement (GPUs on each node, smallest rotation) float64[points, 3] of local batch, step seconds and
+        exchange seconds, by batch.
+    averaged : the same per (nodes, replicas), averaged over placements, with the larger scales measured separately.
+    progress : float64[batches, epochs], iterations of the initial batch at the end of each epoch.
+    grad_sqr, grad_var : float64[batches, epochs], squared norm and variance of the gradient.
     """
 
     name: str
@@ -154,7 +161,7 @@ def _application(folder: Path) -> Application:
     placements: dict[tuple[int, ...], list[Point]] = defaultdict(list)
     averaged: dict[tuple[int, int], dict[float, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for where, row in _rows(folder / "placements.csv", ("placement", "local_bsz", "step_time", "sync_time")):
-        held = tuple(int(digit) for digit in row["placement"] if digit in "123456789")
+        held = tuple(int(digit) for digit in row["placement"] or "" if digit in "123456789")
         if not held:
             raise ProfileError.at(where, f"placement {row['placement']!r} holds no GPU")
         point = _point(where, row)
@@ -206,28 +213,22 @@ def _validation(folder: Path) -> tuple[F64, F64]:
     return np.array(sorted(files), np.float64), np.array(tables, np.float64)
 
 
-def _rows(path: Path, names: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
-    try:
-        text = io.StringIO(read_regular(path).decode("utf-8-sig"), newline="")
-        rows = [
-            (f"{path.parent.name}/{path.name}:{at}", row) for at, row in enumerate(csv.DictReader(text), 2)
-        ]
-    except OSError as error:
-        raise ProfileError.at(str(path), unreadable(error)) from error
-    except csv.Error as error:
-        raise ProfileError.at(str(path), f"is no table: {error}") from None
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise ProfileError.at(f"{path}:{line}", "is no UTF-8 text") from None
+def _rows(path: Path, names: Sequence[str]) -> list[tuple[str, dict[str, str | None]]]:
+    """The rows of a table by column, each with its place."""
+    (_, header), *read = read_rows(path, ProfileError) or [(1, [])]
+    rows = [
+        (f"{path.parent.name}/{path.name}:{at}", dict(zip_longest(header, cells[: len(header)])))
+        for at, (_, cells) in enumerate(read, 2)
+    ]
     if not rows:
         raise ProfileError.at(str(path), "holds no rows")
-    missing = [name for name in names if name not in rows[0][1]]
+    missing = [name for name in names if name not in header]
     if missing:
         raise ProfileError.at(f"{path}:1", f"misses the columns {', '.join(missing)}")
     return rows
 
 
-def _point(where: str, row: Mapping[str, str]) -> Point:
+def _point(where: str, row: Mapping[str, str | None]) -> Point:
     batch, step_s, exchange_s = (
         _number(where, row, name) for name in ("local_bsz", "step_time", "sync_time")
     )
@@ -238,10 +239,10 @@ def _point(where: str, row: Mapping[str, str]) -> Point:
     return batch, step_s, exchange_s
 
 
-def _number(where: str, row: Mapping[str, str], name: str) -> float:
+def _number(where: str, row: Mapping[str, str | None], name: str) -> float:
     try:
-        value = float(row[name])
-    except (TypeError, ValueError):
+        value = float(row[name] or "")
+    except ValueError:
         raise ProfileError.at(where, f"{name} is {row[name]!r}, a number is wanted") from None
     if not np.isfinite(value):
         raise ProfileError.at(where, f"{name} is {row[name]!r}, a finite number is wanted")

@@ -8,8 +8,6 @@ other models. Jobs without a model have the scenario's plain seconds.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,9 +17,9 @@ from typing import Final
 
 import numpy as np
 
+from forerun.domains.cluster.inputs.files import read_rows
 from forerun.domains.cluster.inputs.setting import F64, I64, Jobs, Setting
 from forerun.errors import Problem, ScenarioError, known_names
-from forerun.regular import read_regular, unreadable
 
 #: the four kinds of change, in the order of the kernels' arrays
 KINDS: Final = ("restart", "grow", "shrink", "move")
@@ -49,7 +47,11 @@ SOURCES: Final = {
 class CostTable:
     """Costs of each job's changes.
 
-    `row[jobs]`: which row of the curves a job has; `points[row][kind]`: (log2 of a count, seconds), ascending.
+    Parameters
+    ----------
+    row : int64[jobs], which curves a job has.
+    points : curves, by row and kind of change: (log2 of a count, seconds), ascending.
+    source : where the costs come from, for the result (default: not said).
     """
 
     row: I64
@@ -101,15 +103,7 @@ def _at(points: Sequence[tuple[float, float]], count: int) -> float:
 
 def read_costs(path: Path) -> dict[str, dict[str, float]]:
     """The costs of a CSV file, `model,1->2,2->1,8->16,16->8,migrate`; seconds, empty cells are not measured."""
-    try:
-        text = read_regular(path).decode("utf-8-sig")
-    except OSError as fault:
-        raise ScenarioError.at(str(path), unreadable(fault)) from fault
-    except UnicodeDecodeError as fault:
-        line = fault.object.count(b"\n", 0, fault.start) + 1
-        raise ScenarioError.at(f"{path}:{line}", "is no UTF-8 text") from fault
-    reader = csv.reader(io.StringIO(text, newline=""))
-    rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
+    rows = [(line, [cell.strip() for cell in cells]) for line, cells in read_rows(path, ScenarioError)]
     if not rows or rows[0][1][0] != "model" or len(rows) < 2:
         raise ScenarioError.at(
             f"{path.name}:1",
@@ -200,9 +194,17 @@ def cost_table(
     where: str,
     source: str = "",
 ) -> CostTable:
-    """Each job's costs by its model; jobs without a model have `otherwise`.
+    """Each job's costs by its model.
 
-    Raises ScenarioError at `where` for a model of the jobs that is not in the table, if it has no row `*`.
+    Raises ScenarioError for a model of the jobs that is not in the table, if it has no row `*`.
+
+    Parameters
+    ----------
+    models : seconds by model and change, as `1->2`, `migrate` or `restart`.
+    jobs : the jobs.
+    otherwise : curves of jobs without a model.
+    where : the table's place, for errors.
+    source : where the costs come from, for the result (default: not said).
     """
     names = list(models)
     row_of = {name: at for at, name in enumerate(names)}

@@ -10,13 +10,20 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import NO_DEADLINE_S, Cluster, Jobs, NodeGroup, ThroughputTable
+from forerun.domains.cluster.inputs.setting import (
+    I64,
+    NO_DEADLINE_S,
+    Cluster,
+    Jobs,
+    NodeGroup,
+    ThroughputTable,
+)
 from forerun.errors import Problem, ProfileError, ScenarioError, TraceError, known_names
 from forerun.regular import read_regular, unreadable
 from forerun.trace.readers.cluster_jobs import NO_DEADLINE, job_name, job_rows
@@ -28,32 +35,38 @@ _SPEC_FIELDS: Final = ("num_switch", "num_node_p_switch", "num_gpu_p_node", "num
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """A job log before it meets a profile: one tuple a column, in the order of the file.
+    """A job log before it meets a profile, in the order of the file.
 
-    `user` is who submitted a job (the virtual cluster where the log names no user), `vc` its virtual cluster or partition.
-    `read_as` names the reader of a foreign log; `most_held` is the most GPUs in use at once (0: not recorded).
+    Parameters
+    ----------
+    source : name of the file, or how the jobs were made.
+    jobs : the jobs; their `user` is the virtual cluster where the log names no user.
+    vc : virtual cluster or partition of each job (default: none).
+    line : line of the file of each job (default: as in a file with a header).
+    read_as : the reader of a foreign log (default: not foreign).
+    most_held : the most GPUs in use at once (default 0: not recorded).
     """
 
     source: str
-    job_id: tuple[int | str, ...]
-    submit_s: tuple[int, ...]
-    iterations: tuple[int, ...]
-    model: tuple[str, ...]
-    deadline_s: tuple[int, ...]
-    batch: tuple[int, ...]
-    gpus: tuple[int, ...]
-    duration_s: tuple[int, ...]
-    best_effort: tuple[bool, ...]
-    user: tuple[str, ...]
-    vc: tuple[str, ...]
-    written_deadline_s: tuple[int, ...]
-    line: tuple[int, ...]
+    jobs: Jobs
+    vc: tuple[str, ...] = ()
+    line: tuple[int, ...] = ()
     read_as: str = ""
     most_held: float = 0.0
 
-    def columns(self) -> dict[str, tuple[Any, ...]]:
-        """The columns by name."""
-        return {name: value for name in self.__slots__ if isinstance(value := getattr(self, name), tuple)}
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def place(self, row: int) -> str:
+        """File and line of a row of the file."""
+        return f"{self.source}:{self.line[row] if self.line else row + 2}"
+
+    def take(self, rows: Sequence[int] | I64) -> JobTable:
+        """The rows of a table as a table of its own."""
+        jobs = replace(self.jobs.take(rows), file_row=np.arange(len(rows)))
+        vc = tuple(self.vc[row] for row in rows) if self.vc else ()
+        line = tuple(self.line[row] for row in rows) if self.line else ()
+        return replace(self, jobs=jobs, vc=vc, line=line)
 
 
 def read_cluster(path: Path, gpu_type: str = "") -> Cluster:
@@ -61,7 +74,7 @@ def read_cluster(path: Path, gpu_type: str = "") -> Cluster:
 
     GPUs are the product of the first three; processors and memory are read and never bind.
     """
-    rows = _rows(path, ScenarioError, delimiter=" " if path.suffix == ".txt" else ",")
+    rows = read_rows(path, ScenarioError, delimiter=" " if path.suffix == ".txt" else ",")
     if len(rows) < 2:
         raise ScenarioError.at(
             path.name, f"holds no cluster; one row under {','.join(_SPEC_FIELDS)} is wanted"
@@ -104,29 +117,23 @@ def read_jobs(path: Path, notes: RepairLog | None = None) -> JobTable:
     """
     notes = RepairLog() if notes is None else notes
     _, rows = job_rows(Source(path, repairs=notes, name=path.name))
-    count, columns = len(rows), {name: tuple(values.tolist()) for name, values in rows.columns.items()}
-    deadlines = columns.get("deadline_s", (NO_DEADLINE,) * count)
-    written_s = tuple(NO_DEADLINE_S if at == NO_DEADLINE else at for at in deadlines)
-    effort = columns.get("best_effort", (0,) * count)
-    deadline_s = tuple(NO_DEADLINE_S if alone else at for at, alone in zip(written_s, effort, strict=True))
-    nothing, unnamed = (0,) * count, ("",) * count
-    vcs, users = columns.get("vc", unnamed), columns.get("user", unnamed)
-    return JobTable(
-        source=path.name,
-        job_id=tuple(map(job_name, columns["job_id"])),
-        submit_s=columns["submit_s"],
+    count, columns = len(rows), rows.columns
+    nothing, unnamed = np.zeros(count, np.int64), ("",) * count
+    written_s = columns.get("deadline_s", np.full(count, NO_DEADLINE))
+    users, vcs = (tuple(columns[name].tolist()) if name in columns else unnamed for name in ("user", "vc"))
+    jobs = Jobs.of(
+        columns["submit_s"],
+        columns["gpus"],
+        columns["duration_s"],
+        id=tuple(map(job_name, columns["job_id"].tolist())),
         iterations=columns.get("iterations", nothing),
-        model=columns.get("model", unnamed),
-        deadline_s=deadline_s,
+        model=tuple(columns["model"].tolist()) if "model" in columns else unnamed,
         batch=columns.get("batch", nothing),
-        gpus=columns["gpus"],
-        duration_s=columns["duration_s"],
-        best_effort=tuple(at == NO_DEADLINE_S for at in deadline_s),
+        deadline_s=np.where(written_s == NO_DEADLINE, NO_DEADLINE_S, written_s),
+        best_effort=columns.get("best_effort", nothing),
         user=users if any(users) else vcs,
-        vc=vcs,
-        written_deadline_s=written_s,
-        line=tuple(rows.lines.tolist()),
     )
+    return JobTable(path.name, jobs, vcs, tuple(rows.lines.tolist()))
 
 
 def jobs_of(table: JobTable, profile: ThroughputTable | None, notes: RepairLog | None = None) -> Jobs:
@@ -137,36 +144,21 @@ def jobs_of(table: JobTable, profile: ThroughputTable | None, notes: RepairLog |
     notes = RepairLog() if notes is None else notes
     problems: list[Problem] = []
     kinds = {kind: row for row, kind in enumerate(profile.kinds)} if profile else {}
-    kind = np.full(len(table.job_id), -1, np.int64)
-    for row, (model, batch) in enumerate(zip(table.model, table.batch, strict=True)):
+    jobs = table.jobs
+    kind = np.full(len(jobs), -1, np.int64)
+    for row, (model, batch) in enumerate(zip(jobs.model, jobs.batch.tolist(), strict=True)):
         if not model or profile is None:
             continue
         if (model, batch) in kinds:
             kind[row] = kinds[model, batch]
         else:
-            problems.append(Problem(f"{table.source}:{table.line[row]}", _unknown_kind(model, batch, kinds)))
+            problems.append(Problem(table.place(row), _unknown_kind(model, batch, kinds)))
     if problems:
         raise TraceError(*problems)
-    submit = np.array(table.submit_s, np.int64)
-    order = np.argsort(submit, kind="stable")
-    if (np.diff(submit) < 0).any():
-        where = f"{table.source}:{table.line[int(np.flatnonzero(np.diff(submit) < 0)[0]) + 1]}"
-        notes.note("rows out of order (sorted by submission)", where)
-    return Jobs(
-        file_row=np.arange(len(submit)),
-        id=table.job_id,
-        submit_s=submit,
-        deadline_s=np.array(table.deadline_s, np.int64),
-        iterations=np.array(table.iterations, np.int64),
-        kind=kind,
-        model=table.model,
-        batch=np.array(table.batch, np.int64),
-        gpus=np.array(table.gpus, np.int64),
-        duration_s=np.array(table.duration_s, np.int64),
-        best_effort=np.array(table.best_effort, np.bool_),
-        user=table.user,
-        written_deadline_s=np.array(table.written_deadline_s, np.int64),
-    ).take(order)
+    early = np.flatnonzero(np.diff(jobs.submit_s) < 0)
+    if len(early):
+        notes.note("rows out of order (sorted by submission)", table.place(int(early[0]) + 1))
+    return replace(jobs, kind=kind).take(np.argsort(jobs.submit_s, kind="stable"))
 
 
 def _unknown_kind(model: str, batch: int, kinds: Mapping[tuple[str, int], int]) -> str:
@@ -216,7 +208,7 @@ def read_tables(files: Sequence[Path], gpu_type: str, name: str = "") -> Through
 
 
 def _throughput(path: Path, problems: list[Problem]) -> tuple[str, dict[int, dict[int, str]]]:
-    rows = _rows(path, ProfileError)
+    rows = read_rows(path, ProfileError)
     if not rows or [cell.strip() for cell in rows[0][1]][:1] != ["global_batch_size"]:
         raise ProfileError.at(
             f"{path.name}:1", "the header starts with global_batch_size, then one GPU count a column"
@@ -280,10 +272,13 @@ def _integer_hint(text: str) -> str:
     return "a whole number is wanted, not a fraction"
 
 
-def _rows(
+def read_rows(
     path: Path, error: type[TraceError] | type[ProfileError] | type[ScenarioError], delimiter: str = ","
 ) -> list[tuple[int, list[str]]]:
-    """The non-empty rows of a text file with their line numbers; any of UTF-8, with mark, or UTF-16."""
+    """The non-empty rows of a text file with their line numbers; any of UTF-8, with mark, or UTF-16.
+
+    Raises `error` for a file that cannot be read as such a table.
+    """
     try:
         data = read_regular(path)
     except OSError as fault:
@@ -299,4 +294,7 @@ def _rows(
     if ";" in text.split("\n", 1)[0] and "," not in text.split("\n", 1)[0]:
         raise error.at(f"{path.name}:1", "separates fields by semicolons; commas are wanted")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=delimiter == " ")
-    return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    try:
+        return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    except csv.Error as fault:
+        raise error.at(f"{path.name}:{reader.line_num}", f"is no table: {fault}") from None

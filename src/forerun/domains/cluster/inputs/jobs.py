@@ -26,19 +26,9 @@ from forerun.trace.table import Trace
 def table_from(trace: TraceSpec, profile: ThroughputTable | None, seed: int, repairs: RepairLog) -> JobTable:
     """The jobs of a scenario's trace, before they meet the profile."""
     if trace.generate is not None:
-        return generate(trace.generate, profile, seed).table()
+        return JobTable("generated", generate(trace.generate, profile, seed))
     if trace.published is not None:
-        made = trace.published
-        return published(
-            made.jobs,
-            made.mean_gap_s,
-            _needed(profile),
-            least_slack=made.least_slack,
-            most_slack=made.most_slack,
-            best_effort_share=made.best_effort_share,
-            seed=seed,
-            slack_seed=made.slack_seed,
-        ).table()
+        return JobTable("generated", published(trace.published, _needed(profile), seed))
     if trace.resample is not None:
         again = trace.resample
         whole = table_of_file(Path(again.file.path), again.format, repairs)
@@ -47,7 +37,7 @@ def table_from(trace: TraceSpec, profile: ThroughputTable | None, seed: int, rep
     path = Path(trace.file.path)
     if trace.draw_models:
         log = read_trace(path, "cluster_jobs" if trace.format == "native" else trace.format, repairs=repairs)
-        return from_log(log, _needed(profile), seed=seed, repairs=repairs).table(path.name)
+        return JobTable(path.name, from_log(log, _needed(profile), seed=seed, repairs=repairs))
     return table_of_file(path, trace.format, repairs)
 
 
@@ -87,20 +77,11 @@ def table_of_log(log: Trace, source: str, repairs: RepairLog) -> JobTable:
     count = len(submit)
     vcs = tuple(str(vc or "") for vc in log["vc"].tolist()) if "vc" in log else ("",) * count
     users = tuple(str(user or "") for user in log["user"].tolist()) if "user" in log else ("",) * count
+    ids = tuple(str(name) for name in log["job_id"])
     return JobTable(
-        source=source,
-        job_id=tuple(str(name) for name in log["job_id"]),
-        submit_s=tuple(submit.tolist()),
-        iterations=(0,) * count,
-        model=("",) * count,
-        deadline_s=(NO_DEADLINE_S,) * count,
-        batch=(0,) * count,
-        gpus=tuple(whole.tolist()),
-        duration_s=tuple(duration.tolist()),
-        best_effort=(True,) * count,
-        user=users if any(users) else vcs,
+        source,
+        Jobs.of(submit, whole, duration, id=ids, user=users if any(users) else vcs),
         vc=vcs,
-        written_deadline_s=(NO_DEADLINE_S,) * count,
         line=(0,) * count if log.lines is None else tuple(log.lines.tolist()),
         read_as=str(log.provenance.format),
         most_held=float(demand(log)[1].max(initial=0.0)) if "start_s" in log else 0.0,
@@ -127,7 +108,7 @@ def with_iterations(jobs: Jobs, profile: ThroughputTable, table: JobTable) -> tu
     rates = rate[jobs.kind[lacking], jobs.gpus[lacking]]
     problems = [
         Problem(
-            f"{table.source}:{table.line[int(jobs.file_row[row])]}: job {jobs.id[row]}",
+            f"{table.place(int(jobs.file_row[row]))}: job {jobs.id[row]}",
             f"has no iterations, and {jobs.model[row]} no throughput on {jobs.gpus[row]} GPUs to tell them by",
         )
         for row in lacking[~(rates > 0)][:20].tolist()
@@ -225,11 +206,10 @@ def fitting(
     larger = jobs.gpus > most if keeps else _rigid_beyond(jobs, profiles, most)
 
     def where(row: int) -> str:
-        line = table.line[int(jobs.file_row[row])]
-        written = scenario.trace.file is not None and not scenario.trace.draw_models and line > 0
-        return (
-            f"{table.source}:{line}: job {jobs.id[row]}" if written else f"{table.source}: job {jobs.id[row]}"
-        )
+        at = int(jobs.file_row[row])
+        written = scenario.trace.file is not None and not scenario.trace.draw_models
+        written = written and bool(table.line) and table.line[at] > 0
+        return f"{table.place(at) if written else table.source}: job {jobs.id[row]}"
 
     rows = np.flatnonzero(larger).tolist()
     if rows and scenario.trace.larger == "drop":

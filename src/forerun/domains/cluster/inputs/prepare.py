@@ -61,7 +61,8 @@ def prepare(scenario: Scenario) -> Inputs:
     table = table_from(scenario.trace, profile, scenario.seed, repairs)
     if scenario.quota is not None:
         _check_quota_names(scenario.quota, table, scenario.trace)
-        table = replace(table, user=_owners(table, scenario.quota.per))
+        jobs = replace(table.jobs, user=_owners(table, scenario.quota.per))
+        table = replace(table, jobs=jobs)
     policy = scenario.policy
     keeps = policy.keeps_requests
     if profile is not None and keeps and (counts := _unmeasured(table, profile)):
@@ -164,7 +165,7 @@ def slowness_of(scenario: Scenario, jobs: int) -> F64 | None:
 
 def _owners(table: JobTable, per: Literal["user", "vc"]) -> tuple[str, ...]:
     """Whose quota each job counts against."""
-    return table.user if per == "user" else table.vc
+    return table.jobs.user if per == "user" else table.vc or ("",) * len(table)
 
 
 def _check_quota_names(quota: Quota, table: JobTable, trace: TraceSpec) -> None:
@@ -208,12 +209,13 @@ def _one_order_of_kinds(profiles: tuple[ThroughputTable, ...]) -> None:
 
 def _unmeasured(table: JobTable, profile: ThroughputTable) -> list[int]:
     """Requested counts that interpolation may fill: between the measured levels, or holes at one."""
-    if not any(table.model):
+    jobs = table.jobs
+    if not any(jobs.model):
         return []
     top, levels = int(profile.levels[-1]), {count: at for at, count in enumerate(profile.levels.tolist())}
-    counts = {count for count in table.gpus if count not in levels and count < top}
+    counts = {count for count in jobs.gpus.tolist() if count not in levels and count < top}
     kinds = {kind: row for row, kind in enumerate(profile.kinds)}
-    for model, batch, count in zip(table.model, table.batch, table.gpus, strict=True):
+    for model, batch, count in zip(jobs.model, jobs.batch.tolist(), jobs.gpus.tolist(), strict=True):
         row = kinds.get((model, batch))
         if row is not None and count in levels and np.isnan(profile.rate[row, levels[count]]):
             counts.add(count)

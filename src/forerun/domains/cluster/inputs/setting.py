@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +28,22 @@ NO_DEADLINE_S: Final = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """A job log as columns, sorted stably by `submit_s`.
+    """Jobs as columns, one element a job; in a run sorted stably by `submit_s`. `Jobs.of` fills columns that a log lacks.
 
-    `file_row` is the row number in the file (from 0); `deadline_s` is absolute, NO_DEADLINE_S where there is none;
-    `iterations` counts steps of the global batch; `kind` is the row of the profile for (model, batch), -1 for a job
-    without one, which then runs rigid for `duration_s` on `gpus` GPUs. `written_deadline_s` is the deadline in the file,
-    also for best-effort jobs, whose `deadline_s` is none.
+    Parameters
+    ----------
+    file_row : row number in the file, from 0.
+    id : the job's name.
+    submit_s : when it was submitted.
+    deadline_s : absolute; NO_DEADLINE_S where there is none.
+    iterations : steps of the global batch.
+    kind : row of the profile for (model, batch). -1: none; the job runs rigid, for `duration_s` on `gpus` GPUs.
+    model, batch : what it trains, and its global batch; empty and 0: not known.
+    gpus : GPUs that it asks for.
+    duration_s : seconds on these.
+    best_effort : whether it goes without a deadline.
+    user : who submitted it.
+    written_deadline_s : the deadline in the file, also for best-effort jobs, whose `deadline_s` is none.
     """
 
     file_row: I64
@@ -50,6 +60,51 @@ class Jobs:
     user: tuple[str, ...]
     written_deadline_s: I64
 
+    @classmethod
+    def of(
+        cls,
+        submit_s: npt.ArrayLike,
+        gpus: npt.ArrayLike,
+        duration_s: npt.ArrayLike,
+        *,
+        id: Sequence[int | str] = (),
+        iterations: npt.ArrayLike = 0,
+        kind: npt.ArrayLike = -1,
+        model: Sequence[str] = (),
+        batch: npt.ArrayLike = 0,
+        deadline_s: npt.ArrayLike = NO_DEADLINE_S,
+        best_effort: npt.ArrayLike = False,
+        user: Sequence[str] = (),
+    ) -> Jobs:
+        """Jobs in the order of a file, of whose columns only three must be known.
+
+        Parameters
+        ----------
+        deadline_s : as written in the file (default: no deadlines).
+        best_effort : which jobs go without theirs (default: none but those that have no deadline).
+        id : default: the numbers from 0.
+        """
+        count = np.size(submit_s)
+        given = (submit_s, gpus, duration_s, iterations, kind, batch, deadline_s)
+        whole = [np.broadcast_to(np.asarray(values, np.int64), count).copy() for values in given]
+        submitted, asked, seconds, steps, row, samples, written = whole
+        due = np.where(np.asarray(best_effort, np.bool_), NO_DEADLINE_S, written)
+        return cls(
+            file_row=np.arange(count),
+            id=tuple(id or range(count)),
+            submit_s=submitted,
+            deadline_s=due,
+            iterations=steps,
+            kind=row,
+            model=tuple(model or ("",) * count),
+            batch=samples,
+            gpus=asked,
+            duration_s=seconds,
+            best_effort=due >= NO_DEADLINE_S,
+            user=tuple(user or ("",) * count),
+            written_deadline_s=written,
+        )
+
     def __len__(self) -> int:
         return len(self.id)
 
@@ -61,31 +116,28 @@ class Jobs:
     def take(self, rows: Sequence[int] | I64) -> Jobs:
         """The jobs of some rows, in that order (the caller keeps it sorted by submission)."""
         index = np.asarray(rows, np.int64)
-        return Jobs(
-            file_row=self.file_row[index],
-            id=tuple(self.id[row] for row in index),
-            submit_s=self.submit_s[index],
-            deadline_s=self.deadline_s[index],
-            iterations=self.iterations[index],
-            kind=self.kind[index],
-            model=tuple(self.model[row] for row in index),
-            batch=self.batch[index],
-            gpus=self.gpus[index],
-            duration_s=self.duration_s[index],
-            best_effort=self.best_effort[index],
-            user=tuple(self.user[row] for row in index),
-            written_deadline_s=self.written_deadline_s[index],
-        )
+        taken: dict[str, Any] = {}
+        for name in self.__slots__:
+            column = getattr(self, name)
+            taken[name] = tuple(column[row] for row in index) if isinstance(column, tuple) else column[index]
+        return Jobs(**taken)
 
 
 @dataclass(frozen=True, slots=True)
 class ThroughputTable:
     """Throughput per (model, global batch) and GPU count, for one GPU type.
 
-    `rate`: float64[kinds, levels], iterations per second with GPUs placed together; nan where it was not measured, 0 where
-    the job cannot run. `levels` are the only legal GPU counts. `largest_column` is, per kind, the largest count whose
-    cell is not literally `nan` (an empty or zero cell counts): the published rule for schedules other than
-    ElasticFlow's.
+    Parameters
+    ----------
+    gpu_type : of the GPUs measured.
+    kinds : (model, global batch) of each row.
+    levels : the only legal GPU counts, ascending.
+    rate : float64[kinds, levels], iterations per second with GPUs placed together; nan where it was not measured, 0 where
+        the job cannot run.
+    largest_column : per kind, the largest count whose cell is not literally `nan` (an empty or zero cell counts): the
+        published rule for schedules other than ElasticFlow's.
+    source : where the numbers come from (default: measured).
+    notes : what to know about them, for the result (default: nothing).
     """
 
     gpu_type: str
@@ -112,7 +164,15 @@ class ThroughputTable:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """`count` equal nodes of `gpus` GPUs of one type, in one rack (a switch)."""
+    """Equal nodes in one rack (a switch).
+
+    Parameters
+    ----------
+    name : of the group.
+    count : nodes.
+    gpus, gpu_type : GPUs of each, and their type (default: not said).
+    rack : default: not said.
+    """
 
     name: str
     count: int
@@ -126,6 +186,11 @@ class Cluster:
     """The machines: groups of equal nodes, in order.
 
     The published schedules know one kind of node: for them `switches` x `nodes_per_switch` x `gpus_per_node`.
+
+    Parameters
+    ----------
+    groups : the nodes; they are numbered in this order, and their GPUs likewise.
+    switches : number of racks (default: one).
     """
 
     groups: tuple[NodeGroup, ...]
@@ -180,10 +245,19 @@ class Cluster:
 class Setting:
     """Everything a run depends on, resolved into arrays.
 
-    `profile` is the throughput of the GPU type the published schedules run on; `profiles` has one a type where nodes
-    differ. `corrected` names the switches that are off the published behaviour. `costs`: of changes of GPUs, where a table
-    gives them. `slowness`, float64[jobs]: how many times as long as its profile says each job's work takes, which no policy
-    knows beforehand (None: 1).
+    Parameters
+    ----------
+    jobs, cluster : what runs, and where.
+    profile : throughput of the GPU type that the published schedules run on; None: jobs run rigid, for their durations.
+    slot_s : slot of the published schedules.
+    gpu_type : that GPU type (default: A100).
+    corrected : the switches of known bugs that are off the published behaviour (default: none).
+    seed : of all random numbers (default: 0).
+    profiles : one a GPU type, where nodes differ (default: none).
+    costs : of changes of GPUs, where a table gives them (default: no table).
+    slowness : float64[jobs], how many times as long as its profile says each job's work takes, which no policy knows
+        beforehand (default: 1 for all).
+    applications : training measurements by model, for Pollux (default: none).
     """
 
     jobs: Jobs

@@ -19,10 +19,14 @@ _ROUNDS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class StepModel:
-    """Parameters of a step's duration, seconds (betas: seconds a sample, seconds a replica).
+    """Parameters of a step's duration; the formula is in `engine.kernels.step_model`.
 
-    Subscripts: c gradients, n exchange across nodes, r exchange among replicas of a node. `gamma` in [1, 10] says how
-    much gradients and exchange overlap.
+    Parameters
+    ----------
+    alpha_c, beta_c : seconds of a pass of gradients, and seconds more for each sample.
+    alpha_n, beta_n : seconds of an exchange across nodes, and seconds more for each replica beyond two.
+    alpha_r, beta_r : the same among replicas of one node.
+    gamma : 1 (gradients and exchange one after the other) to 10 (overlapped).
     """
 
     alpha_c: float

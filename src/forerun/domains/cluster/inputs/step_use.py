@@ -21,7 +21,13 @@ from forerun.profile.supply import Supply
 
 @dataclass(frozen=True, slots=True)
 class StepUse:
-    """Per kind of job and GPU count, float64[kinds, top + 1]: share of a step that computes, watts while it does."""
+    """What a training step is made of, per kind of job and GPU count: float64[kinds, top + 1].
+
+    Parameters
+    ----------
+    computing : share of a step that computes; the rest waits for data.
+    draw_w : watts of a GPU while it computes; 0: not known.
+    """
 
     computing: F64
     draw_w: F64

@@ -32,9 +32,12 @@ _DEFAULT_LEVELS: Final = (1, 2, 4, 8, 16, 32, 64)
 class Curve:
     """Throughput over GPU counts for one kind of job, through its measured points.
 
-    `gpus` ascending and `rate` positive, as measured; `blocked` are counts measured as 0: there is no curve
-    across them. `error` is the largest relative error made when one inner level is left out, nan with fewer than
-    three; `typical_error` their median.
+    Parameters
+    ----------
+    gpus, rate : the points as measured, counts ascending, rates positive.
+    blocked : counts measured as 0: there is no curve across them.
+    error : the largest relative error made when one inner level is left out; nan with fewer than three levels.
+    typical_error : the median of these errors.
     """
 
     gpus: F64

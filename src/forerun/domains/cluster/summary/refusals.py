@@ -23,7 +23,14 @@ OTHER: Final = "other reasons"
 
 @dataclass(frozen=True)
 class Refused:
-    """Jobs refused for one constraint: how many, the first of them, and its reason in full."""
+    """Jobs refused for one constraint.
+
+    Parameters
+    ----------
+    bound : the constraint in words.
+    jobs : how many.
+    example, reason : the first of them, and its reason in full.
+    """
 
     bound: str
     jobs: int

@@ -134,8 +134,8 @@ def summary_of(record: Record, waits: Waits, ledger: Ledger) -> tuple[dict[str, 
         intervals["jct_mean_s"] = Interval(
             max(0.0, mean - half), mean + half, 0.95, "normal, over the jobs of this trace"
         )
-    for name in ("admission", "capacity", "fragmentation", "policy", "quota", "reconfiguration"):
-        summary[f"wait_{name}_mean_s"] = float(getattr(waits, name).mean()) if len(jobs) else 0.0
+    for name, waited_s in waits.by_cause().items():
+        summary[f"wait_{name}_mean_s"] = float(waited_s.mean()) if len(jobs) else 0.0
     summary |= {f"gpu_time_{_key(name)}_share": share for name, share in ledger.shares().items()}
     whole = last - start
     summary["efficiency_mean"] = float((efficiency * spans).sum() / whole) if whole > 0 else 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -13,7 +13,14 @@ from forerun.domains.cluster.inputs.setting import F64, I64
 
 @dataclass(frozen=True, slots=True)
 class Stretches:
-    """Stretches of constant allocation, by (job, start): `row` of the job, `from_s`, `to_s`, `gpus` above 0."""
+    """Stretches of constant allocation, by (job, start).
+
+    Parameters
+    ----------
+    row : the job.
+    from_s, to_s : begin, and end (not included).
+    gpus : its GPUs throughout, at least 1.
+    """
 
     row: I64
     from_s: F64
@@ -36,6 +43,16 @@ class Waits:
     """Seconds each job waited, by cause, and the seconds it worked.
 
     They sum to end less submission for ended jobs, and to the time until the refusal for refused ones.
+
+    Parameters
+    ----------
+    admission : before the policy took the job in or refused it.
+    capacity : for GPUs in use by others.
+    fragmentation : with enough GPUs free, but too spread.
+    policy : with enough GPUs free, by the policy's choice.
+    quota : because the user's quota was used up.
+    reconfiguration : with GPUs, before it worked: restarts, and the rest of slots.
+    running : not waiting, but working.
     """
 
     admission: F64
@@ -46,12 +63,13 @@ class Waits:
     reconfiguration: F64
     running: F64
 
+    def by_cause(self) -> dict[str, F64]:
+        """The waiting seconds by cause: all columns but the seconds worked."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "running"}
+
     def total(self) -> F64:
         """All seconds, waiting and working."""
-        return (
-            self.admission + self.capacity + self.fragmentation + self.policy + self.quota
-            + self.reconfiguration + self.running
-        )  # fmt: skip
+        return sum(self.by_cause().values(), np.zeros(len(self.running))) + self.running
 
 
 def horizon_of(record: Record) -> tuple[float, float]:

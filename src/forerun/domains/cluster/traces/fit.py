@@ -24,8 +24,12 @@ _MOST_FITTED: Final = 20_000
 class FittedJobs:
     """A description fitted to a log and how far it is from it.
 
-    `duration_distance` is the largest distance between the two distributions of durations (Kolmogorov-Smirnov);
-    `slack_distance` that of the deadlines' slack from a uniform one, None without deadlines.
+    Parameters
+    ----------
+    spec : the description.
+    duration_distance : the largest distance between the two distributions of durations (Kolmogorov-Smirnov).
+    notes : what was assumed.
+    slack_distance : distance of the deadlines' slack from a uniform one; None without deadlines.
     """
 
     spec: JobGenerator

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Annotated, Any, Final
 
@@ -17,7 +16,7 @@ import msgspec
 import numpy as np
 
 from forerun.domains.cluster.inputs.files import JobTable
-from forerun.domains.cluster.inputs.setting import F64, I64, NO_DEADLINE_S, ThroughputTable
+from forerun.domains.cluster.inputs.setting import F64, I64, NO_DEADLINE_S, Jobs, ThroughputTable
 from forerun.errors import ProfileError, ScenarioError
 from forerun.result.tables import spreadsheet_safe
 from forerun.rng import stream
@@ -26,44 +25,6 @@ from forerun.scenario.spec import Spec
 _DAY_S: Final = 86_400.0
 #: jobs come before this: whole seconds beyond are not exact
 LONGEST_S: Final = float(1 << 53)
-
-
-@dataclass(frozen=True, slots=True)
-class MadeJobs:
-    """Jobs as columns, in order of submission; `deadline_s` is what a file would say, also for best-effort jobs."""
-
-    submit_s: I64
-    iterations: I64
-    model: tuple[str, ...]
-    deadline_s: I64
-    batch: I64
-    gpus: I64
-    duration_s: I64
-    best_effort: I64
-
-    def __len__(self) -> int:
-        return len(self.submit_s)
-
-    def table(self, source: str = "generated") -> JobTable:
-        """The jobs as a run reads them."""
-        effort = self.best_effort == 1
-        deadline_s = np.where(effort, NO_DEADLINE_S, self.deadline_s)
-        return JobTable(
-            source=source,
-            job_id=tuple(range(len(self))),
-            submit_s=tuple(self.submit_s.tolist()),
-            iterations=tuple(self.iterations.tolist()),
-            model=self.model,
-            deadline_s=tuple(deadline_s.tolist()),
-            batch=tuple(self.batch.tolist()),
-            gpus=tuple(self.gpus.tolist()),
-            duration_s=tuple(self.duration_s.tolist()),
-            best_effort=tuple(effort.tolist()),
-            user=("",) * len(self),
-            vc=("",) * len(self),
-            line=tuple(range(2, len(self) + 2)),
-            written_deadline_s=tuple(self.deadline_s.tolist()),
-        )
 
 
 class LogNormalPart(Spec, frozen=True, kw_only=True):
@@ -156,7 +117,7 @@ class JobGenerator(Spec, frozen=True, kw_only=True):
         return self.least_slack is not None or self.most_slack is not None
 
 
-def generate(spec: JobGenerator, profile: ThroughputTable | None, seed: int) -> MadeJobs:
+def generate(spec: JobGenerator, profile: ThroughputTable | None, seed: int) -> Jobs:
     """Random jobs from a description; the first n jobs are the same however many there are.
 
     Without a profile they have no model. Raises ProfileError if no template can run on a random size,
@@ -185,29 +146,21 @@ def generate(spec: JobGenerator, profile: ThroughputTable | None, seed: int) -> 
     duration_s = np.maximum(1, np.floor(seconds)).astype(np.int64)
     least, most = spec.slack
     deadline_s = submit_s + ((least + (most - least) * draws["slack"]) * duration_s).astype(np.int64)
-    best_effort = (draws["best effort"] < spec.best_effort_share).astype(np.int64)
+    best_effort = draws["best effort"] < spec.best_effort_share
     if profile is None:
-        none = np.zeros(count, np.int64)
-        return MadeJobs(
-            submit_s=submit_s,
-            iterations=none,
-            model=("",) * count,
-            deadline_s=deadline_s if spec.rigid_deadlines else np.full(count, NO_DEADLINE_S),
-            batch=none,
-            gpus=gpus,
-            duration_s=duration_s,
-            best_effort=best_effort if spec.rigid_deadlines else none + 1,
-        )
+        if not spec.rigid_deadlines:
+            return Jobs.of(submit_s, gpus, duration_s)
+        return Jobs.of(submit_s, gpus, duration_s, deadline_s=deadline_s, best_effort=best_effort)
     kind = choose_kinds(spec, profile, gpus, draws["template"])
     rate = profile.rate_at()[kind, gpus]
-    return MadeJobs(
-        submit_s=submit_s,
+    return Jobs.of(
+        submit_s,
+        gpus,
+        duration_s,
         iterations=np.maximum(1, (duration_s * rate).astype(np.int64)),
         model=tuple(profile.kinds[at][0] for at in kind),
+        batch=[profile.kinds[at][1] for at in kind],
         deadline_s=deadline_s,
-        batch=np.array([profile.kinds[at][1] for at in kind], np.int64),
-        gpus=gpus,
-        duration_s=duration_s,
         best_effort=best_effort,
     )
 
@@ -278,27 +231,26 @@ def jobs_csv(table: JobTable) -> str:
     Reading it gives the table back, the lines and the source's name apart; but a name that a spreadsheet would run as a
     formula gets a leading apostrophe.
     """
-    used = {
-        "iteration": (table.iterations, any(table.iterations)),
-        "model_name": (table.model, any(table.model)),
-        "ddl": (
-            tuple("" if at == NO_DEADLINE_S else at for at in table.written_deadline_s),
-            any(at != NO_DEADLINE_S for at in table.written_deadline_s),
-        ),
-        "batch_size": (table.batch, any(table.batch)),
-    }
-    last = {
-        "best_effort": (tuple(map(int, table.best_effort)), used["ddl"][1]),
-        "user": (table.user, any(table.user)),
+    jobs = table.jobs
+    has_deadlines = bool((jobs.written_deadline_s != NO_DEADLINE_S).any())
+    due = ["" if at == NO_DEADLINE_S else at for at in jobs.written_deadline_s.tolist()]
+    columns: dict[str, tuple[Sequence[Any], bool]] = {
+        "job_id": (jobs.id, True),
+        "submit_time": (jobs.submit_s.tolist(), True),
+        "iteration": (jobs.iterations.tolist(), bool(jobs.iterations.any())),
+        "model_name": (jobs.model, any(jobs.model)),
+        "ddl": (due, has_deadlines),
+        "batch_size": (jobs.batch.tolist(), bool(jobs.batch.any())),
+        "num_gpu": (jobs.gpus.tolist(), True),
+        "duration": (jobs.duration_s.tolist(), True),
+        "best_effort": (jobs.best_effort.astype(np.int64).tolist(), has_deadlines),
+        "user": (jobs.user, any(jobs.user)),
         "vc": (table.vc, any(table.vc)),
     }
-    columns: dict[str, Sequence[Any]] = {"job_id": table.job_id, "submit_time": table.submit_s}
-    columns |= {name: values for name, (values, wanted) in used.items() if wanted}
-    columns |= {"num_gpu": table.gpus, "duration": table.duration_s}
-    columns |= {name: values for name, (values, wanted) in last.items() if wanted}
+    used = {name: values for name, (values, is_used) in columns.items() if is_used}
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    for row in zip(*columns.values(), strict=True):
+    writer.writerow(used)
+    for row in zip(*used.values(), strict=True):
         writer.writerow([spreadsheet_safe(cell) if isinstance(cell, str) else cell for cell in row])
     return out.getvalue()

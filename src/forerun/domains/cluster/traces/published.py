@@ -6,64 +6,65 @@ Gu et al., ElasticFlow, ASPLOS'23; figures 9, 10 and 11 use the generator.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from random import Random
-from typing import Final
+from typing import Annotated, Final
 
+import msgspec
 import numpy as np
 
-from forerun.domains.cluster.inputs.setting import F64, ThroughputTable
-from forerun.domains.cluster.traces.generate import JobGenerator, MadeJobs, choose_kinds
+from forerun.domains.cluster.inputs.setting import F64, Jobs, ThroughputTable
+from forerun.domains.cluster.traces.generate import JobGenerator, choose_kinds
 from forerun.errors import Problem, ProfileError, TraceError
 from forerun.rng import stream
+from forerun.scenario.spec import Spec
 from forerun.trace.repair import RepairLog
 from forerun.trace.table import Trace
 
 #: (model, global batch) in the order in which the published generator draws them
 TEMPLATES: Final = (
-    ("resnet50", 64),
-    ("resnet50", 128),
-    ("resnet50", 256),
-    ("vgg16", 64),
-    ("vgg16", 128),
-    ("vgg16", 256),
-    ("inception3", 64),
-    ("inception3", 128),
-    ("gpt2", 128),
-    ("gpt2", 256),
-    ("bert", 128),
-    ("bert", 64),
-    ("deepspeech2", 64),
-    ("deepspeech2", 32),
+    *(("resnet50", batch) for batch in (64, 128, 256)),
+    *(("vgg16", batch) for batch in (64, 128, 256)),
+    *(("inception3", batch) for batch in (64, 128)),
+    *(("gpt2", batch) for batch in (128, 256)),
+    *(("bert", batch) for batch in (128, 64)),
+    *(("deepspeech2", batch) for batch in (64, 32)),
 )
 _SCALES: Final = ((0.83, 1), (0.86, 2), (0.89, 4), (0.99, 8), (1.0, 16))
+#: what the published conversion of raw logs leaves out: numbers of GPUs, and shorter jobs
 _UNWANTED_GPUS: Final = (3, 5, 6, 7)
+_LEAST_S: Final = 600.0
 
 
-def published(
-    jobs: int,
-    mean_gap_s: float,
-    profile: ThroughputTable,
-    *,
-    least_slack: float = 0.5,
-    most_slack: float = 1.5,
-    best_effort_share: float = 0.0,
-    seed: int = 0,
-    slack_seed: int = 0,
-) -> MadeJobs:
+class PublishedGenerator(Spec, frozen=True, kw_only=True):
+    """The job generator published with ElasticFlow, number by number.
+
+    jobs: how many. mean_gap_s: mean time between submissions. least_slack, most_slack: a deadline is uniformly between these
+    numbers of durations after the submission (default 0.5, 1.5). best_effort_share: share of jobs without a deadline
+    (default 0). slack_seed: seeds deadlines and best-effort jobs, which the original leaves unseeded (default 0).
+    """
+
+    jobs: Annotated[int, msgspec.Meta(ge=1)]
+    mean_gap_s: Annotated[float, msgspec.Meta(gt=0)]
+    least_slack: float = 0.5
+    most_slack: float = 1.5
+    best_effort_share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    slack_seed: int = 0
+
+
+def published(spec: PublishedGenerator, profile: ThroughputTable, seed: int = 0) -> Jobs:
     """The jobs of the generator published with ElasticFlow, draw for draw.
 
     Templates, gaps, durations and sizes come from streams seeded with `seed`, `seed + 1`, `+ 2` and `+ 3`. Deadline
-    slack and the best-effort coin came from a generator the original never seeds: `slack_seed` stands for it, which is
+    slack and the best-effort coin came from a generator the original never seeds: `spec.slack_seed` stands for it, which is
     why the published figures 9 and 11 differ at each run of the original. Raises ProfileError if the profile lacks a
     throughput that a draw needs.
     """
     templates, gaps, durations, sizes = (Random(seed + at) for at in range(4))
-    unseeded = Random(slack_seed)
+    unseeded = Random(spec.slack_seed)
     rate = profile.rate_at()
-    rows: list[tuple[int, int, str, int, int, int, int, int]] = []
+    rows: list[tuple[int, int, int, int, str, int, int, bool]] = []
     arrival_s = 0.0
-    for number in range(jobs):
+    for number in range(spec.jobs):
         u = sizes.random()
         gpus = next(count for below, count in _SCALES if u < below)
         model, batch = templates.choice(TEMPLATES)
@@ -71,13 +72,23 @@ def published(
         duration_s = 60 * 10 ** durations.uniform(low, high)
         iterations = int(duration_s * _rate(profile, rate, model, batch, gpus))
         if number:
-            arrival_s += -math.log(1.0 - gaps.random()) * mean_gap_s
-        deadline_s = arrival_s + int(unseeded.uniform(least_slack, most_slack) * duration_s)
-        effort = int(unseeded.random() < best_effort_share)
+            arrival_s += -math.log(1.0 - gaps.random()) * spec.mean_gap_s
+        deadline_s = arrival_s + int(unseeded.uniform(spec.least_slack, spec.most_slack) * duration_s)
+        effort = unseeded.random() < spec.best_effort_share
         rows.append(
-            (int(arrival_s), iterations, model, int(deadline_s), batch, gpus, int(duration_s), effort)
+            (int(arrival_s), gpus, int(duration_s), iterations, model, batch, int(deadline_s), effort)
         )
-    return _made(rows)
+    submit, size, seconds, steps, models, batches, due, alone = zip(*rows, strict=True)
+    return Jobs.of(
+        submit,
+        size,
+        seconds,
+        iterations=steps,
+        model=models,
+        batch=batches,
+        deadline_s=due,
+        best_effort=alone,
+    )
 
 
 def _rate(profile: ThroughputTable, rate: F64, model: str, batch: int, gpus: int) -> float:
@@ -90,28 +101,7 @@ def _rate(profile: ThroughputTable, rate: F64, model: str, batch: int, gpus: int
     return float(rate[kind, gpus])
 
 
-def _made(rows: Sequence[tuple[int, int, str, int, int, int, int, int]]) -> MadeJobs:
-    submit, iterations, model, deadline, batch, gpus, duration, effort = (
-        zip(*rows, strict=True) if rows else ((),) * 8
-    )
-    as_ints = (
-        np.array(values, np.int64) for values in (submit, iterations, deadline, batch, gpus, duration, effort)
-    )
-    submit_s, steps, deadline_s, batches, sizes, duration_s, efforts = as_ints
-    return MadeJobs(submit_s, steps, tuple(map(str, model)), deadline_s, batches, sizes, duration_s, efforts)
-
-
-def from_log(
-    trace: Trace,
-    profile: ThroughputTable,
-    *,
-    seed: int,
-    repairs: RepairLog,
-    least_slack: float = 0.5,
-    most_slack: float = 1.5,
-    best_effort_share: float = 0.0,
-    least_duration_s: float = 600.0,
-) -> MadeJobs:
+def from_log(trace: Trace, profile: ThroughputTable, *, seed: int, repairs: RepairLog) -> Jobs:
     """The jobs of a raw log with random models, iterations and deadlines.
 
     As the published conversion does, jobs that failed, with 3, 5, 6, 7 or more than 64 GPUs, or shorter than ten
@@ -130,7 +120,7 @@ def from_log(
             np.array([text.startswith(("FAIL", "NODE_FAIL")) for text in state], np.bool_),
         ),
         ("job with 3, 5, 6, 7 or more than 64 GPUs left out", np.isin(gpus, _UNWANTED_GPUS) | (gpus > 64)),
-        (f"job shorter than {least_duration_s:g} s left out", duration_s < least_duration_s),
+        (f"job shorter than {_LEAST_S:g} s left out", duration_s < _LEAST_S),
         ("job with a number of GPUs without throughput left out", ~np.isin(gpus, sizes)),
     )
     kept = np.ones(len(trace), np.bool_)
@@ -140,22 +130,18 @@ def from_log(
         kept &= ~where
     if not kept.any():
         raise TraceError(Problem(trace.provenance.source, "no job is left; " + "; ".join(repairs.lines())))
-    draws = {
-        name: stream(seed, "log", name).random(len(trace))[kept]
-        for name in ("template", "slack", "best effort")
-    }
+    draws = {name: stream(seed, "log", name).random(len(trace))[kept] for name in ("template", "slack")}
     size, seconds = gpus[kept].astype(np.int64), duration_s[kept].astype(np.int64)
     submit_s = np.asarray(trace["submit_s"], np.float64)[kept]
     submit = (submit_s - submit_s[0]).astype(np.int64)
     kind = choose_kinds(JobGenerator(jobs=1, mean_gap_s=1.0), profile, size, draws["template"])
-    slack = least_slack + (most_slack - least_slack) * draws["slack"]
-    return MadeJobs(
-        submit_s=submit,
+    slack = 0.5 + draws["slack"]
+    return Jobs.of(
+        submit,
+        size,
+        seconds,
         iterations=np.maximum(1, (seconds * rate[kind, size]).astype(np.int64)),
         model=tuple(profile.kinds[at][0] for at in kind),
+        batch=[profile.kinds[at][1] for at in kind],
         deadline_s=submit + (slack * seconds).astype(np.int64),
-        batch=np.array([profile.kinds[at][1] for at in kind], np.int64),
-        gpus=size,
-        duration_s=seconds,
-        best_effort=(draws["best effort"] < best_effort_share).astype(np.int64),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -51,26 +52,24 @@ def resampled(table: JobTable, *, block_s: float, blocks: int, seed: int) -> Job
 
     Raises TraceError if the chosen blocks have no job.
     """
-    submit_s = np.asarray(table.submit_s, np.float64)
-    index, moved_s = _drawn_blocks(submit_s, float(math.ceil(block_s)), blocks, seed)
+    index, moved_s = _drawn_blocks(
+        table.jobs.submit_s.astype(np.float64), float(math.ceil(block_s)), blocks, seed
+    )
     if not len(index):
         raise TraceError.at(table.source, f"the blocks of {block_s:g} s that were drawn hold no job")
-    origin_s = int(submit_s.min())
-    moved = [int(by) - origin_s for by in moved_s]
-    order = sorted(range(len(index)), key=lambda at: table.submit_s[index[at]] + moved[at])
-    rows, moved = [int(index[at]) for at in order], [moved[at] for at in order]
-
-    def shifted(column: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(
-            column[row] if column[row] == NO_DEADLINE_S else column[row] + by
-            for row, by in zip(rows, moved, strict=True)
-        )
-
-    columns: dict[str, Any] = {
-        name: tuple(column[row] for row in rows) for name, column in table.columns().items()
-    }
-    columns |= {
-        name: shifted(getattr(table, name)) for name in ("submit_s", "deadline_s", "written_deadline_s")
-    }
-    columns["job_id"] = tuple(f"{name}.{at}" for at, name in enumerate(columns["job_id"]))
-    return JobTable(source=table.source, **columns)
+    moved = moved_s.astype(np.int64) - table.jobs.submit_s.min()
+    order = np.argsort(table.jobs.submit_s[index] + moved, kind="stable")
+    moved, drawn = moved[order], table.take(index[order])
+    jobs = drawn.jobs
+    due, written = (
+        np.where(column == NO_DEADLINE_S, column, column + moved)
+        for column in (jobs.deadline_s, jobs.written_deadline_s)
+    )
+    jobs = replace(
+        jobs,
+        id=tuple(f"{name}.{at}" for at, name in enumerate(jobs.id)),
+        submit_s=jobs.submit_s + moved,
+        deadline_s=due,
+        written_deadline_s=written,
+    )
+    return JobTable(table.source, jobs, drawn.vc, drawn.line)

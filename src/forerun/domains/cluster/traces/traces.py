@@ -7,7 +7,6 @@ is a description, and what `fit` writes can be pasted into one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,12 +107,12 @@ class ClusterTraces(DomainTraces):
         if horizon_s is not None:
             if count is None:
                 spec, table = _until(spec, profile, seed, repairs, horizon_s)
-            table = _rows(table, [row for row, at in enumerate(table.submit_s) if at < horizon_s])
+            table = table.take(np.flatnonzero(table.jobs.submit_s < horizon_s))
         if spec.first:
-            table = _rows(table, range(min(spec.first, len(table.job_id))))
+            table = table.take(range(min(spec.first, len(table))))
         repairs.finish()
         return GeneratedTrace(
-            count=len(table.job_id),
+            count=len(table),
             what="jobs",
             save=_csv_writer(jobs_csv(table)),
             report=TraceReport(
@@ -263,16 +262,9 @@ def _until(
     while True:
         wide = _with_jobs(spec, count) if drawn else spec
         table = table_from(wide, profile, seed, repairs)
-        if not drawn or max(table.submit_s) >= horizon_s:
+        if not drawn or table.jobs.submit_s.max() >= horizon_s:
             return wide, table
         count *= 4
-
-
-def _rows(table: JobTable, rows: Sequence[int]) -> JobTable:
-    columns: dict[str, Any] = {
-        name: tuple(column[row] for row in rows) for name, column in table.columns().items()
-    }
-    return replace(table, **columns)
 
 
 def _csv_writer(text: str) -> Callable[[Path], None]:
